@@ -10,17 +10,20 @@ use crate::exit::Failure;
 #[derive(Debug)]
 pub(crate) struct Origin {
     child: Child,
-    authority: String,
+    /// Start of its URLs: scheme and authority.
+    base_url: String,
 }
 
 impl Origin {
-    /// Starts one on a port that the kernel chooses.
-    pub(crate) fn start(threads: usize) -> Result<Self, Failure> {
+    /// Starts one on a port that the kernel chooses, with TLS and a self-signed certificate if
+    /// `uses_tls`.
+    pub(crate) fn start(threads: usize, uses_tls: bool) -> Result<Self, Failure> {
         let failed = |why: &dyn std::fmt::Display| Failure::cannot("the embedded origin", why);
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
         let mut child = Command::new(program)
             .args(["serve", "--listen", "127.0.0.1:0", "--threads", &threads.to_string()])
             .args(["--until-stdin-closes"])
+            .args(uses_tls.then_some("--tls-self-signed"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // Its final output is of no interest; the reason of a failed start is.
@@ -32,9 +35,9 @@ impl Origin {
             let read = BufReader::new(stdout).read_line(&mut line);
             read.map_err(|error| failed(&error))?;
         }
-        let authority = line.split_whitespace().find_map(|word| word.strip_prefix("http://"));
-        match authority {
-            Some(authority) => Ok(Self { authority: authority.trim_end_matches('/').to_owned(), child }),
+        let url = line.split_whitespace().find(|word| word.starts_with("http"));
+        match url {
+            Some(url) => Ok(Self { base_url: url.trim_end_matches('/').to_owned(), child }),
             None => {
                 let mut why = String::new();
                 if let Some(mut stderr) = child.stderr.take() {
@@ -49,7 +52,7 @@ impl Origin {
 
     /// Returns a URL with a response body of `size` bytes.
     pub(crate) fn url(&self, size: u64) -> String {
-        format!("http://{}/?s={size}", self.authority)
+        format!("{}/?s={size}", self.base_url)
     }
 
     /// Returns its process id.

@@ -100,6 +100,8 @@ impl RunWatcher {
         let rows = [
             ("connect.service", &phases.connect.service),
             ("connect.response", &phases.connect.response),
+            ("tls_handshake.service", &phases.tls_handshake.service),
+            ("tls_handshake.response", &phases.tls_handshake.response),
             ("first_byte.service", &phases.first_byte.service),
             ("first_byte.response", &phases.first_byte.response),
             ("last_byte.service", &phases.last_byte.service),

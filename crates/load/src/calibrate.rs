@@ -6,7 +6,7 @@ use record::quantiles::{ascending, quantile_of_sorted};
 use serde::{Deserialize, Serialize};
 
 use crate::pace::Pace;
-use crate::plan::{Arrivals, PENDING_MAX, RunPlan};
+use crate::plan::{Arrivals, PENDING_MAX, RunPlan, version_name};
 
 /// Shape of a load, as far as it determines the client's maximum throughput.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,34 @@ pub struct LoadProfile {
     /// more than in a saturated closed loop.
     #[serde(default)]
     pub open_loop: bool,
+    /// TLS of the connections; `None` without TLS.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tls: Option<TlsProfile>,
+}
+
+/// Properties of TLS that determine the cost of a request or a connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TlsProfile {
+    /// Fraction of the authorities that use TLS.
+    pub fraction: f64,
+    /// Newest protocol version: `1.2` or `1.3`.
+    pub version_max: String,
+    /// Fraction of the connections that resume a session; `None` if connections stay open.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub resume_fraction: Option<f64>,
+}
+
+impl TlsProfile {
+    fn from_plan(plan: &RunPlan) -> Option<Self> {
+        let settings = plan.tls.as_ref()?;
+        let authorities = plan.authorities();
+        let with_tls = authorities.iter().filter(|authority| authority.is_tls()).count();
+        Some(Self {
+            fraction: with_tls as f64 / authorities.len().max(1) as f64,
+            version_max: version_name(settings.version_max).to_owned(),
+            resume_fraction: plan.requests_per_connection.map(|_| settings.resume_fraction),
+        })
+    }
 }
 
 /// One trial.
@@ -104,13 +132,14 @@ impl LoadProfile {
             connections: plan.connections,
             requests_per_connection: plan.requests_per_connection,
             open_loop: plan.is_open_loop(),
+            tls: TlsProfile::from_plan(plan),
         }
     }
 
     /// Returns the distance to another profile; `None` if they cannot be compared.
     fn distance(&self, other: &Self) -> Option<f64> {
         let kind = |profile: &Self| profile.requests_per_connection.map(|count| count.min(10));
-        if kind(self) != kind(other) || self.open_loop != other.open_loop {
+        if kind(self) != kind(other) || self.open_loop != other.open_loop || self.tls != other.tls {
             return None;
         }
         // Below some hundred bytes the size does not change the cost.
@@ -129,7 +158,14 @@ impl std::fmt::Display for LoadProfile {
             None => f.write_str(", keep-alive")?,
             Some(count) => write!(f, ", {count} requests per connection")?,
         }
-        f.write_str(if self.open_loop { ", open loop" } else { ", closed loop" })
+        f.write_str(if self.open_loop { ", open loop" } else { ", closed loop" })?;
+        match &self.tls {
+            None => Ok(()),
+            Some(TlsProfile { version_max, resume_fraction: None, .. }) => write!(f, ", TLS {version_max}"),
+            Some(TlsProfile { version_max, resume_fraction: Some(fraction), .. }) => {
+                write!(f, ", TLS {version_max}, {:.0} % resumed", fraction * 100.0)
+            }
+        }
     }
 }
 
@@ -241,8 +277,14 @@ mod tests {
 
     fn profile(response_bytes: u64, connections: u64, per: Option<u64>) -> LoadProfile {
         let requests_per_connection = per;
-        let open_loop = false;
-        LoadProfile { response_bytes, request_bytes: 40, connections, requests_per_connection, open_loop }
+        LoadProfile {
+            response_bytes,
+            request_bytes: 40,
+            connections,
+            requests_per_connection,
+            open_loop: false,
+            tls: None,
+        }
     }
 
     fn calibration(profile: LoadProfile) -> Calibration {
@@ -300,6 +342,29 @@ mod tests {
         assert!(find_nearest(&[calibration(profile(300, 100, None))], &open).is_none());
         let stored = calibration(open.clone());
         assert_eq!(find_nearest(std::slice::from_ref(&stored), &open), Some(&stored));
+    }
+
+    #[test]
+    fn tls_is_held_against_the_same_tls() {
+        let plain = profile(300, 100, None);
+        let tls = TlsProfile { fraction: 1.0, version_max: "1.3".to_owned(), resume_fraction: None };
+        let encrypted = LoadProfile { tls: Some(tls.clone()), ..plain.clone() };
+        let older = TlsProfile { version_max: "1.2".to_owned(), ..tls.clone() };
+        let half = TlsProfile { fraction: 0.5, ..tls };
+        let stored = [calibration(plain.clone()), calibration(encrypted.clone())];
+        assert_eq!(find_nearest(&stored, &plain), Some(&stored[0]));
+        assert_eq!(find_nearest(&stored, &encrypted), Some(&stored[1]));
+        assert!(find_nearest(&stored[..1], &encrypted).is_none());
+        let resuming = TlsProfile { resume_fraction: Some(0.9), ..older.clone() };
+        assert!(
+            LoadProfile { tls: Some(resuming), ..plain.clone() }.to_string().ends_with("1.2, 90 % resumed")
+        );
+        for other in [older, half] {
+            assert!(find_nearest(&stored, &LoadProfile { tls: Some(other), ..plain.clone() }).is_none());
+        }
+        let text = serde_json::to_string(&plain).unwrap();
+        assert!(!text.contains("tls"), "{text}");
+        assert!(encrypted.to_string().ends_with("closed loop, TLS 1.3"));
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //!                              └─────failed──────┘ count, close
 //! ```
 
+mod connect;
+
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -20,12 +22,11 @@ use std::task::{Context, Poll};
 use record::units::{MILLISECOND_NS, SECOND_NS};
 use rt::clock::now_ns;
 use rt::deadlines::Deadline;
-use rt::dial;
 use rt::stream::Stream;
 
 use crate::core::CoreState;
 use crate::dispatcher::{NextAction, QueueTimeout};
-use crate::failure::{Failure, FailureKind, RequestPhase, connect_error_text};
+use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::pace::{Pace, ramp_slot_ns};
 use crate::plan::{RenderedRequest, TimeoutFrom};
 use crate::recorder::RequestTiming;
@@ -243,45 +244,6 @@ impl Client {
         let _ = self.connect(now_ns()).await;
     }
 
-    async fn connect(&mut self, due_ns: u64) -> Result<(), Failure> {
-        let core = Rc::clone(&self.core);
-        let shared = &core.shared;
-        let number = core.first_client as usize + self.index;
-        let target = &shared.addresses[number % shared.addresses.len()];
-        let sources = &shared.plan.sources;
-        let source = (!sources.is_empty()).then(|| sources[number % sources.len()]);
-        let begun_ns = now_ns();
-        self.deadline.set(shared.plan.deadline_ns(due_ns, begun_ns));
-        let mut connecting = pin!(dial::connect(target, source));
-        let connected = poll_fn(|cx| match self.interruption() {
-            Some(kind) => Poll::Ready(Err((kind, kind.name().to_owned()))),
-            None => connecting
-                .as_mut()
-                .poll(cx)
-                .map_err(|error| (FailureKind::from_io_error(&error), connect_error_text(&error))),
-        })
-        .await;
-        self.deadline.clear();
-        let mut recorder = core.recorder.borrow_mut();
-        match connected {
-            Ok(stream) => {
-                let now_ns = now_ns();
-                core.roll(&mut recorder, now_ns);
-                recorder.record_connect(due_ns, begun_ns, now_ns);
-                recorder.counters.obtained += u64::from(!self.has_connected);
-                self.has_connected = true;
-                self.back_off_ns = BACK_OFF_NS_MIN;
-                self.connection = Some(Connection { stream, request_count: 0 });
-                Ok(())
-            }
-            Err((kind, text)) => {
-                recorder.counters.connect_failed += 1;
-                *core.connect_failure.borrow_mut() = Some((kind, format!("{target}: {text}")));
-                Err(Failure { kind, phase: RequestPhase::Connect })
-            }
-        }
-    }
-
     /// Waits before the next attempt, so that a rejecting server is not hit in a tight loop.
     /// Returns the end of the pause.
     async fn back_off(&mut self) -> u64 {
@@ -457,7 +419,9 @@ impl<'r> Transfer<'r> {
             };
             self.last_ns = now_ns();
             if bytes == 0 {
-                return Poll::Ready(self.reader.handle_eof().ok_or(FailureKind::Closed));
+                // Without close_notify a body that only the end delimits may be truncated.
+                let response = self.reader.handle_eof().filter(|_| !stream.is_truncated());
+                return Poll::Ready(response.ok_or(FailureKind::Closed));
             }
             let (interim, begun) = (self.reader.interim_count(), self.reader.has_begun());
             core.recorder.borrow_mut().counters.bytes_in += bytes as u64;

@@ -177,7 +177,8 @@ impl Collector {
         }
         let counters = self.counters();
         if counters.obtained == 0 {
-            return Err(no_connection_error(&counters));
+            let failure = last.into_iter().find_map(|snapshot| snapshot.connect_failure);
+            return Err(no_connection_error(&counters, failure));
         }
         let rest_s = (ended_ns.max(done_ns) as f64 / 1e9 - self.next_second as f64).max(0.0);
         self.close_second(last, self.next_second as f64 + rest_s, rest_s, observer);
@@ -216,10 +217,13 @@ impl Collector {
     }
 }
 
-fn no_connection_error(counters: &Counters) -> RunError {
+fn no_connection_error(counters: &Counters, failure: Option<(FailureKind, String)>) -> RunError {
+    let attempts = format!("{} attempts failed", counters.connect_failed);
+    if let Some((kind, text)) = failure {
+        return RunError::NoConnection { kind, text: format!("cannot connect to {text}; {attempts}") };
+    }
     let most_frequent = counters.errors.iter().enumerate().max_by_key(|(_, count)| **count);
     let index = most_frequent.map_or(FailureKind::Other as usize, |(index, _)| index);
     let (kind, _, meaning) = FAILURE_KINDS[index];
-    let text = format!("cannot connect: {} attempts failed ({meaning})", counters.connect_failed);
-    RunError::NoConnection { kind, text }
+    RunError::NoConnection { kind, text: format!("cannot connect: {attempts} ({meaning})") }
 }

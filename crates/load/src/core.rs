@@ -14,6 +14,7 @@ use rt::clock::now_ns;
 use rt::cores::CoreId;
 use rt::deadlines::Deadlines;
 use rt::timers::Timers;
+use rt::tls::ClientTls;
 use rt::tokio::sync::{Notify, Semaphore, watch};
 use rt::tokio::task::spawn_local;
 use wire::Limits;
@@ -24,6 +25,7 @@ use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::pace::{DueTimes, Pace};
 use crate::plan::RunPlan;
 use crate::recorder::{CoreSnapshot, HistogramSet, Recorder};
+use crate::tls::TlsConnector;
 
 /// State of the run's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub(crate) struct SharedState {
     pub(crate) plan: RunPlan,
     /// Address of each authority.
     pub(crate) addresses: Vec<Address>,
+    /// Settings of TLS; `None` if no authority uses it.
+    pub(crate) tls: Option<ClientTls>,
     /// Indices of the requests of each authority.
     pub(crate) requests_by_authority: Vec<Vec<usize>>,
     pub(crate) quota: Option<Arc<RequestQuota>>,
@@ -91,6 +95,8 @@ pub(crate) struct CoreState {
     schedule: RefCell<Option<ArrivalSchedule>>,
     pub(crate) scratch: RefCell<Box<[u8]>>,
     pub(crate) limits: Limits,
+    /// TLS of each authority; `None` for one without TLS.
+    pub(crate) tls: Vec<Option<TlsConnector>>,
     /// Limit of concurrent connection attempts before the start.
     pub(crate) connect_permits: Semaphore,
     /// True if requests in flight have to be given up.
@@ -134,6 +140,7 @@ pub(crate) async fn run(
         schedule: RefCell::new(None),
         scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
         limits: Limits::default(),
+        tls: TlsConnector::for_core(&shared.plan, shared.tls.as_ref()),
         connect_permits: Semaphore::new(CONCURRENT_CONNECTS_MAX),
         giving_up: Cell::new(false),
         connect_failure: RefCell::new(None),
@@ -160,7 +167,8 @@ pub(crate) async fn run(
     core.wait_for(|core| core.clients_alive.get() == 0).await;
     core.fail_pending();
     let replacement = Recorder::new(core_id.index, mpsc::channel().1);
-    let last = core.recorder.replace(replacement).finish(now_ns());
+    let mut last = core.recorder.replace(replacement).finish(now_ns());
+    last.connect_failure = core.connect_failure.take();
     drop(end_guard);
     // The kernel's data of a thread disappear with it, and the observer still has to read them.
     core.wait_for_finish().await;

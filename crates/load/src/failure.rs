@@ -22,6 +22,8 @@ pub enum FailureKind {
     NoPort,
     /// No descriptor was left (`EMFILE`, `ENFILE`).
     NoDescriptor,
+    /// The certificate is not trusted, or the server violates TLS.
+    Tls,
     /// The response is not HTTP, or not safe to interpret.
     Parse,
     /// The response is not the expected one (`--expect-status`, `--expect-bytes`).
@@ -33,7 +35,7 @@ pub enum FailureKind {
 }
 
 /// Every kind with its name and its meaning; in the order of the enum.
-pub const FAILURE_KINDS: [(FailureKind, &str, &str); 12] = [
+pub const FAILURE_KINDS: [(FailureKind, &str, &str); 13] = [
     (FailureKind::Timeout, "timeout", "older than the timeout (-w)"),
     (FailureKind::TooLate, "too_late", "not sent: the remaining time was shorter than a usual response"),
     (FailureKind::Refused, "refused", "connection refused: nothing listens at the target"),
@@ -42,6 +44,7 @@ pub const FAILURE_KINDS: [(FailureKind, &str, &str); 12] = [
     (FailureKind::Unreachable, "unreachable", "no route to the target"),
     (FailureKind::NoPort, "no_port", "no local port left for the target"),
     (FailureKind::NoDescriptor, "no_descriptor", "no file descriptor left"),
+    (FailureKind::Tls, "tls", "the certificate is not trusted, or the server violates TLS"),
     (FailureKind::Parse, "parse", "the response is not well-formed HTTP"),
     (FailureKind::Check, "check", "unexpected status or body size"),
     (FailureKind::Unfinished, "unfinished", "still in flight when the drain ended"),
@@ -55,6 +58,8 @@ pub enum RequestPhase {
     Queue,
     /// Waiting for a new connection.
     Connect,
+    /// Waiting for the TLS handshake of a new connection.
+    TlsHandshake,
     /// Waiting for the first byte of the response.
     FirstByte,
     /// Waiting for the rest of the response.
@@ -62,9 +67,10 @@ pub enum RequestPhase {
 }
 
 /// Names of the phases, in the order of the enum.
-pub const REQUEST_PHASES: [(RequestPhase, &str); 4] = [
+pub const REQUEST_PHASES: [(RequestPhase, &str); 5] = [
     (RequestPhase::Queue, "queue"),
     (RequestPhase::Connect, "connect"),
+    (RequestPhase::TlsHandshake, "tls_handshake"),
     (RequestPhase::FirstByte, "first_byte"),
     (RequestPhase::Body, "body"),
 ];
@@ -76,7 +82,7 @@ impl FailureKind {
         FAILURE_KINDS[self as usize].1
     }
 
-    /// Returns the kind of an error of the operating system.
+    /// Returns the kind of an error of the operating system, or of a TLS session.
     #[must_use]
     pub fn from_io_error(error: &io::Error) -> Self {
         use io::ErrorKind as E;
@@ -84,6 +90,7 @@ impl FailureKind {
             E::ConnectionRefused | E::NotFound => Self::Refused,
             E::ConnectionReset | E::BrokenPipe | E::ConnectionAborted => Self::Reset,
             E::UnexpectedEof => Self::Closed,
+            E::InvalidData => Self::Tls,
             E::HostUnreachable | E::NetworkUnreachable | E::NetworkDown => Self::Unreachable,
             E::AddrNotAvailable => Self::NoPort,
             E::TimedOut => Self::Timeout,

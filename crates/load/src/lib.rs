@@ -23,4 +23,5 @@ pub mod report;
 mod response_reader;
 pub mod run;
 pub mod stall;
+mod tls;
 pub mod validity;

@@ -6,6 +6,7 @@
 //! histograms.
 
 mod counters;
+mod tls;
 
 use std::sync::mpsc;
 
@@ -13,6 +14,7 @@ use record::histogram::LatencyHistogram;
 use record::units::SECOND_NS;
 
 pub use counters::{BackOffCounters, Counters};
+pub use tls::{NegotiatedTls, TlsCounters};
 
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::in_flight::InFlightIntegral;
@@ -35,6 +37,8 @@ pub struct HistogramPair {
 pub struct PhaseHistograms {
     /// Until the connection was established.
     pub connect: HistogramPair,
+    /// From then until the end of the TLS handshake.
+    pub tls_handshake: HistogramPair,
     /// Until the first byte of the response.
     pub first_byte: HistogramPair,
     /// Until the last byte.
@@ -61,6 +65,7 @@ impl PhaseHistograms {
     /// Adds the latencies of `other`, count by count.
     pub fn add(&mut self, other: &Self) {
         self.connect.add(&other.connect);
+        self.tls_handshake.add(&other.tls_handshake);
         self.first_byte.add(&other.first_byte);
         self.last_byte.add(&other.last_byte);
         self.bad.add(&other.bad);
@@ -69,6 +74,7 @@ impl PhaseHistograms {
 
     fn clear(&mut self) {
         self.connect.clear();
+        self.tls_handshake.clear();
         self.first_byte.clear();
         self.last_byte.clear();
         self.bad.clear();
@@ -131,6 +137,8 @@ pub struct CoreSnapshot {
     pub done_ns: u64,
     /// End of this core's load, in ns after the start; in the last snapshot only.
     pub ended_ns: Option<u64>,
+    /// Reason for the latest failed connection; in the last snapshot only.
+    pub connect_failure: Option<(FailureKind, String)>,
 }
 
 /// Times of one request, all from one clock.
@@ -140,6 +148,15 @@ pub(crate) struct RequestTiming {
     pub(crate) sent_ns: u64,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
+}
+
+/// Times of one new connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectTiming {
+    pub(crate) begun_ns: u64,
+    pub(crate) connected_ns: u64,
+    /// End of the TLS handshake; `None` without TLS.
+    pub(crate) handshake_end_ns: Option<u64>,
 }
 
 /// Recorder of one core.
@@ -241,13 +258,18 @@ impl Recorder {
         }
     }
 
-    /// Records an established connection, for a request due at `due_ns`.
-    pub(crate) fn record_connect(&mut self, due_ns: u64, begun_ns: u64, now_ns: u64) {
+    /// Records an opened connection, for a request due at `due_ns`.
+    pub(crate) fn record_connect(&mut self, due_ns: u64, timing: ConnectTiming) {
         self.counters.opened += 1;
         self.open_connections += 1;
+        let ConnectTiming { begun_ns, connected_ns, handshake_end_ns } = timing;
         if let Some(phases) = self.phases_for(due_ns) {
-            phases.connect.service.record(now_ns.saturating_sub(begun_ns));
-            phases.connect.response.record(now_ns.saturating_sub(due_ns));
+            phases.connect.service.record(connected_ns.saturating_sub(begun_ns));
+            phases.connect.response.record(connected_ns.saturating_sub(due_ns));
+            if let Some(end_ns) = handshake_end_ns {
+                phases.tls_handshake.service.record(end_ns.saturating_sub(connected_ns));
+                phases.tls_handshake.response.record(end_ns.saturating_sub(due_ns));
+            }
         }
     }
 
@@ -465,6 +487,7 @@ impl Recorder {
             failed_area_ns: self.failed_area_ns,
             done_ns: self.done_ns.saturating_sub(self.start_ns),
             ended_ns: self.ended_ns.map(|ended_ns| ended_ns.saturating_sub(self.start_ns)),
+            connect_failure: None,
         }
     }
 }
@@ -514,7 +537,7 @@ mod tests {
         let failure = Failure { kind: FailureKind::Timeout, phase: RequestPhase::Queue };
         recorder.record_not_sent(2_000, failure, 7_000);
         recorder.record_not_sent(2_000, failure, 9_000);
-        assert_eq!(recorder.counters.timeouts, [2, 0, 0, 0]);
+        assert_eq!(recorder.counters.timeouts, [2, 0, 0, 0, 0]);
         assert_eq!(recorder.counters.timeout_age_ns, Some((5_000, 7_000)));
         assert_eq!(recorder.counters.errors[FailureKind::Timeout as usize], 2);
     }
@@ -550,6 +573,22 @@ mod tests {
         });
         recorder.record_good_response(timing_of(window_ns, window_ns + 40));
         assert_eq!(recorder.finish(2 * SECOND_NS).area_ns, 40);
+    }
+
+    #[test]
+    fn a_handshake_is_measured_from_the_connect_and_from_the_due_time() {
+        let mut recorder = recorder();
+        let due_ns = 2 * SECOND_NS;
+        let plain = ConnectTiming { begun_ns: due_ns + 5, connected_ns: due_ns + 15, handshake_end_ns: None };
+        recorder.record_connect(due_ns, plain);
+        let tls = ConnectTiming { handshake_end_ns: Some(due_ns + 45), ..plain };
+        recorder.record_connect(due_ns, tls);
+        let last = recorder.finish(3 * SECOND_NS);
+        let phases = last.histograms.current;
+        assert_eq!((phases.connect.service.count(), phases.connect.service.max_ns()), (2, 10));
+        let HistogramPair { service, response } = phases.tls_handshake;
+        assert_eq!((service.count(), service.max_ns(), response.max_ns()), (1, 30, 45));
+        assert_eq!(last.counters.opened, 2);
     }
 
     #[test]

@@ -8,14 +8,14 @@ use record::histogram::{HistogramDecodeError, LatencyHistogram};
 use record::run::{
     BackOffTotals, CalibratedCapacity, ConnectionTotals, GeneratorCpu, GeneratorStats, LatencyPair,
     MeasuredWindow, ObjectiveResult, PhaseLatencies, Rates, Run, RunIdentity, RunTotals, SCHEMA, StallTotals,
-    WeirVersion,
+    TlsSessions, WeirVersion,
 };
 use record::units::format_plural;
 use record::validity::Validity;
 
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
 use crate::plan::{self, ObjectiveFigures};
-use crate::recorder::{Counters, HistogramPair, PhaseHistograms};
+use crate::recorder::{Counters, HistogramPair, PhaseHistograms, TlsCounters};
 use crate::run::RunMeasurement;
 
 /// Data of a record beyond the measurement.
@@ -59,6 +59,7 @@ pub fn build_record(measured: &RunMeasurement, context: RecordContext) -> Run {
         rates: rates(measured),
         window: window(measured),
         latency: latency(&measured.latencies),
+        tls: measured.plan.tls.as_ref().map(|_| tls_sessions(&measured.counters.tls)),
         baseline: None,
         generator: GeneratorStats {
             run_queue_wait_fraction: context.run_queue_wait_fraction,
@@ -183,9 +184,26 @@ fn window(measured: &RunMeasurement) -> MeasuredWindow {
 fn latency(phases: &PhaseHistograms) -> PhaseLatencies {
     PhaseLatencies {
         connect: latency_pair(&phases.connect),
+        tls_handshake: optional_pair(&phases.tls_handshake),
         first_byte: latency_pair(&phases.first_byte),
         last_byte: latency_pair(&phases.last_byte),
-        last_byte_bad: (!phases.bad.service.is_empty()).then(|| latency_pair(&phases.bad)),
+        last_byte_bad: optional_pair(&phases.bad),
+    }
+}
+
+fn optional_pair(histograms: &HistogramPair) -> Option<LatencyPair> {
+    (!histograms.service.is_empty()).then(|| latency_pair(histograms))
+}
+
+fn tls_sessions(counters: &TlsCounters) -> TlsSessions {
+    let TlsCounters { full, resumed, failed, negotiated } = counters;
+    TlsSessions {
+        version: negotiated.as_ref().map(|first| first.version.to_owned()),
+        cipher_suite: negotiated.as_ref().map(|first| first.cipher_suite.clone()),
+        mixed: negotiated.as_ref().is_some_and(|first| first.mixed),
+        full: *full,
+        resumed: *resumed,
+        failed: *failed,
     }
 }
 

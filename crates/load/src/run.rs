@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use record::histogram::LatencyHistogram;
+use record::problem::InputProblem;
 use record::run::Interval;
 use record::units::{MILLISECOND_NS, SECOND_NS};
 use rt::address::Address;
@@ -23,7 +24,7 @@ use crate::collector::Collector;
 use crate::core::{self, CoreEvent, SharedState, StartState};
 use crate::dispatcher::RequestQuota;
 use crate::failure::FailureKind;
-use crate::plan::RunPlan;
+use crate::plan::{RunPlan, TlsPlan};
 use crate::recorder::{CoreSnapshot, Counters, HistogramSet, PhaseHistograms};
 
 /// Name of the threads that drive load: `load-0`, `load-1`…
@@ -109,6 +110,8 @@ pub enum RunError {
         /// Description of it, a complete message.
         text: String,
     },
+    /// The files of TLS could not be read.
+    Tls(Vec<InputProblem>),
     /// Threads or sockets could not be set up.
     Io(io::Error),
     /// A core failed.
@@ -119,6 +122,10 @@ impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Resolve(text) | Self::NoConnection { text, .. } => f.write_str(text),
+            Self::Tls(problems) => {
+                let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                f.write_str(&texts.join("; "))
+            }
             Self::Io(error) => write!(f, "cannot start: {error}"),
             Self::Core(failure) => write!(f, "{failure}"),
         }
@@ -163,7 +170,9 @@ fn shared(plan: &RunPlan, start: watch::Receiver<StartState>) -> Result<SharedSt
         let matching = requests.filter(move |(_, request)| &request.url.authority == authority);
         matching.map(|(index, _)| index).collect()
     };
+    let tls = plan.tls.as_ref().map(TlsPlan::load).transpose().map_err(RunError::Tls)?;
     Ok(SharedState {
+        tls,
         requests_by_authority: authorities.iter().map(|authority| requests_of(*authority)).collect(),
         addresses,
         quota: plan.end.requests.map(|requests| Arc::new(RequestQuota::new(requests, plan.threads))),

@@ -2,10 +2,10 @@
 //! states before, between and after the exchanges.
 //!
 //! ```text
-//! accepted -> PROXY header -> idle -> exchange --> idle …
-//!                              |         |  '----> tunnel -> closed
-//!                              v         '-------> lingering -> closed
-//!                            closed
+//! accepted -> PROXY header -> TLS handshake -> idle -> exchange --> idle …
+//!                                               |         |  '----> tunnel -> closed
+//!                                               v         '-------> lingering -> closed
+//!                                             closed
 //! ```
 //! An idle connection consists of this struct and its socket. It holds no buffer and no exchange.
 
@@ -14,6 +14,7 @@ mod client_stream;
 mod lingering;
 mod proxy_preface;
 mod session_dump;
+mod tls_handshake;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -27,6 +28,7 @@ use active_tunnel::ActiveTunnel;
 pub(crate) use client_stream::{ClientStatus, ClientStream, ListenerSettings, TimeoutKind};
 pub(crate) use lingering::LINGER_TIMEOUT_NS;
 use lingering::LingeringClose;
+pub(crate) use tls_handshake::open_stream;
 
 use crate::admission::Rejection;
 use crate::core::{Core, ScratchBuffers};
@@ -45,6 +47,7 @@ struct Conn {
 #[derive(Debug)]
 enum ConnState {
     ProxyPreface,
+    TlsHandshake,
     Idle,
     Exchange(Box<Exchange>),
     Tunnel(Box<ActiveTunnel>),
@@ -101,6 +104,7 @@ impl Conn {
         let peer = settings.classify_peer(peer);
         let state = match (settings.plan.proxy_protocol, settings.plan.mode) {
             (true, _) => ConnState::ProxyPreface,
+            (false, _) if settings.plan.tls.is_some() => ConnState::TlsHandshake,
             (false, Mode::Http) => ConnState::Idle,
             (false, Mode::Tcp(_)) => ConnState::ProxyPreface,
         };
@@ -155,6 +159,7 @@ impl Conn {
                 },
                 ConnState::Tunnel(_) => self.poll_tunnel(cx, &core, scratch),
                 ConnState::ProxyPreface => self.poll_proxy_preface(cx, &core, scratch),
+                ConnState::TlsHandshake => self.poll_tls_handshake(cx, &core, scratch),
                 ConnState::Lingering(_) => self.poll_lingering(cx, &core, scratch),
                 ConnState::Closed => return Poll::Ready(()),
             };
@@ -406,6 +411,19 @@ impl Conn {
         }
         client.keep_alive_tick = core.tick.get() as u16;
         Poll::Pending
+    }
+
+    /// Begins the listener's protocol.
+    fn begin_protocol(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        scratch: &mut ScratchBuffers,
+    ) -> ConnState {
+        match self.client.settings.plan.mode {
+            Mode::Http => ConnState::Idle,
+            Mode::Tcp(_) => self.begin_tcp(cx, core, scratch),
+        }
     }
 
     /// Begins a TCP exchange with a pool.

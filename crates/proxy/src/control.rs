@@ -388,7 +388,7 @@ impl RunningProxy {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let template = Arc::new(Plan { threads: self.plan.threads, ..plan });
+        let template = Arc::new(Plan { threads: self.plan.threads, ..plan.with_tls_sessions_of(&self.plan) });
         let plan = self.health.resolve(&template);
         let reopen_error = self.apply(plan).map_err(|error| explain_denied_access(error, &self.sandbox))?;
         self.template = template;

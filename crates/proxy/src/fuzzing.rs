@@ -245,6 +245,8 @@ fn check_forwarded_request(
         is_trusted: trusted,
         forwarding: &forwarding,
         new_request_id: b"0123",
+        is_tls: false,
+        certificate: None,
     };
     let mut target = Vec::new();
     let mut buffer = String::new();

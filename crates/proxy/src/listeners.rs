@@ -14,7 +14,7 @@ use rt::namespace::Namespace;
 use rt::unix_socket::set_access;
 
 use crate::handover::{Handoff, InheritedSockets, OfferedSocket, SocketKind, SocketLabel};
-use crate::plan::{Mode, Plan};
+use crate::plan::{ListenerPlan, Mode, Plan};
 use crate::run::ACCEPT_QUEUE_DRAIN_NS;
 
 /// All listening addresses. The index of an address is the `socket_index` of its sockets, and is never
@@ -288,7 +288,7 @@ impl ListenAddresses {
             Some(ListenAddressInfo {
                 listener: listener.name.clone(),
                 address: bound.address().clone(),
-                is_http: listener.mode == Mode::Http,
+                scheme: scheme_of(listener),
                 accept_mode: bound.mode().describe(),
             })
         };
@@ -314,6 +314,15 @@ impl ClosingAddress {
     }
 }
 
+fn scheme_of(listener: &ListenerPlan) -> &'static str {
+    match (listener.mode, listener.tls.is_some()) {
+        (Mode::Http, false) => "http",
+        (Mode::Http, true) => "https",
+        (Mode::Tcp(_), false) => "tcp",
+        (Mode::Tcp(_), true) => "tls",
+    }
+}
+
 /// A listening address, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenAddressInfo {
@@ -321,8 +330,8 @@ pub struct ListenAddressInfo {
     pub listener: Box<str>,
     /// Listening address, with the port that the kernel chose.
     pub address: Address,
-    /// True if the listener speaks HTTP.
-    pub is_http: bool,
+    /// Scheme of its URLs; `tcp` and `tls` in mode tcp.
+    pub scheme: &'static str,
     /// Description of how connections reach the cores.
     pub accept_mode: &'static str,
 }

@@ -58,6 +58,7 @@ end_reasons! {
     RateLimited, "rate_limited", b'P', 429, "a route's rate limit was reached";
     Tarpitted, "tarpitted", b'P', 403, "a route delayed and rejected the request";
     SilentlyDropped, "silently_dropped", b'P', 0, "a route dropped the connection without a response";
+    ClientTlsFailed, "client_tls_failed", b'P', 0, "the client's TLS handshake failed or took too long";
     ConnectionLimited, "connection_limited", b'P', 503, "the listener reached its maximum number or rate of connections";
     SourceLimited, "source_limited", b'P', 429, "the client's network reached its connection or request limit";
     NoServer, "no_server", b'S', 503, "the pool has no usable server";
@@ -69,6 +70,7 @@ end_reasons! {
     NoDescriptor, "no_descriptor", b'R', 503, "no free descriptor, port or memory for a server connection";
     ConnectFailed, "connect_failed", b'S', 503, "the server could not be reached";
     ConnectTimeout, "connect_timeout", b's', 503, "the server did not accept in time";
+    TlsHandshakeFailed, "tls_handshake_failed", b'S', 503, "the TLS handshake with the server failed, or its certificate is not valid";
     ServerClosed, "server_closed", b'S', 502, "the server closed or reset its connection first";
     ServerTimeout, "server_timeout", b's', 504, "the server did not respond, or continue, in time";
     BadResponse, "bad_response", b'P', 502, "the server's response was malformed or exceeded a limit";
@@ -158,6 +160,11 @@ pub(crate) struct Outcome<'a> {
     pub(crate) wasted: bool,
     /// Result of the sticky cookie lookup; `None`: the pool has no sticky cookie.
     pub(crate) sticky: Option<StickyLookup>,
+    /// Version and cipher suite of the client's TLS session; `None`: a plain connection, or its
+    /// handshake is not complete.
+    pub(crate) tls_names: Option<(&'static str, &'static str)>,
+    /// Fault of the TLS handshake that ended the request.
+    pub(crate) tls_error: Option<&'a str>,
 }
 
 /// The request, as far as logs need it.

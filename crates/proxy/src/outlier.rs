@@ -54,6 +54,7 @@ pub(crate) fn classify_outcome(outcome: &Outcome<'_>, plan: &OutlierPlan) -> Fai
     match outcome.end {
         EndReason::ConnectFailed
         | EndReason::ConnectTimeout
+        | EndReason::TlsHandshakeFailed
         | EndReason::ServerClosed
         | EndReason::ServerTimeout
         | EndReason::BadResponse => FailureSignal::Failure,

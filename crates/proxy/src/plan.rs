@@ -1,7 +1,7 @@
 //! Complete plan of a proxy: the immutable result of reading a config or the flags. Types and their
 //! defaults only. `config` creates it from text, and everything else reads it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,19 +10,23 @@ use rt::unix_socket::SocketAccess;
 
 mod balance;
 mod health;
+mod network;
 mod overload;
 mod request_rules;
+mod tls;
 
 pub use balance::{Balance, HashKey, HashPlan, SameSite, Secret, StickyMode, StickyPlan};
 pub use health::{
     CheckKind, CheckPlan, HttpCheck, Lookup, NamedServers, OutlierPlan, PreferredFamily, ResolvePlan,
     Statuses,
 };
+pub use network::Network;
 pub use overload::{
     AdaptivePlan, Admission, OnLimit, PoolLimits, Priority, QueueOrder, RetryBudgetPlan, SourcePlan,
     TokenRate,
 };
 pub use request_rules::{Forwarding, PathRule, Underscores};
+pub use tls::{ListenerTls, PoolTls};
 
 /// Everything that a proxy is to do. Created by [`crate::config`]; never changes. A reload creates
 /// a new plan. So does a change of the addresses behind names, which shares all but the pools
@@ -91,6 +95,8 @@ pub struct ListenerPlan {
     pub namespace: Option<PathBuf>,
     /// Protocol of its connections.
     pub mode: Mode,
+    /// TLS of its connections; `None`: they are plain.
+    pub tls: Option<ListenerTls>,
     /// True if each connection from a trusted network starts with a PROXY protocol header (v1 or
     /// v2). Other connections are rejected, because their claims cannot be trusted.
     pub proxy_protocol: bool,
@@ -161,34 +167,6 @@ pub struct ClientTimeouts {
     pub write_progress_bytes: u64,
     /// Maximum time between two requests, and before the first: 60 s.
     pub keep_alive_ns: u64,
-}
-
-/// An IP network in CIDR form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    /// Address of the network, with host bits 0.
-    pub address: IpAddr,
-    /// Number of leading bits that count.
-    pub prefix: u8,
-}
-
-impl Network {
-    /// Returns whether `address` is in the network. An IPv4 address mapped into IPv6 counts as the
-    /// IPv4 address.
-    #[must_use]
-    pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.address, address.to_canonical()) {
-            (IpAddr::V4(network), IpAddr::V4(address)) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
-                u32::from(network) & mask == u32::from(address) & mask
-            }
-            (IpAddr::V6(network), IpAddr::V6(address)) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
-                u128::from(network) & mask == u128::from(address) & mask
-            }
-            _ => false,
-        }
-    }
 }
 
 /// One `[[route]]`.
@@ -391,6 +369,8 @@ pub struct PoolPlan {
     /// Version of the PROXY protocol header at the start of each connection to a server; `None`: no
     /// header.
     pub send_proxy_protocol: Option<ProxyVersion>,
+    /// TLS of the connections to its servers; `None`: they are plain.
+    pub tls: Option<PoolTls>,
     /// Network namespace to connect in; `None`: our own.
     pub namespace: Option<PathBuf>,
 }
@@ -402,6 +382,8 @@ pub struct ServerPlan {
     pub name: Box<str>,
     /// Address to connect to.
     pub address: Address,
+    /// Name that the address was looked up by.
+    pub host: Option<Box<str>>,
     /// Weight of its load relative to the other servers; 0: no requests.
     pub weight: u32,
     /// Maximum number of requests at a time, on all cores; `None`: unlimited.

@@ -44,6 +44,31 @@ to eight empty lines before a request line are ignored. The connection of a CONN
 is closed. `Max-Forwards` applies to OPTIONS and TRACE: at 0 the proxy responds to OPTIONS itself, and to TRACE \
 with 405.
 
+## TLS
+
+A listener with `tls` accepts TLS 1.2 and 1.3; clients that negotiate a protocol (ALPN) get `http/1.1`. The handshake \
+follows the PROXY header, if there is one, and has the time `timeouts.head`, from the accept. If it fails or takes \
+longer, the connection is closed, with an alert where TLS has one, and counts as `client_tls_failed`: also that of a \
+client that speaks plain HTTP. A connection that ends before its first byte is not a failure. Servers get \
+`X-Forwarded-Proto: https`, and `proto=https` in `Forwarded`.
+
+A reload reads all files again. New connections get the new certificates, open ones continue, and clients resume \
+their sessions, unless the accepted authorities of clients have changed. A fault in a file rejects the reload, and \
+the old certificates stay in use. The files must be readable after the start, too: by `user`, and with Landlock in the \
+directories of the first config.
+
+A pool with `tls` uses TLS for its servers and their checks. `timeouts.connect` includes the handshake. A failed \
+handshake is a failed connection: it is retried, counts for `outlier`, and ends a request with \
+`tls_handshake_failed`. A server has to prove its host name or address, or `server-name`, which a server on a unix \
+socket or with `srv` needs. A PROXY header precedes the session. Each thread resumes the sessions of each server.
+
+A response that only the end of the connection delimits is truncated if a server ends it without close_notify \
+(`server_closed`). Bodies and tunnels over TLS are copied, not spliced.
+
+To redirect from HTTP to HTTPS, a route of the plain listener has `redirect = { status = 308, location = \
+\"https://{host}{path}{query}\" }`. For HSTS (RFC 6797), the routes of the listener with `tls` have \
+`set-response-header = { strict-transport-security = \"max-age=31536000\" }`.
+
 ## Memory
 
 A client that does not read its response holds at most 64 KiB of it in user space, from one read of the server. \

@@ -15,7 +15,6 @@ use rt::conn_balancer::{AcceptedConnection, AsyncInbox, ConnectionBalancer, Core
 use rt::cores::CoreId;
 use rt::drain::{Drain, DrainStage, DrainWatch};
 use rt::listen::{AcceptEvent, Listener};
-use rt::stream::Stream;
 use rt::tokio::sync::{mpsc, oneshot};
 use rt::tokio::task::{JoinHandle, spawn_local};
 
@@ -520,7 +519,7 @@ fn spawn_connection(
         core.count_rejection(RejectReason::Draining);
         return;
     };
-    match Stream::from_fd(connection.fd, connection.family) {
+    match conn::open_stream(connection.fd, connection.family, &settings) {
         Ok(stream) => {
             let serving = conn::serve(stream, settings, connection.peer, rejected);
             spawn_local(serving);

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use rt::address::Address;
 use rt::privileges::{AllowedFiles, Confinement, Privileges, RESOLVER_PATHS};
+use rt::tls::{HOST_ROOT_PATHS, Verification};
 
-use crate::plan::{LogTarget, Plan};
+use crate::plan::{ListenerTls, LogTarget, Plan, PoolTls};
 
 /// Files that the process must access in addition to those in its plan.
 #[derive(Clone, Debug, Default)]
@@ -19,10 +20,6 @@ pub struct SandboxPaths {
 /// Returns the user and group to switch to, and the files that remain accessible.
 pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
     let configured = &plan.privileges;
-    let directory_of = |path: &PathBuf| {
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        directory.map_or_else(|| PathBuf::from("."), PathBuf::from)
-    };
     let log_directories = plan.logs.iter().filter_map(|log| match &log.target {
         LogTarget::File(path) => Some(directory_of(path)),
         _ => None,
@@ -36,6 +33,7 @@ pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
     let keys = plan.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.key_file.as_ref());
     let read =
         extra.read.iter().chain(keys).map(directory_of).chain(RESOLVER_PATHS.iter().map(PathBuf::from));
+    let read = read.chain(tls_paths(plan));
     let files = AllowedFiles {
         read: read.chain(["/proc/self".into(), "/var/run/netns".into()]).collect(),
         write: log_directories.chain(sockets).chain(["/dev".into()]).collect(),
@@ -46,6 +44,32 @@ pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
         no_new_privileges: configured.no_new_privileges,
         files: configured.landlock.then_some(files),
     }
+}
+
+/// Returns the directories of certificates and keys, also those that links lead to: a reload reads
+/// the files again.
+fn tls_paths(plan: &Plan) -> Vec<PathBuf> {
+    let listeners = plan.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+    let pools = plan.pools.iter().filter_map(|pool| pool.tls.as_ref());
+    let files = listeners.clone().flat_map(ListenerTls::files).chain(pools.clone().flat_map(PoolTls::files));
+    let mut directories: Vec<PathBuf> = listeners.filter_map(|tls| tls.directory.clone()).collect();
+    for file in files {
+        let targets = [Some(file.to_owned()), std::fs::canonicalize(file).ok()];
+        directories.extend(targets.iter().flatten().map(|path| directory_of(path)));
+    }
+    let verifies_by_host = |tls: &PoolTls| tls.options.verification == Verification::HostRoots;
+    if pools.clone().any(verifies_by_host) {
+        let roots = HOST_ROOT_PATHS.iter().map(PathBuf::from);
+        directories.extend(roots.filter(|directory| directory.exists()));
+    }
+    directories.sort_unstable();
+    directories.dedup();
+    directories
+}
+
+fn directory_of(path: &PathBuf) -> PathBuf {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    directory.map_or_else(|| PathBuf::from("."), PathBuf::from)
 }
 
 /// Adds an explanation to a permission error: since the start, the process can only access files in

@@ -5,7 +5,7 @@
 //! write. If the write is partial, the rest waits in a pooled buffer, and the lane reads nothing
 //! more until it is sent. So the slower side throttles the faster one through TCP. A lane whose
 //! reads keep filling the scratch buffer moves its bytes through a pipe instead ([`rt::splice`]),
-//! until little arrives at a time again:
+//! until little arrives at a time again. TLS on either side is always copied.
 //!
 //! ```text
 //!              FULL_READS reads of the whole scratch buffer
@@ -258,6 +258,10 @@ impl Lane {
         for round in 0.. {
             ready!(self.poll_pending(cx, to))?;
             if self.eof_received {
+                // Whoever reads the end must not take truncated bytes for complete ones.
+                if from.is_truncated() {
+                    to.omit_close_notify();
+                }
                 // The receiver may be gone already; its own lane reports that.
                 let _ = to.shutdown(Shutdown::Write);
                 self.eof_forwarded = true;
@@ -313,7 +317,8 @@ impl Lane {
         }
         self.byte_counts.received += read as u64;
         self.streak = if read == resources.scratch.len() { self.streak + 1 } else { 0 };
-        if self.streak == FULL_READS {
+        // The bytes of a TLS session are not those of its socket.
+        if self.streak == FULL_READS && !from.is_tls() && !to.is_tls() {
             self.set_splicing(true);
         }
         let written = match to.poll_write(cx, &resources.scratch[..read]) {

@@ -91,6 +91,9 @@ pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
         let latency = add_latency(&merged.latency, &run.latency);
         merged.latency = latency.map_err(|error| MergeError::Histogram { index, error })?;
         add_totals(&mut merged.totals, &run.totals);
+        if let Some(sessions) = &run.tls {
+            merged.tls.get_or_insert_default().add(sessions);
+        }
         merged.partial |= run.partial;
         merged.identities.extend(run.identities.iter().cloned());
         merged.started_at = merged.started_at.min(run.started_at.clone());
@@ -126,13 +129,21 @@ fn first_difference(a: &serde_json::Value, b: &serde_json::Value) -> Option<Stri
 fn add_latency(a: &PhaseLatencies, b: &PhaseLatencies) -> Result<PhaseLatencies, HistogramDecodeError> {
     Ok(PhaseLatencies {
         connect: add_pair(&a.connect, &b.connect)?,
+        tls_handshake: add_optional_pair(a.tls_handshake.as_ref(), b.tls_handshake.as_ref())?,
         first_byte: add_pair(&a.first_byte, &b.first_byte)?,
         last_byte: add_pair(&a.last_byte, &b.last_byte)?,
-        last_byte_bad: match (&a.last_byte_bad, &b.last_byte_bad) {
-            (Some(a), Some(b)) => Some(add_pair(a, b)?),
-            (a, b) => a.clone().or_else(|| b.clone()),
-        },
+        last_byte_bad: add_optional_pair(a.last_byte_bad.as_ref(), b.last_byte_bad.as_ref())?,
     })
+}
+
+fn add_optional_pair(
+    a: Option<&LatencyPair>,
+    b: Option<&LatencyPair>,
+) -> Result<Option<LatencyPair>, HistogramDecodeError> {
+    match (a, b) {
+        (Some(a), Some(b)) => add_pair(a, b).map(Some),
+        (a, b) => Ok(a.or(b).cloned()),
+    }
 }
 
 fn add_pair(a: &LatencyPair, b: &LatencyPair) -> Result<LatencyPair, HistogramDecodeError> {

@@ -2,6 +2,7 @@
 //! the meaning of a field never changes within a schema.
 
 mod generator;
+mod tls;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,7 @@ pub use crate::diagnosis::{
     TimeFraction,
 };
 pub use generator::{BackOffTotals, CalibratedCapacity, GeneratorStats, StallTotals};
+pub use tls::TlsSessions;
 
 use crate::facts::HostFacts;
 use crate::histogram::LatencySummary;
@@ -57,6 +59,9 @@ pub struct Run {
     pub window: MeasuredWindow,
     /// Latencies by phase.
     pub latency: PhaseLatencies,
+    /// Sessions of TLS; absent without TLS.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tls: Option<TlsSessions>,
     /// Figures about the generator itself.
     pub generator: GeneratorStats,
     /// Sequential requests before the load: their latency without queueing.
@@ -169,9 +174,9 @@ pub struct RunTotals {
     pub unfinished: u64,
     /// Age of the oldest of those, in ns.
     pub unfinished_age_ns_max: u64,
-    /// Bytes received from sockets.
+    /// Bytes received from sockets; with TLS their decrypted content.
     pub bytes_in: u64,
-    /// Bytes written to sockets.
+    /// Bytes written to sockets; with TLS their content before encryption.
     pub bytes_out: u64,
     /// Connections.
     pub connections: ConnectionTotals,
@@ -309,6 +314,10 @@ impl MeasuredWindow {
 pub struct PhaseLatencies {
     /// Time to the established connection.
     pub connect: LatencyPair,
+    /// Time of the TLS handshake after that (service), and from the due time to its end (response);
+    /// absent without TLS.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tls_handshake: Option<LatencyPair>,
     /// Time to the first byte of the final response: of its status line, behind interim responses
     /// (1xx).
     pub first_byte: LatencyPair,

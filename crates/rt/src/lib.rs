@@ -30,6 +30,7 @@ pub mod small_server;
 pub mod splice;
 pub mod stream;
 pub mod timers;
+pub mod tls;
 pub mod unix_socket;
 
 /// The async runtime's own task and channel types, so that engines name one runtime.

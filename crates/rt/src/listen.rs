@@ -467,7 +467,7 @@ mod tests {
             let accepted = accept_one(listener).await;
             let local = match &stream {
                 crate::stream::Stream::Tcp(tcp) => tcp.local_addr().unwrap(),
-                crate::stream::Stream::Unix(_) => unreachable!("it was TCP"),
+                other => unreachable!("it was TCP: {other:?}"),
             };
             assert_eq!((accepted.peer, accepted.listener_index), (Some(local), 7));
         });

@@ -1,5 +1,5 @@
-//! Connected byte stream, TCP or unix, read and written without its own future: an engine's task
-//! polls it and keeps its buffers elsewhere.
+//! Connected byte stream (TCP or unix, optionally with TLS), read and written without its own
+//! future: an engine's task polls it and keeps its buffers elsewhere.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -11,6 +11,9 @@ use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::tls::session::TlsStream;
+use crate::tls::{ClientTls, ServerTls, TlsByteCounts, TlsInfo};
+
 /// Connected stream, registered with the core's runtime.
 #[derive(Debug)]
 pub enum Stream {
@@ -18,6 +21,8 @@ pub enum Stream {
     Tcp(TcpStream),
     /// A unix stream socket.
     Unix(UnixStream),
+    /// A TLS session on one of them.
+    Tls(Box<TlsStream>),
 }
 
 /// Socket family of a bare descriptor.
@@ -39,6 +44,117 @@ impl Stream {
             SocketFamily::Tcp => TcpStream::from_std(fd.into()).map(Self::Tcp),
             SocketFamily::Unix => UnixStream::from_std(fd.into()).map(Self::Unix),
         }
+    }
+
+    /// Begins the server's end of a TLS session on this stream.
+    ///
+    /// # Errors
+    /// The settings do not suit the protocol.
+    pub fn accept_tls(self, tls: &ServerTls) -> io::Result<Self> {
+        TlsStream::accept(self, tls.config()).map(|stream| Self::Tls(Box::new(stream)))
+    }
+
+    /// Does the same as [`Stream::accept_tls`] for a session that follows a header in clear, which
+    /// is read like any stream. [`Stream::begin_tls`] begins the session.
+    ///
+    /// # Errors
+    /// Those of [`Stream::accept_tls`].
+    pub fn accept_tls_behind_header(self, tls: &ServerTls) -> io::Result<Self> {
+        let mut stream = TlsStream::accept(self, tls.config())?;
+        stream.start_plain();
+        Ok(Self::Tls(Box::new(stream)))
+    }
+
+    /// Begins the session of [`Stream::accept_tls_behind_header`]. `received` are the bytes that were
+    /// read behind the header.
+    pub fn begin_tls(&mut self, received: &[u8]) {
+        if let Self::Tls(stream) = self {
+            stream.begin(received);
+        }
+    }
+
+    /// Begins the client's end of a TLS session on this stream. `server_name` is the DNS name or the
+    /// IP address that the server has to prove.
+    ///
+    /// # Errors
+    /// `InvalidInput`: `server_name` is neither; the settings do not suit the protocol.
+    pub fn connect_tls(self, tls: &ClientTls, server_name: &str) -> io::Result<Self> {
+        let name = crate::tls::parse_server_name(server_name)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        TlsStream::connect(self, tls.config(), name).map(|stream| Self::Tls(Box::new(stream)))
+    }
+
+    /// Completes the handshake of TLS. Reads and writes do so, too. Returns at once without TLS.
+    ///
+    /// # Errors
+    /// Those of the socket; `InvalidData`: the handshake failed.
+    pub fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tls(stream) => stream.poll_handshake(cx),
+            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Returns the properties of the TLS session; `None` during its handshake, and without TLS.
+    #[must_use]
+    pub fn tls_info(&self) -> Option<TlsInfo> {
+        match self {
+            Self::Tls(stream) => stream.info(),
+            Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// Returns the names of the TLS version and the cipher suite as [`Stream::tls_info`] does, for
+    /// each request: nothing is allocated.
+    #[must_use]
+    pub fn tls_names(&self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Tls(stream) => stream.names(),
+            Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// Returns the certificate of the peer in DER, if it has sent one and proven that it is its own.
+    #[must_use]
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        match self {
+            Self::Tls(stream) => stream.peer_certificate(),
+            Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// Returns the encrypted bytes of a TLS session that went through its socket.
+    #[must_use]
+    pub fn tls_byte_counts(&self) -> Option<TlsByteCounts> {
+        match self {
+            Self::Tls(stream) => Some(stream.byte_counts()),
+            Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// Returns true if a TLS session has begun a write that is not complete: part of its bytes may
+    /// have been sent, and no others can follow until it is repeated.
+    #[must_use]
+    pub fn has_unfinished_write(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.has_unfinished_write())
+    }
+
+    /// Makes the end of a TLS session look truncated: the peer receives no close_notify.
+    pub fn omit_close_notify(&mut self) {
+        self.abort_tls();
+    }
+
+    /// Returns true if this is a TLS session.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    /// Returns true if a TLS session ended without close_notify: a body that only the end of the
+    /// stream delimits may be truncated then (RFC 9112 §9.8).
+    #[must_use]
+    pub fn is_truncated(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.is_truncated())
     }
 
     /// Waits for bytes and reads them: returns the number of bytes, 0 at the end of the stream.
@@ -84,6 +200,9 @@ impl Stream {
     /// without checking the runtime's budget first: a caller that reads in a loop must limit it.
     #[inline]
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if let Self::Tls(stream) = self {
+            return stream.poll_read(cx, buffer);
+        }
         let buffer_len = buffer.len();
         loop {
             let result = self.attempt(Interest::READABLE, buffer_len, |fd| recv(fd, &mut *buffer));
@@ -99,7 +218,10 @@ impl Stream {
     ///
     /// # Errors
     /// The connection was reset, or is gone.
-    pub fn poll_peek(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    pub fn poll_peek(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if let Self::Tls(stream) = self {
+            return stream.poll_peek(cx);
+        }
         loop {
             ready!(self.poll_read_ready(cx))?;
             let mut byte = [0];
@@ -115,7 +237,10 @@ impl Stream {
     /// Returns true if nothing is known to be readable: neither bytes nor an end. No task is woken
     /// when that changes. If the runtime is not sure, the kernel is asked.
     #[must_use]
-    pub fn is_idle(&self) -> bool {
+    pub fn is_idle(&mut self) -> bool {
+        if let Self::Tls(stream) = self {
+            return stream.is_idle();
+        }
         let mut byte = [0];
         let peek =
             |fd: BorrowedFd<'_>| rustix::net::recv(fd, &mut byte, RecvFlags::PEEK).map(|(bytes, _)| bytes);
@@ -126,6 +251,9 @@ impl Stream {
     /// that the runtime does not know of yet, at the cost of a system call.
     #[must_use]
     pub fn has_unread(&self) -> bool {
+        if matches!(self, Self::Tls(stream) if stream.has_content()) {
+            return true;
+        }
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         rustix::net::recv(self.as_fd(), &mut [0], flags).is_ok_and(|(bytes, _)| bytes > 0)
     }
@@ -137,6 +265,17 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.local_addr().ok(),
             Self::Unix(_) => None,
+            Self::Tls(stream) => stream.socket().local_address(),
+        }
+    }
+
+    /// Returns the address of the peer; `None` on a unix socket, and if the connection is gone.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<std::net::SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok(),
+            Self::Unix(_) => None,
+            Self::Tls(stream) => stream.socket().peer_address(),
         }
     }
 
@@ -148,6 +287,7 @@ impl Stream {
         match self {
             Self::Tcp(stream) => read_tcp_byte_counts(stream.as_fd()),
             Self::Unix(_) => None,
+            Self::Tls(stream) => stream.socket().tcp_byte_counts(),
         }
     }
 
@@ -159,16 +299,23 @@ impl Stream {
         unacked_bytes(self.as_fd())
     }
 
-    /// Returns whether this is TCP.
+    /// Returns true if the socket is a TCP socket.
     #[must_use]
     pub fn is_tcp(&self) -> bool {
-        matches!(self, Self::Tcp(_))
+        match self {
+            Self::Tcp(_) => true,
+            Self::Unix(_) => false,
+            Self::Tls(stream) => stream.socket().is_tcp(),
+        }
     }
 
     /// Writes as much of `bytes` as the socket accepts. As with [`Stream::poll_read`], a caller
     /// that writes in a loop must limit it.
     #[inline]
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if let Self::Tls(stream) = self {
+            return stream.poll_write(cx, &[IoSlice::new(bytes)]);
+        }
         loop {
             let send = |fd: BorrowedFd<'_>| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL);
             if let Some(result) = self.attempt(Interest::WRITABLE, bytes.len(), send) {
@@ -185,6 +332,9 @@ impl Stream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let Self::Tls(stream) = self {
+            return stream.poll_write(cx, slices);
+        }
         let total_len = slices.iter().map(|slice| slice.len()).sum();
         loop {
             ready!(self.poll_write_ready(cx))?;
@@ -196,7 +346,7 @@ impl Stream {
     }
 
     /// Moves bytes from or to a socket by a `call` that may stop before the socket's end, so that
-    /// only `EAGAIN` proves anything.
+    /// only `EAGAIN` proves anything. Not for TLS, whose bytes are not those of the socket.
     #[inline]
     pub(crate) fn poll_move(
         &mut self,
@@ -239,6 +389,7 @@ impl Stream {
         let result = match self {
             Self::Tcp(stream) => stream.try_io(interest, &mut call_once),
             Self::Unix(stream) => stream.try_io(interest, &mut call_once),
+            Self::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         };
         match (partial, result) {
             (Some(moved), _) => Some(Ok(moved)),
@@ -252,15 +403,17 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.poll_write_ready(cx),
             Self::Unix(stream) => stream.poll_write_ready(cx),
+            Self::Tls(stream) => stream.socket().poll_write_ready(cx),
         }
     }
 
     /// Polls for readable bytes, an end or an error, without reading.
     #[inline]
-    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => stream.poll_read_ready(cx),
             Self::Unix(stream) => stream.poll_read_ready(cx),
+            Self::Tls(stream) => stream.socket().poll_read_ready(cx),
         }
     }
 
@@ -272,14 +425,19 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.set_nodelay(true),
             Self::Unix(_) => Ok(()),
+            Self::Tls(stream) => stream.socket().set_nodelay(),
         }
     }
 
-    /// Ends one or both directions.
+    /// Ends one or both directions. A TLS session sends close_notify before; if the socket accepts
+    /// nothing now, later reads send it and end the direction.
     ///
     /// # Errors
     /// The connection was already gone.
-    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+    pub fn shutdown(&mut self, how: Shutdown) -> io::Result<()> {
+        if let (Self::Tls(stream), Shutdown::Write | Shutdown::Both) = (&mut *self, how) {
+            return stream.shut_down(how);
+        }
         socket2::SockRef::from(&self.as_fd()).shutdown(how)
     }
 
@@ -287,7 +445,8 @@ impl Stream {
     ///
     /// # Errors
     /// The kernel rejected it.
-    pub fn reset_on_close(&self) -> io::Result<()> {
+    pub fn reset_on_close(&mut self) -> io::Result<()> {
+        self.abort_tls();
         reset_on_close(self.as_fd())
     }
 
@@ -297,12 +456,19 @@ impl Stream {
     ///
     /// # Errors
     /// Those of [`Stream::reset_on_close`].
-    pub fn reset_silently_on_close(&self) -> io::Result<()> {
+    pub fn reset_silently_on_close(&mut self) -> io::Result<()> {
+        self.abort_tls();
         let fd = self.as_fd();
         // Only the option of the socket's family exists; a unix socket has neither.
         let _ = rustix::net::sockopt::set_ip_ttl(fd, 1);
         let _ = rustix::net::sockopt::set_ipv6_unicast_hops(fd, Some(1));
         reset_on_close(fd)
+    }
+
+    fn abort_tls(&mut self) {
+        if let Self::Tls(stream) = self {
+            stream.abort();
+        }
     }
 }
 
@@ -333,6 +499,7 @@ impl AsFd for Stream {
         match self {
             Self::Tcp(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
+            Self::Tls(stream) => stream.socket().as_fd(),
         }
     }
 }

@@ -21,6 +21,7 @@ use std::task::{Context, Poll};
 
 use rt::deadlines::Deadline;
 use rt::stream::Stream;
+use rt::tls::HandshakeKind;
 use wire::head_may_be_complete;
 
 use crate::body::RemainingBody;
@@ -44,6 +45,8 @@ pub(crate) struct Conn {
     /// Tick in which the idle deadline was last set.
     idle_armed_tick: u32,
     deadline_kind: DeadlineKind,
+    /// True until the handshake of TLS is complete.
+    in_handshake: bool,
     /// True if `unparsed` may contain a complete request, so that it is parsed before the next
     /// read.
     pub(crate) recheck_input: bool,
@@ -104,6 +107,7 @@ impl Conn {
         core.conn_limit.acquire();
         let peer = core.log.is_some().then(|| peer_text(&stream));
         Self {
+            in_handshake: stream.is_tls(),
             stream,
             deadline: None,
             unparsed: Vec::new(),
@@ -119,6 +123,13 @@ impl Conn {
     fn poll_fast(&mut self, cx: &mut Context<'_>) -> Poll<FastPathExit> {
         let core = Rc::clone(&self.core);
         let scratch = &mut *core.scratch.borrow_mut();
+        if self.in_handshake {
+            match self.poll_handshake(cx, &core) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(reason)) => return Poll::Ready(FastPathExit::Close(reason)),
+                Poll::Pending => return self.poll_waiting(cx, &core, false),
+            }
+        }
         let mut reads = 0;
         loop {
             let unparsed_len = self.unparsed.len();
@@ -140,8 +151,8 @@ impl Conn {
                         add(&core.counters.bytes_in, read as u64);
                         (unparsed_len, unparsed_len + read)
                     }
-                    Poll::Ready(Err(_)) => {
-                        return Poll::Ready(FastPathExit::Close(CloseReason::Broken));
+                    Poll::Ready(Err(error)) => {
+                        return Poll::Ready(FastPathExit::Close(CloseReason::from_io_error(&error)));
                     }
                 }
             };
@@ -167,6 +178,19 @@ impl Conn {
                 return exit;
             }
         }
+    }
+
+    /// Completes the handshake of TLS and counts it. It has the time of an idle connection.
+    #[cold]
+    fn poll_handshake(&mut self, cx: &mut Context<'_>, core: &OriginCore) -> Poll<Result<(), CloseReason>> {
+        std::task::ready!(self.stream.poll_handshake(cx))
+            .map_err(|error| CloseReason::from_io_error(&error))?;
+        self.in_handshake = false;
+        add(&core.counters.tls_handshakes, 1);
+        let info = self.stream.tls_info();
+        let is_resumed = info.is_some_and(|info| info.handshake == HandshakeKind::Resumed);
+        add(&core.counters.tls_resumed, u64::from(is_resumed));
+        Poll::Ready(Ok(()))
     }
 
     /// Handles the common case: the input is exactly one request, and its response is cached and
@@ -429,6 +453,7 @@ impl Drop for Conn {
         self.release_buffer();
         let core = &self.core;
         core.counters.count_close(self.close_reason);
+        add(&core.counters.tls_failed, u64::from(self.in_handshake));
         core.balancer.release(core.index);
         core.conn_limit.release();
     }
@@ -446,12 +471,10 @@ fn choose_follow_up(keep_alive: bool, has_more_input: bool) -> FollowUp {
 }
 
 fn peer_text(stream: &Stream) -> Box<str> {
-    match stream {
-        Stream::Tcp(tcp) => {
-            let peer = tcp.peer_addr();
-            peer.map_or_else(|_| "-".into(), |peer| peer.ip().to_string().into())
-        }
-        Stream::Unix(_) => "unix:".into(),
+    match stream.peer_address() {
+        Some(peer) => peer.ip().to_string().into(),
+        None if stream.is_tcp() => "-".into(),
+        None => "unix:".into(),
     }
 }
 

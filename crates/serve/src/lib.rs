@@ -4,7 +4,7 @@
 //! httpterm's language ([`url_options`], [`reference_markdown`]); it finds and stores no
 //! resources. One thread per core, one task per connection, one read and one write per request.
 //!
-//! It speaks no TLS, and it never judges a measurement: it counts. Beside it, [`web_ui`] is a small
+//! It never judges a measurement: it counts. Beside it, [`web_ui`] is a small
 //! server for users, which shares nothing with the origin.
 
 #![forbid(unsafe_code)]
@@ -25,6 +25,7 @@ mod response_spec;
 mod run;
 mod slow_path;
 pub mod stats;
+mod tls;
 pub mod url_options;
 pub mod web_ui;
 

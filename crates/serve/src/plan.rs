@@ -1,5 +1,5 @@
 //! Configuration of an origin: parses the texts of its flags to an [`OriginPlan`], and reports every
-//! problem at once. It opens and starts nothing; it only resolves names.
+//! problem at once. It starts nothing; it only resolves names, and reads the files of certificates.
 
 use std::path::PathBuf;
 
@@ -8,6 +8,8 @@ use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_size};
 use rt::address::Address;
 
 use crate::log::AccessLogTarget;
+use crate::tls::OriginTls;
+pub use crate::tls::OriginTlsText;
 
 /// Default address to listen on.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8000";
@@ -43,6 +45,8 @@ pub struct OriginPlanText {
     pub spin: bool,
     /// File of the access log, or `-`; default: none.
     pub access_log: String,
+    /// TLS of all listeners; default: none.
+    pub tls: OriginTlsText,
     /// See [`IDLE_TIMEOUT_NS`]; bare numbers are seconds.
     pub idle_timeout: String,
     /// See [`HEAD_TIMEOUT_NS`]; bare numbers are seconds.
@@ -67,6 +71,7 @@ pub struct OriginPlan {
     pub(crate) pin: Vec<usize>,
     pub(crate) spin: bool,
     pub(crate) access_log: Option<AccessLogTarget>,
+    pub(crate) tls: Option<OriginTls>,
     pub(crate) idle_timeout_ns: u64,
     pub(crate) head_timeout_ns: u64,
     pub(crate) body_timeout_ns: u64,
@@ -97,6 +102,7 @@ impl OriginPlan {
                 "-" => Some(AccessLogTarget::Stdout),
                 path => Some(AccessLogTarget::File(PathBuf::from(path))),
             },
+            tls: problems.tls(&text.tls),
             idle_timeout_ns: problems.timeout("--idle-timeout", &text.idle_timeout, IDLE_TIMEOUT_NS),
             head_timeout_ns: problems.timeout("--head-timeout", &text.head_timeout, HEAD_TIMEOUT_NS),
             body_timeout_ns: problems.timeout("--body-timeout", &text.body_timeout, BODY_TIMEOUT_NS),
@@ -112,6 +118,12 @@ impl OriginPlan {
     #[must_use]
     pub fn connections_max(&self) -> Option<usize> {
         self.connections_max
+    }
+
+    /// Returns whether all listeners speak TLS.
+    #[must_use]
+    pub fn uses_tls(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Returns the number of threads.
@@ -167,6 +179,13 @@ impl FlagProblems {
         rt::cores::parse_cpus(text).unwrap_or_else(|error| {
             self.add("--pin", error);
             Vec::new()
+        })
+    }
+
+    fn tls(&mut self, text: &OriginTlsText) -> Option<OriginTls> {
+        OriginTls::parse(text).unwrap_or_else(|problems| {
+            self.0.extend(problems);
+            None
         })
     }
 

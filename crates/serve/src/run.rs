@@ -369,7 +369,12 @@ fn serve_or_defer(core: &Rc<OriginCore>, connection: AcceptedConnection) {
 }
 
 fn serve(core: &Rc<OriginCore>, connection: AcceptedConnection) {
-    match Stream::from_fd(connection.fd, connection.family) {
+    let stream = Stream::from_fd(connection.fd, connection.family);
+    let stream = stream.and_then(|stream| match &core.plan.tls {
+        Some(tls) => stream.accept_tls(tls.settings()),
+        None => Ok(stream),
+    });
+    match stream {
         Ok(stream) => {
             spawn_local(conn::serve(Rc::clone(core), stream));
         }

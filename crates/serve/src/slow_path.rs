@@ -347,8 +347,13 @@ fn poll_body(
         let end = if conn.unparsed.is_empty() {
             match conn.stream.poll_read(cx, input) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(CloseReason::PeerMidRequest.into())),
-                Poll::Ready(Ok(read)) => read,
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(CloseReason::Broken.into())),
+                Poll::Ready(Ok(read)) => {
+                    add(&core.counters.bytes_in, read as u64);
+                    read
+                }
+                Poll::Ready(Err(error)) => {
+                    return Poll::Ready(Err(CloseReason::from_io_error(&error).into()));
+                }
                 Poll::Pending if progress => {
                     conn.arm_progress(cx, core.plan.body_timeout_ns);
                     return Poll::Pending;

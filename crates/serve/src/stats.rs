@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io;
 
 use rt::conn_balancer::CoreConnectionCounts;
 use serde::Serialize;
@@ -55,6 +56,9 @@ counters! {
     stats_requests: "Requests for `/stats`.",
     accept_paused: "Times that accepting paused because the maximum number of connections was open.",
     accept_failed: "Times that accepting failed because no descriptor or memory was free.",
+    tls_handshakes: "Complete TLS handshakes.",
+    tls_resumed: "Complete TLS handshakes that resumed an earlier session.",
+    tls_failed: "Connections that ended before their TLS handshake was complete.",
     log_lines: "Lines passed to the access log.",
     log_dropped: "Lines that the access log dropped, because its file was too slow or failed.",
 }
@@ -68,6 +72,8 @@ pub(crate) enum CloseReason {
     PeerMidRequest,
     /// The kernel reported an error, nearly always a reset.
     Broken,
+    /// The peer violated TLS, or sent something else.
+    TlsError,
     /// A response was the last: the client or the target requested it.
     Requested,
     /// No request arrived for too long.
@@ -89,10 +95,11 @@ pub(crate) enum CloseReason {
 }
 
 /// Every reason with its name in the JSON, in the order of [`CloseReason`].
-pub(crate) const CLOSE_REASONS: [(CloseReason, &str); 12] = [
+pub(crate) const CLOSE_REASONS: [(CloseReason, &str); 13] = [
     (CloseReason::Peer, "peer"),
     (CloseReason::PeerMidRequest, "peer_mid_request"),
     (CloseReason::Broken, "broken"),
+    (CloseReason::TlsError, "tls_error"),
     (CloseReason::Requested, "requested"),
     (CloseReason::IdleTimeout, "idle_timeout"),
     (CloseReason::HeadTimeout, "head_timeout"),
@@ -103,6 +110,17 @@ pub(crate) const CLOSE_REASONS: [(CloseReason, &str); 12] = [
     (CloseReason::Drained, "drained"),
     (CloseReason::Dropped, "dropped"),
 ];
+
+impl CloseReason {
+    /// Returns the reason for the end of a connection with this error of a read.
+    pub(crate) fn from_io_error(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::InvalidData => Self::TlsError,
+            io::ErrorKind::UnexpectedEof => Self::Peer,
+            _ => Self::Broken,
+        }
+    }
+}
 
 /// Counters by status, rejection and close reason.
 #[derive(Debug)]

@@ -41,13 +41,15 @@ pub(super) struct CalibrateOptions {
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let cores = rt::cores::available_cpus().len();
-    let (options, plan) = parse_flags(args, "http://127.0.0.1:1/".to_owned())?;
+    let uses_tls = args.is_set("tls");
+    let scheme = if uses_tls { "https" } else { "http" };
+    let (options, plan) = parse_flags(args, format!("{scheme}://127.0.0.1:1/"))?;
     preflight::outputs(args, &["json"], &[])?;
     preflight::check(&plan)?;
     let drain = Drain::default();
     let stop = drain.watch();
     block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
-    let origin = Origin::start(cores)?;
+    let origin = Origin::start(cores, uses_tls)?;
     let plan = RunPlan::parse(&calibrate_flags(args, origin.url(options.body_bytes)), cores)?;
     let trials = TrialSettings {
         per_kind: options.trials_per_kind,

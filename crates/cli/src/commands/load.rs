@@ -71,7 +71,7 @@ fn run_embedded(
     let plan = RunPlan::parse(&text, cores)?;
     preflight::check(&plan)?;
     block_signals(SignalSet::Termination)?.spawn_handler(drain, Some(drain_notice(&plan)))?;
-    let origin = Origin::start(cores.div_ceil(2))?;
+    let origin = Origin::start(cores.div_ceil(2), false)?;
     text.urls = vec![origin.url(EMBEDDED_BODY_BYTES)];
     let mut plan = RunPlan::parse(&text, cores)?;
     let quiet = preflight::writes_to_stdout(args, STDOUT_FLAGS);

@@ -28,6 +28,9 @@ const CONFIG_FLAGS: &[&str] = &[
     "listen",
     "to",
     "mode",
+    "tls-cert",
+    "tls-key",
+    "tls-self-signed",
     "threads",
     "pin",
     "admin",
@@ -159,9 +162,8 @@ fn announcement(running: &RunningProxy) -> String {
 }
 
 fn listening_on(opened: &ListenAddressInfo, threads: usize) -> String {
-    let scheme = if opened.is_http { "http" } else { "tcp" };
     let shown = match &opened.address {
-        Address::Tcp(address) => format!("{scheme}://{address}/"),
+        Address::Tcp(address) => format!("{}://{address}/", opened.scheme),
         unix @ Address::Unix(_) => unix.to_string(),
     };
     format!(

@@ -1,6 +1,7 @@
 //! `weir serve`.
 
 use record::units::format_plural;
+use rt::address::Address;
 use rt::drain::{Drain, SignalHandlers, SignalSet, block_signals};
 use serve::plan::OriginPlan;
 
@@ -14,7 +15,7 @@ use super::drain_on_stdin_close;
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let plan = OriginPlan::parse(&serve_flags(args))?;
     preflight::check_descriptors(plan.connections_max().unwrap_or(0) as u64)?;
-    let threads = plan.threads();
+    let (threads, uses_tls) = (plan.threads(), plan.uses_tls());
     let drain = Drain::default();
     let signals = block_signals(SignalSet::Termination)?;
     let waiting = std::thread::current();
@@ -28,9 +29,11 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let running = serve::start_exclusive(plan, drain.clone())?;
     let mut lines = String::new();
     for (address, mode) in running.addresses() {
-        let shown = match &address {
-            rt::address::Address::Tcp(address) => format!("http://{address}/"),
-            unix @ rt::address::Address::Unix(_) => unix.to_string(),
+        let shown = match (&address, uses_tls) {
+            (Address::Tcp(address), false) => format!("http://{address}/"),
+            (Address::Tcp(address), true) => format!("https://{address}/"),
+            (unix @ Address::Unix(_), false) => unix.to_string(),
+            (unix @ Address::Unix(_), true) => format!("{unix} with TLS"),
         };
         lines.push_str(&format!(
             "listening on {shown} ({}; {})\n",
@@ -43,10 +46,18 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         drain_on_stdin_close(drain);
     }
     let stats = running.join().map_err(|failure| Failure::cannot("serve", failure))?;
+    let totals = &stats.sum.totals;
+    let handshakes = format!(
+        ", {} ({} resumed, {} failed)",
+        format_plural(totals.tls_handshakes, "TLS handshake"),
+        totals.tls_resumed,
+        totals.tls_failed
+    );
     warn!(
-        "served {} on {}",
-        format_plural(stats.sum.totals.requests, "request"),
-        format_plural(stats.sum.connections_accepted, "connection")
+        "served {} on {}{}",
+        format_plural(totals.requests, "request"),
+        format_plural(stats.sum.connections_accepted, "connection"),
+        if uses_tls { &handshakes } else { "" }
     );
     Ok(Exit::Done)
 }

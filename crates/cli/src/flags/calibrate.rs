@@ -1,8 +1,9 @@
 //! The flags of `weir calibrate`: the profile of the load, and the number of trials.
 
-use load::plan::LoadFlags;
+use load::plan::{LoadFlags, TlsFlags};
 
 use super::load::{CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT};
+use super::tls::{TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const CALIBRATE: CommandInfo = CommandInfo {
@@ -30,6 +31,15 @@ pub(crate) const CALIBRATE: CommandInfo = CommandInfo {
         DATA,
         TIMEOUT,
         PIN,
+        Flag {
+            long: "tls",
+            doc: "Calibrate with TLS, for later loads of https URLs: a calibration without TLS says \
+                  nothing about them",
+            ..FLAG_DEFAULTS
+        },
+        TLS_MIN,
+        TLS_MAX,
+        TLS_RESUME,
         Flag {
             long: "trials",
             value: "N",
@@ -75,6 +85,8 @@ pub(crate) fn calibrate_flags(args: CommandArgs<'_>, url: String) -> LoadFlags {
         data: args.text("data"),
         timeout: args.text("timeout"),
         pin: args.text("pin"),
+        // The certificate of the embedded origin is self-signed.
+        tls: TlsFlags { insecure: args.is_set("tls"), ..tls_flags(args) },
         threads: Some("1".to_owned()),
         ..LoadFlags::default()
     }

@@ -3,6 +3,7 @@
 use load::plan::LoadFlags;
 
 use super::load::{CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT};
+use super::tls::{CACERT, CERT, INSECURE, KEY, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const EDGE: CommandInfo = CommandInfo {
@@ -26,7 +27,7 @@ pub(crate) const EDGE: CommandInfo = CommandInfo {
           99 % of the offered requests are answered in time, and p99 is at most ten times that of \
           the first, low rate (or 1 ms, if that is more). The edge depends on the load: -c \
           connections carry up to -c requests at a time.",
-    values: Some(("URL", "Target, http://host[:port][/path]; several are used round-robin")),
+    values: Some(("URL", "Target, http[s]://host[:port][/path]; several are used round-robin")),
     flags: EDGE_FLAGS,
     examples: &[
         (
@@ -160,6 +161,13 @@ const EDGE_FLAGS: &[Flag] = &[
         ..FLAG_DEFAULTS
     },
     PIN,
+    CACERT,
+    INSECURE,
+    CERT,
+    KEY,
+    TLS_MIN,
+    TLS_MAX,
+    TLS_RESUME,
     Flag {
         long: "expect-status",
         value: "LIST",
@@ -202,6 +210,7 @@ pub(crate) fn edge_flags(args: CommandArgs<'_>, urls: Vec<String>) -> LoadFlags 
         method: args.text("method"),
         headers: args.texts("header"),
         data: args.text("data"),
+        tls: tls_flags(args),
         sources: args.texts("source"),
         pin: args.text("pin"),
         expect_status: args.text("expect-status"),

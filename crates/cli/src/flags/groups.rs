@@ -39,6 +39,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                 &["slo", "confirm"],
                 &["max-error-rate", "subject", "no-watch", "no-baseline"],
             ),
+            ("TLS", &[], &["insecure", "cacert", "cert", "key", "tls-min", "tls-max", "tls-resume"]),
             ("Output", &["verbose", "json", "live"], &["quiet", "csv", "hdr", "percentiles"]),
             ("Machine", &[], &["unix", "source", "pin", "spin", "seed"]),
         ],
@@ -57,6 +58,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                 &["arrivals", "requests-per-connection", "source", "pin", "seed", "no-baseline"],
             ),
             ("Requests", &["method", "header"], &["data", "expect-status"]),
+            ("TLS", &[], &["insecure", "cacert", "cert", "key", "tls-min", "tls-max", "tls-resume"]),
             ("Output", &["json", "keep"], &[]),
         ],
     ),
@@ -73,6 +75,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                 &["control", "admin", "access-log"],
                 &["log-format", "upgrade-from", "drain-timeout", "until-stdin-closes"],
             ),
+            ("TLS", &[], &["tls-cert", "tls-key", "tls-self-signed"]),
             ("Resources", &["threads"], &["pin", "connections-max"]),
         ],
     ),
@@ -80,6 +83,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
         "serve",
         &[
             ("Server", &["listen", "threads", "access-log"], &["pin", "spin", "until-stdin-closes"]),
+            ("TLS", &["tls-self-signed"], &["tls-cert", "tls-key"]),
             (
                 "Limits",
                 &["connections-max", "idle-timeout"],

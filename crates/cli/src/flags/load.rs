@@ -4,6 +4,7 @@
 use load::plan::{LoadFlags, RunPlan};
 use record::problem::InputProblem;
 
+use super::tls::{CACERT, CERT, INSECURE, KEY, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const LOAD: CommandInfo = CommandInfo {
@@ -20,7 +21,7 @@ pub(crate) const LOAD: CommandInfo = CommandInfo {
           invalid) with its reasons, and a diagnosis: the limit of the run, with evidence from \
           the machine's metrics.\n\nWithout a URL it starts an embedded origin, calibrates the \
           generator, and drives the origin at a quarter of that rate.",
-    values: Some(("URL", "Target(s), round-robin [embedded test origin]: http://host[:port][/path]")),
+    values: Some(("URL", "Target(s), round-robin [embedded test origin]: http[s]://host[:port][/path]")),
     flags: LOAD_FLAGS,
     examples: &[
         ("weir load", "measure this machine with the embedded origin"),
@@ -37,6 +38,10 @@ pub(crate) const LOAD: CommandInfo = CommandInfo {
         (
             "weir load -n 1000 -r 10 --json run.json http://127.0.0.1:8000/",
             "1,000 requests, ten per connection; store the record",
+        ),
+        (
+            "weir load -c 10 -n 1000 -r 1 --tls-resume 90% --insecure https://127.0.0.1:8443/",
+            "1,000 connections with TLS, of which a tenth makes a full handshake",
         ),
     ],
 };
@@ -224,6 +229,13 @@ const LOAD_FLAGS: &[Flag] = &[
         valid: &["/run/weir.sock"],
         ..FLAG_DEFAULTS
     },
+    CACERT,
+    INSECURE,
+    CERT,
+    KEY,
+    TLS_MIN,
+    TLS_MAX,
+    TLS_RESUME,
     Flag {
         long: "source",
         value: "ADDRESS",
@@ -402,6 +414,8 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> Result<LoadFlags, Vec<InputPr
         read.map_err(|why| problems.push(InputProblem::new("--data-file", format!("{path}: {why}")))).ok()
     });
     problems.extend(subject_pids(args).err().unwrap_or_default());
+    let tls = tls_flags(args);
+    problems.extend(tls.file_problems());
     let mut text = LoadFlags {
         urls: args.values(),
         connections: args.text("connections"),
@@ -422,6 +436,7 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> Result<LoadFlags, Vec<InputPr
         data: args.text("data"),
         data_file,
         unix: args.text("unix"),
+        tls,
         sources: args.texts("source"),
         pin: args.text("pin"),
         spin: args.is_set("spin"),

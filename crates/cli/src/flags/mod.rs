@@ -12,6 +12,7 @@ mod lab_profile;
 mod load;
 mod proxy;
 mod serve;
+mod tls;
 mod tools;
 mod watch;
 

@@ -80,6 +80,31 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
             ..FLAG_DEFAULTS
         },
         Flag {
+            long: "tls-cert",
+            value: "FILE",
+            repeatable: true,
+            default: "none",
+            doc: "Speak TLS on all listeners, with this certificate chain (PEM); the client's server \
+                  name selects one of several; may contain its key; repeatable",
+            invalid: &["/no/such/file"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "tls-key",
+            value: "FILE",
+            repeatable: true,
+            default: "the files of --tls-cert",
+            doc: "Private keys of the certificates, in the order of --tls-cert",
+            invalid: &["/no/such/file"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "tls-self-signed",
+            doc: "Speak TLS on all listeners, with a new self-signed certificate for localhost, \
+                  127.0.0.1 and ::1",
+            ..FLAG_DEFAULTS
+        },
+        Flag {
             long: "threads",
             short: Some('t'),
             value: "N",
@@ -203,6 +228,9 @@ pub(crate) fn proxy_flags(args: CommandArgs<'_>) -> ProxyFlags {
         listen: args.texts("listen"),
         to: text("to"),
         mode: text("mode"),
+        tls_certs: args.texts("tls-cert"),
+        tls_keys: args.texts("tls-key"),
+        tls_self_signed: args.is_set("tls-self-signed"),
         threads: text("threads"),
         pin: text("pin"),
         admin: text("admin"),

@@ -1,6 +1,6 @@
 //! The flags of `weir serve`.
 
-use serve::plan::OriginPlanText;
+use serve::plan::{OriginPlanText, OriginTlsText};
 
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
@@ -121,6 +121,31 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             ..FLAG_DEFAULTS
         },
         Flag {
+            long: "tls-cert",
+            value: "FILE",
+            repeatable: true,
+            default: "none",
+            doc: "Speak TLS on all listeners, with this certificate chain (PEM); the client's server \
+                  name selects one of several; may contain its key; repeatable",
+            invalid: &["/no/such/file"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "tls-key",
+            value: "FILE",
+            repeatable: true,
+            default: "the files of --tls-cert",
+            doc: "Private keys of the certificates, in the order of --tls-cert",
+            invalid: &["/no/such/file"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "tls-self-signed",
+            doc: "Speak TLS on all listeners, with a new self-signed certificate for localhost, \
+                  127.0.0.1 and ::1",
+            ..FLAG_DEFAULTS
+        },
+        Flag {
             long: "until-stdin-closes",
             doc: "Stop as on SIGTERM when stdin closes; for parent processes",
             ..FLAG_DEFAULTS
@@ -132,6 +157,7 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             "weir serve --listen 127.0.0.1:0 --listen unix:weir.sock -t 1",
             "one thread, two listeners, a port that the kernel chooses",
         ),
+        ("weir serve --listen 127.0.0.1:0 --tls-self-signed", "HTTPS for clients that verify nothing"),
     ],
 };
 
@@ -144,6 +170,11 @@ pub(crate) fn serve_flags(args: CommandArgs<'_>) -> OriginPlanText {
         pin: text("pin"),
         spin: args.is_set("spin"),
         access_log: text("access-log"),
+        tls: OriginTlsText {
+            certificates: args.texts("tls-cert"),
+            keys: args.texts("tls-key"),
+            self_signed: args.is_set("tls-self-signed"),
+        },
         idle_timeout: text("idle-timeout"),
         head_timeout: text("head-timeout"),
         body_timeout: text("body-timeout"),

@@ -12,11 +12,17 @@ fn typed(command: &str, arguments: &[&str]) -> ArgMatches {
     words.fold(matches, |matches, _| matches.subcommand().unwrap().1.clone())
 }
 
+/// Flags that only a load with TLS has.
+const TLS_FLAGS: &[&str] =
+    &["--cacert", "--insecure", "--cert", "--key", "--tls-min", "--tls-max", "--tls-resume"];
+
 /// Returns the locations of the problems of a command line.
 fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
     let matches = typed(command, arguments);
     let args = CommandArgs(&matches);
-    let url = "http://127.0.0.1:1/".to_owned();
+    let is_of_tls = |flag: &&str| TLS_FLAGS.contains(flag);
+    let scheme = if arguments.iter().any(is_of_tls) { "https" } else { "http" };
+    let url = format!("{scheme}://127.0.0.1:1/");
     let result = match command {
         "load" => load_flags(args).and_then(|mut text| {
             text.urls = vec![url];
@@ -52,6 +58,7 @@ fn every_flag_accepts_its_valid_and_rejects_its_invalid_values() {
             // A flag that only an open loop has is tested in one.
             let rate: &[&str] = match (row.name, flag.long) {
                 ("load", "arrivals" | "max-pending") => &["--rate", "10"],
+                ("calibrate", "tls-min" | "tls-max" | "tls-resume") => &["--tls"],
                 // A proxy needs a destination for requests.
                 ("proxy", "to") => &[],
                 ("proxy", "log-format") => &["--to", "127.0.0.1:1", "--access-log", "-"],
@@ -76,6 +83,30 @@ fn every_flag_accepts_its_valid_and_rejects_its_invalid_values() {
             }
         }
     }
+}
+
+#[test]
+fn flags_of_tls_are_rejected_where_nothing_uses_tls() {
+    for (command, flag) in [("load", "--insecure"), ("edge", "--insecure"), ("calibrate", "--tls-max=1.2")] {
+        let matches = typed(command, &[flag]);
+        let (args, url) = (CommandArgs(&matches), "http://127.0.0.1:1/".to_owned());
+        let problems = match command {
+            "load" => {
+                let mut text = load_flags(args).unwrap();
+                text.urls = vec![url];
+                RunPlan::parse(&text, 4).unwrap_err()
+            }
+            "edge" => crate::commands::check_edge(args, url).unwrap_err(),
+            _ => crate::commands::check_calibrate(args, url).unwrap_err(),
+        };
+        let locations: Vec<_> = problems.iter().map(|problem| problem.location.as_str()).collect();
+        assert_eq!(locations, [flag.split('=').next().unwrap()], "{command}");
+    }
+    let urls = ["--insecure", "--direct", "https://127.0.0.1:1/"];
+    assert_eq!(problems("edge", &urls), [""; 0]);
+    let matches = typed("edge", &urls);
+    let direct = crate::commands::check_edge(CommandArgs(&matches), "http://127.0.0.1:1/".to_owned());
+    assert_eq!(direct, Ok(()), "the flags may be those of --direct");
 }
 
 #[test]

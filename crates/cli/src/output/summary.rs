@@ -3,7 +3,7 @@
 //! stored one looks the same.
 
 use record::histogram::LatencySummary;
-use record::run::{ObjectiveResult, Run};
+use record::run::{ObjectiveResult, Run, TlsSessions};
 use record::units::{format_byte_rate, format_duration_ns, format_plural, format_rate};
 use record::validity::ValidityVerdict;
 
@@ -32,6 +32,7 @@ pub(crate) fn summary(run: &Run, is_verbose: bool, colour: bool) -> String {
 
 fn short_summary(run: &Run, colour: bool) -> String {
     let mut lines = vec![labelled("load", &format_target(run)), labelled("", &format_plan(run))];
+    lines.extend(run.tls.as_ref().map(|tls| labelled("tls", &format_tls(tls))));
     lines.extend(outcome(run));
     lines.push(String::new());
     lines.extend(latencies(run).lines().map(ToOwned::to_owned));
@@ -93,6 +94,22 @@ pub(crate) fn format_plan(run: &Run) -> String {
         format_plural(number("threads"), "thread"),
         run.duration_s
     )
+}
+
+/// Formats what the first session negotiated, and the number of handshakes of each kind.
+pub(crate) fn format_tls(tls: &TlsSessions) -> String {
+    let mut text = match (&tls.version, &tls.cipher_suite) {
+        (Some(version), Some(cipher_suite)) => format!("{version}, {cipher_suite}"),
+        _ => "no session".to_owned(),
+    };
+    if tls.mixed {
+        text.push_str(" and others");
+    }
+    text.push_str(&format!(", {} full and {} resumed handshakes", tls.full, tls.resumed));
+    if tls.failed > 0 {
+        text.push_str(&format!(", {} failed", tls.failed));
+    }
+    text
 }
 
 fn outcome(run: &Run) -> Vec<String> {

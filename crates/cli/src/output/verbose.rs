@@ -7,7 +7,7 @@ use record::units::{format_byte_rate, format_duration_ns, format_plural, format_
 
 use super::diagnosis::format_diagnosis;
 use super::histogram::latency_histogram;
-use super::summary::{GREEN, RED, format_plan, objective_text, paint, verdict};
+use super::summary::{GREEN, RED, format_plan, format_tls, labelled, objective_text, paint, verdict};
 use super::table::table;
 
 /// Formats the complete record.
@@ -29,7 +29,8 @@ fn head(run: &Run) -> String {
     let part = |value: &serde_json::Value| value.as_str().unwrap_or("?").to_owned();
     let urls =
         requests.iter().map(|request| format!("{} {}\n", part(&request["method"]), part(&request["url"])));
-    format!("{}{}\n", urls.collect::<String>(), format_plan(run))
+    let tls = run.tls.as_ref().map(|tls| labelled("tls", &format_tls(tls)) + "\n").unwrap_or_default();
+    format!("{}{}\n{tls}", urls.collect::<String>(), format_plan(run))
 }
 
 fn outcome(run: &Run) -> String {
@@ -100,6 +101,9 @@ fn latencies(run: &Run) -> String {
         }
     };
     add("connect", &run.latency.connect);
+    if let Some(handshake) = &run.latency.tls_handshake {
+        add("tls handshake", handshake);
+    }
     add("first byte", &run.latency.first_byte);
     add("last byte", &run.latency.last_byte);
     if let Some(bad) = &run.latency.last_byte_bad {

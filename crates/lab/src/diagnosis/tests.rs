@@ -58,10 +58,12 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         window: MeasuredWindow { from_s: 0.0, to_s: 10.0, ..MeasuredWindow::default() },
         latency: PhaseLatencies {
             connect: none(),
+            tls_handshake: None,
             first_byte: pair(),
             last_byte: pair(),
             last_byte_bad: None,
         },
+        tls: None,
         generator: GeneratorStats {
             threads: 1,
             busiest_thread_fraction: Some(0.2),

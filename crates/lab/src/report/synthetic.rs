@@ -312,10 +312,12 @@ fn sample_run(position: &TrialPosition, rate: f64, latency_ns: f64, us: f64, rng
         window: MeasuredWindow { to_s: f64::from(SECONDS), ..MeasuredWindow::default() },
         latency: PhaseLatencies {
             connect: pair(),
+            tls_handshake: None,
             first_byte: pair(),
             last_byte: pair(),
             last_byte_bad: None,
         },
+        tls: None,
         generator: GeneratorStats { threads: 1, ..GeneratorStats::default() },
         cpu: GeneratorCpu {
             user_s: 3.0,

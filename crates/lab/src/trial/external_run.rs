@@ -83,10 +83,12 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
         baseline: None,
         latency: PhaseLatencies {
             connect: nothing(),
+            tls_handshake: None,
             first_byte: nothing(),
             last_byte: nothing(),
             last_byte_bad: None,
         },
+        tls: None,
         generator: GeneratorStats {
             in_flight_mean: in_flight,
             in_flight_by_littles_law: in_flight,

@@ -5,6 +5,7 @@ mod objective;
 mod parse;
 mod request;
 mod status;
+mod tls;
 mod url;
 
 use std::net::IpAddr;
@@ -16,7 +17,9 @@ pub use objective::{Objective, ObjectiveFigures, ObjectiveOperator};
 pub use parse::LoadFlags;
 pub use request::RenderedRequest;
 pub use status::StatusSet;
-pub use url::{Authority, Url};
+pub(crate) use tls::version_name;
+pub use tls::{TlsFlags, TlsPlan};
+pub use url::{Authority, Scheme, Url};
 
 use crate::pace::Pace;
 
@@ -68,6 +71,9 @@ pub struct RunPlan {
     pub requests: Vec<RenderedRequest>,
     /// Unix socket to connect to instead of the URL's host and port.
     pub unix: Option<PathBuf>,
+    /// Settings of TLS; `None` if no URL is https.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsPlan>,
     /// Concurrent connections.
     pub connections: u64,
     /// Number of threads, one core each.

@@ -10,7 +10,7 @@ use wire::encode;
 use super::{
     Arrivals, BODY_BYTES_MAX, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, DURATION_S_DEFAULT, DURATION_S_MAX,
     Expect, LoadEnd, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX, RenderedRequest, RunPlan, StatusSet,
-    TIMEOUT_S_DEFAULT, TimeoutFrom, Url,
+    TIMEOUT_S_DEFAULT, TimeoutFrom, TlsFlags, TlsPlan, Url,
 };
 use crate::pace::Pace;
 
@@ -38,6 +38,7 @@ pub struct LoadFlags {
     /// Content of `--data-file`, read by the caller, which may do I/O.
     pub data_file: Option<Vec<u8>>,
     pub unix: Option<String>,
+    pub tls: TlsFlags,
     pub sources: Vec<String>,
     pub pin: Option<String>,
     pub spin: bool,
@@ -138,6 +139,7 @@ impl RunPlan {
                 text.parse().map_err(|_| format!("'{text}' is not an integer"))
             }),
             unix: text.unix.as_ref().map(Into::into),
+            tls: tls(text, &mut reader, &requests),
             pace,
             requests,
         };
@@ -155,6 +157,17 @@ impl RunPlan {
             reader.add_problem("--unix", "a unix socket's path has at most 107 bytes");
         }
     }
+}
+
+fn tls(text: &LoadFlags, reader: &mut FlagReader, requests: &[RenderedRequest]) -> Option<TlsPlan> {
+    let (plan, mut problems) = TlsPlan::parse(&text.tls);
+    let is_used = requests.iter().any(|request| request.url.authority.is_tls());
+    // With a wrong URL it is not known whether TLS is used.
+    if !is_used && requests.len() == text.urls.len() {
+        problems.extend(text.tls.problems_without_tls());
+    }
+    reader.problems.extend(problems);
+    is_used.then_some(plan)
 }
 
 fn timeout_ns(text: &LoadFlags, reader: &mut FlagReader) -> u64 {

@@ -1,16 +1,47 @@
-//! URLs of a load: `http://host[:port][/path][?query]`. The path is sent exactly as it was written,
-//! because the origin's language and many tests depend on every byte of it.
+//! URLs of a load: `http://host[:port][/path][?query]`, or the same with `https`. The path is sent
+//! exactly as it was written, because the origin's language and many tests depend on every byte of it.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// A host and a port.
+/// Scheme of a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// HTTP over TCP.
+    Http,
+    /// HTTP over TLS.
+    Https,
+}
+
+impl Scheme {
+    fn parse(text: &str) -> Option<Self> {
+        [Self::Http, Self::Https].into_iter().find(|scheme| scheme.name() == text)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+}
+
+/// A host and a port, with the scheme of the connections to them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Authority {
+    /// Scheme of the URL.
+    pub scheme: Scheme,
     /// A name or an address, without brackets.
     pub host: String,
-    /// Port; 80 if the URL has none.
+    /// Port; that of the scheme if the URL has none.
     pub port: u16,
 }
 
@@ -29,18 +60,11 @@ impl Url {
     /// # Errors
     /// Reason why the text is not a usable URL.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let rest = match text.split_once("://") {
-            Some(("http", rest)) => rest,
-            Some(("https", _)) => {
-                return Err(format!("'{text}': TLS is not supported (use http://)"));
-            }
-            Some((scheme, _)) => {
-                return Err(format!("'{text}': the scheme '{scheme}' is not http"));
-            }
-            None => {
-                return Err(format!("'{text}' is not a URL (write http://host:port/path)"));
-            }
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err(format!("'{text}' is not a URL (write http://host:port/path)"));
         };
+        let scheme = Scheme::parse(scheme)
+            .ok_or_else(|| format!("'{text}': the scheme '{scheme}' is neither http nor https"))?;
         let (authority, target) = match rest.find(['/', '?']) {
             Some(at) => rest.split_at(at),
             None => (rest, "/"),
@@ -50,13 +74,13 @@ impl Url {
             false => target.to_owned(),
         };
         wire::encode::check_target(&target).map_err(|error| format!("'{text}': {error}"))?;
-        let authority = Authority::parse(authority).map_err(|error| format!("'{text}': {error}"))?;
+        let authority = Authority::parse(scheme, authority).map_err(|error| format!("'{text}': {error}"))?;
         Ok(Self { authority, target })
     }
 }
 
 impl Authority {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(scheme: Scheme, text: &str) -> Result<Self, String> {
         if text.contains('@') {
             return Err("a user in the URL is not supported; send it with -H".to_owned());
         }
@@ -78,14 +102,23 @@ impl Authority {
             return Err(format!("'{host}' is not a host"));
         }
         let port = match port {
-            "" => 80,
+            "" => scheme.default_port(),
             digits => digits
                 .parse()
                 .ok()
                 .filter(|port| *port != 0)
                 .ok_or_else(|| format!("'{digits}' is not a port"))?,
         };
-        Ok(Self { host: host.to_owned(), port })
+        if scheme == Scheme::Https {
+            rt::tls::check_server_name(host).map_err(|error| error.to_string())?;
+        }
+        Ok(Self { scheme, host: host.to_owned(), port })
+    }
+
+    /// Returns whether connections to it use TLS.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        self.scheme == Scheme::Https
     }
 
     /// Returns the address, from the system's resolver.
@@ -99,19 +132,19 @@ impl Authority {
 
 impl fmt::Display for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        match (host.contains(':'), port) {
-            (true, 80) => write!(f, "[{host}]"),
-            (true, _) => write!(f, "[{host}]:{port}"),
-            (false, 80) => write!(f, "{host}"),
-            (false, _) => write!(f, "{host}:{port}"),
+        let Self { scheme, host, port } = self;
+        match (host.contains(':'), *port == scheme.default_port()) {
+            (true, true) => write!(f, "[{host}]"),
+            (true, false) => write!(f, "[{host}]:{port}"),
+            (false, true) => write!(f, "{host}"),
+            (false, false) => write!(f, "{host}:{port}"),
         }
     }
 }
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority, self.target)
+        write!(f, "{}://{}{}", self.authority.scheme.name(), self.authority, self.target)
     }
 }
 
@@ -133,17 +166,29 @@ mod tests {
             ("http://a:8080/?s=1k,t=5", "http://a:8080/?s=1k,t=5"),
             ("http://127.0.0.1:1?s=1", "http://127.0.0.1:1/?s=1"),
             ("http://[::1]:8000/%7e;a//b", "http://[::1]:8000/%7e;a//b"),
+            ("http://a:443", "http://a:443/"),
+            ("https://a", "https://a/"),
+            ("https://a:443/x", "https://a/x"),
+            ("https://[::1]:80/x", "https://[::1]:80/x"),
         ] {
             assert_eq!(Url::parse(text).map(|url| url.to_string()), Ok(shown.to_owned()));
         }
     }
 
     #[test]
+    fn the_scheme_sets_the_port_and_separates_authorities() {
+        let authority = |text: &str| Url::parse(text).unwrap().authority;
+        assert_eq!((authority("http://a/").port, authority("https://a/").port), (80, 443));
+        assert_ne!(authority("http://a:8000/"), authority("https://a:8000/"));
+        assert!(authority("https://127.0.0.1/").is_tls() && !authority("http://a/").is_tls());
+    }
+
+    #[test]
     fn url_errors_are_reported() {
         for (text, why) in [
             ("127.0.0.1:80", "not a URL"),
-            ("https://a/", "TLS is not supported"),
-            ("ftp://a/", "'ftp' is not http"),
+            ("https://a~b/", "neither a DNS name nor an IP address"),
+            ("ftp://a/", "'ftp' is neither http nor https"),
             ("http://u:p@a/", "-H"),
             ("http://a:0/", "not a port"),
             ("http://a:99999/", "not a port"),

@@ -2,6 +2,7 @@
 
 use record::run::Interval;
 
+use super::TlsCounters;
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
 use crate::stall::StallCounters;
 
@@ -35,6 +36,7 @@ pub struct Counters {
     pub bad_status: u64,
     pub stalls: StallCounters,
     pub back_off: BackOffCounters,
+    pub tls: TlsCounters,
 }
 
 /// Requests of an open loop that waited because their connection paused after a failed connect.
@@ -74,6 +76,7 @@ impl Default for Counters {
             bad_status: 0,
             stalls: StallCounters::default(),
             back_off: BackOffCounters::default(),
+            tls: TlsCounters::default(),
         }
     }
 }
@@ -107,6 +110,7 @@ impl Counters {
         self.due += other.due;
         self.bad_status += other.bad_status;
         self.stalls.add(&other.stalls);
+        self.tls.add(&other.tls);
         self.back_off.requests += other.back_off.requests;
         self.back_off.total_ns += other.back_off.total_ns;
         self.back_off.longest_ns = self.back_off.longest_ns.max(other.back_off.longest_ns);

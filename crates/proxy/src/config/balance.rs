@@ -2,7 +2,6 @@
 //! about settings without effect and about settings with a misleading one.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::plan::{Balance, HashKey, HashPlan, SameSite, Secret, ServerPlan, StickyMode, StickyPlan};
@@ -105,7 +104,7 @@ fn parse_sticky_key(
         }
         (None, Some(Located { value, offset })) => {
             let path = PathBuf::from(&*value);
-            warn_of_world_readable(&path, offset, problems);
+            validate::warn_of_world_readable(&path, offset, problems);
             let read = problems.ok_or_report(offset, read_key_file(&path));
             (read, Some(path))
         }
@@ -148,16 +147,6 @@ fn read_key_file(path: &Path) -> Result<Secret, String> {
     check_key_length(bytes.trim_ascii()).map(Secret::new).map_err(|error| format!("{shown_path}: {error}"))
 }
 
-fn warn_of_world_readable(path: &Path, offset: usize, problems: &mut Problems) {
-    const OTHERS_READ: u32 = 0o004;
-    let is_world_readable =
-        fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & OTHERS_READ != 0);
-    if is_world_readable {
-        let shown_path = path.display();
-        problems.warn(offset, format!("every user of this machine can read {shown_path}: run chmod o-r"));
-    }
-}
-
 /// Warns about servers listed after one without `maxconn` under `balance = "first"`: they get no
 /// requests while that server is up.
 pub(super) fn warn_of_unreachable_servers(
@@ -185,6 +174,8 @@ pub(super) fn warn_of_unreachable_servers(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use crate::config::parse;
     use crate::plan::Plan;

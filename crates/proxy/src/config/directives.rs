@@ -150,6 +150,7 @@ directives! {
         "unix-group", Text("a group"), Unset("the group that starts weir"), "'root'", "'no such group'", "Group of the unix sockets, by name or id.";
         "mode", Choice(&["http", "tcp"]), Literal("'http'"), "'tcp'", "'https'", "`http` routes each request; `tcp` forwards the bytes of a connection to its pool.";
         "pool", Text("a pool's name"), Unset("with `http`, 404 when no route matches"), "'app'", "'ap'", "Pool for all connections (`tcp`, required), or for requests that match no route (`http`).";
+        "tls", Table("listener.*.tls"), Unset("plain connections"), "{ self-signed = true }", "true", "TLS of its connections (see \"TLS\" below).";
         "namespace", Text("a network namespace"), Unset("that of the process"), "'/proc/self/ns/net'", "'no-such-namespace'", "Network namespace to listen in: a name of `ip netns`, or a path.";
         "proxy-protocol", Bool, Literal("false"), "false", "'v2'", "Expects a PROXY protocol header at the start of each connection; peers that are not trusted are rejected.";
         "trusted", TextsOrNone("a network"), Unset("none"), "['10.0.0.0/8', '::1']", "'10.0.0.1/8'", "Peers whose forwarding fields, request ids and PROXY headers are accepted; `unix` for those on a unix socket. From all others, `Forwarded`, `X-Forwarded` and `X-Forwarded-*`, `X-Real-IP`, `X-Client-IP`, `True-Client-IP`, `CF-Connecting-IP`, `X-Cluster-Client-IP`, `X-Original-URL` and `X-Rewrite-URL` are ignored and not forwarded.";
@@ -170,6 +171,19 @@ directives! {
         "limits", Table("listener.*.limits"), Unset("the defaults below"), "{ head = '16k' }", "'16k'", "Limits of a request head.";
         "forwarding", Table("listener.*.forwarding"), Unset("the defaults below"), "{ forwarded = true }", "false", "Fields that inform servers about the origin of a request.";
         "timeouts", Table("listener.*.timeouts"), Unset("the defaults below"), "{ head = '5s' }", "'5s'", "Timeouts for clients.";
+    }
+    "listener.*.tls" {
+        "certificates", Entries("listener.*.tls.certificates[]", Some("certificate")), Unset("`directory`"), "['/etc/weir/site.pem', { certificate = '/etc/weir/site.pem', key = '/etc/weir/site.pem' }]", "['/no/such/file']", "PEM files with a certificate, its chain and its key, or tables. The client's server name selects a certificate, with wildcards; of several for the same name, the type of the key (ECDSA, RSA). The first one is for clients that send no name, or an unknown one.";
+        "directory", Text("a directory"), Unset("none"), "'/etc/weir/certs'", "'/no/such/directory'", "Directory whose files `*.pem` each have a certificate, its chain and its key; sorted by name, behind `certificates`.";
+        "self-signed", Bool, Literal("false"), "true", "'yes'", "Adds a certificate for `localhost`, made at each start and each reload: for tests.";
+        "client-ca", Text("a file"), Unset("clients need no certificate"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the authorities of clients' certificates.";
+        "client-certificate", Choice(&["required", "optional"]), Literal("'required'"), "'optional'", "'none'", "With `client-ca`: `required` fails the handshake of a client without a certificate. A certificate of another authority always fails it.";
+        "client-certificate-header", Text("a field name"), Unset("none"), "'x-ssl-client-s-dn'", "'host'", "Field of requests with the subject of the verified certificate (RFC 4514: `CN=a,O=b`, bytes beyond ASCII escaped); absent without a certificate. It is removed from the requests of clients.";
+        "min-version", Choice(&["1.2", "1.3"]), Literal("'1.2'"), "'1.3'", "1.2", "Oldest version of TLS.";
+    }
+    "listener.*.tls.certificates[]" {
+        "certificate", Text("a file"), Required, "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the certificate and its chain, the certificate first.";
+        "key", Text("a file"), Unset("in the file of `certificate`"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the private key (PKCS#8, PKCS#1 or SEC1).";
     }
     "listener.*.per-source" {
         "connections", Count(1, 10_000_000), Unset("no limit"), "100", "0", "Maximum number of open connections, on all threads.";
@@ -271,7 +285,16 @@ directives! {
         "slow-start", Time, Unset("full weight at once"), "'10s'", "10", "Time in which the weight of a recovered server grows from a tenth to its full value.";
         "retries", Integer(0, 10), Literal("1"), "0", "11", "Maximum number of retries of a request (see \"Retries\" below); only when no earlier attempt can have had an effect.";
         "send-proxy-protocol", Choice(&["v1", "v2"]), Unset("none"), "'v2'", "true", "Version of the PROXY protocol header at the start of each connection to a server.";
+        "tls", Table("pool.*.tls"), Unset("plain connections"), "{ verify = false }", "true", "TLS of the connections to its servers, also of its health checks (see \"TLS\" below).";
         "namespace", Text("a network namespace"), Unset("that of the process"), "'/proc/self/ns/net'", "'no-such-namespace'", "Network namespace to connect in: a name of `ip netns`, or a path.";
+    }
+    "pool.*.tls" {
+        "verify", Bool, Literal("true"), "false", "'no'", "Verifies the servers' certificates. Without it, any server is accepted.";
+        "ca", Text("a file"), Unset("the authorities that this host trusts"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the authorities of the servers' certificates.";
+        "server-name", Text("a host name"), Unset("each server's own host name or address"), "'app.internal'", "'a b'", "Name that the servers have to prove, and that they get as server name (SNI).";
+        "certificate", Text("a file"), Unset("none"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the proxy's own certificate for the servers, and its chain.";
+        "key", Text("a file"), Unset("in the file of `certificate`"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with its private key.";
+        "min-version", Choice(&["1.2", "1.3"]), Literal("'1.2'"), "'1.3'", "1.2", "Oldest version of TLS.";
     }
     "pool.*.servers[]" {
         "address", Text("an address"), Unset("`srv`"), "'unix:/tmp/app.sock'", "'127.0.0.1:0'", "Address, or a name with a port such as `app.internal:8080`. A name is looked up without search domains, and again at intervals (see `[pool.NAME.resolve]`); each of its addresses is a server. A changed result replaces only these servers: there is no reload, requests in flight keep their server, and other servers keep their state.";
@@ -306,6 +329,7 @@ directives! {
         "status", Text("statuses"), Literal("'200-399'"), "'200,204,300-399'", "'ok'", "With `http`: the statuses that pass, such as `2xx`, `200-399` or `200,204`.";
         "body", Text("a text"), Unset("the content is not read"), "'ready'", "1", "With `http`: text that the first 64 KiB of the content must contain.";
         "send", Text("a text"), Unset("nothing"), "\"hello\\n\"", "1", "With `agent`: text to send first.";
+        "tls", Bool, Unset("as the pool; `agent`: false"), "false", "'yes'", "Uses TLS with the settings of the pool.";
         "interval", Time, Literal("'2s'"), "'5s'", "2", "Time between two checks of a server. The first check runs at once, spread by `jitter`; until then the server counts as up, and one failed check is enough to mark it down.";
         "fast-interval", Time, Unset("`interval`"), "'500ms'", "'500'", "Interval while a server is changing its state.";
         "down-interval", Time, Unset("`interval`"), "'5s'", "true", "Interval while a server is down.";

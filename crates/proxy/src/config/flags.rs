@@ -1,20 +1,23 @@
 //! Converts the flags of the one-liner, `weir proxy --listen ADDR --to ADDR`, to a [`Plan`] with
 //! one listener and one pool. Everything that no flag sets has the default of a config.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use record::problem::InputProblem;
 use record::units::{DurationUnit, parse_count, parse_duration_ns};
 use rt::address::Address;
+use rt::tls::CertificateFiles;
 
 use crate::plan::{
-    ListenerPlan, LogPlan, LogTarget, Mode, NamedServers, Plan, PoolPlan, PrivilegesPlan, ServerPlan,
+    ListenerPlan, ListenerTls, LogPlan, LogTarget, Mode, NamedServers, Plan, PoolPlan, PrivilegesPlan,
+    ServerPlan,
 };
 
 use super::directives::{ValueKind, find_directive};
 use super::spans::{Problems, suggestion};
 use super::value::{Section, TIME_MAX_NS};
-use super::{listeners, parse_log_format, pools, routes, validate};
+use super::{listeners, parse_log_format, pools, routes, tls, validate};
 
 /// Default address to listen on.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
@@ -31,6 +34,12 @@ pub struct ProxyFlags {
     pub to: String,
     /// `http` (default) or `tcp`.
     pub mode: String,
+    /// PEM files with a certificate and its chain each; default: plain connections.
+    pub tls_certs: Vec<String>,
+    /// PEM files with their keys, in the same order; empty: they are in the same files.
+    pub tls_keys: Vec<String>,
+    /// True if a certificate for `localhost` is made at the start.
+    pub tls_self_signed: bool,
     /// Number of threads; default 1 for each CPU that this process may use.
     pub threads: String,
     /// CPUs to pin the threads to; default: not pinned.
@@ -62,6 +71,8 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
     let bind = flags.parse_listen(&text.listen);
     let (servers, named_servers) = flags.parse_servers(&text.to);
     let is_tcp = &*flags.parse_choice("--mode", "listener.*", "mode", &text.mode) == "tcp";
+    let mode = if is_tcp { Mode::Tcp(0) } else { Mode::Http };
+    let tls = flags.parse_tls(text, mode);
     let threads = flags.parse_threads(&text.threads);
     let pin = flags.parse_flag("--pin", &text.pin, rt::cores::parse_cpus).unwrap_or_default();
     let admin = flags.parse_flag("--admin", &text.admin, validate::parse_bind_address);
@@ -85,7 +96,6 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
     let (root_defaults, mut ignored_problems) = (Section::empty(""), Problems::default());
     let listener = Section::empty("listener.*").with_name(DEFAULT_NAME);
     let pool = Section::empty("pool.*").with_name(DEFAULT_NAME);
-    let mode = if is_tcp { Mode::Tcp(0) } else { Mode::Http };
     let plan = Plan {
         threads,
         is_threads_set: true,
@@ -103,6 +113,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         listeners: Arc::new([ListenerPlan {
             bind,
             mode,
+            tls,
             ..listeners::parse_listener(&listener, &[DEFAULT_NAME], &mut ignored_problems)
         }]),
         routes: if is_tcp { Arc::new([]) } else { Arc::new([routes::listener_route(0, DEFAULT_NAME, 0)]) },
@@ -148,12 +159,27 @@ fn as_config(text: &ProxyFlags) -> String {
     let listen = if text.listen.is_empty() { &default[..] } else { &text.listen };
     line("\n[listener.main]\nbind", &format!("{listen:?}"));
     line("mode", &texts(&text.mode));
+    line("tls", &tls_table(text));
     line("pool", &quoted(DEFAULT_NAME));
     let servers: Vec<&str> = text.to.split(',').collect();
     line("\n[pool.main]\nservers", &format!("{servers:?}"));
     line("balance", &texts(&text.balance));
     line("reuse", &texts(&text.reuse));
     config
+}
+
+/// Returns the TLS table of the equivalent config; empty: none.
+fn tls_table(text: &ProxyFlags) -> String {
+    let ProxyFlags { tls_certs, tls_keys, tls_self_signed, .. } = text;
+    let entry = |(index, certificate): (usize, &String)| match tls_keys.get(index) {
+        Some(key) => format!("{{ certificate = {certificate:?}, key = {key:?} }}"),
+        None => format!("{certificate:?}"),
+    };
+    let entries: Vec<String> = tls_certs.iter().enumerate().map(entry).collect();
+    let certificates = (!entries.is_empty()).then(|| format!("certificates = [{}]", entries.join(", ")));
+    let self_signed = tls_self_signed.then(|| "self-signed = true".to_owned());
+    let keys: Vec<String> = certificates.into_iter().chain(self_signed).collect();
+    if keys.is_empty() { String::new() } else { format!("{{ {} }}", keys.join(", ")) }
 }
 
 fn log_entry(to: &str, format: &str) -> String {
@@ -217,6 +243,34 @@ impl FlagParser {
             }
         }
         addresses
+    }
+
+    fn parse_tls(&mut self, text: &ProxyFlags, mode: Mode) -> Option<ListenerTls> {
+        let ProxyFlags { tls_certs, tls_keys, tls_self_signed, .. } = text;
+        if !tls_keys.is_empty() && tls_keys.len() != tls_certs.len() {
+            let (keys, certificates) = (tls_keys.len(), tls_certs.len());
+            let text = format!("{keys} keys for {certificates} certificates (--tls-cert): give one for each");
+            self.add_problem("--tls-key", text);
+            return None;
+        }
+        if tls_certs.is_empty() && !tls_self_signed {
+            return None;
+        }
+        let keys = if tls_keys.is_empty() { tls_certs } else { tls_keys };
+        let files = tls_certs
+            .iter()
+            .zip(keys)
+            .map(|(certificate, key)| CertificateFiles { certificate: certificate.into(), key: key.into() });
+        let failures = match tls::listener_tls_of_flags(files.collect(), *tls_self_signed, mode) {
+            Ok(tls) => return Some(tls),
+            Err(failures) => failures,
+        };
+        for failure in failures {
+            let is_certificate =
+                tls_certs.iter().any(|file| failure.path.as_deref() == Some(Path::new(file)));
+            self.add_problem(if is_certificate { "--tls-cert" } else { "--tls-key" }, failure.to_string());
+        }
+        None
     }
 
     fn parse_servers(&mut self, text: &str) -> (Vec<ServerPlan>, Vec<NamedServers>) {
@@ -298,6 +352,7 @@ mod tests {
         let text = ProxyFlags {
             listen: vec!["127.0.0.1:0".into(), "127.0.0.1:0".into()],
             mode: "tcp".into(),
+            tls_self_signed: true,
             threads: "1".into(),
             admin: "127.0.0.1:0".into(),
             control: "/tmp/c.sock".into(),
@@ -315,7 +370,7 @@ mod tests {
         assert_eq!((&log.target, log.format), (&LogTarget::Stdout, LogFormat::Haproxy));
         assert_eq!((plan.pools[0].balance, plan.pools[0].reuse), (Balance::RoundRobin, Reuse::Always));
         assert_eq!((plan.connections_max, plan.drain_timeout_ns), (Some(10_000), 5_000_000_000));
-        assert_eq!(plan.control.as_deref(), Some(std::path::Path::new("/tmp/c.sock")));
+        assert_eq!(plan.control.as_deref(), Some(Path::new("/tmp/c.sock")));
         // The equivalent config describes the same plan.
         let config = super::super::parse("t", &plan.source).unwrap().plan;
         assert_eq!((&plan.listeners, &plan.pools), (&config.listeners, &config.pools));
@@ -330,6 +385,9 @@ mod tests {
             listen: vec!["nowhere".into(), "127.0.0.1:80".into(), "127.0.0.1:80".into()],
             to: "127.0.0.1:0,,127.0.0.1:1,127.0.0.1:1".into(),
             mode: "htp".into(),
+            tls_certs: vec!["/no/such/file".into()],
+            tls_keys: vec!["/no/such/key".into()],
+            tls_self_signed: false,
             threads: "0".into(),
             pin: "x".into(),
             admin: "127.0.0.1:80".into(),
@@ -350,6 +408,7 @@ mod tests {
             "--to",
             "--to",
             "--mode",
+            "--tls-cert",
             "--threads",
             "--pin",
             "--admin",

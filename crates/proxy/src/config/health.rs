@@ -111,6 +111,15 @@ pub(super) fn parse_check(pool: &Section, problems: &mut Problems) -> Option<Che
     if let (Some(_), Some(_), Some(offset)) = (&address, port, section.key_offset("port")) {
         problems.add_error(offset, "'address' already has a port: remove one of them");
     }
+    let uses_tls = match section.key_offset("tls") {
+        Some(offset) if section.flag("tls") && pool.key_offset("tls").is_none() => {
+            problems.add_error(offset, "the pool has no `tls`: add it, or remove this key");
+            false
+        }
+        Some(_) => section.flag("tls"),
+        // Agents speak a protocol of their own on a port of their own.
+        None => !matches!(kind, CheckKind::Agent { .. }),
+    };
     let interval_ns = section.integer_or_zero("interval");
     let count = |key| u32::try_from(section.integer_or_zero(key)).unwrap_or(1);
     Some(CheckPlan {
@@ -124,6 +133,7 @@ pub(super) fn parse_check(pool: &Section, problems: &mut Problems) -> Option<Che
         rise: count("rise"),
         fall: count("fall"),
         jitter: section.float("jitter").unwrap_or_default(),
+        uses_tls,
     })
 }
 

@@ -7,7 +7,7 @@ use crate::plan::{ClientTimeouts, Forwarding, ListenerPlan, Mode, PathRule, Unde
 
 use super::spans::{Located, Problems, suggestion};
 use super::value::Section;
-use super::{overload, validate};
+use super::{overload, tls, validate};
 
 /// Keys that have no effect in mode tcp, where bytes are forwarded unchanged.
 const HTTP_ONLY_KEYS: [&str; 10] = [
@@ -36,6 +36,7 @@ pub(super) fn parse_listener(section: &Section, pools: &[&str], problems: &mut P
         let text = "no peer is trusted, so every connection is rejected: add the peers to `trusted`";
         problems.warn(section.value_offset("proxy-protocol"), text);
     }
+    let mode = parse_mode(section, pools, problems);
     ListenerPlan {
         name: section.name.clone(),
         bind: section
@@ -47,7 +48,8 @@ pub(super) fn parse_listener(section: &Section, pools: &[&str], problems: &mut P
         namespace: section
             .text("namespace")
             .and_then(|text| problems.ok_or_report(text.offset, validate::resolve_namespace(&text.value))),
-        mode: parse_mode(section, pools, problems),
+        mode,
+        tls: tls::parse_listener_tls(section, mode, problems),
         proxy_protocol,
         trusted,
         is_unix_trusted: !unix_peers.is_empty(),

@@ -67,6 +67,14 @@ pub(super) fn table_heading(path: &str) -> String {
     }
 }
 
+/// Returns the word for the plain texts of a list whose tables have this key.
+pub(super) fn plural(short_key: &str) -> &'static str {
+    match short_key {
+        "address" => "addresses",
+        _ => "files",
+    }
+}
+
 impl ValueKind {
     /// Returns a hint for a value of another kind.
     pub(super) fn hint(self) -> String {
@@ -92,7 +100,7 @@ impl ValueKind {
             }
             Self::Table(_) => "write a table, { KEY = VALUE }".into(),
             Self::Entries(path, None) => format!("write tables, {}", table_heading(path)),
-            Self::Entries(_, Some(_)) => "write a list of addresses or tables".into(),
+            Self::Entries(_, Some(key)) => format!("write a list of {} or tables", plural(key)),
             Self::Named(path) => format!("write named tables, {}", table_heading(path)),
             Self::Fields => "write { NAME = \"VALUE\" }".into(),
             Self::Matchers => "write \"VALUE\", true (present), false (absent) or { regex = \"…\" }".into(),

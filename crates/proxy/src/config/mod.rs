@@ -3,9 +3,10 @@
 //! namespaces.
 //!
 //! `directives` is the table of all keys. `value` reads TOML by that table. `listeners`, `routes`
-//! and `pools` (with `balance`, `health` and `overload`) build the parts of the plan. `cross_checks` checks the complete plan.
-//! `schema` writes the table as a JSON schema and as Markdown. `messages` has the messages for wrong
-//! keys and values, `syntax` those for texts that are not TOML.
+//! and `pools` (with `balance`, `health`, `overload` and `tls`) build the parts of the plan.
+//! `cross_checks` checks the complete plan. `schema` writes the table as a JSON schema and as
+//! Markdown. `messages` has the messages for wrong keys and values, `syntax` those for texts that
+//! are not TOML.
 
 mod balance;
 mod cross_checks;
@@ -21,9 +22,12 @@ mod routes;
 mod schema;
 mod spans;
 mod syntax;
+mod tls;
 mod validate;
 mod value;
 
+#[cfg(test)]
+mod test_certificates;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

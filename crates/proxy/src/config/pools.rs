@@ -1,12 +1,12 @@
 //! Converts a `[pool.NAME]` section to a [`PoolPlan`].
 
-use crate::plan::{Balance, NamedServers, PoolPlan, ProxyVersion, Reuse, ServerPlan, ServerTimeouts};
+use crate::plan::{Balance, Lookup, NamedServers, PoolPlan, ProxyVersion, Reuse, ServerPlan, ServerTimeouts};
 use rt::address::Address;
 
 use super::health::{self, ServerTarget};
 use super::spans::Problems;
 use super::value::Section;
-use super::{balance, overload, validate};
+use super::{balance, overload, tls, validate};
 
 /// Converts a pool's section. Invalid values are replaced by their defaults.
 pub(super) fn parse_pool(section: &Section, problems: &mut Problems) -> PoolPlan {
@@ -16,6 +16,7 @@ pub(super) fn parse_pool(section: &Section, problems: &mut Problems) -> PoolPlan
     let balance = parse_balance(&text("balance"));
     let (servers, names) = parse_servers(section, problems);
     balance::warn_of_unreachable_servers(section, balance, &servers, problems);
+    let tls = tls::parse_pool_tls(section, (&servers, &names), problems);
     PoolPlan {
         name: section.name.clone(),
         servers,
@@ -50,6 +51,7 @@ pub(super) fn parse_pool(section: &Section, problems: &mut Problems) -> PoolPlan
             "v2" => Some(ProxyVersion::V2),
             _ => None,
         },
+        tls,
         namespace: section
             .text("namespace")
             .and_then(|text| problems.ok_or_report(text.offset, validate::resolve_namespace(&text.value))),
@@ -145,6 +147,7 @@ fn build_entry(target: ServerTarget, name: Option<Box<str>>) -> ServerEntry {
     let default_plan = |default: String, address| ServerPlan {
         name: name.unwrap_or_else(|| default.into()),
         address,
+        host: None,
         weight: 1,
         maxconn: None,
         backup: false,
@@ -154,6 +157,11 @@ fn build_entry(target: ServerTarget, name: Option<Box<str>>) -> ServerEntry {
         ServerTarget::Named(lookup) => {
             // The addresses are not known yet, so this placeholder is never connected to.
             let template = default_plan(lookup.to_string(), Address::Unix("".into()));
+            let host = match &lookup {
+                Lookup::Host { name, .. } => Some(name.clone()),
+                Lookup::Service(_) => None,
+            };
+            let template = ServerPlan { host, ..template };
             ServerEntry::Named(NamedServers { lookup, is_named, template })
         }
     }

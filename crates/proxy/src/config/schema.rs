@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 use toml::de::{DeTable, DeValue};
 
 use super::directives::{DIRECTIVES, DefaultValue, Directive, ValueKind, directives_of_table};
-use super::messages::table_heading;
+use super::messages::{plural, table_heading};
 
 /// Patterns of texts with units, as `record::units` parses them.
 const COUNT_PATTERN: &str = r"^[0-9.]+[kKmMgG]?(/s)?$";
@@ -158,7 +158,7 @@ impl ValueKind {
             Self::Texts(form) | Self::TextsOrNone(form) => format!("{form}, or a list"),
             Self::Table(_) => "table".into(),
             Self::Entries(_, None) => "tables".into(),
-            Self::Entries(_, Some(_)) => "list of addresses or tables".into(),
+            Self::Entries(_, Some(key)) => format!("list of {} or tables", plural(key)),
             Self::Named(_) => "named tables".into(),
             Self::Fields => "names with texts".into(),
             Self::Matchers => "names with matchers".into(),

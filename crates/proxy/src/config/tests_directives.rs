@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 
 use super::directives::{DIRECTIVES, DefaultValue, Directive, find_directive};
 use super::schema::table_json;
+use super::test_certificates::TestCertificates;
 use super::value::Section;
 use super::{parse, reference, schema};
 
@@ -36,6 +37,13 @@ fn config(row: &Directive, line: &str) -> String {
         "listener.*.per-source" => {
             format!("{}{POOL}", listener("[listener.web.per-source]\n@\n"))
         }
+        "listener.*.tls" => {
+            format!("{}{POOL}", listener("[listener.web.tls]\nself-signed = true\nclient-ca = 'SITE'\n@\n"))
+        }
+        "listener.*.tls.certificates[]" => {
+            let entry = "[[listener.web.tls.certificates]]\ncertificate = 'SITE'\n@\n";
+            format!("{}{POOL}", listener(entry))
+        }
         "listener.*.limits" => format!("{}{POOL}", listener("[listener.web.limits]\n@\n")),
         "listener.*.forwarding" => format!("{}{POOL}", listener("[listener.web.forwarding]\n@\n")),
         "listener.*.timeouts" => format!("{}{POOL}", listener("[listener.web.timeouts]\n@\n")),
@@ -47,6 +55,9 @@ fn config(row: &Directive, line: &str) -> String {
         "route[].return" => format!("{LISTENER}[[route]]\n[route.return]\n@\n{POOL}"),
         "route[].tarpit" => format!("{LISTENER}[[route]]\n[route.tarpit]\n@\n{POOL}"),
         "pool.*" => format!("{LISTENER}{}", pool("@\n")),
+        "pool.*.tls" => {
+            format!("{LISTENER}{}", pool("[pool.app.tls]\nca = 'SITE'\ncertificate = 'SITE'\n@\n"))
+        }
         "pool.*.servers[]" if row.key == "srv" => format!("{LISTENER}[[pool.app.servers]]\n@\n"),
         "pool.*.servers[]" => {
             format!("{LISTENER}[[pool.app.servers]]\naddress = '127.0.0.1:9001'\n@\n")
@@ -82,7 +93,9 @@ fn config(row: &Directive, line: &str) -> String {
             text.push('\n');
         }
     }
-    text + &line + after
+    let (site, directory) = TestCertificates::shared();
+    let text = text + &line + after;
+    text.replace("/etc/weir/site.pem", "SITE").replace("SITE", site).replace("/etc/weir/certs", directory)
 }
 
 #[test]

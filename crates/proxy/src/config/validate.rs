@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use regex::{Regex, RegexBuilder};
@@ -11,6 +12,8 @@ use rt::address::Address;
 
 use crate::plan::{LogTarget, Network};
 use crate::route::path::{normalise, normalise_host, without_port};
+
+use super::spans::Problems;
 
 /// Maximum size in bytes of a compiled regular expression; its state cache may take four times
 /// that. Larger expressions are rejected: `\w{1000}` is short to write.
@@ -256,6 +259,17 @@ pub(super) fn resolve_namespace(text: &str) -> Result<PathBuf, String> {
             let path = path.display();
             Err(format!("no network namespace {path}: {error} (`ip netns` lists and adds them)"))
         }
+    }
+}
+
+/// Warns about a file with a key that every user can read.
+pub(super) fn warn_of_world_readable(path: &Path, offset: usize, problems: &mut Problems) {
+    const OTHERS_READ: u32 = 0o004;
+    let is_world_readable =
+        fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & OTHERS_READ != 0);
+    if is_world_readable {
+        let shown_path = path.display();
+        problems.warn(offset, format!("every user of this machine can read {shown_path}: run chmod o-r"));
     }
 }
 

@@ -84,6 +84,10 @@ struct RareState {
     private_conn: Option<PrivateConn>,
     /// Destination address from the client's PROXY header.
     destination: Option<SocketAddr>,
+    /// Subject of the client's TLS certificate.
+    certificate_subject: Option<Box<str>>,
+    /// Fault of the client's TLS handshake.
+    tls_error: Option<Box<str>>,
 }
 
 #[derive(Debug)]
@@ -98,6 +102,7 @@ struct PrivateConn {
 pub(crate) enum TimeoutKind {
     None,
     ProxyPreface,
+    TlsHandshake,
     KeepAlive,
     Head,
     RequestBody,
@@ -446,7 +451,7 @@ impl ClientStream {
 
     /// Takes the client's own connection to this server.
     pub(crate) fn take_private_conn(&mut self, pool: &Pool, server: usize) -> Option<ServerConn> {
-        let private = self.rare_state.as_mut()?.private_conn.take()?;
+        let mut private = self.rare_state.as_mut()?.private_conn.take()?;
         let is_same_server = Rc::ptr_eq(&private.server, pool.server(server));
         (is_same_server && private.conn.is_alive()).then_some(private.conn)
     }
@@ -459,6 +464,31 @@ impl ClientStream {
     /// Stores the destination address from the client's PROXY header.
     pub(super) fn note_destination(&mut self, destination: SocketAddr) {
         self.rare_state.get_or_insert_default().destination = Some(destination);
+    }
+
+    /// Stores the subject of the client's TLS certificate.
+    pub(super) fn note_certificate_subject(&mut self, subject: Option<String>) {
+        if let Some(subject) = subject {
+            self.rare_state.get_or_insert_default().certificate_subject = Some(subject.into());
+        }
+    }
+
+    /// Stores the fault of the client's TLS handshake.
+    pub(super) fn note_tls_error(&mut self, error: &str) {
+        self.rare_state.get_or_insert_default().tls_error = Some(error.into());
+    }
+
+    /// Returns the fault of the client's TLS handshake.
+    pub(crate) fn tls_error(&self) -> Option<&str> {
+        self.rare_state.as_ref()?.tls_error.as_deref()
+    }
+
+    /// Returns the field for the subject of clients' certificates, if the listener has one, and the
+    /// subject of this client's, if it has one.
+    pub(crate) fn certificate_field(&self) -> Option<(&str, Option<&str>)> {
+        let name = self.settings.plan.tls.as_ref()?.client_header.as_deref()?;
+        let subject = self.rare_state.as_ref().and_then(|rare| rare.certificate_subject.as_deref());
+        Some((name, subject))
     }
 
     /// Writes a PROXY header with the client's address, for the start of a server connection.

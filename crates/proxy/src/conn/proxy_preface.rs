@@ -8,7 +8,6 @@ use super::{Conn, ConnState, TimeoutKind};
 use crate::core::{Core, ScratchBuffers};
 use crate::metrics::RejectReason;
 use crate::outcome::EndReason;
-use crate::plan::Mode;
 use crate::proxy_protocol::{self, HEADER_BYTES_MAX, Header};
 
 /// State of reading the PROXY header.
@@ -19,7 +18,7 @@ enum PrefaceStatus {
 }
 
 impl Conn {
-    /// Waits for a PROXY header, if one is expected, and then begins the listener's protocol.
+    /// Waits for a PROXY header, if one is expected, and then begins TLS or the listener's protocol.
     pub(super) fn poll_proxy_preface(
         &mut self,
         cx: &mut Context<'_>,
@@ -53,10 +52,10 @@ impl Conn {
         {
             return Poll::Ready(ConnState::Closed);
         }
-        match self.client.settings.plan.mode {
-            Mode::Http => Poll::Ready(ConnState::Idle),
-            Mode::Tcp(_) => Poll::Ready(self.begin_tcp(cx, core, scratch)),
+        if self.client.settings.plan.tls.is_some() {
+            return Poll::Ready(self.begin_tls());
         }
+        Poll::Ready(self.begin_protocol(cx, core, scratch))
     }
 
     fn read_proxy_preface(

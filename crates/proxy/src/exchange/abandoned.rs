@@ -54,7 +54,7 @@ impl Exchange {
     pub(super) fn abandon_to_server(&mut self, client: &ClientStream, end: EndReason) {
         let is_server_working = matches!(self.stage, ExchangeStage::Connected)
             && self.response == ResponseProgress::Head
-            && self.request_relay.has_sent()
+            && self.has_sent_request()
             && !self.is_tcp
             && matches!(end, EndReason::ClientGone | EndReason::BodyTimeout | EndReason::ServerTimeout);
         let is_limited = |slot: &ServerSlot| slot.pool.has_limit(slot.server);
@@ -106,6 +106,7 @@ impl DiscardedResponse {
     fn poll(&mut self, cx: &mut Context<'_>, stream: &mut Stream, input: &mut [u8]) -> Poll<DiscardResult> {
         for _ in 0..READS_MAX {
             let finished = match ready!(stream.poll_read(cx, input)) {
+                Ok(0) if stream.is_truncated() => DiscardResult::Truncated,
                 Ok(0) => self.handle_eof(),
                 Ok(read) => match self.receive(&input[..read]) {
                     Some(finished) => finished,

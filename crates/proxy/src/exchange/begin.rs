@@ -4,7 +4,6 @@
 use std::rc::Rc;
 use std::task::Waker;
 
-use rt::address::Address;
 use rt::clock::now_ns;
 use wire::{Framing, RefusalKind, RequestHead, RequestKind};
 
@@ -283,6 +282,8 @@ impl Exchange {
             is_trusted: client.peer.is_trusted,
             forwarding: &listener.forwarding,
             new_request_id: &generate_request_id(rng),
+            is_tls: client.stream.is_tls(),
+            certificate: client.certificate_field(),
         };
         let parts =
             RequestParts { target: rewritten, default_host, changes, upgrade, sticky: plan.sticky.as_ref() };
@@ -326,29 +327,6 @@ impl Exchange {
                 None
             }
             Reuse::Safe | Reuse::Always => pool.take_idle(*server),
-        }
-    }
-
-    /// Opens a new connection to a server.
-    fn connect(&mut self, client: &ClientStream, pool: &Pool, server: usize) {
-        let plan = pool.plan();
-        let address: Address = plan.servers[server].address.clone();
-        if let Some(version) = plan.send_proxy_protocol {
-            self.request_relay.insert_prefix(|out| client.write_proxy_header(version, out));
-        }
-        let namespace = pool.namespace();
-        self.stage = ExchangeStage::Connecting(Box::pin(async move {
-            rt::dial::connect_in(&address, None, namespace.as_ref()).await
-        }));
-    }
-
-    /// Opens a new connection to the same server.
-    pub(super) fn reconnect(&mut self, client: &ClientStream) {
-        self.server = None;
-        self.needs_new_connection = true;
-        if let Some(ServerSlot { pool, server }) = &self.slot {
-            let (pool, server) = (Rc::clone(pool), *server);
-            self.connect(client, &pool, server);
         }
     }
 
@@ -401,6 +379,8 @@ impl Exchange {
         self.first_byte_wait_start_ns = 0;
         self.outcome.reused = reused;
         self.outcome.times.connected_ns = now_ns;
+        self.outcome.tls_error = None;
+        self.tls_sent_before = conn.stream.tls_byte_counts().map_or(0, |counts| counts.sent);
         self.server = Some(conn);
         self.stage = ExchangeStage::Connected;
     }

@@ -36,6 +36,8 @@ pub(crate) struct OutcomeBuilder {
     pub(super) wasted: bool,
     /// Result of reading the sticky cookie; `None`: the pool has none.
     pub(super) sticky: Option<StickyLookup>,
+    /// Fault of the last TLS handshake with a server, if it failed.
+    pub(super) tls_error: Option<Box<str>>,
     pub(super) route: Option<usize>,
     pub(super) pool: Option<usize>,
     pub(super) server: Option<usize>,
@@ -68,6 +70,7 @@ impl Default for OutcomeBuilder {
             reused: false,
             wasted: false,
             sticky: None,
+            tls_error: None,
             route: None,
             pool: None,
             server: None,
@@ -167,6 +170,7 @@ impl Exchange {
                 | EndReason::ServerClosed
                 | EndReason::ConnectFailed
                 | EndReason::ConnectTimeout
+                | EndReason::TlsHandshakeFailed
                 | EndReason::NoDescriptor
         );
         if is_server_fault && let Some(slot) = &self.slot {
@@ -189,7 +193,7 @@ impl Exchange {
             status => status,
         };
         // Part of an interim response was sent, so no other response can follow it.
-        let is_truncated = self.response_relay.is_partially_sent();
+        let is_truncated = self.response_relay.is_partially_sent() || client.stream.has_unfinished_write();
         let has_responded =
             matches!(self.stage, ExchangeStage::Responding) || self.outcome.status != 0 || is_truncated;
         if status == 0 || has_responded || self.is_tcp {
@@ -304,7 +308,9 @@ impl Exchange {
         // this was the last response.
         let has_unread =
             !self.request_relay.is_received() || self.is_request_broken || !client.buffered.is_empty();
-        match has_unread || self.may_pipeline || !client.stream.is_idle() {
+        // Only a close_notify that arrives completes such a response, so the socket must not be full.
+        let needs_close_notify = self.outcome.until_close && client.stream.is_tls();
+        match has_unread || self.may_pipeline || needs_close_notify || !client.stream.is_idle() {
             true => ConnAction::Linger,
             false => ConnAction::Close,
         }
@@ -408,6 +414,8 @@ impl Exchange {
             reused: builder.reused,
             wasted: builder.wasted,
             sticky: builder.sticky,
+            tls_names: client.stream.tls_names(),
+            tls_error: builder.tls_error.as_deref().or(client.tls_error()),
         };
         core.record(&generation, &outcome);
     }

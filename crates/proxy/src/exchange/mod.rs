@@ -11,7 +11,8 @@
 //!                 `----------+--'-------------------------------------'  `-> tunnel (101, CONNECT)
 //! ```
 //! This file has the states and their transitions. `begin` creates an exchange from a head.
-//! `server_selection` has the inputs of the server selection and its feedback. `buffering` receives
+//! `server_selection` has the inputs of the server selection and its feedback. `connect` connects to
+//! the server. `buffering` receives
 //! the start of a body before acquiring a server with a limit. `queued` waits for a free slot.
 //! `request` and `response` are the two directions of a connected exchange (`splice` for long
 //! bodies). `finish` ends it.
@@ -19,6 +20,7 @@
 mod abandoned;
 mod begin;
 mod buffering;
+mod connect;
 mod detached;
 mod finish;
 mod progress_limits;
@@ -29,17 +31,13 @@ mod server_selection;
 mod session_dump;
 mod splice;
 
-use std::future::Future;
-use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use rt::clock::now_ns;
 use rt::splice::Pipe;
-use rt::stream::Stream;
 
 pub(crate) use begin::ExchangeStart;
+use connect::Connecting;
 use detached::DetachedNames;
 pub(crate) use finish::OutcomeBuilder;
 
@@ -101,9 +99,11 @@ pub(crate) struct Exchange {
     body_progress: (u64, u64),
     /// Time when the wait for the response's head began; 0: not yet.
     first_byte_wait_start_ns: u64,
-    /// Bytes that the blocked receiver had not confirmed at the last check, and the time of that
-    /// check.
+    /// Bytes that the blocked receiver had confirmed at the last check, from any start, and the time
+    /// of that check.
     stalled: Option<(u64, u64)>,
+    /// Bytes that the server's TLS session had sent before the request.
+    tls_sent_before: u64,
     pub(crate) outcome: OutcomeBuilder,
 }
 
@@ -113,8 +113,6 @@ struct ServerSlot {
     pool: Rc<Pool>,
     server: usize,
 }
-
-type Connecting = Pin<Box<dyn Future<Output = io::Result<Stream>>>>;
 
 enum ExchangeStage {
     /// Not in use.
@@ -213,6 +211,7 @@ impl Exchange {
             body_progress: (0, 0),
             first_byte_wait_start_ns: 0,
             stalled: None,
+            tls_sent_before: 0,
             outcome: OutcomeBuilder::default(),
         }
     }
@@ -422,39 +421,6 @@ impl Exchange {
                 self.fail(core, client, rng, EndReason::WriteTimeout, EndPhase::Last)
             }
             Poll::Pending => StepResult::Blocked,
-        }
-    }
-
-    fn poll_connecting(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
-    ) -> StepResult {
-        let _section = core.profile.enter(ProfilePhase::Connect);
-        let ExchangeStage::Connecting(future) = &mut self.stage else {
-            return StepResult::Blocked;
-        };
-        match future.as_mut().poll(cx) {
-            Poll::Ready(Ok(stream)) => {
-                self.set_connected(ServerConn::new(stream), false, now_ns());
-                StepResult::Progressed
-            }
-            Poll::Ready(Err(error)) => {
-                let is_exhausted = rt::dial::is_exhausted(&error);
-                let end = if is_exhausted { EndReason::NoDescriptor } else { EndReason::ConnectFailed };
-                let failure = (end, EndPhase::Connect);
-                self.retry_connect(core, client, (&mut scratch.rng, cx.waker()), failure)
-            }
-            Poll::Pending => {
-                let timeout_ns = self.slot.as_ref().map_or(0, |slot| slot.pool.plan().timeouts.connect_ns);
-                if client.has_timed_out(cx, core, TimeoutKind::Connect, timeout_ns) {
-                    let failure = (EndReason::ConnectTimeout, EndPhase::Connect);
-                    return self.retry_connect(core, client, (&mut scratch.rng, cx.waker()), failure);
-                }
-                self.check_waiting_client(cx, core, client, scratch)
-            }
         }
     }
 

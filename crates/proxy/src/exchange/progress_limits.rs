@@ -70,16 +70,19 @@ impl Exchange {
             (TimeoutKind::ServerWrite, Some(server)) => (&server.stream, SERVER_PROGRESS_BYTES),
             _ => (&client.stream, client.timeouts().write_progress_bytes.max(1)),
         };
-        let unacked_bytes = stream.unacked_bytes();
-        let waited_ns = match (self.stalled, unacked_bytes) {
-            (Some((previous_bytes, since_ns)), Some(unacked_bytes))
-                if previous_bytes.saturating_sub(unacked_bytes) < min_bytes =>
+        // A blocked TLS session still sends records, whose write is not complete.
+        let sent_bytes = stream.tls_byte_counts().map_or(0, |counts| counts.sent);
+        let confirmed_bytes =
+            stream.unacked_bytes().map(|unacked_bytes| sent_bytes.wrapping_sub(unacked_bytes));
+        let waited_ns = match (self.stalled, confirmed_bytes) {
+            (Some((previous_bytes, since_ns)), Some(confirmed_bytes))
+                if (confirmed_bytes.wrapping_sub(previous_bytes) as i64).max(0) < min_bytes as i64 =>
             {
                 now_ns.saturating_sub(since_ns)
             }
             (Some((_, since_ns)), None) => now_ns.saturating_sub(since_ns),
             _ => {
-                self.stalled = Some((unacked_bytes.unwrap_or(0), now_ns));
+                self.stalled = Some((confirmed_bytes.unwrap_or(0), now_ns));
                 0
             }
         };

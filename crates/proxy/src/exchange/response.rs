@@ -73,7 +73,8 @@ impl Exchange {
                 Poll::Ready(Ok(0)) => {
                     return self.handle_server_eof(cx, core, client, scratch, true);
                 }
-                Poll::Ready(Err(_)) => {
+                Poll::Ready(Err(error)) => {
+                    self.note_session_fault(&error);
                     return self.handle_server_eof(cx, core, client, scratch, false);
                 }
                 Poll::Ready(Ok(read)) => end += read,
@@ -248,7 +249,7 @@ impl Exchange {
                 Ok(batch) => batch,
                 Err(refusal) => {
                     self.outcome.refusal = Some(refusal.kind());
-                    let phase = self.forget_unsent_head();
+                    let phase = self.forget_unsent_head(client);
                     return self.fail(core, client, &mut scratch.rng, EndReason::BadResponse, phase);
                 }
             };
@@ -282,8 +283,9 @@ impl Exchange {
 
     /// Discards the response's head if none of it was sent, so that the client can still get an
     /// error. Returns the resulting phase of the exchange.
-    fn forget_unsent_head(&mut self) -> EndPhase {
-        if self.response_relay.unsent_bytes() < self.outcome.head_bytes_out {
+    fn forget_unsent_head(&mut self, client: &ClientStream) -> EndPhase {
+        let is_partially_sent = self.response_relay.unsent_bytes() < self.outcome.head_bytes_out;
+        if is_partially_sent || client.stream.has_unfinished_write() {
             return EndPhase::Data;
         }
         self.outcome.status = 0;
@@ -345,7 +347,7 @@ impl Exchange {
             ResponseProgress::Head => {
                 self.fail(core, client, &mut scratch.rng, EndReason::ServerClosed, EndPhase::Head)
             }
-            _ if is_orderly && self.response_relay.take_eof().is_ok() => {
+            _ if is_orderly && !self.is_response_truncated() && self.response_relay.take_eof().is_ok() => {
                 self.response = ResponseProgress::Done;
                 self.response_relay.end();
                 self.flush_response(cx, core, client, scratch)
@@ -393,7 +395,25 @@ impl Exchange {
     fn is_unreceived(&self, is_orderly: bool) -> bool {
         let stream = self.server.as_ref().map(|server| &server.stream);
         let unacked_bytes = stream.filter(|stream| stream.is_tcp()).and_then(Stream::unacked_bytes);
-        !self.request_relay.has_sent() || is_orderly && unacked_bytes == Some(self.request_relay.sent_bytes())
+        !self.has_sent_request() || is_orderly && unacked_bytes == Some(self.sent_request_bytes())
+    }
+
+    /// Returns whether any byte of the request was sent, or may have been.
+    pub(super) fn has_sent_request(&self) -> bool {
+        self.request_relay.has_sent() || self.sent_request_bytes() > 0
+    }
+
+    /// Returns the number of bytes that went to the server's socket since the request began: with
+    /// TLS, those of its records, of which a part may be sent.
+    fn sent_request_bytes(&self) -> u64 {
+        let counts = self.server.as_ref().and_then(|server| server.stream.tls_byte_counts());
+        counts.map_or_else(|| self.request_relay.sent_bytes(), |counts| counts.sent - self.tls_sent_before)
+    }
+
+    /// Returns whether the server ended a TLS session without saying so. A response that only the
+    /// end of the connection delimits may be truncated then (RFC 9112 §9.8).
+    fn is_response_truncated(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| server.stream.is_truncated())
     }
 
     /// Leaves HTTP. Bytes received after the head belong to the other protocol.

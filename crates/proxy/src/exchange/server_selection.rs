@@ -83,6 +83,7 @@ impl Exchange {
             end,
             EndReason::ConnectFailed
                 | EndReason::ConnectTimeout
+                | EndReason::TlsHandshakeFailed
                 | EndReason::ServerClosed
                 | EndReason::ServerTimeout
                 | EndReason::BadResponse

@@ -25,6 +25,17 @@ pub(crate) struct Origin<'a> {
     pub(crate) forwarding: &'a Forwarding,
     /// Request id to use if the request has none that is trusted.
     pub(crate) new_request_id: &'a [u8],
+    /// True if the client uses TLS.
+    pub(crate) is_tls: bool,
+    /// Field for the subject of clients' certificates, and the subject of this client's.
+    pub(crate) certificate: Option<(&'a str, Option<&'a str>)>,
+}
+
+impl Origin<'_> {
+    /// Returns the scheme of the client's request.
+    fn scheme(&self) -> &'static [u8] {
+        if self.is_tls { b"https" } else { b"http" }
+    }
 }
 
 /// Parts of a request's head that other modules determine.
@@ -178,6 +189,9 @@ fn field_disposition(
     {
         return if origin.is_trusted { FieldDisposition::RequestId } else { FieldDisposition::Drop };
     }
+    if origin.certificate.is_some_and(|(field, _)| is(field)) {
+        return FieldDisposition::Drop;
+    }
     if !origin.is_trusted
         && (is_identity_field(name)
             || origin.forwarding.underscores != Underscores::Pass && has_underscore(name))
@@ -210,6 +224,11 @@ fn write_origin(
     out: &mut Vec<u8>,
 ) -> std::ops::Range<usize> {
     let forwarding = origin.forwarding;
+    if let Some((name, Some(subject))) = origin.certificate
+        && writes_own_field(changes, name, true)
+    {
+        encode::field(out, name, subject.as_bytes());
+    }
     if forwarding.x_forwarded {
         write_x_forwarded(head, origin, changes, out);
     }
@@ -250,7 +269,7 @@ fn write_x_forwarded(
         write_x_forwarded_for(head, origin, out);
     }
     if !has("x-forwarded-proto") && writes_own_field(changes, "x-forwarded-proto", true) {
-        out.extend_from_slice(b"X-Forwarded-Proto: http\r\n");
+        encode::field(out, "X-Forwarded-Proto", origin.scheme());
     }
     if let Some(host) = head.host
         && !has("x-forwarded-host")
@@ -282,7 +301,8 @@ fn write_forwarded(head: &RequestHead<'_, '_>, origin: &Origin<'_>, out: &mut Ve
         Some(IpAddr::V6(address)) => drop(write!(out, "\"[{address}]\"")),
         client => write_address(client, out),
     }
-    out.extend_from_slice(b";proto=http");
+    out.extend_from_slice(b";proto=");
+    out.extend_from_slice(origin.scheme());
     if let Some(host) = head.host.filter(|host| !host.is_empty()) {
         out.extend_from_slice(b";host=\"");
         out.extend_from_slice(host.as_bytes());
@@ -349,6 +369,16 @@ mod tests {
     }
 
     fn rewrite(bytes: &str, trusted: bool, forwarding: &Forwarding, changes: &[RouteChange]) -> String {
+        rewrite_over(bytes, trusted, forwarding, changes, (false, None))
+    }
+
+    fn rewrite_over(
+        bytes: &str,
+        trusted: bool,
+        forwarding: &Forwarding,
+        changes: &[RouteChange],
+        (is_tls, certificate): (bool, Option<(&str, Option<&str>)>),
+    ) -> String {
         let mut slots = wire::header_slots();
         let parsed = wire::parse_request(bytes.as_bytes(), &wire::Limits::default(), &mut slots);
         let wire::Parsed::Complete { head, .. } = parsed.unwrap() else { panic!("incomplete") };
@@ -357,6 +387,8 @@ mod tests {
             is_trusted: trusted,
             forwarding,
             new_request_id: b"0123",
+            is_tls,
+            certificate,
         };
         let target = origin_form(head.method, head.target);
         let parts = RequestParts {
@@ -383,6 +415,19 @@ mod tests {
                       X-Forwarded-Proto: http\r\nX-Forwarded-Host: h\r\nVia: 1.1 weir\r\n\
                       X-Request-Id: 0123\r\n\r\n";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn servers_learn_the_scheme_and_the_certificate_of_a_client() {
+        let bytes = "GET / HTTP/1.1\r\nHost: h\r\nX-Subject: CN=forged\r\n\r\n";
+        let both = Forwarding { forwarded: true, ..forwarding() };
+        for (subject, trusted) in [(Some("CN=a,O=b"), false), (None, false), (None, true)] {
+            let text = rewrite_over(bytes, trusted, &both, &[], (true, Some(("x-subject", subject))));
+            assert!(text.contains("X-Forwarded-Proto: https\r\n"), "{text}");
+            assert!(text.contains(";proto=https;"), "{text}");
+            assert!(!text.contains("forged"), "{text}");
+            assert_eq!(text.contains("x-subject: CN=a,O=b\r\n"), subject.is_some(), "{text}");
+        }
     }
 
     #[test]

@@ -101,10 +101,12 @@ impl HealthChecks {
         pool_and_index: (Arc<SharedPool>, usize),
         previous: Option<Rc<CheckedServer>>,
     ) -> Rc<CheckedServer> {
+        let tls = pool.tls.as_ref().filter(|_| check.uses_tls);
         let spec = CheckSpec {
             target: check_target(&server.address, check),
             plan: check.clone(),
             proxy_protocol: pool.send_proxy_protocol,
+            tls: tls.map(|tls| (tls.clone(), tls.name_of(server).into_owned())),
         };
         let namespace = pool_and_index.0.namespace();
         let namespace_name =

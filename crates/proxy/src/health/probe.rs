@@ -11,7 +11,7 @@ use rt::stream::Stream;
 use wire::{BodyDecoder, Limits, Parsed, RequestKind, encode};
 
 use super::agent::{self, AgentReport, LINE_BYTES_MAX};
-use crate::plan::{CheckKind, CheckPlan, HttpCheck, ProxyVersion};
+use crate::plan::{CheckKind, CheckPlan, HttpCheck, PoolTls, ProxyVersion};
 use crate::proxy_protocol;
 
 macro_rules! check_results {
@@ -37,6 +37,7 @@ check_results! {
     Passed, "passed";
     Unreachable, "unreachable";
     Timeout, "timeout";
+    Tls, "tls";
     Closed, "closed";
     Malformed, "malformed";
     Status, "status";
@@ -66,6 +67,8 @@ pub(super) struct CheckSpec {
     pub(super) plan: CheckPlan,
     /// PROXY header version that the pool sends at the start of each connection.
     pub(super) proxy_protocol: Option<ProxyVersion>,
+    /// TLS of the pool, and the name that the server has to prove.
+    pub(super) tls: Option<(PoolTls, String)>,
 }
 
 /// Maximum number of bytes of a response's content that are searched.
@@ -88,6 +91,11 @@ pub(super) async fn run_check(
         // The connection is the proxy's own, without a client.
         proxy_protocol::write_header(version, None, None, &mut out);
     }
+    if let Some((tls, server_name)) = &spec.tls {
+        send(&mut stream, &out).await?;
+        out.clear();
+        stream = secure(stream, tls, server_name).await?;
+    }
     match &spec.plan.kind {
         CheckKind::Tcp => {
             send(&mut stream, &out).await?;
@@ -108,6 +116,15 @@ pub(super) async fn run_check(
             check_response(&mut stream, check).await.map(|()| AgentReport::default())
         }
     }
+}
+
+/// Establishes the TLS session of a check.
+async fn secure(stream: Stream, tls: &PoolTls, server_name: &str) -> Result<Stream, CheckFailure> {
+    let failed =
+        |error: io::Error| CheckFailure::new(CheckResult::Tls, format!("TLS handshake failed: {error}"));
+    let mut stream = stream.connect_tls(&tls.client, server_name).map_err(failed)?;
+    poll_fn(|cx| stream.poll_handshake(cx)).await.map_err(failed)?;
+    Ok(stream)
 }
 
 fn write_request(check: &HttpCheck, target: &Address, out: &mut Vec<u8>) {

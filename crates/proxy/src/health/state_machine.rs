@@ -126,6 +126,7 @@ mod tests {
             rise: 2,
             fall: 3,
             jitter: 0.1,
+            uses_tls: false,
         }
     }
 

@@ -37,6 +37,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         unix_access: Default::default(),
         namespace: None,
         mode,
+        tls: None,
         proxy_protocol: false,
         trusted: Vec::new(),
         is_unix_trusted: false,
@@ -86,6 +87,7 @@ fn pool(text: &str) -> PoolPlan {
     let server = |name: &str| ServerPlan {
         name: name.into(),
         address: "127.0.0.1:1".parse().unwrap(),
+        host: None,
         weight: 1,
         maxconn: None,
         backup: false,
@@ -116,6 +118,7 @@ fn pool(text: &str) -> PoolPlan {
         slow_start_ns: 0,
         retries_max: 0,
         send_proxy_protocol: None,
+        tls: None,
         namespace: None,
     }
 }
@@ -161,6 +164,8 @@ pub(crate) fn successful_request() -> Outcome<'static> {
         reused: false,
         wasted: false,
         sticky: None,
+        tls_names: None,
+        tls_error: None,
     }
 }
 

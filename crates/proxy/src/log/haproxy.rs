@@ -1,7 +1,7 @@
 //! HAProxy's formats: `option httplog` for requests, `option tcplog` for TCP connections
 //! (configuration manual, §8.2.2 and §8.2.3), for use with existing tools. Times are in
 //! milliseconds, and -1 for phases that were not reached. There are no cookies; their letters are
-//! `--`.
+//! `--`. The name of a listener with TLS ends in `~`.
 
 use super::date::milliseconds;
 use super::escape::EscapeRule;
@@ -56,9 +56,12 @@ fn push_prefix(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     time[2..22].copy_from_slice(entry.start.clf());
     time[22..26].copy_from_slice(&milliseconds(entry.start_wall_ns));
     out.fixed(&time);
-    let listener = names.listeners.get(outcome.listener);
-    let listener = listener.map_or(&b"-"[..], |listener_name| &listener_name.name.haproxy_text);
+    let listener_name = names.listeners.get(outcome.listener);
+    let listener = listener_name.map_or(&b"-"[..], |listener_name| &listener_name.name.haproxy_text);
     out.slice(listener);
+    if listener_name.is_some_and(|listener_name| listener_name.has_tls) {
+        out.byte(b'~');
+    }
     out.byte(b' ');
     match names.server(outcome.pool, outcome.server).or_else(|| names.pool(outcome.pool)) {
         Some(name) => out.slice(&name.haproxy_text),

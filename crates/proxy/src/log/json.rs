@@ -40,6 +40,15 @@ pub(crate) const FIELDS: &[(&str, &str)] = &[
     ("request_id", "the request's id; null: none"),
     ("user_agent", "the field `User-Agent`; null: none"),
     ("referer", "the field `Referer`, without secrets; null: none"),
+    (
+        "tls_version",
+        "version of the client's TLS session, `TLSv1.2` or `TLSv1.3` (HAProxy's %sslv); null: none",
+    ),
+    ("tls_cipher", "its cipher suite by IANA name (HAProxy's %sslc); null: none"),
+    (
+        "tls_error",
+        "reason that a TLS handshake, with the client or the server, ended the request; null: none",
+    ),
 ];
 
 /// Writes the line.
@@ -55,7 +64,24 @@ pub(super) fn push_line(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     push_string(out, request.map(|request| request.user_agent), FIELD_BYTES_MAX);
     out.fixed(b",\"referer\":");
     push_quoted_url(out, request.map(|request| request.referer), FIELD_BYTES_MAX);
+    push_tls(out, entry);
     out.fixed(b"}\n");
+}
+
+#[inline]
+fn push_tls(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
+    let outcome = entry.outcome;
+    match outcome.tls_names {
+        None => out.fixed(b",\"tls_version\":null,\"tls_cipher\":null,\"tls_error\":"),
+        Some((version, cipher)) => {
+            out.fixed(b",\"tls_version\":\"");
+            out.slice(version.as_bytes());
+            out.fixed(b"\",\"tls_cipher\":\"");
+            out.slice(cipher.as_bytes());
+            out.fixed(b"\",\"tls_error\":");
+        }
+    }
+    push_string(out, outcome.tls_error.map(str::as_bytes), SHORT_BYTES_MAX);
 }
 
 #[inline]

@@ -33,14 +33,14 @@ pub(crate) struct LoadCounts {
 pub(super) const TARGET_BYTES_MAX: usize = 2_048;
 /// Maximum length of a referrer and of a user agent.
 pub(super) const FIELD_BYTES_MAX: usize = 1_024;
-/// Maximum length of a host and of a request id.
+/// Maximum length of a host, of a request id and of the fault of a TLS handshake.
 pub(super) const SHORT_BYTES_MAX: usize = 255;
 /// Maximum length of a method.
 pub(super) const METHOD_BYTES_MAX: usize = 32;
 /// Maximum length of a line. An escaped byte takes six, and the parts that clients do not control
 /// have 3,072 bytes.
 pub(super) const LINE_BYTES_MAX: usize =
-    6 * (TARGET_BYTES_MAX + 2 * FIELD_BYTES_MAX + 2 * SHORT_BYTES_MAX + METHOD_BYTES_MAX) + 3_072;
+    6 * (TARGET_BYTES_MAX + 2 * FIELD_BYTES_MAX + 3 * SHORT_BYTES_MAX + METHOD_BYTES_MAX) + 3_072;
 
 /// Times that a request spent in each phase; `None` for phases that were not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,6 +19,8 @@ pub(super) struct ListenerLogName {
     pub(super) name: LogName,
     /// True if it forwards connections and not requests.
     pub(super) is_tcp: bool,
+    /// True if its connections are TLS sessions.
+    pub(super) has_tls: bool,
 }
 
 #[derive(Debug)]
@@ -87,6 +89,7 @@ impl LogNames {
         let listeners = plan.listeners.iter().map(|listener| ListenerLogName {
             name: LogName::new("listener", &listener.name),
             is_tcp: matches!(listener.mode, Mode::Tcp(_)),
+            has_tls: listener.tls.is_some(),
         });
         let routes = plan.routes.iter().map(|route| LogName::new("route", &route.name));
         Self {

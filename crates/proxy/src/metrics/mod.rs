@@ -18,6 +18,7 @@ mod snapshot;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod view;
 
 use std::cell::{Cell, OnceCell};
@@ -26,6 +27,7 @@ use std::rc::Rc;
 pub(crate) use histogram::FINE_BOUNDS_NS;
 pub(crate) use snapshot::{SeriesValueRef, Snapshot, prometheus};
 pub use table::reference;
+pub(crate) use tls::HandshakeResult;
 pub(crate) use view::{MetricTotals, MetricsSummary};
 
 use crate::log::Timers;
@@ -35,6 +37,7 @@ use codes::{StatusCounters, status_class};
 use histogram::Histogram;
 use pool::PoolMetrics;
 use table::Metric;
+use tls::HandshakeCounters;
 
 macro_rules! reject_reasons {
     ($($variant:ident, $code:literal, $doc:literal;)*) => {
@@ -141,6 +144,8 @@ struct ListenerMetrics {
     accepted: CounterCell,
     closed: CounterCell,
     open: Cell<u64>,
+    /// `None`: its connections are plain.
+    tls_handshakes: Option<HandshakeCounters>,
 }
 
 #[derive(Debug)]
@@ -166,6 +171,7 @@ impl Metrics {
             accepted: CounterCell::default(),
             closed: CounterCell::default(),
             open: Cell::new(0),
+            tls_handshakes: listener.tls.as_ref().map(|_| HandshakeCounters::default()),
         });
         let route = |name: &str| RouteMetrics { name: name.into(), total: ClassHistograms::default() };
         let common = CommonMetrics {
@@ -426,6 +432,9 @@ impl ListenerMetrics {
             (Metric::Open, self.open.get()),
         ] {
             snapshot.add(metric, &[name], number);
+        }
+        if let Some(handshakes) = &self.tls_handshakes {
+            handshakes.add_to(snapshot, Metric::TlsHandshakes, &[name]);
         }
     }
 }

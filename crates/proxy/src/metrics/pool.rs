@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 
 use super::histogram::Histogram;
 use super::table::Metric;
+use super::tls::HandshakeCounters;
 use super::{ClassHistograms, CounterCell, Snapshot, new_counters};
 use crate::balance::sticky::StickyLookup;
 use crate::log::Timers;
@@ -38,11 +39,13 @@ pub(super) struct ServerMetrics {
     pub(super) requests_max: CounterCell,
     pub(super) slots: CounterCell,
     pub(super) in_flight: CounterCell,
+    /// `None`: connections to it are plain.
+    pub(super) tls_handshakes: Option<HandshakeCounters>,
 }
 
 impl ServerMetrics {
     /// Creates a server's metrics, all at 0.
-    fn new(name: &str) -> Self {
+    fn new(name: &str, has_tls: bool) -> Self {
         Self {
             name: name.into(),
             connect: OnceCell::new(),
@@ -54,6 +57,7 @@ impl ServerMetrics {
             requests_max: CounterCell::default(),
             slots: CounterCell::default(),
             in_flight: CounterCell::default(),
+            tls_handshakes: has_tls.then(HandshakeCounters::default),
         }
     }
 }
@@ -71,7 +75,11 @@ impl PoolMetrics {
             queued: CounterCell::default(),
             sticky: pool.sticky.as_ref().map(|_| new_counters(StickyLookup::ALL.len())),
             hash_overflow: (pool.balance == Balance::ConsistentHash).then(CounterCell::default),
-            servers: pool.servers.iter().map(|server_plan| ServerMetrics::new(&server_plan.name)).collect(),
+            servers: pool
+                .servers
+                .iter()
+                .map(|server| ServerMetrics::new(&server.name, pool.tls.is_some()))
+                .collect(),
         }
     }
 
@@ -130,6 +138,9 @@ impl PoolMetrics {
             snapshot.add(Metric::RequestsMax, &labels, server.requests_max.0.get());
             snapshot.add(Metric::Slots, &labels, server.slots.0.get());
             snapshot.add(Metric::InFlight, &labels, server.in_flight.0.get());
+            if let Some(handshakes) = &server.tls_handshakes {
+                handshakes.add_to(snapshot, Metric::ServerTlsHandshakes, &labels);
+            }
         }
     }
 }

@@ -88,8 +88,10 @@ metrics! {
     Accepted, "weir_connections_accepted_total", Counter, ["listener"], "Accepted client connections.";
     Closed, "weir_connections_closed_total", Counter, ["listener"], "Closed client connections.";
     Open, "weir_connections_open", Gauge, ["listener"], "Open client connections.";
+    TlsHandshakes, "weir_tls_handshakes_total", Counter, ["listener", "result"], "TLS handshakes of clients by result: full, resumed (from a ticket of an earlier connection), failed (also those that took too long). Connections that ended before they sent a byte are not included.";
     Refused, "weir_connections_refused_total", Counter, ["reason"], "Client connections that were closed before they were served, by reason. For process_full and listener_full, this includes connections that had to wait for the limit. Connections counted as source_table were served.";
     Idle, "weir_pool_idle_connections", Gauge, ["pool", "server"], "Idle connections to a server.";
+    ServerTlsHandshakes, "weir_server_tls_handshakes_total", Counter, ["pool", "server", "result"], "TLS handshakes with a server for requests by result: full, resumed, failed; those of active checks are not included.";
     RequestsMax, "weir_server_requests_max", Gauge, ["pool", "server"], "Maximum number of concurrent requests of a server; 0: no limit.";
     Slots, "weir_server_slots", Gauge, ["pool", "server"], "Used slots of a server with a maximum number of requests, on all threads; 0: no limit.";
     InFlight, "weir_server_requests_in_flight", Gauge, ["pool", "server"], "Requests (mode tcp: connections) in flight at a server.";
@@ -97,7 +99,7 @@ metrics! {
     ServerState, "weir_server_state", Gauge, ["pool", "server", "state"], "1 for the current state of a server, 0 for the others: maintenance, down (failed checks), ejected (until a probe request succeeds), drain, up.";
     ServerWeight, "weir_server_weight", Gauge, ["pool", "server"], "Effective weight of a server: the weight from the operator or the config, multiplied by the percentage from the agent.";
     LastCheck, "weir_server_last_check", Gauge, ["pool", "server", "result"], "1 for the result of the last active check of a server, 0 for the others; the results are those of weir_checks_total.";
-    Checks, "weir_checks_total", Counter, ["pool", "server", "result"], "Active checks by result: passed, unreachable, timeout, closed, malformed, status, body, agent (the agent reports the server down), skipped (no free descriptor, port or memory in this process).";
+    Checks, "weir_checks_total", Counter, ["pool", "server", "result"], "Active checks by result: passed, unreachable, timeout, tls (the TLS handshake failed), closed, malformed, status, body, agent (the agent reports the server down), skipped (no free descriptor, port or memory in this process).";
     CheckChanges, "weir_check_changes_total", Counter, ["pool", "server", "to"], "Changes of a server's check state, by new state.";
     Ejections, "weir_ejections_total", Counter, ["pool", "server", "reason"], "Ejections of servers by reason: failures and errors (consecutive ones), error_rate, latency, probe (the probe request after an ejection failed).";
     EjectionsSuppressed, "weir_ejections_suppressed_total", Counter, ["pool", "server"], "Ejections suppressed by max-ejected, or because no other server was left.";

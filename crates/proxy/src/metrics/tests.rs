@@ -389,6 +389,9 @@ fn every_metric_of_the_table_is_exported() {
     metrics.record(&successful_request());
     metrics.record(&malformed_request());
     let mut snapshot = metrics.snapshot();
+    let config = "[listener.secure]\nbind = '127.0.0.1:0'\npool = 'secure'\ntls = { self-signed = true }\n\
+                  [pool.secure]\nservers = ['127.0.0.1:1']\ntls = { verify = false }\n";
+    snapshot.merge(Metrics::new(&crate::config::parse("t", config).unwrap().plan).snapshot());
     snapshot.add_logs(&[TargetCounts {
         target: "stdout".to_owned(),
         written: 0,

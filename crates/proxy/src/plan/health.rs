@@ -31,6 +31,8 @@ pub struct CheckPlan {
     pub fall: u32,
     /// Maximum random variation of an interval, as a fraction of it: 0.1.
     pub jitter: f64,
+    /// True if it uses the pool's TLS.
+    pub uses_tls: bool,
 }
 
 /// Type of a check.

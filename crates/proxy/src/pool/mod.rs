@@ -17,20 +17,22 @@ mod eligibility;
 mod outlier_counters;
 mod queue;
 mod retry_budget;
+mod server_conn;
 mod shared;
 mod wait_queue;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use rt::namespace::Namespace;
-use rt::stream::Stream;
+use rt::tls::ClientTls;
 
 pub(crate) use cross_core_wakeup::CoreWakeups;
 pub(crate) use eligibility::{AdminState, CheckStatus, Eligibility, LastCheck};
 pub(crate) use outlier_counters::OutlierCounters;
 pub(crate) use queue::NO_DEADLINE;
+pub(crate) use server_conn::ServerConn;
 pub(crate) use shared::{CrossCoreState, SharedPool};
 pub(crate) use wait_queue::{EnqueueError, EnqueueRequest, Ticket, TicketState};
 
@@ -89,17 +91,8 @@ pub(crate) struct CoreServer {
     /// Idle connections. The most recently used one is at the end, and is used first.
     idle_conns: RefCell<Vec<ServerConn>>,
     outlier_window: outlier_counters::CoreOutlierWindow,
-}
-
-/// A connection to a server.
-#[derive(Debug)]
-pub(crate) struct ServerConn {
-    pub(crate) stream: Stream,
-    /// Number of completed requests on it.
-    pub(crate) served_requests: u32,
-    /// True if the server authenticated the connection, so that only one client may use it.
-    pub(crate) is_private: bool,
-    idle_since_ns: u64,
+    /// Created for its first TLS connection.
+    client_tls: OnceCell<ClientTls>,
 }
 
 /// A request's requirements on the server of a pool.
@@ -133,11 +126,8 @@ impl Pool {
                     .servers
                     .iter()
                     .position(|old| old.name == server.name && old.address == server.address)?;
-                // Otherwise connections were made in another namespace, or carry another client's
-                // address.
-                (before.plan().namespace == pool_plan.namespace
-                    && before.plan().send_proxy_protocol == pool_plan.send_proxy_protocol)
-                    .then(|| Rc::clone(&before.servers[old_index]))
+                let is_usable = pool_plan.shares_connections_with(before.plan());
+                is_usable.then(|| Rc::clone(&before.servers[old_index]))
             });
             reused.unwrap_or_default()
         };
@@ -429,7 +419,7 @@ impl Pool {
     pub(crate) fn take_idle(&self, server: usize) -> Option<ServerConn> {
         let idle_conns = &self.servers[server].idle_conns;
         loop {
-            let conn = idle_conns.borrow_mut().pop()?;
+            let mut conn = idle_conns.borrow_mut().pop()?;
             if conn.is_alive() {
                 return Some(conn);
             }
@@ -452,7 +442,7 @@ impl Pool {
             let mut idle_conns = server.idle_conns.borrow_mut();
             // A server in maintenance must not keep connections of the proxy.
             let is_in_maintenance = self.shared.eligibility(index).admin_state() == AdminState::Maintenance;
-            idle_conns.retain(|conn| {
+            idle_conns.retain_mut(|conn| {
                 let is_young = now_ns.saturating_sub(conn.idle_since_ns) < timeout_ns;
                 is_young && !is_in_maintenance && conn.is_alive()
             });
@@ -476,19 +466,6 @@ impl Pool {
     pub(crate) fn load(&self, server: usize) -> (usize, usize, usize) {
         let server = &self.servers[server];
         (server.idle_conns.borrow().len(), server.in_flight.get(), self.queued())
-    }
-}
-
-impl ServerConn {
-    pub(crate) fn new(stream: Stream) -> Self {
-        Self { stream, served_requests: 0, is_private: false, idle_since_ns: 0 }
-    }
-
-    /// Returns whether an idle connection can still be used. A readable one has ended, or has
-    /// unrequested data. Mostly the runtime knows this from its last poll, without a system call.
-    /// If the last response ended exactly with a read, the kernel is polled once.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.stream.is_idle()
     }
 }
 

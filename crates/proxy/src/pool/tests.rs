@@ -12,6 +12,7 @@ pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Ar
     let server = |(index, maxconn): (usize, &Option<usize>)| ServerPlan {
         name: format!("s{index}").into(),
         address: format!("127.0.0.1:{}", 1000 + index).parse().unwrap(),
+        host: None,
         weight: 1,
         maxconn: *maxconn,
         backup: false,
@@ -42,6 +43,7 @@ pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Ar
         slow_start_ns: 0,
         retries_max: 1,
         send_proxy_protocol: None,
+        tls: None,
         namespace: None,
     };
     Arc::new(Plan {

@@ -103,10 +103,12 @@ fn run(started_at: &str, values: &[u64]) -> Run {
         baseline: None,
         latency: PhaseLatencies {
             connect: pair(&[]),
+            tls_handshake: None,
             first_byte: pair(values),
             last_byte: pair(values),
             last_byte_bad: None,
         },
+        tls: None,
         generator: GeneratorStats { threads: 1, ..GeneratorStats::default() },
         cpu: GeneratorCpu { per_core: vec![0.5], ..GeneratorCpu::default() },
         intervals: vec![Interval {

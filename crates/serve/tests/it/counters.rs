@@ -44,6 +44,17 @@ fn counts_are_exact_over_two_cores() {
 }
 
 #[test]
+fn all_bytes_of_a_request_body_count_as_received() {
+    let origin = TestOrigin::start_default();
+    let mut client = origin.client();
+    let head = format!("POST /?s=5 HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", 3 << 20);
+    client.send(&head);
+    client.send("x".repeat(3 << 20));
+    assert_eq!(client.read_response().status(), 200);
+    origin.stats_when(|stats| stats.sum.totals.bytes_in == (head.len() + (3 << 20)) as u64);
+}
+
+#[test]
 fn the_access_log_has_a_line_for_each_response() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("access.log");

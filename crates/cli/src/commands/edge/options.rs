@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use load::capacity_search::{SearchQuantity, SearchSettings};
-use load::plan::{LoadFlags, Objective, RunPlan};
+use load::plan::{LoadFlags, Objective, RunPlan, TlsFlags};
 use record::problem::InputProblem;
 use record::units::{
     DurationUnit, MILLISECOND_NS, SECOND_NS, parse_count, parse_duration_ns, parse_fraction,
@@ -44,11 +44,18 @@ pub(in crate::commands) fn parse_flags(
     urls: Vec<String>,
 ) -> Result<EdgeOptions, Vec<InputProblem>> {
     let cores = rt::cores::available_cpus().len();
-    let text = edge_flags(args, urls);
+    let mut text = edge_flags(args, urls);
     let mut reader = OptionReader { args, problems: Vec::new() };
     let quantity = reader.parse_or_default("find", SearchQuantity::Rate, SearchQuantity::parse);
     let settings = reader.settings(quantity);
     let direct = reader.direct_plan(&text, cores);
+    reader.problems.extend(text.tls.file_problems());
+    if direct.as_ref().is_some_and(|direct| direct.tls.is_some())
+        && !text.urls.iter().any(|url| is_https(url))
+    {
+        // The flags of TLS are those of the server behind the subject.
+        text.tls = TlsFlags::default();
+    }
     reader.reject_ignored(quantity);
     let mut problems = reader.problems;
     let objectives = text.slo.iter().flat_map(|list| Objective::parse_list(list).0);
@@ -158,9 +165,14 @@ impl OptionReader<'_> {
             self.problems.push(InputProblem::new("--direct", why));
             return None;
         }
+        let tls = if is_https(&url) { text.tls.clone() } else { TlsFlags::default() };
         // The check of the plan reports all other problems once.
-        RunPlan::parse(&LoadFlags { urls: vec![url], ..text.clone() }, cores).ok()
+        RunPlan::parse(&LoadFlags { urls: vec![url], tls, ..text.clone() }, cores).ok()
     }
+}
+
+fn is_https(url: &str) -> bool {
+    load::plan::Url::parse(url).is_ok_and(|url| url.authority.is_tls())
 }
 
 /// Parses a level: a rate or a count.

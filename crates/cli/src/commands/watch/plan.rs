@@ -167,6 +167,8 @@ fn parse_url(text: &str) -> Result<WatchTarget, String> {
 
 #[cfg(test)]
 mod tests {
+    use load::plan::Scheme;
+
     use super::*;
 
     #[test]
@@ -191,7 +193,8 @@ mod tests {
         assert_problem(&same, "--pid", &["'a'", "port 80", "process 12"]);
         same[1] = parse_pid("b=12").unwrap();
         assert_eq!(duplicate_targets(&same), []);
-        let locator = TargetLocator::Url(Authority { host: "::1".to_owned(), port: 8080 });
+        let locator =
+            TargetLocator::Url(Authority { scheme: Scheme::Http, host: "::1".to_owned(), port: 8080 });
         assert_eq!(parse_url("http://[::1]:8080/x?y=z"), Ok(WatchTarget { name: None, locator }));
     }
 }

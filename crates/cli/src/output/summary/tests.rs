@@ -4,7 +4,7 @@ use record::facts::HostFacts;
 use record::histogram::LatencyHistogram;
 use record::run::{
     Confidence, Diagnosis, GeneratorCpu, GeneratorStats, LatencyPair, MeasuredWindow, PhaseLatencies, Rates,
-    RunTotals, SCHEMA, WeirVersion,
+    RunTotals, SCHEMA, TlsSessions, WeirVersion,
 };
 use record::validity::{Validity, ValidityReason};
 
@@ -17,6 +17,7 @@ fn run_with_everything() -> Run {
     let pair = LatencyPair { service: histogram.summary(), response: histogram.summary() };
     let latency = PhaseLatencies {
         connect: pair.clone(),
+        tls_handshake: Some(pair.clone()),
         first_byte: pair.clone(),
         last_byte: pair.clone(),
         last_byte_bad: Some(pair),
@@ -53,6 +54,14 @@ fn run_with_everything() -> Run {
         },
         window: MeasuredWindow::default(),
         latency,
+        tls: Some(TlsSessions {
+            version: Some("TLSv1.2".to_owned()),
+            cipher_suite: Some("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256".to_owned()),
+            mixed: true,
+            full: 10,
+            resumed: 90,
+            failed: 3,
+        }),
         generator: GeneratorStats::default(),
         baseline: None,
         cpu: GeneratorCpu::default(),
@@ -90,8 +99,10 @@ fn totals_with_everything() -> RunTotals {
 #[test]
 fn the_default_summary_fits_25_lines_of_80_columns() {
     let text = summary(&run_with_everything(), false, false);
-    // The line about the embedded origin is printed before.
-    assert!(text.lines().count() < 25, "{} lines\n{text}", text.lines().count());
+    assert!(text.lines().count() <= 25, "{} lines\n{text}", text.lines().count());
+    // The line about the embedded origin, which has no TLS, is printed before.
+    let plain = summary(&Run { tls: None, ..run_with_everything() }, false, false);
+    assert!(plain.lines().count() < 25, "{} lines\n{plain}", plain.lines().count());
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH, "{line}");
     }
@@ -114,10 +125,38 @@ fn the_default_summary_fits_25_lines_of_80_columns() {
 fn the_verbose_summary_has_what_the_default_leaves_out() {
     let run = run_with_everything();
     let text = summary(&run, true, false);
-    for part in ["connect", "first byte", "in flight", "CPUs  ", "ruled out    something else"] {
+    for part in
+        ["connect", "tls handshake", "first byte", "in flight", "CPUs  ", "ruled out    something else"]
+    {
         assert!(text.contains(part), "{part}\n{text}");
         assert!(!summary(&run, false, false).contains(&format!("\n{part}")), "{part}");
     }
+}
+
+#[test]
+fn the_line_of_tls_names_the_sessions_and_the_handshakes() {
+    let mut run = run_with_everything();
+    assert!(summary(&run, false, false).contains("\ntls          TLSv1.2, TLS_ECDHE_ECDSA_WITH_"));
+    run.tls = Some(TlsSessions {
+        version: Some("TLSv1.3".to_owned()),
+        cipher_suite: Some("TLS_AES_128_GCM_SHA256".to_owned()),
+        full: 1,
+        resumed: 99,
+        ..TlsSessions::default()
+    });
+    let line = "\ntls          TLSv1.3, TLS_AES_128_GCM_SHA256, 1 full and 99 resumed handshakes\n";
+    for is_verbose in [false, true] {
+        let text = summary(&run, is_verbose, false);
+        assert!(text.contains(line), "{text}");
+    }
+    run.tls = Some(TlsSessions { failed: 3, ..TlsSessions::default() });
+    let text = summary(&run, false, false);
+    assert!(
+        text.contains("\ntls          no session, 0 full and 0 resumed handshakes, 3 failed\n"),
+        "{text}"
+    );
+    run.tls = None;
+    assert!(!summary(&run, false, false).contains("\ntls "));
 }
 
 #[test]

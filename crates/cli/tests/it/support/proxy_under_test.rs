@@ -324,7 +324,7 @@ fn expand_home(text: &str, directory: &TempDir) -> String {
 /// Strips the scheme of a reported address.
 fn without_scheme(address: &str) -> String {
     let address = address.trim_end_matches('/');
-    address.trim_start_matches("http://").trim_start_matches("tcp://").to_owned()
+    address.split_once("://").map_or(address, |(_, rest)| rest).to_owned()
 }
 
 /// Returns a port that was free a moment ago.

@@ -1,0 +1,357 @@
+//! Converts `[listener.NAME.tls]` and `[pool.NAME.tls]` to their parts of the plan, and reads the
+//! files that they name.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use rt::tls::{
+    CertificateFiles, ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, TlsConfigError, TlsVersion,
+    Verification, check_server_name,
+};
+
+use crate::plan::{ListenerTls, Mode, NamedServers, PoolTls, ServerPlan};
+
+use super::spans::{Located, Problems};
+use super::validate;
+use super::value::Section;
+
+/// Protocol that clients of HTTP listeners negotiate (RFC 7301).
+const HTTP_ALPN: &[u8] = b"http/1.1";
+/// Keys that only clients' certificates need.
+const CLIENT_KEYS: [&str; 2] = ["client-certificate", "client-certificate-header"];
+
+/// Files that a table names, with the positions of their names.
+#[derive(Default)]
+struct NamedFiles(Vec<(PathBuf, usize)>);
+
+impl NamedFiles {
+    /// Reports faults of files at the positions of their names, all others at `offset`.
+    fn report(&self, failures: Vec<TlsConfigError>, offset: usize, problems: &mut Problems) {
+        for failure in failures {
+            let file = self.0.iter().find(|(path, _)| Some(path) == failure.path.as_ref());
+            problems.add_error(file.map_or(offset, |(_, offset)| *offset), failure.to_string());
+        }
+    }
+
+    fn add(&mut self, text: Located<Box<str>>) -> PathBuf {
+        let path = PathBuf::from(&*text.value);
+        self.0.push((path.clone(), text.offset));
+        path
+    }
+}
+
+/// Returns the table of TLS; `None`: it was not given, or is invalid, which has been reported.
+fn tls_table(parent: &Section) -> Option<Section> {
+    parent.key_offset("tls")?;
+    let section = parent.table("tls");
+    (section.offset != parent.offset).then_some(section)
+}
+
+fn parse_version(section: &Section) -> TlsVersion {
+    match section.text("min-version").as_ref().map(|text| &*text.value) {
+        Some("1.3") => TlsVersion::Tls13,
+        _ => TlsVersion::Tls12,
+    }
+}
+
+/// Reads the TLS settings of a listener, if it has some.
+pub(super) fn parse_listener_tls(
+    listener: &Section,
+    mode: Mode,
+    problems: &mut Problems,
+) -> Option<ListenerTls> {
+    let section = tls_table(listener)?;
+    let mut files = NamedFiles::default();
+    let mut certificates = parse_certificates(&section, &mut files, problems);
+    let directory = section.text("directory").and_then(|text| {
+        let found = problems.ok_or_report(text.offset, pem_files(Path::new(&*text.value)))?;
+        files.0.extend(found.iter().map(|path| (path.clone(), text.offset)));
+        certificates
+            .extend(found.into_iter().map(|path| CertificateFiles { certificate: path.clone(), key: path }));
+        Some(PathBuf::from(&*text.value))
+    });
+    let is_empty = certificates.is_empty() && !section.flag("self-signed");
+    let is_any_given = ["certificates", "directory"].iter().any(|key| section.key_offset(key).is_some());
+    if is_empty && !is_any_given {
+        problems
+            .add_error(section.offset, "TLS needs a certificate: add certificates, directory or self-signed");
+    }
+    warn_of_readable_keys(&certificates, &files, problems);
+    let client_header = parse_client_header(&section, mode, problems);
+    let options = ServerTlsOptions {
+        certificates,
+        self_signed: section.flag("self-signed"),
+        client_ca: section.text("client-ca").map(|text| files.add(text)),
+        client_certificate_optional: section
+            .text("client-certificate")
+            .is_some_and(|text| &*text.value == "optional"),
+        version_min: parse_version(&section),
+        alpn: alpn_of(mode),
+    };
+    if is_empty {
+        return None;
+    }
+    match ServerTls::new(&options) {
+        Ok(server) => Some(ListenerTls { options, directory, client_header, server }),
+        Err(failures) => {
+            files.report(failures, section.offset, problems);
+            None
+        }
+    }
+}
+
+/// Returns the protocols that a listener offers: bytes that are forwarded unparsed may be any.
+fn alpn_of(mode: Mode) -> Vec<Vec<u8>> {
+    match mode {
+        Mode::Http => vec![HTTP_ALPN.to_vec()],
+        Mode::Tcp(_) => Vec::new(),
+    }
+}
+
+fn parse_certificates(
+    section: &Section,
+    files: &mut NamedFiles,
+    problems: &mut Problems,
+) -> Vec<CertificateFiles> {
+    let sections = section.tables("certificates");
+    if let (true, Some(offset)) = (sections.is_empty(), section.key_offset("certificates"))
+        && section.value_offset("certificates") != section.offset
+    {
+        problems.add_error(offset, "'certificates' is empty: add a file, or remove the key");
+    }
+    let mut parse_entry = |entry: &Section| {
+        let certificate = files.add(entry.text("certificate")?);
+        let key = entry.text("key").map_or_else(|| certificate.clone(), |text| files.add(text));
+        Some(CertificateFiles { certificate, key })
+    };
+    sections.iter().filter_map(&mut parse_entry).collect()
+}
+
+/// Returns the PEM files of a directory, sorted by name: the first one is the default.
+fn pem_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let shown = directory.display();
+    let entries = fs::read_dir(directory).map_err(|error| format!("{shown}: {error}"))?;
+    let paths: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+    let mut paths = paths.map_err(|error| format!("{shown}: {error}"))?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "pem"));
+    paths.sort_unstable();
+    match paths.is_empty() {
+        true => Err(format!("{shown} has no file *.pem with a certificate and its key")),
+        false => Ok(paths),
+    }
+}
+
+fn warn_of_readable_keys(certificates: &[CertificateFiles], files: &NamedFiles, problems: &mut Problems) {
+    for certificate in certificates {
+        let named = files.0.iter().find(|(path, _)| *path == certificate.key);
+        if let Some((path, offset)) = named {
+            validate::warn_of_world_readable(path, *offset, problems);
+        }
+    }
+}
+
+fn parse_client_header(section: &Section, mode: Mode, problems: &mut Problems) -> Option<Box<str>> {
+    if section.key_offset("client-ca").is_none() {
+        for key in CLIENT_KEYS {
+            if let Some(offset) = section.key_offset(key) {
+                problems.warn(offset, format!("'{key}' has no effect without `client-ca`"));
+            }
+        }
+    }
+    let text = section.text("client-certificate-header")?;
+    if mode != Mode::Http {
+        problems.warn(text.offset, "'client-certificate-header' has no effect in mode tcp: remove it");
+    }
+    let check = validate::check_changed_field(&text.value, false);
+    problems.ok_or_report(text.offset, check.map(|()| text.value))
+}
+
+/// Returns the settings of a listener that flags describe.
+pub(super) fn listener_tls_of_flags(
+    certificates: Vec<CertificateFiles>,
+    self_signed: bool,
+    mode: Mode,
+) -> Result<ListenerTls, Vec<TlsConfigError>> {
+    let options =
+        ServerTlsOptions { certificates, self_signed, alpn: alpn_of(mode), ..ServerTlsOptions::default() };
+    let server = ServerTls::new(&options)?;
+    Ok(ListenerTls { options, directory: None, client_header: None, server })
+}
+
+/// Reads the TLS settings of a pool, if it has some.
+pub(super) fn parse_pool_tls(
+    pool: &Section,
+    (servers, names): (&[ServerPlan], &[NamedServers]),
+    problems: &mut Problems,
+) -> Option<PoolTls> {
+    let section = tls_table(pool)?;
+    let mut files = NamedFiles::default();
+    let is_verified = section.flag("verify");
+    if let (false, Some(offset)) = (is_verified, section.key_offset("ca")) {
+        problems.warn(offset, "'ca' has no effect with verify = false");
+    }
+    let server_name = section.text("server-name").and_then(|text| {
+        let check = check_server_name(&text.value).map_err(|error| error.to_string());
+        problems.ok_or_report(text.offset, check.map(|()| text.value))
+    });
+    if is_verified && section.key_offset("server-name").is_none() {
+        check_names(&section, servers, names, problems);
+    }
+    let ca = section.text("ca").map(|text| files.add(text));
+    let options = ClientTlsOptions {
+        verification: match (is_verified, ca) {
+            (false, _) => Verification::Off,
+            (true, Some(path)) => Verification::CaFile(path),
+            (true, None) => Verification::HostRoots,
+        },
+        certificate: parse_own_certificate(&section, &mut files, problems),
+        version_min: parse_version(&section),
+        ..ClientTlsOptions::default()
+    };
+    match ClientTls::new(&options) {
+        Ok(client) => {
+            let files_digest = digest_of(files.0.iter().map(|(path, _)| &**path));
+            Some(PoolTls { options, server_name, client, files_digest })
+        }
+        Err(failure) => {
+            files.report(vec![failure], section.offset, problems);
+            None
+        }
+    }
+}
+
+/// Reports servers whose names are not known, so that no certificate could be theirs.
+fn check_names(section: &Section, servers: &[ServerPlan], names: &[NamedServers], problems: &mut Problems) {
+    let on_unix = servers.iter().find(|server| !matches!(server.address, rt::address::Address::Tcp(_)));
+    let by_service = names.iter().find(|names| names.template.host.is_none());
+    let nameless =
+        on_unix.map(|server| &server.name).or_else(|| by_service.map(|names| &names.template.name));
+    if let Some(name) = nameless {
+        let text = format!("server {name} has no host name to verify: add server-name, or verify = false");
+        problems.add_error(section.offset, text);
+    }
+}
+
+fn parse_own_certificate(
+    section: &Section,
+    files: &mut NamedFiles,
+    problems: &mut Problems,
+) -> Option<CertificateFiles> {
+    let certificate = section.text("certificate");
+    let Some(certificate) = certificate else {
+        if let Some(offset) = section.key_offset("key") {
+            problems.add_error(offset, "'key' needs `certificate`: add it, or remove the key");
+        }
+        return None;
+    };
+    let certificate = files.add(certificate);
+    let key = section.text("key").map_or_else(|| certificate.clone(), |text| files.add(text));
+    let found = CertificateFiles { certificate, key };
+    warn_of_readable_keys(std::slice::from_ref(&found), files, problems);
+    Some(found)
+}
+
+/// Returns a digest of the contents of files, by which a reload notices a change.
+fn digest_of<'a>(paths: impl Iterator<Item = &'a Path>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for path in paths {
+        // The file was read just before; if it is gone now, that is a change too.
+        fs::read(path).unwrap_or_default().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+    use super::super::test_certificates::TestCertificates;
+    use super::*;
+    use crate::plan::Plan;
+
+    const POOL: &str = "[pool.app]\nservers = ['127.0.0.1:9001']\n";
+
+    fn config(tls: &str) -> String {
+        format!("[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\ntls = {tls}\n{POOL}")
+    }
+
+    fn plan(text: &str) -> Plan {
+        parse("t", text).unwrap_or_else(|problems| panic!("{problems:#?}\n{text}")).plan
+    }
+
+    /// Returns the problems, or the warnings if there are no problems.
+    fn messages(text: &str) -> Vec<String> {
+        let messages = parse("t", text).map_or_else(|problems| problems, |parsed| parsed.warnings);
+        messages.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn certificates_come_from_files_and_a_directory() {
+        let (site, directory) = TestCertificates::shared();
+        let tls = format!("{{ certificates = ['{site}'], directory = '{directory}', min-version = '1.3' }}");
+        let plan = plan(&config(&tls));
+        let tls = plan.listeners[0].tls.as_ref().unwrap();
+        let files: Vec<_> = tls.options.certificates.iter().map(|files| &*files.certificate).collect();
+        let expected =
+            [PathBuf::from(site), Path::new(directory).join("a.pem"), Path::new(directory).join("b.pem")];
+        assert_eq!(files, expected);
+        assert_eq!((tls.options.version_min, tls.options.alpn.len()), (TlsVersion::Tls13, 1));
+        assert_eq!((tls.files().count(), tls.directory.as_deref()), (6, Some(Path::new(directory))));
+    }
+
+    #[test]
+    fn every_file_at_fault_is_reported_at_its_name() {
+        let (site, _) = TestCertificates::shared();
+        let home = tempfile::tempdir().unwrap();
+        let other_key = home.path().join("other.key");
+        TestCertificates::write(&other_key, &TestCertificates::generate("localhost").1);
+        let tls = format!(
+            "{{ certificates = ['/no/a', {{ certificate = '{site}', key = '{}' }}], client-ca = '/no/b' }}",
+            other_key.display()
+        );
+        let messages = messages(&config(&tls));
+        assert_eq!(messages.len(), 3, "{messages:#?}");
+        assert!(messages[0].starts_with("t:4:25: /no/a: No such file"), "{messages:#?}");
+        assert!(messages[1].contains("this key does not belong to the certificate"), "{messages:#?}");
+        assert!(messages[2].contains("/no/b: No such file"), "{messages:#?}");
+    }
+
+    #[test]
+    fn settings_without_a_certificate_or_effect_are_reported() {
+        for (tls, part) in [
+            ("{}", "t:4:7: TLS needs a certificate: add certificates, directory or self-signed"),
+            ("true", "'tls' is true: write a table"),
+            ("{ certificates = [] }", "'certificates' is empty"),
+            ("{ directory = '/' }", "/ has no file *.pem"),
+            ("{ self-signed = true, client-certificate = 'optional' }", "has no effect without `client-ca`"),
+        ] {
+            let messages = messages(&config(tls));
+            assert!(messages.len() == 1 && messages[0].contains(part), "{tls}: {messages:#?}");
+        }
+    }
+
+    #[test]
+    fn servers_have_names_to_verify() {
+        let (site, _) = TestCertificates::shared();
+        let pool = |servers: &str, tls: &str| {
+            format!(
+                "[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n[pool.app]\nservers = {servers}\n\
+                 tls = {{ ca = '{site}'{tls} }}\n"
+            )
+        };
+        let named = plan(&pool("['127.0.0.1:1', 'App.internal:2']", ""));
+        let (pool_plan, tls) = (&named.pools[0], named.pools[0].tls.as_ref().unwrap());
+        assert_eq!(tls.name_of(&pool_plan.servers[0]), "127.0.0.1");
+        assert_eq!(tls.name_of(&pool_plan.named_servers[0].template), "app.internal");
+        let common = plan(&pool("['127.0.0.1:1']", ", server-name = 'a.b'"));
+        assert_eq!(common.pools[0].tls.as_ref().unwrap().name_of(&common.pools[0].servers[0]), "a.b");
+        assert_eq!(named.pools[0].tls, plan(&pool("['127.0.0.1:3']", "")).pools[0].tls);
+        assert_ne!(named.pools[0].tls, common.pools[0].tls);
+        for servers in ["['unix:/a']", "[{ srv = '_a._tcp.b' }]"] {
+            let messages = messages(&pool(servers, ""));
+            assert!(messages.len() == 1 && messages[0].contains("no host name to verify"), "{messages:#?}");
+            assert_eq!(plan(&pool(servers, ", server-name = 'a.b'")).pools.len(), 1);
+            assert_eq!(plan(&pool(servers, ", verify = false")).pools.len(), 1);
+        }
+    }
+}

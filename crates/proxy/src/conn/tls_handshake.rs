@@ -1,0 +1,100 @@
+//! The TLS session of a client: its begin, behind the PROXY header if the listener expects one, and
+//! its handshake before the first request.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use rt::clock::now_ns;
+use rt::stream::{SocketFamily, Stream};
+use rt::tls::certificate_subject;
+
+use super::{Conn, ConnState, ListenerSettings, TimeoutKind};
+use crate::core::{Core, ScratchBuffers};
+use crate::metrics::HandshakeResult;
+use crate::outcome::EndReason;
+
+/// Registers an accepted connection with the core, and prepares its TLS session if its listener has
+/// TLS.
+///
+/// # Errors
+/// No memory, or too many watches.
+pub(crate) fn open_stream(
+    fd: OwnedFd,
+    family: SocketFamily,
+    settings: &ListenerSettings,
+) -> io::Result<Stream> {
+    let stream = Stream::from_fd(fd, family)?;
+    match &settings.plan.tls {
+        None => Ok(stream),
+        Some(tls) if settings.plan.proxy_protocol => stream.accept_tls_behind_header(&tls.server),
+        Some(tls) => stream.accept_tls(&tls.server),
+    }
+}
+
+impl Conn {
+    /// Begins the session behind a PROXY header.
+    pub(super) fn begin_tls(&mut self) -> ConnState {
+        let client = &mut self.client;
+        client.stream.begin_tls(client.buffered.bytes());
+        client.buffered.release();
+        client.parses_buffered_first = false;
+        ConnState::TlsHandshake
+    }
+
+    /// Completes the handshake, and then begins the listener's protocol.
+    pub(super) fn poll_tls_handshake(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        scratch: &mut ScratchBuffers,
+    ) -> Poll<ConnState> {
+        self.client.note_head_start(now_ns());
+        let error = match self.client.stream.poll_handshake(cx) {
+            Poll::Ready(Ok(())) => {
+                self.complete_handshake();
+                return Poll::Ready(self.begin_protocol(cx, core, scratch));
+            }
+            Poll::Ready(Err(error)) => error,
+            Poll::Pending => {
+                if core.closes_idle.get() && !self.client.stream.has_unread() {
+                    return Poll::Ready(ConnState::Closed);
+                }
+                let timeout_ns = self.client.effective_timeout_ns(self.client.settings.plan.timeouts.head_ns);
+                if !self.client.has_timed_out(cx, core, TimeoutKind::TlsHandshake, timeout_ns) {
+                    return Poll::Pending;
+                }
+                io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long")
+            }
+        };
+        let received = self.client.stream.tls_byte_counts().map_or(0, |counts| counts.received);
+        if received == 0 {
+            // Nothing was asked: a check of the port, or a connection that is not used.
+            return Poll::Ready(ConnState::Closed);
+        }
+        self.count_handshake(HandshakeResult::Failed);
+        self.client.note_tls_error(&error.to_string());
+        let bytes = usize::try_from(received).unwrap_or(usize::MAX);
+        Poll::Ready(self.reject(cx, core, scratch, Err(EndReason::ClientTlsFailed), bytes))
+    }
+
+    fn complete_handshake(&mut self) {
+        if let Some(result) = HandshakeResult::of(&self.client.stream) {
+            self.count_handshake(result);
+        }
+        let client = &mut self.client;
+        if client.settings.plan.tls.as_ref().is_some_and(|tls| tls.client_header.is_some()) {
+            let subject = client.stream.peer_certificate().and_then(certificate_subject);
+            client.note_certificate_subject(subject);
+        }
+        client.timeout_kind = TimeoutKind::None;
+        client.end_request();
+    }
+
+    fn count_handshake(&self, result: HandshakeResult) {
+        if let Some((generation, listener)) = self.client.settings.generation_and_index() {
+            generation.metrics.tls_handshake(listener, result);
+        }
+    }
+}

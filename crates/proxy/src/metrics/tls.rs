@@ -1,0 +1,67 @@
+//! Counters of TLS handshakes, of a listener or a server.
+
+use rt::stream::Stream;
+use rt::tls::HandshakeKind;
+
+use super::table::Metric;
+use super::{CounterCell, Metrics, Snapshot};
+
+/// Result of a TLS handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandshakeResult {
+    /// Completed with certificates and signatures.
+    Full,
+    /// Completed from a ticket of an earlier connection.
+    Resumed,
+    /// Failed.
+    Failed,
+}
+
+impl HandshakeResult {
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::Full, "full"), (Self::Resumed, "resumed"), (Self::Failed, "failed")];
+
+    /// Returns the result of a completed handshake; `None`: the stream is plain.
+    pub(crate) fn of(stream: &Stream) -> Option<Self> {
+        stream.tls_info().map(|info| match info.handshake {
+            HandshakeKind::Full => Self::Full,
+            HandshakeKind::Resumed => Self::Resumed,
+        })
+    }
+}
+
+/// Handshakes by [`HandshakeResult`].
+#[derive(Debug, Default)]
+pub(super) struct HandshakeCounters([CounterCell; HandshakeResult::ALL.len()]);
+
+impl HandshakeCounters {
+    fn count(&self, result: HandshakeResult) {
+        self.0[result as usize].add(1);
+    }
+
+    /// Adds a series for each result, with `labels` before it.
+    pub(super) fn add_to(&self, snapshot: &mut Snapshot, metric: Metric, labels: &[&str]) {
+        for ((_, code), count) in HandshakeResult::ALL.iter().zip(&self.0) {
+            let labels: Vec<&str> = labels.iter().chain([code]).copied().collect();
+            snapshot.add(metric, &labels, count.0.get());
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts the TLS handshake of a client.
+    pub(crate) fn tls_handshake(&self, listener: usize, result: HandshakeResult) {
+        let listener = self.common.listeners.get(listener);
+        if let Some(handshakes) = listener.and_then(|listener| listener.tls_handshakes.as_ref()) {
+            handshakes.count(result);
+        }
+    }
+
+    /// Counts the TLS handshake with a server, for a request.
+    pub(crate) fn server_tls_handshake(&self, pool: usize, server: usize, result: HandshakeResult) {
+        let server = self.pools.get(pool).and_then(|pool| pool.servers.get(server));
+        if let Some(handshakes) = server.and_then(|server| server.tls_handshakes.as_ref()) {
+            handshakes.count(result);
+        }
+    }
+}

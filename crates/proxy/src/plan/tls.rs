@@ -1,0 +1,110 @@
+//! TLS of listeners and pools: the settings, and the certificates that were read with the config.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rt::address::Address;
+use rt::tls::{ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, Verification};
+
+use super::{ListenerPlan, Plan, PoolPlan, ServerPlan};
+
+/// `[listener.NAME.tls]`.
+#[derive(Clone, Debug)]
+pub struct ListenerTls {
+    /// Files and versions.
+    pub options: ServerTlsOptions,
+    /// Directory that some of the certificates come from.
+    pub directory: Option<PathBuf>,
+    /// Field of requests with the subject of the client's certificate.
+    pub client_header: Option<Box<str>>,
+    /// Certificates and keys, as they were when the config was read.
+    pub server: ServerTls,
+}
+
+/// `[pool.NAME.tls]`.
+#[derive(Clone, Debug)]
+pub struct PoolTls {
+    /// Files and versions.
+    pub options: ClientTlsOptions,
+    /// Name that every server has to prove; `None`: its own.
+    pub server_name: Option<Box<str>>,
+    /// Authorities and the own certificate, as they were when the config was read.
+    pub client: ClientTls,
+    /// Digest of the files' contents.
+    pub files_digest: u64,
+}
+
+impl PartialEq for ListenerTls {
+    /// Compares the settings. The files are read again at each reload, and nothing depends on
+    /// a change of them.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.options, &self.directory, &self.client_header)
+            == (&other.options, &other.directory, &other.client_header)
+    }
+}
+
+impl PartialEq for PoolTls {
+    /// Compares settings and contents: connections to servers that were verified in another way
+    /// are not used.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.options, &self.server_name, self.files_digest)
+            == (&other.options, &other.server_name, other.files_digest)
+    }
+}
+
+impl ListenerTls {
+    /// Returns the files that a reload reads again.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let certificates = self.options.certificates.iter();
+        let certificates = certificates.flat_map(|files| [&*files.certificate, &*files.key]);
+        certificates.chain(self.options.client_ca.as_deref())
+    }
+}
+
+impl PoolTls {
+    /// Returns the files that a reload reads again.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        let own = self.options.certificate.iter();
+        let authorities = match &self.options.verification {
+            Verification::CaFile(path) => Some(&**path),
+            Verification::HostRoots | Verification::Off => None,
+        };
+        own.flat_map(|files| [&*files.certificate, &*files.key]).chain(authorities)
+    }
+
+    /// Returns the name that a server has to prove.
+    pub(crate) fn name_of<'a>(&'a self, server: &'a ServerPlan) -> Cow<'a, str> {
+        match (&self.server_name, &server.host, &server.address) {
+            (Some(name), ..) | (None, Some(name), _) => Cow::Borrowed(name),
+            (None, None, Address::Tcp(address)) => Cow::Owned(address.ip().to_string()),
+            (None, None, Address::Unix(_)) => Cow::Borrowed("localhost"),
+        }
+    }
+}
+
+impl PoolPlan {
+    /// Returns whether connections that were made under `other` carry the same: not if they were
+    /// made in another namespace, have another client's address or were verified in another way.
+    pub(crate) fn shares_connections_with(&self, other: &Self) -> bool {
+        (&self.namespace, self.send_proxy_protocol, &self.tls)
+            == (&other.namespace, other.send_proxy_protocol, &other.tls)
+    }
+}
+
+impl Plan {
+    /// Returns the plan with the TLS sessions of `previous`, so that clients resume them.
+    #[must_use]
+    pub(crate) fn with_tls_sessions_of(self, previous: &Self) -> Self {
+        let continued = |listener: &ListenerPlan| {
+            let mut listener = listener.clone();
+            let old = previous.listeners.iter().find(|old| old.name == listener.name);
+            if let (Some(tls), Some(old)) = (&mut listener.tls, old.and_then(|old| old.tls.as_ref())) {
+                tls.server = tls.server.with_sessions_of(&old.server);
+            }
+            listener
+        };
+        let listeners: Arc<[_]> = self.listeners.iter().map(continued).collect();
+        Self { listeners, ..self }
+    }
+}

@@ -1,0 +1,203 @@
+//! The client's end: verification of servers, server names, resumption, client certificates.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, SignatureScheme};
+
+use super::certificates::{read_certified_key, read_host_roots, read_roots};
+use super::server::CertificateFiles;
+use super::{TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
+
+/// Number of servers whose sessions are kept for resumption.
+const SESSIONS_MAX: usize = 1_024;
+/// Number of sessions that are kept for the same server.
+const SESSIONS_OF_ONE_SERVER: usize = 8;
+
+/// Verification of a server's certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Verification {
+    /// Against the certificate authorities that this host trusts.
+    #[default]
+    HostRoots,
+    /// Against those of a PEM file.
+    CaFile(PathBuf),
+    /// None: any server is accepted, also one in the middle.
+    Off,
+}
+
+/// Options of a client's end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientTlsOptions {
+    /// Verification of servers.
+    pub verification: Verification,
+    /// The client's own certificate.
+    pub certificate: Option<CertificateFiles>,
+    /// True if connections resume sessions of earlier ones.
+    pub resumes: bool,
+    /// Oldest protocol version.
+    pub version_min: TlsVersion,
+    /// Newest protocol version.
+    pub version_max: TlsVersion,
+    /// Protocols of ALPN (RFC 7301), the preferred one first.
+    pub alpn: Vec<Vec<u8>>,
+}
+
+impl Default for ClientTlsOptions {
+    fn default() -> Self {
+        Self {
+            verification: Verification::default(),
+            certificate: None,
+            resumes: true,
+            version_min: TlsVersion::Tls12,
+            version_max: TlsVersion::Tls13,
+            alpn: Vec::new(),
+        }
+    }
+}
+
+/// Settings of a client's end.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    config: Arc<ClientConfig>,
+}
+
+impl ClientTls {
+    /// Reads the files and builds the settings.
+    ///
+    /// # Errors
+    /// A file is missing or has no certificate or key, this host has no certificate authorities, or
+    /// no protocol version is left.
+    pub fn new(options: &ClientTlsOptions) -> Result<Self, TlsConfigError> {
+        if options.version_min > options.version_max {
+            return Err(TlsConfigError::without_file("the oldest TLS version is newer than the newest one"));
+        }
+        let builder = ClientConfig::builder_with_provider(crypto_provider())
+            .with_protocol_versions(&protocol_versions(options.version_min, options.version_max))
+            .map_err(TlsConfigError::without_file)?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier(&options.verification)?);
+        let mut config = match &options.certificate {
+            None => builder.with_no_client_auth(),
+            Some(files) => {
+                let key = Arc::new(read_certified_key(&files.certificate, &files.key)?);
+                builder.with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(key)))
+            }
+        };
+        config.alpn_protocols.clone_from(&options.alpn);
+        config.resumption = if options.resumes {
+            Resumption::in_memory_sessions(SESSIONS_MAX)
+        } else {
+            Resumption::disabled()
+        };
+        Ok(Self { config: Arc::new(config) })
+    }
+
+    /// Returns the same settings with a store of sessions of their own.
+    #[must_use]
+    pub fn with_own_sessions(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
+        Self { config: Arc::new(config) }
+    }
+
+    /// Returns the same settings with a store for the sessions of a single server. A store is by
+    /// name, and servers with the same name do not accept each other's sessions.
+    #[must_use]
+    pub fn for_one_server(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::in_memory_sessions(SESSIONS_OF_ONE_SERVER);
+        Self { config: Arc::new(config) }
+    }
+
+    /// Returns the same settings without resumption.
+    #[must_use]
+    pub fn without_resumption(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::disabled();
+        Self { config: Arc::new(config) }
+    }
+
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.config)
+    }
+}
+
+/// Checks that a server can prove this name: a DNS name or an IP address.
+///
+/// # Errors
+/// It is neither.
+pub fn check_server_name(name: &str) -> Result<(), TlsConfigError> {
+    parse_server_name(name).map(|_| ())
+}
+
+/// Parses the name of a server: a DNS name, or an IP address, which is not sent (RFC 6066 §3).
+///
+/// # Errors
+/// It is neither.
+pub(crate) fn parse_server_name(name: &str) -> Result<ServerName<'static>, TlsConfigError> {
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    ServerName::try_from(bare.to_owned()).map_err(|_| {
+        TlsConfigError::without_file(format_args!("'{name}' is neither a DNS name nor an IP address"))
+    })
+}
+
+fn verifier(verification: &Verification) -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError> {
+    let (roots, path) = match verification {
+        Verification::Off => return Ok(Arc::new(AnyServer)),
+        Verification::HostRoots => (read_host_roots()?, None),
+        Verification::CaFile(path) => (Arc::new(read_roots(path)?), Some(path)),
+    };
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, crypto_provider()).build();
+    match (verifier, path) {
+        (Ok(verifier), _) => Ok(verifier),
+        (Err(error), Some(path)) => Err(TlsConfigError::in_file(path, error)),
+        (Err(error), None) => Err(TlsConfigError::without_file(error)),
+    }
+}
+
+/// Accepts any certificate. Signatures of the handshake are verified nevertheless, so that its cost
+/// is that of a verified one but for the chain.
+#[derive(Debug)]
+struct AnyServer;
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &crypto_provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &crypto_provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        crypto_provider().signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,79 @@
+//! TLS 1.2 and 1.3 (rustls with aws-lc-rs): settings of both ends, and the session of one
+//! connection. [`Stream`](crate::stream::Stream) reads and writes through it, so that an engine
+//! handles encrypted and plain connections in the same way.
+
+mod certificates;
+mod client;
+mod distinguished_name;
+mod fault;
+mod server;
+pub(crate) mod session;
+
+pub(crate) use client::parse_server_name;
+pub use client::{ClientTls, ClientTlsOptions, Verification, check_server_name};
+pub use distinguished_name::certificate_subject;
+pub use fault::TlsFault;
+pub use server::{CertificateFiles, ServerTls, ServerTlsOptions};
+pub use session::{HandshakeKind, TlsByteCounts, TlsInfo, TlsStream};
+
+/// Directories of the certificate authorities that hosts trust, besides `/etc`, which links to them.
+pub const HOST_ROOT_PATHS: &[&str] = &["/usr/share/ca-certificates", "/usr/local/share/ca-certificates"];
+
+/// Failure to load the certificates or keys of a TLS configuration.
+#[derive(Debug)]
+pub struct TlsConfigError {
+    /// The file at fault, if it is one.
+    pub path: Option<std::path::PathBuf>,
+    /// The fault, and what to do about it.
+    pub reason: String,
+}
+
+impl TlsConfigError {
+    fn in_file(path: &std::path::Path, reason: impl std::fmt::Display) -> Self {
+        Self { path: Some(path.to_owned()), reason: reason.to_string() }
+    }
+
+    fn without_file(reason: impl std::fmt::Display) -> Self {
+        Self { path: None, reason: reason.to_string() }
+    }
+}
+
+impl std::fmt::Display for TlsConfigError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.path {
+            Some(path) => write!(formatter, "{}: {}", path.display(), self.reason),
+            None => formatter.write_str(&self.reason),
+        }
+    }
+}
+
+impl std::error::Error for TlsConfigError {}
+
+/// Oldest protocol version that a connection may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TlsVersion {
+    /// TLS 1.2 (RFC 5246).
+    #[default]
+    Tls12,
+    /// TLS 1.3 (RFC 8446).
+    Tls13,
+}
+
+fn protocol_versions(min: TlsVersion, max: TlsVersion) -> Vec<&'static rustls::SupportedProtocolVersion> {
+    let both = [(TlsVersion::Tls12, &rustls::version::TLS12), (TlsVersion::Tls13, &rustls::version::TLS13)];
+    both.into_iter()
+        .filter(|(version, _)| (min..=max).contains(version))
+        .map(|(_, version)| version)
+        .collect()
+}
+
+fn crypto_provider() -> std::sync::Arc<rustls::crypto::CryptoProvider> {
+    static PROVIDER: std::sync::OnceLock<std::sync::Arc<rustls::crypto::CryptoProvider>> =
+        std::sync::OnceLock::new();
+    std::sync::Arc::clone(
+        PROVIDER.get_or_init(|| std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider())),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,686 @@
+//! TLS session of one connected stream: handshake, decryption and encryption between an engine's
+//! bytes and the socket.
+//!
+//! ```text
+//! handshake ──► open ──► closed by the peer (close_notify, or the end of the stream)
+//!     └───────────┴────► failed: the alert is sent, and every call returns the error
+//! ```
+//!
+//! Records are decrypted in a buffer of the core and encrypted into it, so an idle connection has
+//! no buffer of its own. A write is complete once its records are in the kernel.
+
+use std::cell::RefCell;
+use std::hash::{DefaultHasher, Hasher};
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::ServerName;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus, WriteTraffic};
+use rustls::{CipherSuite, ClientConfig, CommonState, ServerConfig};
+
+use crate::stream::{Stream, yield_turn};
+
+/// Maximum number of content bytes that one write encrypts: four full records (RFC 8446 §5.1).
+const WRITE_BYTES_MAX: usize = 64 * 1024;
+/// Maximum number of bytes of one read from the socket.
+const READ_BYTES_MAX: usize = 64 * 1024;
+const READ_BYTES_MIN: usize = 4 * 1024;
+/// Bytes that encryption can add to [`WRITE_BYTES_MAX`], with room to spare.
+const RECORD_OVERHEAD: usize = 1_024;
+/// Maximum number of bytes of an incomplete record or handshake message (RFC 8446 §5.1 and §4).
+const INCOMPLETE_BYTES_MAX: usize = 64 * 1024;
+/// Maximum number of reads without content (tickets, key updates, empty records) in one poll.
+const READS_WITHOUT_CONTENT_MAX: usize = 16;
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<u8>> =
+        RefCell::new(vec![0; INCOMPLETE_BYTES_MAX + READ_BYTES_MAX + RECORD_OVERHEAD]);
+    static GATHERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// TLS session and the socket below it.
+pub struct TlsStream {
+    socket: Stream,
+    session: Session,
+    /// Start of a record whose rest has not arrived.
+    incomplete: Vec<u8>,
+    /// Decrypted bytes that the engine has not read.
+    content: Vec<u8>,
+    content_read: usize,
+    /// Encrypted bytes that the socket has not accepted.
+    outgoing: Vec<u8>,
+    outgoing_sent: usize,
+    /// Write whose records are not all in the kernel.
+    unfinished_write: Option<UnfinishedWrite>,
+    end: Option<End>,
+    sends_close_notify: bool,
+    /// True while bytes in clear come before the session: see [`TlsStream::begin`].
+    is_plain: bool,
+    /// True if the socket's sending side is to be shut down once `outgoing` is sent.
+    shuts_down_after_flush: bool,
+    /// Encrypted bytes received from the socket, and accepted by it.
+    byte_counts: TlsByteCounts,
+}
+
+/// Bytes of a session that went through its socket, encrypted and with the handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TlsByteCounts {
+    /// Bytes received.
+    pub received: u64,
+    /// Bytes that the kernel accepted.
+    pub sent: u64,
+}
+
+enum Session {
+    Server(UnbufferedServerConnection),
+    Client(UnbufferedClientConnection),
+}
+
+/// Content bytes of a write that was encrypted and not completely sent. The engine repeats the
+/// write; the hash proves that it is the same one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct UnfinishedWrite {
+    bytes: usize,
+    hash: u64,
+}
+
+/// Reason that nothing more will be received.
+enum End {
+    /// The peer sent close_notify.
+    CloseNotify,
+    /// The stream ended without it: content whose length is not known may be truncated.
+    Truncated,
+    Failed(rustls::Error),
+}
+
+/// Properties of an established session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsInfo {
+    /// `TLSv1.2` or `TLSv1.3`, as OpenSSL writes it.
+    pub version: &'static str,
+    /// The cipher suite by its IANA name.
+    pub cipher_suite: String,
+    /// Full or resumed.
+    pub handshake: HandshakeKind,
+    /// The protocol negotiated by ALPN (RFC 7301).
+    pub alpn: Option<Vec<u8>>,
+}
+
+/// Kind of a completed handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandshakeKind {
+    /// With certificates and signatures.
+    Full,
+    /// From a ticket or a session id of an earlier connection.
+    Resumed,
+}
+
+/// Result of one step of the session.
+enum Step {
+    Again,
+    NeedsInput,
+    Open,
+    PeerClosed,
+    Closed,
+    Failed(rustls::Error),
+}
+
+impl TlsStream {
+    /// Begins the server's end of a session on `socket`.
+    ///
+    /// # Errors
+    /// The configuration does not suit the protocol.
+    pub(crate) fn accept(socket: Stream, config: Arc<ServerConfig>) -> io::Result<Self> {
+        let session = UnbufferedServerConnection::new(config).map_err(invalid_data)?;
+        Ok(Self::new(socket, Session::Server(session)))
+    }
+
+    /// Begins the client's end of a session on `socket`: the first flight is sent by the first poll.
+    ///
+    /// # Errors
+    /// The configuration does not suit the protocol.
+    pub(crate) fn connect(
+        socket: Stream,
+        config: Arc<ClientConfig>,
+        name: ServerName<'static>,
+    ) -> io::Result<Self> {
+        let session = UnbufferedClientConnection::new(config, name).map_err(invalid_data)?;
+        let mut stream = Self::new(socket, Session::Client(session));
+        stream.process(&mut [], &mut []);
+        Ok(stream)
+    }
+
+    fn new(socket: Stream, session: Session) -> Self {
+        Self {
+            socket,
+            session,
+            incomplete: Vec::new(),
+            content: Vec::new(),
+            content_read: 0,
+            outgoing: Vec::new(),
+            outgoing_sent: 0,
+            unfinished_write: None,
+            end: None,
+            sends_close_notify: true,
+            is_plain: false,
+            shuts_down_after_flush: false,
+            byte_counts: TlsByteCounts::default(),
+        }
+    }
+
+    /// Makes the stream a plain one until [`TlsStream::begin`].
+    pub(crate) fn start_plain(&mut self) {
+        self.is_plain = true;
+    }
+
+    /// Begins the session behind bytes in clear. `received` are its first bytes, which were read
+    /// together with those.
+    pub(crate) fn begin(&mut self, received: &[u8]) {
+        self.is_plain = false;
+        self.byte_counts.received += received.len() as u64;
+        let mut records = received.to_vec();
+        let (used, _) = self.process(&mut records, &mut []);
+        self.keep_incomplete(&records[used..]);
+    }
+
+    pub(crate) fn byte_counts(&self) -> TlsByteCounts {
+        self.byte_counts
+    }
+
+    /// Returns true if a write is encrypted and not all in the kernel: part of its bytes may have
+    /// been sent.
+    pub(crate) fn has_unfinished_write(&self) -> bool {
+        self.unfinished_write.is_some()
+    }
+
+    pub(crate) fn socket(&self) -> &Stream {
+        &self.socket
+    }
+
+    /// Completes the handshake; does nothing afterwards.
+    ///
+    /// # Errors
+    /// Those of the socket; the peer left; `InvalidData`: the handshake failed, with the reason.
+    pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            // After the handshake the rest of a write may wait while responses are read.
+            let flushed = self.poll_flush(cx);
+            if let Some(End::Failed(error)) = &self.end {
+                return Poll::Ready(Err(invalid_data(error.clone())));
+            }
+            if !self.session.common().is_handshaking() {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(flushed)?;
+            if self.end.is_some() {
+                let reason = "the peer closed the connection during the TLS handshake";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason)));
+            }
+            ready!(self.poll_receive(cx, &mut []))?;
+        }
+    }
+
+    /// Reads content as [`Stream::poll_read`] does: 0 bytes are the end.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if self.is_plain {
+            return self.socket.poll_read(cx, buffer);
+        }
+        ready!(self.poll_handshake(cx))?;
+        for _ in 0..READS_WITHOUT_CONTENT_MAX {
+            if let Some(bytes) = self.take_content(buffer) {
+                return Poll::Ready(Ok(bytes));
+            }
+            match &self.end {
+                Some(End::Failed(error)) => return Poll::Ready(Err(invalid_data(error.clone()))),
+                Some(_) => return Poll::Ready(Ok(0)),
+                None => {}
+            }
+            let bytes = ready!(self.poll_receive(cx, buffer))?;
+            // A reply to a key update, or an alert. The next write sends what is left of it.
+            let _ = self.poll_flush(cx);
+            if bytes > 0 {
+                return Poll::Ready(Ok(bytes));
+            }
+        }
+        yield_turn(cx);
+        Poll::Pending
+    }
+
+    /// Checks for content without taking it: 0 is the end of the stream, 1 any number of bytes.
+    pub(crate) fn poll_peek(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        ready!(self.poll_handshake(cx))?;
+        for _ in 0..READS_WITHOUT_CONTENT_MAX {
+            match (self.has_content(), &self.end) {
+                (true, _) => return Poll::Ready(Ok(1)),
+                (_, Some(End::Failed(error))) => return Poll::Ready(Err(invalid_data(error.clone()))),
+                (_, Some(_)) => return Poll::Ready(Ok(0)),
+                _ => {}
+            }
+            ready!(self.poll_receive(cx, &mut []))?;
+        }
+        yield_turn(cx);
+        Poll::Pending
+    }
+
+    /// Returns true if decrypted bytes wait for the engine.
+    pub(crate) fn has_content(&self) -> bool {
+        self.content_read < self.content.len()
+    }
+
+    /// Returns true if neither content nor an end has arrived. Records that carry none, such as
+    /// session tickets, are processed.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        self.poll_peek(&mut cx).is_pending()
+    }
+
+    /// Returns true if the stream ended without close_notify, so that content whose length was not
+    /// given may be truncated (RFC 8446 §6.1).
+    pub(crate) fn is_truncated(&self) -> bool {
+        matches!(self.end, Some(End::Truncated))
+    }
+
+    /// Encrypts and sends the first bytes of `slices`: returns their number once the kernel has all
+    /// of them. Until then the caller repeats the same bytes, at least these.
+    ///
+    /// # Errors
+    /// Those of the socket and the session; `InvalidInput`: other bytes than those of the write in
+    /// progress.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_handshake(cx))?;
+        GATHERED.with_borrow_mut(|gathered| match slices {
+            [only] => self.poll_write_bytes(cx, &only[..only.len().min(WRITE_BYTES_MAX)]),
+            _ => {
+                gather(slices, gathered);
+                self.poll_write_bytes(cx, gathered)
+            }
+        })
+    }
+
+    fn poll_write_bytes(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if let Some(write) = self.unfinished_write {
+            if bytes.len() < write.bytes || hash_of(&bytes[..write.bytes]) != write.hash {
+                let reason = "other bytes than those of the TLS record in progress";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidInput, reason)));
+            }
+            ready!(self.poll_flush(cx))?;
+            self.unfinished_write = None;
+            return Poll::Ready(Ok(write.bytes));
+        }
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        ready!(self.poll_flush(cx))?;
+        if let Err(error) = self.encrypt(cx, bytes) {
+            return Poll::Ready(Err(error));
+        }
+        if self.is_flushed() {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        self.unfinished_write = Some(UnfinishedWrite { bytes: bytes.len(), hash: hash_of(bytes) });
+        Poll::Pending
+    }
+
+    /// Encrypts `bytes` and sends what the socket accepts; the rest waits in `outgoing`.
+    fn encrypt(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<()> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let encrypted = self.write_records(scratch, |traffic, output| traffic.encrypt(bytes, output))?;
+            self.send(cx, &scratch[..encrypted])
+        })
+    }
+
+    /// Sends what the socket accepts of `records`, in their order behind `outgoing`.
+    fn send(&mut self, cx: &mut Context<'_>, mut records: &[u8]) -> io::Result<()> {
+        let is_next = self.is_flushed();
+        while is_next && !records.is_empty() {
+            match self.socket.poll_write(cx, records) {
+                Poll::Ready(sent) => {
+                    let sent = sent?;
+                    self.byte_counts.sent += sent as u64;
+                    records = &records[sent..];
+                }
+                Poll::Pending => break,
+            }
+        }
+        self.outgoing.extend_from_slice(records);
+        Ok(())
+    }
+
+    /// Lets `write` produce records into `output` and returns their length.
+    fn write_records(
+        &mut self,
+        output: &mut [u8],
+        mut write: impl FnMut(&mut dyn RecordWriter, &mut [u8]) -> Result<usize, rustls::unbuffered::EncryptError>,
+    ) -> io::Result<usize> {
+        // Handshake messages, such as a key update, come before the content. The session keeps
+        // positions in the incomplete record, so it gets the same bytes again.
+        let mut incomplete = std::mem::take(&mut self.incomplete);
+        let (used, _) = self.process(&mut incomplete, &mut []);
+        incomplete.drain(..used);
+        let result = match &mut self.session {
+            Session::Server(session) => match session.process_tls_records(&mut incomplete).state {
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => Some(write(&mut traffic, output)),
+                _ => None,
+            },
+            Session::Client(session) => match session.process_tls_records(&mut incomplete).state {
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => Some(write(&mut traffic, output)),
+                _ => None,
+            },
+        };
+        self.incomplete = incomplete;
+        match result {
+            Some(Ok(bytes)) => Ok(bytes),
+            Some(Err(error)) => Err(io::Error::other(error)),
+            None => Err(io::Error::new(io::ErrorKind::BrokenPipe, "the TLS session is closed")),
+        }
+    }
+
+    /// Ends the own direction: sends close_notify, as far as the socket accepts it.
+    pub(crate) fn close(&mut self) {
+        let is_open = !self.session.common().is_handshaking() && !matches!(self.end, Some(End::Failed(_)));
+        if !std::mem::take(&mut self.sends_close_notify) || !is_open {
+            return;
+        }
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut alert = [0; 128];
+        if let Ok(bytes) = self.write_records(&mut alert, |traffic, output| traffic.close(output)) {
+            let _ = self.poll_flush(&mut cx);
+            let _ = self.send(&mut cx, &alert[..bytes]);
+        }
+    }
+
+    /// Makes the close a plain one: the peer receives no close_notify.
+    pub(crate) fn abort(&mut self) {
+        self.sends_close_notify = false;
+    }
+
+    /// Returns the properties of the session; `None` during the handshake.
+    pub(crate) fn info(&self) -> Option<TlsInfo> {
+        let common = self.session.common();
+        let handshake = match common.handshake_kind()? {
+            rustls::HandshakeKind::Resumed => HandshakeKind::Resumed,
+            _ => HandshakeKind::Full,
+        };
+        let (version, cipher_suite) = self.names()?;
+        Some(TlsInfo {
+            version,
+            cipher_suite: cipher_suite.to_owned(),
+            handshake,
+            alpn: common.alpn_protocol().map(<[u8]>::to_vec),
+        })
+    }
+
+    /// Returns the names of the version and the cipher suite, without an allocation.
+    pub(crate) fn names(&self) -> Option<(&'static str, &'static str)> {
+        let common = self.session.common();
+        let version = match common.protocol_version()? {
+            rustls::ProtocolVersion::TLSv1_2 => "TLSv1.2",
+            _ => "TLSv1.3",
+        };
+        Some((version, iana_name(common.negotiated_cipher_suite()?.suite())))
+    }
+
+    /// Returns the peer's own certificate in DER, if it has sent and proven one.
+    pub(crate) fn peer_certificate(&self) -> Option<&[u8]> {
+        self.session.common().peer_certificates()?.first().map(AsRef::as_ref)
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.outgoing_sent == self.outgoing.len()
+    }
+
+    /// Sends `outgoing`.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.is_flushed() {
+            let sent = ready!(self.socket.poll_write(cx, &self.outgoing[self.outgoing_sent..]))?;
+            self.byte_counts.sent += sent as u64;
+            self.outgoing_sent += sent;
+        }
+        if !self.outgoing.is_empty() {
+            self.outgoing = Vec::new();
+            self.outgoing_sent = 0;
+        }
+        if std::mem::take(&mut self.shuts_down_after_flush) {
+            self.socket.shutdown(Shutdown::Write)?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends the own direction with close_notify, and shuts down the socket's once the kernel has
+    /// accepted that: at once, or in a later poll.
+    pub(crate) fn shut_down(&mut self, how: Shutdown) -> io::Result<()> {
+        self.close();
+        // A write that was given up ends the stream in the middle.
+        if self.is_flushed() || how == Shutdown::Both || self.unfinished_write.is_some() {
+            return self.socket.shutdown(how);
+        }
+        self.shuts_down_after_flush = true;
+        Ok(())
+    }
+
+    /// Copies decrypted bytes to `buffer`; `None` if there are none.
+    fn take_content(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        if !self.has_content() {
+            return None;
+        }
+        let unread = &self.content[self.content_read..];
+        let bytes = unread.len().min(buffer.len());
+        buffer[..bytes].copy_from_slice(&unread[..bytes]);
+        self.content_read += bytes;
+        if !self.has_content() {
+            self.content = Vec::new();
+            self.content_read = 0;
+        }
+        Some(bytes)
+    }
+
+    /// Reads from the socket once and processes the records: returns the number of content bytes
+    /// in `buffer`. More content than it holds waits in `content`.
+    fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let kept = self.incomplete.len();
+            if kept > INCOMPLETE_BYTES_MAX {
+                let reason = "a TLS message is too long";
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, reason)));
+            }
+            scratch[..kept].copy_from_slice(&self.incomplete);
+            let read_bytes = (buffer.len() + RECORD_OVERHEAD).clamp(READ_BYTES_MIN, READ_BYTES_MAX);
+            let received = ready!(self.socket.poll_read(cx, &mut scratch[kept..kept + read_bytes]))?;
+            self.byte_counts.received += received as u64;
+            if received == 0 {
+                self.end.get_or_insert(End::Truncated);
+                return Poll::Ready(Ok(0));
+            }
+            let records = &mut scratch[..kept + received];
+            let (used, content_bytes) = self.process(records, buffer);
+            self.keep_incomplete(&records[used..]);
+            Poll::Ready(Ok(content_bytes))
+        })
+    }
+
+    fn keep_incomplete(&mut self, rest: &[u8]) {
+        if rest.is_empty() {
+            self.incomplete = Vec::new();
+        } else {
+            self.incomplete.clear();
+            self.incomplete.extend_from_slice(rest);
+        }
+    }
+
+    /// Processes `records` until more input is needed: returns the number of used bytes, and of
+    /// content bytes in `buffer`. Handshake messages and alerts go to `outgoing`.
+    fn process(&mut self, records: &mut [u8], buffer: &mut [u8]) -> (usize, usize) {
+        let Self { session, content, outgoing, end, .. } = self;
+        let mut output = Output { content, outgoing, buffer, filled: 0 };
+        let mut used = 0;
+        // After a failure only the alert is encoded: more input would fail once more.
+        while !matches!(end, Some(End::Failed(_))) || session.common().wants_write() {
+            let input = &mut records[used..];
+            let (discard, step) = match session {
+                Session::Server(session) => advance(session.process_tls_records(input), &mut output),
+                Session::Client(session) => advance(session.process_tls_records(input), &mut output),
+            };
+            used += discard;
+            match step {
+                Step::Again => {}
+                Step::PeerClosed => *end = Some(End::CloseNotify),
+                Step::NeedsInput | Step::Open | Step::Closed => break,
+                Step::Failed(error) => *end = Some(End::Failed(error)),
+            }
+        }
+        (used, output.filled)
+    }
+}
+
+impl Drop for TlsStream {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl std::fmt::Debug for TlsStream {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("TlsStream").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    fn common(&self) -> &CommonState {
+        match self {
+            Self::Server(session) => session,
+            Self::Client(session) => session,
+        }
+    }
+}
+
+/// Destinations of a step's output.
+struct Output<'a> {
+    content: &'a mut Vec<u8>,
+    outgoing: &'a mut Vec<u8>,
+    buffer: &'a mut [u8],
+    filled: usize,
+}
+
+impl Output<'_> {
+    /// Adds content to the buffer of the read, or behind content that waits already.
+    fn take(&mut self, content: &[u8]) {
+        let free = if self.content.is_empty() { self.buffer.len() - self.filled } else { 0 };
+        let (now, later) = content.split_at(content.len().min(free));
+        self.buffer[self.filled..self.filled + now.len()].copy_from_slice(now);
+        self.filled += now.len();
+        self.content.extend_from_slice(later);
+    }
+}
+
+/// Handles one state of the session. Returns the number of processed input bytes.
+fn advance<Data>(status: UnbufferedStatus<'_, '_, Data>, output: &mut Output<'_>) -> (usize, Step) {
+    let UnbufferedStatus { mut discard, state } = status;
+    let step = match state {
+        Err(error) => Step::Failed(error),
+        Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+            while let Some(record) = traffic.next_record() {
+                match record {
+                    Ok(record) => {
+                        discard += record.discard;
+                        output.take(record.payload);
+                    }
+                    Err(error) => return (discard, Step::Failed(error)),
+                }
+            }
+            Step::Again
+        }
+        Ok(ConnectionState::EncodeTlsData(mut data)) => {
+            encode(&mut |bytes| data.encode(bytes), output.outgoing);
+            Step::Again
+        }
+        Ok(ConnectionState::TransmitTlsData(data)) => {
+            // `outgoing` keeps the order, so nothing has to be sent first.
+            data.done();
+            Step::Again
+        }
+        Ok(ConnectionState::BlockedHandshake) => Step::NeedsInput,
+        Ok(ConnectionState::WriteTraffic(_)) => Step::Open,
+        Ok(ConnectionState::PeerClosed) => Step::PeerClosed,
+        Ok(ConnectionState::Closed) => Step::Closed,
+        // Early data is off (RFC 8446 §2.3: it can be replayed).
+        Ok(_) => Step::Failed(rustls::Error::General("a state of TLS that is not in use".into())),
+    };
+    (discard, step)
+}
+
+/// Appends a handshake message to `outgoing`.
+fn encode(encode_into: &mut dyn FnMut(&mut [u8]) -> Result<usize, EncodeError>, outgoing: &mut Vec<u8>) {
+    let start = outgoing.len();
+    let mut room = 4_096;
+    loop {
+        outgoing.resize(start + room, 0);
+        match encode_into(&mut outgoing[start..]) {
+            Ok(bytes) => return outgoing.truncate(start + bytes),
+            Err(EncodeError::InsufficientSize(size)) if size.required_size > room => {
+                room = size.required_size
+            }
+            Err(_) => return outgoing.truncate(start),
+        }
+    }
+}
+
+/// Producer of records, of either end.
+trait RecordWriter {
+    fn encrypt(
+        &mut self,
+        content: &[u8],
+        output: &mut [u8],
+    ) -> Result<usize, rustls::unbuffered::EncryptError>;
+    fn close(&mut self, output: &mut [u8]) -> Result<usize, rustls::unbuffered::EncryptError>;
+}
+
+impl<Data> RecordWriter for WriteTraffic<'_, Data> {
+    fn encrypt(
+        &mut self,
+        content: &[u8],
+        output: &mut [u8],
+    ) -> Result<usize, rustls::unbuffered::EncryptError> {
+        WriteTraffic::encrypt(self, content, output)
+    }
+
+    fn close(&mut self, output: &mut [u8]) -> Result<usize, rustls::unbuffered::EncryptError> {
+        self.queue_close_notify(output)
+    }
+}
+
+/// Copies the first bytes of `slices`, at most [`WRITE_BYTES_MAX`], to `gathered`.
+fn gather(slices: &[IoSlice<'_>], gathered: &mut Vec<u8>) {
+    gathered.clear();
+    for slice in slices {
+        let bytes = slice.len().min(WRITE_BYTES_MAX - gathered.len());
+        gathered.extend_from_slice(&slice[..bytes]);
+    }
+}
+
+fn hash_of(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// Returns the IANA name of a suite: rustls prefixes those of TLS 1.3 in another way.
+fn iana_name(suite: CipherSuite) -> &'static str {
+    match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        other => other.as_str().unwrap_or("unknown"),
+    }
+}
+
+fn invalid_data(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

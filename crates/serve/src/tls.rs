@@ -1,0 +1,120 @@
+//! TLS of an origin: its certificates, from the flags.
+
+use std::path::{Path, PathBuf};
+
+use record::problem::InputProblem;
+use rt::tls::{CertificateFiles, ServerTls, ServerTlsOptions, TlsConfigError};
+
+/// Flags of TLS as typed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OriginTlsText {
+    /// PEM files of certificate chains.
+    pub certificates: Vec<String>,
+    /// PEM files of their keys, in the same order; none: each is in the file of its certificate.
+    pub keys: Vec<String>,
+    /// True if a certificate is generated.
+    pub self_signed: bool,
+}
+
+/// TLS of all listeners, with certificates that were read and checked.
+#[derive(Clone, Debug)]
+pub(crate) struct OriginTls {
+    options: ServerTlsOptions,
+    settings: ServerTls,
+}
+
+impl PartialEq for OriginTls {
+    fn eq(&self, other: &Self) -> bool {
+        self.options == other.options
+    }
+}
+
+impl Eq for OriginTls {}
+
+impl OriginTls {
+    /// Reads the certificates. Returns `None` without any of the flags.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the flags and their files.
+    pub(crate) fn parse(text: &OriginTlsText) -> Result<Option<Self>, Vec<InputProblem>> {
+        if *text == OriginTlsText::default() {
+            return Ok(None);
+        }
+        let OriginTlsText { certificates, keys, self_signed } = text;
+        if !keys.is_empty() && keys.len() != certificates.len() {
+            let (keys, certificates) = (keys.len(), certificates.len());
+            let why = format!("{keys} keys for {certificates} certificates (--tls-cert): give one for each");
+            return Err(vec![InputProblem::new("--tls-key", why)]);
+        }
+        let key_paths = if keys.is_empty() { certificates } else { keys };
+        let files = certificates.iter().zip(key_paths).map(|(certificate, key)| CertificateFiles {
+            certificate: PathBuf::from(certificate),
+            key: PathBuf::from(key),
+        });
+        let options = ServerTlsOptions {
+            certificates: files.collect(),
+            self_signed: *self_signed,
+            alpn: vec![b"http/1.1".to_vec()],
+            ..ServerTlsOptions::default()
+        };
+        match ServerTls::new(&options) {
+            Ok(settings) => Ok(Some(Self { options, settings })),
+            Err(errors) => Err(errors.iter().map(|error| problem_from(error, certificates)).collect()),
+        }
+    }
+
+    pub(crate) fn settings(&self) -> &ServerTls {
+        &self.settings
+    }
+}
+
+/// Names the flag of a file at fault.
+fn problem_from(error: &TlsConfigError, certificates: &[String]) -> InputProblem {
+    let is_certificate = |path: &PathBuf| certificates.iter().any(|one| Path::new(one) == path);
+    let flag = match &error.path {
+        Some(path) if is_certificate(path) => "--tls-cert",
+        Some(_) => "--tls-key",
+        None => "--tls-self-signed",
+    };
+    InputProblem::new(flag, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(certificates: &[&str], keys: &[&str]) -> Vec<(String, String)> {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let text = OriginTlsText { certificates: owned(certificates), keys: owned(keys), self_signed: false };
+        let problems = OriginTls::parse(&text).unwrap_err();
+        problems.into_iter().map(|problem| (problem.location, problem.text)).collect()
+    }
+
+    #[test]
+    fn every_file_at_fault_is_named_with_its_flag() {
+        let found = problems(&["/no/such/a.pem", "/no/such/b.pem"], &[]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        for ((flag, text), file) in found.iter().zip(["/no/such/a.pem", "/no/such/b.pem"]) {
+            assert!(flag == "--tls-cert" && text.starts_with(file), "{flag}: {text}");
+        }
+        assert_eq!(problems(&[], &["/no/such/key.pem"])[0].0, "--tls-key");
+        assert_eq!(problems(&["a", "b"], &["c"])[0].0, "--tls-key");
+    }
+
+    #[test]
+    fn a_key_at_fault_is_named_with_its_flag() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        std::fs::write(path("empty.pem"), "").unwrap();
+        let found = problems(&[&path("empty.pem")], &[&path("missing.pem")]);
+        // The certificate is read first.
+        assert_eq!(found[0].0, "--tls-cert", "{found:?}");
+    }
+
+    #[test]
+    fn a_self_signed_certificate_needs_no_file() {
+        assert_eq!(OriginTls::parse(&OriginTlsText::default()), Ok(None));
+        let text = OriginTlsText { self_signed: true, ..OriginTlsText::default() };
+        assert!(OriginTls::parse(&text).unwrap().is_some());
+    }
+}
