@@ -34,7 +34,9 @@ impl Authority {
         }
         let authority = Self { directory: temp_dir() };
         fs::write(authority.path("openssl.cnf"), CONFIG).unwrap();
-        let subject = ["-x509", "-days", "2", "-subj", "/CN=weir test authority", "-extensions", "authority"];
+        // Two authorities have two names.
+        let name = format!("/CN={}", authority.directory.path().file_name().unwrap().display());
+        let subject = ["-x509", "-days", "2", "-subj", &name, "-extensions", "authority"];
         let files = ["-config", "openssl.cnf", "-keyout", "ca.key", "-out", "ca.pem"];
         authority.openssl(&[&["req", "-nodes"], key_flags(KeyType::Ecdsa), &subject, &files].concat());
         Some(authority)
@@ -69,7 +71,7 @@ impl Authority {
             .collect();
         let extensions = format!("[leaf]\nsubjectAltName = {}\n", names.join(","));
         fs::write(self.path("leaf.cnf"), extensions).unwrap();
-        let subject = format!("/O=weir/CN={file}");
+        let subject = format!("/O=weir/CN={}", file.replace('/', "-"));
         let request =
             ["-subj", &subject, "-config", "openssl.cnf", "-keyout", "leaf.key", "-out", "leaf.csr"];
         self.openssl(&[&["req", "-nodes"], key_flags(key), &request].concat());

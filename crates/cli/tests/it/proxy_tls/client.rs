@@ -9,7 +9,7 @@ use crate::support::Process;
 use crate::support::faulty_origins::take_pipes;
 
 const SCRIPT: &str = r#"
-import base64, hashlib, json, socket, ssl, sys, threading
+import hashlib, json, select, socket, ssl, sys
 
 contexts, connections = {}, {}
 
@@ -94,17 +94,30 @@ def pattern(length):
     return (bytes(index * 7 % 251 for index in range(251)) * (length // 251 + 1))[:length]
 
 def echo(c):
-    tls, sent = connections[c["id"]], pattern(c["length"])
-    sender = threading.Thread(target=tls.sendall, args=(sent,))
-    sender.start()
-    received = b""
+    # In one thread: OpenSSL does not allow a session in two of them.
+    tls, sent, received, at = connections[c["id"]], pattern(c["length"]), b"", 0
+    tls.setblocking(False)
     while len(received) < len(sent):
-        part = tls.recv(65536)
-        if not part:
+        waits = []
+        try:
+            part = tls.recv(65536)
+            if not part:
+                break
+            received += part
+            continue
+        except ssl.SSLWantReadError:
+            waits.append("read")
+        try:
+            if at < len(sent):
+                at += tls.send(sent[at:at + 65536])
+                continue
+        except ssl.SSLWantWriteError:
+            waits.append("write")
+        writable = [tls] if "write" in waits else []
+        if not any(select.select([tls], writable, [], 30)):
             break
-        received += part
-    sender.join()
-    return {"equal": received == sent}
+    tls.settimeout(30)
+    return {"equal": received == sent, "received": len(received), "sent": at}
 
 def end(c):
     connections[c["id"]].unwrap()

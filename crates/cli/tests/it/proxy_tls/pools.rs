@@ -8,6 +8,7 @@ use super::origin::TlsOrigin;
 use super::{SERVER_HANDSHAKES, json_lines, start_proxy};
 use crate::support::hostile_client::exchange_raw;
 use crate::support::metrics::{CHECKS, SERVER_STATE};
+use crate::support::peers::ScriptedServer;
 use crate::support::proxies::{ComparedProxy, ProxyKind};
 use crate::support::proxy_under_test::ProxyUnderTest;
 use crate::support::shared_machine;
@@ -22,7 +23,7 @@ fn nginx(authority: &Authority, certificate: &str, big: &[u8]) -> ComparedProxy 
          client_body_temp_path {{directory}}/a; proxy_temp_path {{directory}}/b;\n\
          fastcgi_temp_path {{directory}}/c; uwsgi_temp_path {{directory}}/d; scgi_temp_path {{directory}}/e;\n\
          server {{ listen 127.0.0.1:{{port}} ssl; root {root};\n\
-         ssl_certificate {certificate}; ssl_certificate_key {certificate};\n\
+         ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {certificate}; ssl_certificate_key {certificate};\n\
          location = / {{ return 200 \"hello\"; }} location = /health {{ return 204; }} }} }}\n"
     ))
 }
@@ -79,7 +80,11 @@ fn servers_are_verified() {
 #[test]
 fn a_plain_server_is_no_tls_server() {
     let _shared = shared_machine();
-    let origin = crate::support::faulty_origins::echoing_server("plain");
+    let origin = ScriptedServer::start(|peer| {
+        let read = std::io::Read::read(&mut peer.stream, &mut [0; 4096])?;
+        assert!(read > 0);
+        peer.send(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+    });
     let proxy = start_proxy("", &[&origin.authority], "tls = { verify = false }");
     assert_eq!(get(&proxy, "/x").0, 503);
     assert_eq!(json_lines(&proxy, "/x", 1)[0]["end"], "tls_handshake_failed");
@@ -173,8 +178,7 @@ fn a_response_without_its_end_is_truncated() {
     let proxy = start_proxy("", &[&origin.authority], &tls);
     for version in ["1.0", "1.1"] {
         for (target, end) in [("/clean", "done"), ("/truncated", "server_closed")] {
-            let request = format!("GET {target}?{version} HTTP/{version}\r\nHost: a\r\n\r\n");
-            let request = request.replace(&format!("?{version}"), "");
+            let request = format!("GET {target} HTTP/{version}\r\nHost: a\r\nConnection: close\r\n\r\n");
             let response = exchange_raw(proxy.authority(), request.as_bytes());
             assert_eq!(response.status, Some(200));
             if version == "1.1" {

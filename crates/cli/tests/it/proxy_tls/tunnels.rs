@@ -32,7 +32,7 @@ fn an_upgraded_protocol_crosses_tls_on_both_sides() {
         assert_eq!(response["status"], 101, "{response}");
         for length in [5, 100_000, 3_000_000] {
             let echoed = client.run(&json!({ "op": "echo", "id": version, "length": length }));
-            assert_eq!(echoed["equal"], true, "{version} {length}");
+            assert_eq!(echoed["equal"], true, "{version} {length}: {echoed}");
         }
         // The ends of both streams are forwarded, with their close_notify.
         client.run(&json!({ "op": "end", "id": version }));
