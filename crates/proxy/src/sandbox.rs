@@ -2,7 +2,7 @@
 //! [`rt::privileges`] drops the rest.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rt::address::Address;
 use rt::privileges::{AllowedFiles, Confinement, Privileges, RESOLVER_PATHS};
@@ -55,7 +55,7 @@ fn tls_paths(plan: &Plan) -> Vec<PathBuf> {
     let mut directories: Vec<PathBuf> = listeners.filter_map(|tls| tls.directory.clone()).collect();
     for file in files {
         let targets = [Some(file.to_owned()), std::fs::canonicalize(file).ok()];
-        directories.extend(targets.iter().flatten().map(|path| directory_of(path)));
+        directories.extend(targets.iter().flatten().map(directory_of));
     }
     let verifies_by_host = |tls: &PoolTls| tls.options.verification == Verification::HostRoots;
     if pools.clone().any(verifies_by_host) {
@@ -67,8 +67,8 @@ fn tls_paths(plan: &Plan) -> Vec<PathBuf> {
     directories
 }
 
-fn directory_of(path: &PathBuf) -> PathBuf {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+fn directory_of(path: impl AsRef<Path>) -> PathBuf {
+    let directory = path.as_ref().parent().filter(|parent| !parent.as_os_str().is_empty());
     directory.map_or_else(|| PathBuf::from("."), PathBuf::from)
 }
 
