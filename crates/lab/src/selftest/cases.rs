@@ -156,12 +156,12 @@ pub const CASES: &[TestCase] = &[
     case!("conntrack_full", "conntrack_full", Requirement::Global),
     case!("receive_window_bound", "receive_window_bound", Requirement::Nothing),
     case!("run_invalid", "run_invalid", Requirement::Nothing),
+    case!("handshake_bound", "handshake_bound", Requirement::Program("openssl")),
+    case!("bulk_crypto_bound", "bulk_crypto_bound", Requirement::Cpus(2)),
 ];
 
 /// Verdicts that no case induces, with the reasons.
 pub const NOT_INDUCED: &[(&str, &str)] = &[
-    ("handshake_bound", "the load generator has no TLS yet"),
-    ("bulk_crypto_bound", "the load generator has no TLS yet"),
     ("memory_bandwidth_bound", "requires hardware counters, and a memory bus that one process can saturate"),
     ("numa_remote", "requires a machine with two NUMA nodes"),
     ("h2_window_bound", "the load generator has no HTTP/2 yet"),
