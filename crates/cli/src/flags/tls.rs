@@ -9,7 +9,8 @@ pub(super) const CACERT: Flag = Flag {
     long: "cacert",
     value: "FILE",
     default: "the certificate authorities that this host trusts",
-    doc: "PEM file of the certificate authorities that https servers are verified with",
+    doc: "PEM file of the certificate authorities for https servers, which prove the host of \
+          the URL",
     invalid: &["/no/such/file"],
     ..FLAG_DEFAULTS
 };

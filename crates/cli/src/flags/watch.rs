@@ -55,7 +55,7 @@ const WATCH_FLAGS: &[Flag] = &[
         repeatable: true,
         doc: "URL whose server on this machine is watched; servers behind it too; repeatable",
         valid: &["http://127.0.0.1:8000/"],
-        invalid: &["127.0.0.1", "https://x/", ""],
+        invalid: &["127.0.0.1", "ftp://x/", ""],
         ..FLAG_DEFAULTS
     },
     Flag {

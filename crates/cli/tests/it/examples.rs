@@ -54,6 +54,21 @@ fn examples() -> Vec<String> {
     lines
 }
 
+#[test]
+fn the_https_urls_of_the_guide_are_in_examples_that_are_run() {
+    let _shared = shared_machine();
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide.md");
+    let guide = fs::read_to_string(guide).unwrap();
+    let run = examples();
+    let lines: Vec<&str> =
+        guide.lines().filter(|line| line.starts_with("weir load") && line.contains("https:")).collect();
+    assert!(!lines.is_empty());
+    for line in lines {
+        let command = line.split("  #").next().unwrap().trim();
+        assert!(run.iter().any(|example| example == command), "{command}");
+    }
+}
+
 /// Runs a command line in a directory as a shell does; returns its exit code and its stdout.
 fn run_line(line: &str, directory: &Path) -> (i32, String) {
     let out = directory.join(".stdout");
@@ -107,6 +122,7 @@ fn two_at_the_same_time(authority: &str, directory: &Path) {
 fn every_example_of_the_reference_works() {
     let _shared = shared_machine();
     let origin = OriginProcess::start(&["-t", "1"]);
+    let secure = OriginProcess::start(&["-t", "1", "--tls-self-signed"]);
     let port = origin.authority.rsplit(':').next().unwrap();
     let directory = temp_dir();
     fs::create_dir(directory.path().join(".bin")).unwrap();
@@ -136,6 +152,7 @@ fn every_example_of_the_reference_works() {
     assert!(lines.len() >= 12, "{lines:?}");
     for line in lines {
         let line = line.replace("127.0.0.1:8000", &origin.authority);
+        let line = line.replace("127.0.0.1:8443", &secure.authority);
         let line = line.replace("--port 8000", &format!("--port {port}"));
         // Another process may hold the default port here.
         let line = line.replace("127.0.0.1:8080", "127.0.0.1:0");

@@ -11,6 +11,7 @@ pub(crate) mod proxies;
 pub(crate) mod proxy_under_test;
 pub(crate) mod strict_parser;
 pub(crate) mod timing;
+pub(crate) mod tls_peers;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -213,12 +214,17 @@ impl OriginProcess {
             panic!("weir serve {flags:?} said '{line}' and '{stderr_text}'")
         });
         let address = address.split(' ').next().unwrap();
-        let authority = address.trim_start_matches("http://").trim_end_matches('/');
+        let authority = address.split_once("://").map_or(address, |(_, rest)| rest).trim_end_matches('/');
         Self { authority: authority.to_owned(), process, home: directory }
     }
 
     pub(crate) fn url(&self, target: &str) -> String {
         format!("http://{}{target}", self.authority)
+    }
+
+    /// Returns a URL of an origin with TLS.
+    pub(crate) fn https_url(&self, target: &str) -> String {
+        format!("https://{}{target}", self.authority)
     }
 
     pub(crate) fn stats(&self) -> Value {

@@ -51,10 +51,8 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
     // NaN, which means not observable.
     let mean_ns = view.mean_ns().filter(|_| connections > 0);
     let in_flight = mean_ns.map_or(f64::NAN, |mean_ns| responses_per_s * mean_ns / 1e9);
-    let nothing = || {
-        let none = LatencyHistogram::default().summary();
-        LatencyPair { service: none.clone(), response: none }
-    };
+    let none = || LatencyHistogram::default().summary();
+    let nothing = || LatencyPair { service: none(), response: none() };
     Some(Run {
         schema: record::run::SCHEMA.to_owned(),
         weir: trial.weir.clone(),

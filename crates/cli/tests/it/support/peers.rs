@@ -145,11 +145,18 @@ impl Nginx {
     /// Starts nginx: `/` responds with hello, `/file` is a file of 10,000 bytes, `/few` allows ten
     /// requests on a connection.
     pub(crate) fn start() -> Self {
+        Self::start_with("", "")
+    }
+
+    /// Starts nginx with options of its listener, such as `ssl`, and further directives of its
+    /// server.
+    pub(crate) fn start_with(listen_options: &str, directives: &str) -> Self {
         for _ in 0..20 {
             let directory = temp_dir();
             fs::write(directory.path().join("file"), [b'x'; 10_000]).unwrap();
             let port = free_port();
-            let conf = configuration(directory.path().to_str().unwrap(), port);
+            let listen = format!("{port} {listen_options}");
+            let conf = configuration(directory.path().to_str().unwrap(), &listen, directives);
             fs::write(directory.path().join("nginx.conf"), conf).unwrap();
             if let Some(nginx) = Self::try_start(directory, port) {
                 return nginx;
@@ -225,7 +232,7 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-fn configuration(directory: &str, port: u16) -> String {
+fn configuration(directory: &str, listen: &str, directives: &str) -> String {
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
         .map(|name| format!("  {name}_temp_path {directory}/{name};\n"))
@@ -234,7 +241,7 @@ fn configuration(directory: &str, port: u16) -> String {
         "user root;\nworker_processes 1;\npid {directory}/nginx.pid;\nerror_log {directory}/error.log;\n\
          events {{ worker_connections 1024; }}\n\
          http {{\n  access_log {directory}/access.log;\n  keepalive_requests 1000000;\n{temporary}\
-         server {{\n    listen 127.0.0.1:{port};\n    root {directory};\n\
+         server {{\n    listen 127.0.0.1:{listen};\n    root {directory};\n{directives}\n\
          location = / {{ return 200 \"hello\\n\"; }}\n\
          location = /few {{ keepalive_requests 10; return 200; }}\n  }}\n}}\n"
     )
