@@ -2,7 +2,7 @@
 //! [`rt::privileges`] drops the rest.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rt::address::Address;
 use rt::privileges::{AllowedFiles, Confinement, Privileges, RESOLVER_PATHS};
@@ -29,10 +29,14 @@ pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
         Address::Unix(path) => Some(directory_of(path)),
         Address::Tcp(_) => None,
     });
-    let sockets = sockets.chain(plan.control.iter().map(directory_of));
+    let sockets = sockets.chain(plan.control.iter().map(|path| directory_of(path)));
     let keys = plan.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.key_file.as_ref());
-    let read =
-        extra.read.iter().chain(keys).map(directory_of).chain(RESOLVER_PATHS.iter().map(PathBuf::from));
+    let read = extra
+        .read
+        .iter()
+        .chain(keys)
+        .map(|path| directory_of(path))
+        .chain(RESOLVER_PATHS.iter().map(PathBuf::from));
     let read = read.chain(tls_paths(plan));
     let files = AllowedFiles {
         read: read.chain(["/proc/self".into(), "/var/run/netns".into()]).collect(),
@@ -67,7 +71,7 @@ fn tls_paths(plan: &Plan) -> Vec<PathBuf> {
     directories
 }
 
-fn directory_of(path: &PathBuf) -> PathBuf {
+fn directory_of(path: &Path) -> PathBuf {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     directory.map_or_else(|| PathBuf::from("."), PathBuf::from)
 }

@@ -75,7 +75,7 @@ async fn serve(mut stream: Stream, delay_ns: u64, timers: Rc<Timers>, counts: Rc
             timers.sleep_until(now_ns() + delay_ns).await;
             counts.in_flight.set(counts.in_flight.get() - 1);
             counts.finished.set(counts.finished.get() + 1);
-            counts.abandoned.set(counts.abandoned.get() + u64::from(is_peer_closed(&stream)));
+            counts.abandoned.set(counts.abandoned.get() + u64::from(is_peer_closed(&mut stream)));
             "done\n".to_owned()
         };
         head.clear();
@@ -92,7 +92,7 @@ async fn serve(mut stream: Stream, delay_ns: u64, timers: Rc<Timers>, counts: Rc
 }
 
 /// Returns true if the peer has ended its connection.
-fn is_peer_closed(stream: &Stream) -> bool {
+fn is_peer_closed(stream: &mut Stream) -> bool {
     matches!(stream.poll_peek(&mut Context::from_waker(Waker::noop())), Poll::Ready(Ok(0) | Err(_)))
 }
 

@@ -412,7 +412,7 @@ impl Exchange {
             wasted: builder.wasted,
             sticky: builder.sticky,
             tls_names: client.stream.tls_names(),
-            tls_error: builder.tls_error.as_deref().or(client.tls_error()),
+            tls_error: builder.tls_error.as_deref().or_else(|| client.tls_error()),
         };
         core.record(&generation, &outcome);
     }
