@@ -63,7 +63,8 @@ handshake is a failed connection: it is retried, counts for `outlier`, and ends 
 socket or with `srv` needs. A PROXY header precedes the session. Each thread resumes the sessions of each server.
 
 A response that only the end of the connection delimits is truncated if a server ends it without close_notify \
-(`server_closed`). Bodies and tunnels over TLS are copied, not spliced.
+(`server_closed`). Bodies and tunnels over TLS are copied, not spliced. An idle session takes 4.1 kB of user-space \
+memory more than a plain connection.
 
 To redirect from HTTP to HTTPS, a route of the plain listener has `redirect = { status = 308, location = \
 \"https://{host}{path}{query}\" }`. For HSTS (RFC 6797), the routes of the listener with `tls` have \

@@ -29,10 +29,14 @@ pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
         Address::Unix(path) => Some(directory_of(path)),
         Address::Tcp(_) => None,
     });
-    let sockets = sockets.chain(plan.control.iter().map(directory_of));
+    let sockets = sockets.chain(plan.control.iter().map(|path| directory_of(path)));
     let keys = plan.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.key_file.as_ref());
-    let read =
-        extra.read.iter().chain(keys).map(directory_of).chain(RESOLVER_PATHS.iter().map(PathBuf::from));
+    let read = extra
+        .read
+        .iter()
+        .chain(keys)
+        .map(|path| directory_of(path))
+        .chain(RESOLVER_PATHS.iter().map(PathBuf::from));
     let read = read.chain(tls_paths(plan));
     let files = AllowedFiles {
         read: read.chain(["/proc/self".into(), "/var/run/netns".into()]).collect(),
@@ -55,7 +59,7 @@ fn tls_paths(plan: &Plan) -> Vec<PathBuf> {
     let mut directories: Vec<PathBuf> = listeners.filter_map(|tls| tls.directory.clone()).collect();
     for file in files {
         let targets = [Some(file.to_owned()), std::fs::canonicalize(file).ok()];
-        directories.extend(targets.iter().flatten().map(directory_of));
+        directories.extend(targets.iter().flatten().map(|path| directory_of(path)));
     }
     let verifies_by_host = |tls: &PoolTls| tls.options.verification == Verification::HostRoots;
     if pools.clone().any(verifies_by_host) {
@@ -67,8 +71,8 @@ fn tls_paths(plan: &Plan) -> Vec<PathBuf> {
     directories
 }
 
-fn directory_of(path: impl AsRef<Path>) -> PathBuf {
-    let directory = path.as_ref().parent().filter(|parent| !parent.as_os_str().is_empty());
+fn directory_of(path: &Path) -> PathBuf {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     directory.map_or_else(|| PathBuf::from("."), PathBuf::from)
 }
 

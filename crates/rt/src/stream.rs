@@ -12,7 +12,6 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::tls::session::TlsStream;
-use crate::tls::{ClientTls, ServerTls, TlsByteCounts, TlsInfo};
 
 /// Connected stream, registered with the core's runtime.
 #[derive(Debug)]
@@ -44,117 +43,6 @@ impl Stream {
             SocketFamily::Tcp => TcpStream::from_std(fd.into()).map(Self::Tcp),
             SocketFamily::Unix => UnixStream::from_std(fd.into()).map(Self::Unix),
         }
-    }
-
-    /// Begins the server's end of a TLS session on this stream.
-    ///
-    /// # Errors
-    /// The settings do not suit the protocol.
-    pub fn accept_tls(self, tls: &ServerTls) -> io::Result<Self> {
-        TlsStream::accept(self, tls.config()).map(|stream| Self::Tls(Box::new(stream)))
-    }
-
-    /// Does the same as [`Stream::accept_tls`] for a session that follows a header in clear, which
-    /// is read like any stream. [`Stream::begin_tls`] begins the session.
-    ///
-    /// # Errors
-    /// Those of [`Stream::accept_tls`].
-    pub fn accept_tls_behind_header(self, tls: &ServerTls) -> io::Result<Self> {
-        let mut stream = TlsStream::accept(self, tls.config())?;
-        stream.start_plain();
-        Ok(Self::Tls(Box::new(stream)))
-    }
-
-    /// Begins the session of [`Stream::accept_tls_behind_header`]. `received` are the bytes that were
-    /// read behind the header.
-    pub fn begin_tls(&mut self, received: &[u8]) {
-        if let Self::Tls(stream) = self {
-            stream.begin(received);
-        }
-    }
-
-    /// Begins the client's end of a TLS session on this stream. `server_name` is the DNS name or the
-    /// IP address that the server has to prove.
-    ///
-    /// # Errors
-    /// `InvalidInput`: `server_name` is neither; the settings do not suit the protocol.
-    pub fn connect_tls(self, tls: &ClientTls, server_name: &str) -> io::Result<Self> {
-        let name = crate::tls::parse_server_name(server_name)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        TlsStream::connect(self, tls.config(), name).map(|stream| Self::Tls(Box::new(stream)))
-    }
-
-    /// Completes the handshake of TLS. Reads and writes do so, too. Returns at once without TLS.
-    ///
-    /// # Errors
-    /// Those of the socket; `InvalidData`: the handshake failed.
-    pub fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tls(stream) => stream.poll_handshake(cx),
-            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
-        }
-    }
-
-    /// Returns the properties of the TLS session; `None` during its handshake, and without TLS.
-    #[must_use]
-    pub fn tls_info(&self) -> Option<TlsInfo> {
-        match self {
-            Self::Tls(stream) => stream.info(),
-            Self::Tcp(_) | Self::Unix(_) => None,
-        }
-    }
-
-    /// Returns the names of the TLS version and the cipher suite as [`Stream::tls_info`] does, for
-    /// each request: nothing is allocated.
-    #[must_use]
-    pub fn tls_names(&self) -> Option<(&'static str, &'static str)> {
-        match self {
-            Self::Tls(stream) => stream.names(),
-            Self::Tcp(_) | Self::Unix(_) => None,
-        }
-    }
-
-    /// Returns the certificate of the peer in DER, if it has sent one and proven that it is its own.
-    #[must_use]
-    pub fn peer_certificate(&self) -> Option<&[u8]> {
-        match self {
-            Self::Tls(stream) => stream.peer_certificate(),
-            Self::Tcp(_) | Self::Unix(_) => None,
-        }
-    }
-
-    /// Returns the encrypted bytes of a TLS session that went through its socket.
-    #[must_use]
-    pub fn tls_byte_counts(&self) -> Option<TlsByteCounts> {
-        match self {
-            Self::Tls(stream) => Some(stream.byte_counts()),
-            Self::Tcp(_) | Self::Unix(_) => None,
-        }
-    }
-
-    /// Returns true if a TLS session has begun a write that is not complete: part of its bytes may
-    /// have been sent, and no others can follow until it is repeated.
-    #[must_use]
-    pub fn has_unfinished_write(&self) -> bool {
-        matches!(self, Self::Tls(stream) if stream.has_unfinished_write())
-    }
-
-    /// Makes the end of a TLS session look truncated: the peer receives no close_notify.
-    pub fn omit_close_notify(&mut self) {
-        self.abort_tls();
-    }
-
-    /// Returns true if this is a TLS session.
-    #[must_use]
-    pub fn is_tls(&self) -> bool {
-        matches!(self, Self::Tls(_))
-    }
-
-    /// Returns true if a TLS session ended without close_notify: a body that only the end of the
-    /// stream delimits may be truncated then (RFC 9112 §9.8).
-    #[must_use]
-    pub fn is_truncated(&self) -> bool {
-        matches!(self, Self::Tls(stream) if stream.is_truncated())
     }
 
     /// Waits for bytes and reads them: returns the number of bytes, 0 at the end of the stream.
@@ -446,7 +334,7 @@ impl Stream {
     /// # Errors
     /// The kernel rejected it.
     pub fn reset_on_close(&mut self) -> io::Result<()> {
-        self.abort_tls();
+        self.omit_close_notify();
         reset_on_close(self.as_fd())
     }
 
@@ -457,18 +345,12 @@ impl Stream {
     /// # Errors
     /// Those of [`Stream::reset_on_close`].
     pub fn reset_silently_on_close(&mut self) -> io::Result<()> {
-        self.abort_tls();
+        self.omit_close_notify();
         let fd = self.as_fd();
         // Only the option of the socket's family exists; a unix socket has neither.
         let _ = rustix::net::sockopt::set_ip_ttl(fd, 1);
         let _ = rustix::net::sockopt::set_ipv6_unicast_hops(fd, Some(1));
         reset_on_close(fd)
-    }
-
-    fn abort_tls(&mut self) {
-        if let Self::Tls(stream) = self {
-            stream.abort();
-        }
     }
 }
 

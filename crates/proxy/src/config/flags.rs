@@ -70,22 +70,18 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
     let mut flags = FlagParser { problems: Vec::new() };
     let bind = flags.parse_listen(&text.listen);
     let (servers, named_servers) = flags.parse_servers(&text.to);
-    let is_tcp = &*flags.parse_choice("--mode", "listener.*", "mode", &text.mode) == "tcp";
-    let mode = if is_tcp { Mode::Tcp(0) } else { Mode::Http };
+    let mode = flags.parse_choice("--mode", "listener.*", "mode", &text.mode);
+    let mode = if &*mode == "tcp" { Mode::Tcp(0) } else { Mode::Http };
     let tls = flags.parse_tls(text, mode);
     let threads = flags.parse_threads(&text.threads);
     let pin = flags.parse_flag("--pin", &text.pin, rt::cores::parse_cpus).unwrap_or_default();
     let admin = flags.parse_flag("--admin", &text.admin, validate::parse_bind_address);
     if admin.as_ref().is_some_and(|admin| bind.contains(admin) && !is_ephemeral(admin)) {
-        flags.add_problem(
-            "--admin",
-            format!("'{}' is already an address of --listen: change one of them", text.admin),
-        );
+        flags.add_duplicate("--admin", &text.admin);
     }
     let control = flags.parse_flag("--control", &text.control, validate::parse_socket_path);
     if control.clone().is_some_and(|control| bind.contains(&Address::Unix(control))) {
-        let message = format!("'{}' is already an address of --listen: change one of them", text.control);
-        flags.add_problem("--control", message);
+        flags.add_duplicate("--control", &text.control);
     }
     let format = flags.parse_choice("--log-format", "log[]", "format", &text.log_format);
     if text.access_log.is_empty() && !text.log_format.is_empty() {
@@ -94,8 +90,8 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
     let balance = flags.parse_choice("--balance", "pool.*", "balance", &text.balance);
     let reuse = flags.parse_choice("--reuse", "pool.*", "reuse", &text.reuse);
     let (root_defaults, mut ignored_problems) = (Section::empty(""), Problems::default());
-    let listener = Section::empty("listener.*").with_name(DEFAULT_NAME);
-    let pool = Section::empty("pool.*").with_name(DEFAULT_NAME);
+    let [listener, pool] =
+        ["listener.*", "pool.*"].map(|table| Section::empty(table).with_name(DEFAULT_NAME));
     let plan = Plan {
         threads,
         is_threads_set: true,
@@ -116,7 +112,10 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
             tls,
             ..listeners::parse_listener(&listener, &[DEFAULT_NAME], &mut ignored_problems)
         }]),
-        routes: if is_tcp { Arc::new([]) } else { Arc::new([routes::listener_route(0, DEFAULT_NAME, 0)]) },
+        routes: (mode == Mode::Http)
+            .then(|| routes::listener_route(0, DEFAULT_NAME, 0))
+            .into_iter()
+            .collect(),
         pools: vec![Arc::new(PoolPlan {
             servers,
             named_servers,
@@ -214,6 +213,10 @@ struct FlagParser {
 impl FlagParser {
     fn add_problem(&mut self, flag: &str, text: impl Into<String>) {
         self.problems.push(InputProblem::new(flag, text));
+    }
+
+    fn add_duplicate(&mut self, flag: &str, address: &str) {
+        self.add_problem(flag, format!("'{address}' is already an address of --listen: change one of them"));
     }
 
     /// Parses the text of a flag. Returns `None` if it is empty or invalid.

@@ -75,19 +75,19 @@ pub(crate) struct ClientStream {
     /// Slot in the table of sources.
     source_slot: SourceSlot,
     /// State that few connections need.
-    rare_state: Option<Box<RareState>>,
+    pub(super) rare_state: Option<Box<RareState>>,
 }
 
 #[derive(Debug, Default)]
-struct RareState {
+pub(super) struct RareState {
     /// A connection to a server that only this client uses.
     private_conn: Option<PrivateConn>,
     /// Destination address from the client's PROXY header.
     destination: Option<SocketAddr>,
     /// Subject of the client's TLS certificate.
-    certificate_subject: Option<Box<str>>,
+    pub(super) certificate_subject: Option<Box<str>>,
     /// Fault of the client's TLS handshake.
-    tls_error: Option<Box<str>>,
+    pub(super) tls_error: Option<Box<str>>,
 }
 
 #[derive(Debug)]
@@ -464,31 +464,6 @@ impl ClientStream {
     /// Stores the destination address from the client's PROXY header.
     pub(super) fn note_destination(&mut self, destination: SocketAddr) {
         self.rare_state.get_or_insert_default().destination = Some(destination);
-    }
-
-    /// Stores the subject of the client's TLS certificate.
-    pub(super) fn note_certificate_subject(&mut self, subject: Option<String>) {
-        if let Some(subject) = subject {
-            self.rare_state.get_or_insert_default().certificate_subject = Some(subject.into());
-        }
-    }
-
-    /// Stores the fault of the client's TLS handshake.
-    pub(super) fn note_tls_error(&mut self, error: &str) {
-        self.rare_state.get_or_insert_default().tls_error = Some(error.into());
-    }
-
-    /// Returns the fault of the client's TLS handshake.
-    pub(crate) fn tls_error(&self) -> Option<&str> {
-        self.rare_state.as_ref()?.tls_error.as_deref()
-    }
-
-    /// Returns the field for the subject of clients' certificates, if the listener has one, and the
-    /// subject of this client's, if it has one.
-    pub(crate) fn certificate_field(&self) -> Option<(&str, Option<&str>)> {
-        let name = self.settings.plan.tls.as_ref()?.client_header.as_deref()?;
-        let subject = self.rare_state.as_ref().and_then(|rare| rare.certificate_subject.as_deref());
-        Some((name, subject))
     }
 
     /// Writes a PROXY header with the client's address, for the start of a server connection.

@@ -10,7 +10,7 @@ use rt::clock::now_ns;
 use rt::stream::{SocketFamily, Stream};
 use rt::tls::certificate_subject;
 
-use super::{Conn, ConnState, ListenerSettings, TimeoutKind};
+use super::{ClientStream, Conn, ConnState, ListenerSettings, TimeoutKind};
 use crate::core::{Core, ScratchBuffers};
 use crate::metrics::HandshakeResult;
 use crate::outcome::EndReason;
@@ -30,6 +30,33 @@ pub(crate) fn open_stream(
         None => Ok(stream),
         Some(tls) if settings.plan.proxy_protocol => stream.accept_tls_behind_header(&tls.server),
         Some(tls) => stream.accept_tls(&tls.server),
+    }
+}
+
+impl ClientStream {
+    /// Stores the subject of the client's TLS certificate.
+    fn note_certificate_subject(&mut self, subject: Option<String>) {
+        if let Some(subject) = subject {
+            self.rare_state.get_or_insert_default().certificate_subject = Some(subject.into());
+        }
+    }
+
+    /// Stores the fault of the client's TLS handshake.
+    fn note_tls_error(&mut self, error: &str) {
+        self.rare_state.get_or_insert_default().tls_error = Some(error.into());
+    }
+
+    /// Returns the fault of the client's TLS handshake.
+    pub(crate) fn tls_error(&self) -> Option<&str> {
+        self.rare_state.as_ref()?.tls_error.as_deref()
+    }
+
+    /// Returns the field for the subject of clients' certificates, if the listener has one, and the
+    /// subject of this client's, if it has one.
+    pub(crate) fn certificate_field(&self) -> Option<(&str, Option<&str>)> {
+        let name = self.settings.plan.tls.as_ref()?.client_header.as_deref()?;
+        let subject = self.rare_state.as_ref().and_then(|rare| rare.certificate_subject.as_deref());
+        Some((name, subject))
     }
 }
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use super::{Exchange, StepResult};
 use crate::conn::ClientStream;
 use crate::core::{Core, ScratchBuffers};
-use crate::forward::is_trailer_forwarded;
+use crate::forward::{is_same_field, is_trailer_forwarded};
 use crate::outcome::{EndPhase, EndReason};
 use crate::profile::ProfilePhase;
 use crate::relay::Batch;
@@ -128,7 +128,11 @@ impl Exchange {
         let forwarding = &generation.plan.listeners[self.listener].forwarding;
         let changes = self.outcome.route.map_or(&[][..], |route| &generation.plan.routes[route].changes);
         let trusted = client.peer.is_trusted;
-        self.request_relay.retain_trailers(|name| is_trailer_forwarded(name, trusted, forwarding, changes));
+        let certificate_field = client.certificate_field().map(|(field, _)| field);
+        self.request_relay.retain_trailers(|name| {
+            is_trailer_forwarded(name, trusted, forwarding, changes)
+                && certificate_field.is_none_or(|field| !is_same_field(name, field))
+        });
     }
 
     fn flush_request(&mut self, cx: &mut Context<'_>) -> StepResult {

@@ -33,6 +33,13 @@ pub(crate) fn is_identity_field(name: &str) -> bool {
     }
 }
 
+/// Returns whether two field names are the same without case, for servers that treat an underscore as
+/// a hyphen, too.
+pub(crate) fn is_same_field(name: &str, other: &str) -> bool {
+    let folded = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == other.len() && name.bytes().map(folded).eq(other.bytes().map(folded))
+}
+
 /// Returns whether a field name has an underscore, which CGI and its successors treat as a hyphen.
 ///
 /// Checks eight bytes at a time, because it runs for each field of each request.
@@ -62,6 +69,12 @@ mod tests {
         for name in ["", "host", "x-forwardedfor", "x-forwarder-for", "x-real-ips", "user-agent"] {
             assert!(!is_identity_field(name), "{name}");
         }
+    }
+
+    #[test]
+    fn field_names_are_the_same_with_either_separator() {
+        assert!(is_same_field("X-Ssl_DN", "x-ssl-dn") && is_same_field("", ""));
+        assert!(!is_same_field("x-ssl-dn", "x-ssl-d") && !is_same_field("x-ssl-dn", "x-ssl-dm"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use wire::{Framing, Header, RequestHead, encode, is_hop_by_hop};
 
 use super::{
     FieldAction, field_action, forwarded_value, has_connection_options, has_underscore, is_connection_option,
-    is_identity_field, write_set_and_added, writes_own_field,
+    is_identity_field, is_same_field, write_set_and_added, writes_own_field,
 };
 use crate::balance::sticky::{is_cookie_field, write_cookie_field};
 use crate::ipv4_fmt::Ipv4Text;
@@ -189,7 +189,7 @@ fn field_disposition(
     {
         return if origin.is_trusted { FieldDisposition::RequestId } else { FieldDisposition::Drop };
     }
-    if origin.certificate.is_some_and(|(field, _)| is(field)) {
+    if origin.certificate.is_some_and(|(field, _)| is_same_field(name, field)) {
         return FieldDisposition::Drop;
     }
     if !origin.is_trusted
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn servers_learn_the_scheme_and_the_certificate_of_a_client() {
-        let bytes = "GET / HTTP/1.1\r\nHost: h\r\nX-Subject: CN=forged\r\n\r\n";
+        let bytes = "GET / HTTP/1.1\r\nHost: h\r\nX-Subject: CN=forged\r\nX_Subject: CN=forged\r\n\r\n";
         let both = Forwarding { forwarded: true, ..forwarding() };
         for (subject, trusted) in [(Some("CN=a,O=b"), false), (None, false), (None, true)] {
             let text = rewrite_over(bytes, trusted, &both, &[], (true, Some(("x-subject", subject))));

@@ -111,8 +111,8 @@ metrics! {
     RequestsInFlight, "weir_requests_in_flight", Gauge, [], "Requests (mode tcp: connections) in flight.";
     AbandonedRequests, "weir_abandoned_requests", Gauge, [], "Requests whose clients have left and that still occupy slots of servers.";
     IdleClients, "weir_idle_connections", Gauge, [], "Client connections between two requests.";
-    IdleMemory, "weir_idle_connections_memory_bytes", Gauge, [], "User-space memory of all idle client connections.";
-    IdleMemoryAverage, "weir_idle_connection_bytes", Gauge, [], "Average user-space memory of an idle client connection; 0 if there is none.";
+    IdleMemory, "weir_idle_connections_memory_bytes", Gauge, [], "User-space memory of all idle client connections, without TLS sessions.";
+    IdleMemoryAverage, "weir_idle_connection_bytes", Gauge, [], "Average user-space memory of an idle client connection, without a TLS session; 0 if there is none.";
     SeriesDropped, "weir_series_dropped_total", Counter, [], "Series dropped because there were too many of names that the config no longer contains.";
     BuildInfo, "weir_build_info", Gauge, ["version"], "Constant 1, with the version of weir.";
     Uptime, "weir_uptime_seconds", Gauge, [], "Time since the process started.";

@@ -6,15 +6,19 @@ mod certificates;
 mod client;
 mod distinguished_name;
 mod fault;
+mod info;
+mod records;
 mod server;
 pub(crate) mod session;
+mod stream;
 
 pub(crate) use client::parse_server_name;
 pub use client::{ClientTls, ClientTlsOptions, Verification, check_server_name};
 pub use distinguished_name::certificate_subject;
 pub use fault::TlsFault;
+pub use info::{HandshakeKind, TlsByteCounts, TlsInfo};
 pub use server::{CertificateFiles, ServerTls, ServerTlsOptions};
-pub use session::{HandshakeKind, TlsByteCounts, TlsInfo, TlsStream};
+pub use session::TlsStream;
 
 /// Directories of the certificate authorities that hosts trust, besides `/etc`, which links to them.
 pub const HOST_ROOT_PATHS: &[&str] = &["/usr/share/ca-certificates", "/usr/local/share/ca-certificates"];

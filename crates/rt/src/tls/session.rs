@@ -10,7 +10,6 @@
 //! no buffer of its own. A write is complete once its records are in the kernel.
 
 use std::cell::RefCell;
-use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -19,9 +18,11 @@ use std::task::{Context, Poll, ready};
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus, WriteTraffic};
-use rustls::{CipherSuite, ClientConfig, CommonState, ServerConfig};
+use rustls::unbuffered::{ConnectionState, EncryptError};
+use rustls::{ClientConfig, CommonState, ServerConfig};
 
+use super::info::TlsByteCounts;
+use super::records::{Output, RecordWriter, Step, UnfinishedWrite, advance};
 use crate::stream::{Stream, yield_turn};
 
 /// Maximum number of content bytes that one write encrypts: four full records (RFC 8446 §5.1).
@@ -66,26 +67,9 @@ pub struct TlsStream {
     byte_counts: TlsByteCounts,
 }
 
-/// Bytes of a session that went through its socket, encrypted and with the handshake.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TlsByteCounts {
-    /// Bytes received.
-    pub received: u64,
-    /// Bytes that the kernel accepted.
-    pub sent: u64,
-}
-
 enum Session {
     Server(UnbufferedServerConnection),
     Client(UnbufferedClientConnection),
-}
-
-/// Content bytes of a write that was encrypted and not completely sent. The engine repeats the
-/// write; the hash proves that it is the same one.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct UnfinishedWrite {
-    bytes: usize,
-    hash: u64,
 }
 
 /// Reason that nothing more will be received.
@@ -94,38 +78,6 @@ enum End {
     CloseNotify,
     /// The stream ended without it: content whose length is not known may be truncated.
     Truncated,
-    Failed(rustls::Error),
-}
-
-/// Properties of an established session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsInfo {
-    /// `TLSv1.2` or `TLSv1.3`, as OpenSSL writes it.
-    pub version: &'static str,
-    /// The cipher suite by its IANA name.
-    pub cipher_suite: String,
-    /// Full or resumed.
-    pub handshake: HandshakeKind,
-    /// The protocol negotiated by ALPN (RFC 7301).
-    pub alpn: Option<Vec<u8>>,
-}
-
-/// Kind of a completed handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HandshakeKind {
-    /// With certificates and signatures.
-    Full,
-    /// From a ticket or a session id of an earlier connection.
-    Resumed,
-}
-
-/// Result of one step of the session.
-enum Step {
-    Again,
-    NeedsInput,
-    Open,
-    PeerClosed,
-    Closed,
     Failed(rustls::Error),
 }
 
@@ -195,6 +147,10 @@ impl TlsStream {
     /// been sent.
     pub(crate) fn has_unfinished_write(&self) -> bool {
         self.unfinished_write.is_some()
+    }
+
+    pub(super) fn common(&self) -> &CommonState {
+        self.session.common()
     }
 
     pub(crate) fn socket(&self) -> &Stream {
@@ -307,7 +263,7 @@ impl TlsStream {
 
     fn poll_write_bytes(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if let Some(write) = self.unfinished_write {
-            if bytes.len() < write.bytes || hash_of(&bytes[..write.bytes]) != write.hash {
+            if !write.is_start_of(bytes) {
                 let reason = "other bytes than those of the TLS record in progress";
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidInput, reason)));
             }
@@ -325,7 +281,7 @@ impl TlsStream {
         if self.is_flushed() {
             return Poll::Ready(Ok(bytes.len()));
         }
-        self.unfinished_write = Some(UnfinishedWrite { bytes: bytes.len(), hash: hash_of(bytes) });
+        self.unfinished_write = Some(UnfinishedWrite::new(bytes));
         Poll::Pending
     }
 
@@ -358,7 +314,7 @@ impl TlsStream {
     fn write_records(
         &mut self,
         output: &mut [u8],
-        mut write: impl FnMut(&mut dyn RecordWriter, &mut [u8]) -> Result<usize, rustls::unbuffered::EncryptError>,
+        mut write: impl FnMut(&mut dyn RecordWriter, &mut [u8]) -> Result<usize, EncryptError>,
     ) -> io::Result<usize> {
         // Handshake messages, such as a key update, come before the content. The session keeps
         // positions in the incomplete record, so it gets the same bytes again.
@@ -400,37 +356,6 @@ impl TlsStream {
     /// Makes the close a plain one: the peer receives no close_notify.
     pub(crate) fn abort(&mut self) {
         self.sends_close_notify = false;
-    }
-
-    /// Returns the properties of the session; `None` during the handshake.
-    pub(crate) fn info(&self) -> Option<TlsInfo> {
-        let common = self.session.common();
-        let handshake = match common.handshake_kind()? {
-            rustls::HandshakeKind::Resumed => HandshakeKind::Resumed,
-            _ => HandshakeKind::Full,
-        };
-        let (version, cipher_suite) = self.names()?;
-        Some(TlsInfo {
-            version,
-            cipher_suite: cipher_suite.to_owned(),
-            handshake,
-            alpn: common.alpn_protocol().map(<[u8]>::to_vec),
-        })
-    }
-
-    /// Returns the names of the version and the cipher suite, without an allocation.
-    pub(crate) fn names(&self) -> Option<(&'static str, &'static str)> {
-        let common = self.session.common();
-        let version = match common.protocol_version()? {
-            rustls::ProtocolVersion::TLSv1_2 => "TLSv1.2",
-            _ => "TLSv1.3",
-        };
-        Some((version, iana_name(common.negotiated_cipher_suite()?.suite())))
-    }
-
-    /// Returns the peer's own certificate in DER, if it has sent and proven one.
-    pub(crate) fn peer_certificate(&self) -> Option<&[u8]> {
-        self.session.common().peer_certificates()?.first().map(AsRef::as_ref)
     }
 
     fn is_flushed(&self) -> bool {
@@ -561,123 +486,12 @@ impl Session {
     }
 }
 
-/// Destinations of a step's output.
-struct Output<'a> {
-    content: &'a mut Vec<u8>,
-    outgoing: &'a mut Vec<u8>,
-    buffer: &'a mut [u8],
-    filled: usize,
-}
-
-impl Output<'_> {
-    /// Adds content to the buffer of the read, or behind content that waits already.
-    fn take(&mut self, content: &[u8]) {
-        let free = if self.content.is_empty() { self.buffer.len() - self.filled } else { 0 };
-        let (now, later) = content.split_at(content.len().min(free));
-        self.buffer[self.filled..self.filled + now.len()].copy_from_slice(now);
-        self.filled += now.len();
-        self.content.extend_from_slice(later);
-    }
-}
-
-/// Handles one state of the session. Returns the number of processed input bytes.
-fn advance<Data>(status: UnbufferedStatus<'_, '_, Data>, output: &mut Output<'_>) -> (usize, Step) {
-    let UnbufferedStatus { mut discard, state } = status;
-    let step = match state {
-        Err(error) => Step::Failed(error),
-        Ok(ConnectionState::ReadTraffic(mut traffic)) => {
-            while let Some(record) = traffic.next_record() {
-                match record {
-                    Ok(record) => {
-                        discard += record.discard;
-                        output.take(record.payload);
-                    }
-                    Err(error) => return (discard, Step::Failed(error)),
-                }
-            }
-            Step::Again
-        }
-        Ok(ConnectionState::EncodeTlsData(mut data)) => {
-            encode(&mut |bytes| data.encode(bytes), output.outgoing);
-            Step::Again
-        }
-        Ok(ConnectionState::TransmitTlsData(data)) => {
-            // `outgoing` keeps the order, so nothing has to be sent first.
-            data.done();
-            Step::Again
-        }
-        Ok(ConnectionState::BlockedHandshake) => Step::NeedsInput,
-        Ok(ConnectionState::WriteTraffic(_)) => Step::Open,
-        Ok(ConnectionState::PeerClosed) => Step::PeerClosed,
-        Ok(ConnectionState::Closed) => Step::Closed,
-        // Early data is off (RFC 8446 §2.3: it can be replayed).
-        Ok(_) => Step::Failed(rustls::Error::General("a state of TLS that is not in use".into())),
-    };
-    (discard, step)
-}
-
-/// Appends a handshake message to `outgoing`.
-fn encode(encode_into: &mut dyn FnMut(&mut [u8]) -> Result<usize, EncodeError>, outgoing: &mut Vec<u8>) {
-    let start = outgoing.len();
-    let mut room = 4_096;
-    loop {
-        outgoing.resize(start + room, 0);
-        match encode_into(&mut outgoing[start..]) {
-            Ok(bytes) => return outgoing.truncate(start + bytes),
-            Err(EncodeError::InsufficientSize(size)) if size.required_size > room => {
-                room = size.required_size
-            }
-            Err(_) => return outgoing.truncate(start),
-        }
-    }
-}
-
-/// Producer of records, of either end.
-trait RecordWriter {
-    fn encrypt(
-        &mut self,
-        content: &[u8],
-        output: &mut [u8],
-    ) -> Result<usize, rustls::unbuffered::EncryptError>;
-    fn close(&mut self, output: &mut [u8]) -> Result<usize, rustls::unbuffered::EncryptError>;
-}
-
-impl<Data> RecordWriter for WriteTraffic<'_, Data> {
-    fn encrypt(
-        &mut self,
-        content: &[u8],
-        output: &mut [u8],
-    ) -> Result<usize, rustls::unbuffered::EncryptError> {
-        WriteTraffic::encrypt(self, content, output)
-    }
-
-    fn close(&mut self, output: &mut [u8]) -> Result<usize, rustls::unbuffered::EncryptError> {
-        self.queue_close_notify(output)
-    }
-}
-
 /// Copies the first bytes of `slices`, at most [`WRITE_BYTES_MAX`], to `gathered`.
 fn gather(slices: &[IoSlice<'_>], gathered: &mut Vec<u8>) {
     gathered.clear();
     for slice in slices {
         let bytes = slice.len().min(WRITE_BYTES_MAX - gathered.len());
         gathered.extend_from_slice(&slice[..bytes]);
-    }
-}
-
-fn hash_of(bytes: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish()
-}
-
-/// Returns the IANA name of a suite: rustls prefixes those of TLS 1.3 in another way.
-fn iana_name(suite: CipherSuite) -> &'static str {
-    match suite {
-        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
-        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
-        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
-        other => other.as_str().unwrap_or("unknown"),
     }
 }
 

@@ -1,3 +1,5 @@
+//! Tests of sessions between both ends of a socket pair.
+
 use std::io::IoSlice;
 use std::task::Poll;
 

@@ -9,7 +9,7 @@ use crate::support::Process;
 use crate::support::faulty_origins::take_pipes;
 
 const SCRIPT: &str = r#"
-import hashlib, json, select, socket, ssl, sys
+import hashlib, json, select, socket, ssl, sys, time
 
 contexts, connections = {}, {}
 
@@ -26,7 +26,11 @@ def context_of(c):
     return contexts[key]
 
 def connect(c):
-    raw = socket.create_connection(("127.0.0.1", c["port"]), timeout=30)
+    raw = socket.socket()
+    raw.settimeout(30)
+    if c.get("buffer"):
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, c["buffer"])
+    raw.connect(("127.0.0.1", c["port"]))
     raw.sendall(c.get("before", "").encode())
     session = connections[c["resumes"]].session if c.get("resumes") else None
     context = context_of(c)
@@ -118,6 +122,18 @@ def echo(c):
             break
     tls.settimeout(30)
     return {"equal": received == sent, "received": len(received), "sent": at}
+
+def read_slowly(c):
+    # A steady reader: so many bytes in each interval, up to a length.
+    tls, received = connections[c["id"]], 0
+    tls.sendall(c["head"].encode())
+    while received < c["length"]:
+        part = tls.recv(c["bytes"])
+        if not part:
+            break
+        received += len(part)
+        time.sleep(c["seconds"])
+    return {"received": received}
 
 def end(c):
     connections[c["id"]].unwrap()

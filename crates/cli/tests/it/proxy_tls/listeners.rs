@@ -13,6 +13,7 @@ use super::client::{TlsClient, connect as connect_command};
 use super::{HANDSHAKES, json_lines, start_proxy};
 use crate::support::faulty_origins::{echoing_server, ok_response, respond_to_each};
 use crate::support::hostile_client::connect;
+use crate::support::metrics::CONNECTIONS_OPEN;
 use crate::support::proxy_under_test::ProxyUnderTest;
 use crate::support::{EVENT_TIMEOUT, run_weir, shared_machine};
 
@@ -234,6 +235,64 @@ fn a_handshake_has_the_time_of_a_head() {
     let lines = json_lines(&proxy, "client_tls_failed", 1);
     assert_eq!(lines[0]["tls_error"], "the TLS handshake took too long", "{}", lines[0]);
     assert!(lines[0]["total_us"].as_u64().unwrap() >= 400_000, "{}", lines[0]);
+}
+
+#[test]
+fn a_slow_reader_is_served_and_one_that_stops_is_closed() {
+    let _shared = shared_machine();
+    let Some(authority) = Authority::create() else { return };
+    authority.issue("a.pem", KeyType::Ecdsa, &["a.test"]);
+    let length = 20_000_000;
+    let origin = respond_to_each(move |_, _| Some(ok_response(&vec![b'x'; length])));
+    let tls = format!(
+        "tls = {{ certificates = [{:?}] }}\ntimeouts = {{ write = \"800ms\", write-progress-bytes = \"64k\" }}",
+        authority.file("a.pem")
+    );
+    let proxy = start_proxy(&tls, &[&origin.authority], "");
+    let mut client = TlsClient::start();
+    let small = json!({ "buffer": 65_536 });
+    client.run(&connect_command("slow", proxy.port(), &authority.file("ca.pem"), "a.test", small.clone()));
+    // It takes less in a `write` interval than one TLS write has, and more than it has to.
+    let head = "GET /slow HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    let slowly = json!({
+        "op": "read_slowly", "id": "slow", "head": head, "length": 1_500_000, "bytes": 16_384, "seconds": 0.04
+    });
+    assert!(client.run(&slowly)["received"].as_u64().unwrap() >= 1_500_000);
+    client.run(&connect_command("stopped", proxy.port(), &authority.file("ca.pem"), "a.test", small));
+    let head = "GET /stopped HTTP/1.1\r\nHost: a.test\r\n\r\n";
+    let stopping = json!({
+        "op": "read_slowly", "id": "stopped", "head": head, "length": 1, "bytes": 1, "seconds": 0
+    });
+    client.run(&stopping);
+    assert_eq!(json_lines(&proxy, "/stopped", 1)[0]["end"], "write_timeout");
+}
+
+#[test]
+fn connections_beyond_a_limit_get_their_response_over_tls() {
+    let _shared = shared_machine();
+    let Some(authority) = Authority::create() else { return };
+    authority.issue("a.pem", KeyType::Ecdsa, &["a.test"]);
+    let origin = echoing_server("origin");
+    let tls = format!(
+        "tls = {{ certificates = [{:?}], min-version = \"1.3\" }}\nconnections-max = 1\non-limit = \"reject\"",
+        authority.file("a.pem")
+    );
+    let mut proxy = start_proxy(&tls, &[&origin.authority], "");
+    let (mut client, ca) = (TlsClient::start(), authority.file("ca.pem"));
+    let old =
+        client.try_run(&connect_command("old", proxy.port(), &ca, "a.test", json!({ "version": "1.2" })));
+    assert!(old["error"].as_str().unwrap().contains("PROTOCOL_VERSION"), "{old}");
+    proxy.metrics_until("the first one is gone", |metrics| metrics.sum_known(CONNECTIONS_OPEN, &[]) == 0.0);
+    client.run(&connect_command("first", proxy.port(), &ca, "a.test", json!({})));
+    assert_eq!(client.get("first", "/")["status"], 200);
+    client.run(&connect_command("second", proxy.port(), &ca, "a.test", json!({})));
+    assert_eq!(client.get("second", "/")["status"], 503);
+    // A drain ends idle sessions with close_notify, and does not wait for a handshake.
+    let unfinished = connect(proxy.authority());
+    (&unfinished).write_all(HALF_HELLO).unwrap();
+    proxy.process.signal(rustix::process::Signal::TERM);
+    assert_eq!(client.run(&json!({ "op": "read_end", "id": "first" }))["end"], "clean");
+    assert_eq!(proxy.process.wait(EVENT_TIMEOUT), 0);
 }
 
 #[test]
