@@ -13,9 +13,6 @@ use rt::clock::{now_ns, thread_cpu_ns};
 use crate::observation::Observation;
 use crate::output::live::LiveTable;
 
-/// Minimum distance of two CPU samples: a thread's time is known to a tick of at most 10 ms.
-const WINDOW_S_MIN: f64 = 0.05;
-
 /// Sampler of the host beside a running load.
 pub(crate) struct RunWatcher {
     sampler: CpuSampler,
@@ -69,11 +66,9 @@ impl RunWatcher {
         snapshot
     }
 
-    /// Returns the host metrics of the measured window. `None` if both ends of a short window were
-    /// sampled almost at once, because this thread was late: the fractions would be noise.
+    /// Returns the host metrics of the measured window.
     pub(crate) fn window(&self) -> Option<CpuWindow> {
-        let window = window_between(self.window_start.as_ref()?, self.window_end.as_ref()?);
-        (window.seconds >= WINDOW_S_MIN).then_some(window)
+        Some(window_between(self.window_start.as_ref()?, self.window_end.as_ref()?))
     }
 
     /// Returns the start of the load by the wall clock, in ns since 1970.
