@@ -28,7 +28,7 @@ pub(crate) fn is_identity_field(name: &str) -> bool {
         14 if is("true-client-ip") || is("x-original-url") => true,
         16 if is("cf-connecting-ip") => true,
         19 if is("x-cluster-client-ip") => true,
-        13.. => name.as_bytes()[..12].eq_ignore_ascii_case(b"x-forwarded-"),
+        12.. => name.as_bytes()[..12].eq_ignore_ascii_case(b"x-forwarded-"),
         _ => false,
     }
 }
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn identity_fields_are_known_in_any_case() {
-        let prefixed = ["X-Forwarded", "X-Forwarded-For", "x-forwarded-x", "X-FORWARDED-USER"];
+        let prefixed = ["X-Forwarded", "X-Forwarded-", "X-Forwarded-For", "x-forwarded-x", "X-FORWARDED-USER"];
         for name in IDENTITY_FIELDS.iter().chain(&prefixed) {
             assert!(is_identity_field(name) && is_identity_field(&name.to_ascii_uppercase()), "{name}");
         }
