@@ -10,6 +10,7 @@ use rt::unix_socket::SocketAccess;
 
 mod balance;
 mod health;
+mod http2;
 mod network;
 mod overload;
 mod request_rules;
@@ -20,6 +21,8 @@ pub use health::{
     CheckKind, CheckPlan, HttpCheck, Lookup, NamedServers, OutlierPlan, PreferredFamily, ResolvePlan,
     Statuses,
 };
+pub(crate) use http2::ALPN_HTTP2;
+pub use http2::{ServerHttp, ServerHttp2Plan};
 pub use network::Network;
 pub use overload::{
     AdaptivePlan, Admission, OnLimit, PoolLimits, Priority, QueueOrder, RetryBudgetPlan, SourcePlan,
@@ -346,6 +349,10 @@ pub struct PoolPlan {
     pub hash: HashPlan,
     /// Cookie that keeps a client at its server; `None`: none.
     pub sticky: Option<StickyPlan>,
+    /// HTTP version of the connections to its servers.
+    pub http: ServerHttp,
+    /// Limits of those with HTTP/2.
+    pub http2: ServerHttp2Plan,
     /// Connections that a request may be sent on.
     pub reuse: Reuse,
     /// Maximum number of idle connections kept to each server, on all cores.

@@ -286,7 +286,17 @@ directives! {
         "retries", Integer(0, 10), Literal("1"), "0", "11", "Maximum number of retries of a request (see \"Retries\" below); only when no earlier attempt can have had an effect.";
         "send-proxy-protocol", Choice(&["v1", "v2"]), Unset("none"), "'v2'", "true", "Version of the PROXY protocol header at the start of each connection to a server.";
         "tls", Table("pool.*.tls"), Unset("plain connections"), "{ verify = false }", "true", "TLS of the connections to its servers, also of its health checks (see \"TLS\" below).";
+        "http", Choice(&["1.1", "2", "auto"]), Literal("'1.1'"), "'2'", "2", "HTTP version of the connections to its servers (see \"HTTP/2 to servers\" below). `2`: HTTP/2, negotiated with `tls` (ALPN), else with prior knowledge. `auto`: with `tls` the version that the server chooses, else 1.1.";
+        "http2", Table("pool.*.http2"), Unset("the defaults below"), "{ streams-max = 50 }", "true", "Limits of HTTP/2 connections.";
         "namespace", Text("a network namespace"), Unset("that of the process"), "'/proc/self/ns/net'", "'no-such-namespace'", "Network namespace to connect in: a name of `ip netns`, or a path.";
+    }
+    "pool.*.http2" {
+        "streams-max", Count(1, 1_000_000), Literal("100"), "50", "0", "Maximum number of concurrent requests on a connection; the server may allow fewer.";
+        "connections-max", Count(1, 1_000_000), Literal("128"), "4", "0", "Maximum number of connections of each thread to a server. Further requests wait for a free stream, up to `timeouts.connect`.";
+        "stream-window-max", Size(1 << 16, 1 << 30), Literal("'1m'"), "'256k'", "'1k'", "Maximum number of bytes that a server may send of a response before the client has read them. The window starts with 64 KiB and grows while the server fills it.";
+        "connection-window-max", Size(1 << 16, 1 << 30), Literal("'16m'"), "'4m'", "'1k'", "Maximum of the same for all responses of a connection.";
+        "ping-interval", Time, Unset("only after a timeout of a request"), "'30s'", "30", "Time without a received byte after which a connection is checked with a PING frame. Servers may limit them: those of gRPC accept one in 5 minutes.";
+        "ping-timeout", Time, Literal("'5s'"), "'1s'", "1", "Maximum time until the response to a PING frame; then the connection is closed.";
     }
     "pool.*.tls" {
         "verify", Bool, Literal("true"), "false", "'no'", "Verifies the servers' certificates. Without it, any server is accepted.";
@@ -330,6 +340,7 @@ directives! {
         "body", Text("a text"), Unset("the content is not read"), "'ready'", "1", "With `http`: text that the first 64 KiB of the content must contain.";
         "send", Text("a text"), Unset("nothing"), "\"hello\\n\"", "1", "With `agent`: text to send first.";
         "tls", Bool, Unset("as the pool; `agent`: false"), "false", "'yes'", "Uses TLS with the settings of the pool.";
+        "http", Choice(&["1.1", "2", "auto"]), Unset("as the pool"), "'1.1'", "1.1", "HTTP version of a check of type `http`.";
         "interval", Time, Literal("'2s'"), "'5s'", "2", "Time between two checks of a server. The first check runs at once, spread by `jitter`; until then the server counts as up, and one failed check is enough to mark it down.";
         "fast-interval", Time, Unset("`interval`"), "'500ms'", "'500'", "Interval while a server is changing its state.";
         "down-interval", Time, Unset("`interval`"), "'5s'", "true", "Interval while a server is down.";

@@ -58,6 +58,7 @@ fn config(row: &Directive, line: &str) -> String {
         "pool.*.tls" => {
             format!("{LISTENER}{}", pool("[pool.app.tls]\nca = 'SITE'\ncertificate = 'SITE'\n@\n"))
         }
+        "pool.*.http2" => format!("{LISTENER}{}", pool("http = '2'\n[pool.app.http2]\n@\n")),
         "pool.*.servers[]" if row.key == "srv" => format!("{LISTENER}[[pool.app.servers]]\n@\n"),
         "pool.*.servers[]" => {
             format!("{LISTENER}[[pool.app.servers]]\naddress = '127.0.0.1:9001'\n@\n")

@@ -10,7 +10,7 @@ use rt::tls::{
     Verification, check_server_name,
 };
 
-use crate::plan::{ListenerTls, Mode, NamedServers, PoolTls, ServerPlan};
+use crate::plan::{ListenerTls, Mode, NamedServers, PoolTls, ServerHttp, ServerPlan};
 
 use super::spans::{Located, Problems};
 use super::validate;
@@ -183,6 +183,7 @@ pub(super) fn listener_tls_of_flags(
 pub(super) fn parse_pool_tls(
     pool: &Section,
     (servers, names): (&[ServerPlan], &[NamedServers]),
+    http: ServerHttp,
     problems: &mut Problems,
 ) -> Option<PoolTls> {
     let section = tls_table(pool)?;
@@ -207,6 +208,7 @@ pub(super) fn parse_pool_tls(
         },
         certificate: parse_own_certificate(&section, &mut files, problems),
         version_min: parse_version(&section),
+        alpn: http.alpn(),
         ..ClientTlsOptions::default()
     };
     match ClientTls::new(&options) {

@@ -6,7 +6,7 @@ use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Times};
 use crate::plan::{
     Action, Admission, Balance, ClientTimeouts, Conditions, Forwarding, HashKey, HashPlan, ListenerPlan,
     Mode, PathRule, Plan, PoolLimits, PoolPlan, Priority, PrivilegesPlan, QueueOrder, QueuePlan, Reuse,
-    RoutePlan, ServerPlan, ServerTimeouts, Underscores,
+    RoutePlan, ServerHttp, ServerHttp2Plan, ServerPlan, ServerTimeouts, Underscores,
 };
 
 /// Returns a plan with listeners `web` and `raw` (TCP), and the given routes and pools. The servers
@@ -98,6 +98,8 @@ fn pool(text: &str) -> PoolPlan {
         balance: Balance::RoundRobin,
         hash: HashPlan { key: HashKey::Source, load_factor: 1.25 },
         sticky: None,
+        http: ServerHttp::Http11,
+        http2: ServerHttp2Plan::default(),
         reuse: Reuse::Safe,
         idle_max: 0,
         idle_timeout_ns: 0,

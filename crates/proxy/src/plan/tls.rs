@@ -85,10 +85,11 @@ impl PoolTls {
 
 impl PoolPlan {
     /// Returns whether connections that were made under `other` carry the same: not if they were
-    /// made in another namespace, have another client's address or were verified in another way.
+    /// made in another namespace, have another client's address, were verified in another way or
+    /// have another version of HTTP.
     pub(crate) fn shares_connections_with(&self, other: &Self) -> bool {
-        (&self.namespace, self.send_proxy_protocol, &self.tls)
-            == (&other.namespace, other.send_proxy_protocol, &other.tls)
+        let settings = |pool: &Self| (pool.send_proxy_protocol, pool.http, pool.http2);
+        (&self.namespace, settings(self), &self.tls) == (&other.namespace, settings(other), &other.tls)
     }
 }
 
