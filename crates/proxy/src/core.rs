@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rt::buffers::BufferPool;
+use rt::byte_channel::ChannelBuffers;
 use rt::clock::{MILLISECOND_NS, now_ns};
 use rt::conn_balancer::ConnectionBalancer;
 use rt::conn_limit::ConnectionLimit;
@@ -59,6 +60,8 @@ pub(crate) struct Core {
     pub(crate) timers: Timers,
     pub(crate) deadlines: Deadlines,
     pub(crate) buffers: BufferPool,
+    /// Buffers of the channels to the streams of HTTP/2.
+    pub(crate) channel_buffers: ChannelBuffers,
     pub(crate) balancer: ConnectionBalancer,
     pub(crate) scratch: RefCell<ScratchBuffers>,
     pub(crate) connection_limit: ConnectionLimit,
@@ -143,6 +146,7 @@ impl Core {
             timers: Timers::start()?,
             deadlines: Deadlines::default(),
             buffers: BufferPool::new(BUFFER_BYTES, BUFFERS_MAX),
+            channel_buffers: ChannelBuffers::new(),
             balancer,
             scratch: RefCell::new(ScratchBuffers {
                 input: vec![0; INPUT_BYTES].into(),

@@ -17,11 +17,13 @@ mod control;
 mod core;
 pub mod ctl;
 mod deadline;
+mod dial;
 mod dns;
 mod exchange;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
+mod h2;
 pub mod handover;
 mod health;
 mod ipv4_fmt;

@@ -71,6 +71,8 @@ end_reasons! {
     ConnectFailed, "connect_failed", b'S', 503, "the server could not be reached";
     ConnectTimeout, "connect_timeout", b's', 503, "the server did not accept in time";
     TlsHandshakeFailed, "tls_handshake_failed", b'S', 503, "the TLS handshake with the server failed, or its certificate is not valid";
+    NoHttp2, "no_http2", b'S', 502, "the server did not begin HTTP/2 (`http` of the pool)";
+    UpgradeUnsupported, "upgrade_unsupported", b'P', 502, "the HTTP/2 server does not support WebSocket (RFC 8441)";
     ServerClosed, "server_closed", b'S', 502, "the server closed or reset its connection first";
     ServerTimeout, "server_timeout", b's', 504, "the server did not respond, or continue, in time";
     BadResponse, "bad_response", b'P', 502, "the server's response was malformed or exceeded a limit";

@@ -287,11 +287,11 @@ directives! {
         "send-proxy-protocol", Choice(&["v1", "v2"]), Unset("none"), "'v2'", "true", "Version of the PROXY protocol header at the start of each connection to a server.";
         "tls", Table("pool.*.tls"), Unset("plain connections"), "{ verify = false }", "true", "TLS of the connections to its servers, also of its health checks (see \"TLS\" below).";
         "http", Choice(&["1.1", "2", "auto"]), Literal("'1.1'"), "'2'", "2", "HTTP version of the connections to its servers (see \"HTTP/2 to servers\" below). `2`: HTTP/2, negotiated with `tls` (ALPN), else with prior knowledge. `auto`: with `tls` the version that the server chooses, else 1.1.";
-        "http2", Table("pool.*.http2"), Unset("the defaults below"), "{ streams-max = 50 }", "true", "Limits of HTTP/2 connections.";
+        "http2", Table("pool.*.http2"), Unset("the defaults below"), "{ concurrent-streams = 50 }", "true", "Limits of HTTP/2 connections.";
         "namespace", Text("a network namespace"), Unset("that of the process"), "'/proc/self/ns/net'", "'no-such-namespace'", "Network namespace to connect in: a name of `ip netns`, or a path.";
     }
     "pool.*.http2" {
-        "streams-max", Count(1, 1_000_000), Literal("100"), "50", "0", "Maximum number of concurrent requests on a connection; the server may allow fewer.";
+        "concurrent-streams", Count(1, 1_000_000), Literal("100"), "50", "0", "Maximum number of concurrent requests on a connection; the server may allow fewer.";
         "connections-max", Count(1, 1_000_000), Literal("128"), "4", "0", "Maximum number of connections of each thread to a server. Further requests wait for a free stream, up to `timeouts.connect`.";
         "stream-window-max", Size(1 << 16, 1 << 30), Literal("'1m'"), "'256k'", "'1k'", "Maximum number of bytes that a server may send of a response before the client has read them. The window starts with 64 KiB and grows while the server fills it.";
         "connection-window-max", Size(1 << 16, 1 << 30), Literal("'16m'"), "'4m'", "'1k'", "Maximum of the same for all responses of a connection.";

@@ -21,7 +21,7 @@ pub(super) fn parse_pool_http(pool: &Section, problems: &mut Problems) -> (Serve
     let section = pool.table("http2");
     let bytes = |key| u32::try_from(section.integer_or_zero(key)).unwrap_or(u32::MAX);
     let limits = ServerHttp2Plan {
-        streams_max: u32::try_from(section.integer_or_zero("streams-max")).unwrap_or(u32::MAX),
+        streams_max: u32::try_from(section.integer_or_zero("concurrent-streams")).unwrap_or(u32::MAX),
         connections_max: section.size("connections-max"),
         stream_window_max: bytes("stream-window-max"),
         connection_window_max: bytes("connection-window-max"),
@@ -95,7 +95,7 @@ mod tests {
     fn keys_without_effect_are_reported() {
         for (pool, part) in [
             ("http = 'auto'", "t:6:8: http = \"auto\" without `tls` is HTTP/1.1"),
-            ("http2 = { streams-max = 1 }", "'http2' has no effect"),
+            ("http2 = { concurrent-streams = 1 }", "'http2' has no effect"),
             ("http = '2'\nsend-proxy-protocol = 'v2'", "carries one request at a time"),
             ("http = '2'\nreuse = 'never'", "carries one request at a time"),
             ("http = '2'\nhttp2 = { stream-window-max = '32m' }", "is above `connection-window-max`"),

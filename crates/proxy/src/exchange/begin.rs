@@ -274,6 +274,7 @@ impl Exchange {
         // too).
         let upgrade = head.upgrade.filter(|protocols| !contains_http2(protocols));
         self.requests_upgrade = upgrade.is_some();
+        self.requests_websocket = upgrade.is_some_and(is_websocket);
         self.expects_continue = head.expect_continue;
         let plan = &generation.plan.pools[pool];
         let default_host = plan.servers.first().map_or("", |server| &server.name);
@@ -324,7 +325,7 @@ impl Exchange {
             Reuse::Safe
                 if client.request_count == 1 && !(self.is_idempotent && self.request_relay.can_rewind()) =>
             {
-                None
+                pool.take_idle_stream(*server)
             }
             Reuse::Safe | Reuse::Always => pool.take_idle(*server),
         }
@@ -381,6 +382,8 @@ impl Exchange {
         self.outcome.times.connected_ns = now_ns;
         self.outcome.tls_error = None;
         self.tls_sent_before = conn.stream.tls_byte_counts().map_or(0, |counts| counts.sent);
+        self.lacks_upgrade = self.requests_websocket
+            && conn.http2.as_ref().is_some_and(|stream| !stream.supports_upgrade());
         self.server = Some(conn);
         self.stage = ExchangeStage::Connected;
     }
@@ -420,6 +423,11 @@ fn check_listener_rules(listener: &ListenerPlan, kind: RequestKind, framing: Fra
 /// names without case.
 fn contains_http2(protocols: &str) -> bool {
     protocols.split(',').any(|one| one.trim().get(..2).is_some_and(|start| start.eq_ignore_ascii_case("h2")))
+}
+
+/// Returns whether an upgrade is a WebSocket handshake.
+fn is_websocket(protocols: &str) -> bool {
+    protocols.eq_ignore_ascii_case("websocket")
 }
 
 fn forwarded_framing(received: Framing) -> ClientFraming {

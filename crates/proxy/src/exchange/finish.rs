@@ -171,6 +171,7 @@ impl Exchange {
                 | EndReason::ConnectFailed
                 | EndReason::ConnectTimeout
                 | EndReason::TlsHandshakeFailed
+                | EndReason::NoHttp2
                 | EndReason::NoDescriptor
         );
         if is_server_fault && let Some(slot) = &self.slot {

@@ -81,6 +81,10 @@ pub(crate) struct Exchange {
     is_idempotent: bool,
     /// True if the server was asked to change the protocol.
     requests_upgrade: bool,
+    /// True if the request is a WebSocket handshake.
+    requests_websocket: bool,
+    /// True if the connection to the server supports no such handshake.
+    lacks_upgrade: bool,
     /// True if the client may be waiting for `100 Continue` before it sends the body.
     expects_continue: bool,
     /// True if unparsed bytes are forwarded (mode tcp).
@@ -200,6 +204,8 @@ impl Exchange {
             keeps_server: false,
             is_idempotent: false,
             requests_upgrade: false,
+            requests_websocket: false,
+            lacks_upgrade: false,
             expects_continue: false,
             is_tcp: false,
             is_request_broken: false,
@@ -280,6 +286,10 @@ impl Exchange {
     ) -> StepResult {
         if self.is_tcp {
             return self.start_tcp_tunnel(core, client, scratch);
+        }
+        if self.lacks_upgrade {
+            let end = EndReason::UpgradeUnsupported;
+            return self.fail(core, client, &mut scratch.rng, end, EndPhase::Connect);
         }
         let has_request_progress = match self.poll_request(cx, core, client, scratch) {
             StepResult::Finished(action) => return StepResult::Finished(action),
