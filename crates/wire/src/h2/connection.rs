@@ -349,6 +349,12 @@ impl Connection {
         self.abuse.counters
     }
 
+    /// Returns whether a head was received in part: the rest is in CONTINUATION frames to come.
+    #[must_use]
+    pub fn is_head_incomplete(&self) -> bool {
+        self.open_block.is_some()
+    }
+
     /// Frees buffers that only hold memory for later messages. For connections that are idle; the
     /// tables of HPACK stay.
     pub fn release_memory(&mut self) {

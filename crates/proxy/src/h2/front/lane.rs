@@ -4,8 +4,10 @@
 use std::net::Shutdown;
 
 use rt::byte_channel::{ChannelEnd, ReceiveState};
-use wire::h2::{Connection, ErrorCode, FieldEncoder, Fields, RequestHead, StreamKey, translate};
+use wire::h2::{Connection, ErrorCode, FieldEncoder, Fields, RequestHead, StreamKey};
 use wire::{BodyDecoder, Framing, Limits, Parsed, RequestKind, encode};
+
+use super::request_head::write_head;
 
 /// Maximum content that a stream sends before the next one: one frame.
 const TURN_BYTES: usize = 16 * 1024;
@@ -120,7 +122,7 @@ impl Lane {
             None => RequestProgress::Chunked,
         };
         let Some(end) = &self.end else { return };
-        end.write_with(HEAD_BYTES, |out| translate::write_h1_request(head, is_end, out));
+        end.write_with(HEAD_BYTES, |out| write_head(head, is_end, out));
         if is_end && self.request == RequestProgress::Tunnel {
             self.end_request();
         }

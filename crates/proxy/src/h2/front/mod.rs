@@ -9,11 +9,13 @@
 //! `lane` is one stream with its channel, `lanes` the table of them. `shutdown` announces the end of the
 //! connection, and has its timeouts.
 //!
-//! One poll reads at most [`READS_MAX`] times, then passes on responses: at most one frame of each
-//! stream in turn, until [`OUTPUT_BYTES_MAX`] wait to be written, and then writes them all at once.
+//! One poll has a few rounds. Each reads at most [`READS_MAX`] times, then passes on responses: at most
+//! one frame of each stream in turn, until [`OUTPUT_BYTES_MAX`] wait to be written, and then writes them
+//! all at once.
 
 mod lane;
 mod lanes;
+mod request_head;
 mod shutdown;
 
 use std::rc::Rc;
@@ -28,8 +30,8 @@ use crate::profile::ProfilePhase;
 use lanes::Lanes;
 use shutdown::Shutdown;
 
-/// Maximum number of reads in one poll, before other tasks run.
-const READS_MAX: u32 = 4;
+/// Maximum number of reads in one round.
+const READS_MAX: u32 = 2;
 /// Maximum number of times that a poll fills and writes the output, before other tasks run.
 const ROUNDS_MAX: u32 = 4;
 /// Bytes of output at which no more are added until they are written.
@@ -49,6 +51,8 @@ pub(crate) struct Front {
     has_partial_frame: bool,
     /// True while the connection counts as busy.
     is_busy: bool,
+    /// True if the client has ended its side, and still gets its responses.
+    is_half_closed: bool,
     /// Bytes that the socket had not sent when it blocked.
     blocked_bytes: u64,
 }
@@ -88,6 +92,7 @@ impl Front {
             has_unprocessed: !client.buffered.is_empty(),
             has_partial_frame: false,
             is_busy: false,
+            is_half_closed: false,
             blocked_bytes: 0,
         })
     }
@@ -136,8 +141,9 @@ impl Front {
         writing: &Poll<std::io::Result<()>>,
     ) -> Option<FrontEnd> {
         match (reading, writing) {
-            (_, Poll::Ready(Err(_))) | (Poll::Ready(Err(ReadEnd::Gone)), _) => Some(FrontEnd::Close),
-            (Poll::Ready(Err(ReadEnd::Eof)), _) => Some(FrontEnd::Close),
+            (_, Poll::Ready(Err(_))) | (Poll::Ready(Err(ReadEnd::Gone | ReadEnd::Eof)), _) => {
+                Some(FrontEnd::Close)
+            }
             // The last frame is GOAWAY. A client that does not read it is not waited for.
             (Poll::Ready(Err(ReadEnd::Fault(fault))), _) => {
                 self.lanes.count(|counters| {
@@ -162,7 +168,7 @@ impl Front {
         let _section = core.profile.enter(ProfilePhase::ReadHead);
         for _ in 0..READS_MAX {
             // Floods of frames that have to be answered stop their sender.
-            if self.connection.is_output_full() {
+            if self.connection.is_output_full() || self.is_half_closed {
                 return Poll::Pending;
             }
             let kept = client.buffered.len();
@@ -171,6 +177,10 @@ impl Front {
             if !std::mem::take(&mut self.has_unprocessed) {
                 match client.stream.poll_read(cx, &mut scratch.input[kept..]) {
                     Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(0)) if client.allows_half_close() => {
+                        self.is_half_closed = true;
+                        return Poll::Pending;
+                    }
                     Poll::Ready(Ok(0)) => return Poll::Ready(Err(ReadEnd::Eof)),
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(ReadEnd::Gone)),
                     Poll::Ready(Ok(read)) => end += read,
@@ -259,6 +269,7 @@ impl Front {
         if output.is_empty() && output.capacity() > OUTPUT_BYTES_KEPT {
             *output = Vec::new();
         }
+        self.connection.release_memory();
     }
 }
 

@@ -68,7 +68,7 @@ impl Front {
 
     /// Returns whether nothing is left to do.
     pub(super) fn is_finished(&self) -> bool {
-        self.shutdown == Shutdown::Final && self.lanes.in_use() == 0
+        self.lanes.in_use() == 0 && (self.shutdown == Shutdown::Final || self.is_half_closed)
     }
 
     /// Waits for the client or the engine, unless a timeout has expired.
