@@ -62,6 +62,10 @@ pub(crate) struct Core {
     pub(crate) buffers: BufferPool,
     /// Buffers of the channels to the streams of HTTP/2.
     pub(crate) channel_buffers: ChannelBuffers,
+    /// Streams of HTTP/2 that are in progress.
+    pub(crate) h2_streams: Cell<usize>,
+    /// Clients' connections with at least one of them.
+    pub(crate) h2_busy: Cell<usize>,
     pub(crate) balancer: ConnectionBalancer,
     pub(crate) scratch: RefCell<ScratchBuffers>,
     pub(crate) connection_limit: ConnectionLimit,
@@ -147,6 +151,8 @@ impl Core {
             deadlines: Deadlines::default(),
             buffers: BufferPool::new(BUFFER_BYTES, BUFFERS_MAX),
             channel_buffers: ChannelBuffers::new(),
+            h2_streams: Cell::new(0),
+            h2_busy: Cell::new(0),
             balancer,
             scratch: RefCell::new(ScratchBuffers {
                 input: vec![0; INPUT_BYTES].into(),
@@ -459,7 +465,10 @@ impl Core {
         generation.count_hash_overflow();
         metrics.set_buffers(self.buffers.in_use() as u64, self.buffers.exhausted_count());
         metrics.set_requests(self.in_flight.get() as u64, self.abandoned.get() as u64);
-        let idle = self.connection_limit.active_count().saturating_sub(self.in_flight.get());
+        // The streams of one connection count once.
+        let busy = self.in_flight.get().saturating_sub(self.h2_streams.get()) + self.h2_busy.get();
+        let idle = self.connection_limit.active_count().saturating_sub(busy);
+        metrics.set_h2_streams(self.h2_streams.get() as u64);
         metrics.set_idle_clients(idle as u64, (idle * conn::IDLE_CONN_BYTES) as u64);
     }
 

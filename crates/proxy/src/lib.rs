@@ -1,4 +1,4 @@
-//! The reverse proxy: HTTP/1.1 and TCP from listeners to pools of servers.
+//! The reverse proxy: HTTP/1.1, HTTP/2 and TCP from listeners to pools of servers.
 //!
 //! Text becomes a [`plan::Plan`] (`config`), a plan runs on cores (`run`), and each request ends as
 //! one `outcome::Outcome`, the only input of log, metrics and admin. Decisions (routing, balancing,

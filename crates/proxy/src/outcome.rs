@@ -169,13 +169,35 @@ pub(crate) struct Outcome<'a> {
     pub(crate) tls_error: Option<&'a str>,
 }
 
+/// Protocol of a client's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+    /// HTTP/2.
+    Http2,
+}
+
+impl Protocol {
+    /// Returns the name, as in logs.
+    pub(crate) fn name(self) -> &'static [u8; 8] {
+        match self {
+            Self::Http10 => b"HTTP/1.0",
+            Self::Http11 => b"HTTP/1.1",
+            Self::Http2 => b"HTTP/2.0",
+        }
+    }
+}
+
 /// The request, as far as logs need it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedRequest<'a> {
     pub(crate) method: &'a [u8],
     /// The target as received, query included.
     pub(crate) target: &'a [u8],
-    pub(crate) version: wire::Version,
+    pub(crate) protocol: Protocol,
     /// Empty: not present. This and the next two fields are also empty if no log uses them.
     pub(crate) host: &'a [u8],
     pub(crate) referer: &'a [u8],

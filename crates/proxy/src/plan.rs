@@ -100,6 +100,8 @@ pub struct ListenerPlan {
     pub mode: Mode,
     /// TLS of its connections; `None`: they are plain.
     pub tls: Option<ListenerTls>,
+    /// Settings and limits of HTTP/2; `None`: only HTTP/1.1.
+    pub http2: Option<wire::h2::Config>,
     /// True if each connection from a trusted network starts with a PROXY protocol header (v1 or
     /// v2). Other connections are rejected, because their claims cannot be trusted.
     pub proxy_protocol: bool,
@@ -144,7 +146,7 @@ pub struct AdminAccess {
 /// Protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// HTTP/1.1, routed by request.
+    /// HTTP/1.1 and HTTP/2, routed by request.
     Http,
     /// Bytes, in both directions, to one pool.
     Tcp(PoolIndex),

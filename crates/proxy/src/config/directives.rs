@@ -8,7 +8,7 @@
 use DefaultValue::{Literal, Required, Unset};
 use ValueKind::{
     Bool, Choice, Count, Entries, Fields, Fraction, Integer, Matchers, Named, Ratio, Secret, Size, Status,
-    StatusOrTrue, Table, Text, TextOrFalse, Texts, TextsOrNone, Time,
+    StatusOrTrue, Table, TableOrBool, Text, TextOrFalse, Texts, TextsOrNone, Time,
 };
 
 use crate::plan::Balance;
@@ -52,6 +52,8 @@ pub(super) enum ValueKind {
     TextsOrNone(&'static str),
     /// A table with this path.
     Table(&'static str),
+    /// A table with this path, `true` for the defaults, or `false`.
+    TableOrBool(&'static str),
     /// A list of tables with this path. A plain text stands for a table with only the named key;
     /// `None` if entries must be tables.
     Entries(&'static str, Option<&'static str>),
@@ -151,6 +153,7 @@ directives! {
         "mode", Choice(&["http", "tcp"]), Literal("'http'"), "'tcp'", "'https'", "`http` routes each request; `tcp` forwards the bytes of a connection to its pool.";
         "pool", Text("a pool's name"), Unset("with `http`, 404 when no route matches"), "'app'", "'ap'", "Pool for all connections (`tcp`, required), or for requests that match no route (`http`).";
         "tls", Table("listener.*.tls"), Unset("plain connections"), "{ self-signed = true }", "true", "TLS of its connections (see \"TLS\" below).";
+        "http2", TableOrBool("listener.*.http2"), Unset("`true`"), "{ concurrent-streams = 50 }", "'h2'", "HTTP/2 beside HTTP/1.1: negotiated in the TLS handshake (ALPN), or with prior knowledge on plain connections. `false`: only HTTP/1.1. `Upgrade: h2c` is ignored.";
         "namespace", Text("a network namespace"), Unset("that of the process"), "'/proc/self/ns/net'", "'no-such-namespace'", "Network namespace to listen in: a name of `ip netns`, or a path.";
         "proxy-protocol", Bool, Literal("false"), "false", "'v2'", "Expects a PROXY protocol header at the start of each connection; peers that are not trusted are rejected.";
         "trusted", TextsOrNone("a network"), Unset("none"), "['10.0.0.0/8', '::1']", "'10.0.0.1/8'", "Peers whose forwarding fields, request ids and PROXY headers are accepted; `unix` for those on a unix socket. From all others, `Forwarded`, `X-Forwarded` and `X-Forwarded-*`, `X-Real-IP`, `X-Client-IP`, `True-Client-IP`, `CF-Connecting-IP`, `X-Cluster-Client-IP`, `X-Original-URL` and `X-Rewrite-URL` are ignored and not forwarded.";
@@ -180,6 +183,15 @@ directives! {
         "client-certificate", Choice(&["required", "optional"]), Literal("'required'"), "'optional'", "'none'", "With `client-ca`: `required` fails the handshake of a client without a certificate. A certificate of another authority always fails it.";
         "client-certificate-header", Text("a field name"), Unset("none"), "'x-ssl-client-s-dn'", "'host'", "Field of requests with the subject of the verified certificate (RFC 4514: `CN=a,O=b`, bytes beyond ASCII escaped); absent without a certificate. It is removed from the requests of clients.";
         "min-version", Choice(&["1.2", "1.3"]), Literal("'1.2'"), "'1.3'", "1.2", "Oldest version of TLS.";
+    }
+    "listener.*.http2" {
+        "concurrent-streams", Integer(1, 10_000), Literal("100"), "250", "0", "Maximum number of streams that a client may have open at a time; further ones are refused (`REFUSED_STREAM`).";
+        "stream-window", Size(1, (1 << 31) - 1), Literal("'64k'"), "'256k'", "0", "Initial receive window of a stream in bytes: the part of a request's body that a client may send before a server takes it.";
+        "stream-window-max", Size(1, (1 << 31) - 1), Literal("'1m'"), "'4m'", "0", "Maximum receive window of a stream: the window grows up to it while the client fills it and the server keeps up.";
+        "connection-window", Size(65_535, (1 << 31) - 1), Literal("'1m'"), "'2m'", "1000", "Initial receive window of all streams of a connection together.";
+        "connection-window-max", Size(65_535, (1 << 31) - 1), Literal("'4m'"), "'16m'", "1000", "Maximum receive window of a connection, and so the most memory that its requests can hold.";
+        "header-table", Size(0, 1 << 16), Literal("'4k'"), "0", "'65k'", "Maximum size of the table with which a client may compress its fields (HPACK).";
+        "abuse", Integer(10, 1_000_000), Literal("200"), "500", "0", "Maximum balance of frames that cost work and bring nothing (resets of streams, PING, SETTINGS, empty DATA); each useful one reduces it. Beyond it the connection is closed (`ENHANCE_YOUR_CALM`).";
     }
     "listener.*.tls.certificates[]" {
         "certificate", Text("a file"), Required, "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the certificate and its chain, the certificate first.";

@@ -95,6 +95,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
     let (root_defaults, mut ignored_problems) = (Section::empty(""), Problems::default());
     let [listener, pool] =
         ["listener.*", "pool.*"].map(|table| Section::empty(table).with_name(DEFAULT_NAME));
+    let default_listener = listeners::parse_listener(&listener, &[DEFAULT_NAME], &mut ignored_problems);
     let plan = Plan {
         threads,
         is_threads_set: true,
@@ -113,7 +114,8 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
             bind,
             mode,
             tls,
-            ..listeners::parse_listener(&listener, &[DEFAULT_NAME], &mut ignored_problems)
+            http2: default_listener.http2.clone().filter(|_| mode == Mode::Http),
+            ..default_listener
         }]),
         routes: (mode == Mode::Http)
             .then(|| routes::listener_route(0, DEFAULT_NAME, 0))

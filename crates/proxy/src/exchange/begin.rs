@@ -73,7 +73,8 @@ impl Exchange {
         self.keeps_client = head.keep_alive && self.request_kind != RequestKind::Connect;
         self.is_idempotent = matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
         self.outcome.begin(start.start_ns, start.now_ns, start.head_bytes);
-        self.outcome.note_request(head, core.needs_header_fields());
+        let protocol = client.protocol(head.version);
+        self.outcome.note_request(head, protocol, core.needs_header_fields());
         let listener = &start.generation.plan.listeners[start.listener];
         self.request_relay.begin(head.framing, forwarded_framing(head.framing), &listener.limits);
         let rng = &mut *start.rng;
@@ -283,7 +284,8 @@ impl Exchange {
             is_trusted: client.peer.is_trusted,
             forwarding: &listener.forwarding,
             new_request_id: &generate_request_id(rng),
-            is_tls: client.stream.is_tls(),
+            is_tls: client.is_tls(),
+            protocol: client.protocol(head.version),
             certificate: client.certificate_field(),
         };
         let parts =

@@ -305,7 +305,7 @@ impl Exchange {
             StepResult::Progressed => true,
             StepResult::Blocked => false,
         };
-        if self.is_complete() {
+        if self.is_complete(client) {
             return StepResult::Finished(self.finish(core, client, &mut scratch.rng));
         }
         if !matches!(self.stage, ExchangeStage::Connected) || has_request_progress || has_response_progress {
@@ -316,9 +316,13 @@ impl Exchange {
     }
 
     /// Returns whether nothing is left to do for this request.
-    fn is_complete(&self) -> bool {
+    fn is_complete(&self, client: &ClientStream) -> bool {
         if self.response != ResponseProgress::Done || !self.is_response_flushed() {
             return false;
+        }
+        // A stream ends here (RFC 9113 §8.1), which costs the client no connection.
+        if client.is_h2_stream() && !self.request_relay.is_received() {
+            return true;
         }
         // After an early response the rest of the request is still forwarded, unless nobody needs
         // it.

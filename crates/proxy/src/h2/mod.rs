@@ -2,4 +2,5 @@
 //! messages pass in the form of HTTP/1.1 through a channel in memory.
 
 pub(crate) mod back;
+pub(crate) mod front;
 mod websocket;

@@ -38,6 +38,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         namespace: None,
         mode,
         tls: None,
+        http2: None,
         proxy_protocol: false,
         trusted: Vec::new(),
         is_unix_trusted: false,
@@ -141,7 +142,7 @@ pub(crate) fn successful_request() -> Outcome<'static> {
         request: Some(LoggedRequest {
             method: b"GET",
             target: b"/a?b=1&token=xyz",
-            version: wire::Version::Http11,
+            protocol: crate::outcome::Protocol::Http11,
             host: b"example.org",
             referer: b"http://u:p@a.example/?key=1",
             user_agent: b"curl/8.5.0",

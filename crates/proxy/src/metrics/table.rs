@@ -89,6 +89,12 @@ metrics! {
     Closed, "weir_connections_closed_total", Counter, ["listener"], "Closed client connections.";
     Open, "weir_connections_open", Gauge, ["listener"], "Open client connections.";
     TlsHandshakes, "weir_tls_handshakes_total", Counter, ["listener", "result"], "TLS handshakes of clients by result: full, resumed (from a ticket of an earlier connection), failed (also those that took too long). Connections that ended before they sent a byte are not included.";
+    H2Connections, "weir_http2_connections_total", Counter, ["listener"], "Client connections that began HTTP/2, by ALPN or with prior knowledge.";
+    H2Streams, "weir_http2_streams_total", Counter, ["listener"], "HTTP/2 streams that clients opened; each is one request.";
+    H2Resets, "weir_http2_resets_total", Counter, ["listener", "from", "code"], "HTTP/2 streams that were reset, by sender (client, proxy) and error code of RFC 9113 §7.";
+    H2GoAways, "weir_http2_goaways_total", Counter, ["listener", "from", "code"], "HTTP/2 connections whose end was announced with GOAWAY, by sender (client, proxy) and error code.";
+    H2Faults, "weir_http2_faults_total", Counter, ["listener", "fault"], "Violations of HTTP/2 by clients, which ended a stream or the connection, by kind.";
+    H2StreamsOpen, "weir_http2_streams_open", Gauge, [], "HTTP/2 streams of clients in progress.";
     Refused, "weir_connections_refused_total", Counter, ["reason"], "Client connections that were closed before they were served, by reason. For process_full and listener_full, this includes connections that had to wait for the limit. Connections counted as source_table were served.";
     Idle, "weir_pool_idle_connections", Gauge, ["pool", "server"], "Idle connections to a server.";
     ServerTlsHandshakes, "weir_server_tls_handshakes_total", Counter, ["pool", "server", "result"], "TLS handshakes with a server for requests by result: full, resumed, failed; those of active checks are not included.";
