@@ -33,6 +33,7 @@ mod receive_control;
 mod send;
 mod streams;
 mod table;
+pub mod translate;
 
 #[cfg(test)]
 mod tests;
