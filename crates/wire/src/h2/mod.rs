@@ -33,9 +33,14 @@ mod receive_control;
 mod send;
 mod streams;
 mod table;
+pub mod translate;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_faults;
+#[cfg(test)]
+mod tests_hpack;
 
 pub use abuse::Counters;
 pub use config::{Config, INPUT_BYTES_MIN, PREFACE, PrefaceMatch, Role, StreamKey, preface_match};
