@@ -11,6 +11,7 @@
 
 mod codes;
 mod h2;
+mod h2_servers;
 mod health;
 mod histogram;
 mod pool;

@@ -96,8 +96,15 @@ metrics! {
     H2Faults, "weir_http2_faults_total", Counter, ["listener", "fault"], "Violations of HTTP/2 by clients, which ended a stream or the connection, by kind.";
     H2StreamsOpen, "weir_http2_streams_open", Gauge, [], "HTTP/2 streams of clients in progress.";
     Refused, "weir_connections_refused_total", Counter, ["reason"], "Client connections that were closed before they were served, by reason. For process_full and listener_full, this includes connections that had to wait for the limit. Connections counted as source_table were served.";
-    Idle, "weir_pool_idle_connections", Gauge, ["pool", "server"], "Idle connections to a server.";
+    Idle, "weir_pool_idle_connections", Gauge, ["pool", "server"], "Idle connections to a server; of HTTP/2 those without a stream in progress.";
     ServerTlsHandshakes, "weir_server_tls_handshakes_total", Counter, ["pool", "server", "result"], "TLS handshakes with a server for requests by result: full, resumed, failed; those of active checks are not included.";
+    ServerH2Connections, "weir_server_http2_connections_total", Counter, ["pool", "server"], "Connections to a server that began HTTP/2.";
+    ServerH2ConnectionsOpen, "weir_server_http2_connections_open", Gauge, ["pool", "server"], "Open HTTP/2 connections to a server.";
+    ServerH2StreamsOpen, "weir_server_http2_streams_open", Gauge, ["pool", "server"], "HTTP/2 streams in progress at a server; each is one request.";
+    ServerH2Resets, "weir_server_http2_resets_total", Counter, ["pool", "server", "from", "code"], "HTTP/2 streams to a server that were reset, by sender (server, proxy) and error code of RFC 9113 §7.";
+    ServerH2Unprocessed, "weir_server_http2_unprocessed_total", Counter, ["pool", "server"], "Requests that a server reported as not processed: with REFUSED_STREAM, or by the last stream of GOAWAY.";
+    ServerH2GoAways, "weir_server_http2_goaways_total", Counter, ["pool", "server"], "HTTP/2 connections whose end a server announced with GOAWAY.";
+    ServerH2PingsLost, "weir_server_http2_pings_lost_total", Counter, ["pool", "server"], "HTTP/2 connections that were closed because a PING frame got no response in time.";
     RequestsMax, "weir_server_requests_max", Gauge, ["pool", "server"], "Maximum number of concurrent requests of a server; 0: no limit.";
     Slots, "weir_server_slots", Gauge, ["pool", "server"], "Used slots of a server with a maximum number of requests, on all threads; 0: no limit.";
     InFlight, "weir_server_requests_in_flight", Gauge, ["pool", "server"], "Requests (mode tcp: connections) in flight at a server.";

@@ -481,6 +481,14 @@ impl Pool {
         self.servers.iter().map(|server| server.in_flight.get()).sum()
     }
 
+    /// Returns the number of idle connections to a server: of HTTP/2 those without a stream.
+    pub(crate) fn idle_connections(&self, server: usize) -> usize {
+        let server = &self.servers[server];
+        let idle_conns = server.idle_conns.borrow();
+        let of_http11 = idle_conns.iter().filter(|conn| conn.http2.is_none()).count();
+        of_http11 + server.http2.get().map_or(0, |http2| http2.idle())
+    }
+
     /// Returns the number of HTTP/2 connections to a server, and of streams on them.
     pub(crate) fn http2_load(&self, server: usize) -> (usize, usize) {
         self.servers[server].http2.get().map_or((0, 0), |http2| http2.load())

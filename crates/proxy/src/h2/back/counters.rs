@@ -8,7 +8,7 @@ use wire::h2::ErrorCode;
 use crate::metrics::HandshakeResult;
 
 /// Number of error codes with a counter of their own (RFC 9113 §7), and one for all others.
-pub(crate) const CODES: usize = 15;
+const CODES: usize = 15;
 
 /// Counters since they were taken last.
 #[derive(Debug, Default)]
@@ -53,26 +53,4 @@ pub(super) fn count(counter: &Cell<u64>) {
 /// Returns the index of an error code's counter.
 pub(super) fn code_index(code: ErrorCode) -> usize {
     (code.0 as usize).min(CODES - 1)
-}
-
-/// Returns the label of the counter with this index.
-pub(crate) fn code_label(index: usize) -> &'static str {
-    const LABELS: [&str; CODES] = [
-        "no_error",
-        "protocol_error",
-        "internal_error",
-        "flow_control_error",
-        "settings_timeout",
-        "stream_closed",
-        "frame_size_error",
-        "refused_stream",
-        "cancel",
-        "compression_error",
-        "connect_error",
-        "enhance_your_calm",
-        "inadequate_security",
-        "http_1_1_required",
-        "other",
-    ];
-    LABELS[index.min(CODES - 1)]
 }

@@ -28,7 +28,7 @@ use std::task::{Context, Poll, Waker};
 use conn::BackConn;
 use connect::{NewConnection, establish};
 use counters::count;
-pub(crate) use counters::{CODES, BackCounters, code_label};
+pub(crate) use counters::BackCounters;
 pub(crate) use stream::{StreamEnd, VirtualConn};
 use crate::core::Core;
 use crate::dial::{ConnectError, DialTarget};
@@ -190,7 +190,7 @@ impl ServerConnections {
     }
 
     /// Handles the end of an attempt to connect.
-    pub(super) fn handle_established(
+    fn handle_established(
         self: &Rc<Self>,
         core: &Rc<Core>,
         result: Result<NewConnection, ConnectError>,
@@ -289,9 +289,9 @@ impl ServerConnections {
         conns.iter().filter(|conn| !conn.is_draining()).for_each(|conn| conn.drain());
     }
 
-    /// Returns whether there is any connection.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.conns.borrow().is_empty()
+    /// Returns the number of connections without a stream.
+    pub(crate) fn idle(&self) -> usize {
+        self.conns.borrow().iter().filter(|conn| conn.active() == 0).count()
     }
 
     /// Returns the number of connections, and of streams in progress on them.

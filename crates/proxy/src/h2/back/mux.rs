@@ -200,7 +200,7 @@ impl Mux {
     /// Removes idle virtual connections until at most `max` are left.
     fn remove_idle(&mut self, streams: &mut StreamTable, max: usize) {
         let surplus = streams.len().saturating_sub(max);
-        let is_idle = |(number, stream): (u32, &mut super::stream::BackStream)| {
+        let is_idle = |(number, stream): (u32, &mut BackStream)| {
             stream.open.is_none().then_some(number)
         };
         let idle: Vec<u32> = streams.iter_mut().filter_map(is_idle).take(surplus).collect();
@@ -209,7 +209,7 @@ impl Mux {
         }
     }
 
-    fn with_counters(&self, update: impl FnOnce(&super::counters::BackCounters)) {
+    fn with_counters(&self, update: impl FnOnce(&BackCounters)) {
         if let Some(server) = self.server.upgrade() {
             update(&server.counters);
         }
