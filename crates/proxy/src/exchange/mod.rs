@@ -87,6 +87,8 @@ pub(crate) struct Exchange {
     lacks_upgrade: bool,
     /// True if the client may be waiting for `100 Continue` before it sends the body.
     expects_continue: bool,
+    /// True if client and server may send at the same time, and pause for long (gRPC).
+    is_streaming: bool,
     /// True if unparsed bytes are forwarded (mode tcp).
     is_tcp: bool,
     /// True if the server accepts no more of the request.
@@ -207,6 +209,7 @@ impl Exchange {
             requests_websocket: false,
             lacks_upgrade: false,
             expects_continue: false,
+            is_streaming: false,
             is_tcp: false,
             is_request_broken: false,
             needs_new_connection: false,
@@ -387,6 +390,10 @@ impl Exchange {
             (TimeoutKind::ClientWrite, client.timeouts().write_ns)
         } else if !self.request_relay.is_flushed() && !self.is_request_broken {
             (TimeoutKind::ServerWrite, server_timeouts.idle_ns)
+        } else if self.is_streaming
+            && (self.response == ResponseProgress::Body || !self.request_relay.is_received())
+        {
+            (TimeoutKind::ResponseBody, server_timeouts.tunnel_ns)
         } else if !self.request_relay.is_received()
             && !self.is_request_broken
             && self.response != ResponseProgress::Body

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rt::address::Address;
 use rt::tls::{ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, Verification};
 
-use super::{ListenerPlan, Plan, PoolPlan, ServerPlan};
+use super::{ListenerPlan, Plan, PoolPlan, ServerHttp, ServerPlan};
 
 /// `[listener.NAME.tls]`.
 #[derive(Clone, Debug)]
@@ -71,6 +71,16 @@ impl PoolTls {
             Verification::HostRoots | Verification::Off => None,
         };
         own.flat_map(|files| [&*files.certificate, &*files.key]).chain(authorities)
+    }
+
+    /// Returns the same settings for connections that offer another version of HTTP.
+    pub(crate) fn with_http(&self, http: ServerHttp) -> Self {
+        let mut tls = self.clone();
+        if tls.options.alpn != http.alpn() {
+            tls.options.alpn = http.alpn();
+            tls.client = tls.client.with_alpn(&tls.options.alpn);
+        }
+        tls
     }
 
     /// Returns the name that a server has to prove.

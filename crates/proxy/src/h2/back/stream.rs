@@ -356,11 +356,6 @@ impl VirtualConn {
     pub(crate) fn supports_upgrade(&self) -> bool {
         self.conn.supports_connect()
     }
-
-    /// Returns whether a request was sent on its connection.
-    pub(crate) fn has_carried_request(&self) -> bool {
-        self.conn.has_carried_request()
-    }
 }
 
 impl RequestBody {
