@@ -87,10 +87,16 @@ impl ConfigGeneration {
         }
     }
 
-    /// Moves the pools' counts of requests away from their key's server into the metrics.
-    pub(crate) fn count_hash_overflow(&self) {
+    /// Moves counters of the pools into the metrics: of requests away from their key's server, and of
+    /// HTTP/2 connections.
+    pub(crate) fn collect_counters(&self) {
         for (index, pool) in self.pools.iter().enumerate() {
             self.metrics.add_hash_overflow(index, pool.take_hash_overflow());
+            for server in 0..pool.plan().servers.len() {
+                if let Some(counters) = pool.take_http2_counters(server) {
+                    self.metrics.add_http2(index, server, &counters);
+                }
+            }
         }
     }
 }

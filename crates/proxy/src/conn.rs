@@ -11,6 +11,8 @@
 
 mod active_tunnel;
 mod client_stream;
+mod h2_client;
+mod http2;
 mod lingering;
 mod proxy_preface;
 mod session_dump;
@@ -22,10 +24,12 @@ use std::task::{Context, Poll};
 
 use rt::clock::now_ns;
 use rt::stream::Stream;
+use wire::h2::PrefaceMatch;
 use wire::{Parsed, head_may_be_complete};
 
 use active_tunnel::ActiveTunnel;
 pub(crate) use client_stream::{ClientStatus, ClientStream, ListenerSettings, TimeoutKind};
+pub(crate) use h2_client::{H2Client, serve_stream};
 pub(crate) use lingering::LINGER_TIMEOUT_NS;
 use lingering::LingeringClose;
 pub(crate) use tls_handshake::open_stream;
@@ -33,6 +37,7 @@ pub(crate) use tls_handshake::open_stream;
 use crate::admission::Rejection;
 use crate::core::{Core, ScratchBuffers};
 use crate::exchange::{ConnAction, Exchange, ExchangeStart};
+use crate::h2::front::Front;
 use crate::outcome::EndReason;
 use crate::plan::{Mode, OnLimit};
 use crate::profile::ProfilePhase;
@@ -51,6 +56,10 @@ enum ConnState {
     Idle,
     Exchange(Box<Exchange>),
     Tunnel(Box<ActiveTunnel>),
+    /// All streams of an HTTP/2 connection.
+    Http2(Box<Front>),
+    /// A stream of an HTTP/2 connection whose request is rejected.
+    RejectedStream,
     Lingering(Box<LingeringClose>),
     Closed,
 }
@@ -160,6 +169,8 @@ impl Conn {
                 ConnState::Tunnel(_) => self.poll_tunnel(cx, &core, scratch),
                 ConnState::ProxyPreface => self.poll_proxy_preface(cx, &core, scratch),
                 ConnState::TlsHandshake => self.poll_tls_handshake(cx, &core, scratch),
+                ConnState::Http2(_) => self.poll_http2(cx, &core, scratch),
+                ConnState::RejectedStream => Poll::Ready(self.reject_stream(cx, &core, scratch)),
                 ConnState::Lingering(_) => self.poll_lingering(cx, &core, scratch),
                 ConnState::Closed => return Poll::Ready(()),
             };
@@ -246,6 +257,11 @@ impl Conn {
                 let is_long = buffered + read >= self.client.settings.plan.limits.head_bytes_max;
                 let from = if buffered > 0 { HeadSource::Buffered } else { HeadSource::Input(read) };
                 (from, is_long || head_may_be_complete(input))
+            };
+            let is_worth_parsing = match self.detect_http2(scratch, from) {
+                PrefaceMatch::No => is_worth_parsing,
+                PrefaceMatch::Partial => false,
+                PrefaceMatch::Full => return Poll::Ready(self.begin_http2_with(core, scratch, from)),
             };
             if is_worth_parsing && let Some(next) = self.begin_exchange(cx, core, scratch, from) {
                 return Poll::Ready(next);
@@ -421,6 +437,7 @@ impl Conn {
         scratch: &mut ScratchBuffers,
     ) -> ConnState {
         match self.client.settings.plan.mode {
+            Mode::Http if self.has_negotiated_http2() => self.begin_http2(),
             Mode::Http => ConnState::Idle,
             Mode::Tcp(_) => self.begin_tcp(cx, core, scratch),
         }
@@ -463,15 +480,18 @@ impl Drop for Conn {
     fn drop(&mut self) {
         let core = &Rc::clone(&self.client.settings.core);
         self.client.release();
-        let settings = &self.client.settings;
-        let counter = if self.client.is_rejected() { &core.rejected } else { &*settings.open_connections };
-        counter.set(counter.get() - 1);
-        settings.generation_and_index().inspect(|(generation, index)| generation.metrics.closed(*index));
         match &mut self.state {
             ConnState::Exchange(exchange) => exchange.abort_on_drain(core, &self.client),
             ConnState::Tunnel(tunnelling) => tunnelling.exchange.abort_on_drain(core, &self.client),
             _ => {}
         }
+        if self.client.is_h2_stream() {
+            return;
+        }
+        let settings = &self.client.settings;
+        let counter = if self.client.is_rejected() { &core.rejected } else { &*settings.open_connections };
+        counter.set(counter.get() - 1);
+        settings.generation_and_index().inspect(|(generation, index)| generation.metrics.closed(*index));
         core.balancer.release(core.index);
         core.connection_limit.release();
     }

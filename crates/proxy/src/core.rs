@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rt::buffers::BufferPool;
+use rt::byte_channel::ChannelBuffers;
 use rt::clock::{MILLISECOND_NS, now_ns};
 use rt::conn_balancer::ConnectionBalancer;
 use rt::conn_limit::ConnectionLimit;
@@ -59,6 +60,12 @@ pub(crate) struct Core {
     pub(crate) timers: Timers,
     pub(crate) deadlines: Deadlines,
     pub(crate) buffers: BufferPool,
+    /// Buffers of the channels to the streams of HTTP/2.
+    pub(crate) channel_buffers: ChannelBuffers,
+    /// Streams of HTTP/2 that are in progress.
+    pub(crate) h2_streams: Cell<usize>,
+    /// Clients' connections with at least one of them.
+    pub(crate) h2_busy: Cell<usize>,
     pub(crate) balancer: ConnectionBalancer,
     pub(crate) scratch: RefCell<ScratchBuffers>,
     pub(crate) connection_limit: ConnectionLimit,
@@ -143,6 +150,9 @@ impl Core {
             timers: Timers::start()?,
             deadlines: Deadlines::default(),
             buffers: BufferPool::new(BUFFER_BYTES, BUFFERS_MAX),
+            channel_buffers: ChannelBuffers::new(),
+            h2_streams: Cell::new(0),
+            h2_busy: Cell::new(0),
             balancer,
             scratch: RefCell::new(ScratchBuffers {
                 input: vec![0; INPUT_BYTES].into(),
@@ -441,8 +451,9 @@ impl Core {
         for (index, pool) in generation.pools.iter().enumerate() {
             let servers = pool.plan().servers.len();
             for server in 0..servers {
-                let (idle, in_flight, _) = pool.load(server);
-                metrics.set_idle(index, server, idle as u64);
+                let (_, in_flight, _) = pool.load(server);
+                metrics.set_idle(index, server, pool.idle_connections(server) as u64);
+                metrics.set_http2_load(index, server, pool.http2_load(server));
                 metrics.set_in_flight(index, server, in_flight as u64);
                 // All cores share this value, so the first core reports it.
                 let requests_max = pool.requests_max(server).filter(|_| self.index == 0);
@@ -452,10 +463,13 @@ impl Core {
             }
             metrics.set_queued(index, pool.queued() as u64);
         }
-        generation.count_hash_overflow();
+        generation.collect_counters();
         metrics.set_buffers(self.buffers.in_use() as u64, self.buffers.exhausted_count());
         metrics.set_requests(self.in_flight.get() as u64, self.abandoned.get() as u64);
-        let idle = self.connection_limit.active_count().saturating_sub(self.in_flight.get());
+        // The streams of one connection count once.
+        let busy = self.in_flight.get().saturating_sub(self.h2_streams.get()) + self.h2_busy.get();
+        let idle = self.connection_limit.active_count().saturating_sub(busy);
+        metrics.set_h2_streams(self.h2_streams.get() as u64);
         metrics.set_idle_clients(idle as u64, (idle * conn::IDLE_CONN_BYTES) as u64);
     }
 
@@ -464,7 +478,7 @@ impl Core {
         let current = self.current_generation();
         let mut retired = self.retired_generations.borrow_mut();
         retired.retain(|generation| {
-            generation.count_hash_overflow();
+            generation.collect_counters();
             let done = Rc::strong_count(generation) == 1;
             if done {
                 // Connections to removed servers are closed, as nothing else checks them any more.

@@ -245,6 +245,7 @@ fn check_forwarded_request(
         is_trusted: trusted,
         forwarding: &forwarding,
         new_request_id: b"0123",
+        protocol: crate::outcome::Protocol::Http11,
         is_tls: false,
         certificate: None,
     };

@@ -1,4 +1,4 @@
-//! The reverse proxy: HTTP/1.1 and TCP from listeners to pools of servers.
+//! The reverse proxy: HTTP/1.1, HTTP/2 and TCP from listeners to pools of servers.
 //!
 //! Text becomes a [`plan::Plan`] (`config`), a plan runs on cores (`run`), and each request ends as
 //! one `outcome::Outcome`, the only input of log, metrics and admin. Decisions (routing, balancing,
@@ -17,11 +17,13 @@ mod control;
 mod core;
 pub mod ctl;
 mod deadline;
+mod dial;
 mod dns;
 mod exchange;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
+mod h2;
 pub mod handover;
 mod health;
 mod ipv4_fmt;

@@ -71,6 +71,8 @@ end_reasons! {
     ConnectFailed, "connect_failed", b'S', 503, "the server could not be reached";
     ConnectTimeout, "connect_timeout", b's', 503, "the server did not accept in time";
     TlsHandshakeFailed, "tls_handshake_failed", b'S', 503, "the TLS handshake with the server failed, or its certificate is not valid";
+    NoHttp2, "no_http2", b'S', 502, "the server did not begin HTTP/2 (`http` of the pool)";
+    UpgradeUnsupported, "upgrade_unsupported", b'P', 502, "the HTTP/2 server does not support WebSocket (RFC 8441)";
     ServerClosed, "server_closed", b'S', 502, "the server closed or reset its connection first";
     ServerTimeout, "server_timeout", b's', 504, "the server did not respond, or continue, in time";
     BadResponse, "bad_response", b'P', 502, "the server's response was malformed or exceeded a limit";
@@ -167,13 +169,35 @@ pub(crate) struct Outcome<'a> {
     pub(crate) tls_error: Option<&'a str>,
 }
 
+/// Protocol of a client's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+    /// HTTP/2.
+    Http2,
+}
+
+impl Protocol {
+    /// Returns the name, as in logs.
+    pub(crate) fn name(self) -> &'static [u8; 8] {
+        match self {
+            Self::Http10 => b"HTTP/1.0",
+            Self::Http11 => b"HTTP/1.1",
+            Self::Http2 => b"HTTP/2.0",
+        }
+    }
+}
+
 /// The request, as far as logs need it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedRequest<'a> {
     pub(crate) method: &'a [u8],
     /// The target as received, query included.
     pub(crate) target: &'a [u8],
-    pub(crate) version: wire::Version,
+    pub(crate) protocol: Protocol,
     /// Empty: not present. This and the next two fields are also empty if no log uses them.
     pub(crate) host: &'a [u8],
     pub(crate) referer: &'a [u8],

@@ -55,6 +55,7 @@ pub(crate) fn classify_outcome(outcome: &Outcome<'_>, plan: &OutlierPlan) -> Fai
         EndReason::ConnectFailed
         | EndReason::ConnectTimeout
         | EndReason::TlsHandshakeFailed
+        | EndReason::NoHttp2
         | EndReason::ServerClosed
         | EndReason::ServerTimeout
         | EndReason::BadResponse => FailureSignal::Failure,

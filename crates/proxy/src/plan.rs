@@ -10,6 +10,7 @@ use rt::unix_socket::SocketAccess;
 
 mod balance;
 mod health;
+mod http2;
 mod network;
 mod overload;
 mod request_rules;
@@ -20,6 +21,8 @@ pub use health::{
     CheckKind, CheckPlan, HttpCheck, Lookup, NamedServers, OutlierPlan, PreferredFamily, ResolvePlan,
     Statuses,
 };
+pub(crate) use http2::ALPN_HTTP2;
+pub use http2::{ServerHttp, ServerHttp2Plan};
 pub use network::Network;
 pub use overload::{
     AdaptivePlan, Admission, OnLimit, PoolLimits, Priority, QueueOrder, RetryBudgetPlan, SourcePlan,
@@ -97,6 +100,8 @@ pub struct ListenerPlan {
     pub mode: Mode,
     /// TLS of its connections; `None`: they are plain.
     pub tls: Option<ListenerTls>,
+    /// Settings and limits of HTTP/2; `None`: only HTTP/1.1.
+    pub http2: Option<wire::h2::Config>,
     /// True if each connection from a trusted network starts with a PROXY protocol header (v1 or
     /// v2). Other connections are rejected, because their claims cannot be trusted.
     pub proxy_protocol: bool,
@@ -141,7 +146,7 @@ pub struct AdminAccess {
 /// Protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// HTTP/1.1, routed by request.
+    /// HTTP/1.1 and HTTP/2, routed by request.
     Http,
     /// Bytes, in both directions, to one pool.
     Tcp(PoolIndex),
@@ -346,6 +351,10 @@ pub struct PoolPlan {
     pub hash: HashPlan,
     /// Cookie that keeps a client at its server; `None`: none.
     pub sticky: Option<StickyPlan>,
+    /// HTTP version of the connections to its servers.
+    pub http: ServerHttp,
+    /// Limits of those with HTTP/2.
+    pub http2: ServerHttp2Plan,
     /// Connections that a request may be sent on.
     pub reuse: Reuse,
     /// Maximum number of idle connections kept to each server, on all cores.

@@ -70,6 +70,32 @@ To redirect from HTTP to HTTPS, a route of the plain listener has `redirect = { 
 \"https://{host}{path}{query}\" }`. For HSTS (RFC 6797), the routes of the listener with `tls` have \
 `set-response-header = { strict-transport-security = \"max-age=31536000\" }`.
 
+## HTTP/2 to servers
+
+With `http = \"2\"` or `\"auto\"` the requests of a thread to a server share connections: each request is a stream. \
+A connection takes requests up to `concurrent-streams` or the limit of the server, whichever is lower; then another \
+one is opened, up to `connections-max`. A connection without a request for `idle-timeout` is closed. A connection \
+counts as established when the server has sent its settings, within `timeouts.connect`; a server that sends \
+something else, or does not choose HTTP/2 in the TLS handshake, ends a request with `no_http2`. `maxconn`, queues, \
+balancing, retries and `outlier` count requests, as with HTTP/1.1; `reuse = \"safe\"` is the same as `always`. With \
+`reuse = \"never\"` or `send-proxy-protocol` a connection carries one request at a time, of one client.
+
+A request that the server has not processed (REFUSED_STREAM, or above the last stream of GOAWAY) is retried like one \
+on an idle connection that ended before the server received any byte. A stream that the server resets otherwise \
+before its response is 502 (`server_closed`, or `bad_response` if the server broke the rules of HTTP/2), and is \
+not retried; in the middle of a response, the client's response is truncated. A request that a client or a timeout \
+ends is reset with CANCEL, and the connection goes on. A server that announces its end (GOAWAY), is removed by a \
+reload or by DNS, or is set to maintenance, keeps the requests in progress, and gets no further ones.
+
+The receive windows follow the clients: a server may send as much of a response as its client has not read, up to \
+`stream-window-max`. A WebSocket handshake becomes an extended CONNECT (RFC 8441) if the server supports it, else it \
+is 502 (`upgrade_unsupported`); other upgrades are ignored. CONNECT becomes a stream, too. Trailer sections and interim \
+responses are forwarded in both directions; a trailer section behind a response with `Content-Length` is dropped. Of \
+`Expect: 100-continue` the server decides. `:scheme` is `https` on connections with TLS, and `:authority` is `Host`.
+
+gRPC (a content type `application/grpc…` and a body of unknown length) may be silent in both directions for \
+`timeouts.tunnel`, instead of `body-idle` and `timeouts.idle`.
+
 ## Memory
 
 A client that does not read its response holds at most 64 KiB of it in user space, from one read of the server. \

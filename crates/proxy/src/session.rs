@@ -134,6 +134,11 @@ impl SessionDump {
         }
     }
 
+    /// Returns whether the query selects all connections.
+    pub(crate) fn is_for_all(&self) -> bool {
+        self.query.borrow().as_ref().is_some_and(|(query, _)| query.filter == SessionFilter::All)
+    }
+
     /// Returns whether the query needs the descriptions, and not only the count.
     pub(crate) fn lists_sessions(&self) -> bool {
         self.query.borrow().as_ref().is_some_and(|(query, _)| query.max > 0)

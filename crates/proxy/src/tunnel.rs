@@ -317,8 +317,7 @@ impl Lane {
         }
         self.byte_counts.received += read as u64;
         self.streak = if read == resources.scratch.len() { self.streak + 1 } else { 0 };
-        // The bytes of a TLS session are not those of its socket.
-        if self.streak == FULL_READS && !from.is_tls() && !to.is_tls() {
+        if self.streak == FULL_READS && from.is_plain_socket() && to.is_plain_socket() {
             self.set_splicing(true);
         }
         let written = match to.poll_write(cx, &resources.scratch[..read]) {

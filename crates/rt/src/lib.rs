@@ -9,6 +9,7 @@
 pub mod address;
 mod async_fd;
 pub mod buffers;
+pub mod byte_channel;
 pub mod clock;
 pub mod conn_balancer;
 pub mod conn_limit;

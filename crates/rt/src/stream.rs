@@ -1,5 +1,5 @@
-//! Connected byte stream (TCP or unix, optionally with TLS), read and written without its own
-//! future: an engine's task polls it and keeps its buffers elsewhere.
+//! Connected byte stream (TCP or unix, optionally with TLS, or a channel in memory), read and written
+//! without its own future: an engine's task polls it and keeps its buffers elsewhere.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::byte_channel::ChannelEnd;
 use crate::tls::session::TlsStream;
 
 /// Connected stream, registered with the core's runtime.
@@ -22,6 +23,8 @@ pub enum Stream {
     Unix(UnixStream),
     /// A TLS session on one of them.
     Tls(Box<TlsStream>),
+    /// One end of a channel to another task of the same core; it has no descriptor.
+    Channel(ChannelEnd),
 }
 
 /// Socket family of a bare descriptor.
@@ -88,8 +91,10 @@ impl Stream {
     /// without checking the runtime's budget first: a caller that reads in a loop must limit it.
     #[inline]
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        if let Self::Tls(stream) = self {
-            return stream.poll_read(cx, buffer);
+        match self {
+            Self::Tls(stream) => return stream.poll_read(cx, buffer),
+            Self::Channel(end) => return end.poll_read(cx, buffer),
+            Self::Tcp(_) | Self::Unix(_) => {}
         }
         let buffer_len = buffer.len();
         loop {
@@ -107,8 +112,10 @@ impl Stream {
     /// # Errors
     /// The connection was reset, or is gone.
     pub fn poll_peek(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if let Self::Tls(stream) = self {
-            return stream.poll_peek(cx);
+        match self {
+            Self::Tls(stream) => return stream.poll_peek(cx),
+            Self::Channel(end) => return end.poll_peek(cx),
+            Self::Tcp(_) | Self::Unix(_) => {}
         }
         loop {
             ready!(self.poll_read_ready(cx))?;
@@ -126,8 +133,10 @@ impl Stream {
     /// when that changes. If the runtime is not sure, the kernel is asked.
     #[must_use]
     pub fn is_idle(&mut self) -> bool {
-        if let Self::Tls(stream) = self {
-            return stream.is_idle();
+        match self {
+            Self::Tls(stream) => return stream.is_idle(),
+            Self::Channel(end) => return end.is_idle(),
+            Self::Tcp(_) | Self::Unix(_) => {}
         }
         let mut byte = [0];
         let peek =
@@ -139,11 +148,14 @@ impl Stream {
     /// that the runtime does not know of yet, at the cost of a system call.
     #[must_use]
     pub fn has_unread(&self) -> bool {
-        if matches!(self, Self::Tls(stream) if stream.has_content()) {
-            return true;
+        match self {
+            Self::Tls(stream) if stream.has_content() => return true,
+            Self::Channel(end) => return end.has_unread(),
+            _ => {}
         }
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        rustix::net::recv(self.as_fd(), &mut [0], flags).is_ok_and(|(bytes, _)| bytes > 0)
+        let peek = |fd| rustix::net::recv(fd, &mut [0], flags).is_ok_and(|(bytes, _)| bytes > 0);
+        self.fd().is_some_and(peek)
     }
 
     /// Returns the address that the peer connected to, or that we connect from; `None` on a unix
@@ -154,6 +166,7 @@ impl Stream {
             Self::Tcp(stream) => stream.local_addr().ok(),
             Self::Unix(_) => None,
             Self::Tls(stream) => stream.socket().local_address(),
+            Self::Channel(end) => end.local_address(),
         }
     }
 
@@ -164,27 +177,32 @@ impl Stream {
             Self::Tcp(stream) => stream.peer_addr().ok(),
             Self::Unix(_) => None,
             Self::Tls(stream) => stream.socket().peer_address(),
+            Self::Channel(end) => end.peer_address(),
         }
     }
 
     /// Returns the bytes received, and those acknowledged by the peer, since the connection was
-    /// established (`TCP_INFO`, tcp(7)): the kernel counts them anyway. `None` on a unix socket,
-    /// and if the kernel does not report them.
+    /// established (`TCP_INFO`, tcp(7)): the kernel counts them anyway. `None` without TCP, and if
+    /// the kernel does not report them.
     #[must_use]
     pub fn tcp_byte_counts(&self) -> Option<(u64, u64)> {
         match self {
             Self::Tcp(stream) => read_tcp_byte_counts(stream.as_fd()),
-            Self::Unix(_) => None,
+            Self::Unix(_) | Self::Channel(_) => None,
             Self::Tls(stream) => stream.socket().tcp_byte_counts(),
         }
     }
 
     /// Returns the written bytes that the peer has not acknowledged (`SIOCOUTQ`, tcp(7); on a unix
-    /// socket the memory of its unread data). `None` if the kernel does not report it. While
-    /// nothing is written, the peer has received as much as this decreases.
+    /// socket the memory of its unread data; in a channel the unread bytes). `None` if the kernel
+    /// does not report it. While nothing is written, the peer has received as much as this
+    /// decreases.
     #[must_use]
     pub fn unacked_bytes(&self) -> Option<u64> {
-        unacked_bytes(self.as_fd())
+        match self {
+            Self::Channel(end) => Some(end.unread_bytes() as u64),
+            _ => self.fd().and_then(unacked_bytes),
+        }
     }
 
     /// Returns true if the socket is a TCP socket.
@@ -192,8 +210,32 @@ impl Stream {
     pub fn is_tcp(&self) -> bool {
         match self {
             Self::Tcp(_) => true,
-            Self::Unix(_) => false,
+            Self::Unix(_) | Self::Channel(_) => false,
             Self::Tls(stream) => stream.socket().is_tcp(),
+        }
+    }
+
+    /// Returns true if the bytes of this stream are those of a socket, so that they can be moved
+    /// with [`crate::splice`].
+    #[must_use]
+    pub fn is_plain_socket(&self) -> bool {
+        matches!(self, Self::Tcp(_) | Self::Unix(_))
+    }
+
+    /// Returns true if this is a channel in memory.
+    #[must_use]
+    pub fn is_channel(&self) -> bool {
+        matches!(self, Self::Channel(_))
+    }
+
+    /// Returns the descriptor of the socket; `None`: a channel has none.
+    #[must_use]
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Tcp(stream) => Some(stream.as_fd()),
+            Self::Unix(stream) => Some(stream.as_fd()),
+            Self::Tls(stream) => stream.socket().fd(),
+            Self::Channel(_) => None,
         }
     }
 
@@ -201,8 +243,10 @@ impl Stream {
     /// that writes in a loop must limit it.
     #[inline]
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if let Self::Tls(stream) = self {
-            return stream.poll_write(cx, &[IoSlice::new(bytes)]);
+        match self {
+            Self::Tls(stream) => return stream.poll_write(cx, &[IoSlice::new(bytes)]),
+            Self::Channel(end) => return end.poll_write(cx, &[IoSlice::new(bytes)]),
+            Self::Tcp(_) | Self::Unix(_) => {}
         }
         loop {
             let send = |fd: BorrowedFd<'_>| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL);
@@ -220,8 +264,10 @@ impl Stream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let Self::Tls(stream) = self {
-            return stream.poll_write(cx, slices);
+        match self {
+            Self::Tls(stream) => return stream.poll_write(cx, slices),
+            Self::Channel(end) => return end.poll_write(cx, slices),
+            Self::Tcp(_) | Self::Unix(_) => {}
         }
         let total_len = slices.iter().map(|slice| slice.len()).sum();
         loop {
@@ -234,7 +280,7 @@ impl Stream {
     }
 
     /// Moves bytes from or to a socket by a `call` that may stop before the socket's end, so that
-    /// only `EAGAIN` proves anything. Not for TLS, whose bytes are not those of the socket.
+    /// only `EAGAIN` proves anything. Only for a [`Stream::is_plain_socket`]; an error otherwise.
     #[inline]
     pub(crate) fn poll_move(
         &mut self,
@@ -266,7 +312,7 @@ impl Stream {
         mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
     ) -> Option<io::Result<usize>> {
         let mut partial = None;
-        let fd = self.as_fd();
+        let Some(fd) = self.fd() else { return Some(Err(io::ErrorKind::Unsupported.into())) };
         let mut call_once = || match call(fd)? {
             moved if moved == 0 || moved >= expected => Ok(moved),
             moved => {
@@ -277,7 +323,7 @@ impl Stream {
         let result = match self {
             Self::Tcp(stream) => stream.try_io(interest, &mut call_once),
             Self::Unix(stream) => stream.try_io(interest, &mut call_once),
-            Self::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
+            Self::Tls(_) | Self::Channel(_) => Err(io::ErrorKind::Unsupported.into()),
         };
         match (partial, result) {
             (Some(moved), _) => Some(Ok(moved)),
@@ -292,6 +338,8 @@ impl Stream {
             Self::Tcp(stream) => stream.poll_write_ready(cx),
             Self::Unix(stream) => stream.poll_write_ready(cx),
             Self::Tls(stream) => stream.socket().poll_write_ready(cx),
+            // A channel polls itself.
+            Self::Channel(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -302,17 +350,19 @@ impl Stream {
             Self::Tcp(stream) => stream.poll_read_ready(cx),
             Self::Unix(stream) => stream.poll_read_ready(cx),
             Self::Tls(stream) => stream.socket().poll_read_ready(cx),
+            // A channel polls itself.
+            Self::Channel(_) => Poll::Ready(Ok(())),
         }
     }
 
-    /// Sends small writes at once (`TCP_NODELAY`); does nothing on a unix socket.
+    /// Sends small writes at once (`TCP_NODELAY`); does nothing without TCP.
     ///
     /// # Errors
     /// The kernel rejected it, which means that the connection is gone.
     pub fn set_nodelay(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_nodelay(true),
-            Self::Unix(_) => Ok(()),
+            Self::Unix(_) | Self::Channel(_) => Ok(()),
             Self::Tls(stream) => stream.socket().set_nodelay(),
         }
     }
@@ -323,10 +373,12 @@ impl Stream {
     /// # Errors
     /// The connection was already gone.
     pub fn shutdown(&mut self, how: Shutdown) -> io::Result<()> {
-        if let (Self::Tls(stream), Shutdown::Write | Shutdown::Both) = (&mut *self, how) {
-            return stream.shut_down(how);
+        match self {
+            Self::Tls(stream) if how != Shutdown::Read => return stream.shut_down(how),
+            Self::Channel(end) => end.shutdown(how),
+            _ => {}
         }
-        socket2::SockRef::from(&self.as_fd()).shutdown(how)
+        self.fd().map_or(Ok(()), |fd| socket2::SockRef::from(&fd).shutdown(how))
     }
 
     /// Makes the close send a reset, and leaves no `TIME_WAIT` behind (`SO_LINGER` 0).
@@ -335,7 +387,10 @@ impl Stream {
     /// The kernel rejected it.
     pub fn reset_on_close(&mut self) -> io::Result<()> {
         self.omit_close_notify();
-        reset_on_close(self.as_fd())
+        if let Self::Channel(end) = self {
+            end.reset_on_close();
+        }
+        self.fd().map_or(Ok(()), reset_on_close)
     }
 
     /// Does the same as [`Stream::reset_on_close`], but the reset does not leave this host and its
@@ -345,12 +400,11 @@ impl Stream {
     /// # Errors
     /// Those of [`Stream::reset_on_close`].
     pub fn reset_silently_on_close(&mut self) -> io::Result<()> {
-        self.omit_close_notify();
-        let fd = self.as_fd();
+        let Some(fd) = self.fd() else { return self.reset_on_close() };
         // Only the option of the socket's family exists; a unix socket has neither.
         let _ = rustix::net::sockopt::set_ip_ttl(fd, 1);
         let _ = rustix::net::sockopt::set_ipv6_unicast_hops(fd, Some(1));
-        reset_on_close(fd)
+        self.reset_on_close()
     }
 }
 
@@ -374,16 +428,6 @@ fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> rustix::io::Result<usize> {
 
 fn is_retryable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(stream) => stream.as_fd(),
-            Self::Unix(stream) => stream.as_fd(),
-            Self::Tls(stream) => stream.socket().as_fd(),
-        }
-    }
 }
 
 #[allow(unsafe_code)]

@@ -39,6 +39,7 @@ const CONFIG_FLAGS: &[&str] = &[
     "log-format",
     "balance",
     "reuse",
+    "to-http",
     "connections-max",
     "drain-timeout",
 ];

@@ -68,7 +68,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             (
                 "Config",
                 &["listen", "to", "config", "check", "explain"],
-                &["mode", "balance", "reuse", "schema", "header", "source"],
+                &["mode", "balance", "reuse", "to-http", "schema", "header", "source"],
             ),
             (
                 "Operation",

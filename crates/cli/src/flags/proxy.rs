@@ -189,6 +189,15 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
             ..FLAG_DEFAULTS
         },
         Flag {
+            long: "to-http",
+            value: "1.1|2|auto",
+            default: "1.1",
+            doc: "HTTP version of the connections to the servers; 2: with prior knowledge",
+            valid: &["2"],
+            invalid: &["3"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
             long: "connections-max",
             value: "N",
             default: "half of the descriptor limit",
@@ -239,6 +248,7 @@ pub(crate) fn proxy_flags(args: CommandArgs<'_>) -> ProxyFlags {
         log_format: text("log-format"),
         balance: text("balance"),
         reuse: text("reuse"),
+        to_http: text("to-http"),
         connections_max: text("connections-max"),
         drain_timeout: text("drain-timeout"),
     }

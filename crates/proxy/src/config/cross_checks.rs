@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rt::address::Address;
 
-use crate::plan::{Action, Balance, HashKey, ListenerPlan, Mode, Plan, ServerPlan};
+use crate::plan::{Action, Balance, HashKey, ListenerPlan, Mode, Plan, ServerHttp, ServerPlan};
 use crate::route::matches_everything;
 
 use super::spans::Problems;
@@ -209,6 +209,13 @@ fn warn_of_http_settings_in_tcp(plan: &Plan, offsets: &PlanOffsets<'_>, problems
                 tcp_listener.name, pool.hash.key
             );
             problems.warn(section.value_offset("hash"), text);
+        }
+        if pool.http != ServerHttp::Http11 {
+            let text = format!(
+                "listener '{}' is in mode tcp: its bytes are forwarded unchanged, whatever `http` is",
+                tcp_listener.name
+            );
+            problems.warn(section.value_offset("http"), text);
         }
         if pool.sticky.is_some() {
             let text =

@@ -8,7 +8,7 @@
 use DefaultValue::{Literal, Required, Unset};
 use ValueKind::{
     Bool, Choice, Count, Entries, Fields, Fraction, Integer, Matchers, Named, Ratio, Secret, Size, Status,
-    StatusOrTrue, Table, Text, TextOrFalse, Texts, TextsOrNone, Time,
+    StatusOrTrue, Table, TableOrBool, Text, TextOrFalse, Texts, TextsOrNone, Time,
 };
 
 use crate::plan::Balance;
@@ -52,6 +52,8 @@ pub(super) enum ValueKind {
     TextsOrNone(&'static str),
     /// A table with this path.
     Table(&'static str),
+    /// A table with this path, `true` for the defaults, or `false`.
+    TableOrBool(&'static str),
     /// A list of tables with this path. A plain text stands for a table with only the named key;
     /// `None` if entries must be tables.
     Entries(&'static str, Option<&'static str>),
@@ -151,6 +153,7 @@ directives! {
         "mode", Choice(&["http", "tcp"]), Literal("'http'"), "'tcp'", "'https'", "`http` routes each request; `tcp` forwards the bytes of a connection to its pool.";
         "pool", Text("a pool's name"), Unset("with `http`, 404 when no route matches"), "'app'", "'ap'", "Pool for all connections (`tcp`, required), or for requests that match no route (`http`).";
         "tls", Table("listener.*.tls"), Unset("plain connections"), "{ self-signed = true }", "true", "TLS of its connections (see \"TLS\" below).";
+        "http2", TableOrBool("listener.*.http2"), Unset("`true`"), "{ concurrent-streams = 50 }", "'h2'", "HTTP/2 beside HTTP/1.1: negotiated in the TLS handshake (ALPN), or with prior knowledge on plain connections. `false`: only HTTP/1.1. `Upgrade: h2c` is ignored.";
         "namespace", Text("a network namespace"), Unset("that of the process"), "'/proc/self/ns/net'", "'no-such-namespace'", "Network namespace to listen in: a name of `ip netns`, or a path.";
         "proxy-protocol", Bool, Literal("false"), "false", "'v2'", "Expects a PROXY protocol header at the start of each connection; peers that are not trusted are rejected.";
         "trusted", TextsOrNone("a network"), Unset("none"), "['10.0.0.0/8', '::1']", "'10.0.0.1/8'", "Peers whose forwarding fields, request ids and PROXY headers are accepted; `unix` for those on a unix socket. From all others, `Forwarded`, `X-Forwarded` and `X-Forwarded-*`, `X-Real-IP`, `X-Client-IP`, `True-Client-IP`, `CF-Connecting-IP`, `X-Cluster-Client-IP`, `X-Original-URL` and `X-Rewrite-URL` are ignored and not forwarded.";
@@ -167,7 +170,7 @@ directives! {
         "path", Choice(&["normalise", "strict", "raw"]), Literal("'normalise'"), "'strict'", "'nginx'", "Form in which request paths are routed and forwarded (see \"Paths\" below). `normalise`: the normal form, and 400 for a path that servers interpret in different ways. `strict`: 400 also for a path that is not in normal form, or has empty segments. `raw`: forwarded unchanged, and routed by its normal form; a server may interpret such a path differently from a `deny` route.";
         "underscores", Choice(&["drop", "reject", "pass"]), Literal("'drop'"), "'reject'", "true", "Action on fields with an underscore in their names, which some servers treat as a hyphen: `drop` the field, `reject` the request with 400, or `pass` the field on. Fields of trusted peers are always forwarded.";
         "half-close", Bool, Literal("false"), "true", "0", "Sends the response to a client that closed its sending side after the request. Otherwise a client that closes its sending side has left: its request is aborted while it is queued, while a connection to a server is being made, and until a server begins to respond (the connection to the server is closed).";
-        "buffer-request", Size(0, 1 << 20), Literal("'8k'"), "'16k'", "'2m'", "Bytes of a body to receive before the request takes a connection slot of a limited server (`maxconn`, `adaptive`), so that slow clients hold none; 0: the slot is taken after the head. Not for requests with `Expect: 100-continue`.";
+        "buffer-request", Size(0, 1 << 20), Literal("'8k'"), "'16k'", "'2m'", "Bytes of a body to receive before the request takes a connection slot of a limited server (`maxconn`, `adaptive`), so that slow clients hold none; 0: the slot is taken after the head. A body of unknown length is waited for up to 1 s. Not for requests with `Expect: 100-continue`, nor for gRPC.";
         "limits", Table("listener.*.limits"), Unset("the defaults below"), "{ head = '16k' }", "'16k'", "Limits of a request head.";
         "forwarding", Table("listener.*.forwarding"), Unset("the defaults below"), "{ forwarded = true }", "false", "Fields that inform servers about the origin of a request.";
         "timeouts", Table("listener.*.timeouts"), Unset("the defaults below"), "{ head = '5s' }", "'5s'", "Timeouts for clients.";
@@ -180,6 +183,15 @@ directives! {
         "client-certificate", Choice(&["required", "optional"]), Literal("'required'"), "'optional'", "'none'", "With `client-ca`: `required` fails the handshake of a client without a certificate. A certificate of another authority always fails it.";
         "client-certificate-header", Text("a field name"), Unset("none"), "'x-ssl-client-s-dn'", "'host'", "Field of requests with the subject of the verified certificate (RFC 4514: `CN=a,O=b`, bytes beyond ASCII escaped); absent without a certificate. It is removed from the requests of clients.";
         "min-version", Choice(&["1.2", "1.3"]), Literal("'1.2'"), "'1.3'", "1.2", "Oldest version of TLS.";
+    }
+    "listener.*.http2" {
+        "concurrent-streams", Integer(1, 10_000), Literal("100"), "250", "0", "Maximum number of streams that a client may have open at a time; further ones are refused (`REFUSED_STREAM`).";
+        "stream-window", Size(1, (1 << 31) - 1), Literal("'64k'"), "'256k'", "0", "Initial receive window of a stream in bytes: the part of a request's body that a client may send before a server takes it.";
+        "stream-window-max", Size(1, (1 << 31) - 1), Literal("'1m'"), "'4m'", "0", "Maximum receive window of a stream: the window grows up to it while the client fills it and the server keeps up.";
+        "connection-window", Size(65_535, (1 << 31) - 1), Literal("'1m'"), "'2m'", "1000", "Initial receive window of all streams of a connection together.";
+        "connection-window-max", Size(65_535, (1 << 31) - 1), Literal("'4m'"), "'16m'", "1000", "Maximum receive window of a connection, and so the most memory that its requests can hold.";
+        "header-table", Size(0, 1 << 16), Literal("'4k'"), "0", "'65k'", "Maximum size of the table with which a client may compress its fields (HPACK).";
+        "abuse", Integer(10, 1_000_000), Literal("200"), "500", "0", "Maximum balance of frames that cost work and bring nothing (resets of streams, PING, SETTINGS, empty DATA); each useful one reduces it. Beyond it the connection is closed (`ENHANCE_YOUR_CALM`).";
     }
     "listener.*.tls.certificates[]" {
         "certificate", Text("a file"), Required, "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the certificate and its chain, the certificate first.";
@@ -286,7 +298,17 @@ directives! {
         "retries", Integer(0, 10), Literal("1"), "0", "11", "Maximum number of retries of a request (see \"Retries\" below); only when no earlier attempt can have had an effect.";
         "send-proxy-protocol", Choice(&["v1", "v2"]), Unset("none"), "'v2'", "true", "Version of the PROXY protocol header at the start of each connection to a server.";
         "tls", Table("pool.*.tls"), Unset("plain connections"), "{ verify = false }", "true", "TLS of the connections to its servers, also of its health checks (see \"TLS\" below).";
+        "http", Choice(&["1.1", "2", "auto"]), Literal("'1.1'"), "'2'", "2", "HTTP version of the connections to its servers (see \"HTTP/2 to servers\" below). `2`: HTTP/2, negotiated with `tls` (ALPN), else with prior knowledge. `auto`: with `tls` the version that the server chooses, else 1.1.";
+        "http2", Table("pool.*.http2"), Unset("the defaults below"), "{ concurrent-streams = 50 }", "true", "Limits of HTTP/2 connections.";
         "namespace", Text("a network namespace"), Unset("that of the process"), "'/proc/self/ns/net'", "'no-such-namespace'", "Network namespace to connect in: a name of `ip netns`, or a path.";
+    }
+    "pool.*.http2" {
+        "concurrent-streams", Count(1, 1_000_000), Literal("100"), "50", "0", "Maximum number of concurrent requests on a connection; the server may allow fewer.";
+        "connections-max", Count(1, 1_000_000), Literal("128"), "4", "0", "Maximum number of connections of each thread to a server. Further requests wait for a free stream, up to `timeouts.connect`.";
+        "stream-window-max", Size(1 << 16, 1 << 30), Literal("'1m'"), "'256k'", "'1k'", "Maximum number of bytes that a server may send of a response before the client has read them. The window starts with 64 KiB and grows while the server fills it.";
+        "connection-window-max", Size(1 << 16, 1 << 30), Literal("'16m'"), "'4m'", "'1k'", "Maximum of the same for all responses of a connection.";
+        "ping-interval", Time, Unset("only after a timeout of a request"), "'30s'", "30", "Time without a received byte after which a connection is checked with a PING frame. Servers may limit them: those of gRPC accept one in 5 minutes.";
+        "ping-timeout", Time, Literal("'5s'"), "'1s'", "1", "Maximum time until the response to a PING frame; then the connection is closed.";
     }
     "pool.*.tls" {
         "verify", Bool, Literal("true"), "false", "'no'", "Verifies the servers' certificates. Without it, any server is accepted.";
@@ -330,6 +352,7 @@ directives! {
         "body", Text("a text"), Unset("the content is not read"), "'ready'", "1", "With `http`: text that the first 64 KiB of the content must contain.";
         "send", Text("a text"), Unset("nothing"), "\"hello\\n\"", "1", "With `agent`: text to send first.";
         "tls", Bool, Unset("as the pool; `agent`: false"), "false", "'yes'", "Uses TLS with the settings of the pool.";
+        "http", Choice(&["1.1", "2", "auto"]), Unset("as the pool"), "'1.1'", "1.1", "HTTP version of a check of type `http`.";
         "interval", Time, Literal("'2s'"), "'5s'", "2", "Time between two checks of a server. The first check runs at once, spread by `jitter`; until then the server counts as up, and one failed check is enough to mark it down.";
         "fast-interval", Time, Unset("`interval`"), "'500ms'", "'500'", "Interval while a server is changing its state.";
         "down-interval", Time, Unset("`interval`"), "'5s'", "true", "Interval while a server is down.";

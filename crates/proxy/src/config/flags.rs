@@ -17,7 +17,7 @@ use crate::plan::{
 use super::directives::{ValueKind, find_directive};
 use super::spans::{Problems, suggestion};
 use super::value::{Section, TIME_MAX_NS};
-use super::{listeners, parse_log_format, pools, routes, tls, validate};
+use super::{http2, listeners, parse_log_format, pools, routes, tls, validate};
 
 /// Default address to listen on.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
@@ -56,6 +56,8 @@ pub struct ProxyFlags {
     pub balance: String,
     /// `never`, `safe` (default) or `always`.
     pub reuse: String,
+    /// HTTP version of the connections to the servers: `1.1` (default) or `2`.
+    pub to_http: String,
     /// Maximum number of open client connections; default: as many as the descriptor limit allows.
     pub connections_max: String,
     /// Time that requests in flight may take after SIGTERM; bare numbers are seconds.
@@ -89,9 +91,11 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
     }
     let balance = flags.parse_choice("--balance", "pool.*", "balance", &text.balance);
     let reuse = flags.parse_choice("--reuse", "pool.*", "reuse", &text.reuse);
+    let to_http = flags.parse_choice("--to-http", "pool.*", "http", &text.to_http);
     let (root_defaults, mut ignored_problems) = (Section::empty(""), Problems::default());
     let [listener, pool] =
         ["listener.*", "pool.*"].map(|table| Section::empty(table).with_name(DEFAULT_NAME));
+    let default_listener = listeners::parse_listener(&listener, &[DEFAULT_NAME], &mut ignored_problems);
     let plan = Plan {
         threads,
         is_threads_set: true,
@@ -110,7 +114,8 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
             bind,
             mode,
             tls,
-            ..listeners::parse_listener(&listener, &[DEFAULT_NAME], &mut ignored_problems)
+            http2: default_listener.http2.clone().filter(|_| mode == Mode::Http),
+            ..default_listener
         }]),
         routes: (mode == Mode::Http)
             .then(|| routes::listener_route(0, DEFAULT_NAME, 0))
@@ -121,6 +126,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
             named_servers,
             balance: pools::parse_balance(&balance),
             reuse: pools::parse_reuse(&reuse),
+            http: http2::parse_version(&to_http),
             ..pools::parse_pool(&pool, &mut ignored_problems)
         })],
     };
@@ -164,6 +170,7 @@ fn as_config(text: &ProxyFlags) -> String {
     line("\n[pool.main]\nservers", &format!("{servers:?}"));
     line("balance", &texts(&text.balance));
     line("reuse", &texts(&text.reuse));
+    line("http", &texts(&text.to_http));
     config
 }
 
@@ -363,6 +370,7 @@ mod tests {
             log_format: "haproxy".into(),
             balance: "round-robin".into(),
             reuse: "always".into(),
+            to_http: "2".into(),
             connections_max: "10k".into(),
             drain_timeout: "5".into(),
             ..flags()
@@ -399,6 +407,7 @@ mod tests {
             log_format: "xml".into(),
             balance: "leastconn".into(),
             reuse: "often".into(),
+            to_http: "3".into(),
             connections_max: "x".into(),
             drain_timeout: "0".into(),
         };
@@ -420,6 +429,7 @@ mod tests {
             "--log-format",
             "--balance",
             "--reuse",
+            "--to-http",
             "--connections-max",
             "--drain-timeout",
         ];

@@ -6,16 +6,17 @@ use std::net::{IpAddr, SocketAddr};
 use rt::address::Address;
 
 use crate::plan::{
-    CheckKind, CheckPlan, HttpCheck, Lookup, OutlierPlan, PreferredFamily, ResolvePlan, Statuses,
+    CheckKind, CheckPlan, HttpCheck, Lookup, OutlierPlan, PreferredFamily, ResolvePlan, ServerHttp,
+    Statuses,
 };
 
 use super::spans::{Located, Problems};
-use super::validate;
 use super::value::{Matcher, Section};
+use super::{http2, validate};
 
 /// Keys that apply to only one type of check.
 const TYPE_KEYS: &[(&str, &[&str])] =
-    &[("http", &["method", "path", "host", "headers", "status", "body"]), ("agent", &["send"])];
+    &[("http", &["method", "path", "host", "headers", "status", "body", "http"]), ("agent", &["send"])];
 const NAMESERVER_PORT: u16 = 53;
 /// Maximum length in bytes of a DNS name, and of one of its labels (RFC 1035 §2.3.4).
 const NAME_BYTES_MAX: usize = 253;
@@ -89,7 +90,11 @@ fn parse_text_key<T>(
 }
 
 /// Returns the health check of a pool, if it has one.
-pub(super) fn parse_check(pool: &Section, problems: &mut Problems) -> Option<CheckPlan> {
+pub(super) fn parse_check(
+    pool: &Section,
+    pool_http: ServerHttp,
+    problems: &mut Problems,
+) -> Option<CheckPlan> {
     pool.key_offset("check")?;
     let section = pool.table("check");
     let kind_text = section.text("type").map(|text| text.value).unwrap_or_default();
@@ -134,6 +139,7 @@ pub(super) fn parse_check(pool: &Section, problems: &mut Problems) -> Option<Che
         fall: count("fall"),
         jitter: section.float("jitter").unwrap_or_default(),
         uses_tls,
+        http: section.text("http").map_or(pool_http, |text| http2::parse_version(&text.value)),
     })
 }
 

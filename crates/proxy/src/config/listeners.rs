@@ -10,7 +10,8 @@ use super::value::Section;
 use super::{overload, tls, validate};
 
 /// Keys that have no effect in mode tcp, where bytes are forwarded unchanged.
-const HTTP_ONLY_KEYS: [&str; 10] = [
+const HTTP_ONLY_KEYS: [&str; 11] = [
+    "http2",
     "requests-max",
     "body-max",
     "connect",
@@ -37,6 +38,8 @@ pub(super) fn parse_listener(section: &Section, pools: &[&str], problems: &mut P
         problems.warn(section.value_offset("proxy-protocol"), text);
     }
     let mode = parse_mode(section, pools, problems);
+    let limits = parse_limits(&section.table("limits"), problems);
+    let http2 = parse_http2(section, mode, &limits, problems);
     ListenerPlan {
         name: section.name.clone(),
         bind: section
@@ -49,13 +52,14 @@ pub(super) fn parse_listener(section: &Section, pools: &[&str], problems: &mut P
             .text("namespace")
             .and_then(|text| problems.ok_or_report(text.offset, validate::resolve_namespace(&text.value))),
         mode,
-        tls: tls::parse_listener_tls(section, mode, problems),
+        tls: tls::parse_listener_tls(section, mode, http2.is_some(), problems),
+        http2,
         proxy_protocol,
         trusted,
         is_unix_trusted: !unix_peers.is_empty(),
         connections_max: section.optional_size("connections-max"),
         requests_max: section.integer("requests-max").and_then(|max| u32::try_from(max).ok()),
-        limits: parse_limits(&section.table("limits"), problems),
+        limits,
         body_bytes_max: section.integer("body-max"),
         timeouts: parse_timeouts(&section.table("timeouts")),
         forwarding: Forwarding {
@@ -155,6 +159,47 @@ fn parse_limits(section: &Section, problems: &mut Problems) -> wire::Limits {
     }
     // Only `head` was lowered, and the default target limit is too large for it.
     wire::Limits { target_bytes_max: limits.head_bytes_max / 2, ..limits }
+}
+
+/// Reads the settings of HTTP/2; `None`: it is switched off.
+fn parse_http2(
+    listener: &Section,
+    mode: Mode,
+    limits: &wire::Limits,
+    problems: &mut Problems,
+) -> Option<wire::h2::Config> {
+    if mode != Mode::Http || listener.is_switched_off("http2") {
+        return None;
+    }
+    let section = listener.table("http2");
+    // The ranges of the keys fit.
+    let number = |key: &str| u32::try_from(section.integer_or_zero(key)).unwrap_or(u32::MAX);
+    let mut window = |key: &str, max_key: &str| {
+        let (initial, max) = (number(key), number(max_key));
+        if initial > max
+            && let Some(offset) = section.key_offset(max_key)
+        {
+            problems.add_error(offset, format!("'{max_key}' is less than '{key}': raise it"));
+        }
+        (initial, max.max(initial))
+    };
+    let stream_window = window("stream-window", "stream-window-max");
+    let connection_window = window("connection-window", "connection-window-max");
+    Some(wire::h2::Config {
+        concurrent_streams_max: number("concurrent-streams"),
+        stream_window_bytes: stream_window.0,
+        stream_window_bytes_max: stream_window.1,
+        connection_window_bytes: connection_window.0,
+        connection_window_bytes_max: connection_window.1,
+        header_table_bytes: number("header-table"),
+        abuse_max: number("abuse"),
+        // Each field counts 32 bytes more (RFC 9113 §6.5.2).
+        head_bytes_max: limits.head_bytes_max + 32 * limits.headers_max,
+        headers_max: limits.headers_max,
+        target_bytes_max: limits.target_bytes_max,
+        enables_connect_protocol: true,
+        ..wire::h2::Config::default()
+    })
 }
 
 fn parse_timeouts(section: &Section) -> ClientTimeouts {

@@ -99,6 +99,7 @@ impl ValueKind {
                 format!("write {form} in quotes, or a list of them")
             }
             Self::Table(_) => "write a table, { KEY = VALUE }".into(),
+            Self::TableOrBool(_) => "write true, false or a table, { KEY = VALUE }".into(),
             Self::Entries(path, None) => format!("write tables, {}", table_heading(path)),
             Self::Entries(_, Some(key)) => format!("write a list of {} or tables", plural(key)),
             Self::Named(path) => format!("write named tables, {}", table_heading(path)),

@@ -13,6 +13,7 @@ mod cross_checks;
 mod directives;
 mod flags;
 mod health;
+mod http2;
 mod listeners;
 mod messages;
 mod overload;

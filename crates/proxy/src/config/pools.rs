@@ -6,7 +6,7 @@ use rt::address::Address;
 use super::health::{self, ServerTarget};
 use super::spans::Problems;
 use super::value::Section;
-use super::{balance, overload, tls, validate};
+use super::{balance, http2, overload, tls, validate};
 
 /// Converts a pool's section. Invalid values are replaced by their defaults.
 pub(super) fn parse_pool(section: &Section, problems: &mut Problems) -> PoolPlan {
@@ -16,17 +16,20 @@ pub(super) fn parse_pool(section: &Section, problems: &mut Problems) -> PoolPlan
     let balance = parse_balance(&text("balance"));
     let (servers, names) = parse_servers(section, problems);
     balance::warn_of_unreachable_servers(section, balance, &servers, problems);
-    let tls = tls::parse_pool_tls(section, (&servers, &names), problems);
+    let (http, http2) = http2::parse_pool_http(section, problems);
+    let tls = tls::parse_pool_tls(section, (&servers, &names), http, problems);
     PoolPlan {
         name: section.name.clone(),
         servers,
         named_servers: names,
         resolve: health::parse_resolve(section, problems),
-        check: health::parse_check(section, problems),
+        check: health::parse_check(section, http, problems),
         outlier: health::parse_outlier(section, problems),
         balance,
         hash: balance::parse_hash(section, balance, problems),
         sticky: balance::parse_sticky(section, problems),
+        http,
+        http2,
         reuse: parse_reuse(&text("reuse")),
         idle_max: section.size("idle-max"),
         idle_timeout_ns: section.integer_or_zero("idle-timeout"),

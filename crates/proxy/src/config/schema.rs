@@ -119,6 +119,7 @@ impl ValueKind {
                 { "type": "array", "items": text() },
             ] }),
             Self::Table(path) => json!({ "allOf": [reference(path)] }),
+            Self::TableOrBool(path) => json!({ "anyOf": [reference(path), { "type": "boolean" }] }),
             Self::Entries(path, None) => json!({ "type": "array", "items": reference(path) }),
             Self::Entries(path, Some(_)) => json!({
                 "type": "array",
@@ -157,6 +158,7 @@ impl ValueKind {
             Self::TextOrFalse(form) => format!("{form}, or `false`"),
             Self::Texts(form) | Self::TextsOrNone(form) => format!("{form}, or a list"),
             Self::Table(_) => "table".into(),
+            Self::TableOrBool(_) => "table, `true` or `false`".into(),
             Self::Entries(_, None) => "tables".into(),
             Self::Entries(_, Some(key)) => format!("list of {} or tables", plural(key)),
             Self::Named(_) => "named tables".into(),

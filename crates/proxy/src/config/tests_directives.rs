@@ -44,6 +44,7 @@ fn config(row: &Directive, line: &str) -> String {
             let entry = "[[listener.web.tls.certificates]]\ncertificate = 'SITE'\n@\n";
             format!("{}{POOL}", listener(entry))
         }
+        "listener.*.http2" => format!("{}{POOL}", listener("[listener.web.http2]\n@\n")),
         "listener.*.limits" => format!("{}{POOL}", listener("[listener.web.limits]\n@\n")),
         "listener.*.forwarding" => format!("{}{POOL}", listener("[listener.web.forwarding]\n@\n")),
         "listener.*.timeouts" => format!("{}{POOL}", listener("[listener.web.timeouts]\n@\n")),
@@ -58,6 +59,7 @@ fn config(row: &Directive, line: &str) -> String {
         "pool.*.tls" => {
             format!("{LISTENER}{}", pool("[pool.app.tls]\nca = 'SITE'\ncertificate = 'SITE'\n@\n"))
         }
+        "pool.*.http2" => format!("{LISTENER}{}", pool("http = '2'\n[pool.app.http2]\n@\n")),
         "pool.*.servers[]" if row.key == "srv" => format!("{LISTENER}[[pool.app.servers]]\n@\n"),
         "pool.*.servers[]" => {
             format!("{LISTENER}[[pool.app.servers]]\naddress = '127.0.0.1:9001'\n@\n")

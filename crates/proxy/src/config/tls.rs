@@ -10,14 +10,15 @@ use rt::tls::{
     Verification, check_server_name,
 };
 
-use crate::plan::{ListenerTls, Mode, NamedServers, PoolTls, ServerPlan};
+use crate::plan::{ListenerTls, Mode, NamedServers, PoolTls, ServerHttp, ServerPlan};
 
 use super::spans::{Located, Problems};
 use super::validate;
 use super::value::Section;
 
-/// Protocol that clients of HTTP listeners negotiate (RFC 7301).
+/// Protocols that clients of HTTP listeners negotiate (RFC 7301).
 const HTTP_ALPN: &[u8] = b"http/1.1";
+const HTTP2_ALPN: &[u8] = b"h2";
 /// Keys that only clients' certificates need.
 const CLIENT_KEYS: [&str; 2] = ["client-certificate", "client-certificate-header"];
 
@@ -59,6 +60,7 @@ fn parse_version(section: &Section) -> TlsVersion {
 pub(super) fn parse_listener_tls(
     listener: &Section,
     mode: Mode,
+    has_http2: bool,
     problems: &mut Problems,
 ) -> Option<ListenerTls> {
     let section = tls_table(listener)?;
@@ -87,7 +89,7 @@ pub(super) fn parse_listener_tls(
             .text("client-certificate")
             .is_some_and(|text| &*text.value == "optional"),
         version_min: parse_version(&section),
-        alpn: alpn_of(mode),
+        alpn: alpn_of(mode, has_http2),
     };
     if is_empty {
         return None;
@@ -101,9 +103,11 @@ pub(super) fn parse_listener_tls(
     }
 }
 
-/// Returns the protocols that a listener offers: bytes that are forwarded unparsed may be any.
-fn alpn_of(mode: Mode) -> Vec<Vec<u8>> {
+/// Returns the protocols that a listener offers, the preferred one first: bytes that are forwarded
+/// unparsed may be any.
+fn alpn_of(mode: Mode, has_http2: bool) -> Vec<Vec<u8>> {
     match mode {
+        Mode::Http if has_http2 => vec![HTTP2_ALPN.to_vec(), HTTP_ALPN.to_vec()],
         Mode::Http => vec![HTTP_ALPN.to_vec()],
         Mode::Tcp(_) => Vec::new(),
     }
@@ -173,8 +177,12 @@ pub(super) fn listener_tls_of_flags(
     self_signed: bool,
     mode: Mode,
 ) -> Result<ListenerTls, Vec<TlsConfigError>> {
-    let options =
-        ServerTlsOptions { certificates, self_signed, alpn: alpn_of(mode), ..ServerTlsOptions::default() };
+    let options = ServerTlsOptions {
+        certificates,
+        self_signed,
+        alpn: alpn_of(mode, true),
+        ..ServerTlsOptions::default()
+    };
     let server = ServerTls::new(&options)?;
     Ok(ListenerTls { options, directory: None, client_header: None, server })
 }
@@ -183,6 +191,7 @@ pub(super) fn listener_tls_of_flags(
 pub(super) fn parse_pool_tls(
     pool: &Section,
     (servers, names): (&[ServerPlan], &[NamedServers]),
+    http: ServerHttp,
     problems: &mut Problems,
 ) -> Option<PoolTls> {
     let section = tls_table(pool)?;
@@ -207,6 +216,7 @@ pub(super) fn parse_pool_tls(
         },
         certificate: parse_own_certificate(&section, &mut files, problems),
         version_min: parse_version(&section),
+        alpn: http.alpn(),
         ..ClientTlsOptions::default()
     };
     match ClientTls::new(&options) {
@@ -295,7 +305,7 @@ mod tests {
         let expected =
             [PathBuf::from(site), Path::new(directory).join("a.pem"), Path::new(directory).join("b.pem")];
         assert_eq!(files, expected);
-        assert_eq!((tls.options.version_min, tls.options.alpn.len()), (TlsVersion::Tls13, 1));
+        assert_eq!((tls.options.version_min, tls.options.alpn.len()), (TlsVersion::Tls13, 2));
         assert_eq!((tls.files().count(), tls.directory.as_deref()), (6, Some(Path::new(directory))));
     }
 

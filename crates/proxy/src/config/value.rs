@@ -85,6 +85,11 @@ impl Section {
         })
     }
 
+    /// Returns whether a key of the kind [`ValueKind::TableOrBool`] is `false`.
+    pub(super) fn is_switched_off(&self, key: &str) -> bool {
+        matches!(self.values.get(key), Some(Located { value: Value::Bool(false), .. }))
+    }
+
     pub(super) fn flag(&self, key: &str) -> bool {
         matches!(self.value_or_default(key), Some(Located { value: Value::Bool(true), .. }))
     }
@@ -145,7 +150,9 @@ impl Section {
         let kind = find_directive(self.path, key).map(|row| row.kind);
         match (self.value_or_default(key), kind) {
             (Some(Located { value: Value::Table(section), .. }), _) => section,
-            (_, Some(ValueKind::Table(path))) => Self { offset: self.offset, ..Self::empty(path) },
+            (_, Some(ValueKind::Table(path) | ValueKind::TableOrBool(path))) => {
+                Self { offset: self.offset, ..Self::empty(path) }
+            }
             _ => Self::empty(""),
         }
     }
@@ -215,7 +222,8 @@ impl<'p> TableReader<'p> {
         let offset = value.span().start;
         let inner = value.get_ref();
         match row.kind {
-            ValueKind::Table(path) => {
+            ValueKind::TableOrBool(_) if inner.as_bool().is_some() => inner.as_bool().map(Value::Bool),
+            ValueKind::Table(path) | ValueKind::TableOrBool(path) => {
                 let table = self.as_table(row, value)?;
                 Some(Value::Table(self.read_section(path, table, offset)))
             }

@@ -11,6 +11,7 @@ use rt::buffers::PooledBuffer;
 use rt::deadlines::DeadlineRegistration;
 use rt::stream::Stream;
 
+use super::h2_client::H2Client;
 use super::session_dump::current_tick;
 use crate::admission::{ListenerLimits, Rejection, SourceSlot};
 use crate::core::{ConfigGeneration, Core, TICK_NS};
@@ -73,7 +74,7 @@ pub(crate) struct ClientStream {
     /// End code of the rejected first request, and the seconds until the client may retry.
     pub(super) rejection: Option<(EndReason, u8)>,
     /// Slot in the table of sources.
-    source_slot: SourceSlot,
+    pub(super) source_slot: SourceSlot,
     /// State that few connections need.
     pub(super) rare_state: Option<Box<RareState>>,
 }
@@ -81,17 +82,21 @@ pub(crate) struct ClientStream {
 #[derive(Debug, Default)]
 pub(super) struct RareState {
     /// A connection to a server that only this client uses.
-    private_conn: Option<PrivateConn>,
+    pub(super) private_conn: Option<PrivateConn>,
     /// Destination address from the client's PROXY header.
-    destination: Option<SocketAddr>,
+    pub(super) destination: Option<SocketAddr>,
     /// Subject of the client's TLS certificate.
     pub(super) certificate_subject: Option<Box<str>>,
     /// Fault of the client's TLS handshake.
     pub(super) tls_error: Option<Box<str>>,
+    /// The HTTP/2 connection that this stream belongs to.
+    pub(super) h2_client: Option<Rc<H2Client>>,
+    /// Reason to reject the only request of this stream.
+    pub(super) refusal: Option<wire::Refusal>,
 }
 
 #[derive(Debug)]
-struct PrivateConn {
+pub(super) struct PrivateConn {
     /// The server and not its index: a reload may put another one at the same index.
     server: Rc<CoreServer>,
     conn: ServerConn,
@@ -114,6 +119,8 @@ pub(crate) enum TimeoutKind {
     Tarpit,
     Tunnel,
     Linger,
+    /// Until an idle HTTP/2 connection frees memory.
+    Shrink,
 }
 
 /// Connection state of a client that nothing is read from at the moment.
@@ -241,7 +248,7 @@ impl ClientStream {
     }
 
     /// Returns the timeout for a wait. Rejected connections get a shorter one.
-    pub(super) fn effective_timeout_ns(&self, configured_ns: u64) -> u64 {
+    pub(crate) fn effective_timeout_ns(&self, configured_ns: u64) -> u64 {
         if self.is_rejected() { configured_ns.min(super::LINGER_TIMEOUT_NS) } else { configured_ns }
     }
 
@@ -296,7 +303,10 @@ impl ClientStream {
     pub(super) fn release(&mut self) {
         let core = Rc::clone(&self.settings.core);
         self.buffered.release();
-        self.settings.limits.release(self.source_slot);
+        // A stream has the slot of its connection.
+        if !self.is_h2_stream() {
+            self.settings.limits.release(self.source_slot);
+        }
         if let Some(registration) = self.deadline.take() {
             core.deadlines.deregister(registration);
         }
@@ -333,11 +343,15 @@ impl ClientStream {
         !core.draining.get()
             && self.settings.index.get().is_some()
             && (self.watch_state != WatchState::Eof || !self.buffered.is_empty())
-            && self.settings.plan.requests_max.is_none_or(|max| self.request_count < max)
+            // The streams of HTTP/2 end with their connection.
+            && (self.is_h2_stream() || self.settings.plan.requests_max.is_none_or(|max| self.request_count < max))
     }
 
     pub(super) fn begin_request(&mut self) {
-        self.request_count = self.request_count.saturating_add(1);
+        self.request_count = match self.h2_client() {
+            None => self.request_count.saturating_add(1),
+            Some(client) => client.request_count.get(),
+        };
         self.watch_state = WatchState::None;
         self.timeout_kind = TimeoutKind::None;
     }

@@ -22,6 +22,10 @@ impl Conn {
         core.session_dump.count_notified();
         let (number, registered_at) = self.client.registration(core);
         let id = SessionId { core: core.index, slot_key: number };
+        // A connection of HTTP/2 counts once. Its streams are only selected by their server, or id.
+        if self.client.is_h2_stream() && core.session_dump.is_for_all() {
+            return None;
+        }
         if !core.session_dump.needs_description(id) {
             return None;
         }
@@ -42,9 +46,10 @@ impl Conn {
             ConnState::TlsHandshake => "tls-handshake",
             ConnState::Idle if client.buffered.is_empty() => "idle",
             ConnState::Idle => "request-head",
+            ConnState::Http2(front) => front.state_name(),
             ConnState::Exchange(_) => description.state,
             ConnState::Tunnel(_) => "tunnel",
-            ConnState::Lingering(_) | ConnState::Closed => "closing",
+            ConnState::RejectedStream | ConnState::Lingering(_) | ConnState::Closed => "closing",
         };
         let byte_counts =
             if core.session_dump.lists_sessions() { client.stream.tcp_byte_counts() } else { None };

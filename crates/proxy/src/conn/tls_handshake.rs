@@ -55,7 +55,12 @@ impl ClientStream {
     /// subject of this client's, if it has one.
     pub(crate) fn certificate_field(&self) -> Option<(&str, Option<&str>)> {
         let name = self.settings.plan.tls.as_ref()?.client_header.as_deref()?;
-        let subject = self.rare_state.as_ref().and_then(|rare| rare.certificate_subject.as_deref());
+        let rare = self.rare_state.as_deref();
+        let connection = rare.and_then(|rare| rare.h2_client.as_deref());
+        let subject = match connection {
+            Some(connection) => connection.certificate_subject.as_deref(),
+            None => rare.and_then(|rare| rare.certificate_subject.as_deref()),
+        };
         Some((name, subject))
     }
 }

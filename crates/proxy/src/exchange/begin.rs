@@ -40,6 +40,9 @@ pub(crate) struct ExchangeStart<'a> {
     pub(crate) rng: &'a mut fastrand::Rng,
 }
 
+/// Start of the content types of gRPC.
+const GRPC: &[u8] = b"application/grpc";
+
 impl Exchange {
     /// Starts with a parsed head.
     pub(crate) fn begin(
@@ -72,8 +75,10 @@ impl Exchange {
         // Bytes after a CONNECT belong to a tunnel, even if none is opened.
         self.keeps_client = head.keep_alive && self.request_kind != RequestKind::Connect;
         self.is_idempotent = matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
+        self.is_streaming = head.framing == Framing::Chunked && is_grpc(head.headers);
         self.outcome.begin(start.start_ns, start.now_ns, start.head_bytes);
-        self.outcome.note_request(head, core.needs_header_fields());
+        let protocol = client.protocol(head.version);
+        self.outcome.note_request(head, protocol, core.needs_header_fields());
         let listener = &start.generation.plan.listeners[start.listener];
         self.request_relay.begin(head.framing, forwarded_framing(head.framing), &listener.limits);
         let rng = &mut *start.rng;
@@ -274,6 +279,7 @@ impl Exchange {
         // too).
         let upgrade = head.upgrade.filter(|protocols| !contains_http2(protocols));
         self.requests_upgrade = upgrade.is_some();
+        self.requests_websocket = upgrade.is_some_and(is_websocket);
         self.expects_continue = head.expect_continue;
         let plan = &generation.plan.pools[pool];
         let default_host = plan.servers.first().map_or("", |server| &server.name);
@@ -282,7 +288,8 @@ impl Exchange {
             is_trusted: client.peer.is_trusted,
             forwarding: &listener.forwarding,
             new_request_id: &generate_request_id(rng),
-            is_tls: client.stream.is_tls(),
+            is_tls: client.is_tls(),
+            protocol: client.protocol(head.version),
             certificate: client.certificate_field(),
         };
         let parts =
@@ -324,7 +331,7 @@ impl Exchange {
             Reuse::Safe
                 if client.request_count == 1 && !(self.is_idempotent && self.request_relay.can_rewind()) =>
             {
-                None
+                pool.take_idle_stream(*server)
             }
             Reuse::Safe | Reuse::Always => pool.take_idle(*server),
         }
@@ -381,6 +388,8 @@ impl Exchange {
         self.outcome.times.connected_ns = now_ns;
         self.outcome.tls_error = None;
         self.tls_sent_before = conn.stream.tls_byte_counts().map_or(0, |counts| counts.sent);
+        self.lacks_upgrade = self.requests_websocket
+            && conn.http2.as_ref().is_some_and(|stream| !stream.supports_upgrade());
         self.server = Some(conn);
         self.stage = ExchangeStage::Connected;
     }
@@ -420,6 +429,17 @@ fn check_listener_rules(listener: &ListenerPlan, kind: RequestKind, framing: Fra
 /// names without case.
 fn contains_http2(protocols: &str) -> bool {
     protocols.split(',').any(|one| one.trim().get(..2).is_some_and(|start| start.eq_ignore_ascii_case("h2")))
+}
+
+/// Returns whether a request is a call of gRPC, whose messages may come one by one in both directions.
+fn is_grpc(headers: &[wire::Header<'_>]) -> bool {
+    let content_type = wire::field_value(headers, "content-type").unwrap_or_default();
+    content_type.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
+}
+
+/// Returns whether an upgrade is a WebSocket handshake.
+fn is_websocket(protocols: &str) -> bool {
+    protocols.eq_ignore_ascii_case("websocket")
 }
 
 fn forwarded_framing(received: Framing) -> ClientFraming {

@@ -13,6 +13,9 @@ use crate::outcome::{EndPhase, EndReason};
 use crate::pool::Pool;
 use crate::profile::ProfilePhase;
 
+/// Maximum time for a body of unknown length: its client may wait for the response before it sends
+/// more.
+const CHUNKED_WAIT_NS: u64 = 1_000_000_000;
 /// Number of bytes read at a time.
 const READ_BYTES: usize = 8 * 1024;
 
@@ -36,7 +39,11 @@ impl Exchange {
 
     fn should_buffer(&self, pool: &Pool, bytes_max: u64) -> bool {
         // A client that waits for `100 Continue` sends nothing before a server has sent that.
-        bytes_max > 0 && !self.request_relay.is_received() && !self.expects_continue && pool.has_limits()
+        bytes_max > 0
+            && !self.request_relay.is_received()
+            && !self.expects_continue
+            && !self.is_streaming
+            && pool.has_limits()
     }
 
     pub(super) fn poll_buffering(
@@ -50,6 +57,7 @@ impl Exchange {
         let ScratchBuffers { input, rng, .. } = scratch;
         if self.request_relay.is_received()
             || self.request_relay.content_bytes >= client.buffer_request_bytes()
+            || self.is_wait_over(core)
         {
             let ExchangeStage::Buffering(pool) = std::mem::replace(&mut self.stage, ExchangeStage::Unused)
             else {
@@ -108,6 +116,12 @@ impl Exchange {
         Ok(at)
     }
 
+    /// Returns whether a body of unknown length has had enough time.
+    fn is_wait_over(&self, core: &Core) -> bool {
+        let waited_ns = core.now_ns.get().saturating_sub(self.outcome.times.head_ns);
+        self.request_relay.length_left().is_none() && waited_ns >= CHUNKED_WAIT_NS
+    }
+
     fn wait_for_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -116,6 +130,14 @@ impl Exchange {
         rng: &mut fastrand::Rng,
     ) -> StepResult {
         let idle_ns = client.timeouts().body_idle_ns;
+        if self.request_relay.length_left().is_none() {
+            // Polls again when the wait is over, which comes first.
+            let wait_ns = idle_ns.min(CHUNKED_WAIT_NS);
+            let has_ended = client.has_timed_out(cx, core, TimeoutKind::RequestBody, wait_ns);
+            if has_ended && idle_ns > CHUNKED_WAIT_NS {
+                return StepResult::Progressed;
+            }
+        }
         let is_in_time = self.is_body_in_time(core, client)
             && !client.has_timed_out(cx, core, TimeoutKind::RequestBody, idle_ns);
         match is_in_time {

@@ -1,4 +1,4 @@
-//! Connects to a server: the socket, the PROXY header before a TLS session, and its handshake.
+//! Connects to a server: a new connection of HTTP/1.1, or a stream of an HTTP/2 connection.
 
 use std::future::Future;
 use std::io;
@@ -6,90 +6,88 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use rt::address::Address;
 use rt::clock::now_ns;
-use rt::namespace::Namespace;
 use rt::stream::Stream;
-use rt::tls::{ClientTls, TlsFault};
+use rt::tls::TlsFault;
 
 use super::{Exchange, ExchangeStage, ServerSlot, StepResult};
 use crate::conn::{ClientStream, TimeoutKind};
 use crate::core::{Core, ScratchBuffers};
+use crate::dial::{ConnectError, DialTarget, NewSession};
+use crate::h2::back::{BackSettings, Granted, WaitForStream};
 use crate::metrics::HandshakeResult;
 use crate::outcome::{EndPhase, EndReason};
+use crate::plan::{Reuse, ServerHttp};
 use crate::pool::{Pool, ServerConn};
 use crate::profile::ProfilePhase;
 
 /// A connection that is being established.
-pub(super) type Connecting = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>>>>;
-
-/// Reason that there is no connection.
-pub(super) enum ConnectError {
-    /// The server could not be reached.
-    Socket(io::Error),
-    /// The TLS handshake failed.
-    Handshake(io::Error),
+pub(super) enum Connecting {
+    /// For this request only.
+    Own(Pin<Box<dyn Future<Output = Result<Stream, ConnectError>>>>),
+    /// For all requests that wait for a stream.
+    Shared(WaitForStream),
 }
 
-/// TLS session to begin on a new connection.
-struct NewSession {
-    tls: ClientTls,
-    server_name: String,
-    /// PROXY header, which precedes the session.
-    header: Vec<u8>,
-}
-
-impl ConnectError {
-    fn end(&self) -> EndReason {
+impl Connecting {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Granted, ConnectError>> {
         match self {
-            Self::Socket(error) if rt::dial::is_exhausted(error) => EndReason::NoDescriptor,
-            Self::Socket(_) => EndReason::ConnectFailed,
-            Self::Handshake(_) => EndReason::TlsHandshakeFailed,
+            Self::Own(future) => future.as_mut().poll(cx).map_ok(|stream| {
+                let conn = ServerConn::new(stream);
+                Granted { conn, is_reused: false }
+            }),
+            Self::Shared(wait) => Pin::new(wait).poll(cx),
         }
     }
 }
 
-async fn connect_tls(
-    address: Address,
-    namespace: Option<Namespace>,
-    session: NewSession,
-) -> Result<Stream, ConnectError> {
-    let connected = rt::dial::connect_in(&address, None, namespace.as_ref()).await;
-    let mut stream = connected.map_err(ConnectError::Socket)?;
-    stream.send(&session.header).await.map_err(ConnectError::Socket)?;
-    let begun = stream.connect_tls(&session.tls, &session.server_name);
-    let mut stream = begun.map_err(ConnectError::Handshake)?;
-    let handshake = std::future::poll_fn(|cx| stream.poll_handshake(cx)).await;
-    handshake.map_err(ConnectError::Handshake)?;
-    Ok(stream)
-}
-
 impl Exchange {
-    /// Opens a new connection to a server.
+    /// Connects to a server.
     pub(super) fn connect(&mut self, client: &ClientStream, pool: &Pool, server: usize) {
         let plan = pool.plan();
-        let address: Address = plan.servers[server].address.clone();
-        let namespace = pool.namespace();
-        let Some(tls) = &plan.tls else {
-            if let Some(version) = plan.send_proxy_protocol {
-                self.request_relay.insert_prefix(|out| client.write_proxy_header(version, out));
-            }
-            self.stage = ExchangeStage::Connecting(Box::pin(async move {
-                let connected = rt::dial::connect_in(&address, None, namespace.as_ref()).await;
-                connected.map_err(ConnectError::Socket)
-            }));
-            return;
+        let may_use_http2 = match plan.http {
+            ServerHttp::Http11 => false,
+            ServerHttp::Http2 => true,
+            ServerHttp::Auto => plan.tls.is_some(),
         };
+        if may_use_http2 && !self.is_tcp {
+            return self.connect_http2(client, pool, server);
+        }
         let mut header = Vec::new();
         if let Some(version) = plan.send_proxy_protocol {
-            client.write_proxy_header(version, &mut header);
+            if plan.tls.is_some() {
+                client.write_proxy_header(version, &mut header);
+            } else {
+                // Sent together with the request.
+                self.request_relay.insert_prefix(|out| client.write_proxy_header(version, out));
+            }
         }
-        let session = NewSession {
-            tls: pool.server(server).client_tls(tls),
-            server_name: tls.name_of(&plan.servers[server]).into_owned(),
-            header,
+        let dial = dial_target(pool, server, header);
+        self.stage = ExchangeStage::Connecting(Connecting::Own(Box::pin(dial.open())));
+    }
+
+    /// Takes a stream of an HTTP/2 connection, or waits for one.
+    fn connect_http2(&mut self, client: &ClientStream, pool: &Pool, server: usize) {
+        let core = client.core();
+        let connections = pool.server(server).http2();
+        let wait = match pool.reuse() {
+            Reuse::Never => {
+                let mut header = Vec::new();
+                if let Some(version) = pool.plan().send_proxy_protocol {
+                    client.write_proxy_header(version, &mut header);
+                }
+                let settings = BackSettings::new(pool.plan(), dial_target(pool, server, header));
+                connections.connect_exclusively(&core, settings)
+            }
+            Reuse::Safe | Reuse::Always => {
+                if let Some(Granted { conn, is_reused }) = connections.attach(&core) {
+                    return self.set_connected(conn, is_reused, now_ns());
+                }
+                let settings = BackSettings::new(pool.plan(), dial_target(pool, server, Vec::new()));
+                connections.wait(&core, settings)
+            }
         };
-        self.stage = ExchangeStage::Connecting(Box::pin(connect_tls(address, namespace, session)));
+        self.stage = ExchangeStage::Connecting(Connecting::Shared(wait));
     }
 
     /// Opens a new connection to the same server.
@@ -110,18 +108,22 @@ impl Exchange {
         scratch: &mut ScratchBuffers,
     ) -> StepResult {
         let _section = core.profile.enter(ProfilePhase::Connect);
-        let ExchangeStage::Connecting(future) = &mut self.stage else {
+        let ExchangeStage::Connecting(connecting) = &mut self.stage else {
             return StepResult::Blocked;
         };
-        match future.as_mut().poll(cx) {
-            Poll::Ready(Ok(stream)) => {
-                self.count_handshake(HandshakeResult::of(&stream));
-                self.set_connected(ServerConn::new(stream), false, now_ns());
+        // Shared connections count their handshakes themselves.
+        let is_own = matches!(connecting, Connecting::Own(_));
+        match connecting.poll(cx) {
+            Poll::Ready(Ok(Granted { conn, is_reused })) => {
+                if is_own {
+                    self.count_handshake(HandshakeResult::of(&conn.stream));
+                }
+                self.set_connected(conn, is_reused, now_ns());
                 StepResult::Progressed
             }
             Poll::Ready(Err(error)) => {
                 if let ConnectError::Handshake(fault) = &error {
-                    self.count_handshake(Some(HandshakeResult::Failed));
+                    self.count_handshake(Some(HandshakeResult::Failed).filter(|_| is_own));
                     self.outcome.tls_error = Some(fault.to_string().into());
                 }
                 let failure = (error.end(), EndPhase::Connect);
@@ -151,5 +153,20 @@ impl Exchange {
         if TlsFault::from_error(error).is_some() {
             self.outcome.tls_error = Some(error.to_string().into());
         }
+    }
+}
+
+/// Returns the destination of new connections to a server, with a PROXY header.
+fn dial_target(pool: &Pool, server: usize, header: Vec<u8>) -> DialTarget {
+    let plan = pool.plan();
+    let session = plan.tls.as_ref().map(|tls| NewSession {
+        tls: pool.server(server).client_tls(tls),
+        server_name: tls.name_of(&plan.servers[server]).into_owned(),
+    });
+    DialTarget {
+        address: plan.servers[server].address.clone(),
+        namespace: pool.namespace(),
+        header,
+        session,
     }
 }

@@ -10,7 +10,7 @@ use crate::conn::ClientStream;
 use crate::core::Core;
 use crate::forward::writes_own_response_field;
 use crate::log::http_date;
-use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Times};
+use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Protocol, Times};
 use crate::plan::Reuse;
 use crate::profile::ProfilePhase;
 
@@ -45,7 +45,7 @@ pub(crate) struct OutcomeBuilder {
     texts: Vec<u8>,
     /// End offset of each text.
     text_ends: [u32; TEXT_COUNT],
-    version: Option<Version>,
+    protocol: Option<Protocol>,
 }
 
 const TEXT_COUNT: usize = 6;
@@ -76,7 +76,7 @@ impl Default for OutcomeBuilder {
             server: None,
             texts: Vec::new(),
             text_ends: [0; TEXT_COUNT],
-            version: None,
+            protocol: None,
         }
     }
 }
@@ -98,8 +98,8 @@ impl OutcomeBuilder {
     }
 
     /// Copies the parts of the head that a log may need later.
-    pub(super) fn note_request(&mut self, head: &RequestHead<'_, '_>, with_fields: bool) {
-        self.version = Some(head.version);
+    pub(super) fn note_request(&mut self, head: &RequestHead<'_, '_>, protocol: Protocol, with_fields: bool) {
+        self.protocol = Some(protocol);
         let field = |name: &str| match with_fields {
             true => wire::field_value(head.headers, name).unwrap_or_default(),
             false => &[],
@@ -125,10 +125,10 @@ impl OutcomeBuilder {
     }
 
     fn logged_request(&self) -> Option<LoggedRequest<'_>> {
-        self.version.map(|version| LoggedRequest {
+        self.protocol.map(|protocol| LoggedRequest {
             method: self.text(0),
             target: self.text(1),
-            version,
+            protocol,
             host: self.text(2),
             referer: self.text(3),
             user_agent: self.text(4),
@@ -171,6 +171,7 @@ impl Exchange {
                 | EndReason::ConnectFailed
                 | EndReason::ConnectTimeout
                 | EndReason::TlsHandshakeFailed
+                | EndReason::NoHttp2
                 | EndReason::NoDescriptor
         );
         if is_server_fault && let Some(slot) = &self.slot {
@@ -414,7 +415,7 @@ impl Exchange {
             reused: builder.reused,
             wasted: builder.wasted,
             sticky: builder.sticky,
-            tls_names: client.stream.tls_names(),
+            tls_names: client.tls_names(),
             tls_error: builder.tls_error.as_deref().or_else(|| client.tls_error()),
         };
         core.record(&generation, &outcome);

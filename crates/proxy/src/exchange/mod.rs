@@ -81,8 +81,14 @@ pub(crate) struct Exchange {
     is_idempotent: bool,
     /// True if the server was asked to change the protocol.
     requests_upgrade: bool,
+    /// True if the request is a WebSocket handshake.
+    requests_websocket: bool,
+    /// True if the connection to the server supports no such handshake.
+    lacks_upgrade: bool,
     /// True if the client may be waiting for `100 Continue` before it sends the body.
     expects_continue: bool,
+    /// True if client and server may send at the same time, and pause for long (gRPC).
+    is_streaming: bool,
     /// True if unparsed bytes are forwarded (mode tcp).
     is_tcp: bool,
     /// True if the server accepts no more of the request.
@@ -200,7 +206,10 @@ impl Exchange {
             keeps_server: false,
             is_idempotent: false,
             requests_upgrade: false,
+            requests_websocket: false,
+            lacks_upgrade: false,
             expects_continue: false,
+            is_streaming: false,
             is_tcp: false,
             is_request_broken: false,
             needs_new_connection: false,
@@ -281,6 +290,10 @@ impl Exchange {
         if self.is_tcp {
             return self.start_tcp_tunnel(core, client, scratch);
         }
+        if self.lacks_upgrade {
+            let end = EndReason::UpgradeUnsupported;
+            return self.fail(core, client, &mut scratch.rng, end, EndPhase::Connect);
+        }
         let has_request_progress = match self.poll_request(cx, core, client, scratch) {
             StepResult::Finished(action) => return StepResult::Finished(action),
             StepResult::Progressed => true,
@@ -295,7 +308,7 @@ impl Exchange {
             StepResult::Progressed => true,
             StepResult::Blocked => false,
         };
-        if self.is_complete() {
+        if self.is_complete(client) {
             return StepResult::Finished(self.finish(core, client, &mut scratch.rng));
         }
         if !matches!(self.stage, ExchangeStage::Connected) || has_request_progress || has_response_progress {
@@ -306,9 +319,13 @@ impl Exchange {
     }
 
     /// Returns whether nothing is left to do for this request.
-    fn is_complete(&self) -> bool {
+    fn is_complete(&self, client: &ClientStream) -> bool {
         if self.response != ResponseProgress::Done || !self.is_response_flushed() {
             return false;
+        }
+        // A stream ends here (RFC 9113 §8.1), which costs the client no connection.
+        if client.is_h2_stream() && !self.request_relay.is_received() {
+            return true;
         }
         // After an early response the rest of the request is still forwarded, unless nobody needs
         // it.
@@ -373,6 +390,10 @@ impl Exchange {
             (TimeoutKind::ClientWrite, client.timeouts().write_ns)
         } else if !self.request_relay.is_flushed() && !self.is_request_broken {
             (TimeoutKind::ServerWrite, server_timeouts.idle_ns)
+        } else if self.is_streaming
+            && (self.response == ResponseProgress::Body || !self.request_relay.is_received())
+        {
+            (TimeoutKind::ResponseBody, server_timeouts.tunnel_ns)
         } else if !self.request_relay.is_received()
             && !self.is_request_broken
             && self.response != ResponseProgress::Body

@@ -11,6 +11,7 @@ use super::server_selection::response_cookie;
 use super::{ConnAction, Exchange, ResponseProgress, StepResult, TunnelStart};
 use crate::conn::ClientStream;
 use crate::core::{Core, ScratchBuffers};
+use crate::h2::back::StreamEnd;
 use crate::forward::{ClientFraming, Persistence, ResponseParts, client_framing, write_response};
 use crate::outcome::{EndPhase, EndReason};
 use crate::profile::ProfilePhase;
@@ -345,14 +346,18 @@ impl Exchange {
                 self.retry_connect(core, client, (&mut scratch.rng, cx.waker()), failure)
             }
             ResponseProgress::Head => {
-                self.fail(core, client, &mut scratch.rng, EndReason::ServerClosed, EndPhase::Head)
+                let end = self.early_end();
+                self.fail(core, client, &mut scratch.rng, end, EndPhase::Head)
             }
             _ if is_orderly && !self.is_response_truncated() && self.response_relay.take_eof().is_ok() => {
                 self.response = ResponseProgress::Done;
                 self.response_relay.end();
                 self.flush_response(cx, core, client, scratch)
             }
-            _ => self.fail(core, client, &mut scratch.rng, EndReason::ServerClosed, EndPhase::Data),
+            _ => {
+                let end = self.early_end();
+                self.fail(core, client, &mut scratch.rng, end, EndPhase::Data)
+            }
         }
     }
 
@@ -376,7 +381,7 @@ impl Exchange {
         let retries_max = slot.pool.plan().retries_max;
         let is_unreceived = self.is_unreceived(is_orderly);
         self.outcome.reused
-            && (is_unreceived || self.is_idempotent)
+            && (is_unreceived || self.is_idempotent && !self.is_stream_reset())
             && self.is_replayable()
             && self.outcome.retries < retries_max
             // A request that a server has not received causes no extra work for it.
@@ -394,8 +399,27 @@ impl Exchange {
     /// has read the request.
     fn is_unreceived(&self, is_orderly: bool) -> bool {
         let stream = self.server.as_ref().map(|server| &server.stream);
+        if stream.is_some_and(Stream::is_channel) {
+            // Of a stream that was not processed, the engine sees only the end (RFC 9113 §8.7).
+            return !self.has_sent_request() || is_orderly;
+        }
         let unacked_bytes = stream.filter(|stream| stream.is_tcp()).and_then(Stream::unacked_bytes);
         !self.has_sent_request() || is_orderly && unacked_bytes == Some(self.sent_request_bytes())
+    }
+
+    /// Returns whether the server has reset the request's stream, and so has processed the request.
+    fn is_stream_reset(&self) -> bool {
+        let stream = self.server.as_ref().and_then(|server| server.http2.as_ref());
+        stream.is_some_and(|stream| matches!(stream.end(), Some(StreamEnd::Reset(_) | StreamEnd::Invalid(_))))
+    }
+
+    /// Returns the end code for a server whose connection or stream ended too early.
+    fn early_end(&self) -> EndReason {
+        let stream = self.server.as_ref().and_then(|server| server.http2.as_ref());
+        match stream.and_then(|stream| stream.end()) {
+            Some(StreamEnd::Invalid(_)) => EndReason::BadResponse,
+            _ => EndReason::ServerClosed,
+        }
     }
 
     /// Returns whether any byte of the request was sent, or may have been.

@@ -84,6 +84,7 @@ impl Exchange {
             EndReason::ConnectFailed
                 | EndReason::ConnectTimeout
                 | EndReason::TlsHandshakeFailed
+                | EndReason::NoHttp2
                 | EndReason::ServerClosed
                 | EndReason::ServerTimeout
                 | EndReason::BadResponse

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::balance::sticky::{is_cookie_field, write_cookie_field};
 use crate::ipv4_fmt::Ipv4Text;
+use crate::outcome::Protocol;
 use crate::plan::{Forwarding, RouteChange, StickyPlan, Underscores};
 
 /// Origin of a request, and the trust in its own statements about it.
@@ -27,6 +28,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) new_request_id: &'a [u8],
     /// True if the client uses TLS.
     pub(crate) is_tls: bool,
+    /// Protocol of the client's request.
+    pub(crate) protocol: Protocol,
     /// Field for the subject of clients' certificates, and the subject of this client's.
     pub(crate) certificate: Option<(&'a str, Option<&'a str>)>,
 }
@@ -238,9 +241,10 @@ fn write_origin(
     if let Some(pseudonym) = &forwarding.via
         && writes_own_field(changes, "via", true)
     {
-        let version: &[u8] = match head.version {
-            wire::Version::Http10 => b"Via: 1.0 ",
-            wire::Version::Http11 => b"Via: 1.1 ",
+        let version: &[u8] = match origin.protocol {
+            Protocol::Http10 => b"Via: 1.0 ",
+            Protocol::Http11 => b"Via: 1.1 ",
+            Protocol::Http2 => b"Via: 2.0 ",
         };
         out.extend_from_slice(version);
         out.extend_from_slice(pseudonym.as_bytes());
@@ -388,6 +392,7 @@ mod tests {
             forwarding,
             new_request_id: b"0123",
             is_tls,
+            protocol: Protocol::Http11,
             certificate,
         };
         let target = origin_form(head.method, head.target);

@@ -106,7 +106,7 @@ impl HealthChecks {
             target: check_target(&server.address, check),
             plan: check.clone(),
             proxy_protocol: pool.send_proxy_protocol,
-            tls: tls.map(|tls| (tls.clone(), tls.name_of(server).into_owned())),
+            tls: tls.map(|tls| (tls.with_http(check.http), tls.name_of(server).into_owned())),
         };
         let namespace = pool_and_index.0.namespace();
         let namespace_name =

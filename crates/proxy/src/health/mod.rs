@@ -10,6 +10,7 @@ mod agent;
 mod checks;
 mod notices;
 mod probe;
+mod probe_http2;
 mod state_machine;
 
 use std::io;

@@ -11,7 +11,8 @@ use rt::stream::Stream;
 use wire::{BodyDecoder, Limits, Parsed, RequestKind, encode};
 
 use super::agent::{self, AgentReport, LINE_BYTES_MAX};
-use crate::plan::{CheckKind, CheckPlan, HttpCheck, PoolTls, ProxyVersion};
+use super::probe_http2;
+use crate::plan::{ALPN_HTTP2, CheckKind, CheckPlan, HttpCheck, PoolTls, ProxyVersion, ServerHttp};
 use crate::proxy_protocol;
 
 macro_rules! check_results {
@@ -72,9 +73,9 @@ pub(super) struct CheckSpec {
 }
 
 /// Maximum number of bytes of a response's content that are searched.
-const BODY_BYTES_MAX: usize = 64 * 1024;
+pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Maximum size of a response's head in bytes.
-const HEAD_BYTES_MAX: usize = 16 * 1024;
+pub(super) const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// Performs one check. The result contains an agent's report. The caller must enforce the timeout.
 pub(super) async fn run_check(
@@ -110,6 +111,10 @@ pub(super) async fn run_check(
                 CheckFailure::new(CheckResult::Malformed, format!("invalid line from the agent: {line:?}"))
             })
         }
+        CheckKind::Http(check) if uses_http2(&stream, spec)? => {
+            send(&mut stream, &out).await?;
+            probe_http2::check(&mut stream, check, &spec.target).await.map(|()| AgentReport::default())
+        }
         CheckKind::Http(check) => {
             write_request(check, &spec.target, &mut out);
             send(&mut stream, &out).await?;
@@ -127,12 +132,30 @@ async fn secure(stream: Stream, tls: &PoolTls, server_name: &str) -> Result<Stre
     Ok(stream)
 }
 
+/// Returns whether the check of a connected server uses HTTP/2.
+fn uses_http2(stream: &Stream, spec: &CheckSpec) -> Result<bool, CheckFailure> {
+    let http = spec.plan.http;
+    let Some(info) = stream.tls_info() else { return Ok(http == ServerHttp::Http2) };
+    match info.alpn.as_deref() == Some(ALPN_HTTP2) {
+        false if http == ServerHttp::Http2 => {
+            let message = "the server did not choose HTTP/2 in the TLS handshake (ALPN)";
+            Err(CheckFailure::new(CheckResult::Tls, message))
+        }
+        is_chosen => Ok(is_chosen),
+    }
+}
+
+/// Returns the host of a check's request.
+pub(super) fn host_of(check: &HttpCheck, target: &Address) -> String {
+    match (&check.host, target) {
+        (Some(host), _) => host.to_string(),
+        (None, Address::Tcp(address)) => address.to_string(),
+        (None, Address::Unix(_)) => "localhost".to_owned(),
+    }
+}
+
 fn write_request(check: &HttpCheck, target: &Address, out: &mut Vec<u8>) {
-    let target = match target {
-        Address::Tcp(address) => address.to_string(),
-        Address::Unix(_) => "localhost".to_owned(),
-    };
-    let host = check.host.as_deref().unwrap_or(&target);
+    let host = host_of(check, target);
     for part in [&*check.method, " ", &*check.path, " HTTP/1.1\r\n"] {
         out.extend_from_slice(part.as_bytes());
     }
@@ -155,7 +178,7 @@ fn connection_lost(error: &io::Error) -> CheckFailure {
     CheckFailure::new(CheckResult::Closed, format!("the connection was lost: {error}"))
 }
 
-async fn send(stream: &mut Stream, mut bytes: &[u8]) -> Result<(), CheckFailure> {
+pub(super) async fn send(stream: &mut Stream, mut bytes: &[u8]) -> Result<(), CheckFailure> {
     poll_fn(|cx| {
         while !bytes.is_empty() {
             match stream.poll_write(cx, bytes) {
@@ -170,7 +193,7 @@ async fn send(stream: &mut Stream, mut bytes: &[u8]) -> Result<(), CheckFailure>
 }
 
 /// Appends received data to `bytes`. Returns `false` at the end of the stream.
-async fn receive(stream: &mut Stream, bytes: &mut Vec<u8>) -> Result<bool, CheckFailure> {
+pub(super) async fn receive(stream: &mut Stream, bytes: &mut Vec<u8>) -> Result<bool, CheckFailure> {
     let mut buffer = [0; 4_096];
     let read = poll_fn(|cx| stream.poll_read(cx, &mut buffer)).await;
     let read = read.map_err(|error| connection_lost(&error))?;
@@ -244,10 +267,7 @@ async fn check_response(stream: &mut Stream, check: &HttpCheck) -> Result<(), Ch
         }
     };
     let CheckResponse { status, mut decoder, bytes: head_bytes } = head;
-    if !check.statuses.contains(status) {
-        let message = format!("http status {status}, expected {}", check.statuses);
-        return Err(CheckFailure::new(CheckResult::Status, message));
-    }
+    check_status(check, status)?;
     let Some(expected) = &check.body else { return Ok(()) };
     bytes.drain(..head_bytes);
     let mut content = Vec::new();
@@ -258,9 +278,23 @@ async fn check_response(stream: &mut Stream, check: &HttpCheck) -> Result<(), Ch
         }
         let is_full = content.len() >= BODY_BYTES_MAX;
         if is_complete || is_full || !receive(stream, &mut bytes).await? {
-            return Err(CheckFailure::new(CheckResult::Body, format!("{expected:?} is not in the content")));
+            return Err(missing_text(expected));
         }
     }
+}
+
+/// Checks the status of a response.
+pub(super) fn check_status(check: &HttpCheck, status: u16) -> Result<(), CheckFailure> {
+    if check.statuses.contains(status) {
+        return Ok(());
+    }
+    let message = format!("http status {status}, expected {}", check.statuses);
+    Err(CheckFailure::new(CheckResult::Status, message))
+}
+
+/// Returns the failure of a response without the expected text.
+pub(super) fn missing_text(expected: &str) -> CheckFailure {
+    CheckFailure::new(CheckResult::Body, format!("{expected:?} is not in the content"))
 }
 
 /// Moves decoded data to `content`. Returns whether the content has ended.

@@ -127,6 +127,7 @@ mod tests {
             fall: 3,
             jitter: 0.1,
             uses_tls: false,
+            http: crate::plan::ServerHttp::Http11,
         }
     }
 

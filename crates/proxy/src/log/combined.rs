@@ -3,7 +3,6 @@
 use super::escape::EscapeRule;
 use super::line::{
     FIELD_BYTES_MAX, LogEntry, METHOD_BYTES_MAX, TARGET_BYTES_MAX, push_address, push_text, push_url,
-    version_text,
 };
 use super::sink::LineBuffer;
 use crate::outcome::EndReason;
@@ -25,7 +24,7 @@ pub(super) fn push_line(line: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
             line.byte(b' ');
             push_url(line, EscapeRule::Nginx, request.target, TARGET_BYTES_MAX);
             line.byte(b' ');
-            line.fixed(version_text(request.version));
+            line.fixed(request.protocol.name());
         }
     }
     line.fixed(b"\" ");

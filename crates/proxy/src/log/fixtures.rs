@@ -6,7 +6,7 @@ use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Times};
 use crate::plan::{
     Action, Admission, Balance, ClientTimeouts, Conditions, Forwarding, HashKey, HashPlan, ListenerPlan,
     Mode, PathRule, Plan, PoolLimits, PoolPlan, Priority, PrivilegesPlan, QueueOrder, QueuePlan, Reuse,
-    RoutePlan, ServerPlan, ServerTimeouts, Underscores,
+    RoutePlan, ServerHttp, ServerHttp2Plan, ServerPlan, ServerTimeouts, Underscores,
 };
 
 /// Returns a plan with listeners `web` and `raw` (TCP), and the given routes and pools. The servers
@@ -38,6 +38,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         namespace: None,
         mode,
         tls: None,
+        http2: None,
         proxy_protocol: false,
         trusted: Vec::new(),
         is_unix_trusted: false,
@@ -98,6 +99,8 @@ fn pool(text: &str) -> PoolPlan {
         balance: Balance::RoundRobin,
         hash: HashPlan { key: HashKey::Source, load_factor: 1.25 },
         sticky: None,
+        http: ServerHttp::Http11,
+        http2: ServerHttp2Plan::default(),
         reuse: Reuse::Safe,
         idle_max: 0,
         idle_timeout_ns: 0,
@@ -139,7 +142,7 @@ pub(crate) fn successful_request() -> Outcome<'static> {
         request: Some(LoggedRequest {
             method: b"GET",
             target: b"/a?b=1&token=xyz",
-            version: wire::Version::Http11,
+            protocol: crate::outcome::Protocol::Http11,
             host: b"example.org",
             referer: b"http://u:p@a.example/?key=1",
             user_agent: b"curl/8.5.0",

@@ -5,9 +5,7 @@
 
 use super::date::milliseconds;
 use super::escape::EscapeRule;
-use super::line::{
-    LogEntry, METHOD_BYTES_MAX, TARGET_BYTES_MAX, push_address, push_text, push_url, version_text,
-};
+use super::line::{LogEntry, METHOD_BYTES_MAX, TARGET_BYTES_MAX, push_address, push_text, push_url};
 use super::names::NO_SERVER_NAME;
 use super::sink::LineBuffer;
 
@@ -133,6 +131,6 @@ fn push_request(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     out.byte(b' ');
     push_url(out, EscapeRule::Haproxy, request.target, TARGET_BYTES_MAX);
     let mut quoted_version = *b" HTTP/1.1\"";
-    quoted_version[1..9].copy_from_slice(version_text(request.version));
+    quoted_version[1..9].copy_from_slice(request.protocol.name());
     out.fixed(&quoted_version);
 }

@@ -4,7 +4,7 @@ use super::date::milliseconds;
 use super::escape::EscapeRule;
 use super::line::{
     FIELD_BYTES_MAX, LogEntry, METHOD_BYTES_MAX, SHORT_BYTES_MAX, TARGET_BYTES_MAX, push_address, push_text,
-    push_url, version_text,
+    push_url,
 };
 use super::sink::LineBuffer;
 
@@ -20,7 +20,7 @@ pub(crate) const FIELDS: &[(&str, &str)] = &[
     ("method", "the method; like `target`, `host` and `version` null for TCP and for an invalid head"),
     ("target", "the target as received; values of parameters with names of secrets are `***`"),
     ("host", "the host of the request"),
-    ("version", "`HTTP/1.0` or `HTTP/1.1`"),
+    ("version", "`HTTP/1.0`, `HTTP/1.1` or `HTTP/2.0`"),
     ("status", "the status sent to the client; 0: none"),
     ("end", "end code; `done` and `local_response` are successes"),
     ("termination", "HAProxy's termination code: cause and phase of the end"),
@@ -125,7 +125,7 @@ fn push_request(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     out.fixed(b",\"host\":");
     push_string(out, Some(request.host), SHORT_BYTES_MAX);
     out.fixed(b",\"version\":\"");
-    out.fixed(version_text(request.version));
+    out.fixed(request.protocol.name());
     out.byte(b'"');
 }
 

@@ -157,13 +157,6 @@ pub(super) fn push_url(out: &mut LineBuffer<'_>, escape: EscapeRule, url: &[u8],
     out.slice(end);
 }
 
-pub(super) fn version_text(version: wire::Version) -> &'static [u8; 8] {
-    match version {
-        wire::Version::Http10 => b"HTTP/1.0",
-        wire::Version::Http11 => b"HTTP/1.1",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::sink::render_to_vec;

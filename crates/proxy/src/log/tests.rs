@@ -213,7 +213,7 @@ fn no_text_of_a_client_can_forge_a_line() {
     let request = LoggedRequest {
         method: &hostile,
         target: &hostile,
-        version: wire::Version::Http10,
+        protocol: crate::outcome::Protocol::Http10,
         host: &hostile,
         referer: &hostile,
         user_agent: &hostile,
@@ -239,7 +239,7 @@ fn the_longest_line_has_its_bound() {
     let request = LoggedRequest {
         method: &long,
         target: &long,
-        version: wire::Version::Http11,
+        protocol: crate::outcome::Protocol::Http11,
         host: &long,
         referer: &long,
         user_agent: &long,

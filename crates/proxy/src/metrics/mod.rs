@@ -10,6 +10,8 @@
 //! takes 3.1 KiB and is allocated when its first time is recorded.
 
 mod codes;
+mod h2;
+mod h2_servers;
 mod health;
 mod histogram;
 mod pool;
@@ -24,6 +26,7 @@ mod view;
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
+pub(crate) use h2::{H2Count, H2Counters};
 pub(crate) use histogram::FINE_BOUNDS_NS;
 pub(crate) use snapshot::{SeriesValueRef, Snapshot, prometheus};
 pub use table::reference;
@@ -131,6 +134,7 @@ struct CommonMetrics {
     abandoned: CounterCell,
     idle_clients: CounterCell,
     idle_memory: CounterCell,
+    h2_streams: CounterCell,
 }
 
 #[derive(Debug)]
@@ -146,6 +150,8 @@ struct ListenerMetrics {
     open: Cell<u64>,
     /// `None`: its connections are plain.
     tls_handshakes: Option<HandshakeCounters>,
+    /// `None`: it does not support HTTP/2.
+    h2: Option<H2Counters>,
 }
 
 #[derive(Debug)]
@@ -172,6 +178,7 @@ impl Metrics {
             closed: CounterCell::default(),
             open: Cell::new(0),
             tls_handshakes: listener.tls.as_ref().map(|_| HandshakeCounters::default()),
+            h2: listener.http2.as_ref().map(|_| H2Counters::new()),
         });
         let route = |name: &str| RouteMetrics { name: name.into(), total: ClassHistograms::default() };
         let common = CommonMetrics {
@@ -187,6 +194,7 @@ impl Metrics {
             abandoned: CounterCell::default(),
             idle_clients: CounterCell::default(),
             idle_memory: CounterCell::default(),
+            h2_streams: CounterCell::default(),
         };
         let pools = plan.pools.iter().map(|pool| Rc::new(PoolMetrics::new(pool)));
         Self { common: Rc::new(common), pools: pools.collect() }
@@ -407,6 +415,7 @@ impl CommonMetrics {
             (Metric::AbandonedRequests, &self.abandoned),
             (Metric::IdleClients, &self.idle_clients),
             (Metric::IdleMemory, &self.idle_memory),
+            (Metric::H2StreamsOpen, &self.h2_streams),
             (Metric::SeriesDropped, &CounterCell::default()),
         ] {
             snapshot.add(metric, &[], count.0.get());
@@ -435,6 +444,9 @@ impl ListenerMetrics {
         }
         if let Some(handshakes) = &self.tls_handshakes {
             handshakes.add_to(snapshot, Metric::TlsHandshakes, &[name]);
+        }
+        if let Some(h2) = &self.h2 {
+            h2.add_to(snapshot, name);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 
+use super::h2_servers::ServerH2Counters;
 use super::histogram::Histogram;
 use super::table::Metric;
 use super::tls::HandshakeCounters;
@@ -9,7 +10,7 @@ use super::{ClassHistograms, CounterCell, Snapshot, new_counters};
 use crate::balance::sticky::StickyLookup;
 use crate::log::Timers;
 use crate::outcome::Outcome;
-use crate::plan::{Balance, PoolPlan};
+use crate::plan::{Balance, PoolPlan, ServerHttp};
 
 #[derive(Debug)]
 pub(super) struct PoolMetrics {
@@ -41,11 +42,13 @@ pub(super) struct ServerMetrics {
     pub(super) in_flight: CounterCell,
     /// `None`: connections to it are plain.
     pub(super) tls_handshakes: Option<HandshakeCounters>,
+    /// `None`: connections to it never have HTTP/2.
+    pub(super) h2: Option<ServerH2Counters>,
 }
 
 impl ServerMetrics {
     /// Creates a server's metrics, all at 0.
-    fn new(name: &str, has_tls: bool) -> Self {
+    fn new(name: &str, pool: &PoolPlan) -> Self {
         Self {
             name: name.into(),
             connect: OnceCell::new(),
@@ -57,7 +60,8 @@ impl ServerMetrics {
             requests_max: CounterCell::default(),
             slots: CounterCell::default(),
             in_flight: CounterCell::default(),
-            tls_handshakes: has_tls.then(HandshakeCounters::default),
+            tls_handshakes: pool.tls.as_ref().map(|_| HandshakeCounters::default()),
+            h2: (pool.http != ServerHttp::Http11).then(ServerH2Counters::default),
         }
     }
 }
@@ -75,11 +79,7 @@ impl PoolMetrics {
             queued: CounterCell::default(),
             sticky: pool.sticky.as_ref().map(|_| new_counters(StickyLookup::ALL.len())),
             hash_overflow: (pool.balance == Balance::ConsistentHash).then(CounterCell::default),
-            servers: pool
-                .servers
-                .iter()
-                .map(|server| ServerMetrics::new(&server.name, pool.tls.is_some()))
-                .collect(),
+            servers: pool.servers.iter().map(|server| ServerMetrics::new(&server.name, pool)).collect(),
         }
     }
 
@@ -140,6 +140,9 @@ impl PoolMetrics {
             snapshot.add(Metric::InFlight, &labels, server.in_flight.0.get());
             if let Some(handshakes) = &server.tls_handshakes {
                 handshakes.add_to(snapshot, Metric::ServerTlsHandshakes, &labels);
+            }
+            if let Some(h2) = &server.h2 {
+                h2.add_to(snapshot, labels);
             }
         }
     }

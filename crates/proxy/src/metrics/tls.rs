@@ -1,5 +1,7 @@
 //! Counters of TLS handshakes, of a listener or a server.
 
+use std::cell::Cell;
+
 use rt::stream::Stream;
 use rt::tls::HandshakeKind;
 
@@ -18,7 +20,7 @@ pub(crate) enum HandshakeResult {
 }
 
 impl HandshakeResult {
-    const ALL: [(Self, &'static str); 3] =
+    pub(crate) const ALL: [(Self, &'static str); 3] =
         [(Self::Full, "full"), (Self::Resumed, "resumed"), (Self::Failed, "failed")];
 
     /// Returns the result of a completed handshake; `None`: the stream is plain.
@@ -37,6 +39,13 @@ pub(super) struct HandshakeCounters([CounterCell; HandshakeResult::ALL.len()]);
 impl HandshakeCounters {
     fn count(&self, result: HandshakeResult) {
         self.0[result as usize].add(1);
+    }
+
+    /// Adds counts by [`HandshakeResult`].
+    pub(super) fn add(&self, counts: &[Cell<u64>; HandshakeResult::ALL.len()]) {
+        for (counter, count) in self.0.iter().zip(counts) {
+            counter.add(count.get());
+        }
     }
 
     /// Adds a series for each result, with `labels` before it.

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use rt::address::Address;
 
-use super::ServerPlan;
+use super::{ServerHttp, ServerPlan};
 
 /// `[pool.NAME.check]`: active health checks by the proxy.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +33,8 @@ pub struct CheckPlan {
     pub jitter: f64,
     /// True if it uses the pool's TLS.
     pub uses_tls: bool,
+    /// HTTP version of its request.
+    pub http: ServerHttp,
 }
 
 /// Type of a check.

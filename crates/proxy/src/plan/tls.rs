@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rt::address::Address;
 use rt::tls::{ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, Verification};
 
-use super::{ListenerPlan, Plan, PoolPlan, ServerPlan};
+use super::{ListenerPlan, Plan, PoolPlan, ServerHttp, ServerPlan};
 
 /// `[listener.NAME.tls]`.
 #[derive(Clone, Debug)]
@@ -73,6 +73,16 @@ impl PoolTls {
         own.flat_map(|files| [&*files.certificate, &*files.key]).chain(authorities)
     }
 
+    /// Returns the same settings for connections that offer another version of HTTP.
+    pub(crate) fn with_http(&self, http: ServerHttp) -> Self {
+        let mut tls = self.clone();
+        if tls.options.alpn != http.alpn() {
+            tls.options.alpn = http.alpn();
+            tls.client = tls.client.with_alpn(&tls.options.alpn);
+        }
+        tls
+    }
+
     /// Returns the name that a server has to prove.
     pub(crate) fn name_of<'a>(&'a self, server: &'a ServerPlan) -> Cow<'a, str> {
         match (&self.server_name, &server.host, &server.address) {
@@ -85,10 +95,11 @@ impl PoolTls {
 
 impl PoolPlan {
     /// Returns whether connections that were made under `other` carry the same: not if they were
-    /// made in another namespace, have another client's address or were verified in another way.
+    /// made in another namespace, have another client's address, were verified in another way or
+    /// have another version of HTTP.
     pub(crate) fn shares_connections_with(&self, other: &Self) -> bool {
-        (&self.namespace, self.send_proxy_protocol, &self.tls)
-            == (&other.namespace, other.send_proxy_protocol, &other.tls)
+        let settings = |pool: &Self| (pool.send_proxy_protocol, pool.http, pool.http2);
+        (&self.namespace, settings(self), &self.tls) == (&other.namespace, settings(other), &other.tls)
     }
 }
 

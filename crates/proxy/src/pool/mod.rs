@@ -41,6 +41,7 @@ use concurrency_limit::AcquireResult;
 use queue::{Queue, QueueRules};
 
 use crate::balance::sticky::ServerTokens;
+use crate::h2::back::{BackCounters, ServerConnections};
 use crate::balance::{BalanceInput, Candidate, PeakEwma, RoundRobinState, choose, digest};
 use crate::outcome::Outcome;
 use crate::outlier::{FailureSignal, classify_status};
@@ -93,6 +94,8 @@ pub(crate) struct CoreServer {
     outlier_window: outlier_counters::CoreOutlierWindow,
     /// Created for its first TLS connection.
     client_tls: OnceCell<ClientTls>,
+    /// Created for its first HTTP/2 connection.
+    http2: OnceCell<Rc<ServerConnections>>,
 }
 
 /// A request's requirements on the server of a pool.
@@ -426,8 +429,21 @@ impl Pool {
         }
     }
 
+    /// Does the same as [`Pool::take_idle`] if the idle connections are streams of HTTP/2 connections. A
+    /// server reports which of those it has not processed.
+    pub(crate) fn take_idle_stream(&self, server: usize) -> Option<ServerConn> {
+        let is_stream = |conn: &ServerConn| conn.http2.is_some();
+        let has_streams = self.servers[server].idle_conns.borrow().last().is_some_and(is_stream);
+        if has_streams { self.take_idle(server) } else { None }
+    }
+
     /// Keeps a connection for the next request, unless there are enough.
-    pub(crate) fn keep_idle(&self, server: usize, mut conn: ServerConn, now_ns: u64) {
+    pub(crate) fn keep_idle(&self, server: usize, conn: ServerConn, now_ns: u64) {
+        let offered = match conn.http2 {
+            Some(_) => self.servers[server].http2().offer(conn),
+            None => Some(conn),
+        };
+        let Some(mut conn) = offered else { return };
         let mut idle_conns = self.servers[server].idle_conns.borrow_mut();
         conn.idle_since_ns = now_ns;
         if idle_conns.len() < self.idle_max {
@@ -446,6 +462,9 @@ impl Pool {
                 let is_young = now_ns.saturating_sub(conn.idle_since_ns) < timeout_ns;
                 is_young && !is_in_maintenance && conn.is_alive()
             });
+            if is_in_maintenance {
+                server.http2.get().inspect(|http2| http2.drain());
+            }
         }
     }
 
@@ -453,12 +472,31 @@ impl Pool {
     pub(crate) fn close_idle_of_removed(&self) {
         for server in self.servers.iter().filter(|server| Rc::strong_count(server) == 1) {
             server.idle_conns.borrow_mut().clear();
+            server.http2.get().inspect(|http2| http2.drain());
         }
     }
 
     /// Returns the number of this core's requests at all servers.
     pub(crate) fn in_flight(&self) -> usize {
         self.servers.iter().map(|server| server.in_flight.get()).sum()
+    }
+
+    /// Returns the number of idle connections to a server: of HTTP/2 those without a stream.
+    pub(crate) fn idle_connections(&self, server: usize) -> usize {
+        let server = &self.servers[server];
+        let idle_conns = server.idle_conns.borrow();
+        let of_http11 = idle_conns.iter().filter(|conn| conn.http2.is_none()).count();
+        of_http11 + server.http2.get().map_or(0, |http2| http2.idle())
+    }
+
+    /// Returns the number of HTTP/2 connections to a server, and of streams on them.
+    pub(crate) fn http2_load(&self, server: usize) -> (usize, usize) {
+        self.servers[server].http2.get().map_or((0, 0), |http2| http2.load())
+    }
+
+    /// Returns the counters of HTTP/2 connections to a server, since the last call.
+    pub(crate) fn take_http2_counters(&self, server: usize) -> Option<BackCounters> {
+        self.servers[server].http2.get().map(|http2| http2.take_counters())
     }
 
     /// Returns the idle connections and the requests in flight of one server, and the requests that

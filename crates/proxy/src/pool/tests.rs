@@ -4,8 +4,8 @@ use std::task::Waker;
 
 use super::*;
 use crate::plan::{
-    Balance, HashKey, HashPlan, PoolLimits, Priority, QueueOrder, QueuePlan, Reuse, ServerPlan,
-    ServerTimeouts,
+    Balance, HashKey, HashPlan, PoolLimits, Priority, QueueOrder, QueuePlan, Reuse, ServerHttp, ServerHttp2Plan,
+    ServerPlan, ServerTimeouts,
 };
 
 pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Arc<Plan> {
@@ -23,6 +23,8 @@ pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Ar
         balance: Balance::RandomOfTwo,
         hash: HashPlan { key: HashKey::Source, load_factor: 1.25 },
         sticky: None,
+        http: ServerHttp::Http11,
+        http2: ServerHttp2Plan::default(),
         reuse: Reuse::Safe,
         idle_max: 8,
         idle_timeout_ns: 1,

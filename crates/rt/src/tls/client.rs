@@ -114,6 +114,14 @@ impl ClientTls {
         Self { config: Arc::new(config) }
     }
 
+    /// Returns the same settings with other protocols of ALPN (RFC 7301), the preferred one first.
+    #[must_use]
+    pub fn with_alpn(&self, alpn: &[Vec<u8>]) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = alpn.to_vec();
+        Self { config: Arc::new(config) }
+    }
+
     /// Returns the same settings without resumption.
     #[must_use]
     pub fn without_resumption(&self) -> Self {

@@ -53,7 +53,7 @@ impl Stream {
     pub fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tls(stream) => stream.poll_handshake(cx),
-            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+            Self::Tcp(_) | Self::Unix(_) | Self::Channel(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -62,7 +62,7 @@ impl Stream {
     pub fn tls_info(&self) -> Option<TlsInfo> {
         match self {
             Self::Tls(stream) => stream.info(),
-            Self::Tcp(_) | Self::Unix(_) => None,
+            Self::Tcp(_) | Self::Unix(_) | Self::Channel(_) => None,
         }
     }
 
@@ -72,7 +72,7 @@ impl Stream {
     pub fn tls_names(&self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Tls(stream) => stream.names(),
-            Self::Tcp(_) | Self::Unix(_) => None,
+            Self::Tcp(_) | Self::Unix(_) | Self::Channel(_) => None,
         }
     }
 
@@ -81,7 +81,7 @@ impl Stream {
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         match self {
             Self::Tls(stream) => stream.peer_certificate(),
-            Self::Tcp(_) | Self::Unix(_) => None,
+            Self::Tcp(_) | Self::Unix(_) | Self::Channel(_) => None,
         }
     }
 
@@ -90,7 +90,7 @@ impl Stream {
     pub fn tls_byte_counts(&self) -> Option<TlsByteCounts> {
         match self {
             Self::Tls(stream) => Some(stream.byte_counts()),
-            Self::Tcp(_) | Self::Unix(_) => None,
+            Self::Tcp(_) | Self::Unix(_) | Self::Channel(_) => None,
         }
     }
 

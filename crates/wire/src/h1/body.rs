@@ -171,6 +171,13 @@ impl BodyDecoder {
         }
     }
 
+    /// Returns true if the next byte is content, and not framing or the next message.
+    #[inline]
+    #[must_use]
+    pub fn expects_content(&self) -> bool {
+        matches!(self.state, BodyState::Length(_) | BodyState::UntilClose | BodyState::Data(_))
+    }
+
     /// Records that `bytes` of a body of known length did not go through [`BodyDecoder::decode`].
     /// Returns true if the body is over with them. More than [`BodyDecoder::remaining_length`], or a
     /// body without length, is a bug of the caller, and panics in debug builds.

@@ -1,0 +1,550 @@
+"""A client of HTTP/2 for the tests, with Python's h2: `client.py SCENARIO PORT [ARGUMENT ...]`.
+
+Each scenario is a function that prints what the client received.
+"""
+
+import socket
+import ssl
+import struct
+import sys
+import time
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.settings
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+NAMES = {0: "NO_ERROR", 1: "PROTOCOL_ERROR", 2: "INTERNAL_ERROR", 3: "FLOW_CONTROL_ERROR", 5: "STREAM_CLOSED",
+         6: "FRAME_SIZE_ERROR", 7: "REFUSED_STREAM", 8: "CANCEL", 9: "COMPRESSION_ERROR", 10: "CONNECT_ERROR",
+         11: "ENHANCE_YOUR_CALM"}
+
+
+class Stream:
+    """What was received on one stream."""
+
+    def __init__(self):
+        self.status, self.fields, self.interim, self.trailers = None, {}, [], None
+        self.body, self.ended, self.reset = b"", False, None
+
+    @property
+    def over(self):
+        return self.ended or self.reset is not None
+
+    def __str__(self):
+        end = "end" if self.ended else "open"
+        if self.reset is not None:
+            end += " reset " + NAMES[self.reset]
+        return f"{self.status} {len(self.body)} {end}"
+
+
+class Client:
+    def __init__(self, port, tls=False, settings=None, receive_buffer=None):
+        self.socket = socket.socket()
+        if receive_buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.settimeout(30)
+        self.socket.connect(("127.0.0.1", int(port)))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            context.set_alpn_protocols(["h2", "http/1.1"])
+            self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
+            assert self.socket.selected_alpn_protocol() == "h2"
+        config = h2.config.H2Configuration(
+            client_side=True, header_encoding="utf-8", validate_outbound_headers=False,
+            normalize_outbound_headers=False, validate_inbound_headers=True)
+        self.h2 = h2.connection.H2Connection(config=config)
+        self.h2.local_settings.update(settings or {})
+        self.h2.initiate_connection()
+        self.streams, self.goaways, self.closed, self.acknowledges = {}, [], False, True
+        self.flush()
+
+    def flush(self):
+        data = self.h2.data_to_send()
+        if data:
+            self.socket.sendall(data)
+
+    def raw(self, data):
+        self.flush()
+        self.socket.sendall(data)
+
+    def head(self, method="GET", path="/", fields=(), pseudo=None):
+        start = [(":method", method), (":scheme", "http"), (":authority", "test"), (":path", path)]
+        return (start if pseudo is None else pseudo) + list(fields)
+
+    def open(self, *arguments, end=True, flush=True, **keywords):
+        """Opens a stream with a request head."""
+        stream = self.h2.get_next_available_stream_id()
+        self.streams[stream] = Stream()
+        self.h2.send_headers(stream, self.head(*arguments, **keywords), end_stream=end)
+        if flush:
+            self.flush()
+        return stream
+
+    def send(self, stream, data, end=False):
+        """Sends a body within the windows."""
+        while True:
+            size = min(len(data), self.h2.local_flow_control_window(stream), self.h2.max_outbound_frame_size)
+            if size > 0 or not data:
+                self.h2.send_data(stream, data[:size], end_stream=end and size == len(data))
+                data = data[size:]
+                self.flush()
+                if not data:
+                    return
+            elif self.streams[stream].over or self.closed:
+                return
+            else:
+                self.receive()
+
+    def receive(self):
+        """Handles one read; returns false at the end of the connection."""
+        try:
+            data = self.socket.recv(65536)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self.closed = True
+            return False
+        for event in self.h2.receive_data(data):
+            self.handle(event)
+        self.flush()
+        return True
+
+    def handle(self, event):
+        stream = self.streams.get(getattr(event, "stream_id", None))
+        if isinstance(event, h2.events.InformationalResponseReceived):
+            stream.interim.append(dict(event.headers)[":status"])
+        elif isinstance(event, h2.events.ResponseReceived):
+            stream.fields = dict(event.headers)
+            stream.status = stream.fields[":status"]
+        elif isinstance(event, h2.events.DataReceived):
+            stream.body += event.data
+            if self.acknowledges:
+                self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        elif isinstance(event, h2.events.TrailersReceived):
+            stream.trailers = dict(event.headers)
+        elif isinstance(event, h2.events.StreamEnded):
+            stream.ended = True
+        elif isinstance(event, h2.events.StreamReset):
+            stream.reset = int(event.error_code)
+        elif isinstance(event, h2.events.ConnectionTerminated):
+            self.goaways.append((event.last_stream_id, int(event.error_code)))
+
+    def until(self, condition):
+        while not condition():
+            if not self.receive():
+                return False
+        return True
+
+    def finish(self, *streams):
+        self.until(lambda: all(self.streams[stream].over for stream in streams))
+        return [self.streams[stream] for stream in streams]
+
+    def get(self, path, **keywords):
+        return self.finish(self.open("GET", path, **keywords))[0]
+
+
+def literal(fields):
+    """Encodes fields without tables and Huffman codes."""
+    block = b""
+    for name, value in fields:
+        name, value = name.encode("latin-1"), value.encode("latin-1")
+        assert len(name) < 127
+        length = bytes([len(value)])
+        if len(value) >= 127:
+            rest, length = len(value) - 127, b"\x7f"
+            while rest >= 128:
+                length += bytes([rest % 128 + 128])
+                rest //= 128
+            length += bytes([rest])
+        block += b"\0" + bytes([len(name)]) + name + length + value
+    return block
+
+
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def frames_until_close(connection):
+    """Returns all frames up to the end of the connection."""
+    received = b""
+    try:
+        while data := connection.recv(65536):
+            received += data
+    except ConnectionResetError:
+        pass
+    frames = []
+    while len(received) >= 9:
+        length = int.from_bytes(received[:3], "big")
+        frames.append((received[3], received[4], int.from_bytes(received[5:9], "big"), received[9:9 + length]))
+        received = received[9 + length:]
+    return frames
+
+
+def raw_connection(port):
+    connection = socket.create_connection(("127.0.0.1", int(port)), timeout=30)
+    connection.sendall(PREFACE + frame(SETTINGS, 0, 0))
+    return connection
+
+
+def print_goaway(frames):
+    goaways = [payload for kind, _, _, payload in frames if kind == GOAWAY]
+    print("goaway", NAMES[int.from_bytes(goaways[-1][4:8], "big")] if goaways else None)
+
+
+# Scenarios.
+
+
+def requests(port, tls):
+    """Several requests of all kinds on one connection."""
+    client = Client(port, tls=tls == "tls")
+    for method, path in [("GET", "/?s=100"), ("GET", "/?s=0"), ("HEAD", "/?s=100"), ("GET", "/?s=100k"),
+                         ("GET", "/?s=5000&k=1"), ("GET", "/?R=404")]:
+        stream = client.finish(client.open(method, path))[0]
+        print(method, path, stream, stream.fields.get("content-length"))
+    for length in (0, 10, 1_000_000):
+        for declared in (True, False):
+            fields = [("content-length", str(length))] if declared else []
+            stream = client.open("POST", "/echo", fields=fields, end=False)
+            client.send(stream, bytes(number % 251 for number in range(length)), end=True)
+            response = client.finish(stream)[0]
+            is_same = response.body == bytes(number % 251 for number in range(length))
+            print("POST", length, declared, response, is_same)
+
+
+def concurrent(port, tls, count):
+    """Many downloads at once, whose bodies arrive interleaved."""
+    client = Client(port, tls=tls == "tls", settings={h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20})
+    client.h2.increment_flow_control_window((1 << 24) - 65535)
+    streams = [client.open("GET", "/?s=1m", flush=False) for _ in range(int(count))]
+    client.flush()
+    client.until(lambda: any(client.streams[stream].over for stream in streams))
+    least = min(len(client.streams[stream].body) for stream in streams)
+    print("fair", least > 700_000, "" if least > 700_000 else least)
+    for stream in client.finish(*streams):
+        assert stream.ended and len(stream.body) == 1 << 20
+    print("complete")
+
+
+def exchange(port, path, *fields):
+    """One request; prints everything about the response."""
+    client = Client(port)
+    pairs = [tuple(field.split("=", 1)) for field in fields]
+    response = client.get(path, fields=pairs)
+    print(response, "interim", response.interim, "trailers", response.trailers)
+
+
+def trailers(port):
+    """A request with trailers; the server returns them."""
+    client = Client(port)
+    stream = client.open("POST", "/trailers", fields=[("te", "trailers"), ("trailer", "x-sum")], end=False)
+    client.send(stream, b"hello")
+    client.h2.send_headers(stream, [("x-sum", "5")], end_stream=True)
+    client.flush()
+    response = client.finish(stream)[0]
+    print(response, response.body.decode(), response.trailers)
+
+
+def expect(port):
+    """A body that waits for 100 Continue."""
+    client = Client(port)
+    stream = client.open("POST", "/", fields=[("expect", "100-continue"), ("content-length", "4")], end=False)
+    client.until(lambda: client.streams[stream].interim)
+    client.send(stream, b"body", end=True)
+    response = client.finish(stream)[0]
+    print(response, response.interim, response.body.decode())
+
+
+def early(port):
+    """A response before the end of the request."""
+    client = Client(port)
+    stream = client.open("POST", "/early", end=False)
+    client.send(stream, b"x" * 1000)
+    client.until(lambda: client.streams[stream].reset is not None)
+    print(client.streams[stream])
+    print("after", client.get("/after"))
+
+
+def cancel(port):
+    """Resets a stream in the middle of its request or response; the others continue."""
+    client = Client(port)
+    first = client.open("GET", "/wait")
+    second = client.open("GET", "/fast")
+    client.finish(second)
+    client.h2.reset_stream(first, error_code=8)
+    client.flush()
+    print("second", client.streams[second])
+    print("third", client.get("/fast"))
+
+
+def upload(port, length):
+    """A body that the server does not read: the windows stop it."""
+    client = Client(port)
+    stream = client.open("POST", "/stuck", end=False)
+    sent, data = 0, b"x" * 16384
+    client.socket.settimeout(1)
+    try:
+        while sent < int(length):
+            size = min(client.h2.local_flow_control_window(stream), 16384)
+            if size > 0:
+                client.h2.send_data(stream, data[:size])
+                sent += size
+                client.flush()
+            else:
+                client.receive()
+    except TimeoutError:
+        pass
+    print("bounded", sent < int(length))
+
+
+def slow_reader(port):
+    """A stream without a window does not stop the others, nor do the bytes of its response get lost."""
+    client = Client(port, settings={h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    blocked = client.open("GET", "/?s=200k")
+    client.until(lambda: client.streams[blocked].status)
+    other = client.open("GET", "/?s=10")
+    client.h2.increment_flow_control_window(100, other)
+    client.flush()
+    print("other", client.finish(other)[0])
+    client.h2.increment_flow_control_window(1, blocked)
+    client.flush()
+    client.until(lambda: client.streams[blocked].body)
+    print("blocked", len(client.streams[blocked].body))
+    client.h2.increment_flow_control_window(1 << 20, blocked)
+    client.flush()
+    print("blocked", client.finish(blocked)[0])
+
+
+def websocket(port):
+    """Extended CONNECT (RFC 8441) to a server that upgrades, says hello, and echoes."""
+    client = Client(port)
+    client.until(lambda: client.h2.remote_settings.enable_connect_protocol == 1)
+    pseudo = [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http"), (":authority", "test"),
+              (":path", "/ws")]
+    stream = client.open(pseudo=pseudo, fields=[("sec-websocket-version", "13")], end=False)
+    client.until(lambda: client.streams[stream].body == b"hello")
+    print(client.streams[stream], "sec-websocket-accept" in client.streams[stream].fields)
+    client.send(stream, b"ping")
+    client.until(lambda: client.streams[stream].body == b"helloping")
+    client.send(stream, b"", end=True)
+    print(client.finish(stream)[0])
+
+
+def connect(port):
+    """A plain CONNECT."""
+    client = Client(port)
+    pseudo = [(":method", "CONNECT"), (":authority", "example.org:443")]
+    stream = client.open(pseudo=pseudo, end=False)
+    client.until(lambda: client.streams[stream].body == b"hello" or client.streams[stream].over)
+    print(client.streams[stream])
+    if not client.streams[stream].over:
+        client.send(stream, b"ping", end=True)
+        print(client.finish(stream)[0])
+
+
+def malformed(port, *names):
+    """Requests that HTTP/1.1 could read differently (RFC 9113 §8.2, §8.3)."""
+    start = [(":method", "GET"), (":scheme", "http"), (":authority", "test"), (":path", "/malformed")]
+    post = [(":method", "POST")] + start[1:]
+    cases = {
+        "upper-case": start + [("X-Upper", "1")],
+        "space-in-name": start + [("x bad", "1")],
+        "crlf-in-value": start + [("x-a", "1\r\nx-b: 2")],
+        "nul-in-value": start + [("x-a", "1\0")],
+        "blank-around-value": start + [("x-a", " 1")],
+        "colon-in-name": start + [("x:a", "1")],
+        "connection": start + [("connection", "close")],
+        "transfer-encoding": post + [("transfer-encoding", "chunked")],
+        "upgrade": start + [("upgrade", "h2c")],
+        "te": start + [("te", "gzip")],
+        "no-method": start[1:],
+        "no-path": start[:3],
+        "no-scheme": [start[0]] + start[2:],
+        "two-paths": start + [(":path", "/other")],
+        "unknown-pseudo": start + [(":x", "1")],
+        "pseudo-after-field": start[:3] + [("x-a", "1"), start[3]],
+        "space-in-path": start[:3] + [(":path", "/a HTTP/1.1")],
+        "relative-path": start[:3] + [(":path", "a")],
+        "crlf-in-path": start[:3] + [(":path", "/a\r\nx: y")],
+        "space-in-method": [(":method", "GET /x HTTP/1.1\r\nHost: a\r\n\r\nGET")] + start[1:],
+        "userinfo": start[:2] + [(":authority", "user@test"), start[3]],
+        "host-differs": start + [("host", "other")],
+        "two-hosts": start[:2] + start[3:] + [("host", "a"), ("host", "b")],
+        "two-lengths": post + [("content-length", "1"), ("content-length", "2")],
+        "signed-length": post + [("content-length", "+1")],
+        "length-without-body": post + [("content-length", "5")],
+    }
+    for name in names or cases:
+        connection = raw_connection(port)
+        connection.sendall(frame(HEADERS, 5, 1, literal(cases[name])) + frame(PING, 0, 0, b"12345678"))
+        result = "none"
+        received = b""
+        while result == "none":
+            data = connection.recv(65536)
+            if not data:
+                result = "closed"
+            received += data
+            while len(received) >= 9 and len(received) >= 9 + int.from_bytes(received[:3], "big"):
+                length, kind = int.from_bytes(received[:3], "big"), received[3]
+                payload = received[9:9 + length]
+                received = received[9 + length:]
+                if kind == RST:
+                    result = "reset " + NAMES[int.from_bytes(payload, "big")]
+                elif kind == GOAWAY:
+                    result = "goaway " + NAMES[int.from_bytes(payload[4:8], "big")]
+                elif kind == HEADERS:
+                    # The static table has 400 and 404 as single bytes.
+                    result = "response " + {0x8c: "400", 0x8d: "404", 0x88: "200"}.get(payload[0], payload[:8].hex())
+        connection.close()
+        print(name, result)
+
+
+def lengths(port):
+    """Bodies that do not have their declared length."""
+    for body in (b"123", b"1234567"):
+        connection = raw_connection(port)
+        head = literal([(":method", "POST"), (":scheme", "http"), (":authority", "test"), (":path", "/length"),
+                        ("content-length", "5")])
+        connection.sendall(frame(HEADERS, 4, 1, head) + frame(DATA, 1, 1, body))
+        time.sleep(0.1)
+        connection.sendall(frame(GOAWAY, 0, 0, b"\0" * 8))
+        connection.shutdown(socket.SHUT_WR)
+        resets = [payload for kind, _, _, payload in frames_until_close(connection) if kind == RST]
+        print(len(body), [NAMES[int.from_bytes(payload, "big")] for payload in resets])
+
+
+def flood(port, kind):
+    """Frames that cost work and bring nothing, until the connection is closed."""
+    connection = raw_connection(port)
+    head = literal([(":method", "GET"), (":scheme", "http"), (":authority", "test"), (":path", "/flood")])
+    sent = 0
+    try:
+        if kind == "continuation":
+            connection.sendall(frame(HEADERS, 0, 1, head))
+        if kind in ("data", "window"):
+            connection.sendall(frame(HEADERS, 4, 1, head))
+        while sent < 200_000:
+            batch = b""
+            for _ in range(100):
+                sent += 1
+                if kind == "reset":
+                    batch += frame(HEADERS, 5, 2 * sent - 1, head) + frame(RST, 0, 2 * sent - 1, b"\0\0\0\x08")
+                elif kind == "ping":
+                    batch += frame(PING, 0, 0, b"12345678")
+                elif kind == "settings":
+                    batch += frame(SETTINGS, 0, 0)
+                elif kind == "data":
+                    batch += frame(DATA, 0, 1)
+                elif kind == "continuation":
+                    batch += frame(CONTINUATION, 0, 1, literal([("x-filler", "y" * 100)]))
+                elif kind == "empty-continuation":
+                    batch += frame(HEADERS, 0, 1, head) if sent == 1 else frame(CONTINUATION, 0, 1)
+            connection.sendall(batch)
+            # A reader, so that only the flood itself can end the connection.
+            connection.setblocking(False)
+            try:
+                while connection.recv(65536):
+                    pass
+                break
+            except BlockingIOError:
+                pass
+            finally:
+                connection.setblocking(True)
+    except (ConnectionResetError, BrokenPipeError):
+        pass
+    print("ended", sent < 200_000)
+
+
+def partial(port):
+    """A head that is not complete."""
+    connection = raw_connection(port)
+    head = literal([(":method", "GET"), (":scheme", "http"), (":authority", "test"), (":path", "/")])
+    connection.sendall(frame(HEADERS, 0, 1, head))
+    frames_until_close(connection)
+    print("closed")
+
+
+def large_head(port, length):
+    """A head over the limit, and a request after it."""
+    client = Client(port)
+    fields = [("x-large", "y" * 4000)] * (int(length) // 4000)
+    print(client.get("/large", fields=fields))
+    print(client.get("/after"))
+
+
+def goaway(port):
+    """Prints how the connection ends while a stream is in progress: line by line, for the caller to act."""
+    client = Client(port)
+    stream = client.open("GET", "/wait")
+    print("started", flush=True)
+    client.until(lambda: client.goaways)
+    print("goaway", flush=True)
+    late = client.open("GET", "/late")
+    client.finish(stream)
+    print(client.streams[stream], flush=True)
+    client.until(lambda: client.closed)
+    print("late", client.streams[late])
+    print("closed", [NAMES[code] for _, code in client.goaways], flush=True)
+
+
+def requests_max(port, count):
+    """Sends one request after the other until the connection ends."""
+    client = Client(port)
+    served = 0
+    while not client.goaways and served < int(count):
+        served += client.get("/?s=10").ended
+    print("served", served, "goaway", bool(client.goaways))
+    print("closed", not client.until(lambda: False))
+
+
+def hold(port, count):
+    """Keeps streams open until stdin ends."""
+    client = Client(port)
+    streams = [client.open("GET", "/wait") for _ in range(int(count))]
+    # A response to a PING follows everything before it.
+    client.h2.ping(b"12345678")
+    client.flush()
+    client.receive()
+    print("held", flush=True)
+    sys.stdin.read()
+    client.finish(*streams)
+    for stream in streams:
+        print(client.streams[stream])
+
+
+def idle(port):
+    """Waits for the end of an idle connection."""
+    client = Client(port)
+    print(client.get("/?s=1"))
+    client.until(lambda: False)
+    print("closed", [NAMES[code] for _, code in client.goaways])
+
+
+def refused(port, count):
+    """Opens more streams than are allowed."""
+    connection = raw_connection(port)
+    head = literal([(":method", "GET"), (":scheme", "http"), (":authority", "test"), (":path", "/wait")])
+    connection.sendall(b"".join(frame(HEADERS, 5, 2 * at + 1, head) for at in range(int(count))))
+    received, resets = b"", []
+    while len(resets) < 1:
+        received += connection.recv(65536)
+        while len(received) >= 9 and len(received) >= 9 + int.from_bytes(received[:3], "big"):
+            length = int.from_bytes(received[:3], "big")
+            if received[3] == RST:
+                resets.append((int.from_bytes(received[5:9], "big"), NAMES[int.from_bytes(received[9:13], "big")]))
+            received = received[9 + length:]
+    print(resets[0])
+
+
+def rejected(port):
+    """A connection over a limit."""
+    client = Client(port)
+    print(client.get("/"), client.until(lambda: False), [NAMES[code] for _, code in client.goaways])
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,153 @@
+//! One stream of a client's HTTP/2 connection, which is served like a connection of HTTP/1.1, and
+//! the properties of the connection that its streams share.
+//!
+//! ```text
+//! Conn (client, HTTP/2) -- h2::front -- byte channel -- Conn (stream) -- exchange
+//! ```
+//! Limits and metrics count only the connection of the client.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use rt::byte_channel::{ChannelAddresses, ChannelEnd};
+use rt::stream::Stream;
+
+use super::client_stream::{Peer, RareState};
+use super::{ClientStream, Conn, ConnState, ListenerSettings, TimeoutKind};
+use crate::admission::SourceSlot;
+use crate::metrics::H2Counters;
+use crate::outcome::{EndReason, Protocol};
+
+/// Properties of a client's HTTP/2 connection that its streams share.
+#[derive(Debug)]
+pub(crate) struct H2Client {
+    pub(crate) settings: Rc<ListenerSettings>,
+    /// Addresses of the connection's socket.
+    pub(crate) addresses: ChannelAddresses,
+    /// Number of requests begun.
+    pub(crate) request_count: Cell<u32>,
+    pub(super) certificate_subject: Option<Box<str>>,
+    peer: Peer,
+    destination: Option<SocketAddr>,
+    /// Names of the TLS version and the cipher suite; `None`: the connection is plain.
+    tls_names: Option<(&'static str, &'static str)>,
+    source_slot: SourceSlot,
+    rejection: Option<(EndReason, u8)>,
+}
+
+impl H2Client {
+    /// Counts something in the metrics of the listener.
+    pub(crate) fn count(&self, count: impl FnOnce(&H2Counters)) {
+        if let Some((generation, listener)) = self.settings.generation_and_index()
+            && let Some(counters) = generation.metrics.h2(listener)
+        {
+            count(counters);
+        }
+    }
+}
+
+impl ClientStream {
+    /// Returns the properties that the streams of this connection share.
+    pub(crate) fn begin_h2(&mut self) -> H2Client {
+        let rare = self.rare_state.as_deref_mut();
+        let (subject, destination) =
+            rare.map(|rare| (rare.certificate_subject.take(), rare.destination)).unwrap_or_default();
+        H2Client {
+            settings: Rc::clone(&self.settings),
+            addresses: ChannelAddresses {
+                local: self.stream.local_address(),
+                peer: self.stream.peer_address(),
+            },
+            request_count: Cell::new(0),
+            certificate_subject: subject,
+            peer: self.peer,
+            destination,
+            tls_names: self.stream.tls_names(),
+            source_slot: self.source_slot,
+            rejection: self.rejection,
+        }
+    }
+
+    /// Restarts the timeout of a partial frame or head after a complete one.
+    pub(crate) fn note_h2_progress(&mut self, is_head_incomplete: bool) {
+        if self.timeout_kind == TimeoutKind::Head && !is_head_incomplete {
+            self.disarm();
+        }
+    }
+
+    /// Returns the maximum number of requests on one connection.
+    pub(crate) fn requests_max(&self) -> Option<u32> {
+        self.settings.plan.requests_max
+    }
+
+    /// Returns whether a reload has removed the listener.
+    pub(crate) fn is_listener_removed(&self) -> bool {
+        self.settings.index.get().is_none()
+    }
+
+    /// Returns whether this is one stream of an HTTP/2 connection.
+    #[inline]
+    pub(crate) fn is_h2_stream(&self) -> bool {
+        self.stream.is_channel()
+    }
+
+    /// Returns the connection that this stream belongs to.
+    #[inline]
+    pub(super) fn h2_client(&self) -> Option<&H2Client> {
+        match self.is_h2_stream() {
+            true => self.rare_state.as_ref()?.h2_client.as_deref(),
+            false => None,
+        }
+    }
+
+    /// Returns whether the client uses TLS.
+    #[inline]
+    pub(crate) fn is_tls(&self) -> bool {
+        match self.h2_client() {
+            None => self.stream.is_tls(),
+            Some(client) => client.tls_names.is_some(),
+        }
+    }
+
+    /// Returns the names of the TLS version and the cipher suite of the client's connection.
+    #[inline]
+    pub(crate) fn tls_names(&self) -> Option<(&'static str, &'static str)> {
+        match self.h2_client() {
+            None => self.stream.tls_names(),
+            Some(client) => client.tls_names,
+        }
+    }
+
+    /// Returns the protocol of a request whose head has `version`: that of a stream is only its
+    /// representation inside the proxy.
+    #[inline]
+    pub(crate) fn protocol(&self, version: wire::Version) -> Protocol {
+        match version {
+            _ if self.is_h2_stream() => Protocol::Http2,
+            wire::Version::Http10 => Protocol::Http10,
+            wire::Version::Http11 => Protocol::Http11,
+        }
+    }
+}
+
+/// Serves the streams of one client, one after the other, until `end` is closed by its other end. With
+/// a `refusal` the only request is rejected for this reason.
+pub(crate) fn serve_stream(
+    end: ChannelEnd,
+    client: &Rc<H2Client>,
+    refusal: Option<wire::Refusal>,
+) -> impl Future<Output = ()> + use<> {
+    let mut stream = ClientStream::new(Stream::Channel(end), Rc::clone(&client.settings), client.peer);
+    stream.source_slot = client.source_slot;
+    stream.rejection = client.rejection;
+    let state = if refusal.is_some() { ConnState::RejectedStream } else { ConnState::Idle };
+    stream.rare_state = Some(Box::new(RareState {
+        destination: client.destination,
+        h2_client: Some(Rc::clone(client)),
+        refusal,
+        ..RareState::default()
+    }));
+    let mut conn = Conn { client: stream, state };
+    std::future::poll_fn(move |cx| conn.poll(cx))
+}

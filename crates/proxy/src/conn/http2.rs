@@ -1,0 +1,91 @@
+//! The begin of HTTP/2 on a client's connection: negotiated in the TLS handshake (ALPN), or with prior
+//! knowledge on a plain connection (RFC 9113 §3). [`crate::h2::front`] serves it.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use wire::h2::{PrefaceMatch, preface_match};
+
+use super::{Conn, ConnState, HeadSource};
+use crate::core::{Core, ScratchBuffers};
+use crate::h2::front::{Front, FrontEnd};
+use crate::outcome::EndReason;
+
+/// Name of HTTP/2 over TLS (RFC 9113 §3.2).
+const ALPN_HTTP2: &[u8] = b"h2";
+
+impl Conn {
+    /// Returns whether the client has negotiated HTTP/2 in its handshake.
+    pub(super) fn has_negotiated_http2(&self) -> bool {
+        let info = self.client.stream.tls_info();
+        info.and_then(|info| info.alpn).is_some_and(|protocol| protocol == ALPN_HTTP2)
+    }
+
+    /// Compares the first bytes of a plain connection with the preface of HTTP/2.
+    #[inline]
+    pub(super) fn detect_http2(&self, scratch: &ScratchBuffers, from: HeadSource) -> PrefaceMatch {
+        if self.client.request_count > 0 || self.client.settings.plan.http2.is_none() || self.client.is_tls()
+        {
+            return PrefaceMatch::No;
+        }
+        match from {
+            HeadSource::Input(end) => preface_match(&scratch.input[..end]),
+            HeadSource::Buffered => preface_match(self.client.buffered.bytes()),
+        }
+    }
+
+    /// Begins HTTP/2 with received bytes.
+    pub(super) fn begin_http2_with(
+        &mut self,
+        core: &Rc<Core>,
+        scratch: &ScratchBuffers,
+        from: HeadSource,
+    ) -> ConnState {
+        if let HeadSource::Input(end) = from
+            && !self.client.buffer_bytes(core, &scratch.input[..end])
+        {
+            return ConnState::Closed;
+        }
+        self.begin_http2()
+    }
+
+    /// Begins HTTP/2.
+    pub(super) fn begin_http2(&mut self) -> ConnState {
+        self.client.disarm();
+        self.client.end_request();
+        Front::new(&mut self.client).map_or(ConnState::Closed, |front| ConnState::Http2(Box::new(front)))
+    }
+
+    /// Serves the streams of the connection.
+    pub(super) fn poll_http2(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        scratch: &mut ScratchBuffers,
+    ) -> Poll<ConnState> {
+        let ConnState::Http2(front) = &mut self.state else {
+            return Poll::Ready(ConnState::Closed);
+        };
+        match front.poll(cx, core, &mut self.client, scratch) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(FrontEnd::Linger) => Poll::Ready(self.client.linger()),
+            Poll::Ready(FrontEnd::Close) => Poll::Ready(ConnState::Closed),
+            Poll::Ready(FrontEnd::Reset) => {
+                // Fails if the socket is gone already, which has the same effect.
+                let _ = self.client.stream.reset_on_close();
+                Poll::Ready(ConnState::Closed)
+            }
+        }
+    }
+
+    /// Responds to the invalid request of a stream.
+    pub(super) fn reject_stream(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        scratch: &mut ScratchBuffers,
+    ) -> ConnState {
+        let refusal = self.client.rare_state.as_mut().and_then(|rare| rare.refusal.take());
+        self.reject(cx, core, scratch, refusal.ok_or(EndReason::BadRequest), 0)
+    }
+}

@@ -1,0 +1,97 @@
+//! Establishes a connection to a server that may speak HTTP/2: the socket, TLS with the choice of the
+//! protocol (ALPN), and the settings of both ends.
+
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+
+use rt::clock::now_ns;
+use rt::stream::Stream;
+
+use super::{BackSettings, ServerConnections, Ticket};
+use super::conn::BackConn;
+use super::counters::count;
+use super::mux::Mux;
+use crate::core::Core;
+use crate::dial::ConnectError;
+use crate::metrics::HandshakeResult;
+use crate::plan::{ALPN_HTTP2, ServerHttp};
+
+/// An established connection, by its protocol.
+pub(super) enum NewConnection {
+    Http2(Rc<BackConn>),
+    /// The server chose HTTP/1.1, or nothing.
+    Http11(Stream),
+}
+
+/// Establishes a connection, and serves it to its end if it has HTTP/2. `owner`: the only request that
+/// may use it.
+pub(super) async fn establish(
+    core: Rc<Core>,
+    server: Weak<ServerConnections>,
+    settings: Rc<BackSettings>,
+    owner: Option<Rc<Ticket>>,
+) {
+    let deadline_ns = now_ns().saturating_add(settings.connect_ns);
+    let begun = rt::tokio::select! {
+        biased;
+        begun = begin(&core, &server, &settings) => begun,
+        () = core.timers.sleep_until(deadline_ns) => Err(ConnectError::Timeout),
+    };
+    let Some(connections) = server.upgrade() else { return };
+    match begun {
+        Err(error) => connections.handle_established(&core, Err(error), owner),
+        Ok(Begun::Http11(stream)) => {
+            connections.handle_established(&core, Ok(NewConnection::Http11(stream)), owner);
+        }
+        Ok(Begun::Http2(mux)) => {
+            let conn = Rc::clone(mux.shared());
+            connections.handle_established(&core, Ok(NewConnection::Http2(conn)), owner);
+            // Without another owner the connections are drained.
+            drop(connections);
+            mux.run().await;
+        }
+    }
+}
+
+/// An established connection with its task.
+enum Begun {
+    Http2(Box<Mux>),
+    Http11(Stream),
+}
+
+async fn begin(
+    core: &Rc<Core>,
+    server: &Weak<ServerConnections>,
+    settings: &Rc<BackSettings>,
+) -> Result<Begun, ConnectError> {
+    let count_handshake = |result: HandshakeResult| {
+        if let Some(connections) = server.upgrade() {
+            count(&connections.counters.handshakes[result as usize]);
+        }
+    };
+    let opened = settings.dial.clone().open().await;
+    if let Err(ConnectError::Handshake(_)) = &opened {
+        count_handshake(HandshakeResult::Failed);
+    }
+    let stream = opened?;
+    if let Some(result) = HandshakeResult::of(&stream) {
+        count_handshake(result);
+    }
+    if let Some(info) = stream.tls_info() {
+        let is_http2 = info.alpn.as_deref() == Some(ALPN_HTTP2);
+        match settings.http {
+            _ if is_http2 => {}
+            ServerHttp::Auto => return Ok(Begun::Http11(stream)),
+            _ => {
+                let reason = "the server did not choose HTTP/2 in the TLS handshake (ALPN)";
+                return Err(ConnectError::NoHttp2(reason.into()));
+            }
+        }
+    }
+    let mut mux = Box::new(Mux::new(Rc::clone(core), Weak::clone(server), Rc::clone(settings), stream));
+    let started = poll_fn(|cx| mux.poll_start(cx)).await;
+    match started {
+        Ok(()) => Ok(Begun::Http2(mux)),
+        Err(reason) => Err(ConnectError::NoHttp2(reason.into())),
+    }
+}

@@ -1,0 +1,478 @@
+//! The task of one HTTP/2 connection to a server: it owns the socket and the state of HTTP/2, and
+//! moves bytes between them and the virtual connections.
+//!
+//! ```text
+//! engine -> channel -> BackStream::serve ----> Connection::output -> socket
+//! engine <- channel <- BackStream::receive <-- Connection::next_event <- socket
+//! ```
+//! One poll serves all virtual connections with news, writes once, and handles all events of a read.
+
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+
+use rt::deadlines::Deadline;
+use rt::stream::{Stream, yield_turn};
+use wire::h2::{Config, Connection, Event, Role, StreamKey};
+
+use super::{BackSettings, ServerConnections};
+use super::conn::{BackConn, StreamTable};
+use super::counters::{BackCounters, code_index, count};
+use super::stream::{BackStream, Next, StreamEnd};
+use super::timers::{BackTimers, TimerResult};
+use crate::core::Core;
+
+/// Maximum number of reads in one poll before other tasks get their turn.
+const READS_MAX: u32 = 8;
+
+/// The task of one connection.
+#[derive(Debug)]
+pub(super) struct Mux {
+    core: Rc<Core>,
+    server: Weak<ServerConnections>,
+    settings: Rc<BackSettings>,
+    shared: Rc<BackConn>,
+    socket: Stream,
+    wire: Connection,
+    /// Start of a frame whose rest has not arrived.
+    incomplete: Vec<u8>,
+    /// Virtual connection of each slot of a stream.
+    numbers: Vec<u32>,
+    /// Virtual connections whose requests wait until the server accepts another stream.
+    waiting_for_stream: VecDeque<u32>,
+    /// Virtual connections whose requests wait until output is written.
+    waiting_for_output: Vec<u32>,
+    has_settings: bool,
+    timers: BackTimers,
+    deadline: Option<Deadline>,
+}
+
+/// Result of reading from the socket.
+enum Received {
+    /// Something; there may be more.
+    Bytes,
+    /// Nothing now.
+    Blocked,
+    /// The connection is over; the reason.
+    Ended(String),
+}
+
+impl Mux {
+    /// Creates the task for a connected socket.
+    pub(super) fn new(
+        core: Rc<Core>,
+        server: Weak<ServerConnections>,
+        settings: Rc<BackSettings>,
+        socket: Stream,
+    ) -> Self {
+        let config = wire_config(&settings);
+        let now_ns = core.now_ns.get();
+        Self {
+            server,
+            shared: BackConn::new(config.connection_window_bytes),
+            socket,
+            wire: Connection::new(Role::Client, &config),
+            incomplete: Vec::new(),
+            numbers: Vec::new(),
+            waiting_for_stream: VecDeque::new(),
+            waiting_for_output: Vec::new(),
+            has_settings: false,
+            timers: BackTimers::new(&settings, now_ns),
+            deadline: None,
+            core,
+            settings,
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Rc<BackConn> {
+        &self.shared
+    }
+
+    /// Begins HTTP/2: ready once the server has sent its settings. The error is the reason that it did
+    /// not.
+    pub(super) fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+        loop {
+            if let Poll::Ready(Err(error)) = self.poll_flush(cx) {
+                return Poll::Ready(Err(format!("the connection was lost: {error}")));
+            }
+            match self.receive(cx) {
+                Received::Ended(reason) => return Poll::Ready(Err(reason)),
+                _ if self.has_settings => return Poll::Ready(Ok(())),
+                Received::Bytes => {}
+                Received::Blocked => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Serves the connection to its end.
+    pub(super) async fn run(mut self: Box<Self>) {
+        std::future::poll_fn(|cx| self.poll(cx)).await;
+        self.end();
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.shared.queue.register_waker(cx.waker());
+        for _ in 0..READS_MAX {
+            self.serve_streams();
+            if matches!(self.poll_flush(cx), Poll::Ready(Err(_))) {
+                return Poll::Ready(());
+            }
+            match self.receive(cx) {
+                Received::Ended(_) => return Poll::Ready(()),
+                Received::Bytes => {}
+                Received::Blocked if self.shared.queue.is_empty() => {
+                    return self.poll_idle(cx);
+                }
+                Received::Blocked => {}
+            }
+        }
+        yield_turn(cx);
+        Poll::Pending
+    }
+
+    /// Serves the virtual connections with news.
+    fn serve_streams(&mut self) {
+        let shared = Rc::clone(&self.shared);
+        let is_draining = shared.is_draining();
+        {
+            let mut streams = shared.streams.borrow_mut();
+            // A round takes those that are listed now; further ones come with the next round.
+            for _ in 0..shared.queue.len() {
+                let Some(number) = shared.queue.pop() else { break };
+                self.serve(&mut streams, number);
+            }
+            if is_draining {
+                self.remove_idle(&mut streams, 0);
+            }
+        }
+        if shared.has_freed.take()
+            && let Some(server) = self.server.upgrade()
+        {
+            server.serve_waiting(&self.core);
+        }
+    }
+
+    fn serve(&mut self, streams: &mut StreamTable, number: u32) {
+        let Some(stream) = streams.get_mut(number) else { return };
+        let scheme = if self.socket.is_tls() { "https" } else { "http" };
+        let next = stream.serve(&mut self.wire, scheme);
+        if let Some(open) = &stream.open {
+            let slot = open.key.slot as usize;
+            if self.numbers.len() <= slot {
+                self.numbers.resize(slot + 1, u32::MAX);
+            }
+            self.numbers[slot] = number;
+        }
+        match next {
+            Next::Wait => {}
+            Next::WaitForStream => self.waiting_for_stream.push_back(number),
+            Next::WaitForOutput => self.waiting_for_output.push(number),
+            Next::Remove => self.remove(streams, number),
+            Next::ConnectionClosed => {
+                self.shared.drain();
+                self.remove(streams, number);
+            }
+        }
+    }
+
+    /// Removes a virtual connection. A stream in progress is cancelled.
+    fn remove(&mut self, streams: &mut StreamTable, number: u32) {
+        let Some(mut stream) = streams.remove(number) else { return };
+        self.shared.has_freed.set(true);
+        if stream.cancel(&mut self.wire) {
+            self.with_counters(|counters| {
+                count(&counters.resets_sent[code_index(wire::h2::ErrorCode::CANCEL)]);
+            });
+            // A request that its server left unanswered may be the first sign of a dead connection.
+            self.timers.suspect(&mut self.wire, self.core.now_ns.get());
+        }
+        drop(stream);
+        self.serve_one_waiting();
+    }
+
+    /// Lets a request that waits for a stream try again.
+    fn serve_one_waiting(&mut self) {
+        if let Some(number) = self.waiting_for_stream.pop_front() {
+            self.shared.queue.push(number);
+        }
+    }
+
+    /// Removes idle virtual connections until at most `max` are left.
+    fn remove_idle(&mut self, streams: &mut StreamTable, max: usize) {
+        let surplus = streams.len().saturating_sub(max);
+        let is_idle = |(number, stream): (u32, &mut BackStream)| {
+            stream.open.is_none().then_some(number)
+        };
+        let idle: Vec<u32> = streams.iter_mut().filter_map(is_idle).take(surplus).collect();
+        for number in idle {
+            self.remove(streams, number);
+        }
+    }
+
+    fn with_counters(&self, update: impl FnOnce(&BackCounters)) {
+        if let Some(server) = self.server.upgrade() {
+            update(&server.counters);
+        }
+    }
+
+    /// Writes the output. Pending: the socket accepts no more now.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        while !self.wire.output().is_empty() {
+            match self.socket.poll_write(cx, self.wire.output()) {
+                Poll::Ready(Ok(written)) => drop(self.wire.output().drain(..written)),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        for number in self.waiting_for_output.drain(..) {
+            self.shared.queue.push(number);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads once, and handles the events.
+    fn receive(&mut self, cx: &mut Context<'_>) -> Received {
+        if self.wire.is_output_full() {
+            return Received::Blocked;
+        }
+        let core = Rc::clone(&self.core);
+        let mut scratch = core.scratch.borrow_mut();
+        let input = &mut scratch.input;
+        let kept = self.incomplete.len();
+        input[..kept].copy_from_slice(&self.incomplete);
+        let end = match self.socket.poll_read(cx, &mut input[kept..]) {
+            Poll::Pending => return Received::Blocked,
+            Poll::Ready(Ok(0)) => return Received::Ended("the server closed the connection".into()),
+            Poll::Ready(Ok(read)) => kept + read,
+            Poll::Ready(Err(error)) => return Received::Ended(format!("the connection was lost: {error}")),
+        };
+        self.timers.note_received(core.now_ns.get());
+        match self.handle_events(&input[..end]) {
+            Ok(used) => {
+                self.incomplete.clear();
+                self.incomplete.extend_from_slice(&input[used..end]);
+                Received::Bytes
+            }
+            Err(reason) => Received::Ended(reason),
+        }
+    }
+
+    /// Handles all complete frames of `input`. Returns the number of bytes used.
+    fn handle_events(&mut self, input: &[u8]) -> Result<usize, String> {
+        let shared = Rc::clone(&self.shared);
+        let mut streams = shared.streams.borrow_mut();
+        let mut at = 0;
+        loop {
+            let (used, event) = match self.wire.next_event(&input[at..]) {
+                Ok(next) => next,
+                Err(fault) => return Err(format!("the server broke the rules of HTTP/2: {fault}")),
+            };
+            at += used;
+            let after = match event {
+                None => return Ok(at),
+                Some(Event::Response { stream: key, head, is_end }) => {
+                    find(&self.numbers, &mut streams, key).map_or(After::Nothing, |(number, stream)| {
+                        After::served(number, stream.receive_head(&head, is_end))
+                    })
+                }
+                Some(Event::Data { stream: key, bytes, is_end }) => match find(&self.numbers, &mut streams, key) {
+                    Some((number, stream)) => After::Content {
+                        number,
+                        needs_service: stream.receive_content(bytes, is_end),
+                    },
+                    None => After::Unwanted(key, bytes.len()),
+                },
+                Some(Event::Trailers { stream: key, fields }) => {
+                    find(&self.numbers, &mut streams, key).map_or(After::Nothing, |(number, stream)| {
+                        After::served(number, stream.receive_trailers(fields))
+                    })
+                }
+                Some(other) => After::of(other),
+            };
+            self.follow_up(&mut streams, after);
+        }
+    }
+
+    /// Does what an event requires of the connection.
+    fn follow_up(&mut self, streams: &mut StreamTable, after: After) {
+        match after {
+            After::Nothing => {}
+            After::Serve(number) => self.shared.queue.push(number),
+            After::Content { number, needs_service } => {
+                if let Some(stream) = streams.get_mut(number) {
+                    stream.return_windows(&mut self.wire);
+                }
+                if needs_service {
+                    self.shared.queue.push(number);
+                }
+            }
+            After::Unwanted(key, bytes) => self.wire.consume(key, bytes),
+            After::Reset { key, end, is_unprocessed } => {
+                self.handle_reset(streams, key, end, is_unprocessed);
+            }
+            After::Writable(key) => {
+                if let Some((number, _)) = find(&self.numbers, streams, key) {
+                    self.shared.queue.push(number);
+                }
+            }
+            After::AllWritable => {
+                let open = streams.iter_mut().filter(|(_, stream)| stream.open.is_some());
+                open.for_each(|(number, _)| self.shared.queue.push(number));
+            }
+            After::GoAway => {
+                self.with_counters(|counters| count(&counters.goaways));
+                self.shared.drain();
+            }
+            After::Settings => self.apply_settings(streams),
+            After::Pong(payload) => self.timers.note_pong(payload),
+        }
+    }
+
+    fn handle_reset(
+        &mut self,
+        streams: &mut StreamTable,
+        key: StreamKey,
+        end: StreamEnd,
+        is_unprocessed: bool,
+    ) {
+        self.with_counters(|counters| {
+            match end {
+                StreamEnd::Reset(code) => count(&counters.resets_received[code_index(code)]),
+                StreamEnd::Invalid(code) => count(&counters.resets_sent[code_index(code)]),
+                StreamEnd::ConnectionLost => {}
+            }
+            if is_unprocessed {
+                count(&counters.unprocessed);
+            }
+        });
+        if let Some((number, stream)) = find(&self.numbers, streams, key) {
+            match stream.receive_reset(end, is_unprocessed) {
+                true => self.remove(streams, number),
+                false => self.shared.queue.push(number),
+            }
+        }
+        self.serve_one_waiting();
+    }
+
+    /// Follows changed settings of the server.
+    fn apply_settings(&mut self, streams: &mut StreamTable) {
+        self.has_settings = true;
+        let allowed = self.wire.free_streams() + self.wire.open_streams();
+        let streams_max = allowed.min(self.settings.limits.streams_max as usize);
+        self.shared.set_limits(streams_max, self.wire.peer_enables_connect_protocol());
+        // Requests find other connections sooner than a stream here.
+        self.remove_idle(streams, streams_max);
+        for number in self.waiting_for_stream.drain(..) {
+            self.shared.queue.push(number);
+        }
+        self.shared.has_freed.set(true);
+    }
+
+    /// Checks the times of a connection that waits.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let active = self.shared.active();
+        let is_unused = active == 0 && self.shared.streams.borrow().len() == 0;
+        let is_over = is_unused && (self.settings.is_exclusive || self.core.draining.get());
+        if is_over || active == 0 && self.shared.is_draining() {
+            return Poll::Ready(());
+        }
+        let now_ns = self.core.now_ns.get();
+        match self.timers.check(&mut self.wire, active, now_ns) {
+            TimerResult::Idle => return Poll::Ready(()),
+            TimerResult::PingLost => {
+                self.with_counters(|counters| count(&counters.pings_lost));
+                return Poll::Ready(());
+            }
+            TimerResult::CheckAt(due_ns) => {
+                let deadline = self.deadline.get_or_insert_with(|| self.core.deadlines.register(cx.waker()));
+                deadline.set(due_ns);
+            }
+        }
+        if matches!(self.poll_flush(cx), Poll::Ready(Err(_))) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Ends the connection and all that is left on it.
+    fn end(mut self: Box<Self>) {
+        self.shared.drain();
+        let server = self.server.upgrade();
+        if let Some(server) = &server {
+            server.remove(&self.shared);
+        }
+        let lost = self.shared.streams.borrow_mut().take_all();
+        for mut stream in lost {
+            stream.lose();
+        }
+        self.wire.go_away(wire::h2::ErrorCode::NO_ERROR, true);
+        // Nothing depends on whether the server gets it.
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let _ = self.poll_flush(&mut cx);
+        if let Some(server) = server {
+            server.serve_waiting(&self.core);
+        }
+    }
+}
+
+/// Returns the virtual connection whose current stream is `key`.
+fn find<'t>(
+    numbers: &[u32],
+    streams: &'t mut StreamTable,
+    key: StreamKey,
+) -> Option<(u32, &'t mut BackStream)> {
+    let number = *numbers.get(key.slot as usize)?;
+    let stream = streams.get_mut(number)?;
+    let is_current = stream.open.as_ref().is_some_and(|open| open.key == key);
+    is_current.then_some((number, stream))
+}
+
+/// Consequence of an event for the connection, which is borrowed during the event.
+enum After {
+    Nothing,
+    /// The virtual connection has to be served.
+    Serve(u32),
+    /// Content was delivered.
+    Content { number: u32, needs_service: bool },
+    /// Content of a stream without a virtual connection.
+    Unwanted(StreamKey, usize),
+    Reset { key: StreamKey, end: StreamEnd, is_unprocessed: bool },
+    Writable(StreamKey),
+    AllWritable,
+    GoAway,
+    Settings,
+    Pong(u64),
+}
+
+impl After {
+    fn served(number: u32, needs_service: bool) -> Self {
+        if needs_service { Self::Serve(number) } else { Self::Nothing }
+    }
+
+    fn of(event: Event<'_>) -> Self {
+        match event {
+            Event::Reset { stream: key, code, fault, is_unprocessed } => {
+                let end = if fault.is_some() { StreamEnd::Invalid(code) } else { StreamEnd::Reset(code) };
+                Self::Reset { key, end, is_unprocessed }
+            }
+            Event::StreamWritable(key) => Self::Writable(key),
+            Event::ConnectionWritable => Self::AllWritable,
+            Event::GoAway { .. } => Self::GoAway,
+            Event::SettingsChanged => Self::Settings,
+            Event::Pong(payload) => Self::Pong(payload),
+            // The others do not occur, or are handled where their contents are borrowed.
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// Returns the settings of the proxy's end.
+fn wire_config(settings: &BackSettings) -> Config {
+    let defaults = Config::default();
+    let limits = &settings.limits;
+    Config {
+        stream_window_bytes_max: limits.stream_window_max,
+        connection_window_bytes: defaults.connection_window_bytes.min(limits.connection_window_max),
+        connection_window_bytes_max: limits.connection_window_max,
+        head_bytes_max: settings.head_bytes_max + 32 * settings.headers_max,
+        headers_max: settings.headers_max,
+        ..defaults
+    }
+}

@@ -1,0 +1,258 @@
+//! The streams of one client's connection with their channels to the engine. A channel is used by one
+//! stream after the other.
+
+use std::rc::Rc;
+use std::task::Waker;
+
+use rt::byte_channel::{CHANNEL_BYTES, ReadyQueue};
+use rt::tokio::task::spawn_local;
+use wire::Refusal;
+use wire::h2::{Connection, ErrorCode, FaultKind, Fields, RequestHead, StreamKey};
+
+use super::lane::{Lane, Turn};
+use crate::conn::{H2Client, serve_stream};
+use crate::core::Core;
+use crate::metrics::{H2Count, H2Counters};
+
+/// Table of the streams.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    client: Rc<H2Client>,
+    /// Lanes with news from the engine, and those whose next frame may be sent.
+    ready: Rc<ReadyQueue>,
+    lanes: Vec<Lane>,
+    /// Lanes whose engine waits for a request.
+    idle: Vec<u32>,
+    /// Lanes without a channel.
+    closed: Vec<u32>,
+    /// Lane of the stream in each slot of the connection.
+    lane_of_slot: Vec<u32>,
+    in_use: usize,
+}
+
+/// Mark of a slot without a lane.
+const NO_LANE: u32 = u32::MAX;
+
+impl Lanes {
+    pub(super) fn new(client: Rc<H2Client>) -> Self {
+        Self {
+            client,
+            ready: ReadyQueue::new(),
+            lanes: Vec::new(),
+            idle: Vec::new(),
+            closed: Vec::new(),
+            lane_of_slot: Vec::new(),
+            in_use: 0,
+        }
+    }
+
+    pub(super) fn core(&self) -> &Rc<Core> {
+        &self.client.settings.core
+    }
+
+    /// Returns the number of streams in progress.
+    pub(super) fn in_use(&self) -> usize {
+        self.in_use
+    }
+
+    /// Returns the number of requests begun.
+    pub(super) fn request_count(&self) -> u32 {
+        self.client.request_count.get()
+    }
+
+    pub(super) fn register_waker(&self, waker: &Waker) {
+        self.ready.register_waker(waker);
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Counts something in the metrics of the listener.
+    pub(super) fn count(&self, count: impl FnOnce(&H2Counters)) {
+        self.client.count(count);
+    }
+
+    /// Begins the request of a new stream.
+    pub(super) fn begin_request(
+        &mut self,
+        core: &Rc<Core>,
+        stream: StreamKey,
+        head: &RequestHead<'_>,
+        is_end: bool,
+    ) {
+        self.count_begin(core);
+        let number = self.take_idle().unwrap_or_else(|| self.open_lane(core, None));
+        self.assign(stream, number);
+        self.lanes[number as usize].begin(stream, head, is_end);
+    }
+
+    /// Begins a stream whose request the engine rejects.
+    pub(super) fn reject_request(&mut self, core: &Rc<Core>, stream: StreamKey, refusal: Refusal) {
+        self.count_begin(core);
+        let number = self.open_lane(core, Some(refusal));
+        self.assign(stream, number);
+        self.lanes[number as usize].begin_rejected(stream);
+    }
+
+    fn count_begin(&mut self, core: &Core) {
+        self.in_use += 1;
+        core.h2_streams.set(core.h2_streams.get() + 1);
+        self.client.request_count.set(self.client.request_count.get().saturating_add(1));
+        self.count(|counters| counters.count(H2Count::Streams, 1));
+    }
+
+    fn count_end(&mut self, core: &Core) {
+        self.in_use -= 1;
+        core.h2_streams.set(core.h2_streams.get() - 1);
+    }
+
+    /// Takes a lane whose engine waits for a request.
+    fn take_idle(&mut self) -> Option<u32> {
+        while let Some(number) = self.idle.pop() {
+            let lane = &mut self.lanes[number as usize];
+            if lane.is_usable() {
+                return Some(number);
+            }
+            lane.finish(false);
+            self.closed.push(number);
+        }
+        None
+    }
+
+    /// Opens a channel, and starts the engine at its other end.
+    fn open_lane(&mut self, core: &Core, refusal: Option<Refusal>) -> u32 {
+        let (engine, end) = core.channel_buffers.open(CHANNEL_BYTES, self.client.addresses);
+        let number = match self.closed.pop() {
+            Some(number) => number,
+            None => self.lanes.len() as u32,
+        };
+        end.register(&self.ready, number);
+        let lane = Lane::new(end);
+        match self.lanes.get_mut(number as usize) {
+            Some(slot) => *slot = lane,
+            None => self.lanes.push(lane),
+        }
+        spawn_local(serve_stream(engine, &self.client, refusal));
+        number
+    }
+
+    fn assign(&mut self, stream: StreamKey, number: u32) {
+        let slot = stream.slot as usize;
+        if self.lane_of_slot.len() <= slot {
+            self.lane_of_slot.resize(slot + 1, NO_LANE);
+        }
+        self.lane_of_slot[slot] = number;
+    }
+
+    /// Returns the number of the lane of a stream.
+    fn find(&self, stream: StreamKey) -> Option<u32> {
+        let number = *self.lane_of_slot.get(stream.slot as usize)?;
+        let lane = self.lanes.get(number as usize)?;
+        (lane.stream() == Some(stream)).then_some(number)
+    }
+
+    /// Passes on content of a request. Returns false if nobody reads it.
+    pub(super) fn write_body(&mut self, stream: StreamKey, bytes: &[u8], is_end: bool) -> bool {
+        match self.find(stream) {
+            Some(number) => self.lanes[number as usize].write_body(bytes, is_end),
+            None => false,
+        }
+    }
+
+    /// Passes on the trailer section of a request.
+    pub(super) fn write_trailers(&mut self, stream: StreamKey, fields: &Fields<'_>) {
+        if let Some(number) = self.find(stream) {
+            self.lanes[number as usize].write_trailers(fields);
+        }
+    }
+
+    /// Handles the early end of a stream.
+    pub(super) fn handle_reset(
+        &mut self,
+        core: &Core,
+        stream: StreamKey,
+        code: ErrorCode,
+        fault: Option<FaultKind>,
+    ) {
+        self.count(|counters| match fault {
+            Some(fault) => {
+                counters.count_fault(fault);
+                counters.count_reset_sent(code);
+            }
+            None => counters.count_reset_received(code),
+        });
+        if let Some(number) = self.find(stream) {
+            self.lanes[number as usize].reset();
+            self.closed.push(number);
+            self.count_end(core);
+        }
+    }
+
+    /// Lets a stream send again.
+    pub(super) fn resume(&mut self, stream: StreamKey) {
+        if let Some(number) = self.find(stream) {
+            self.ready.push(number);
+        }
+    }
+
+    /// Lets all streams send again.
+    pub(super) fn resume_all(&mut self) {
+        for (number, lane) in (0..).zip(&self.lanes) {
+            if lane.stream().is_some() {
+                self.ready.push(number);
+            }
+        }
+    }
+
+    /// Gives the next ready stream its turn. Returns false if there is none.
+    pub(super) fn serve_next(&mut self, core: &Core, connection: &mut Connection) -> bool {
+        let Some(number) = self.ready.pop() else { return false };
+        let Some(lane) = self.lanes.get_mut(number as usize) else { return true };
+        if lane.stream().is_none() {
+            // The engine has closed an unused connection.
+            if !lane.is_closed() && !lane.is_usable() {
+                lane.finish(false);
+                self.idle.retain(|idle| *idle != number);
+                self.closed.push(number);
+            }
+            return true;
+        }
+        match lane.serve(connection, &self.client.settings.plan.limits) {
+            Turn::Waiting => {}
+            Turn::More => self.ready.push(number),
+            Turn::Over { keeps_engine, reset } => {
+                lane.finish(keeps_engine);
+                if keeps_engine { &mut self.idle } else { &mut self.closed }.push(number);
+                self.count_end(core);
+                if let Some(code) = reset {
+                    self.count(|counters| counters.count_reset_sent(code));
+                }
+            }
+        }
+        true
+    }
+
+    /// Closes the unused channels.
+    pub(super) fn close_idle(&mut self) {
+        for number in std::mem::take(&mut self.idle) {
+            self.lanes[number as usize].finish(false);
+            self.closed.push(number);
+        }
+        if self.in_use == 0 {
+            self.lanes = Vec::new();
+            self.closed = Vec::new();
+            self.lane_of_slot = Vec::new();
+            while self.ready.pop().is_some() {}
+            self.ready.shrink();
+        }
+    }
+
+    /// Aborts all requests.
+    pub(super) fn reset_all(&mut self, core: &Core) {
+        for lane in &mut self.lanes {
+            lane.reset();
+        }
+        core.h2_streams.set(core.h2_streams.get() - std::mem::take(&mut self.in_use));
+    }
+}

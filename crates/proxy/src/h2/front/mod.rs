@@ -1,0 +1,315 @@
+//! A client's HTTP/2 connection: reads and writes its socket, and passes each stream to the engine of
+//! HTTP/1.1.
+//!
+//! ```text
+//!            frames                      channels
+//!  socket <--------> wire::Connection <-----------> one Conn per stream -> exchange
+//!                         Front          Lanes
+//! ```
+//! `lane` is one stream with its channel, `lanes` the table of them. `shutdown` announces the end of the
+//! connection, and has its timeouts.
+//!
+//! One poll has a few rounds. Each reads at most [`READS_MAX`] times, then passes on responses: at most
+//! one frame of each stream in turn, until [`OUTPUT_BYTES_MAX`] wait to be written, and then writes them
+//! all at once.
+
+mod lane;
+mod lanes;
+mod request_head;
+mod shutdown;
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use wire::h2::{Connection, Event, FaultKind, Role};
+
+use crate::conn::{ClientStream, TimeoutKind};
+use crate::core::{Core, ScratchBuffers};
+use crate::metrics::H2Count;
+use crate::profile::ProfilePhase;
+use lanes::Lanes;
+use shutdown::Shutdown;
+
+/// Maximum number of reads in one round.
+const READS_MAX: u32 = 2;
+/// Maximum number of times that a poll fills and writes the output, before other tasks run.
+const ROUNDS_MAX: u32 = 4;
+/// Bytes of output at which no more are added until they are written.
+const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+/// Maximum capacity of the output that an idle connection keeps.
+const OUTPUT_BYTES_KEPT: usize = 1024;
+
+/// State of a client's HTTP/2 connection.
+#[derive(Debug)]
+pub(crate) struct Front {
+    connection: Connection,
+    lanes: Lanes,
+    shutdown: Shutdown,
+    /// True if received bytes may be processed without reading more.
+    has_unprocessed: bool,
+    /// True if the last bytes received are a part of a frame.
+    has_partial_frame: bool,
+    /// True while the connection counts as busy.
+    is_busy: bool,
+    /// True if the client has ended its side, and still gets its responses.
+    is_half_closed: bool,
+    /// Bytes that the socket had not sent when it blocked.
+    blocked_bytes: u64,
+}
+
+/// Fate of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrontEnd {
+    /// It is closed after the client had time to read the last frames.
+    Linger,
+    /// It is closed.
+    Close,
+    /// It is reset.
+    Reset,
+}
+
+/// Work that an event leaves for after the borrow of the connection.
+enum FollowUp {
+    None,
+    /// Content of a stream that nobody reads.
+    Discard(wire::h2::StreamKey, usize),
+    /// The round trip of the announcement is over.
+    Pong,
+}
+
+impl Front {
+    /// Begins HTTP/2; `None` if the listener does not support it. Received bytes are in the client's
+    /// buffer.
+    pub(crate) fn new(client: &mut ClientStream) -> Option<Self> {
+        let shared = Rc::new(client.begin_h2());
+        let config = shared.settings.plan.http2.as_ref()?;
+        let connection = Connection::new(Role::Server, config);
+        shared.count(|counters| counters.count(H2Count::Connections, 1));
+        Some(Self {
+            connection,
+            lanes: Lanes::new(shared),
+            shutdown: Shutdown::default(),
+            has_unprocessed: !client.buffered.is_empty(),
+            has_partial_frame: false,
+            is_busy: false,
+            is_half_closed: false,
+            blocked_bytes: 0,
+        })
+    }
+
+    /// Returns the state, for the list of connections.
+    pub(crate) fn state_name(&self) -> &'static str {
+        match (self.shutdown.is_announced(), self.is_busy) {
+            (true, _) => "closing",
+            (false, true) => "http2",
+            (false, false) => "idle",
+        }
+    }
+
+    /// Moves everything that can move. Ready: the connection is over.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> Poll<FrontEnd> {
+        self.lanes.register_waker(cx.waker());
+        self.announce_shutdown_if_due(core, client);
+        for _ in 0..ROUNDS_MAX {
+            let reading = self.read(cx, core, client, scratch);
+            self.serve_lanes(core);
+            let writing = self.flush(cx, client);
+            self.count_busy(core);
+            if let Some(end) = self.end_of(&reading, &writing) {
+                return Poll::Ready(end);
+            }
+            let is_blocked = writing.is_pending();
+            if reading.is_pending() && (is_blocked || !self.lanes.has_ready()) {
+                return self.wait(cx, core, client);
+            }
+            self.announce_shutdown_if_due(core, client);
+        }
+        rt::stream::yield_turn(cx);
+        Poll::Pending
+    }
+
+    /// Chooses the end of the connection after reading and writing, if there is one.
+    fn end_of(
+        &mut self,
+        reading: &Poll<Result<(), ReadEnd>>,
+        writing: &Poll<std::io::Result<()>>,
+    ) -> Option<FrontEnd> {
+        match (reading, writing) {
+            (_, Poll::Ready(Err(_))) | (Poll::Ready(Err(ReadEnd::Gone | ReadEnd::Eof)), _) => {
+                Some(FrontEnd::Close)
+            }
+            // The last frame is GOAWAY. A client that does not read it is not waited for.
+            (Poll::Ready(Err(ReadEnd::Fault(fault))), _) => {
+                self.lanes.count(|counters| {
+                    counters.count_fault(*fault);
+                    counters.count_goaway_sent(fault.error_code());
+                });
+                Some(FrontEnd::Linger)
+            }
+            (_, Poll::Ready(Ok(()))) if self.is_finished() => Some(FrontEnd::Linger),
+            _ => None,
+        }
+    }
+
+    /// Reads and processes frames. Pending: there are no more for now.
+    fn read(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &Rc<Core>,
+        client: &mut ClientStream,
+        scratch: &mut ScratchBuffers,
+    ) -> Poll<Result<(), ReadEnd>> {
+        let _section = core.profile.enter(ProfilePhase::ReadHead);
+        for _ in 0..READS_MAX {
+            // Floods of frames that have to be answered stop their sender.
+            if self.connection.is_output_full() || self.is_half_closed {
+                return Poll::Pending;
+            }
+            let kept = client.buffered.len();
+            scratch.input[..kept].copy_from_slice(client.buffered.bytes());
+            let mut end = kept;
+            if !std::mem::take(&mut self.has_unprocessed) {
+                match client.stream.poll_read(cx, &mut scratch.input[kept..]) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(0)) if client.allows_half_close() => {
+                        self.is_half_closed = true;
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(ReadEnd::Eof)),
+                    Poll::Ready(Err(_)) => return Poll::Ready(Err(ReadEnd::Gone)),
+                    Poll::Ready(Ok(read)) => end += read,
+                }
+            }
+            client.buffered.release();
+            let used = match self.process(core, &scratch.input[..end]) {
+                Ok(used) => used,
+                Err(fault) => return Poll::Ready(Err(ReadEnd::Fault(fault))),
+            };
+            if used > 0 || !self.has_partial_frame {
+                client.note_h2_progress(self.connection.is_head_incomplete());
+            }
+            self.has_partial_frame = used < end;
+            if !client.buffer_bytes(core, &scratch.input[used..end]) {
+                return Poll::Ready(Err(ReadEnd::Gone));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Handles the events of received bytes. Returns the number of bytes used.
+    fn process(&mut self, core: &Rc<Core>, input: &[u8]) -> Result<usize, FaultKind> {
+        let mut used = 0;
+        loop {
+            if self.connection.is_output_full() {
+                self.has_unprocessed = true;
+                return Ok(used);
+            }
+            let (bytes, event) = self.connection.next_event(&input[used..])?;
+            used += bytes;
+            let Some(event) = event else { return Ok(used) };
+            let follow_up = handle_event(&mut self.lanes, core, event);
+            match follow_up {
+                FollowUp::None => {}
+                FollowUp::Discard(stream, bytes) => self.connection.consume(stream, bytes),
+                FollowUp::Pong => self.finish_announcement(),
+            }
+        }
+    }
+
+    /// Passes on responses, one frame of each stream in turn.
+    fn serve_lanes(&mut self, core: &Core) {
+        let _section = core.profile.enter(ProfilePhase::ForwardResponse);
+        while self.connection.output().len() < OUTPUT_BYTES_MAX
+            && self.lanes.serve_next(core, &mut self.connection)
+        {}
+    }
+
+    /// Writes the output. Pending: the socket does not accept all of it.
+    fn flush(&mut self, cx: &mut Context<'_>, client: &mut ClientStream) -> Poll<std::io::Result<()>> {
+        let output = self.connection.output();
+        let mut written = 0;
+        let result = loop {
+            if written == output.len() {
+                break Poll::Ready(Ok(()));
+            }
+            match client.stream.poll_write(cx, &output[written..]) {
+                Poll::Ready(Ok(bytes)) => written += bytes,
+                Poll::Ready(Err(error)) => break Poll::Ready(Err(error)),
+                Poll::Pending => break Poll::Pending,
+            }
+        };
+        if written > 0 {
+            output.drain(..written);
+            if client.timeout_kind() == TimeoutKind::ClientWrite {
+                client.disarm();
+            }
+        }
+        result
+    }
+
+    /// Counts the connection as busy while it has streams.
+    fn count_busy(&mut self, core: &Core) {
+        let is_busy = self.lanes.in_use() > 0;
+        if is_busy != std::mem::replace(&mut self.is_busy, is_busy) {
+            let busy = core.h2_busy.get();
+            core.h2_busy.set(if is_busy { busy + 1 } else { busy - 1 });
+        }
+    }
+
+    /// Closes what an idle connection does not need.
+    fn shrink(&mut self) {
+        self.lanes.close_idle();
+        let output = self.connection.output();
+        if output.is_empty() && output.capacity() > OUTPUT_BYTES_KEPT {
+            *output = Vec::new();
+        }
+        self.connection.release_memory();
+    }
+}
+
+/// Reason that nothing more is read.
+#[derive(Clone, Copy, Debug)]
+enum ReadEnd {
+    /// The client ended its side.
+    Eof,
+    /// The connection failed.
+    Gone,
+    /// The client violates the protocol.
+    Fault(FaultKind),
+}
+
+/// Handles one event.
+fn handle_event(lanes: &mut Lanes, core: &Rc<Core>, event: Event<'_>) -> FollowUp {
+    match event {
+        Event::Request { stream, head, is_end } => lanes.begin_request(core, stream, &head, is_end),
+        Event::RejectedRequest { stream, refusal } => lanes.reject_request(core, stream, refusal),
+        Event::Data { stream, bytes, is_end } => {
+            if !lanes.write_body(stream, bytes, is_end) {
+                return FollowUp::Discard(stream, bytes.len());
+            }
+        }
+        Event::Trailers { stream, fields } => lanes.write_trailers(stream, &fields),
+        Event::Reset { stream, code, fault, .. } => lanes.handle_reset(core, stream, code, fault),
+        Event::StreamWritable(stream) => lanes.resume(stream),
+        Event::ConnectionWritable => lanes.resume_all(),
+        Event::Pong(_) => return FollowUp::Pong,
+        Event::GoAway { code, .. } => lanes.count(|counters| counters.count_goaway_received(code)),
+        // A server neither gets responses nor opens streams.
+        Event::Response { .. } | Event::SettingsChanged => {}
+    }
+    FollowUp::None
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        let core = Rc::clone(self.lanes.core());
+        self.lanes.reset_all(&core);
+        self.count_busy(&core);
+    }
+}

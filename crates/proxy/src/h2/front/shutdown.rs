@@ -1,0 +1,144 @@
+//! The end of a client's HTTP/2 connection: announced by GOAWAY, and its timeouts.
+//!
+//! ```text
+//! open -- drain, requests-max, idle --> announced -- round trip --> final -- no streams --> closed
+//!          GOAWAY 2^31-1, PING                        GOAWAY n
+//! ```
+//! Between the two GOAWAY frames streams that were on their way are accepted (RFC 9113 §6.8), so no
+//! request is lost.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use wire::h2::ErrorCode;
+
+use super::{Front, FrontEnd};
+use crate::conn::{ClientStream, LINGER_TIMEOUT_NS, TimeoutKind};
+use crate::core::Core;
+
+/// Time without streams after which a connection frees what it does not need.
+const SHRINK_NS: u64 = 1_000_000_000;
+
+/// Progress of the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Shutdown {
+    #[default]
+    Open,
+    /// The end is announced. Streams that were on their way are accepted.
+    Announced,
+    /// No further streams are accepted.
+    Final,
+}
+
+impl Shutdown {
+    pub(super) fn is_announced(self) -> bool {
+        self != Self::Open
+    }
+}
+
+impl Front {
+    /// Announces the end of the connection if there is a reason for it.
+    pub(super) fn announce_shutdown_if_due(&mut self, core: &Core, client: &ClientStream) {
+        if self.shutdown.is_announced() {
+            return;
+        }
+        let must_end = core.draining.get()
+            || client.is_listener_removed()
+            || client.is_rejected() && self.lanes.request_count() > 0
+            || client.requests_max().is_some_and(|max| self.lanes.request_count() >= max);
+        if must_end {
+            self.announce_shutdown();
+        }
+    }
+
+    fn announce_shutdown(&mut self) {
+        self.shutdown = Shutdown::Announced;
+        self.connection.go_away(ErrorCode::NO_ERROR, false);
+        self.connection.ping(0);
+    }
+
+    /// Ends the announcement: the client has received it.
+    pub(super) fn finish_announcement(&mut self) {
+        if self.shutdown == Shutdown::Announced {
+            self.shutdown = Shutdown::Final;
+            self.connection.go_away(ErrorCode::NO_ERROR, true);
+            self.lanes.count(|counters| counters.count_goaway_sent(ErrorCode::NO_ERROR));
+        }
+    }
+
+    /// Returns whether nothing is left to do.
+    pub(super) fn is_finished(&self) -> bool {
+        self.lanes.in_use() == 0 && (self.shutdown == Shutdown::Final || self.is_half_closed)
+    }
+
+    /// Waits for the client or the engine, unless a timeout has expired.
+    pub(super) fn wait(
+        &mut self,
+        cx: &Context<'_>,
+        core: &Rc<Core>,
+        client: &mut ClientStream,
+    ) -> Poll<FrontEnd> {
+        let timeouts = *client.timeouts();
+        let is_unsent = !self.connection.output().is_empty();
+        if self.has_partial_frame || self.connection.is_head_incomplete() {
+            let timeout_ns = client.effective_timeout_ns(timeouts.head_ns);
+            if client.has_timed_out(cx, core, TimeoutKind::Head, timeout_ns) {
+                return Poll::Ready(FrontEnd::Linger);
+            }
+        } else if is_unsent {
+            return self.wait_for_client(cx, core, client, timeouts.write_ns);
+        } else if self.lanes.in_use() > 0 {
+            client.disarm();
+        } else {
+            return self.wait_idle(cx, core, client);
+        }
+        Poll::Pending
+    }
+
+    /// Waits for a client that does not read.
+    fn wait_for_client(
+        &mut self,
+        cx: &Context<'_>,
+        core: &Rc<Core>,
+        client: &mut ClientStream,
+        timeout_ns: u64,
+    ) -> Poll<FrontEnd> {
+        if !client.has_timed_out(cx, core, TimeoutKind::ClientWrite, timeout_ns) {
+            return Poll::Pending;
+        }
+        // A blocked socket becomes writable only when a third of its buffer is free.
+        let unsent_bytes = client.stream.unacked_bytes().unwrap_or_default();
+        let has_progress = unsent_bytes != std::mem::replace(&mut self.blocked_bytes, unsent_bytes);
+        if !has_progress {
+            return Poll::Ready(FrontEnd::Reset);
+        }
+        client.arm(core, cx.waker(), TimeoutKind::ClientWrite, timeout_ns);
+        Poll::Pending
+    }
+
+    /// Waits for the next request.
+    fn wait_idle(&mut self, cx: &Context<'_>, core: &Rc<Core>, client: &mut ClientStream) -> Poll<FrontEnd> {
+        if self.shutdown.is_announced() {
+            // A client that does not answer the PING has had the time to.
+            if client.has_timed_out(cx, core, TimeoutKind::Linger, LINGER_TIMEOUT_NS) {
+                self.finish_announcement();
+                cx.waker().wake_by_ref();
+                client.arm(core, cx.waker(), TimeoutKind::Linger, LINGER_TIMEOUT_NS);
+            }
+            return Poll::Pending;
+        }
+        let keep_alive_ns = client.effective_timeout_ns(client.timeouts().keep_alive_ns);
+        let shrink_ns = SHRINK_NS.min(keep_alive_ns);
+        if client.timeout_kind() != TimeoutKind::KeepAlive {
+            if !client.has_timed_out(cx, core, TimeoutKind::Shrink, shrink_ns) {
+                return Poll::Pending;
+            }
+            self.shrink();
+        }
+        if client.has_timed_out(cx, core, TimeoutKind::KeepAlive, keep_alive_ns - shrink_ns) {
+            self.announce_shutdown();
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,78 @@
+//! The key of a WebSocket handshake (RFC 6455 §4.2.2), which HTTP/2 does not have (RFC 8441 §5).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+/// Text behind the key in the hashed bytes.
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// Returns the value of `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key`.
+pub(crate) fn accept_value(key: &[u8]) -> String {
+    STANDARD.encode(sha1(&[key, GUID].concat()))
+}
+
+/// Returns the SHA-1 digest (FIPS 180-4 §6.1). It proves nothing here: the handshake only shows that
+/// the server has read the key.
+fn sha1(message: &[u8]) -> [u8; 20] {
+    let mut padded = message.to_vec();
+    padded.push(0x80);
+    while padded.len() % 64 != 56 {
+        padded.push(0);
+    }
+    padded.extend_from_slice(&(8 * message.len() as u64).to_be_bytes());
+    let mut state: [u32; 5] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
+    for block in padded.chunks_exact(64) {
+        hash_block(&mut state, block);
+    }
+    let mut digest = [0; 20];
+    for (bytes, word) in digest.chunks_exact_mut(4).zip(state) {
+        bytes.copy_from_slice(&word.to_be_bytes());
+    }
+    digest
+}
+
+fn hash_block(state: &mut [u32; 5], block: &[u8]) {
+    let mut words = [0u32; 80];
+    for (word, bytes) in words.iter_mut().zip(block.chunks_exact(4)) {
+        *word = bytes.iter().fold(0, |word, &byte| word << 8 | u32::from(byte));
+    }
+    for at in 16..80 {
+        words[at] = (words[at - 3] ^ words[at - 8] ^ words[at - 14] ^ words[at - 16]).rotate_left(1);
+    }
+    let [mut a, mut b, mut c, mut d, mut e] = *state;
+    for (at, &word) in words.iter().enumerate() {
+        let (mix, constant) = match at / 20 {
+            0 => (b & c | !b & d, 0x5a82_7999),
+            1 => (b ^ c ^ d, 0x6ed9_eba1),
+            2 => (b & c | b & d | c & d, 0x8f1b_bcdc),
+            _ => (b ^ c ^ d, 0xca62_c1d6u32),
+        };
+        let next =
+            a.rotate_left(5).wrapping_add(mix).wrapping_add(e).wrapping_add(constant).wrapping_add(word);
+        (e, d, c, b, a) = (d, c, b.rotate_left(30), a, next);
+    }
+    for (word, added) in state.iter_mut().zip([a, b, c, d, e]) {
+        *word = word.wrapping_add(added);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_the_standard_has_its_value() {
+        // RFC 6455 §1.3.
+        assert_eq!(accept_value(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn digests_are_those_of_the_standard() {
+        let hex = |message: &[u8]| sha1(message).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        assert_eq!(hex(b"abc"), "a9993e364706816aba3e25717850c26c9cd0d89d");
+        assert_eq!(hex(b""), "da39a3ee5e6b4b0d3255bfef95601890afd80709");
+        let two_blocks = b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+        assert_eq!(hex(two_blocks), "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
+        assert_eq!(hex(&[b'a'; 1_000]), "291e9a6c66994949b57ba5e650361e98fc36b1ba");
+    }
+}
