@@ -125,8 +125,7 @@ impl OriginPlan {
         let threads = problems.threads(&text.threads);
         let pin = problems.pin(&text.pin);
         let http = problems.http(&text.http);
-        let head_bytes_max = problems.head_bytes_max(&text.head_bytes_max);
-        let plan = Self {
+        let mut plan = Self {
             listen,
             threads,
             pin,
@@ -143,10 +142,11 @@ impl OriginPlan {
             write_timeout_ns: problems.timeout("--write-timeout", &text.write_timeout, WRITE_TIMEOUT_NS),
             drain_timeout_ns: problems.timeout("--drain-timeout", &text.drain_timeout, DRAIN_TIMEOUT_NS),
             connections_max: problems.connections_max(&text.connections_max, threads),
-            head_bytes_max,
+            head_bytes_max: problems.head_bytes_max(&text.head_bytes_max),
             http,
-            http2: problems.http2(text, head_bytes_max),
+            http2: wire::h2::Config::default(),
         };
+        plan.http2 = problems.http2(text, plan.head_bytes_max);
         if problems.0.is_empty() { Ok(plan) } else { Err(problems.0) }
     }
 

@@ -99,12 +99,9 @@ impl Http2Conn<'_> {
                 self.handle_data(core, rng, stream, bytes, is_end);
             }
             InputEvent::Reset { stream, fault } => {
-                match fault {
-                    None => add(&core.counters.h2_resets_received, 1),
-                    Some(fault) => {
-                        core.counters.count_fault(fault);
-                        add(&core.counters.h2_resets_sent, 1);
-                    }
+                if let Some(fault) = fault {
+                    core.counters.count_fault(fault);
+                    add(&core.counters.h2_resets_sent, 1);
                 }
                 self.abandon(core, stream);
             }

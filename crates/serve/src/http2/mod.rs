@@ -26,7 +26,7 @@ use std::task::{Context, Poll};
 use rt::clock::now_ns;
 use rt::stream::yield_turn;
 use rt::timers::Sleep;
-use wire::h2::{Connection, ErrorCode, Role, StreamKey};
+use wire::h2::{Connection, Counters, ErrorCode, Role, StreamKey};
 
 use crate::conn::Conn;
 use crate::core::{OriginCore, ScratchBuffers};
@@ -58,6 +58,8 @@ struct Http2Conn<'c> {
     head_since_ns: u64,
     /// Deadline that is set.
     armed_ns: u64,
+    /// Frames that are in the counters of the core.
+    counted: Counters,
 }
 
 type StatsFuture = Pin<Box<dyn Future<Output = OriginStats>>>;
@@ -128,6 +130,7 @@ impl<'c> Http2Conn<'c> {
             idle_timeout_ns: plan.idle_timeout_ns,
             head_since_ns: 0,
             armed_ns: u64::MAX,
+            counted: Counters::default(),
             conn,
         }
     }
@@ -137,6 +140,9 @@ impl<'c> Http2Conn<'c> {
         let scratch = &mut *core.scratch.borrow_mut();
         self.begin_output(scratch);
         let result = self.poll_connection(cx, &core, scratch);
+        if self.wire.counters() != self.counted {
+            self.count_frames(&core);
+        }
         if !self.end_output(scratch) {
             return Poll::Ready(CloseReason::NoBuffer);
         }
@@ -185,6 +191,27 @@ impl<'c> Http2Conn<'c> {
                 Poll::Ready(Err(reason)) => return Poll::Ready(reason),
                 Poll::Pending => return Poll::Pending,
             }
+        }
+    }
+
+    /// Adds the frames without a use to the counters of the core.
+    #[cold]
+    fn count_frames(&mut self, core: &OriginCore) {
+        let now = self.wire.counters();
+        let before = std::mem::replace(&mut self.counted, now);
+        let counters = &core.counters;
+        for (cell, now, before) in [
+            (&counters.h2_resets_received, now.resets_received, before.resets_received),
+            (&counters.h2_rapid_resets, now.rapid_resets, before.rapid_resets),
+            (&counters.h2_refused_streams, now.refused_streams, before.refused_streams),
+            (&counters.h2_pings, now.pings, before.pings),
+            (&counters.h2_settings, now.settings, before.settings),
+            (&counters.h2_priorities, now.priorities, before.priorities),
+            (&counters.h2_empty_frames, now.empty_frames, before.empty_frames),
+            (&counters.h2_tiny_window_updates, now.tiny_window_updates, before.tiny_window_updates),
+            (&counters.h2_late_frames, now.late_frames, before.late_frames),
+        ] {
+            add(cell, now - before);
         }
     }
 
@@ -304,6 +331,7 @@ impl<'c> Http2Conn<'c> {
         if self.exchanges.is_empty() && self.wire.open_streams() == 0 {
             self.exchanges.shrink();
             self.output.shrink();
+            self.wire.release_memory();
             if self.delays.is_empty() && self.delays.capacity() > 0 {
                 self.delays = BinaryHeap::new();
             }
