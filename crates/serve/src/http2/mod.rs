@@ -163,9 +163,9 @@ impl<'c> Http2Conn<'c> {
         }
         self.handle_drain(core);
         self.handle_delays(core, scratch);
-        self.poll_stats(cx, core);
         let mut reads = 0;
         loop {
+            self.poll_stats(cx, core);
             self.fill_output(core);
             let is_blocked = match self.poll_flush(cx, core) {
                 Poll::Ready(Ok(())) => false,

@@ -83,7 +83,8 @@ impl H2Client {
         self.wire.send_headers(stream, is_end, |head| {
             let path = (method != "CONNECT").then_some(target);
             let scheme = path.map(|_| "http");
-            head.request(method, scheme, Some("test"), path);
+            let authority = path.map_or("test:443", |_| "test");
+            head.request(method, scheme, Some(authority), path);
             for (name, value) in fields {
                 head.field(name, value.as_bytes());
             }
