@@ -31,6 +31,7 @@ mod huffman_codes;
 mod receive;
 mod receive_control;
 mod send;
+mod send_content;
 mod streams;
 mod table;
 pub mod translate;
