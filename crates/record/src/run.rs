@@ -2,6 +2,7 @@
 //! the meaning of a field never changes within a schema.
 
 mod generator;
+mod http2;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ pub use crate::diagnosis::{
     TimeFraction,
 };
 pub use generator::{BackOffTotals, CalibratedCapacity, GeneratorStats, StallTotals};
+pub use http2::Http2Totals;
 pub use tls::TlsSessions;
 
 use crate::facts::HostFacts;
@@ -62,6 +64,9 @@ pub struct Run {
     /// Sessions of TLS; absent without TLS.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tls: Option<TlsSessions>,
+    /// Counts of HTTP/2; absent without HTTP/2.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub http2: Option<Http2Totals>,
     /// Figures about the generator itself.
     pub generator: GeneratorStats,
     /// Sequential requests before the load: their latency without queueing.
@@ -318,6 +323,12 @@ pub struct PhaseLatencies {
     /// absent without TLS.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tls_handshake: Option<LatencyPair>,
+    /// Time of full TLS handshakes, from the established connection; absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tls_full: Option<LatencySummary>,
+    /// Time of TLS handshakes that resumed a session; absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tls_resumed: Option<LatencySummary>,
     /// Time to the first byte of the final response: of its status line, behind interim responses
     /// (1xx).
     pub first_byte: LatencyPair,
