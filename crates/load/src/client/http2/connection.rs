@@ -77,6 +77,8 @@ enum EventEffect {
     Reset(StreamKey, ErrorCode),
     /// The server's settings are known.
     Settings,
+    /// The server did not process the request of the stream.
+    Unprocessed(StreamKey),
     /// The server accepts no further streams.
     Closing,
 }
@@ -190,6 +192,9 @@ impl Http2Connection {
                 EventEffect::Consume(stream, bytes) => self.mux.consume(stream, bytes),
                 EventEffect::Reset(stream, code) => self.mux.reset(stream, code),
                 EventEffect::Settings => self.note_settings(target.core),
+                EventEffect::Unprocessed(stream) => {
+                    target.handle_unprocessed(stream, self.mux.is_peer_going_away());
+                }
                 EventEffect::Closing => self.is_closing = true,
             }
         }
@@ -198,8 +203,9 @@ impl Http2Connection {
     /// Records the server's limit of streams.
     fn note_settings(&mut self, core: &CoreState) {
         self.is_confirmed = true;
-        let allowed = (self.mux.open_streams() + self.mux.free_streams()) as u64;
-        core.recorder.borrow_mut().counters.http2.note_streams_allowed(allowed);
+        if let Some(limit) = self.mux.peer_streams_max() {
+            core.recorder.borrow_mut().counters.http2.note_streams_allowed(u64::from(limit));
+        }
     }
 
     /// Returns the number of requests that may be started now, if there may be `streams` at a time.
@@ -373,8 +379,14 @@ impl EventTarget<'_> {
                 }
                 self.complete(stream)
             }
-            Event::Reset { stream, code, fault, is_unprocessed } => {
-                self.handle_reset(stream, code, fault.is_some(), is_unprocessed);
+            Event::Reset { stream, is_unprocessed: true, .. } => EventEffect::Unprocessed(stream),
+            Event::Reset { stream, fault: Some(_), .. } => {
+                self.fail(stream, FailureKind::Parse);
+                EventEffect::None
+            }
+            Event::Reset { stream, code, .. } => {
+                self.core.recorder.borrow_mut().counters.http2.count_reset(code.0);
+                self.fail(stream, FailureKind::StreamReset);
                 EventEffect::None
             }
             Event::GoAway { code, .. } => {
@@ -396,23 +408,19 @@ impl EventTarget<'_> {
         if exchange.output_end == u64::MAX { EventEffect::Reset(stream, NO_ERROR) } else { EventEffect::None }
     }
 
-    fn handle_reset(&mut self, stream: StreamKey, code: ErrorCode, is_own: bool, is_unprocessed: bool) {
-        if is_own {
-            return self.fail(stream, FailureKind::Parse);
-        }
-        let core = self.core;
-        let is_refused_by_goaway = is_unprocessed && code != REFUSED_STREAM;
-        if is_refused_by_goaway && self.exchanges.get_mut(stream).is_some_and(|exchange| !exchange.is_retry) {
-            core.recorder.borrow_mut().counters.http2.retried += 1;
+    /// Handles a request that the server did not process. If it goes away, the request is sent again
+    /// on the next connection, once; if it refused the stream, the request fails.
+    fn handle_unprocessed(&mut self, stream: StreamKey, is_going_away: bool) {
+        let counters = &mut self.core.recorder.borrow_mut().counters.http2;
+        if !is_going_away {
+            counters.count_reset(REFUSED_STREAM.0);
+        } else if self.exchanges.get_mut(stream).is_some_and(|exchange| !exchange.is_retry) {
+            counters.retried += 1;
             let exchange = self.exchanges.remove(stream);
             self.retries.extend(exchange.map(Exchange::into_retry));
             return;
         }
-        if !is_refused_by_goaway {
-            core.recorder.borrow_mut().counters.http2.count_reset(code.0);
-        }
-        let kind = if is_unprocessed { FailureKind::RefusedStream } else { FailureKind::StreamReset };
-        self.fail(stream, kind);
+        self.fail(stream, FailureKind::RefusedStream);
     }
 
     fn fail(&mut self, stream: StreamKey, kind: FailureKind) {
@@ -424,7 +432,8 @@ impl EventTarget<'_> {
 }
 
 fn mux_config(plan: &RunPlan) -> Config {
-    let defaults = Config::default();
+    // A server under test may behave badly: that is measured, and ends no connection.
+    let defaults = Config { abuse_max: u32::MAX, ..Config::default() };
     let Some(http2) = &plan.http2 else { return defaults };
     Config {
         stream_window_bytes: http2.window_bytes,

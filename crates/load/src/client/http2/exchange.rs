@@ -83,8 +83,7 @@ impl Exchange {
 
     /// Handles the fields that end a gRPC call.
     pub(super) fn handle_grpc_fields(&mut self, fields: Fields<'_>) {
-        let status = fields.iter().find(|(name, _)| *name == "grpc-status");
-        self.grpc_status = status.map_or(GrpcStatus::Missing, |(_, value)| GrpcStatus::parse(value));
+        self.grpc_status = fields.get("grpc-status").map_or(GrpcStatus::Missing, GrpcStatus::parse);
     }
 
     /// Records its complete response.
