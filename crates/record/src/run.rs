@@ -238,6 +238,17 @@ impl Run {
             self.rates.responses_per_s * fraction
         })
     }
+
+    /// Returns the number of requests that the open connections can carry at a time: one each, and
+    /// with HTTP/2 one on each stream that the server allows.
+    #[must_use]
+    pub fn request_slots(&self) -> f64 {
+        let connections = self.totals.connections.max_open as f64;
+        let Some(http2) = &self.http2 else { return connections };
+        let streams = http2.streams_allowed.map_or(http2.streams, |allowed| allowed.min(http2.streams));
+        let fraction = self.plan["http2"]["fraction"].as_f64().unwrap_or(1.0);
+        connections * (1.0 - fraction + fraction * streams as f64)
+    }
 }
 
 /// Counts of connections.

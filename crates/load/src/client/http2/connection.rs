@@ -411,13 +411,12 @@ impl EventTarget<'_> {
     /// Handles a request that the server did not process. If it goes away, the request is sent again
     /// on the next connection, once; if it refused the stream, the request fails.
     fn handle_unprocessed(&mut self, stream: StreamKey, is_going_away: bool) {
-        let counters = &mut self.core.recorder.borrow_mut().counters.http2;
+        let is_first_time = self.exchanges.get_mut(stream).is_some_and(|exchange| !exchange.is_retry);
         if !is_going_away {
-            counters.count_reset(REFUSED_STREAM.0);
-        } else if self.exchanges.get_mut(stream).is_some_and(|exchange| !exchange.is_retry) {
-            counters.retried += 1;
-            let exchange = self.exchanges.remove(stream);
-            self.retries.extend(exchange.map(Exchange::into_retry));
+            self.core.recorder.borrow_mut().counters.http2.count_reset(REFUSED_STREAM.0);
+        } else if is_first_time {
+            self.core.recorder.borrow_mut().counters.http2.retried += 1;
+            self.retries.extend(self.exchanges.remove(stream).map(Exchange::into_retry));
             return;
         }
         self.fail(stream, FailureKind::RefusedStream);
