@@ -167,3 +167,14 @@ fn string(rest: &mut &[u8], out: &mut Vec<u8>) -> Result<(), FaultKind> {
     out.extend_from_slice(text);
     Ok(())
 }
+
+#[cfg(test)]
+impl Decoder {
+    pub(super) fn table_size(&self) -> usize {
+        self.table.size()
+    }
+
+    pub(super) fn set_table_size(&mut self, size: usize) {
+        self.table.set_size_max(size);
+    }
+}

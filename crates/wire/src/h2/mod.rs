@@ -32,11 +32,17 @@ mod peer;
 mod receive;
 mod receive_control;
 mod send;
+mod send_content;
 mod streams;
 mod table;
+pub mod translate;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_faults;
+#[cfg(test)]
+mod tests_hpack;
 
 pub use abuse::Counters;
 pub use config::{Config, INPUT_BYTES_MIN, PREFACE, PrefaceMatch, Role, StreamKey, preface_match};

@@ -102,6 +102,9 @@ impl Connection {
     ) -> Result<Result<StreamKey, Option<Step>>, FaultKind> {
         let Some(key) = self.streams.find(header.stream) else {
             self.check_late_frame(header.stream)?;
+            if content == 0 {
+                self.abuse.charge(FloodClass::LateFrame)?;
+            }
             return Ok(Err(None));
         };
         let Some(stream) = self.streams.get_open(key) else { return Ok(Err(None)) };
@@ -181,7 +184,7 @@ impl Connection {
         if !is_ignored && !self.streams.was_reset(id) {
             return Err(FaultKind::StreamClosed);
         }
-        self.abuse.charge(FloodClass::LateFrame)
+        Ok(())
     }
 
     /// Returns whether a stream was never opened.
@@ -253,6 +256,7 @@ impl Connection {
             (None, _) => {
                 self.check_skipped(block.stream)?;
                 self.check_late_frame(block.stream)?;
+                self.abuse.charge(FloodClass::LateFrame)?;
                 self.decode_ignored(fragment)?;
                 Ok(None)
             }

@@ -205,6 +205,12 @@ impl Connection {
 
     /// Resets a stream that is not over. No event follows.
     pub fn reset(&mut self, stream: StreamKey, code: ErrorCode) {
+        // The peer may reset or end it at the same time, which is no flood.
+        self.abuse.credit_frame();
+        self.write_reset(stream, code);
+    }
+
+    fn write_reset(&mut self, stream: StreamKey, code: ErrorCode) {
         let Some(open) = self.streams.get_open(stream) else {
             return self.remove_stream(stream);
         };
@@ -222,7 +228,7 @@ impl Connection {
     pub(super) fn reset_for(&mut self, stream: StreamKey, fault: FaultKind) -> Result<Step, FaultKind> {
         self.charge_unanswered(stream)?;
         let code = fault.error_code();
-        self.reset(stream, code);
+        self.write_reset(stream, code);
         Ok(Step::Reset { stream, code, fault: Some(fault), is_unprocessed: false })
     }
 
@@ -255,7 +261,7 @@ impl Connection {
             self.abuse.credit_stream();
             self.streams.finish(key);
         } else if stream.is_rejected {
-            self.reset(key, ErrorCode::NO_ERROR);
+            self.write_reset(key, ErrorCode::NO_ERROR);
         }
     }
 
