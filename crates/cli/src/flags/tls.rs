@@ -66,6 +66,17 @@ pub(super) const TLS_RESUME: Flag = Flag {
     ..FLAG_DEFAULTS
 };
 
+pub(super) const TLS_NEW: Flag = Flag {
+    long: "tls-new",
+    value: "FRACTION",
+    default: "0%",
+    doc: "Share of the new TLS connections that make a full handshake, evenly distributed; the \
+          others resume: the same as --tls-resume with the rest",
+    valid: &["20%", "0.5"],
+    invalid: &["x", "101%"],
+    ..FLAG_DEFAULTS
+};
+
 /// Returns the texts of the flags of TLS.
 pub(super) fn tls_flags(args: CommandArgs<'_>) -> TlsFlags {
     TlsFlags {
@@ -76,5 +87,6 @@ pub(super) fn tls_flags(args: CommandArgs<'_>) -> TlsFlags {
         tls_min: args.text("tls-min"),
         tls_max: args.text("tls-max"),
         tls_resume: args.text("tls-resume"),
+        tls_new: args.text("tls-new"),
     }
 }

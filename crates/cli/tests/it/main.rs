@@ -10,6 +10,7 @@ mod foreign;
 mod goodput;
 mod lab;
 mod lab_experiment;
+mod load_http2;
 mod process_tree;
 mod profile;
 mod proxy_balance;

@@ -23,8 +23,18 @@ pub(crate) fn load_with_stopped_processes(
     processes: &[i32],
     has_begun: impl FnMut() -> bool,
 ) -> RunOutput {
-    let flags = ["-c", "6", "-R", "300", "-d", "8s", "-w", "30s", "--live", url];
-    let run = start_load(&flags);
+    load_and_stop(&["-c", "6"], url, processes, has_begun)
+}
+
+/// Does the same with other flags of the connections.
+pub(crate) fn load_and_stop(
+    connections: &[&str],
+    url: &str,
+    processes: &[i32],
+    has_begun: impl FnMut() -> bool,
+) -> RunOutput {
+    let flags = ["-R", "300", "-d", "8s", "-w", "30s", "--live", url];
+    let run = start_load(&[connections, &flags].concat());
     assert!(within(EVENT_TIMEOUT, has_begun), "the load did not begin");
     for id in processes {
         send_signal(*id, Signal::STOP);

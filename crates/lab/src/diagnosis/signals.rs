@@ -135,8 +135,7 @@ signals! {
         };
     IN_FLIGHT_FRACTION: Latency, Fraction, "requests in flight, of the connections",
         "counted by the generator", |view| {
-            let connections = view.run.totals.connections.max_open as f64;
-            Some(part_of(view.run.generator.in_flight_mean, connections))
+            Some(part_of(view.run.generator.in_flight_mean, view.run.request_slots()))
         };
     LITTLE_ERROR: Latency, Fraction, "difference of rate × latency from the requests in flight",
         "Little's law", |view| {
@@ -454,7 +453,7 @@ signals! {
     };
     BROKEN: Errors, Fraction, "refused, reset or truncated connections, and malformed responses",
         "generator", |view| {
-            Some(view.error_fraction(&["reset", "closed", "parse", "refused", "check"]))
+            Some(view.error_fraction(&["reset", "closed", "parse", "refused", "check", "stream_reset", "refused_stream"]))
         };
     RESETS: Counters, PerSecond, "resets", "Tcp EstabResets, OutRsts",
         |view| counter_of_both_ends(view, &["Tcp.EstabResets", "Tcp.OutRsts"]);

@@ -28,6 +28,7 @@ mod frame;
 mod head;
 mod huffman;
 mod huffman_codes;
+mod peer;
 mod receive;
 mod receive_control;
 mod send;

@@ -227,7 +227,7 @@ fn wait_for_line_count(path: &std::path::Path, count: u64) -> u64 {
 }
 
 /// Returns a port that was free a moment ago.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
