@@ -180,6 +180,9 @@ directives! {
         "client-certificate", Choice(&["required", "optional"]), Literal("'required'"), "'optional'", "'none'", "With `client-ca`: `required` fails the handshake of a client without a certificate. A certificate of another authority always fails it.";
         "client-certificate-header", Text("a field name"), Unset("none"), "'x-ssl-client-s-dn'", "'host'", "Field of requests with the subject of the verified certificate (RFC 4514: `CN=a,O=b`, bytes beyond ASCII escaped); absent without a certificate. It is removed from the requests of clients.";
         "min-version", Choice(&["1.2", "1.3"]), Literal("'1.2'"), "'1.3'", "1.2", "Oldest version of TLS.";
+        "cipher-suites", Texts("a cipher suite"), Unset("all"), "['TLS_AES_128_GCM_SHA256', 'ECDHE-RSA-AES128-GCM-SHA256']", "'AES128-SHA'", "Cipher suites, the preferred one first, by their names at IANA or in OpenSSL; without suites of a version of TLS, that version is off.";
+        "groups", Texts("a group"), Unset("`X25519`, `secp256r1`, `secp384r1`, `X25519MLKEM768`"), "['X25519', 'P-256']", "'ffdhe2048'", "Groups of the key exchange, the preferred one first, by their names at IANA or in OpenSSL (the client's order decides).";
+        "cipher-preference", Choice(&["client", "server"]), Unset("`server` with `cipher-suites`, otherwise `client`"), "'server'", "'own'", "The order that decides on the cipher suite. A client without fast AES prefers ChaCha20, and `client` respects that.";
     }
     "listener.*.tls.certificates[]" {
         "certificate", Text("a file"), Required, "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the certificate and its chain, the certificate first.";
@@ -295,6 +298,8 @@ directives! {
         "certificate", Text("a file"), Unset("none"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the proxy's own certificate for the servers, and its chain.";
         "key", Text("a file"), Unset("in the file of `certificate`"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with its private key.";
         "min-version", Choice(&["1.2", "1.3"]), Literal("'1.2'"), "'1.3'", "1.2", "Oldest version of TLS.";
+        "cipher-suites", Texts("a cipher suite"), Unset("all"), "['TLS_AES_128_GCM_SHA256', 'ECDHE-RSA-AES128-GCM-SHA256']", "'AES128-SHA'", "Cipher suites, the preferred one first, by their names at IANA or in OpenSSL.";
+        "groups", Texts("a group"), Unset("`X25519`, `secp256r1`, `secp384r1`, `X25519MLKEM768`"), "['X25519', 'P-256']", "'ffdhe2048'", "Groups of the key exchange, the preferred one first, by their names at IANA or in OpenSSL.";
     }
     "pool.*.servers[]" {
         "address", Text("an address"), Unset("`srv`"), "'unix:/tmp/app.sock'", "'127.0.0.1:0'", "Address, or a name with a port such as `app.internal:8080`. A name is looked up without search domains, and again at intervals (see `[pool.NAME.resolve]`); each of its addresses is a server. A changed result replaces only these servers: there is no reload, requests in flight keep their server, and other servers keep their state.";

@@ -4,10 +4,11 @@
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use rt::tls::{
-    CertificateFiles, ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, TlsConfigError, TlsVersion,
-    Verification, check_server_name,
+    CertificateFiles, ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, TlsAlgorithms,
+    TlsConfigError, TlsVersion, Verification, check_server_name,
 };
 
 use crate::plan::{ListenerTls, Mode, NamedServers, PoolTls, ServerPlan};
@@ -55,6 +56,18 @@ fn parse_version(section: &Section) -> TlsVersion {
     }
 }
 
+/// Reads the cipher suites and groups of a table.
+fn parse_algorithms(section: &Section, problems: &mut Problems) -> TlsAlgorithms {
+    fn parse_all<T: FromStr<Err = String>>(section: &Section, key: &str, problems: &mut Problems) -> Vec<T> {
+        let names = section.texts(key).into_iter();
+        names.filter_map(|text| problems.ok_or_report(text.offset, text.value.parse())).collect()
+    }
+    TlsAlgorithms {
+        cipher_suites: parse_all(section, "cipher-suites", problems),
+        groups: parse_all(section, "groups", problems),
+    }
+}
+
 /// Reads the TLS settings of a listener, if it has some.
 pub(super) fn parse_listener_tls(
     listener: &Section,
@@ -79,6 +92,7 @@ pub(super) fn parse_listener_tls(
     }
     warn_of_readable_keys(&certificates, &files, problems);
     let client_header = parse_client_header(&section, mode, problems);
+    let algorithms = parse_algorithms(&section, problems);
     let options = ServerTlsOptions {
         certificates,
         self_signed: section.flag("self-signed"),
@@ -87,6 +101,11 @@ pub(super) fn parse_listener_tls(
             .text("client-certificate")
             .is_some_and(|text| &*text.value == "optional"),
         version_min: parse_version(&section),
+        prefers_own_suites: match section.text("cipher-preference") {
+            Some(preference) => &*preference.value == "server",
+            None => !algorithms.cipher_suites.is_empty(),
+        },
+        algorithms,
         alpn: alpn_of(mode),
     };
     if is_empty {
@@ -207,6 +226,7 @@ pub(super) fn parse_pool_tls(
         },
         certificate: parse_own_certificate(&section, &mut files, problems),
         version_min: parse_version(&section),
+        algorithms: parse_algorithms(&section, problems),
         ..ClientTlsOptions::default()
     };
     match ClientTls::new(&options) {
