@@ -13,6 +13,7 @@ use rt::tls::{
 
 use crate::plan::{ListenerTls, Mode, NamedServers, PoolTls, ServerPlan};
 
+use super::hsts;
 use super::spans::{Located, Problems};
 use super::validate;
 use super::value::Section;
@@ -93,6 +94,7 @@ pub(super) fn parse_listener_tls(
     warn_of_readable_keys(&certificates, &files, problems);
     let client_header = parse_client_header(&section, mode, problems);
     let algorithms = parse_algorithms(&section, problems);
+    let hsts = parse_hsts(&section, mode, problems);
     let options = ServerTlsOptions {
         certificates,
         self_signed: section.flag("self-signed"),
@@ -112,7 +114,7 @@ pub(super) fn parse_listener_tls(
         return None;
     }
     match ServerTls::new(&options) {
-        Ok(server) => Some(ListenerTls { options, directory, client_header, server }),
+        Ok(server) => Some(ListenerTls { options, directory, client_header, hsts, server }),
         Err(failures) => {
             files.report(failures, section.offset, problems);
             None
@@ -186,6 +188,19 @@ fn parse_client_header(section: &Section, mode: Mode, problems: &mut Problems) -
     problems.ok_or_report(text.offset, check.map(|()| text.value))
 }
 
+/// Reads the value of `Strict-Transport-Security`.
+fn parse_hsts(section: &Section, mode: Mode, problems: &mut Problems) -> Option<Box<str>> {
+    let text = section.text("hsts")?;
+    if mode != Mode::Http {
+        problems.warn(text.offset, "'hsts' has no effect in mode tcp: remove it");
+    }
+    let hsts = problems.ok_or_report(text.offset, hsts::parse(&text.value))?;
+    if let Some(reason) = hsts.preload_fault() {
+        problems.warn(text.offset, reason);
+    }
+    Some(hsts.to_string().into())
+}
+
 /// Returns the settings of a listener that flags describe.
 pub(super) fn listener_tls_of_flags(
     certificates: Vec<CertificateFiles>,
@@ -195,7 +210,7 @@ pub(super) fn listener_tls_of_flags(
     let options =
         ServerTlsOptions { certificates, self_signed, alpn: alpn_of(mode), ..ServerTlsOptions::default() };
     let server = ServerTls::new(&options)?;
-    Ok(ListenerTls { options, directory: None, client_header: None, server })
+    Ok(ListenerTls { options, directory: None, client_header: None, hsts: None, server })
 }
 
 /// Reads the TLS settings of a pool, if it has some.
