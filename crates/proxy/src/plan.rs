@@ -13,6 +13,7 @@ mod health;
 mod network;
 mod overload;
 mod request_rules;
+mod sni;
 mod tls;
 
 pub use balance::{Balance, HashKey, HashPlan, SameSite, Secret, StickyMode, StickyPlan};
@@ -26,6 +27,8 @@ pub use overload::{
     TokenRate,
 };
 pub use request_rules::{Forwarding, PathRule, Underscores};
+pub(crate) use sni::SniMatch;
+pub use sni::{SniPlan, SniRoute};
 pub use tls::{ListenerTls, PoolTls};
 
 /// Everything that a proxy is to do. Created by [`crate::config`]; never changes. A reload creates
@@ -97,6 +100,8 @@ pub struct ListenerPlan {
     pub mode: Mode,
     /// TLS of its connections; `None`: they are plain.
     pub tls: Option<ListenerTls>,
+    /// In mode tcp, routes by the client's ClientHello; `None`: all connections have one pool.
+    pub sni: Option<SniPlan>,
     /// True if each connection from a trusted network starts with a PROXY protocol header (v1 or
     /// v2). Other connections are rejected, because their claims cannot be trusted.
     pub proxy_protocol: bool,
@@ -131,6 +136,17 @@ pub struct ListenerPlan {
     pub admission: Admission,
 }
 
+impl ListenerPlan {
+    /// Returns the pools that a listener in mode tcp forwards to.
+    pub(crate) fn tcp_pools(&self) -> Vec<PoolIndex> {
+        match (&self.sni, self.mode) {
+            (Some(sni), _) => sni.pools().collect(),
+            (None, Mode::Tcp(pool)) => vec![pool],
+            (None, Mode::Http) => Vec::new(),
+        }
+    }
+}
+
 /// Access rules of the admin pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminAccess {
@@ -145,7 +161,7 @@ pub struct AdminAccess {
 pub enum Mode {
     /// HTTP/1.1, routed by request.
     Http,
-    /// Bytes, in both directions, to one pool.
+    /// Bytes, in both directions, to one pool, unless [`ListenerPlan::sni`] has another one.
     Tcp(PoolIndex),
 }
 

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use record::problem::InputProblem;
 use rt::tls::{
-    CertificateFiles, CipherSuite, KeyExchangeGroup, ServerTls, ServerTlsOptions, TlsAlgorithms, TlsConfigError,
+    CertificateFiles, CipherSuite, KeyExchangeGroup, ServerTls, ServerTlsOptions, TlsAlgorithms,
+    TlsConfigError,
 };
 
 /// Flags of TLS as typed.

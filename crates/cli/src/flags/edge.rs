@@ -3,7 +3,9 @@
 use load::plan::LoadFlags;
 
 use super::load::{CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT};
-use super::tls::{CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags};
+use super::tls::{
+    CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags,
+};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const EDGE: CommandInfo = CommandInfo {

@@ -4,7 +4,9 @@
 use load::plan::{LoadFlags, RunPlan};
 use record::problem::InputProblem;
 
-use super::tls::{CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags};
+use super::tls::{
+    CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags,
+};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const LOAD: CommandInfo = CommandInfo {

@@ -67,7 +67,9 @@ fn every_flag_accepts_its_valid_and_rejects_its_invalid_values() {
             // A flag that only an open loop has is tested in one.
             let rate: &[&str] = match (row.name, flag.long) {
                 ("load", "arrivals" | "max-pending") => &["--rate", "10"],
-                ("calibrate", "tls-min" | "tls-max" | "tls-resume" | "tls-ciphers" | "tls-groups") => &["--tls"],
+                ("calibrate", "tls-min" | "tls-max" | "tls-resume" | "tls-ciphers" | "tls-groups") => {
+                    &["--tls"]
+                }
                 ("serve", "tls-ciphers" | "tls-groups") => &["--tls-self-signed"],
                 // A proxy needs a destination for requests.
                 ("proxy", "to") => &[],

@@ -133,7 +133,11 @@ impl TlsPlan {
         let suites = text.tls_ciphers.as_deref().map(CipherSuite::parse_list).transpose();
         let groups = text.tls_groups.as_deref().map(KeyExchangeGroup::parse_list).transpose();
         let algorithms = TlsAlgorithms {
-            cipher_suites: suites.map_err(|why| report("--tls-ciphers", why)).ok().flatten().unwrap_or_default(),
+            cipher_suites: suites
+                .map_err(|why| report("--tls-ciphers", why))
+                .ok()
+                .flatten()
+                .unwrap_or_default(),
             groups: groups.map_err(|why| report("--tls-groups", why)).ok().flatten().unwrap_or_default(),
         };
         let plan = Self {

@@ -151,6 +151,7 @@ directives! {
         "mode", Choice(&["http", "tcp"]), Literal("'http'"), "'tcp'", "'https'", "`http` routes each request; `tcp` forwards the bytes of a connection to its pool.";
         "pool", Text("a pool's name"), Unset("with `http`, 404 when no route matches"), "'app'", "'ap'", "Pool for all connections (`tcp`, required), or for requests that match no route (`http`).";
         "tls", Table("listener.*.tls"), Unset("plain connections"), "{ self-signed = true }", "true", "TLS of its connections (see \"TLS\" below).";
+        "sni", Entries("listener.*.sni[]", None), Unset("all connections to `pool`"), "[{ server-name = '*.example.org', pool = 'app' }]", "'app'", "With `tcp`: pools by the names in the client's TLS ClientHello, which is forwarded unchanged, written `[[listener.NAME.sni]]`, in order; the first match decides. Other connections have `pool`; without it, they are rejected.";
         "redirect-https", StatusOrTrue(301, 308), Unset("no redirect"), "true", "400", "Redirects every request to the same host, path and query with `https` and its port 443; `true`: 308, or 301, 302, 303, 307, 308. Challenges of ACME (`/.well-known/acme-challenge/`) are routed as usual.";
         "namespace", Text("a network namespace"), Unset("that of the process"), "'/proc/self/ns/net'", "'no-such-namespace'", "Network namespace to listen in: a name of `ip netns`, or a path.";
         "proxy-protocol", Bool, Literal("false"), "false", "'v2'", "Expects a PROXY protocol header at the start of each connection; peers that are not trusted are rejected.";
@@ -189,6 +190,11 @@ directives! {
     "listener.*.tls.certificates[]" {
         "certificate", Text("a file"), Required, "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the certificate and its chain, the certificate first.";
         "key", Text("a file"), Unset("in the file of `certificate`"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the private key (PKCS#8, PKCS#1 or SEC1).";
+    }
+    "listener.*.sni[]" {
+        "server-name", Texts("a host name"), Unset("all, also none"), "['example.org', '*.example.org']", "'*'", "Server names (SNI), any of them; `*.example.org` is every name below `example.org`.";
+        "alpn", Texts("a protocol"), Unset("all"), "'h2'", "''", "Protocols (ALPN, such as `h2` or `http/1.1`), any of which the client must offer.";
+        "pool", Text("a pool's name"), Required, "'app'", "'ap'", "Pool for matching connections.";
     }
     "listener.*.per-source" {
         "connections", Count(1, 10_000_000), Unset("no limit"), "100", "0", "Maximum number of open connections, on all threads.";

@@ -7,7 +7,7 @@ use crate::plan::{ClientTimeouts, Forwarding, ListenerPlan, Mode, PathRule, Unde
 
 use super::spans::{Located, Problems, suggestion};
 use super::value::Section;
-use super::{overload, tls, validate};
+use super::{overload, sni, tls, validate};
 
 /// Keys that have no effect in mode tcp, where bytes are forwarded unchanged.
 const HTTP_ONLY_KEYS: [&str; 11] = [
@@ -38,6 +38,7 @@ pub(super) fn parse_listener(section: &Section, pools: &[&str], problems: &mut P
         problems.warn(section.value_offset("proxy-protocol"), text);
     }
     let mode = parse_mode(section, pools, problems);
+    let sni = sni::parse_sni(section, mode, pools, problems);
     ListenerPlan {
         name: section.name.clone(),
         bind: section
@@ -51,6 +52,7 @@ pub(super) fn parse_listener(section: &Section, pools: &[&str], problems: &mut P
             .and_then(|text| problems.ok_or_report(text.offset, validate::resolve_namespace(&text.value))),
         mode,
         tls: tls::parse_listener_tls(section, mode, problems),
+        sni,
         proxy_protocol,
         trusted,
         is_unix_trusted: !unix_peers.is_empty(),
@@ -147,8 +149,8 @@ fn parse_mode(section: &Section, pools: &[&str], problems: &mut Problems) -> Mod
     if mode.as_ref().is_none_or(|mode| &*mode.value != "tcp") {
         return Mode::Http;
     }
-    if section.key_offset("pool").is_none() {
-        let text = "mode tcp needs a pool: add pool = \"NAME\"";
+    if section.key_offset("pool").is_none() && section.key_offset("sni").is_none() {
+        let text = "mode tcp needs a pool: add pool = \"NAME\", or `sni`";
         problems.add_error(section.value_offset("mode"), text);
     }
     for key in HTTP_ONLY_KEYS {

@@ -21,6 +21,7 @@ mod overload_lints;
 mod pools;
 mod routes;
 mod schema;
+mod sni;
 mod spans;
 mod syntax;
 mod tls;

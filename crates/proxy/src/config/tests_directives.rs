@@ -44,6 +44,9 @@ fn config(row: &Directive, line: &str) -> String {
             let entry = "[[listener.web.tls.certificates]]\ncertificate = 'SITE'\n@\n";
             format!("{}{POOL}", listener(entry))
         }
+        "listener.*.sni[]" => {
+            format!("{}{POOL}", listener("mode = 'tcp'\n[[listener.web.sni]]\npool = 'app'\n@\n"))
+        }
         "listener.*.limits" => format!("{}{POOL}", listener("[listener.web.limits]\n@\n")),
         "listener.*.forwarding" => format!("{}{POOL}", listener("[listener.web.forwarding]\n@\n")),
         "listener.*.timeouts" => format!("{}{POOL}", listener("[listener.web.timeouts]\n@\n")),

@@ -418,6 +418,7 @@ impl Exchange {
             wasted: builder.wasted,
             sticky: builder.sticky,
             tls_names: client.stream.tls_names(),
+            server_name: client.server_name(),
             tls_error: builder.tls_error.as_deref().or_else(|| client.tls_error()),
         };
         core.record(&generation, &outcome);

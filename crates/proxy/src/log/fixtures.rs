@@ -38,6 +38,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         namespace: None,
         mode,
         tls: None,
+        sni: None,
         proxy_protocol: false,
         trusted: Vec::new(),
         is_unix_trusted: false,
@@ -166,6 +167,7 @@ pub(crate) fn successful_request() -> Outcome<'static> {
         wasted: false,
         sticky: None,
         tls_names: None,
+        server_name: None,
         tls_error: None,
     }
 }

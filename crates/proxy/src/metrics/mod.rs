@@ -27,7 +27,7 @@ use std::rc::Rc;
 pub(crate) use histogram::FINE_BOUNDS_NS;
 pub(crate) use snapshot::{SeriesValueRef, Snapshot, prometheus};
 pub use table::reference;
-pub(crate) use tls::HandshakeResult;
+pub(crate) use tls::{HandshakeResult, HelloResult};
 pub(crate) use view::{MetricTotals, MetricsSummary};
 
 use crate::log::Timers;
@@ -37,7 +37,7 @@ use codes::{StatusCounters, status_class};
 use histogram::Histogram;
 use pool::PoolMetrics;
 use table::Metric;
-use tls::HandshakeCounters;
+use tls::{HandshakeCounters, HelloCounters};
 
 macro_rules! reject_reasons {
     ($($variant:ident, $code:literal, $doc:literal;)*) => {
@@ -146,6 +146,8 @@ struct ListenerMetrics {
     open: Cell<u64>,
     /// `None`: its connections are plain.
     tls_handshakes: Option<HandshakeCounters>,
+    /// `None`: it has no `sni`.
+    client_hellos: Option<HelloCounters>,
 }
 
 #[derive(Debug)]
@@ -172,6 +174,7 @@ impl Metrics {
             closed: CounterCell::default(),
             open: Cell::new(0),
             tls_handshakes: listener.tls.as_ref().map(|_| HandshakeCounters::default()),
+            client_hellos: listener.sni.as_ref().map(|_| HelloCounters::default()),
         });
         let route = |name: &str| RouteMetrics { name: name.into(), total: ClassHistograms::default() };
         let common = CommonMetrics {
@@ -435,6 +438,9 @@ impl ListenerMetrics {
         }
         if let Some(handshakes) = &self.tls_handshakes {
             handshakes.add_to(snapshot, Metric::TlsHandshakes, &[name]);
+        }
+        if let Some(hellos) = &self.client_hellos {
+            hellos.add_to(snapshot, name);
         }
     }
 }

@@ -5,6 +5,7 @@
 mod algorithms;
 mod certificates;
 mod client;
+pub mod client_hello;
 mod distinguished_name;
 mod fault;
 mod info;

@@ -229,7 +229,13 @@ impl FieldEncoder<'_> {
     }
 
     /// Writes the pseudo-header fields of a request, in the order of RFC 9113 §8.3.1.
-    pub fn request(&mut self, method: &str, scheme: Option<&str>, authority: Option<&str>, path: Option<&str>) {
+    pub fn request(
+        &mut self,
+        method: &str,
+        scheme: Option<&str>,
+        authority: Option<&str>,
+        path: Option<&str>,
+    ) {
         let _ = (method, scheme, authority, path);
         todo!()
     }
@@ -313,7 +319,12 @@ impl Connection {
 
     /// Sends a head or a trailer section: a request, an interim or final response, trailers.
     /// Does nothing if the stream is over.
-    pub fn send_headers(&mut self, stream: StreamKey, is_end: bool, write: impl FnOnce(&mut FieldEncoder<'_>)) {
+    pub fn send_headers(
+        &mut self,
+        stream: StreamKey,
+        is_end: bool,
+        write: impl FnOnce(&mut FieldEncoder<'_>),
+    ) {
         let _ = (stream, is_end, write);
         todo!()
     }
