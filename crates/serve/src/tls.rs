@@ -21,6 +21,8 @@ pub struct OriginTlsText {
     pub ciphers: Option<String>,
     /// Groups of the key exchange; `None`: the default ones.
     pub groups: Option<String>,
+    /// File for the secrets of all sessions.
+    pub key_log: Option<String>,
 }
 
 /// TLS of all listeners, with certificates that were read and checked.
@@ -47,11 +49,15 @@ impl OriginTls {
         if *text == OriginTlsText::default() {
             return Ok(None);
         }
-        let OriginTlsText { certificates, keys, self_signed, ciphers, groups } = text;
+        let OriginTlsText { certificates, keys, self_signed, ciphers, groups, key_log } = text;
         let algorithms = parse_algorithms(ciphers.as_deref(), groups.as_deref())?;
         if certificates.is_empty() && keys.is_empty() && !self_signed {
             let why = "no effect without TLS: add --tls-cert FILE or --tls-self-signed";
-            let flag = if ciphers.is_some() { "--tls-ciphers" } else { "--tls-groups" };
+            let flag = match (ciphers, groups) {
+                (Some(_), _) => "--tls-ciphers",
+                (None, Some(_)) => "--tls-groups",
+                (None, None) => "--tls-key-log",
+            };
             return Err(vec![InputProblem::new(flag, why)]);
         }
         if !keys.is_empty() && keys.len() != certificates.len() {
@@ -63,19 +69,29 @@ impl OriginTls {
         let files = certificates.iter().zip(key_paths).map(|(certificate, key)| CertificateFiles {
             certificate: PathBuf::from(certificate),
             key: PathBuf::from(key),
+            ocsp: None,
         });
         let options = ServerTlsOptions {
             certificates: files.collect(),
             self_signed: *self_signed,
             prefers_own_suites: !algorithms.cipher_suites.is_empty(),
             algorithms,
+            key_log: key_log.as_ref().map(PathBuf::from),
             alpn: vec![b"http/1.1".to_vec()],
             ..ServerTlsOptions::default()
         };
         match ServerTls::new(&options) {
             Ok(settings) => Ok(Some(Self { options, settings })),
-            Err(errors) => Err(errors.iter().map(|error| problem_from(error, certificates)).collect()),
+            Err(errors) => {
+                let problem = |error| problem_from(error, certificates, options.key_log.as_deref());
+                Err(errors.iter().map(problem).collect())
+            }
         }
+    }
+
+    /// Returns the file for the secrets of all sessions, if there is one.
+    pub(crate) fn key_log(&self) -> Option<&Path> {
+        self.options.key_log.as_deref()
     }
 
     pub(crate) fn settings(&self) -> &ServerTls {
@@ -99,10 +115,11 @@ fn parse_algorithms(ciphers: Option<&str>, groups: Option<&str>) -> Result<TlsAl
 }
 
 /// Names the flag of a file at fault.
-fn problem_from(error: &TlsConfigError, certificates: &[String]) -> InputProblem {
+fn problem_from(error: &TlsConfigError, certificates: &[String], key_log: Option<&Path>) -> InputProblem {
     let is_certificate = |path: &PathBuf| certificates.iter().any(|one| Path::new(one) == path);
     let flag = match &error.path {
         Some(path) if is_certificate(path) => "--tls-cert",
+        Some(path) if key_log == Some(path) => "--tls-key-log",
         Some(_) => "--tls-key",
         None => "--tls-self-signed",
     };

@@ -52,6 +52,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                     "tls-resume",
                     "tls-ciphers",
                     "tls-groups",
+                    "tls-key-log",
                 ],
             ),
             ("Output", &["verbose", "json", "live"], &["quiet", "csv", "hdr", "percentiles"]),
@@ -111,7 +112,11 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
         "serve",
         &[
             ("Server", &["listen", "threads", "access-log"], &["pin", "spin", "until-stdin-closes"]),
-            ("TLS", &["tls-self-signed"], &["tls-cert", "tls-key", "tls-ciphers", "tls-groups"]),
+            (
+                "TLS",
+                &["tls-self-signed"],
+                &["tls-cert", "tls-key", "tls-ciphers", "tls-groups", "tls-key-log"],
+            ),
             (
                 "Limits",
                 &["connections-max", "idle-timeout"],

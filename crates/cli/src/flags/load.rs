@@ -5,7 +5,8 @@ use load::plan::{LoadFlags, RunPlan};
 use record::problem::InputProblem;
 
 use super::tls::{
-    CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags,
+    CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_KEY_LOG, TLS_MAX, TLS_MIN, TLS_RESUME,
+    tls_flags,
 };
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
@@ -238,6 +239,7 @@ const LOAD_FLAGS: &[Flag] = &[
     TLS_MIN,
     TLS_MAX,
     TLS_RESUME,
+    TLS_KEY_LOG,
     TLS_CIPHERS,
     TLS_GROUPS,
     Flag {

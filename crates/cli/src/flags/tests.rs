@@ -23,6 +23,7 @@ const TLS_FLAGS: &[&str] = &[
     "--tls-resume",
     "--tls-ciphers",
     "--tls-groups",
+    "--tls-key-log",
 ];
 
 /// Returns the locations of the problems of a command line.
@@ -70,7 +71,7 @@ fn every_flag_accepts_its_valid_and_rejects_its_invalid_values() {
                 ("calibrate", "tls-min" | "tls-max" | "tls-resume" | "tls-ciphers" | "tls-groups") => {
                     &["--tls"]
                 }
-                ("serve", "tls-ciphers" | "tls-groups") => &["--tls-self-signed"],
+                ("serve", "tls-ciphers" | "tls-groups" | "tls-key-log") => &["--tls-self-signed"],
                 // A proxy needs a destination for requests.
                 ("proxy", "to") => &[],
                 ("proxy", "log-format") => &["--to", "127.0.0.1:1", "--access-log", "-"],

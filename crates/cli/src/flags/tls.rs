@@ -87,6 +87,16 @@ pub(super) const TLS_GROUPS: Flag = Flag {
     ..FLAG_DEFAULTS
 };
 
+pub(super) const TLS_KEY_LOG: Flag = Flag {
+    long: "tls-key-log",
+    value: "FILE",
+    default: "none; the environment (SSLKEYLOGFILE) is not read",
+    doc: "Write the secrets of all TLS sessions to this file (mode 0600), to decrypt captured \
+          connections",
+    invalid: &["/no/such/directory/keys.log"],
+    ..FLAG_DEFAULTS
+};
+
 /// Returns the texts of the flags of TLS.
 pub(super) fn tls_flags(args: CommandArgs<'_>) -> TlsFlags {
     TlsFlags {
@@ -99,5 +109,6 @@ pub(super) fn tls_flags(args: CommandArgs<'_>) -> TlsFlags {
         tls_resume: args.text("tls-resume"),
         tls_ciphers: args.text("tls-ciphers"),
         tls_groups: args.text("tls-groups"),
+        tls_key_log: args.text("tls-key-log"),
     }
 }

@@ -25,6 +25,7 @@ pub struct TlsFlags {
     pub tls_resume: Option<String>,
     pub tls_ciphers: Option<String>,
     pub tls_groups: Option<String>,
+    pub tls_key_log: Option<String>,
 }
 
 impl TlsFlags {
@@ -40,6 +41,7 @@ impl TlsFlags {
             ("--tls-resume", self.tls_resume.is_some()),
             ("--tls-ciphers", self.tls_ciphers.is_some()),
             ("--tls-groups", self.tls_groups.is_some()),
+            ("--tls-key-log", self.tls_key_log.is_some()),
         ];
         let given = given.into_iter().filter(|(_, is_given)| *is_given);
         given.map(|(flag, _)| InputProblem::new(flag, "no effect, because no connection uses TLS (https://)"))
@@ -48,8 +50,8 @@ impl TlsFlags {
     /// Reads the files. Returns every one at fault, with its flag.
     #[must_use]
     pub fn file_problems(&self) -> Vec<InputProblem> {
-        let Self { cacert, cert, .. } = self;
-        if cacert.is_none() && cert.is_none() {
+        let Self { cacert, cert, tls_key_log, .. } = self;
+        if cacert.is_none() && cert.is_none() && tls_key_log.is_none() {
             return Vec::new();
         }
         TlsPlan::parse(self).0.load().err().unwrap_or_default()
@@ -79,6 +81,9 @@ pub struct TlsPlan {
     /// Cipher suites and groups; empty lists: the default ones.
     #[serde(serialize_with = "serialize_algorithms")]
     pub algorithms: TlsAlgorithms,
+    /// File for the secrets of all sessions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_log: Option<PathBuf>,
     /// Fraction of the connections that resume a session of an earlier one.
     pub resume_fraction: f64,
 }
@@ -148,6 +153,7 @@ impl TlsPlan {
             version_min,
             version_max,
             algorithms,
+            key_log: text.tls_key_log.as_ref().map(PathBuf::from),
             resume_fraction: parse_resume(text.tls_resume.as_deref()).unwrap_or_else(|why| {
                 problems.push(InputProblem::new("--tls-resume", why));
                 1.0
@@ -172,6 +178,7 @@ impl TlsPlan {
             version_min: self.version_min,
             version_max: self.version_max,
             algorithms: self.algorithms.clone(),
+            key_log: self.key_log.clone(),
             alpn: vec![b"http/1.1".to_vec()],
         };
         let error = match ClientTls::new(&options) {
@@ -190,7 +197,7 @@ impl TlsPlan {
 
     fn certificate(&self) -> Option<CertificateFiles> {
         let (certificate, key) = self.cert.clone().zip(self.key.clone())?;
-        Some(CertificateFiles { certificate, key })
+        Some(CertificateFiles { certificate, key, ocsp: None })
     }
 
     /// Names the flag of a file at fault.
@@ -199,6 +206,7 @@ impl TlsPlan {
         let flag = match () {
             () if is_of(&self.cert) => "--cert",
             () if is_of(&self.key) => "--key",
+            () if is_of(&self.key_log) => "--tls-key-log",
             () => "--cacert",
         };
         InputProblem::new(flag, error.to_string())

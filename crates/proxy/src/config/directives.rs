@@ -184,12 +184,15 @@ directives! {
         "min-version", Choice(&["1.2", "1.3"]), Literal("'1.2'"), "'1.3'", "1.2", "Oldest version of TLS.";
         "cipher-suites", Texts("a cipher suite"), Unset("all"), "['TLS_AES_128_GCM_SHA256', 'ECDHE-RSA-AES128-GCM-SHA256']", "'AES128-SHA'", "Cipher suites, the preferred one first, by their names at IANA or in OpenSSL; without suites of a version of TLS, that version is off.";
         "groups", Texts("a group"), Unset("`X25519`, `secp256r1`, `secp384r1`, `X25519MLKEM768`"), "['X25519', 'P-256']", "'ffdhe2048'", "Groups of the key exchange, the preferred one first, by their names at IANA or in OpenSSL (the client's order decides).";
+        "ticket-key-file", Texts("a file"), Unset("random keys, replaced every 6 hours"), "'/etc/weir/ticket.key'", "'/no/such/file'", "Files with the keys of session tickets, which all hosts of a service share: of 48 or 80 bytes, the first file encrypts (nginx), or with keys in base64, one for each line, the last but one encrypts (HAProxy). They are read again at each reload.";
+        "key-log", Text("a file"), Unset("none"), "'/tmp/weir-keys.log'", "'/no/such/directory/keys.log'", "File for the secrets of all sessions (`SSLKEYLOGFILE` format, mode 0600), to decrypt captured connections: only for the search for faults.";
         "hsts", Text("a time, as in `1y; includeSubDomains; preload`"), Unset("none"), "'1y; includeSubDomains; preload'", "'forever'", "`Strict-Transport-Security` (RFC 6797) in all responses, also those of the proxy: its max-age (`s`, `m`, `h`, `d`, `w`, `y`; `0s` ends it), `includeSubDomains` and `preload`. The field of a server is replaced.";
         "cipher-preference", Choice(&["client", "server"]), Unset("`server` with `cipher-suites`, otherwise `client`"), "'server'", "'own'", "The order that decides on the cipher suite. A client without fast AES prefers ChaCha20, and `client` respects that.";
     }
     "listener.*.tls.certificates[]" {
         "certificate", Text("a file"), Required, "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the certificate and its chain, the certificate first.";
         "key", Text("a file"), Unset("in the file of `certificate`"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the private key (PKCS#8, PKCS#1 or SEC1).";
+        "ocsp", Text("a file"), Unset("none"), "'/etc/weir/site.ocsp'", "'/no/such/file'", "File with an OCSP response in DER for the certificate, which clients get with it (stapling). It is read again at each reload, and no longer sent once it has expired.";
     }
     "listener.*.sni[]" {
         "server-name", Texts("a host name"), Unset("all, also none"), "['example.org', '*.example.org']", "'*'", "Server names (SNI), any of them; `*.example.org` is every name below `example.org`.";

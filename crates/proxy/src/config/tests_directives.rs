@@ -98,6 +98,8 @@ fn config(row: &Directive, line: &str) -> String {
     }
     let (site, directory) = TestCertificates::shared();
     let text = text + &line + after;
+    let (ticket_key, ocsp) = TestCertificates::shared_extras();
+    let text = text.replace("/etc/weir/ticket.key", ticket_key).replace("/etc/weir/site.ocsp", ocsp);
     text.replace("/etc/weir/site.pem", "SITE").replace("SITE", site).replace("/etc/weir/certs", directory)
 }
 

@@ -31,9 +31,13 @@ impl NamedFiles {
     /// Reports faults of files at the positions of their names, all others at `offset`.
     fn report(&self, failures: Vec<TlsConfigError>, offset: usize, problems: &mut Problems) {
         for failure in failures {
-            let file = self.0.iter().find(|(path, _)| Some(path) == failure.path.as_ref());
-            problems.add_error(file.map_or(offset, |(_, offset)| *offset), failure.to_string());
+            problems.add_error(self.offset_of(&failure).unwrap_or(offset), failure.to_string());
         }
+    }
+
+    /// Returns the position of the file that a fault is in.
+    fn offset_of(&self, fault: &TlsConfigError) -> Option<usize> {
+        self.0.iter().find(|(path, _)| Some(path) == fault.path.as_ref()).map(|(_, offset)| *offset)
     }
 
     fn add(&mut self, text: Located<Box<str>>) -> PathBuf {
@@ -81,8 +85,11 @@ pub(super) fn parse_listener_tls(
     let directory = section.text("directory").and_then(|text| {
         let found = problems.ok_or_report(text.offset, pem_files(Path::new(&*text.value)))?;
         files.0.extend(found.iter().map(|path| (path.clone(), text.offset)));
-        certificates
-            .extend(found.into_iter().map(|path| CertificateFiles { certificate: path.clone(), key: path }));
+        certificates.extend(found.into_iter().map(|path| CertificateFiles {
+            certificate: path.clone(),
+            key: path,
+            ocsp: None,
+        }));
         Some(PathBuf::from(&*text.value))
     });
     let is_empty = certificates.is_empty() && !section.flag("self-signed");
@@ -99,6 +106,8 @@ pub(super) fn parse_listener_tls(
         certificates,
         self_signed: section.flag("self-signed"),
         client_ca: section.text("client-ca").map(|text| files.add(text)),
+        ticket_key_files: parse_ticket_key_files(&section, &mut files, problems),
+        key_log: parse_key_log(&section, &mut files, problems),
         client_certificate_optional: section
             .text("client-certificate")
             .is_some_and(|text| &*text.value == "optional"),
@@ -114,7 +123,12 @@ pub(super) fn parse_listener_tls(
         return None;
     }
     match ServerTls::new(&options) {
-        Ok(server) => Some(ListenerTls { options, directory, client_header, hsts, server }),
+        Ok(server) => {
+            for warning in server.warnings() {
+                problems.warn(files.offset_of(warning).unwrap_or(section.offset), warning.to_string());
+            }
+            Some(ListenerTls { options, directory, client_header, hsts, server })
+        }
         Err(failures) => {
             files.report(failures, section.offset, problems);
             None
@@ -144,7 +158,8 @@ fn parse_certificates(
     let mut parse_entry = |entry: &Section| {
         let certificate = files.add(entry.text("certificate")?);
         let key = entry.text("key").map_or_else(|| certificate.clone(), |text| files.add(text));
-        Some(CertificateFiles { certificate, key })
+        let ocsp = entry.text("ocsp").map(|text| files.add(text));
+        Some(CertificateFiles { certificate, key, ocsp })
     };
     sections.iter().filter_map(&mut parse_entry).collect()
 }
@@ -186,6 +201,28 @@ fn parse_client_header(section: &Section, mode: Mode, problems: &mut Problems) -
     }
     let check = validate::check_changed_field(&text.value, false);
     problems.ok_or_report(text.offset, check.map(|()| text.value))
+}
+
+fn parse_ticket_key_files(
+    section: &Section,
+    files: &mut NamedFiles,
+    problems: &mut Problems,
+) -> Vec<PathBuf> {
+    let mut add = |text: Located<Box<str>>| {
+        let offset = text.offset;
+        let path = files.add(text);
+        validate::warn_of_world_readable(&path, offset, problems);
+        path
+    };
+    section.texts("ticket-key-file").into_iter().map(&mut add).collect()
+}
+
+fn parse_key_log(section: &Section, files: &mut NamedFiles, problems: &mut Problems) -> Option<PathBuf> {
+    let text = section.text("key-log")?;
+    let warning =
+        format!("the secrets of all sessions are written to {}: remove key-log after the search", text.value);
+    problems.warn(text.offset, warning);
+    Some(files.add(text))
 }
 
 /// Reads the value of `Strict-Transport-Security`.
@@ -282,7 +319,7 @@ fn parse_own_certificate(
     };
     let certificate = files.add(certificate);
     let key = section.text("key").map_or_else(|| certificate.clone(), |text| files.add(text));
-    let found = CertificateFiles { certificate, key };
+    let found = CertificateFiles { certificate, key, ocsp: None };
     warn_of_readable_keys(std::slice::from_ref(&found), files, problems);
     Some(found)
 }

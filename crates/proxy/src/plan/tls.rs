@@ -59,8 +59,11 @@ impl ListenerTls {
     /// Returns the files that a reload reads again.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         let certificates = self.options.certificates.iter();
-        let certificates = certificates.flat_map(|files| [&*files.certificate, &*files.key]);
-        certificates.chain(self.options.client_ca.as_deref())
+        let certificates = certificates.flat_map(|files| {
+            [Some(&*files.certificate), Some(&*files.key), files.ocsp.as_deref()].into_iter().flatten()
+        });
+        let ticket_keys = self.options.ticket_key_files.iter().map(|path| &**path);
+        certificates.chain(self.options.client_ca.as_deref()).chain(ticket_keys)
     }
 }
 

@@ -10,6 +10,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
 use super::certificates::{read_certified_key, read_host_roots, read_roots};
+use super::key_log::KeyLogFile;
 use super::server::CertificateFiles;
 use super::{TlsAlgorithms, TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
 
@@ -45,6 +46,8 @@ pub struct ClientTlsOptions {
     pub version_max: TlsVersion,
     /// Cipher suites and groups.
     pub algorithms: TlsAlgorithms,
+    /// File that the secrets of all sessions are written to.
+    pub key_log: Option<PathBuf>,
     /// Protocols of ALPN (RFC 7301), the preferred one first.
     pub alpn: Vec<Vec<u8>>,
 }
@@ -58,6 +61,7 @@ impl Default for ClientTlsOptions {
             version_min: TlsVersion::Tls12,
             version_max: TlsVersion::Tls13,
             algorithms: TlsAlgorithms::default(),
+            key_log: None,
             alpn: Vec::new(),
         }
     }
@@ -92,6 +96,9 @@ impl ClientTls {
             }
         };
         config.alpn_protocols.clone_from(&options.alpn);
+        if let Some(path) = &options.key_log {
+            config.key_log = Arc::new(KeyLogFile::new(path)?);
+        }
         config.resumption = if options.resumes {
             Resumption::in_memory_sessions(SESSIONS_MAX)
         } else {
