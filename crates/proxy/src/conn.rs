@@ -10,6 +10,7 @@
 //! An idle connection consists of this struct and its socket. It holds no buffer and no exchange.
 
 mod active_tunnel;
+mod client_hello;
 mod client_stream;
 mod h2_client;
 mod http2;
@@ -39,7 +40,7 @@ use crate::core::{Core, ScratchBuffers};
 use crate::exchange::{ConnAction, Exchange, ExchangeStart};
 use crate::h2::front::Front;
 use crate::outcome::EndReason;
-use crate::plan::{Mode, OnLimit};
+use crate::plan::{Mode, OnLimit, PoolIndex};
 use crate::profile::ProfilePhase;
 
 /// A client's connection.
@@ -52,6 +53,7 @@ struct Conn {
 #[derive(Debug)]
 enum ConnState {
     ProxyPreface,
+    ClientHello,
     TlsHandshake,
     Idle,
     Exchange(Box<Exchange>),
@@ -168,6 +170,7 @@ impl Conn {
                 },
                 ConnState::Tunnel(_) => self.poll_tunnel(cx, &core, scratch),
                 ConnState::ProxyPreface => self.poll_proxy_preface(cx, &core, scratch),
+                ConnState::ClientHello => self.poll_client_hello(cx, &core, scratch),
                 ConnState::TlsHandshake => self.poll_tls_handshake(cx, &core, scratch),
                 ConnState::Http2(_) => self.poll_http2(cx, &core, scratch),
                 ConnState::RejectedStream => Poll::Ready(self.reject_stream(cx, &core, scratch)),
@@ -439,22 +442,28 @@ impl Conn {
         match self.client.settings.plan.mode {
             Mode::Http if self.has_negotiated_http2() => self.begin_http2(),
             Mode::Http => ConnState::Idle,
-            Mode::Tcp(_) => self.begin_tcp(cx, core, scratch),
+            Mode::Tcp(_) if self.client.settings.plan.sni.is_some() => {
+                self.client.parses_buffered_first = !self.client.buffered.is_empty();
+                ConnState::ClientHello
+            }
+            Mode::Tcp(_) => self.begin_tcp(cx, core, scratch, None),
         }
     }
 
-    /// Begins a TCP exchange with a pool.
+    /// Begins a TCP exchange with a pool; `None`: that of the listener.
     fn begin_tcp(
         &mut self,
         cx: &mut Context<'_>,
         core: &Rc<Core>,
         scratch: &mut ScratchBuffers,
+        pool: Option<PoolIndex>,
     ) -> ConnState {
         let Some((generation, listener)) = self.client.settings.generation_and_index() else {
             return ConnState::Closed;
         };
-        let Mode::Tcp(pool) = generation.plan.listeners[listener].mode else {
-            return ConnState::Closed;
+        let pool = match (pool, generation.plan.listeners[listener].mode) {
+            (Some(pool), _) | (None, Mode::Tcp(pool)) => pool,
+            (None, Mode::Http) => return ConnState::Closed,
         };
         self.client.begin_request();
         let mut exchange = core.take_exchange();

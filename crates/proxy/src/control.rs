@@ -176,6 +176,7 @@ impl ProxySockets {
         let admin = admin.map(|address| AdminSocket::open(address, inherited.as_deref_mut())).transpose()?;
         let control = ControlSocket::open(plan, inherited.as_deref_mut())?;
         if let Some(inherited) = inherited {
+            inherited.import_tickets(plan);
             inherited.close_untaken();
         }
         Ok(Self { listeners, admin, control })
@@ -291,7 +292,7 @@ impl RunningProxy {
     /// # Errors
     /// No free descriptor.
     pub fn offered_sockets(&self) -> io::Result<Vec<OfferedSocket>> {
-        let mut offered = self.listeners.offered_sockets()?;
+        let mut offered = self.listeners.offered_sockets(&self.plan)?;
         if let Some(admin) = &self.admin {
             offered.extend(admin.offered_socket()?);
         }

@@ -27,7 +27,10 @@ use std::time::Duration;
 
 use rt::address::Address;
 use rt::fd_stream::FdStream;
+use rt::tls::TicketKeyExport;
 use serde::{Deserialize, Serialize};
+
+use crate::plan::{ListenerPlan, Plan};
 
 /// Name of the command on the control socket.
 pub const COMMAND: &str = "upgrade";
@@ -62,6 +65,33 @@ pub(crate) struct SocketLabel {
     /// Address from the kernel.
     pub(crate) address: String,
     pub(crate) namespace: Option<PathBuf>,
+    /// Session tickets of its listener; older versions of weir send and read none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tickets: Option<ListenerTickets>,
+}
+
+/// Keys of session tickets of a listener. The socket that they go through is only its owner's.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ListenerTickets {
+    listener: Box<str>,
+    binding: Vec<u8>,
+    rotates_at_s: u64,
+    keys: Vec<(Vec<u8>, Vec<u8>, u64)>,
+}
+
+impl ListenerTickets {
+    /// Copies the keys of a listener; `None`: it has no TLS, or its keys come from files.
+    pub(crate) fn of(listener: &ListenerPlan) -> Option<Self> {
+        let export = listener.tls.as_ref()?.server.export_tickets()?;
+        let TicketKeyExport { binding, rotates_at_s, keys } = export;
+        Some(Self { listener: listener.name.clone(), binding, rotates_at_s, keys })
+    }
+}
+
+impl std::fmt::Debug for ListenerTickets {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "ListenerTickets({}, {} keys)", self.listener, self.keys.len())
+    }
 }
 
 /// A socket that can be passed on.
@@ -223,6 +253,19 @@ impl InheritedSockets {
         Some((address, std::mem::take(&mut set.sockets)))
     }
 
+    /// Continues the session tickets of the other process: those of each listener by its name.
+    pub(crate) fn import_tickets(&self, plan: &Plan) {
+        for listener in plan.listeners.iter() {
+            let mut offered = self.socket_sets.iter().filter_map(|set| set.label.tickets.as_ref());
+            let tickets = offered.find(|tickets| tickets.listener == listener.name);
+            if let (Some(tickets), Some(tls)) = (tickets, &listener.tls) {
+                let ListenerTickets { binding, rotates_at_s, keys, .. } = tickets.clone();
+                // Clients that cannot resume make a full handshake.
+                let _ = tls.server.import_tickets(&TicketKeyExport { binding, rotates_at_s, keys });
+            }
+        }
+    }
+
     /// Closes the sockets that were not taken; the other process still has them.
     pub(crate) fn close_untaken(&mut self) {
         self.socket_sets.iter_mut().for_each(|set| set.sockets.clear());
@@ -280,6 +323,7 @@ mod tests {
             configured: configured.to_owned(),
             address: listener.local_addr().unwrap().to_string(),
             namespace: None,
+            tickets: None,
         };
         OfferedSocket { label, socket: listener.as_fd().try_clone_to_owned().unwrap() }
     }

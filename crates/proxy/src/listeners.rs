@@ -13,7 +13,7 @@ use rt::listen::{BindOptions, BoundAddress, Listener};
 use rt::namespace::Namespace;
 use rt::unix_socket::set_access;
 
-use crate::handover::{Handoff, InheritedSockets, OfferedSocket, SocketKind, SocketLabel};
+use crate::handover::{Handoff, InheritedSockets, ListenerTickets, OfferedSocket, SocketKind, SocketLabel};
 use crate::plan::{ListenerPlan, Mode, Plan};
 use crate::run::ACCEPT_QUEUE_DRAIN_NS;
 
@@ -237,30 +237,33 @@ impl ListenAddresses {
 
     /// Copies all sockets for another process. That includes those of closing addresses, because the
     /// process may need their ports.
-    pub(crate) fn offered_sockets(&self) -> io::Result<Vec<OfferedSocket>> {
+    pub(crate) fn offered_sockets(&self, plan: &Plan) -> io::Result<Vec<OfferedSocket>> {
         let mut offered = Vec::new();
-        let mut add =
-            |socket_index, configured: &Address, actual: &Address, namespace: &Option<PathBuf>, sockets| {
-                for socket in sockets {
-                    let label = SocketLabel {
-                        kind: SocketKind::Listener,
-                        socket_index,
-                        configured: configured.to_string(),
-                        address: actual.to_string(),
-                        namespace: namespace.clone(),
-                    };
-                    offered.push(OfferedSocket { label, socket: clone_fd(socket)? });
-                }
-                Ok::<_, io::Error>(())
+        let mut add = |label: SocketLabel, sockets: &[Listener]| {
+            for socket in sockets {
+                offered.push(OfferedSocket { label: label.clone(), socket: clone_fd(socket)? });
+            }
+            Ok::<_, io::Error>(())
+        };
+        let label =
+            |socket_index, configured: &Address, actual: &Address, namespace: &Option<PathBuf>| SocketLabel {
+                kind: SocketKind::Listener,
+                socket_index,
+                configured: configured.to_string(),
+                address: actual.to_string(),
+                namespace: namespace.clone(),
+                tickets: None,
             };
         for (index, entry) in self.addresses.iter().enumerate() {
             if let Some(bound) = &entry.bound {
-                add(index, &entry.configured, bound.address(), &entry.namespace, &entry.local_copies)?;
+                let tickets = plan.listeners.get(entry.listener).and_then(ListenerTickets::of);
+                let label = label(index, &entry.configured, bound.address(), &entry.namespace);
+                add(SocketLabel { tickets, ..label }, &entry.local_copies)?;
             }
         }
         for closing in self.closing.iter().filter(|closing| !closing.is_ephemeral()) {
             let ClosingAddress { socket_index, configured, namespace, actual, sockets, .. } = closing;
-            add(*socket_index, configured, actual, namespace, sockets)?;
+            add(label(*socket_index, configured, actual, namespace), sockets)?;
         }
         Ok(offered)
     }
@@ -380,6 +383,7 @@ impl AdminSocket {
             configured: self.configured.to_string(),
             address: self.bound.address().to_string(),
             namespace: None,
+            tickets: None,
         };
         Ok(Some(OfferedSocket { label, socket: clone_fd(socket)? }))
     }

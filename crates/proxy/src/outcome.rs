@@ -59,6 +59,8 @@ end_reasons! {
     Tarpitted, "tarpitted", b'P', 403, "a route delayed and rejected the request";
     SilentlyDropped, "silently_dropped", b'P', 0, "a route dropped the connection without a response";
     ClientTlsFailed, "client_tls_failed", b'P', 0, "the client's TLS handshake failed or took too long";
+    BadClientHello, "bad_client_hello", b'P', 0, "the connection did not begin with a valid TLS ClientHello in time (`sni`)";
+    UnknownServerName, "unknown_server_name", b'P', 0, "no entry of `sni` matched the ClientHello, and there is no default pool";
     ConnectionLimited, "connection_limited", b'P', 503, "the listener reached its maximum number or rate of connections";
     SourceLimited, "source_limited", b'P', 429, "the client's network reached its connection or request limit";
     NoServer, "no_server", b'S', 503, "the pool has no usable server";
@@ -165,6 +167,8 @@ pub(crate) struct Outcome<'a> {
     /// Version and cipher suite of the client's TLS session; `None`: a plain connection, or its
     /// handshake is not complete.
     pub(crate) tls_names: Option<(&'static str, &'static str)>,
+    /// Server name that the client asked for (SNI).
+    pub(crate) server_name: Option<&'a str>,
     /// Fault of the TLS handshake that ended the request.
     pub(crate) tls_error: Option<&'a str>,
 }

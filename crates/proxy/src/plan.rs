@@ -14,6 +14,7 @@ mod http2;
 mod network;
 mod overload;
 mod request_rules;
+mod sni;
 mod tls;
 
 pub use balance::{Balance, HashKey, HashPlan, SameSite, Secret, StickyMode, StickyPlan};
@@ -29,6 +30,8 @@ pub use overload::{
     TokenRate,
 };
 pub use request_rules::{Forwarding, PathRule, Underscores};
+pub(crate) use sni::SniMatch;
+pub use sni::{SniPlan, SniRoute};
 pub use tls::{ListenerTls, PoolTls};
 
 /// Everything that a proxy is to do. Created by [`crate::config`]; never changes. A reload creates
@@ -102,6 +105,8 @@ pub struct ListenerPlan {
     pub tls: Option<ListenerTls>,
     /// Settings and limits of HTTP/2; `None`: only HTTP/1.1.
     pub http2: Option<wire::h2::Config>,
+    /// In mode tcp, routes by the client's ClientHello; `None`: all connections have one pool.
+    pub sni: Option<SniPlan>,
     /// True if each connection from a trusted network starts with a PROXY protocol header (v1 or
     /// v2). Other connections are rejected, because their claims cannot be trusted.
     pub proxy_protocol: bool,
@@ -125,6 +130,8 @@ pub struct ListenerPlan {
     pub path: PathRule,
     /// True if CONNECT is forwarded (else 405).
     pub connect: bool,
+    /// Status of the redirect of every request to https; `None`: requests are routed.
+    pub redirect_https: Option<u16>,
     /// True if a client that ended its sending side after its request gets its response. Else its
     /// request is aborted, unless the response has begun.
     pub half_close: bool,
@@ -132,6 +139,17 @@ pub struct ListenerPlan {
     pub buffer_request_bytes: u64,
     /// Limits for new connections and requests.
     pub admission: Admission,
+}
+
+impl ListenerPlan {
+    /// Returns the pools that a listener in mode tcp forwards to.
+    pub(crate) fn tcp_pools(&self) -> Vec<PoolIndex> {
+        match (&self.sni, self.mode) {
+            (Some(sni), _) => sni.pools().collect(),
+            (None, Mode::Tcp(pool)) => vec![pool],
+            (None, Mode::Http) => Vec::new(),
+        }
+    }
 }
 
 /// Access rules of the admin pages.
@@ -148,7 +166,7 @@ pub struct AdminAccess {
 pub enum Mode {
     /// HTTP/1.1 and HTTP/2, routed by request.
     Http,
-    /// Bytes, in both directions, to one pool.
+    /// Bytes, in both directions, to one pool, unless [`ListenerPlan::sni`] has another one.
     Tcp(PoolIndex),
 }
 

@@ -38,9 +38,12 @@ pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
         .map(|path| directory_of(path))
         .chain(RESOLVER_PATHS.iter().map(PathBuf::from));
     let read = read.chain(tls_paths(plan));
+    let key_logs =
+        plan.listeners.iter().filter_map(|listener| listener.tls.as_ref()?.options.key_log.as_ref());
+    let key_logs = key_logs.map(|path| directory_of(path));
     let files = AllowedFiles {
         read: read.chain(["/proc/self".into(), "/var/run/netns".into()]).collect(),
-        write: log_directories.chain(sockets).chain(["/dev".into()]).collect(),
+        write: log_directories.chain(sockets).chain(key_logs).chain(["/dev".into()]).collect(),
     };
     Privileges {
         user: configured.user,

@@ -1,7 +1,7 @@
 //! Configuration of an origin: parses the texts of its flags to an [`OriginPlan`], and reports every
 //! problem at once. It starts nothing; it only resolves names, and reads the files of certificates.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use record::problem::InputProblem;
 use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_size};
@@ -160,6 +160,12 @@ impl OriginPlan {
     #[must_use]
     pub fn uses_tls(&self) -> bool {
         self.tls.is_some()
+    }
+
+    /// Returns the file for the secrets of all TLS sessions, if there is one.
+    #[must_use]
+    pub fn tls_key_log(&self) -> Option<&Path> {
+        self.tls.as_ref()?.key_log()
     }
 
     /// Returns the number of threads.

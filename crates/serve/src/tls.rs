@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use record::problem::InputProblem;
-use rt::tls::{CertificateFiles, ServerTls, ServerTlsOptions, TlsConfigError};
+use rt::tls::{
+    CertificateFiles, CipherSuite, KeyExchangeGroup, ServerTls, ServerTlsOptions, TlsAlgorithms,
+    TlsConfigError,
+};
 
 use crate::plan::HttpVersions;
 
@@ -16,6 +19,12 @@ pub struct OriginTlsText {
     pub keys: Vec<String>,
     /// True if a certificate is generated.
     pub self_signed: bool,
+    /// Cipher suites; `None`: all.
+    pub ciphers: Option<String>,
+    /// Groups of the key exchange; `None`: the default ones.
+    pub groups: Option<String>,
+    /// File for the secrets of all sessions.
+    pub key_log: Option<String>,
 }
 
 /// TLS of all listeners, with certificates that were read and checked.
@@ -42,7 +51,17 @@ impl OriginTls {
         if *text == OriginTlsText::default() {
             return Ok(None);
         }
-        let OriginTlsText { certificates, keys, self_signed } = text;
+        let OriginTlsText { certificates, keys, self_signed, ciphers, groups, key_log } = text;
+        let algorithms = parse_algorithms(ciphers.as_deref(), groups.as_deref())?;
+        if certificates.is_empty() && keys.is_empty() && !self_signed {
+            let why = "no effect without TLS: add --tls-cert FILE or --tls-self-signed";
+            let flag = match (ciphers, groups) {
+                (Some(_), _) => "--tls-ciphers",
+                (None, Some(_)) => "--tls-groups",
+                (None, None) => "--tls-key-log",
+            };
+            return Err(vec![InputProblem::new(flag, why)]);
+        }
         if !keys.is_empty() && keys.len() != certificates.len() {
             let (keys, certificates) = (keys.len(), certificates.len());
             let why = format!("{keys} keys for {certificates} certificates (--tls-cert): give one for each");
@@ -52,17 +71,29 @@ impl OriginTls {
         let files = certificates.iter().zip(key_paths).map(|(certificate, key)| CertificateFiles {
             certificate: PathBuf::from(certificate),
             key: PathBuf::from(key),
+            ocsp: None,
         });
         let options = ServerTlsOptions {
             certificates: files.collect(),
             self_signed: *self_signed,
+            prefers_own_suites: !algorithms.cipher_suites.is_empty(),
+            algorithms,
+            key_log: key_log.as_ref().map(PathBuf::from),
             alpn: alpn(http),
             ..ServerTlsOptions::default()
         };
         match ServerTls::new(&options) {
             Ok(settings) => Ok(Some(Self { options, settings })),
-            Err(errors) => Err(errors.iter().map(|error| problem_from(error, certificates)).collect()),
+            Err(errors) => {
+                let problem = |error| problem_from(error, certificates, options.key_log.as_deref());
+                Err(errors.iter().map(problem).collect())
+            }
         }
+    }
+
+    /// Returns the file for the secrets of all sessions, if there is one.
+    pub(crate) fn key_log(&self) -> Option<&Path> {
+        self.options.key_log.as_deref()
     }
 
     pub(crate) fn settings(&self) -> &ServerTls {
@@ -79,11 +110,27 @@ fn alpn(http: HttpVersions) -> Vec<Vec<u8>> {
     }
 }
 
+fn parse_algorithms(ciphers: Option<&str>, groups: Option<&str>) -> Result<TlsAlgorithms, Vec<InputProblem>> {
+    let cipher_suites = ciphers.map(CipherSuite::parse_list).transpose();
+    let groups = groups.map(KeyExchangeGroup::parse_list).transpose();
+    match (cipher_suites, groups) {
+        (Ok(cipher_suites), Ok(groups)) => Ok(TlsAlgorithms {
+            cipher_suites: cipher_suites.unwrap_or_default(),
+            groups: groups.unwrap_or_default(),
+        }),
+        (cipher_suites, groups) => {
+            let faults = [("--tls-ciphers", cipher_suites.err()), ("--tls-groups", groups.err())];
+            Err(faults.into_iter().filter_map(|(flag, why)| Some(InputProblem::new(flag, why?))).collect())
+        }
+    }
+}
+
 /// Names the flag of a file at fault.
-fn problem_from(error: &TlsConfigError, certificates: &[String]) -> InputProblem {
+fn problem_from(error: &TlsConfigError, certificates: &[String], key_log: Option<&Path>) -> InputProblem {
     let is_certificate = |path: &PathBuf| certificates.iter().any(|one| Path::new(one) == path);
     let flag = match &error.path {
         Some(path) if is_certificate(path) => "--tls-cert",
+        Some(path) if key_log == Some(path) => "--tls-key-log",
         Some(_) => "--tls-key",
         None => "--tls-self-signed",
     };
@@ -96,7 +143,11 @@ mod tests {
 
     fn problems(certificates: &[&str], keys: &[&str]) -> Vec<(String, String)> {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        let text = OriginTlsText { certificates: owned(certificates), keys: owned(keys), self_signed: false };
+        let text = OriginTlsText {
+            certificates: owned(certificates),
+            keys: owned(keys),
+            ..OriginTlsText::default()
+        };
         let problems = OriginTls::parse(&text, HttpVersions::Auto).unwrap_err();
         problems.into_iter().map(|problem| (problem.location, problem.text)).collect()
     }

@@ -56,6 +56,9 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         return Err(vec![InputProblem::new("--tls", text)].into());
     }
     let plan = RunPlan::parse(&text, rt::cores::available_cpus().len())?;
+    if let Some(path) = plan.tls.as_ref().and_then(|tls| tls.key_log.as_ref()) {
+        warn!("weir: warning: the secrets of all TLS sessions are written to {}", path.display());
+    }
     let scarce_ports = preflight::check(&plan)?;
     block_signals(SignalSet::Termination)?.spawn_handler(drain, Some(drain_notice(&plan)))?;
     let subjects = if named.is_empty() { find_subjects(&plan) } else { Ok(named) };

@@ -16,6 +16,9 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let plan = OriginPlan::parse(&serve_flags(args))?;
     preflight::check_descriptors(plan.connections_max().unwrap_or(0) as u64)?;
     let (threads, uses_tls) = (plan.threads(), plan.uses_tls());
+    if let Some(path) = plan.tls_key_log() {
+        warn!("weir: warning: the secrets of all TLS sessions are written to {}", path.display());
+    }
     let drain = Drain::default();
     let signals = block_signals(SignalSet::Termination)?;
     let waiting = std::thread::current();

@@ -4,7 +4,7 @@ use load::plan::{LoadFlags, TlsFlags};
 
 use super::http::{HTTP, STREAMS, http_flags};
 use super::load::{CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT};
-use super::tls::{TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags};
+use super::tls::{TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const CALIBRATE: CommandInfo = CommandInfo {
@@ -44,6 +44,8 @@ pub(crate) const CALIBRATE: CommandInfo = CommandInfo {
         TLS_NEW,
         HTTP,
         STREAMS,
+        TLS_CIPHERS,
+        TLS_GROUPS,
         Flag {
             long: "trials",
             value: "N",

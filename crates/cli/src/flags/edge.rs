@@ -4,7 +4,9 @@ use load::plan::LoadFlags;
 
 use super::http::{CONNECTION_WINDOW, GRPC, HTTP, STREAMS, WINDOW, http_flags};
 use super::load::{CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT};
-use super::tls::{CACERT, CERT, INSECURE, KEY, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags};
+use super::tls::{
+    CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags,
+};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const EDGE: CommandInfo = CommandInfo {
@@ -179,6 +181,8 @@ const EDGE_FLAGS: &[Flag] = &[
     WINDOW,
     CONNECTION_WINDOW,
     GRPC,
+    TLS_CIPHERS,
+    TLS_GROUPS,
     Flag {
         long: "expect-status",
         value: "LIST",

@@ -5,7 +5,10 @@ use load::plan::{LoadFlags, RunPlan};
 use record::problem::InputProblem;
 
 use super::http::{CONNECTION_WINDOW, GRPC, HTTP, MIX, STREAMS, WINDOW, http_flags};
-use super::tls::{CACERT, CERT, INSECURE, KEY, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags};
+use super::tls::{
+    CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_KEY_LOG, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME,
+    tls_flags,
+};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const LOAD: CommandInfo = CommandInfo {
@@ -258,6 +261,9 @@ const LOAD_FLAGS: &[Flag] = &[
     CONNECTION_WINDOW,
     MIX,
     GRPC,
+    TLS_KEY_LOG,
+    TLS_CIPHERS,
+    TLS_GROUPS,
     Flag {
         long: "source",
         value: "ADDRESS",

@@ -2,6 +2,7 @@
 
 use serve::plan::{OriginPlanText, OriginTlsText};
 
+use super::tls::{TLS_CIPHERS, TLS_GROUPS, TLS_KEY_LOG};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const SERVE: CommandInfo = CommandInfo {
@@ -183,6 +184,9 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
                   127.0.0.1 and ::1",
             ..FLAG_DEFAULTS
         },
+        TLS_CIPHERS,
+        TLS_GROUPS,
+        TLS_KEY_LOG,
         Flag {
             long: "until-stdin-closes",
             doc: "Stop as on SIGTERM when stdin closes; for parent processes",
@@ -213,6 +217,9 @@ pub(crate) fn serve_flags(args: CommandArgs<'_>) -> OriginPlanText {
             certificates: args.texts("tls-cert"),
             keys: args.texts("tls-key"),
             self_signed: args.is_set("tls-self-signed"),
+            ciphers: args.text("tls-ciphers"),
+            groups: args.text("tls-groups"),
+            key_log: args.text("tls-key-log"),
         },
         idle_timeout: text("idle-timeout"),
         head_timeout: text("head-timeout"),

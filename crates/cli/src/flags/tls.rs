@@ -76,6 +76,36 @@ pub(super) const TLS_NEW: Flag = Flag {
     invalid: &["x", "101%"],
     ..FLAG_DEFAULTS
 };
+pub(super) const TLS_CIPHERS: Flag = Flag {
+    long: "tls-ciphers",
+    value: "LIST",
+    default: "all",
+    doc: "Cipher suites by their names at IANA or in OpenSSL, separated by commas or colons, the \
+          preferred one first",
+    valid: &["TLS_AES_128_GCM_SHA256,ECDHE-RSA-AES128-GCM-SHA256"],
+    invalid: &["AES128-SHA", ""],
+    ..FLAG_DEFAULTS
+};
+pub(super) const TLS_GROUPS: Flag = Flag {
+    long: "tls-groups",
+    value: "LIST",
+    default: "X25519,secp256r1,secp384r1,X25519MLKEM768",
+    doc: "Groups of the key exchange by their names at IANA or in OpenSSL, separated by commas or \
+          colons, the preferred one first",
+    valid: &["P-256:X25519"],
+    invalid: &["ffdhe2048"],
+    ..FLAG_DEFAULTS
+};
+
+pub(super) const TLS_KEY_LOG: Flag = Flag {
+    long: "tls-key-log",
+    value: "FILE",
+    default: "none; the environment (SSLKEYLOGFILE) is not read",
+    doc: "Write the secrets of all TLS sessions to this file (mode 0600), to decrypt captured \
+          connections",
+    invalid: &["/no/such/directory/keys.log"],
+    ..FLAG_DEFAULTS
+};
 
 /// Returns the texts of the flags of TLS.
 pub(super) fn tls_flags(args: CommandArgs<'_>) -> TlsFlags {
@@ -88,5 +118,8 @@ pub(super) fn tls_flags(args: CommandArgs<'_>) -> TlsFlags {
         tls_max: args.text("tls-max"),
         tls_resume: args.text("tls-resume"),
         tls_new: args.text("tls-new"),
+        tls_ciphers: args.text("tls-ciphers"),
+        tls_groups: args.text("tls-groups"),
+        tls_key_log: args.text("tls-key-log"),
     }
 }

@@ -168,7 +168,8 @@ fn a_search_finds_streams_and_handshakes() {
     let url = origin.https_url("/?s=10");
     let quick = ["edge", "--quick", "--trial", "200ms", "--http", "2", "-k", "-c", "2", "--no-baseline"];
     for (find, from, to) in [("streams", "2", "4"), ("handshakes", "10", "20")] {
-        let search = ["--find", find, "--from", from, "--to", to, "--slo", "p99<10s,errors<5%", "--json", "-"];
+        let search =
+            ["--find", find, "--from", from, "--to", to, "--slo", "p99<10s,errors<5%", "--json", "-"];
         let output = run_weir(&[&quick[..], &search, &[&url]].concat());
         let record: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
         assert_eq!(record["quantity"], find, "{output:?}");

@@ -451,9 +451,10 @@ signals! {
         let totals = &view.run.totals;
         Some(part_of(totals.bad() as f64, totals.requests as f64))
     };
-    BROKEN: Errors, Fraction, "refused, reset or truncated connections, and malformed responses",
+    BROKEN: Errors, Fraction,
+        "refused, reset or truncated connections, failed TLS sessions, and malformed responses",
         "generator", |view| {
-            Some(view.error_fraction(&["reset", "closed", "parse", "refused", "check", "stream_reset", "refused_stream"]))
+            Some(view.error_fraction(&["reset", "closed", "parse", "refused", "check", "tls", "stream_reset", "refused_stream"]))
         };
     RESETS: Counters, PerSecond, "resets", "Tcp EstabResets, OutRsts",
         |view| counter_of_both_ends(view, &["Tcp.EstabResets", "Tcp.OutRsts"]);

@@ -446,7 +446,7 @@ fn broken_run(kind: &str) -> Run {
 
 #[test]
 fn a_run_without_a_valid_response_is_void_before_anything_is_full() {
-    for kind in ["parse", "closed", "reset", "refused"] {
+    for kind in ["parse", "closed", "reset", "refused", "tls"] {
         let mut run = broken_run(kind);
         run.generator.busiest_thread_fraction = Some(0.99);
         change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 4);

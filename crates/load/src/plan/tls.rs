@@ -5,7 +5,11 @@ use std::path::{Path, PathBuf};
 
 use record::problem::InputProblem;
 use record::units::parse_fraction;
-use rt::tls::{CertificateFiles, ClientTls, ClientTlsOptions, TlsConfigError, TlsVersion, Verification};
+use rt::tls::{
+    CertificateFiles, CipherSuite, ClientTls, ClientTlsOptions, KeyExchangeGroup, TlsAlgorithms,
+    TlsConfigError, TlsVersion, Verification,
+};
+use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 /// Flags of TLS, as they were typed.
@@ -20,6 +24,9 @@ pub struct TlsFlags {
     pub tls_max: Option<String>,
     pub tls_resume: Option<String>,
     pub tls_new: Option<String>,
+    pub tls_ciphers: Option<String>,
+    pub tls_groups: Option<String>,
+    pub tls_key_log: Option<String>,
 }
 
 impl TlsFlags {
@@ -34,6 +41,9 @@ impl TlsFlags {
             ("--tls-max", self.tls_max.is_some()),
             ("--tls-resume", self.tls_resume.is_some()),
             ("--tls-new", self.tls_new.is_some()),
+            ("--tls-ciphers", self.tls_ciphers.is_some()),
+            ("--tls-groups", self.tls_groups.is_some()),
+            ("--tls-key-log", self.tls_key_log.is_some()),
         ];
         let given = given.into_iter().filter(|(_, is_given)| *is_given);
         given.map(|(flag, _)| InputProblem::new(flag, "no effect, because no connection uses TLS (https://)"))
@@ -42,8 +52,8 @@ impl TlsFlags {
     /// Reads the files. Returns every one at fault, with its flag.
     #[must_use]
     pub fn file_problems(&self) -> Vec<InputProblem> {
-        let Self { cacert, cert, .. } = self;
-        if cacert.is_none() && cert.is_none() {
+        let Self { cacert, cert, tls_key_log, .. } = self;
+        if cacert.is_none() && cert.is_none() && tls_key_log.is_none() {
             return Vec::new();
         }
         TlsPlan::parse(self).0.load().err().unwrap_or_default()
@@ -70,12 +80,27 @@ pub struct TlsPlan {
     /// Newest protocol version.
     #[serde(serialize_with = "serialize_version")]
     pub version_max: TlsVersion,
+    /// Cipher suites and groups; empty lists: the default ones.
+    #[serde(serialize_with = "serialize_algorithms")]
+    pub algorithms: TlsAlgorithms,
+    /// File for the secrets of all sessions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_log: Option<PathBuf>,
     /// Fraction of the connections that resume a session of an earlier one.
     pub resume_fraction: f64,
 }
 
 fn serialize_version<S: Serializer>(version: &TlsVersion, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(version_name(*version))
+}
+
+fn serialize_algorithms<S: Serializer>(algorithms: &TlsAlgorithms, serializer: S) -> Result<S::Ok, S::Error> {
+    let suites: Vec<_> = algorithms.cipher_suites.iter().map(|suite| suite.name()).collect();
+    let groups: Vec<_> = algorithms.groups.iter().map(|group| group.name()).collect();
+    let mut lists = serializer.serialize_struct("TlsAlgorithms", 2)?;
+    lists.serialize_field("cipher_suites", &suites)?;
+    lists.serialize_field("groups", &groups)?;
+    lists.end()
 }
 
 /// Returns the version as flags and records write it.
@@ -111,6 +136,17 @@ impl TlsPlan {
         if text.key.is_some() && text.cert.is_none() {
             problems.push(InputProblem::new("--key", "the key of no certificate: add --cert FILE"));
         }
+        let mut report = |flag: &str, why: String| problems.push(InputProblem::new(flag, why));
+        let suites = text.tls_ciphers.as_deref().map(CipherSuite::parse_list).transpose();
+        let groups = text.tls_groups.as_deref().map(KeyExchangeGroup::parse_list).transpose();
+        let algorithms = TlsAlgorithms {
+            cipher_suites: suites
+                .map_err(|why| report("--tls-ciphers", why))
+                .ok()
+                .flatten()
+                .unwrap_or_default(),
+            groups: groups.map_err(|why| report("--tls-groups", why)).ok().flatten().unwrap_or_default(),
+        };
         let plan = Self {
             cacert: text.cacert.as_ref().map(PathBuf::from),
             insecure: text.insecure,
@@ -118,6 +154,8 @@ impl TlsPlan {
             key: text.key.as_ref().or(text.cert.as_ref()).map(PathBuf::from),
             version_min,
             version_max,
+            algorithms,
+            key_log: text.tls_key_log.as_ref().map(PathBuf::from),
             resume_fraction: resume_fraction(text).unwrap_or_else(|problem| {
                 problems.push(problem);
                 1.0
@@ -141,6 +179,8 @@ impl TlsPlan {
             resumes: self.resume_fraction > 0.0,
             version_min: self.version_min,
             version_max: self.version_max,
+            algorithms: self.algorithms.clone(),
+            key_log: self.key_log.clone(),
             alpn: vec![b"http/1.1".to_vec()],
         };
         let error = match ClientTls::new(&options) {
@@ -159,7 +199,7 @@ impl TlsPlan {
 
     fn certificate(&self) -> Option<CertificateFiles> {
         let (certificate, key) = self.cert.clone().zip(self.key.clone())?;
-        Some(CertificateFiles { certificate, key })
+        Some(CertificateFiles { certificate, key, ocsp: None })
     }
 
     /// Names the flag of a file at fault.
@@ -168,6 +208,7 @@ impl TlsPlan {
         let flag = match () {
             () if is_of(&self.cert) => "--cert",
             () if is_of(&self.key) => "--key",
+            () if is_of(&self.key_log) => "--tls-key-log",
             () => "--cacert",
         };
         InputProblem::new(flag, error.to_string())

@@ -4,6 +4,9 @@
 
 use std::net::IpAddr;
 
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use wire::{RequestHead, field_value};
 
 use super::AdminResponse;
@@ -54,18 +57,9 @@ fn token_of(value: &[u8]) -> Option<Vec<u8>> {
 
 /// Decodes base64 (RFC 4648 §4), padded or not.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let (mut bytes, mut bits, mut bit_count) = (Vec::new(), 0_u32, 0);
-    for byte in text.trim_end_matches('=').bytes() {
-        let value = ALPHABET.iter().position(|known| *known == byte)? as u32;
-        (bits, bit_count) = (bits << 6 | value, bit_count + 6);
-        if bit_count >= 8 {
-            bit_count -= 8;
-            bytes.push((bits >> bit_count) as u8);
-            bits &= (1 << bit_count) - 1;
-        }
-    }
-    Some(bytes)
+    const FORM: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    GeneralPurpose::new(&STANDARD, FORM).decode(text).ok()
 }
 
 /// Compares in constant time, so that the duration does not reveal where the values differ.

@@ -44,11 +44,7 @@ fn check_loops(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut Problems) 
             }
             _ => None,
         });
-        let tcp_pool = match listener.mode {
-            Mode::Tcp(pool) => Some(pool),
-            Mode::Http => None,
-        };
-        let mut pools: Vec<usize> = by_route.chain(tcp_pool).collect();
+        let mut pools: Vec<usize> = by_route.chain(listener.tcp_pools()).collect();
         pools.sort_unstable();
         pools.dedup();
         for pool in pools {
@@ -171,7 +167,7 @@ fn listeners_of(plan: &Plan, named_listeners: &[usize]) -> Vec<usize> {
 fn warn_of_unused_pools(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut Problems) {
     for (index, (pool, section)) in plan.pools.iter().zip(offsets.pools).enumerate() {
         let is_forwarded_to = plan.routes.iter().any(|route| route.action == Action::Forward(index));
-        let is_tcp_target = plan.listeners.iter().any(|listener| listener.mode == Mode::Tcp(index));
+        let is_tcp_target = plan.listeners.iter().any(|listener| listener.tcp_pools().contains(&index));
         if !is_forwarded_to && !is_tcp_target {
             let text =
                 format!("pool '{}' is not used: name it in a route or a listener, or remove it", pool.name);
@@ -184,7 +180,7 @@ fn warn_of_listeners_without_route(plan: &Plan, offsets: &PlanOffsets<'_>, probl
     for (index, (listener, section)) in plan.listeners.iter().zip(offsets.listeners).enumerate() {
         let has_route =
             plan.routes.iter().any(|route| listeners_of(plan, &route.conditions.listeners).contains(&index));
-        if listener.mode == Mode::Http && !has_route {
+        if listener.mode == Mode::Http && !has_route && listener.redirect_https.is_none() {
             let text = format!(
                 "listener '{}' responds 404 to every request: it has no route and no pool",
                 listener.name
@@ -199,7 +195,7 @@ fn warn_of_listeners_without_route(plan: &Plan, offsets: &PlanOffsets<'_>, probl
 fn warn_of_http_settings_in_tcp(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut Problems) {
     for (index, (pool, section)) in plan.pools.iter().zip(offsets.pools).enumerate() {
         let mut listeners = plan.listeners.iter();
-        let Some(tcp_listener) = listeners.find(|listener| listener.mode == Mode::Tcp(index)) else {
+        let Some(tcp_listener) = listeners.find(|listener| listener.tcp_pools().contains(&index)) else {
             continue;
         };
         if pool.balance == Balance::ConsistentHash && pool.hash.key != HashKey::Source {

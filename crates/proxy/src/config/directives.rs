@@ -40,8 +40,8 @@ pub(super) enum ValueKind {
     Status(u64, u64),
     /// `true`.
     True,
-    /// `true`, or a status code from 400.
-    StatusOrTrue,
+    /// `true`, or a status code, from minimum to maximum.
+    StatusOrTrue(u64, u64),
     /// A text; the string describes its form.
     Text(&'static str),
     /// A text whose form the string describes, or `false`.
@@ -154,6 +154,8 @@ directives! {
         "pool", Text("a pool's name"), Unset("with `http`, 404 when no route matches"), "'app'", "'ap'", "Pool for all connections (`tcp`, required), or for requests that match no route (`http`).";
         "tls", Table("listener.*.tls"), Unset("plain connections"), "{ self-signed = true }", "true", "TLS of its connections (see \"TLS\" below).";
         "http2", TableOrBool("listener.*.http2"), Unset("`true`"), "{ concurrent-streams = 50 }", "'h2'", "HTTP/2 beside HTTP/1.1: negotiated in the TLS handshake (ALPN), or with prior knowledge on plain connections. `false`: only HTTP/1.1. `Upgrade: h2c` is ignored.";
+        "sni", Entries("listener.*.sni[]", None), Unset("all connections to `pool`"), "[{ server-name = '*.example.org', pool = 'app' }]", "'app'", "With `tcp`: pools by the names in the client's TLS ClientHello, which is forwarded unchanged, written `[[listener.NAME.sni]]`, in order; the first match decides. Other connections have `pool`; without it, they are rejected.";
+        "redirect-https", StatusOrTrue(301, 308), Unset("no redirect"), "true", "400", "Redirects every request to the same host, path and query with `https` and its port 443; `true`: 308, or 301, 302, 303, 307, 308. Challenges of ACME (`/.well-known/acme-challenge/`) are routed as usual.";
         "namespace", Text("a network namespace"), Unset("that of the process"), "'/proc/self/ns/net'", "'no-such-namespace'", "Network namespace to listen in: a name of `ip netns`, or a path.";
         "proxy-protocol", Bool, Literal("false"), "false", "'v2'", "Expects a PROXY protocol header at the start of each connection; peers that are not trusted are rejected.";
         "trusted", TextsOrNone("a network"), Unset("none"), "['10.0.0.0/8', '::1']", "'10.0.0.1/8'", "Peers whose forwarding fields, request ids and PROXY headers are accepted; `unix` for those on a unix socket. From all others, `Forwarded`, `X-Forwarded` and `X-Forwarded-*`, `X-Real-IP`, `X-Client-IP`, `True-Client-IP`, `CF-Connecting-IP`, `X-Cluster-Client-IP`, `X-Original-URL` and `X-Rewrite-URL` are ignored and not forwarded.";
@@ -183,6 +185,12 @@ directives! {
         "client-certificate", Choice(&["required", "optional"]), Literal("'required'"), "'optional'", "'none'", "With `client-ca`: `required` fails the handshake of a client without a certificate. A certificate of another authority always fails it.";
         "client-certificate-header", Text("a field name"), Unset("none"), "'x-ssl-client-s-dn'", "'host'", "Field of requests with the subject of the verified certificate (RFC 4514: `CN=a,O=b`, bytes beyond ASCII escaped); absent without a certificate. It is removed from the requests of clients.";
         "min-version", Choice(&["1.2", "1.3"]), Literal("'1.2'"), "'1.3'", "1.2", "Oldest version of TLS.";
+        "cipher-suites", Texts("a cipher suite"), Unset("all"), "['TLS_AES_128_GCM_SHA256', 'ECDHE-RSA-AES128-GCM-SHA256']", "'AES128-SHA'", "Cipher suites, the preferred one first, by their names at IANA or in OpenSSL; without suites of a version of TLS, that version is off.";
+        "groups", Texts("a group"), Unset("`X25519`, `secp256r1`, `secp384r1`, `X25519MLKEM768`"), "['X25519', 'P-256']", "'ffdhe2048'", "Groups of the key exchange, the preferred one first, by their names at IANA or in OpenSSL (the client's order decides).";
+        "ticket-key-file", Texts("a file"), Unset("random keys, replaced every 6 hours"), "'/etc/weir/ticket.key'", "'/no/such/file'", "Files with the keys of session tickets, which all hosts of a service share: of 48 or 80 bytes, the first file encrypts (nginx), or with keys in base64, one for each line, the last but one encrypts (HAProxy). They are read again at each reload.";
+        "key-log", Text("a file"), Unset("none"), "'/tmp/weir-keys.log'", "'/no/such/directory/keys.log'", "File for the secrets of all sessions (`SSLKEYLOGFILE` format, mode 0600), to decrypt captured connections: only for the search for faults.";
+        "hsts", Text("a time, as in `1y; includeSubDomains; preload`"), Unset("none"), "'1y; includeSubDomains; preload'", "'forever'", "`Strict-Transport-Security` (RFC 6797) in all responses, also those of the proxy: its max-age (`s`, `m`, `h`, `d`, `w`, `y`; `0s` ends it), `includeSubDomains` and `preload`. The field of a server is replaced.";
+        "cipher-preference", Choice(&["client", "server"]), Unset("`server` with `cipher-suites`, otherwise `client`"), "'server'", "'own'", "The order that decides on the cipher suite. A client without fast AES prefers ChaCha20, and `client` respects that.";
     }
     "listener.*.http2" {
         "concurrent-streams", Integer(1, 10_000), Literal("100"), "250", "0", "Maximum number of streams that a client may have open at a time; further ones are refused (`REFUSED_STREAM`).";
@@ -196,6 +204,12 @@ directives! {
     "listener.*.tls.certificates[]" {
         "certificate", Text("a file"), Required, "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the certificate and its chain, the certificate first.";
         "key", Text("a file"), Unset("in the file of `certificate`"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the private key (PKCS#8, PKCS#1 or SEC1).";
+        "ocsp", Text("a file"), Unset("none"), "'/etc/weir/site.ocsp'", "'/no/such/file'", "File with an OCSP response in DER for the certificate, which clients get with it (stapling). It is read again at each reload, and no longer sent once it has expired.";
+    }
+    "listener.*.sni[]" {
+        "server-name", Texts("a host name"), Unset("all, also none"), "['example.org', '*.example.org']", "'*'", "Server names (SNI), any of them; `*.example.org` is every name below `example.org`.";
+        "alpn", Texts("a protocol"), Unset("all"), "'h2'", "''", "Protocols (ALPN, such as `h2` or `http/1.1`), any of which the client must offer.";
+        "pool", Text("a pool's name"), Required, "'app'", "'ap'", "Pool for matching connections.";
     }
     "listener.*.per-source" {
         "connections", Count(1, 10_000_000), Unset("no limit"), "100", "0", "Maximum number of open connections, on all threads.";
@@ -253,7 +267,7 @@ directives! {
         "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
         "redirect", Table("route[].redirect"), Unset("another action"), "{ location = 'https://{host}{path}{query}' }", "'/x'", "Action: responds with a redirect.";
         "return", Table("route[].return"), Unset("another action"), "{ status = 200, body = 'hello' }", "200", "Action: responds with a fixed response.";
-        "deny", StatusOrTrue, Unset("another action"), "404", "false", "Action: rejects with this status; `true`: 403.";
+        "deny", StatusOrTrue(400, 599), Unset("another action"), "404", "false", "Action: rejects with this status; `true`: 403.";
         "silent-drop", ValueKind::True, Unset("another action"), "true", "false", "Action: resets the connection so that clients beyond the first router receive nothing.";
         "tarpit", Table("route[].tarpit"), Unset("another action"), "{ delay = '5s' }", "'5s'", "Action: delays the request, then rejects it.";
     }
@@ -317,6 +331,8 @@ directives! {
         "certificate", Text("a file"), Unset("none"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the proxy's own certificate for the servers, and its chain.";
         "key", Text("a file"), Unset("in the file of `certificate`"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with its private key.";
         "min-version", Choice(&["1.2", "1.3"]), Literal("'1.2'"), "'1.3'", "1.2", "Oldest version of TLS.";
+        "cipher-suites", Texts("a cipher suite"), Unset("all"), "['TLS_AES_128_GCM_SHA256', 'ECDHE-RSA-AES128-GCM-SHA256']", "'AES128-SHA'", "Cipher suites, the preferred one first, by their names at IANA or in OpenSSL.";
+        "groups", Texts("a group"), Unset("`X25519`, `secp256r1`, `secp384r1`, `X25519MLKEM768`"), "['X25519', 'P-256']", "'ffdhe2048'", "Groups of the key exchange, the preferred one first, by their names at IANA or in OpenSSL.";
     }
     "pool.*.servers[]" {
         "address", Text("an address"), Unset("`srv`"), "'unix:/tmp/app.sock'", "'127.0.0.1:0'", "Address, or a name with a port such as `app.internal:8080`. A name is looked up without search domains, and again at intervals (see `[pool.NAME.resolve]`); each of its addresses is a server. A changed result replaces only these servers: there is no reload, requests in flight keep their server, and other servers keep their state.";

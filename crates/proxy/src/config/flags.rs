@@ -267,10 +267,11 @@ impl FlagParser {
             return None;
         }
         let keys = if tls_keys.is_empty() { tls_certs } else { tls_keys };
-        let files = tls_certs
-            .iter()
-            .zip(keys)
-            .map(|(certificate, key)| CertificateFiles { certificate: certificate.into(), key: key.into() });
+        let files = tls_certs.iter().zip(keys).map(|(certificate, key)| CertificateFiles {
+            certificate: certificate.into(),
+            key: key.into(),
+            ocsp: None,
+        });
         let failures = match tls::listener_tls_of_flags(files.collect(), *tls_self_signed, mode) {
             Ok(tls) => return Some(tls),
             Err(failures) => failures,

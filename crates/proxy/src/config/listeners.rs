@@ -7,11 +7,12 @@ use crate::plan::{ClientTimeouts, Forwarding, ListenerPlan, Mode, PathRule, Unde
 
 use super::spans::{Located, Problems, suggestion};
 use super::value::Section;
-use super::{overload, tls, validate};
+use super::{overload, sni, tls, validate};
 
 /// Keys that have no effect in mode tcp, where bytes are forwarded unchanged.
-const HTTP_ONLY_KEYS: [&str; 11] = [
+const HTTP_ONLY_KEYS: [&str; 12] = [
     "http2",
+    "redirect-https",
     "requests-max",
     "body-max",
     "connect",
@@ -40,6 +41,7 @@ pub(super) fn parse_listener(section: &Section, pools: &[&str], problems: &mut P
     let mode = parse_mode(section, pools, problems);
     let limits = parse_limits(&section.table("limits"), problems);
     let http2 = parse_http2(section, mode, &limits, problems);
+    let sni = sni::parse_sni(section, mode, pools, problems);
     ListenerPlan {
         name: section.name.clone(),
         bind: section
@@ -54,6 +56,7 @@ pub(super) fn parse_listener(section: &Section, pools: &[&str], problems: &mut P
         mode,
         tls: tls::parse_listener_tls(section, mode, http2.is_some(), problems),
         http2,
+        sni,
         proxy_protocol,
         trusted,
         is_unix_trusted: !unix_peers.is_empty(),
@@ -76,10 +79,29 @@ pub(super) fn parse_listener(section: &Section, pools: &[&str], problems: &mut P
             _ => PathRule::Normalise,
         },
         connect: section.flag("connect"),
+        redirect_https: parse_redirect_https(section, problems),
         half_close: section.flag("half-close"),
         buffer_request_bytes: section.integer_or_zero("buffer-request"),
         admission: overload::parse_admission(section, problems),
     }
+}
+
+/// Reads the status of redirects to https.
+fn parse_redirect_https(section: &Section, problems: &mut Problems) -> Option<u16> {
+    let offset = section.key_offset("redirect-https")?;
+    if section.key_offset("tls").is_some() {
+        let text = "a listener with TLS would redirect to itself: remove 'redirect-https', or `tls`";
+        problems.add_error(offset, text);
+    }
+    let status = match section.integer("redirect-https") {
+        Some(status) => u16::try_from(status).ok()?,
+        None => section.flag("redirect-https").then_some(308)?,
+    };
+    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+        let text = format!("{status} is no status of a redirect: write 301, 302, 303, 307 or 308");
+        problems.add_error(section.value_offset("redirect-https"), text);
+    }
+    Some(status)
 }
 
 /// Reads the access rights of a listener's unix sockets.
@@ -131,8 +153,8 @@ fn parse_mode(section: &Section, pools: &[&str], problems: &mut Problems) -> Mod
     if mode.as_ref().is_none_or(|mode| &*mode.value != "tcp") {
         return Mode::Http;
     }
-    if section.key_offset("pool").is_none() {
-        let text = "mode tcp needs a pool: add pool = \"NAME\"";
+    if section.key_offset("pool").is_none() && section.key_offset("sni").is_none() {
+        let text = "mode tcp needs a pool: add pool = \"NAME\", or `sni`";
         problems.add_error(section.value_offset("mode"), text);
     }
     for key in HTTP_ONLY_KEYS {

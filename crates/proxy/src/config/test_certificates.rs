@@ -30,6 +30,28 @@ impl TestCertificates {
         (site, directory)
     }
 
+    /// Returns the paths of a ticket key, and of an OCSP response for the certificate of [`Self::shared`].
+    pub(super) fn shared_extras() -> (&'static str, &'static str) {
+        static FILES: OnceLock<(String, String)> = OnceLock::new();
+        let (ticket_key, ocsp) = FILES.get_or_init(|| {
+            let site = Path::new(Self::shared().0);
+            let shown = |name: &str, bytes: &[u8]| {
+                let path = site.with_file_name(name);
+                std::fs::write(&path, bytes).unwrap();
+                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+                path.display().to_string()
+            };
+            let text = std::fs::read_to_string(site).unwrap();
+            let base64: String = text.lines().skip(1).take_while(|line| !line.starts_with('-')).collect();
+            let certificate = base64::engine::general_purpose::STANDARD.decode(base64).unwrap();
+            (
+                shown("ticket.key", &[7; 48]),
+                shown("site.ocsp", &ocsp_response(&certificate, "20991231000000Z")),
+            )
+        });
+        (ticket_key, ocsp)
+    }
+
     /// Returns a certificate and its key in PEM format.
     pub(super) fn generate(name: &str) -> (String, String) {
         let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
@@ -47,4 +69,26 @@ impl TestCertificates {
 fn pem(label: &str, der: &[u8]) -> String {
     let text = base64::engine::general_purpose::STANDARD.encode(der);
     format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
+}
+
+/// Returns an OCSP response without a valid signature for a certificate of rcgen.
+pub(super) fn ocsp_response(certificate: &[u8], next_update: &str) -> Vec<u8> {
+    fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+        [&[tag, 0x82], &length[..], content].concat()
+    }
+    // Behind two sequences and the version.
+    let serial = &certificate[13..15 + usize::from(certificate[14])];
+    assert_eq!(serial[0], 2);
+    let unknown_hash = element(0x30, &element(0x06, &[0x2a, 3]));
+    let id = element(0x30, &[&unknown_hash, &element(4, b"x"), &element(4, b"x"), serial].concat());
+    let time = |text: &str| element(0x18, text.as_bytes());
+    let (good, now) = ([0x80, 0], time("20200101000000Z"));
+    let entry = element(0x30, &[&id, &good[..], &now, &element(0xa0, &time(next_update))].concat());
+    let responder = element(0xa2, &element(4, b"key"));
+    let data = element(0x30, &[responder, now, element(0x30, &entry)].concat());
+    let basic = element(0x30, &data);
+    let kind = element(0x06, &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1]);
+    let bytes = element(0x30, &[kind, element(4, &basic)].concat());
+    element(0x30, &[&[0x0a, 1, 0][..], &element(0xa0, &bytes)].concat())
 }

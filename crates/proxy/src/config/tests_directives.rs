@@ -45,6 +45,9 @@ fn config(row: &Directive, line: &str) -> String {
             format!("{}{POOL}", listener(entry))
         }
         "listener.*.http2" => format!("{}{POOL}", listener("[listener.web.http2]\n@\n")),
+        "listener.*.sni[]" => {
+            format!("{}{POOL}", listener("mode = 'tcp'\n[[listener.web.sni]]\npool = 'app'\n@\n"))
+        }
         "listener.*.limits" => format!("{}{POOL}", listener("[listener.web.limits]\n@\n")),
         "listener.*.forwarding" => format!("{}{POOL}", listener("[listener.web.forwarding]\n@\n")),
         "listener.*.timeouts" => format!("{}{POOL}", listener("[listener.web.timeouts]\n@\n")),
@@ -97,6 +100,8 @@ fn config(row: &Directive, line: &str) -> String {
     }
     let (site, directory) = TestCertificates::shared();
     let text = text + &line + after;
+    let (ticket_key, ocsp) = TestCertificates::shared_extras();
+    let text = text.replace("/etc/weir/ticket.key", ticket_key).replace("/etc/weir/site.ocsp", ocsp);
     text.replace("/etc/weir/site.pem", "SITE").replace("SITE", site).replace("/etc/weir/certs", directory)
 }
 

@@ -4,14 +4,16 @@
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use rt::tls::{
-    CertificateFiles, ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, TlsConfigError, TlsVersion,
-    Verification, check_server_name,
+    CertificateFiles, ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, TlsAlgorithms,
+    TlsConfigError, TlsVersion, Verification, check_server_name,
 };
 
 use crate::plan::{ListenerTls, Mode, NamedServers, PoolTls, ServerHttp, ServerPlan};
 
+use super::hsts;
 use super::spans::{Located, Problems};
 use super::validate;
 use super::value::Section;
@@ -30,9 +32,13 @@ impl NamedFiles {
     /// Reports faults of files at the positions of their names, all others at `offset`.
     fn report(&self, failures: Vec<TlsConfigError>, offset: usize, problems: &mut Problems) {
         for failure in failures {
-            let file = self.0.iter().find(|(path, _)| Some(path) == failure.path.as_ref());
-            problems.add_error(file.map_or(offset, |(_, offset)| *offset), failure.to_string());
+            problems.add_error(self.offset_of(&failure).unwrap_or(offset), failure.to_string());
         }
+    }
+
+    /// Returns the position of the file that a fault is in.
+    fn offset_of(&self, fault: &TlsConfigError) -> Option<usize> {
+        self.0.iter().find(|(path, _)| Some(path) == fault.path.as_ref()).map(|(_, offset)| *offset)
     }
 
     fn add(&mut self, text: Located<Box<str>>) -> PathBuf {
@@ -56,6 +62,18 @@ fn parse_version(section: &Section) -> TlsVersion {
     }
 }
 
+/// Reads the cipher suites and groups of a table.
+fn parse_algorithms(section: &Section, problems: &mut Problems) -> TlsAlgorithms {
+    fn parse_all<T: FromStr<Err = String>>(section: &Section, key: &str, problems: &mut Problems) -> Vec<T> {
+        let names = section.texts(key).into_iter();
+        names.filter_map(|text| problems.ok_or_report(text.offset, text.value.parse())).collect()
+    }
+    TlsAlgorithms {
+        cipher_suites: parse_all(section, "cipher-suites", problems),
+        groups: parse_all(section, "groups", problems),
+    }
+}
+
 /// Reads the TLS settings of a listener, if it has some.
 pub(super) fn parse_listener_tls(
     listener: &Section,
@@ -69,8 +87,11 @@ pub(super) fn parse_listener_tls(
     let directory = section.text("directory").and_then(|text| {
         let found = problems.ok_or_report(text.offset, pem_files(Path::new(&*text.value)))?;
         files.0.extend(found.iter().map(|path| (path.clone(), text.offset)));
-        certificates
-            .extend(found.into_iter().map(|path| CertificateFiles { certificate: path.clone(), key: path }));
+        certificates.extend(found.into_iter().map(|path| CertificateFiles {
+            certificate: path.clone(),
+            key: path,
+            ocsp: None,
+        }));
         Some(PathBuf::from(&*text.value))
     });
     let is_empty = certificates.is_empty() && !section.flag("self-signed");
@@ -81,21 +102,35 @@ pub(super) fn parse_listener_tls(
     }
     warn_of_readable_keys(&certificates, &files, problems);
     let client_header = parse_client_header(&section, mode, problems);
+    let algorithms = parse_algorithms(&section, problems);
+    let hsts = parse_hsts(&section, mode, problems);
     let options = ServerTlsOptions {
         certificates,
         self_signed: section.flag("self-signed"),
         client_ca: section.text("client-ca").map(|text| files.add(text)),
+        ticket_key_files: parse_ticket_key_files(&section, &mut files, problems),
+        key_log: parse_key_log(&section, &mut files, problems),
         client_certificate_optional: section
             .text("client-certificate")
             .is_some_and(|text| &*text.value == "optional"),
         version_min: parse_version(&section),
+        prefers_own_suites: match section.text("cipher-preference") {
+            Some(preference) => &*preference.value == "server",
+            None => !algorithms.cipher_suites.is_empty(),
+        },
+        algorithms,
         alpn: alpn_of(mode, has_http2),
     };
     if is_empty {
         return None;
     }
     match ServerTls::new(&options) {
-        Ok(server) => Some(ListenerTls { options, directory, client_header, server }),
+        Ok(server) => {
+            for warning in server.warnings() {
+                problems.warn(files.offset_of(warning).unwrap_or(section.offset), warning.to_string());
+            }
+            Some(ListenerTls { options, directory, client_header, hsts, server })
+        }
         Err(failures) => {
             files.report(failures, section.offset, problems);
             None
@@ -127,7 +162,8 @@ fn parse_certificates(
     let mut parse_entry = |entry: &Section| {
         let certificate = files.add(entry.text("certificate")?);
         let key = entry.text("key").map_or_else(|| certificate.clone(), |text| files.add(text));
-        Some(CertificateFiles { certificate, key })
+        let ocsp = entry.text("ocsp").map(|text| files.add(text));
+        Some(CertificateFiles { certificate, key, ocsp })
     };
     sections.iter().filter_map(&mut parse_entry).collect()
 }
@@ -171,6 +207,41 @@ fn parse_client_header(section: &Section, mode: Mode, problems: &mut Problems) -
     problems.ok_or_report(text.offset, check.map(|()| text.value))
 }
 
+fn parse_ticket_key_files(
+    section: &Section,
+    files: &mut NamedFiles,
+    problems: &mut Problems,
+) -> Vec<PathBuf> {
+    let mut add = |text: Located<Box<str>>| {
+        let offset = text.offset;
+        let path = files.add(text);
+        validate::warn_of_world_readable(&path, offset, problems);
+        path
+    };
+    section.texts("ticket-key-file").into_iter().map(&mut add).collect()
+}
+
+fn parse_key_log(section: &Section, files: &mut NamedFiles, problems: &mut Problems) -> Option<PathBuf> {
+    let text = section.text("key-log")?;
+    let warning =
+        format!("the secrets of all sessions are written to {}: remove key-log after the search", text.value);
+    problems.warn(text.offset, warning);
+    Some(files.add(text))
+}
+
+/// Reads the value of `Strict-Transport-Security`.
+fn parse_hsts(section: &Section, mode: Mode, problems: &mut Problems) -> Option<Box<str>> {
+    let text = section.text("hsts")?;
+    if mode != Mode::Http {
+        problems.warn(text.offset, "'hsts' has no effect in mode tcp: remove it");
+    }
+    let hsts = problems.ok_or_report(text.offset, hsts::parse(&text.value))?;
+    if let Some(reason) = hsts.preload_fault() {
+        problems.warn(text.offset, reason);
+    }
+    Some(hsts.to_string().into())
+}
+
 /// Returns the settings of a listener that flags describe.
 pub(super) fn listener_tls_of_flags(
     certificates: Vec<CertificateFiles>,
@@ -184,7 +255,7 @@ pub(super) fn listener_tls_of_flags(
         ..ServerTlsOptions::default()
     };
     let server = ServerTls::new(&options)?;
-    Ok(ListenerTls { options, directory: None, client_header: None, server })
+    Ok(ListenerTls { options, directory: None, client_header: None, hsts: None, server })
 }
 
 /// Reads the TLS settings of a pool, if it has some.
@@ -217,6 +288,7 @@ pub(super) fn parse_pool_tls(
         certificate: parse_own_certificate(&section, &mut files, problems),
         version_min: parse_version(&section),
         alpn: http.alpn(),
+        algorithms: parse_algorithms(&section, problems),
         ..ClientTlsOptions::default()
     };
     match ClientTls::new(&options) {
@@ -257,7 +329,7 @@ fn parse_own_certificate(
     };
     let certificate = files.add(certificate);
     let key = section.text("key").map_or_else(|| certificate.clone(), |text| files.add(text));
-    let found = CertificateFiles { certificate, key };
+    let found = CertificateFiles { certificate, key, ocsp: None };
     warn_of_readable_keys(std::slice::from_ref(&found), files, problems);
     Some(found)
 }

@@ -87,6 +87,8 @@ pub(super) struct RareState {
     pub(super) destination: Option<SocketAddr>,
     /// Subject of the client's TLS certificate.
     pub(super) certificate_subject: Option<Box<str>>,
+    /// Server name in a ClientHello that was forwarded.
+    pub(super) server_name: Option<Box<str>>,
     /// Fault of the client's TLS handshake.
     pub(super) tls_error: Option<Box<str>>,
     /// The HTTP/2 connection that this stream belongs to.

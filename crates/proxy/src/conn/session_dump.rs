@@ -43,6 +43,7 @@ impl Conn {
         let description = exchange.map(|exchange| exchange.describe()).unwrap_or_default();
         let state = match &self.state {
             ConnState::ProxyPreface => "proxy-header",
+            ConnState::ClientHello => "client-hello",
             ConnState::TlsHandshake => "tls-handshake",
             ConnState::Idle if client.buffered.is_empty() => "idle",
             ConnState::Idle => "request-head",

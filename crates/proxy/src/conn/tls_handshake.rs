@@ -41,8 +41,15 @@ impl ClientStream {
         }
     }
 
+    /// Stores the server name of a ClientHello that is forwarded.
+    pub(super) fn note_server_name(&mut self, name: Option<Box<str>>) {
+        if name.is_some() {
+            self.rare_state.get_or_insert_default().server_name = name;
+        }
+    }
+
     /// Stores the fault of the client's TLS handshake.
-    fn note_tls_error(&mut self, error: &str) {
+    pub(super) fn note_tls_error(&mut self, error: &str) {
         self.rare_state.get_or_insert_default().tls_error = Some(error.into());
     }
 
@@ -62,6 +69,11 @@ impl ClientStream {
             None => rare.and_then(|rare| rare.certificate_subject.as_deref()),
         };
         Some((name, subject))
+    }
+
+    /// Returns the value of `Strict-Transport-Security` for responses to this client.
+    pub(crate) fn hsts(&self) -> Option<&str> {
+        self.settings.plan.tls.as_ref()?.hsts.as_deref()
     }
 }
 

@@ -65,8 +65,14 @@ impl ControlSocket {
         let Some(shared_fd) = &self.shared_fd else { return Ok(None) };
         let address = Address::Unix(std::path::absolute(self.path())?).to_string();
         let (configured, namespace) = (address.clone(), None);
-        let label =
-            SocketLabel { kind: SocketKind::Control, socket_index: 0, configured, address, namespace };
+        let label = SocketLabel {
+            kind: SocketKind::Control,
+            socket_index: 0,
+            configured,
+            address,
+            namespace,
+            tickets: None,
+        };
         Ok(Some(OfferedSocket { label, socket: shared_fd.try_clone()? }))
     }
 

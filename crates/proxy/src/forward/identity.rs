@@ -62,7 +62,8 @@ mod tests {
 
     #[test]
     fn identity_fields_are_known_in_any_case() {
-        let prefixed = ["X-Forwarded", "X-Forwarded-", "X-Forwarded-For", "x-forwarded-x", "X-FORWARDED-USER"];
+        let prefixed =
+            ["X-Forwarded", "X-Forwarded-", "X-Forwarded-For", "x-forwarded-x", "X-FORWARDED-USER"];
         for name in IDENTITY_FIELDS.iter().chain(&prefixed) {
             assert!(is_identity_field(name) && is_identity_field(&name.to_ascii_uppercase()), "{name}");
         }

@@ -39,6 +39,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         mode,
         tls: None,
         http2: None,
+        sni: None,
         proxy_protocol: false,
         trusted: Vec::new(),
         is_unix_trusted: false,
@@ -66,6 +67,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         },
         path: PathRule::Normalise,
         connect: false,
+        redirect_https: None,
         half_close: false,
         buffer_request_bytes: 0,
         admission: Admission::default(),
@@ -168,6 +170,7 @@ pub(crate) fn successful_request() -> Outcome<'static> {
         wasted: false,
         sticky: None,
         tls_names: None,
+        server_name: None,
         tls_error: None,
     }
 }

@@ -45,6 +45,7 @@ pub(crate) const FIELDS: &[(&str, &str)] = &[
         "version of the client's TLS session, `TLSv1.2` or `TLSv1.3` (HAProxy's %sslv); null: none",
     ),
     ("tls_cipher", "its cipher suite by IANA name (HAProxy's %sslc); null: none"),
+    ("sni", "server name that the client asked for, with TLS or in a listener with `sni`; null: none"),
     (
         "tls_error",
         "reason that a TLS handshake, with the client or the server, ended the request; null: none",
@@ -72,15 +73,17 @@ pub(super) fn push_line(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
 fn push_tls(out: &mut LineBuffer<'_>, entry: &LogEntry<'_>) {
     let outcome = entry.outcome;
     match outcome.tls_names {
-        None => out.fixed(b",\"tls_version\":null,\"tls_cipher\":null,\"tls_error\":"),
+        None => out.fixed(b",\"tls_version\":null,\"tls_cipher\":null,\"sni\":"),
         Some((version, cipher)) => {
             out.fixed(b",\"tls_version\":\"");
             out.slice(version.as_bytes());
             out.fixed(b"\",\"tls_cipher\":\"");
             out.slice(cipher.as_bytes());
-            out.fixed(b"\",\"tls_error\":");
+            out.fixed(b"\",\"sni\":");
         }
     }
+    push_string(out, outcome.server_name.map(str::as_bytes), SHORT_BYTES_MAX);
+    out.fixed(b",\"tls_error\":");
     push_string(out, outcome.tls_error.map(str::as_bytes), SHORT_BYTES_MAX);
 }
 

@@ -30,7 +30,7 @@ pub(crate) use h2::{H2Count, H2Counters};
 pub(crate) use histogram::FINE_BOUNDS_NS;
 pub(crate) use snapshot::{SeriesValueRef, Snapshot, prometheus};
 pub use table::reference;
-pub(crate) use tls::HandshakeResult;
+pub(crate) use tls::{HandshakeResult, HelloResult};
 pub(crate) use view::{MetricTotals, MetricsSummary};
 
 use crate::log::Timers;
@@ -40,7 +40,7 @@ use codes::{StatusCounters, status_class};
 use histogram::Histogram;
 use pool::PoolMetrics;
 use table::Metric;
-use tls::HandshakeCounters;
+use tls::{HandshakeCounters, HelloCounters};
 
 macro_rules! reject_reasons {
     ($($variant:ident, $code:literal, $doc:literal;)*) => {
@@ -152,6 +152,8 @@ struct ListenerMetrics {
     tls_handshakes: Option<HandshakeCounters>,
     /// `None`: it does not support HTTP/2.
     h2: Option<H2Counters>,
+    /// `None`: it has no `sni`.
+    client_hellos: Option<HelloCounters>,
 }
 
 #[derive(Debug)]
@@ -179,6 +181,7 @@ impl Metrics {
             open: Cell::new(0),
             tls_handshakes: listener.tls.as_ref().map(|_| HandshakeCounters::default()),
             h2: listener.http2.as_ref().map(|_| H2Counters::new()),
+            client_hellos: listener.sni.as_ref().map(|_| HelloCounters::default()),
         });
         let route = |name: &str| RouteMetrics { name: name.into(), total: ClassHistograms::default() };
         let common = CommonMetrics {
@@ -447,6 +450,9 @@ impl ListenerMetrics {
         }
         if let Some(h2) = &self.h2 {
             h2.add_to(snapshot, name);
+        }
+        if let Some(hellos) = &self.client_hellos {
+            hellos.add_to(snapshot, name);
         }
     }
 }

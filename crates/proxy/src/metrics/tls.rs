@@ -57,7 +57,50 @@ impl HandshakeCounters {
     }
 }
 
+/// Result of reading a ClientHello on a listener with `sni`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HelloResult {
+    /// An entry matched.
+    Matched,
+    /// No entry matched; the default pool is used.
+    Default,
+    /// No entry matched, and there is no default pool.
+    Unknown,
+    /// No valid ClientHello in time.
+    Invalid,
+}
+
+impl HelloResult {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::Matched, "matched"),
+        (Self::Default, "default"),
+        (Self::Unknown, "unknown"),
+        (Self::Invalid, "invalid"),
+    ];
+}
+
+/// ClientHellos by [`HelloResult`].
+#[derive(Debug, Default)]
+pub(super) struct HelloCounters([CounterCell; HelloResult::ALL.len()]);
+
+impl HelloCounters {
+    /// Adds a series for each result of a listener.
+    pub(super) fn add_to(&self, snapshot: &mut Snapshot, listener: &str) {
+        for ((_, code), count) in HelloResult::ALL.iter().zip(&self.0) {
+            snapshot.add(Metric::ClientHellos, &[listener, code], count.0.get());
+        }
+    }
+}
+
 impl Metrics {
+    /// Counts a ClientHello on a listener with `sni`.
+    pub(crate) fn client_hello(&self, listener: usize, result: HelloResult) {
+        let listener = self.common.listeners.get(listener);
+        if let Some(hellos) = listener.and_then(|listener| listener.client_hellos.as_ref()) {
+            hellos.0[result as usize].add(1);
+        }
+    }
+
     /// Counts the TLS handshake of a client.
     pub(crate) fn tls_handshake(&self, listener: usize, result: HandshakeResult) {
         let listener = self.common.listeners.get(listener);

@@ -18,6 +18,8 @@ pub struct ListenerTls {
     pub directory: Option<PathBuf>,
     /// Field of requests with the subject of the client's certificate.
     pub client_header: Option<Box<str>>,
+    /// Value of `Strict-Transport-Security` in all responses (RFC 6797).
+    pub hsts: Option<Box<str>>,
     /// Certificates and keys, as they were when the config was read.
     pub server: ServerTls,
 }
@@ -39,8 +41,8 @@ impl PartialEq for ListenerTls {
     /// Compares the settings. The files are read again at each reload, and nothing depends on
     /// a change of them.
     fn eq(&self, other: &Self) -> bool {
-        (&self.options, &self.directory, &self.client_header)
-            == (&other.options, &other.directory, &other.client_header)
+        (&self.options, &self.directory, &self.client_header, &self.hsts)
+            == (&other.options, &other.directory, &other.client_header, &other.hsts)
     }
 }
 
@@ -57,8 +59,11 @@ impl ListenerTls {
     /// Returns the files that a reload reads again.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         let certificates = self.options.certificates.iter();
-        let certificates = certificates.flat_map(|files| [&*files.certificate, &*files.key]);
-        certificates.chain(self.options.client_ca.as_deref())
+        let certificates = certificates.flat_map(|files| {
+            [Some(&*files.certificate), Some(&*files.key), files.ocsp.as_deref()].into_iter().flatten()
+        });
+        let ticket_keys = self.options.ticket_key_files.iter().map(|path| &**path);
+        certificates.chain(self.options.client_ca.as_deref()).chain(ticket_keys)
     }
 }
 

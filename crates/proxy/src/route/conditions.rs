@@ -37,7 +37,8 @@ pub(super) fn host_matches(hosts: &[Box<str>], host: &str) -> bool {
     hosts.is_empty() || hosts.iter().any(|expected| matches_host_pattern(expected, host))
 }
 
-fn matches_host_pattern(expected: &str, host: &str) -> bool {
+/// Returns whether a name in lower case matches a host, or one like `*.example.org`.
+pub(crate) fn matches_host_pattern(expected: &str, host: &str) -> bool {
     match expected.strip_prefix('*') {
         Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
         None => host == expected,

@@ -7,10 +7,11 @@ use std::net::IpAddr;
 
 use record::problem::InputProblem;
 use rt::address::Address;
+use rt::tls::client_hello::ClientHelloNames;
 
 use crate::plan::{
-    Action, Conditions, ListenerPlan, Mode, PathCondition, Plan, RouteChange, RoutePlan, TextCondition,
-    ValueCondition,
+    Action, Conditions, ListenerPlan, Mode, PathCondition, Plan, PoolIndex, RouteChange, RoutePlan, SniMatch,
+    TextCondition, ValueCondition,
 };
 
 use super::conditions::{
@@ -147,7 +148,10 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Result<Explanation, Vec
         format!("listener    {} ({}), {reason}", listener_plan.name, addresses.join(", ")),
     ];
     if let Mode::Tcp(pool) = listener_plan.mode {
-        lines.push("routes      none: mode tcp forwards bytes unchanged".to_owned());
+        let Some(pool) = tcp_pool(listener_plan, pool, request, &mut lines) else {
+            lines.push("response    none: no entry of sni matches, and there is no pool".to_owned());
+            return Ok(Explanation { lines, route: None });
+        };
         pool_lines(plan, pool, None, &mut lines);
         return Ok(Explanation { lines, route: None });
     }
@@ -180,6 +184,25 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Result<Explanation, Vec
     let explanation = explain_request(plan, &route_request);
     lines.extend(explanation.lines);
     Ok(Explanation { lines, route: explanation.route })
+}
+
+/// Returns the pool of a listener in mode tcp, for a client that sends the host as server name.
+fn tcp_pool(
+    listener: &ListenerPlan,
+    pool: PoolIndex,
+    request: &ExplainRequest,
+    lines: &mut Vec<String>,
+) -> Option<PoolIndex> {
+    let Some(sni) = &listener.sni else {
+        lines.push("routes      none: mode tcp forwards bytes unchanged".to_owned());
+        return Some(pool);
+    };
+    let name = request.host.as_deref().map(|host| without_port(host).to_ascii_lowercase());
+    lines.push(format!("sni         {}", name.as_deref().unwrap_or("none")));
+    match sni.pick(&ClientHelloNames { server_name: name.map(Into::into), alpn: Vec::new() }) {
+        SniMatch::Route(pool) | SniMatch::Default(pool) => Some(pool),
+        SniMatch::None => None,
+    }
 }
 
 fn request_line(request: &ExplainRequest) -> String {

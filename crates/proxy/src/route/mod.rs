@@ -26,6 +26,7 @@ use crate::plan::{Conditions, Mode, PathCondition, Plan};
 // Used by the cores.
 #[allow(unused_imports)]
 pub(crate) use buckets::{Buckets, Limiter, RateLimitKey, RetryAfterNs};
+pub(crate) use conditions::matches_host_pattern;
 pub use explain::{ExplainRequest, Explanation, explain};
 pub(crate) use rewrite::{build_location, changes_target, rewrite_target};
 pub(crate) use target::forwarded_target;

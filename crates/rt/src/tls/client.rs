@@ -10,8 +10,9 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
 use super::certificates::{read_certified_key, read_host_roots, read_roots};
+use super::key_log::KeyLogFile;
 use super::server::CertificateFiles;
-use super::{TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
+use super::{TlsAlgorithms, TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
 
 /// Number of servers whose sessions are kept for resumption.
 const SESSIONS_MAX: usize = 1_024;
@@ -43,6 +44,10 @@ pub struct ClientTlsOptions {
     pub version_min: TlsVersion,
     /// Newest protocol version.
     pub version_max: TlsVersion,
+    /// Cipher suites and groups.
+    pub algorithms: TlsAlgorithms,
+    /// File that the secrets of all sessions are written to.
+    pub key_log: Option<PathBuf>,
     /// Protocols of ALPN (RFC 7301), the preferred one first.
     pub alpn: Vec<Vec<u8>>,
 }
@@ -55,6 +60,8 @@ impl Default for ClientTlsOptions {
             resumes: true,
             version_min: TlsVersion::Tls12,
             version_max: TlsVersion::Tls13,
+            algorithms: TlsAlgorithms::default(),
+            key_log: None,
             alpn: Vec::new(),
         }
     }
@@ -76,7 +83,7 @@ impl ClientTls {
         if options.version_min > options.version_max {
             return Err(TlsConfigError::without_file("the oldest TLS version is newer than the newest one"));
         }
-        let builder = ClientConfig::builder_with_provider(crypto_provider())
+        let builder = ClientConfig::builder_with_provider(options.algorithms.provider())
             .with_protocol_versions(&protocol_versions(options.version_min, options.version_max))
             .map_err(TlsConfigError::without_file)?
             .dangerous()
@@ -89,6 +96,9 @@ impl ClientTls {
             }
         };
         config.alpn_protocols.clone_from(&options.alpn);
+        if let Some(path) = &options.key_log {
+            config.key_log = Arc::new(KeyLogFile::new(path)?);
+        }
         config.resumption = if options.resumes {
             Resumption::in_memory_sessions(SESSIONS_MAX)
         } else {
@@ -114,14 +124,6 @@ impl ClientTls {
         Self { config: Arc::new(config) }
     }
 
-    /// Returns the same settings with other protocols of ALPN (RFC 7301), the preferred one first.
-    #[must_use]
-    pub fn with_alpn(&self, alpn: &[Vec<u8>]) -> Self {
-        let mut config = ClientConfig::clone(&self.config);
-        config.alpn_protocols = alpn.to_vec();
-        Self { config: Arc::new(config) }
-    }
-
     /// Returns the same settings without resumption.
     #[must_use]
     pub fn without_resumption(&self) -> Self {
@@ -130,12 +132,12 @@ impl ClientTls {
         Self { config: Arc::new(config) }
     }
 
-    /// Returns the same settings with other protocols of ALPN, the preferred one first. They share
-    /// the store of sessions.
+    /// Returns the same settings with other protocols of ALPN (RFC 7301), the preferred one first.
+    /// They share the store of sessions.
     #[must_use]
-    pub fn with_alpn(&self, protocols: &[&[u8]]) -> Self {
+    pub fn with_alpn(&self, protocols: &[impl AsRef<[u8]>]) -> Self {
         let mut config = ClientConfig::clone(&self.config);
-        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_ref().to_vec()).collect();
         Self { config: Arc::new(config) }
     }
 

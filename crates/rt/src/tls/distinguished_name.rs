@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use super::der::{CertificateParts, OBJECT_IDENTIFIER, SET, element};
+
 /// Attribute types with a short name: their object identifiers in DER (RFC 4514 §3).
 const SHORT_NAMES: &[(&[u8], &str)] = &[
     (&[0x55, 4, 3], "CN"),
@@ -18,12 +20,6 @@ const SHORT_NAMES: &[(&[u8], &str)] = &[
     (&[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25], "DC"),
 ];
 
-const INTEGER: u8 = 0x02;
-const OBJECT_IDENTIFIER: u8 = 0x06;
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-/// Tag of the version, which is optional.
-const VERSION: u8 = 0xa0;
 /// Types of text in names: UTF8String, NumericString, PrintableString, T61String, IA5String.
 const TEXT_TYPES: [u8; 5] = [0x0c, 0x12, 0x13, 0x14, 0x16];
 
@@ -31,21 +27,7 @@ const TEXT_TYPES: [u8; 5] = [0x0c, 0x12, 0x13, 0x14, 0x16];
 /// result is visible ASCII; all other bytes are escaped. `None`: this is not a certificate.
 #[must_use]
 pub fn certificate_subject(certificate: &[u8]) -> Option<String> {
-    let (_, certificate, _) = element(certificate)?;
-    let (_, to_be_signed, _) = element(certificate)?;
-    let mut rest = to_be_signed;
-    if rest.first() == Some(&VERSION) {
-        rest = element(rest)?.2;
-    }
-    // Serial number, signature algorithm, issuer, validity; then the subject (RFC 5280 §4.1).
-    for expected in [INTEGER, SEQUENCE, SEQUENCE, SEQUENCE] {
-        let (tag, _, after) = element(rest)?;
-        if tag != expected {
-            return None;
-        }
-        rest = after;
-    }
-    let (tag, mut subject, _) = element(rest)?;
+    let mut subject = CertificateParts::parse(certificate)?.subject;
     let mut parts = Vec::new();
     while !subject.is_empty() {
         let (tag, set, after) = element(subject)?;
@@ -56,7 +38,7 @@ pub fn certificate_subject(certificate: &[u8]) -> Option<String> {
         subject = after;
     }
     parts.reverse();
-    (tag == SEQUENCE).then(|| parts.join(","))
+    Some(parts.join(","))
 }
 
 /// Returns one level of a name: its attributes, joined by `+`.
@@ -78,22 +60,6 @@ fn relative_name(mut set: &[u8]) -> Option<String> {
         set = after;
     }
     Some(attributes.join("+"))
-}
-
-/// Splits the first element off: its tag, its content, and the bytes behind it.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&tag, rest) = bytes.split_first()?;
-    let (&first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(first), rest),
-        0x81..=0x84 => {
-            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            (digits.iter().fold(0, |length, &digit| length << 8 | usize::from(digit)), rest)
-        }
-        _ => return None,
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    Some((tag, content, rest))
 }
 
 /// Escapes a value (RFC 4514 §2.4).

@@ -2,16 +2,23 @@
 //! connection. [`Stream`](crate::stream::Stream) reads and writes through it, so that an engine
 //! handles encrypted and plain connections in the same way.
 
+mod algorithms;
 mod certificates;
 mod client;
+pub mod client_hello;
+mod der;
 mod distinguished_name;
 mod fault;
 mod info;
+mod key_log;
+mod ocsp;
 mod records;
 mod server;
 pub(crate) mod session;
 mod stream;
+mod tickets;
 
+pub use algorithms::{CipherSuite, KeyExchangeGroup, TlsAlgorithms};
 pub(crate) use client::parse_server_name;
 pub use client::{ClientTls, ClientTlsOptions, Verification, check_server_name};
 pub use distinguished_name::certificate_subject;
@@ -19,12 +26,13 @@ pub use fault::TlsFault;
 pub use info::{HandshakeKind, TlsByteCounts, TlsInfo};
 pub use server::{CertificateFiles, ServerTls, ServerTlsOptions};
 pub use session::TlsStream;
+pub use tickets::{TICKET_LIFETIME_S, TicketKeyExport};
 
 /// Directories of the certificate authorities that hosts trust, besides `/etc`, which links to them.
 pub const HOST_ROOT_PATHS: &[&str] = &["/usr/share/ca-certificates", "/usr/local/share/ca-certificates"];
 
 /// Failure to load the certificates or keys of a TLS configuration.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TlsConfigError {
     /// The file at fault, if it is one.
     pub path: Option<std::path::PathBuf>,

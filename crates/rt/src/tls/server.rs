@@ -4,13 +4,17 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor};
+use aws_lc_rs::digest;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor, UnixTime};
 use rustls::server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
 use super::certificates::{read_certified_key, read_roots};
-use super::{TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
+use super::key_log::KeyLogFile;
+use super::ocsp::read_ocsp_response;
+use super::tickets::{TicketKeyExport, TicketKeys};
+use super::{TlsAlgorithms, TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
 
 /// Number of sessions of TLS 1.2 that can be resumed by their id. Clients with tickets need none.
 const STORED_SESSIONS_MAX: usize = 4_096;
@@ -22,6 +26,8 @@ pub struct CertificateFiles {
     pub certificate: PathBuf,
     /// The private key; the same file may have both.
     pub key: PathBuf,
+    /// OCSP response in DER for the certificate, which a server staples.
+    pub ocsp: Option<PathBuf>,
 }
 
 /// Options of a server's end.
@@ -38,6 +44,15 @@ pub struct ServerTlsOptions {
     pub client_certificate_optional: bool,
     /// Oldest protocol version.
     pub version_min: TlsVersion,
+    /// Cipher suites and groups.
+    pub algorithms: TlsAlgorithms,
+    /// True if the order of `algorithms` decides on the cipher suite, not that of the client.
+    pub prefers_own_suites: bool,
+    /// Files with keys of session tickets that hosts share, the encrypting one first; none: random
+    /// keys that rotate.
+    pub ticket_key_files: Vec<PathBuf>,
+    /// File that the secrets of all sessions are written to.
+    pub key_log: Option<PathBuf>,
     /// Protocols of ALPN (RFC 7301), the preferred one first.
     pub alpn: Vec<Vec<u8>>,
 }
@@ -47,6 +62,8 @@ pub struct ServerTlsOptions {
 pub struct ServerTls {
     config: Arc<ServerConfig>,
     client_verification: ClientVerification,
+    tickets: Arc<TicketKeys>,
+    warnings: Vec<TlsConfigError>,
 }
 
 /// Rules for clients' certificates. A resumed session is not verified again.
@@ -64,18 +81,11 @@ impl ServerTls {
     /// All files at fault are reported.
     pub fn new(options: &ServerTlsOptions) -> Result<Self, Vec<TlsConfigError>> {
         let mut failures = Vec::new();
-        let mut keys = Vec::new();
-        for files in &options.certificates {
-            match read_certified_key(&files.certificate, &files.key) {
-                Ok(key) => keys.push(Arc::new(key)),
-                Err(failure) => failures.push(failure),
-            }
-        }
-        if options.self_signed {
-            match self_signed_key() {
-                Ok(key) => keys.push(Arc::new(key)),
-                Err(failure) => failures.push(failure),
-            }
+        let read = options.certificates.iter().map(ServerCertificate::read);
+        let self_signed = options.self_signed.then(|| self_signed_key().map(ServerCertificate::new));
+        let mut certificates = Vec::new();
+        for certificate in read.chain(self_signed) {
+            certificate.map_or_else(|failure| failures.push(failure), |one| certificates.push(one));
         }
         let roots = options.client_ca.as_deref().map(read_roots).transpose();
         let roots = roots.unwrap_or_else(|failure| {
@@ -87,14 +97,51 @@ impl ServerTls {
             is_optional: options.client_certificate_optional,
         };
         let verifier = client_verifier(options, roots).map_err(|failure| failures.push(failure)).ok();
-        if keys.is_empty() && failures.is_empty() {
+        if certificates.is_empty() && failures.is_empty() {
             failures.push(TlsConfigError::without_file("TLS needs a certificate"));
         }
-        let (Some(verifier), true) = (verifier, failures.is_empty()) else { return Err(failures) };
-        match build(options, keys, verifier) {
-            Ok(config) => Ok(Self { config: Arc::new(config), client_verification }),
+        let tickets = ticket_keys(&options.ticket_key_files, client_verification.digest());
+        let tickets = tickets.map_err(|failure| failures.push(failure)).ok();
+        let key_log = options.key_log.as_deref().map(KeyLogFile::new).transpose();
+        let key_log = key_log.unwrap_or_else(|failure| {
+            failures.push(failure);
+            None
+        });
+        let (Some(verifier), Some(tickets), true) = (verifier, tickets, failures.is_empty()) else {
+            return Err(failures);
+        };
+        let warnings = certificates.iter().filter_map(ServerCertificate::warning).collect();
+        match build(options, certificates, verifier) {
+            Ok(mut config) => {
+                config.ticketer = Arc::<TicketKeys>::clone(&tickets);
+                if let Some(key_log) = key_log {
+                    config.key_log = Arc::new(key_log);
+                }
+                Ok(Self { config: Arc::new(config), client_verification, tickets, warnings })
+            }
             Err(failure) => Err(vec![failure]),
         }
+    }
+
+    /// Returns faults of files that do not keep the settings from working: OCSP responses that have
+    /// expired, and are not stapled.
+    #[must_use]
+    pub fn warnings(&self) -> &[TlsConfigError] {
+        &self.warnings
+    }
+
+    /// Returns the keys of session tickets for a process that takes over; `None`: they come from
+    /// files.
+    #[must_use]
+    pub fn export_tickets(&self) -> Option<TicketKeyExport> {
+        self.tickets.export()
+    }
+
+    /// Continues with the keys of session tickets of another process, so that its clients resume
+    /// their sessions. Returns whether the keys were taken: not if they come from files, and not if
+    /// the other process accepted other clients' certificates.
+    pub fn import_tickets(&self, export: &TicketKeyExport) -> bool {
+        self.tickets.import(export)
     }
 
     /// Returns the same settings with the session tickets of `previous`, so that its clients resume
@@ -106,14 +153,45 @@ impl ServerTls {
             return self.clone();
         }
         let mut config = ServerConfig::clone(&self.config);
-        config.ticketer = Arc::clone(&previous.config.ticketer);
+        let keeps_random_keys = !self.tickets.is_from_files() && !previous.tickets.is_from_files();
+        let tickets = if keeps_random_keys { &previous.tickets } else { &self.tickets };
+        config.ticketer = Arc::<TicketKeys>::clone(tickets);
         config.session_storage = Arc::clone(&previous.config.session_storage);
-        Self { config: Arc::new(config), client_verification: self.client_verification.clone() }
+        Self { config: Arc::new(config), tickets: Arc::clone(tickets), ..self.clone() }
     }
 
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
     }
+}
+
+impl ClientVerification {
+    /// Returns a digest that differs from those of other rules.
+    fn digest(&self) -> [u8; 32] {
+        let mut context = digest::Context::new(&digest::SHA256);
+        let mut add = |bytes: &[u8]| {
+            context.update(&(bytes.len() as u64).to_be_bytes());
+            context.update(bytes);
+        };
+        add(&[u8::from(self.is_optional)]);
+        for root in &self.roots {
+            add(&root.subject);
+            add(&root.subject_public_key_info);
+            add(root.name_constraints.as_deref().unwrap_or_default());
+        }
+        let mut bytes = [0; 32];
+        // SHA-256 has 32 bytes.
+        bytes.copy_from_slice(context.finish().as_ref());
+        bytes
+    }
+}
+
+fn ticket_keys(files: &[PathBuf], binding: [u8; 32]) -> Result<Arc<TicketKeys>, TlsConfigError> {
+    let keys = match files.is_empty() {
+        true => TicketKeys::random(binding),
+        false => TicketKeys::from_files(files, binding),
+    };
+    keys.map(Arc::new)
 }
 
 type Verifier = Arc<dyn rustls::server::danger::ClientCertVerifier>;
@@ -132,16 +210,16 @@ fn client_verifier(
 
 fn build(
     options: &ServerTlsOptions,
-    keys: Vec<Arc<CertifiedKey>>,
+    certificates: Vec<ServerCertificate>,
     verifier: Verifier,
 ) -> Result<ServerConfig, TlsConfigError> {
-    let mut config = ServerConfig::builder_with_provider(crypto_provider())
+    let mut config = ServerConfig::builder_with_provider(options.algorithms.provider())
         .with_protocol_versions(&protocol_versions(options.version_min, TlsVersion::Tls13))
         .map_err(TlsConfigError::without_file)?
         .with_client_cert_verifier(verifier)
-        .with_cert_resolver(Arc::new(CertificatesByName::new(keys)));
+        .with_cert_resolver(Arc::new(CertificatesByName::new(certificates)));
     config.alpn_protocols.clone_from(&options.alpn);
-    config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().map_err(TlsConfigError::without_file)?;
+    config.ignore_client_order = options.prefers_own_suites;
     config.session_storage = ServerSessionMemoryCache::new(STORED_SESSIONS_MAX);
     Ok(config)
 }
@@ -156,19 +234,60 @@ fn self_signed_key() -> Result<CertifiedKey, TlsConfigError> {
     CertifiedKey::from_der(chain, key, &crypto_provider()).map_err(TlsConfigError::without_file)
 }
 
+/// A certificate with its key, and the OCSP response for it.
+#[derive(Debug)]
+struct ServerCertificate {
+    key: Arc<CertifiedKey>,
+    /// The same with a response, and the time at which that expires in seconds since 1970.
+    stapled: Option<(Arc<CertifiedKey>, Option<u64>)>,
+    ocsp_path: Option<PathBuf>,
+}
+
+impl ServerCertificate {
+    fn new(key: CertifiedKey) -> Self {
+        Self { key: Arc::new(key), stapled: None, ocsp_path: None }
+    }
+
+    fn read(files: &CertificateFiles) -> Result<Self, TlsConfigError> {
+        let key = read_certified_key(&files.certificate, &files.key)?;
+        let Some(path) = &files.ocsp else { return Ok(Self::new(key)) };
+        let leaf = key.cert.first().map(AsRef::as_ref).unwrap_or_default();
+        let response = read_ocsp_response(path, leaf)?;
+        let stapled = CertifiedKey { ocsp: Some(response.der), ..key.clone() };
+        let stapled = Some((Arc::new(stapled), response.next_update_s));
+        Ok(Self { key: Arc::new(key), stapled, ocsp_path: Some(path.clone()) })
+    }
+
+    /// Returns the certificate as it is sent now: without a response that has expired, which clients
+    /// would reject.
+    fn current(&self, now_s: u64) -> &Arc<CertifiedKey> {
+        match &self.stapled {
+            Some((stapled, end_s)) if end_s.is_none_or(|end_s| now_s < end_s) => stapled,
+            _ => &self.key,
+        }
+    }
+
+    fn warning(&self) -> Option<TlsConfigError> {
+        let now_s = UnixTime::now().as_secs();
+        let is_expired = Arc::ptr_eq(self.current(now_s), &self.key);
+        let path = self.ocsp_path.as_deref().filter(|_| is_expired)?;
+        Some(TlsConfigError::in_file(path, "the OCSP response has expired, and is not sent: renew it"))
+    }
+}
+
 /// Certificates by the names in them, exact or with a wildcard as the first label (RFC 6125 §6.4.3).
 #[derive(Debug)]
 struct CertificatesByName {
-    all: Vec<Arc<CertifiedKey>>,
+    all: Vec<ServerCertificate>,
     /// Indexes into `all` by lower-case name.
     indexes: HashMap<String, Vec<usize>>,
 }
 
 impl CertificatesByName {
-    fn new(all: Vec<Arc<CertifiedKey>>) -> Self {
+    fn new(all: Vec<ServerCertificate>) -> Self {
         let mut indexes: HashMap<String, Vec<usize>> = HashMap::new();
-        for (index, key) in all.iter().enumerate() {
-            for name in names_in(key) {
+        for (index, certificate) in all.iter().enumerate() {
+            for name in names_in(&certificate.key) {
                 indexes.entry(name.to_ascii_lowercase()).or_default().push(index);
             }
         }
@@ -187,8 +306,9 @@ impl ResolvesServerCert for CertificatesByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let named = self.candidates(hello.server_name());
         let in_order = named.iter().copied().chain(0..self.all.len());
-        let suits = |key: &Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        in_order.map(|index| &self.all[index]).find(|key| suits(key)).cloned()
+        let suits = |one: &&ServerCertificate| one.key.key.choose_scheme(hello.signature_schemes()).is_some();
+        let certificate = in_order.map(|index| &self.all[index]).find(suits)?;
+        Some(Arc::clone(certificate.current(UnixTime::now().as_secs())))
     }
 }
 

@@ -21,6 +21,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncryptError};
 use rustls::{ClientConfig, CommonState, ServerConfig};
 
+use super::client_hello::{ParsedClientHello, parse_client_hello};
 use super::info::TlsByteCounts;
 use super::records::{Output, RecordWriter, Step, UnfinishedWrite, advance};
 use crate::stream::{Stream, yield_turn};
@@ -65,6 +66,8 @@ pub struct TlsStream {
     shuts_down_after_flush: bool,
     /// Encrypted bytes received from the socket, and accepted by it.
     byte_counts: TlsByteCounts,
+    /// Server name that the client sent (RFC 6066 §3).
+    server_name: Option<Box<str>>,
 }
 
 enum Session {
@@ -121,6 +124,7 @@ impl TlsStream {
             is_plain: false,
             shuts_down_after_flush: false,
             byte_counts: TlsByteCounts::default(),
+            server_name: None,
         }
     }
 
@@ -135,6 +139,7 @@ impl TlsStream {
         self.is_plain = false;
         self.byte_counts.received += received.len() as u64;
         let mut records = received.to_vec();
+        self.note_server_name(&records);
         let (used, _) = self.process(&mut records, &mut []);
         self.keep_incomplete(&records[used..]);
     }
@@ -425,10 +430,26 @@ impl TlsStream {
                 return Poll::Ready(Ok(0));
             }
             let records = &mut scratch[..kept + received];
+            self.note_server_name(records);
             let (used, content_bytes) = self.process(records, buffer);
             self.keep_incomplete(&records[used..]);
             Poll::Ready(Ok(content_bytes))
         })
+    }
+
+    /// Stores the server name of a client: the session does not tell it.
+    fn note_server_name(&mut self, records: &[u8]) {
+        let is_start = matches!(self.session, Session::Server(_)) && self.session.common().is_handshaking();
+        if is_start
+            && self.server_name.is_none()
+            && let Ok(ParsedClientHello::Complete(names)) = parse_client_hello(records)
+        {
+            self.server_name = names.server_name;
+        }
+    }
+
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        self.server_name.as_deref()
     }
 
     fn keep_incomplete(&mut self, rest: &[u8]) {

@@ -76,6 +76,15 @@ impl Stream {
         }
     }
 
+    /// Returns the server name that the client of a TLS session sent.
+    #[must_use]
+    pub fn tls_server_name(&self) -> Option<&str> {
+        match self {
+            Self::Tls(stream) => stream.server_name(),
+            Self::Tcp(_) | Self::Unix(_) | Self::Channel(_) => None,
+        }
+    }
+
     /// Returns the certificate of the peer in DER, if it has sent one and proven that it is its own.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&[u8]> {

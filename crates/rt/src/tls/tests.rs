@@ -237,7 +237,11 @@ fn files_at_fault_are_all_reported() {
     let path = |name: &str| directory.path().join(name);
     std::fs::write(path("empty.pem"), "nothing\n").unwrap();
     let certificates = [("missing.pem", "missing.key"), ("empty.pem", "empty.pem")]
-        .map(|(certificate, key)| CertificateFiles { certificate: path(certificate), key: path(key) })
+        .map(|(certificate, key)| CertificateFiles {
+            certificate: path(certificate),
+            key: path(key),
+            ocsp: None,
+        })
         .to_vec();
     let options = ServerTlsOptions { certificates, ..ServerTlsOptions::default() };
     let failures = ServerTls::new(&options).unwrap_err();

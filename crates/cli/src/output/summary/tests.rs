@@ -64,6 +64,7 @@ fn run_with_everything() -> Run {
             full: 10,
             resumed: 90,
             failed: 3,
+            ..TlsSessions::default()
         }),
         generator: GeneratorStats::default(),
         baseline: None,
