@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use record::problem::InputProblem;
 use rt::tls::{CertificateFiles, ServerTls, ServerTlsOptions, TlsConfigError};
 
+use crate::plan::HttpVersions;
+
 /// Flags of TLS as typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OriginTlsText {
@@ -36,7 +38,7 @@ impl OriginTls {
     ///
     /// # Errors
     /// Everything that is wrong with the flags and their files.
-    pub(crate) fn parse(text: &OriginTlsText) -> Result<Option<Self>, Vec<InputProblem>> {
+    pub(crate) fn parse(text: &OriginTlsText, http: HttpVersions) -> Result<Option<Self>, Vec<InputProblem>> {
         if *text == OriginTlsText::default() {
             return Ok(None);
         }
@@ -54,7 +56,7 @@ impl OriginTls {
         let options = ServerTlsOptions {
             certificates: files.collect(),
             self_signed: *self_signed,
-            alpn: vec![b"http/1.1".to_vec()],
+            alpn: alpn(http),
             ..ServerTlsOptions::default()
         };
         match ServerTls::new(&options) {
@@ -65,6 +67,15 @@ impl OriginTls {
 
     pub(crate) fn settings(&self) -> &ServerTls {
         &self.settings
+    }
+}
+
+/// Returns the protocols of ALPN in the order of preference (RFC 7301, RFC 9113 §3.2).
+fn alpn(http: HttpVersions) -> Vec<Vec<u8>> {
+    match http {
+        HttpVersions::Auto => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        HttpVersions::Http1 => vec![b"http/1.1".to_vec()],
+        HttpVersions::Http2 => vec![b"h2".to_vec()],
     }
 }
 
@@ -86,7 +97,7 @@ mod tests {
     fn problems(certificates: &[&str], keys: &[&str]) -> Vec<(String, String)> {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         let text = OriginTlsText { certificates: owned(certificates), keys: owned(keys), self_signed: false };
-        let problems = OriginTls::parse(&text).unwrap_err();
+        let problems = OriginTls::parse(&text, HttpVersions::Auto).unwrap_err();
         problems.into_iter().map(|problem| (problem.location, problem.text)).collect()
     }
 
@@ -113,8 +124,8 @@ mod tests {
 
     #[test]
     fn a_self_signed_certificate_needs_no_file() {
-        assert_eq!(OriginTls::parse(&OriginTlsText::default()), Ok(None));
+        assert_eq!(OriginTls::parse(&OriginTlsText::default(), HttpVersions::Auto), Ok(None));
         let text = OriginTlsText { self_signed: true, ..OriginTlsText::default() };
-        assert!(OriginTls::parse(&text).unwrap().is_some());
+        assert!(OriginTls::parse(&text, HttpVersions::Auto).unwrap().is_some());
     }
 }

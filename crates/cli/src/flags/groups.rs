@@ -84,6 +84,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
         &[
             ("Server", &["listen", "threads", "access-log"], &["pin", "spin", "until-stdin-closes"]),
             ("TLS", &["tls-self-signed"], &["tls-cert", "tls-key"]),
+            ("HTTP/2", &["http"], &["h2-streams-max", "h2-stream-window", "h2-connection-window"]),
             (
                 "Limits",
                 &["connections-max", "idle-timeout"],
