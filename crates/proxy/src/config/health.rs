@@ -6,8 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use rt::address::Address;
 
 use crate::plan::{
-    CheckKind, CheckPlan, HttpCheck, Lookup, OutlierPlan, PreferredFamily, ResolvePlan, ServerHttp,
-    Statuses,
+    CheckKind, CheckPlan, HttpCheck, Lookup, OutlierPlan, PreferredFamily, ResolvePlan, ServerHttp, Statuses,
 };
 
 use super::spans::{Located, Problems};

@@ -58,8 +58,8 @@ impl Exchange {
             && !self.is_tcp
             && matches!(end, EndReason::ClientGone | EndReason::BodyTimeout | EndReason::ServerTimeout);
         // A reset ends a stream for both sides.
-        let is_server_working = is_server_working
-            && self.server.as_ref().is_some_and(|server| server.http2.is_none());
+        let is_server_working =
+            is_server_working && self.server.as_ref().is_some_and(|server| server.http2.is_none());
         let is_limited = |slot: &ServerSlot| slot.pool.has_limit(slot.server);
         if !is_server_working || !self.slot.as_ref().is_some_and(is_limited) {
             return;

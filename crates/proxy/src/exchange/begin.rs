@@ -388,8 +388,8 @@ impl Exchange {
         self.outcome.times.connected_ns = now_ns;
         self.outcome.tls_error = None;
         self.tls_sent_before = conn.stream.tls_byte_counts().map_or(0, |counts| counts.sent);
-        self.lacks_upgrade = self.requests_websocket
-            && conn.http2.as_ref().is_some_and(|stream| !stream.supports_upgrade());
+        self.lacks_upgrade =
+            self.requests_websocket && conn.http2.as_ref().is_some_and(|stream| !stream.supports_upgrade());
         self.server = Some(conn);
         self.stage = ExchangeStage::Connected;
     }

@@ -163,10 +163,5 @@ fn dial_target(pool: &Pool, server: usize, header: Vec<u8>) -> DialTarget {
         tls: pool.server(server).client_tls(tls),
         server_name: tls.name_of(&plan.servers[server]).into_owned(),
     });
-    DialTarget {
-        address: plan.servers[server].address.clone(),
-        namespace: pool.namespace(),
-        header,
-        session,
-    }
+    DialTarget { address: plan.servers[server].address.clone(), namespace: pool.namespace(), header, session }
 }

@@ -11,8 +11,8 @@ use super::server_selection::response_cookie;
 use super::{ConnAction, Exchange, ResponseProgress, StepResult, TunnelStart};
 use crate::conn::ClientStream;
 use crate::core::{Core, ScratchBuffers};
-use crate::h2::back::StreamEnd;
 use crate::forward::{ClientFraming, Persistence, ResponseParts, client_framing, write_response};
+use crate::h2::back::StreamEnd;
 use crate::outcome::{EndPhase, EndReason};
 use crate::profile::ProfilePhase;
 

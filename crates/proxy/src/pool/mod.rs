@@ -41,8 +41,8 @@ use concurrency_limit::AcquireResult;
 use queue::{Queue, QueueRules};
 
 use crate::balance::sticky::ServerTokens;
-use crate::h2::back::{BackCounters, ServerConnections};
 use crate::balance::{BalanceInput, Candidate, PeakEwma, RoundRobinState, choose, digest};
+use crate::h2::back::{BackCounters, ServerConnections};
 use crate::outcome::Outcome;
 use crate::outlier::{FailureSignal, classify_status};
 use crate::plan::{Balance, Plan, PoolPlan, QueuePlan, Reuse};

@@ -4,8 +4,8 @@ use std::task::Waker;
 
 use super::*;
 use crate::plan::{
-    Balance, HashKey, HashPlan, PoolLimits, Priority, QueueOrder, QueuePlan, Reuse, ServerHttp, ServerHttp2Plan,
-    ServerPlan, ServerTimeouts,
+    Balance, HashKey, HashPlan, PoolLimits, Priority, QueueOrder, QueuePlan, Reuse, ServerHttp,
+    ServerHttp2Plan, ServerPlan, ServerTimeouts,
 };
 
 pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Arc<Plan> {

@@ -7,10 +7,10 @@ use std::rc::{Rc, Weak};
 use rt::clock::now_ns;
 use rt::stream::Stream;
 
-use super::{BackSettings, ServerConnections, Ticket};
 use super::conn::BackConn;
 use super::counters::count;
 use super::mux::Mux;
+use super::{BackSettings, ServerConnections, Ticket};
 use crate::core::Core;
 use crate::dial::ConnectError;
 use crate::metrics::HandshakeResult;

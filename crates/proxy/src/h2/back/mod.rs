@@ -25,15 +25,15 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use conn::BackConn;
-use connect::{NewConnection, establish};
-use counters::count;
-pub(crate) use counters::BackCounters;
-pub(crate) use stream::{StreamEnd, VirtualConn};
 use crate::core::Core;
 use crate::dial::{ConnectError, DialTarget};
 use crate::plan::{PoolPlan, ServerHttp, ServerHttp2Plan};
 use crate::pool::ServerConn;
+use conn::BackConn;
+use connect::{NewConnection, establish};
+pub(crate) use counters::BackCounters;
+use counters::count;
+pub(crate) use stream::{StreamEnd, VirtualConn};
 
 /// HTTP/2 connections of one core to one server.
 #[derive(Debug, Default)]
@@ -231,7 +231,8 @@ impl ServerConnections {
     /// Rejects the requests that only waited for connections that could not be established.
     fn fail_waiting(&self, error: &ConnectError) {
         self.forget_abandoned();
-        let others = self.pending.get() + self.conns.borrow().iter().filter(|conn| !conn.is_draining()).count();
+        let others =
+            self.pending.get() + self.conns.borrow().iter().filter(|conn| !conn.is_draining()).count();
         if others > 0 && !self.prefers_http11.get() {
             return;
         }

@@ -15,11 +15,11 @@ use rt::deadlines::Deadline;
 use rt::stream::{Stream, yield_turn};
 use wire::h2::{Config, Connection, Event, Role, StreamKey};
 
-use super::{BackSettings, ServerConnections};
 use super::conn::{BackConn, StreamTable};
 use super::counters::{BackCounters, code_index, count};
 use super::stream::{BackStream, Next, StreamEnd};
 use super::timers::{BackTimers, TimerResult};
+use super::{BackSettings, ServerConnections};
 use crate::core::Core;
 
 /// Maximum number of reads in one poll before other tasks get their turn.
@@ -200,9 +200,7 @@ impl Mux {
     /// Removes idle virtual connections until at most `max` are left.
     fn remove_idle(&mut self, streams: &mut StreamTable, max: usize) {
         let surplus = streams.len().saturating_sub(max);
-        let is_idle = |(number, stream): (u32, &mut BackStream)| {
-            stream.open.is_none().then_some(number)
-        };
+        let is_idle = |(number, stream): (u32, &mut BackStream)| stream.open.is_none().then_some(number);
         let idle: Vec<u32> = streams.iter_mut().filter_map(is_idle).take(surplus).collect();
         for number in idle {
             self.remove(streams, number);
@@ -270,23 +268,22 @@ impl Mux {
             at += used;
             let after = match event {
                 None => return Ok(at),
-                Some(Event::Response { stream: key, head, is_end }) => {
-                    find(&self.numbers, &mut streams, key).map_or(After::Nothing, |(number, stream)| {
+                Some(Event::Response { stream: key, head, is_end }) => find(&self.numbers, &mut streams, key)
+                    .map_or(After::Nothing, |(number, stream)| {
                         After::served(number, stream.receive_head(&head, is_end))
-                    })
+                    }),
+                Some(Event::Data { stream: key, bytes, is_end }) => {
+                    match find(&self.numbers, &mut streams, key) {
+                        Some((number, stream)) => {
+                            After::Content { number, needs_service: stream.receive_content(bytes, is_end) }
+                        }
+                        None => After::Unwanted(key, bytes.len()),
+                    }
                 }
-                Some(Event::Data { stream: key, bytes, is_end }) => match find(&self.numbers, &mut streams, key) {
-                    Some((number, stream)) => After::Content {
-                        number,
-                        needs_service: stream.receive_content(bytes, is_end),
-                    },
-                    None => After::Unwanted(key, bytes.len()),
-                },
-                Some(Event::Trailers { stream: key, fields }) => {
-                    find(&self.numbers, &mut streams, key).map_or(After::Nothing, |(number, stream)| {
+                Some(Event::Trailers { stream: key, fields }) => find(&self.numbers, &mut streams, key)
+                    .map_or(After::Nothing, |(number, stream)| {
                         After::served(number, stream.receive_trailers(fields))
-                    })
-                }
+                    }),
                 Some(other) => After::of(other),
             };
             self.follow_up(&mut streams, after);
@@ -430,10 +427,17 @@ enum After {
     /// The virtual connection has to be served.
     Serve(u32),
     /// Content was delivered.
-    Content { number: u32, needs_service: bool },
+    Content {
+        number: u32,
+        needs_service: bool,
+    },
     /// Content of a stream without a virtual connection.
     Unwanted(StreamKey, usize),
-    Reset { key: StreamKey, end: StreamEnd, is_unprocessed: bool },
+    Reset {
+        key: StreamKey,
+        end: StreamEnd,
+        is_unprocessed: bool,
+    },
     Writable(StreamKey),
     AllWritable,
     GoAway,

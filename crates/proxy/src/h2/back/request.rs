@@ -154,9 +154,7 @@ impl<'a> EngineHead<'a> {
         }
         for (name, value) in self.fields() {
             let is = |other: &&str| name.eq_ignore_ascii_case(other);
-            if CONNECTION_FIELDS.iter().any(is)
-                || purpose == Purpose::WebSocket && is(&"sec-websocket-key")
-            {
+            if CONNECTION_FIELDS.iter().any(is) || purpose == Purpose::WebSocket && is(&"sec-websocket-key") {
                 continue;
             }
             match UNINDEXED_FIELDS.iter().any(is) {
@@ -208,7 +206,10 @@ mod tests {
     fn the_fields_decide_the_purpose_and_the_framing() {
         let websocket = "GET /c HTTP/1.1\r\nHost: h\r\nSec-WebSocket-Key: k\r\nConnection: upgrade\r\n\
                          Upgrade: WebSocket\r\n\r\n";
-        assert_eq!((split(websocket).purpose(), split(websocket).websocket_key()), (Purpose::WebSocket, Some(&b"k"[..])));
+        assert_eq!(
+            (split(websocket).purpose(), split(websocket).websocket_key()),
+            (Purpose::WebSocket, Some(&b"k"[..]))
+        );
         assert!(!split(websocket).is_end());
         let other = "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: other\r\n\r\n";
         assert_eq!((split(other).purpose(), split(other).is_end()), (Purpose::Exchange, true));

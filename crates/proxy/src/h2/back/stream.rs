@@ -198,7 +198,6 @@ impl BackStream {
         None
     }
 
-
     /// Delivers a head. Returns whether the stream has to be served.
     pub(super) fn receive_head(&mut self, head: &ResponseHead<'_>, is_end: bool) -> bool {
         let Some(open) = &mut self.open else { return false };
