@@ -16,7 +16,7 @@ pub(crate) mod tls_peers;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -83,6 +83,11 @@ impl Process {
 
     pub(crate) fn has_ended(&mut self) -> bool {
         self.0.try_wait().unwrap().is_some()
+    }
+
+    /// Returns the piped stdin.
+    pub(crate) fn stdin(&mut self) -> &mut ChildStdin {
+        self.0.stdin.as_mut().expect("a piped stdin")
     }
 
     /// Closes stdin, which ends an origin of the tests.

@@ -247,8 +247,10 @@ fn parse_sample(line: &str) -> Option<Sample> {
             }
         }
     }
-    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    let is_name = |text: &str| !text.is_empty() && text.bytes().all(is_allowed);
+    let is_name_byte = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    let is_name = |text: &str| {
+        text.starts_with(|first: char| first.is_ascii_lowercase()) && text.bytes().all(is_name_byte)
+    };
     let value = rest.strip_prefix(' ')?;
     let all_are_names = is_name(name) && labels.iter().all(|(label, _)| is_name(label));
     let is_decimal = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -390,7 +392,7 @@ fn every_metric_of_the_table_is_exported() {
     metrics.record(&malformed_request());
     let mut snapshot = metrics.snapshot();
     let config = "[listener.secure]\nbind = '127.0.0.1:0'\npool = 'secure'\ntls = { self-signed = true }\n\
-                  [pool.secure]\nservers = ['127.0.0.1:1']\ntls = { verify = false }\n";
+                  [pool.secure]\nservers = ['127.0.0.1:1']\nhttp = '2'\ntls = { verify = false }\n";
     snapshot.merge(Metrics::new(&crate::config::parse("t", config).unwrap().plan).snapshot());
     snapshot.add_logs(&[TargetCounts {
         target: "stdout".to_owned(),

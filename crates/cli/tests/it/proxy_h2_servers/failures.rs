@@ -1,0 +1,148 @@
+//! Servers and clients that give up: resets, GOAWAY, ends of connections, timeouts.
+
+use rustix::process::Signal;
+
+use super::{H2Server, config, ends_of, start_proxy};
+use crate::support::client::Client;
+use crate::support::proxy_under_test::ProxyUnderTest;
+
+const RESETS: &str = "weir_server_http2_resets_total";
+
+fn post(client: &mut Client, target: &str) -> u16 {
+    client.send(format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi").as_bytes());
+    client.read_response().unwrap().status
+}
+
+#[test]
+fn requests_that_were_not_processed_are_sent_again() {
+    let Some(mut server) = H2Server::start(&[]) else { return };
+    let proxy = start_proxy(&[&server.authority], "");
+    let mut client = proxy.client();
+    assert_eq!(client.get("/ok").status, 200);
+    // Also those that are not idempotent.
+    assert_eq!(post(&mut client, "/refused-once"), 200);
+    assert_eq!(post(&mut client, "/goaway-unprocessed"), 200);
+    // Each attempt is refused; the connection goes on.
+    assert_eq!(post(&mut client, "/refused"), 502);
+    assert_eq!(client.get("/ok").status, 200);
+    assert_eq!(server.count("connections"), 2);
+    assert_eq!(
+        ends_of(&proxy, &["/refused-once", "/goaway-unprocessed", "/refused"]),
+        ["done", "done", "server_closed"]
+    );
+    let metrics = proxy.metrics();
+    assert_eq!(metrics.sum_known("weir_server_http2_unprocessed_total", &[]), 4.0);
+    assert_eq!(metrics.sum_known("weir_server_http2_goaways_total", &[]), 1.0);
+    assert_eq!(metrics.sum_known(RESETS, &[("from", "server"), ("code", "refused_stream")]), 3.0);
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn streams_in_progress_outlast_the_announced_end_of_their_connection() {
+    let Some(mut server) = H2Server::start(&[]) else { return };
+    let proxy = start_proxy(&[&server.authority], "");
+    let mut late = proxy.client();
+    late.send(b"GET /goaway-late HTTP/1.1\r\nHost: h\r\n\r\n");
+    proxy.metrics_until("a GOAWAY", |metrics| metrics.sum("weir_server_http2_goaways_total", &[]) == 1.0);
+    let other = proxy.get("/ok");
+    assert!(other.head.contains("x-connection: 2\r\n"), "{}", other.head);
+    let response = late.read_response().unwrap();
+    assert!(response.body == b"late" && response.head.contains("x-connection: 1\r\n"), "{}", response.head);
+    // The proxy closes the old connection, and announces that.
+    server.wait_for_count("closed", 1);
+    assert_eq!(server.count("goaways"), 1);
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn a_reset_ends_one_request_and_no_other() {
+    let Some(mut server) = H2Server::start(&[]) else { return };
+    let proxy = start_proxy(&[&server.authority], "");
+    let mut waiting = proxy.client();
+    waiting.send(b"GET /late-head?1 HTTP/1.1\r\nHost: h\r\n\r\n");
+    let response = proxy.get("/reset");
+    assert_eq!(response.status, 502);
+    for target in ["/reset-body", "/reset-chunked"] {
+        let mut client = proxy.client();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes());
+        let received = String::from_utf8(client.read_to_end()).unwrap();
+        let is_truncated = !received.ends_with("0\r\n\r\n") && received.len() < 2_000;
+        assert!(received.starts_with("HTTP/1.1 200 OK\r\n") && is_truncated, "{received}");
+    }
+    assert_eq!(proxy.get("/bad-field").status, 502);
+    assert_eq!(waiting.read_response().unwrap().status, 200);
+    let ends = ends_of(&proxy, &["/reset", "/reset-body", "/reset-chunked", "/bad-field", "/late-head?1"]);
+    assert_eq!(ends, ["server_closed", "server_closed", "server_closed", "bad_response", "done"]);
+    // A server that resets a stream has processed it, so nothing was sent again.
+    assert_eq!((server.count("connections"), server.count("requests")), (1, 5));
+    let metrics = proxy.metrics();
+    assert_eq!(metrics.sum_known(RESETS, &[("from", "server"), ("code", "internal_error")]), 3.0);
+    assert_eq!(metrics.sum_known(RESETS, &[("from", "proxy"), ("code", "protocol_error")]), 1.0);
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn timeouts_and_clients_that_leave_cancel_only_their_stream() {
+    let Some(mut server) = H2Server::start(&[]) else { return };
+    let proxy = start_proxy(&[&server.authority], "maxconn = 5\ntimeouts = { first-byte = \"1s\" }");
+    assert_eq!(proxy.get("/hang").status, 504);
+    server.wait_for_count("reset_8", 1);
+    let mut client = proxy.client();
+    client.send(b"GET /hang HTTP/1.1\r\nHost: h\r\n\r\n");
+    server.wait_for_count("requests", 2);
+    drop(client);
+    server.wait_for_count("reset_8", 2);
+    // The slots are free at once, although the server has a limit.
+    proxy.assert_all_returned();
+    assert_eq!(proxy.get("/ok").status, 200);
+    assert_eq!(server.count("connections"), 1);
+    let metrics = proxy.metrics();
+    assert_eq!(metrics.sum_known(RESETS, &[("from", "proxy"), ("code", "cancel")]), 2.0);
+    assert_eq!(metrics.sum_known("weir_abandoned_requests_total", &[]), 0.0);
+}
+
+#[test]
+fn the_end_of_a_connection_ends_all_its_streams() {
+    let Some(mut server) = H2Server::start(&[]) else { return };
+    let proxy = start_proxy(&[&server.authority], "retries = 0");
+    let mut clients: Vec<_> = (0..5).map(|_| proxy.client()).collect();
+    for client in &mut clients {
+        client.send(b"GET /hang HTTP/1.1\r\nHost: h\r\n\r\n");
+    }
+    server.wait_for_count("requests", 5);
+    assert_eq!(proxy.get("/close").status, 502);
+    for client in &mut clients {
+        assert_eq!(client.read_response().unwrap().status, 502);
+    }
+    assert_eq!(server.count("connections"), 1);
+    assert!(proxy.get("/ok").head.contains("x-connection: 2\r\n"));
+    // The server is gone, and comes back.
+    let port = server.authority.rsplit(':').next().unwrap().to_owned();
+    drop(server);
+    proxy.metrics_until("no connection", |metrics| {
+        metrics.sum("weir_server_http2_connections_open", &[]) == 0.0
+    });
+    assert_eq!(proxy.get("/ok").status, 503);
+    let Some(_server) = H2Server::start(&[&format!("port={port}")]) else { return };
+    assert_eq!(proxy.get("/ok").status, 200);
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn a_dead_connection_is_found_by_pings() {
+    let Some(mut server) = H2Server::start(&[]) else { return };
+    let pool =
+        "timeouts = { connect = \"1s\" }\nhttp2 = { ping-interval = \"500ms\", ping-timeout = \"500ms\" }";
+    let proxy = ProxyUnderTest::weir(&config(&[&server.authority], pool));
+    assert_eq!(proxy.get("/ok").status, 200);
+    assert!(crate::support::within(crate::support::EVENT_TIMEOUT, || server.count("pings") >= 2));
+    // A stopped process acknowledges no PING, but its kernel every byte.
+    server.process.signal(Signal::STOP);
+    let lost = "weir_server_http2_pings_lost_total";
+    proxy.metrics_until("a lost PING", |metrics| metrics.sum(lost, &[]) == 1.0);
+    assert_eq!(proxy.get("/stopped").status, 503);
+    server.process.signal(Signal::CONT);
+    assert_eq!(proxy.get("/ok").status, 200);
+    assert_eq!(ends_of(&proxy, &["/stopped"]), ["connect_timeout"]);
+    proxy.assert_all_returned();
+}

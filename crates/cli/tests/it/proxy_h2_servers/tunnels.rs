@@ -1,0 +1,78 @@
+//! WebSocket and CONNECT to servers with HTTP/2.
+
+use std::net::Shutdown;
+
+use super::{H2Server, config_with_listener, ends_of, start_proxy};
+use crate::support::proxy_under_test::ProxyUnderTest;
+
+/// Handshake of RFC 6455 §1.3.
+const HANDSHAKE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+#[test]
+fn a_websocket_handshake_becomes_an_extended_connect() {
+    let Some(mut server) = H2Server::start(&["connect=1"]) else { return };
+    let proxy = start_proxy(&[&server.authority], "");
+    let mut client = proxy.client();
+    let response = client.get_with_fields("/chat", &format!("Host: h\r\n{HANDSHAKE}"));
+    assert_eq!(response.status, 101);
+    for field in
+        ["sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", "x-protocol: websocket", "upgrade: websocket"]
+    {
+        assert!(response.head.to_lowercase().contains(&field.to_lowercase()), "{field}: {}", response.head);
+    }
+    let sent = vec![b'p'; 500_000];
+    let writer = {
+        let (mut stream, sent) = (client.stream.try_clone().unwrap(), sent.clone());
+        std::thread::spawn(move || {
+            std::io::Write::write_all(&mut stream, &sent).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+        })
+    };
+    assert!(client.read_to_end() == sent);
+    writer.join().unwrap();
+    // A response other than 2xx is passed on.
+    assert_eq!(proxy.client().get_with_fields("/denied", &format!("Host: h\r\n{HANDSHAKE}")).status, 403);
+    assert_eq!(ends_of(&proxy, &["/chat", "/denied"]), ["done", "done"]);
+    assert_eq!(server.count("connections"), 1);
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn a_server_without_extended_connect_gets_no_websocket() {
+    let Some(server) = H2Server::start(&[]) else { return };
+    let proxy = start_proxy(&[&server.authority], "");
+    let mut client = proxy.client();
+    assert_eq!(client.get_with_fields("/chat", &format!("Host: h\r\n{HANDSHAKE}")).status, 502);
+    assert_eq!(ends_of(&proxy, &["/chat"]), ["upgrade_unsupported"]);
+    // Other upgrades are only offers.
+    let offered = client.get_with_fields("/ok", "Host: h\r\nConnection: Upgrade\r\nUpgrade: other\r\n");
+    assert_eq!(offered.status, 200);
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn connect_becomes_a_stream() {
+    let Some(mut server) = H2Server::start(&[]) else { return };
+    let config = config_with_listener("connect = true", &[&server.authority], "http = \"2\"");
+    let proxy = ProxyUnderTest::weir(&config);
+    let mut client = proxy.client();
+    client.send(b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n");
+    assert_eq!(client.read_response().unwrap().status, 200);
+    client.send(b"one two");
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.read_to_end(), b"one two");
+    let mut client = proxy.client();
+    client.send(b"CONNECT denied:1 HTTP/1.1\r\nHost: denied:1\r\n\r\n");
+    assert_eq!(client.read_response().unwrap().status, 403);
+    // A client that leaves resets its stream.
+    let mut client = proxy.client();
+    client.send(b"CONNECT b:1 HTTP/1.1\r\nHost: b:1\r\n\r\n");
+    assert_eq!(client.read_response().unwrap().status, 200);
+    client.send(b"x");
+    socket2::SockRef::from(&client.stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    drop(client);
+    server.wait_for_count("reset_8", 1);
+    assert_eq!(server.count("connections"), 1);
+    proxy.assert_all_returned();
+}
