@@ -331,7 +331,7 @@ fn check_forwarded_response(
     let token = [b'T'; 32];
     let stamp = plan.as_ref().map(|plan| StickyCookie { plan, token: &token, is_due: true });
     let parts =
-        ResponseParts { version, kind, framing, persistence, changes: &changes, sticky_cookie: stamp };
+        ResponseParts { version, kind, framing, persistence, changes: &changes, sticky_cookie: stamp, hsts: None };
     write_response(head, parts, &mut out);
 
     let text = out.escape_ascii().to_string();

@@ -120,6 +120,8 @@ pub struct ListenerPlan {
     pub path: PathRule,
     /// True if CONNECT is forwarded (else 405).
     pub connect: bool,
+    /// Status of the redirect of every request to https; `None`: requests are routed.
+    pub redirect_https: Option<u16>,
     /// True if a client that ended its sending side after its request gets its response. Else its
     /// request is aborted, unless the response has begun.
     pub half_close: bool,

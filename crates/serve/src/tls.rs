@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use record::problem::InputProblem;
-use rt::tls::{CertificateFiles, ServerTls, ServerTlsOptions, TlsConfigError};
+use rt::tls::{
+    CertificateFiles, CipherSuite, KeyExchangeGroup, ServerTls, ServerTlsOptions, TlsAlgorithms, TlsConfigError,
+};
 
 /// Flags of TLS as typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +16,10 @@ pub struct OriginTlsText {
     pub keys: Vec<String>,
     /// True if a certificate is generated.
     pub self_signed: bool,
+    /// Cipher suites; `None`: all.
+    pub ciphers: Option<String>,
+    /// Groups of the key exchange; `None`: the default ones.
+    pub groups: Option<String>,
 }
 
 /// TLS of all listeners, with certificates that were read and checked.
@@ -40,7 +46,13 @@ impl OriginTls {
         if *text == OriginTlsText::default() {
             return Ok(None);
         }
-        let OriginTlsText { certificates, keys, self_signed } = text;
+        let OriginTlsText { certificates, keys, self_signed, ciphers, groups } = text;
+        let algorithms = parse_algorithms(ciphers.as_deref(), groups.as_deref())?;
+        if certificates.is_empty() && keys.is_empty() && !self_signed {
+            let why = "no effect without TLS: add --tls-cert FILE or --tls-self-signed";
+            let flag = if ciphers.is_some() { "--tls-ciphers" } else { "--tls-groups" };
+            return Err(vec![InputProblem::new(flag, why)]);
+        }
         if !keys.is_empty() && keys.len() != certificates.len() {
             let (keys, certificates) = (keys.len(), certificates.len());
             let why = format!("{keys} keys for {certificates} certificates (--tls-cert): give one for each");
@@ -54,6 +66,8 @@ impl OriginTls {
         let options = ServerTlsOptions {
             certificates: files.collect(),
             self_signed: *self_signed,
+            prefers_own_suites: !algorithms.cipher_suites.is_empty(),
+            algorithms,
             alpn: vec![b"http/1.1".to_vec()],
             ..ServerTlsOptions::default()
         };
@@ -65,6 +79,21 @@ impl OriginTls {
 
     pub(crate) fn settings(&self) -> &ServerTls {
         &self.settings
+    }
+}
+
+fn parse_algorithms(ciphers: Option<&str>, groups: Option<&str>) -> Result<TlsAlgorithms, Vec<InputProblem>> {
+    let cipher_suites = ciphers.map(CipherSuite::parse_list).transpose();
+    let groups = groups.map(KeyExchangeGroup::parse_list).transpose();
+    match (cipher_suites, groups) {
+        (Ok(cipher_suites), Ok(groups)) => Ok(TlsAlgorithms {
+            cipher_suites: cipher_suites.unwrap_or_default(),
+            groups: groups.unwrap_or_default(),
+        }),
+        (cipher_suites, groups) => {
+            let faults = [("--tls-ciphers", cipher_suites.err()), ("--tls-groups", groups.err())];
+            Err(faults.into_iter().filter_map(|(flag, why)| Some(InputProblem::new(flag, why?))).collect())
+        }
     }
 }
 
@@ -85,7 +114,11 @@ mod tests {
 
     fn problems(certificates: &[&str], keys: &[&str]) -> Vec<(String, String)> {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        let text = OriginTlsText { certificates: owned(certificates), keys: owned(keys), self_signed: false };
+        let text = OriginTlsText {
+            certificates: owned(certificates),
+            keys: owned(keys),
+            ..OriginTlsText::default()
+        };
         let problems = OriginTls::parse(&text).unwrap_err();
         problems.into_iter().map(|problem| (problem.location, problem.text)).collect()
     }

@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 mod h1;
+pub mod h2;
 
 pub mod fuzzing;
 

@@ -3,7 +3,7 @@
 use load::plan::{LoadFlags, TlsFlags};
 
 use super::load::{CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT};
-use super::tls::{TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags};
+use super::tls::{TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const CALIBRATE: CommandInfo = CommandInfo {
@@ -40,6 +40,8 @@ pub(crate) const CALIBRATE: CommandInfo = CommandInfo {
         TLS_MIN,
         TLS_MAX,
         TLS_RESUME,
+        TLS_CIPHERS,
+        TLS_GROUPS,
         Flag {
             long: "trials",
             value: "N",

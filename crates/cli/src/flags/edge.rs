@@ -3,7 +3,7 @@
 use load::plan::LoadFlags;
 
 use super::load::{CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT};
-use super::tls::{CACERT, CERT, INSECURE, KEY, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags};
+use super::tls::{CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const EDGE: CommandInfo = CommandInfo {
@@ -168,6 +168,8 @@ const EDGE_FLAGS: &[Flag] = &[
     TLS_MIN,
     TLS_MAX,
     TLS_RESUME,
+    TLS_CIPHERS,
+    TLS_GROUPS,
     Flag {
         long: "expect-status",
         value: "LIST",

@@ -39,7 +39,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                 &["slo", "confirm"],
                 &["max-error-rate", "subject", "no-watch", "no-baseline"],
             ),
-            ("TLS", &[], &["insecure", "cacert", "cert", "key", "tls-min", "tls-max", "tls-resume"]),
+            ("TLS", &[], &["insecure", "cacert", "cert", "key", "tls-min", "tls-max", "tls-resume", "tls-ciphers", "tls-groups"]),
             ("Output", &["verbose", "json", "live"], &["quiet", "csv", "hdr", "percentiles"]),
             ("Machine", &[], &["unix", "source", "pin", "spin", "seed"]),
         ],
@@ -58,7 +58,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                 &["arrivals", "requests-per-connection", "source", "pin", "seed", "no-baseline"],
             ),
             ("Requests", &["method", "header"], &["data", "expect-status"]),
-            ("TLS", &[], &["insecure", "cacert", "cert", "key", "tls-min", "tls-max", "tls-resume"]),
+            ("TLS", &[], &["insecure", "cacert", "cert", "key", "tls-min", "tls-max", "tls-resume", "tls-ciphers", "tls-groups"]),
             ("Output", &["json", "keep"], &[]),
         ],
     ),
@@ -83,7 +83,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
         "serve",
         &[
             ("Server", &["listen", "threads", "access-log"], &["pin", "spin", "until-stdin-closes"]),
-            ("TLS", &["tls-self-signed"], &["tls-cert", "tls-key"]),
+            ("TLS", &["tls-self-signed"], &["tls-cert", "tls-key", "tls-ciphers", "tls-groups"]),
             (
                 "Limits",
                 &["connections-max", "idle-timeout"],

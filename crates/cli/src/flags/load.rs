@@ -4,7 +4,7 @@
 use load::plan::{LoadFlags, RunPlan};
 use record::problem::InputProblem;
 
-use super::tls::{CACERT, CERT, INSECURE, KEY, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags};
+use super::tls::{CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const LOAD: CommandInfo = CommandInfo {
@@ -236,6 +236,8 @@ const LOAD_FLAGS: &[Flag] = &[
     TLS_MIN,
     TLS_MAX,
     TLS_RESUME,
+    TLS_CIPHERS,
+    TLS_GROUPS,
     Flag {
         long: "source",
         value: "ADDRESS",

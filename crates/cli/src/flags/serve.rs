@@ -2,6 +2,7 @@
 
 use serve::plan::{OriginPlanText, OriginTlsText};
 
+use super::tls::{TLS_CIPHERS, TLS_GROUPS};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const SERVE: CommandInfo = CommandInfo {
@@ -145,6 +146,8 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
                   127.0.0.1 and ::1",
             ..FLAG_DEFAULTS
         },
+        TLS_CIPHERS,
+        TLS_GROUPS,
         Flag {
             long: "until-stdin-closes",
             doc: "Stop as on SIGTERM when stdin closes; for parent processes",
@@ -174,6 +177,8 @@ pub(crate) fn serve_flags(args: CommandArgs<'_>) -> OriginPlanText {
             certificates: args.texts("tls-cert"),
             keys: args.texts("tls-key"),
             self_signed: args.is_set("tls-self-signed"),
+            ciphers: args.text("tls-ciphers"),
+            groups: args.text("tls-groups"),
         },
         idle_timeout: text("idle-timeout"),
         head_timeout: text("head-timeout"),

@@ -13,8 +13,17 @@ fn typed(command: &str, arguments: &[&str]) -> ArgMatches {
 }
 
 /// Flags that only a load with TLS has.
-const TLS_FLAGS: &[&str] =
-    &["--cacert", "--insecure", "--cert", "--key", "--tls-min", "--tls-max", "--tls-resume"];
+const TLS_FLAGS: &[&str] = &[
+    "--cacert",
+    "--insecure",
+    "--cert",
+    "--key",
+    "--tls-min",
+    "--tls-max",
+    "--tls-resume",
+    "--tls-ciphers",
+    "--tls-groups",
+];
 
 /// Returns the locations of the problems of a command line.
 fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
@@ -58,7 +67,8 @@ fn every_flag_accepts_its_valid_and_rejects_its_invalid_values() {
             // A flag that only an open loop has is tested in one.
             let rate: &[&str] = match (row.name, flag.long) {
                 ("load", "arrivals" | "max-pending") => &["--rate", "10"],
-                ("calibrate", "tls-min" | "tls-max" | "tls-resume") => &["--tls"],
+                ("calibrate", "tls-min" | "tls-max" | "tls-resume" | "tls-ciphers" | "tls-groups") => &["--tls"],
+                ("serve", "tls-ciphers" | "tls-groups") => &["--tls-self-signed"],
                 // A proxy needs a destination for requests.
                 ("proxy", "to") => &[],
                 ("proxy", "log-format") => &["--to", "127.0.0.1:1", "--access-log", "-"],

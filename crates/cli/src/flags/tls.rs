@@ -66,6 +66,27 @@ pub(super) const TLS_RESUME: Flag = Flag {
     ..FLAG_DEFAULTS
 };
 
+pub(super) const TLS_CIPHERS: Flag = Flag {
+    long: "tls-ciphers",
+    value: "LIST",
+    default: "all",
+    doc: "Cipher suites by their names at IANA or in OpenSSL, separated by commas or colons, the \
+          preferred one first",
+    valid: &["TLS_AES_128_GCM_SHA256,ECDHE-RSA-AES128-GCM-SHA256"],
+    invalid: &["AES128-SHA", ""],
+    ..FLAG_DEFAULTS
+};
+pub(super) const TLS_GROUPS: Flag = Flag {
+    long: "tls-groups",
+    value: "LIST",
+    default: "X25519,secp256r1,secp384r1,X25519MLKEM768",
+    doc: "Groups of the key exchange by their names at IANA or in OpenSSL, separated by commas or \
+          colons, the preferred one first",
+    valid: &["P-256:X25519"],
+    invalid: &["ffdhe2048"],
+    ..FLAG_DEFAULTS
+};
+
 /// Returns the texts of the flags of TLS.
 pub(super) fn tls_flags(args: CommandArgs<'_>) -> TlsFlags {
     TlsFlags {
@@ -76,5 +97,7 @@ pub(super) fn tls_flags(args: CommandArgs<'_>) -> TlsFlags {
         tls_min: args.text("tls-min"),
         tls_max: args.text("tls-max"),
         tls_resume: args.text("tls-resume"),
+        tls_ciphers: args.text("tls-ciphers"),
+        tls_groups: args.text("tls-groups"),
     }
 }

@@ -5,7 +5,11 @@ use std::path::{Path, PathBuf};
 
 use record::problem::InputProblem;
 use record::units::parse_fraction;
-use rt::tls::{CertificateFiles, ClientTls, ClientTlsOptions, TlsConfigError, TlsVersion, Verification};
+use rt::tls::{
+    CertificateFiles, CipherSuite, ClientTls, ClientTlsOptions, KeyExchangeGroup, TlsAlgorithms,
+    TlsConfigError, TlsVersion, Verification,
+};
+use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 /// Flags of TLS, as they were typed.
@@ -19,6 +23,8 @@ pub struct TlsFlags {
     pub tls_min: Option<String>,
     pub tls_max: Option<String>,
     pub tls_resume: Option<String>,
+    pub tls_ciphers: Option<String>,
+    pub tls_groups: Option<String>,
 }
 
 impl TlsFlags {
@@ -32,6 +38,8 @@ impl TlsFlags {
             ("--tls-min", self.tls_min.is_some()),
             ("--tls-max", self.tls_max.is_some()),
             ("--tls-resume", self.tls_resume.is_some()),
+            ("--tls-ciphers", self.tls_ciphers.is_some()),
+            ("--tls-groups", self.tls_groups.is_some()),
         ];
         let given = given.into_iter().filter(|(_, is_given)| *is_given);
         given.map(|(flag, _)| InputProblem::new(flag, "no effect, because no connection uses TLS (https://)"))
@@ -68,12 +76,24 @@ pub struct TlsPlan {
     /// Newest protocol version.
     #[serde(serialize_with = "serialize_version")]
     pub version_max: TlsVersion,
+    /// Cipher suites and groups; empty lists: the default ones.
+    #[serde(serialize_with = "serialize_algorithms")]
+    pub algorithms: TlsAlgorithms,
     /// Fraction of the connections that resume a session of an earlier one.
     pub resume_fraction: f64,
 }
 
 fn serialize_version<S: Serializer>(version: &TlsVersion, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(version_name(*version))
+}
+
+fn serialize_algorithms<S: Serializer>(algorithms: &TlsAlgorithms, serializer: S) -> Result<S::Ok, S::Error> {
+    let suites: Vec<_> = algorithms.cipher_suites.iter().map(|suite| suite.name()).collect();
+    let groups: Vec<_> = algorithms.groups.iter().map(|group| group.name()).collect();
+    let mut lists = serializer.serialize_struct("TlsAlgorithms", 2)?;
+    lists.serialize_field("cipher_suites", &suites)?;
+    lists.serialize_field("groups", &groups)?;
+    lists.end()
 }
 
 /// Returns the version as flags and records write it.
@@ -109,6 +129,13 @@ impl TlsPlan {
         if text.key.is_some() && text.cert.is_none() {
             problems.push(InputProblem::new("--key", "the key of no certificate: add --cert FILE"));
         }
+        let mut report = |flag: &str, why: String| problems.push(InputProblem::new(flag, why));
+        let suites = text.tls_ciphers.as_deref().map(CipherSuite::parse_list).transpose();
+        let groups = text.tls_groups.as_deref().map(KeyExchangeGroup::parse_list).transpose();
+        let algorithms = TlsAlgorithms {
+            cipher_suites: suites.map_err(|why| report("--tls-ciphers", why)).ok().flatten().unwrap_or_default(),
+            groups: groups.map_err(|why| report("--tls-groups", why)).ok().flatten().unwrap_or_default(),
+        };
         let plan = Self {
             cacert: text.cacert.as_ref().map(PathBuf::from),
             insecure: text.insecure,
@@ -116,6 +143,7 @@ impl TlsPlan {
             key: text.key.as_ref().or(text.cert.as_ref()).map(PathBuf::from),
             version_min,
             version_max,
+            algorithms,
             resume_fraction: parse_resume(text.tls_resume.as_deref()).unwrap_or_else(|why| {
                 problems.push(InputProblem::new("--tls-resume", why));
                 1.0
@@ -139,6 +167,7 @@ impl TlsPlan {
             resumes: self.resume_fraction > 0.0,
             version_min: self.version_min,
             version_max: self.version_max,
+            algorithms: self.algorithms.clone(),
             alpn: vec![b"http/1.1".to_vec()],
         };
         let error = match ClientTls::new(&options) {

@@ -184,7 +184,7 @@ fn warn_of_listeners_without_route(plan: &Plan, offsets: &PlanOffsets<'_>, probl
     for (index, (listener, section)) in plan.listeners.iter().zip(offsets.listeners).enumerate() {
         let has_route =
             plan.routes.iter().any(|route| listeners_of(plan, &route.conditions.listeners).contains(&index));
-        if listener.mode == Mode::Http && !has_route {
+        if listener.mode == Mode::Http && !has_route && listener.redirect_https.is_none() {
             let text = format!(
                 "listener '{}' responds 404 to every request: it has no route and no pool",
                 listener.name

@@ -40,8 +40,8 @@ pub(super) enum ValueKind {
     Status(u64, u64),
     /// `true`.
     True,
-    /// `true`, or a status code from 400.
-    StatusOrTrue,
+    /// `true`, or a status code, from minimum to maximum.
+    StatusOrTrue(u64, u64),
     /// A text; the string describes its form.
     Text(&'static str),
     /// A text whose form the string describes, or `false`.
@@ -151,6 +151,7 @@ directives! {
         "mode", Choice(&["http", "tcp"]), Literal("'http'"), "'tcp'", "'https'", "`http` routes each request; `tcp` forwards the bytes of a connection to its pool.";
         "pool", Text("a pool's name"), Unset("with `http`, 404 when no route matches"), "'app'", "'ap'", "Pool for all connections (`tcp`, required), or for requests that match no route (`http`).";
         "tls", Table("listener.*.tls"), Unset("plain connections"), "{ self-signed = true }", "true", "TLS of its connections (see \"TLS\" below).";
+        "redirect-https", StatusOrTrue(301, 308), Unset("no redirect"), "true", "400", "Redirects every request to the same host, path and query with `https` and its port 443; `true`: 308, or 301, 302, 303, 307, 308. Challenges of ACME (`/.well-known/acme-challenge/`) are routed as usual.";
         "namespace", Text("a network namespace"), Unset("that of the process"), "'/proc/self/ns/net'", "'no-such-namespace'", "Network namespace to listen in: a name of `ip netns`, or a path.";
         "proxy-protocol", Bool, Literal("false"), "false", "'v2'", "Expects a PROXY protocol header at the start of each connection; peers that are not trusted are rejected.";
         "trusted", TextsOrNone("a network"), Unset("none"), "['10.0.0.0/8', '::1']", "'10.0.0.1/8'", "Peers whose forwarding fields, request ids and PROXY headers are accepted; `unix` for those on a unix socket. From all others, `Forwarded`, `X-Forwarded` and `X-Forwarded-*`, `X-Real-IP`, `X-Client-IP`, `True-Client-IP`, `CF-Connecting-IP`, `X-Cluster-Client-IP`, `X-Original-URL` and `X-Rewrite-URL` are ignored and not forwarded.";
@@ -180,6 +181,10 @@ directives! {
         "client-certificate", Choice(&["required", "optional"]), Literal("'required'"), "'optional'", "'none'", "With `client-ca`: `required` fails the handshake of a client without a certificate. A certificate of another authority always fails it.";
         "client-certificate-header", Text("a field name"), Unset("none"), "'x-ssl-client-s-dn'", "'host'", "Field of requests with the subject of the verified certificate (RFC 4514: `CN=a,O=b`, bytes beyond ASCII escaped); absent without a certificate. It is removed from the requests of clients.";
         "min-version", Choice(&["1.2", "1.3"]), Literal("'1.2'"), "'1.3'", "1.2", "Oldest version of TLS.";
+        "cipher-suites", Texts("a cipher suite"), Unset("all"), "['TLS_AES_128_GCM_SHA256', 'ECDHE-RSA-AES128-GCM-SHA256']", "'AES128-SHA'", "Cipher suites, the preferred one first, by their names at IANA or in OpenSSL; without suites of a version of TLS, that version is off.";
+        "groups", Texts("a group"), Unset("`X25519`, `secp256r1`, `secp384r1`, `X25519MLKEM768`"), "['X25519', 'P-256']", "'ffdhe2048'", "Groups of the key exchange, the preferred one first, by their names at IANA or in OpenSSL (the client's order decides).";
+        "hsts", Text("a time, as in `1y; includeSubDomains; preload`"), Unset("none"), "'1y; includeSubDomains; preload'", "'forever'", "`Strict-Transport-Security` (RFC 6797) in all responses, also those of the proxy: its max-age (`s`, `m`, `h`, `d`, `w`, `y`; `0s` ends it), `includeSubDomains` and `preload`. The field of a server is replaced.";
+        "cipher-preference", Choice(&["client", "server"]), Unset("`server` with `cipher-suites`, otherwise `client`"), "'server'", "'own'", "The order that decides on the cipher suite. A client without fast AES prefers ChaCha20, and `client` respects that.";
     }
     "listener.*.tls.certificates[]" {
         "certificate", Text("a file"), Required, "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the certificate and its chain, the certificate first.";
@@ -241,7 +246,7 @@ directives! {
         "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
         "redirect", Table("route[].redirect"), Unset("another action"), "{ location = 'https://{host}{path}{query}' }", "'/x'", "Action: responds with a redirect.";
         "return", Table("route[].return"), Unset("another action"), "{ status = 200, body = 'hello' }", "200", "Action: responds with a fixed response.";
-        "deny", StatusOrTrue, Unset("another action"), "404", "false", "Action: rejects with this status; `true`: 403.";
+        "deny", StatusOrTrue(400, 599), Unset("another action"), "404", "false", "Action: rejects with this status; `true`: 403.";
         "silent-drop", ValueKind::True, Unset("another action"), "true", "false", "Action: resets the connection so that clients beyond the first router receive nothing.";
         "tarpit", Table("route[].tarpit"), Unset("another action"), "{ delay = '5s' }", "'5s'", "Action: delays the request, then rejects it.";
     }
@@ -295,6 +300,8 @@ directives! {
         "certificate", Text("a file"), Unset("none"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the proxy's own certificate for the servers, and its chain.";
         "key", Text("a file"), Unset("in the file of `certificate`"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with its private key.";
         "min-version", Choice(&["1.2", "1.3"]), Literal("'1.2'"), "'1.3'", "1.2", "Oldest version of TLS.";
+        "cipher-suites", Texts("a cipher suite"), Unset("all"), "['TLS_AES_128_GCM_SHA256', 'ECDHE-RSA-AES128-GCM-SHA256']", "'AES128-SHA'", "Cipher suites, the preferred one first, by their names at IANA or in OpenSSL.";
+        "groups", Texts("a group"), Unset("`X25519`, `secp256r1`, `secp384r1`, `X25519MLKEM768`"), "['X25519', 'P-256']", "'ffdhe2048'", "Groups of the key exchange, the preferred one first, by their names at IANA or in OpenSSL.";
     }
     "pool.*.servers[]" {
         "address", Text("an address"), Unset("`srv`"), "'unix:/tmp/app.sock'", "'127.0.0.1:0'", "Address, or a name with a port such as `app.internal:8080`. A name is looked up without search domains, and again at intervals (see `[pool.NAME.resolve]`); each of its addresses is a server. A changed result replaces only these servers: there is no reload, requests in flight keep their server, and other servers keep their state.";

@@ -10,7 +10,8 @@ use super::value::Section;
 use super::{overload, tls, validate};
 
 /// Keys that have no effect in mode tcp, where bytes are forwarded unchanged.
-const HTTP_ONLY_KEYS: [&str; 10] = [
+const HTTP_ONLY_KEYS: [&str; 11] = [
+    "redirect-https",
     "requests-max",
     "body-max",
     "connect",
@@ -72,10 +73,29 @@ pub(super) fn parse_listener(section: &Section, pools: &[&str], problems: &mut P
             _ => PathRule::Normalise,
         },
         connect: section.flag("connect"),
+        redirect_https: parse_redirect_https(section, problems),
         half_close: section.flag("half-close"),
         buffer_request_bytes: section.integer_or_zero("buffer-request"),
         admission: overload::parse_admission(section, problems),
     }
+}
+
+/// Reads the status of redirects to https.
+fn parse_redirect_https(section: &Section, problems: &mut Problems) -> Option<u16> {
+    let offset = section.key_offset("redirect-https")?;
+    if section.key_offset("tls").is_some() {
+        let text = "a listener with TLS would redirect to itself: remove 'redirect-https', or `tls`";
+        problems.add_error(offset, text);
+    }
+    let status = match section.integer("redirect-https") {
+        Some(status) => u16::try_from(status).ok()?,
+        None => section.flag("redirect-https").then_some(308)?,
+    };
+    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+        let text = format!("{status} is no status of a redirect: write 301, 302, 303, 307 or 308");
+        problems.add_error(section.value_offset("redirect-https"), text);
+    }
+    Some(status)
 }
 
 /// Reads the access rights of a listener's unix sockets.

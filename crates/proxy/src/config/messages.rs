@@ -92,7 +92,7 @@ impl ValueKind {
             Self::Secret => "write a secret in quotes".into(),
             Self::Rate => "write a rate per second (100 or \"10k/s\")".into(),
             Self::Choice(choices) => format!("write one of {}", choices.join(", ")),
-            Self::StatusOrTrue => "write true or a status from 400 to 599".into(),
+            Self::StatusOrTrue(min, max) => format!("write true or a status from {min} to {max}"),
             Self::Text(form) => format!("write {form} in quotes"),
             Self::TextOrFalse(form) => format!("write {form} in quotes, or false"),
             Self::Texts(form) | Self::TextsOrNone(form) => {

@@ -13,6 +13,7 @@ mod cross_checks;
 mod directives;
 mod flags;
 mod health;
+mod hsts;
 mod listeners;
 mod messages;
 mod overload;

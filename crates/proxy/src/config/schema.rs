@@ -104,9 +104,9 @@ impl ValueKind {
                 { "type": "string", "pattern": COUNT_PATTERN },
             ] }),
             Self::Choice(choices) => json!({ "enum": choices }),
-            Self::StatusOrTrue => json!({ "anyOf": [
+            Self::StatusOrTrue(min, max) => json!({ "anyOf": [
                 { "const": true },
-                { "type": "integer", "minimum": 400, "maximum": 599 },
+                { "type": "integer", "minimum": min, "maximum": max },
             ] }),
             Self::Text(_) => text(),
             Self::TextOrFalse(_) => json!({ "anyOf": [text(), { "const": false }] }),
@@ -152,7 +152,7 @@ impl ValueKind {
                 let choices: Vec<String> = choices.iter().map(|choice| format!("`{choice}`")).collect();
                 choices.join(", ")
             }
-            Self::StatusOrTrue => "`true` or a status".into(),
+            Self::StatusOrTrue(..) => "`true` or a status".into(),
             Self::Text(form) => form.into(),
             Self::TextOrFalse(form) => format!("{form}, or `false`"),
             Self::Texts(form) | Self::TextsOrNone(form) => format!("{form}, or a list"),

@@ -4,14 +4,16 @@
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use rt::tls::{
-    CertificateFiles, ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, TlsConfigError, TlsVersion,
-    Verification, check_server_name,
+    CertificateFiles, ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, TlsAlgorithms,
+    TlsConfigError, TlsVersion, Verification, check_server_name,
 };
 
 use crate::plan::{ListenerTls, Mode, NamedServers, PoolTls, ServerPlan};
 
+use super::hsts;
 use super::spans::{Located, Problems};
 use super::validate;
 use super::value::Section;
@@ -55,6 +57,18 @@ fn parse_version(section: &Section) -> TlsVersion {
     }
 }
 
+/// Reads the cipher suites and groups of a table.
+fn parse_algorithms(section: &Section, problems: &mut Problems) -> TlsAlgorithms {
+    fn parse_all<T: FromStr<Err = String>>(section: &Section, key: &str, problems: &mut Problems) -> Vec<T> {
+        let names = section.texts(key).into_iter();
+        names.filter_map(|text| problems.ok_or_report(text.offset, text.value.parse())).collect()
+    }
+    TlsAlgorithms {
+        cipher_suites: parse_all(section, "cipher-suites", problems),
+        groups: parse_all(section, "groups", problems),
+    }
+}
+
 /// Reads the TLS settings of a listener, if it has some.
 pub(super) fn parse_listener_tls(
     listener: &Section,
@@ -79,6 +93,8 @@ pub(super) fn parse_listener_tls(
     }
     warn_of_readable_keys(&certificates, &files, problems);
     let client_header = parse_client_header(&section, mode, problems);
+    let algorithms = parse_algorithms(&section, problems);
+    let hsts = parse_hsts(&section, mode, problems);
     let options = ServerTlsOptions {
         certificates,
         self_signed: section.flag("self-signed"),
@@ -87,13 +103,18 @@ pub(super) fn parse_listener_tls(
             .text("client-certificate")
             .is_some_and(|text| &*text.value == "optional"),
         version_min: parse_version(&section),
+        prefers_own_suites: match section.text("cipher-preference") {
+            Some(preference) => &*preference.value == "server",
+            None => !algorithms.cipher_suites.is_empty(),
+        },
+        algorithms,
         alpn: alpn_of(mode),
     };
     if is_empty {
         return None;
     }
     match ServerTls::new(&options) {
-        Ok(server) => Some(ListenerTls { options, directory, client_header, server }),
+        Ok(server) => Some(ListenerTls { options, directory, client_header, hsts, server }),
         Err(failures) => {
             files.report(failures, section.offset, problems);
             None
@@ -167,6 +188,19 @@ fn parse_client_header(section: &Section, mode: Mode, problems: &mut Problems) -
     problems.ok_or_report(text.offset, check.map(|()| text.value))
 }
 
+/// Reads the value of `Strict-Transport-Security`.
+fn parse_hsts(section: &Section, mode: Mode, problems: &mut Problems) -> Option<Box<str>> {
+    let text = section.text("hsts")?;
+    if mode != Mode::Http {
+        problems.warn(text.offset, "'hsts' has no effect in mode tcp: remove it");
+    }
+    let hsts = problems.ok_or_report(text.offset, hsts::parse(&text.value))?;
+    if let Some(reason) = hsts.preload_fault() {
+        problems.warn(text.offset, reason);
+    }
+    Some(hsts.to_string().into())
+}
+
 /// Returns the settings of a listener that flags describe.
 pub(super) fn listener_tls_of_flags(
     certificates: Vec<CertificateFiles>,
@@ -176,7 +210,7 @@ pub(super) fn listener_tls_of_flags(
     let options =
         ServerTlsOptions { certificates, self_signed, alpn: alpn_of(mode), ..ServerTlsOptions::default() };
     let server = ServerTls::new(&options)?;
-    Ok(ListenerTls { options, directory: None, client_header: None, server })
+    Ok(ListenerTls { options, directory: None, client_header: None, hsts: None, server })
 }
 
 /// Reads the TLS settings of a pool, if it has some.
@@ -207,6 +241,7 @@ pub(super) fn parse_pool_tls(
         },
         certificate: parse_own_certificate(&section, &mut files, problems),
         version_min: parse_version(&section),
+        algorithms: parse_algorithms(&section, problems),
         ..ClientTlsOptions::default()
     };
     match ClientTls::new(&options) {

@@ -378,7 +378,7 @@ fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, String> {
     };
     match (row.kind, value) {
         (ValueKind::Bool | ValueKind::TextOrFalse(_), DeValue::Boolean(false)) => Ok(Value::Bool(false)),
-        (ValueKind::Bool | ValueKind::True | ValueKind::StatusOrTrue, DeValue::Boolean(true)) => {
+        (ValueKind::Bool | ValueKind::True | ValueKind::StatusOrTrue(..), DeValue::Boolean(true)) => {
             Ok(Value::Bool(true))
         }
         (
@@ -388,7 +388,9 @@ fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, String> {
             | ValueKind::Status(min, max),
             DeValue::Integer(_),
         ) => integer_in_range(parse_integer(value), min, max),
-        (ValueKind::StatusOrTrue, DeValue::Integer(_)) => integer_in_range(parse_integer(value), 400, 599),
+        (ValueKind::StatusOrTrue(min, max), DeValue::Integer(_)) => {
+            integer_in_range(parse_integer(value), min, max)
+        }
         (ValueKind::Count(min, max), DeValue::String(text)) => {
             integer_in_range(Some(parse_count(text)?), min, max)
         }

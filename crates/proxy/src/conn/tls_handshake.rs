@@ -58,6 +58,11 @@ impl ClientStream {
         let subject = self.rare_state.as_ref().and_then(|rare| rare.certificate_subject.as_deref());
         Some((name, subject))
     }
+
+    /// Returns the value of `Strict-Transport-Security` for responses to this client.
+    pub(crate) fn hsts(&self) -> Option<&str> {
+        self.settings.plan.tls.as_ref()?.hsts.as_deref()
+    }
 }
 
 impl Conn {

@@ -19,10 +19,14 @@ use crate::outcome::{EndPhase, EndReason};
 use crate::plan::{Action, ListenerPlan, Reuse, Underscores};
 use crate::pool::{Pool, ServerConn, ServerRequirements};
 use crate::profile::ProfilePhase;
+use crate::route::path::split_target;
 use crate::route::{
     RateLimitKey, RetryAfterNs, RouteRequest, RouteScratch, build_location, changes_target, forwarded_target,
     rewrite_target,
 };
+
+/// Prefix of the paths that prove the control of a host (RFC 8555 §8.3).
+const ACME_CHALLENGE_PREFIX: &str = "/.well-known/acme-challenge/";
 
 /// Inputs of a new exchange, except the head.
 pub(crate) struct ExchangeStart<'a> {
@@ -91,6 +95,9 @@ impl Exchange {
                 self.reject(core, client, rng, EndReason::BadRequest);
             }
             Ok(_) if is_last_hop(head) => self.respond_as_last_hop(core, client, head.method),
+            Ok((target, _)) if redirects_to_https(listener, head, target) => {
+                self.redirect_to_https(core, client, head, listener.redirect_https.unwrap_or_default());
+            }
             Ok((target, is_plain)) if std::ptr::eq(target, head.target) => {
                 self.route_request(core, client, head, is_plain, start);
             }
@@ -211,6 +218,18 @@ impl Exchange {
         }
         let text = b"405 Method Not Allowed: this proxy does not reflect requests\n";
         self.respond(core, client, 405, "text/plain", text, &[]);
+    }
+
+    /// Redirects the request to the same target with https.
+    fn redirect_to_https(
+        &mut self,
+        core: &Core,
+        client: &ClientStream,
+        head: &RequestHead<'_, '_>,
+        status: u16,
+    ) {
+        let location = build_location("https://{host}{path}{query}", head.host, head.target);
+        self.respond(core, client, status, "text/plain", b"", &[("Location", &location)]);
     }
 
     /// Rejects the request. The connection stays open if possible.
@@ -399,6 +418,17 @@ fn normalise_target<'a>(
         return Err(RefusalKind::UnderscoreInFieldName);
     }
     forwarded_target(head.target, listener.path, target_buffer).ok_or(RefusalKind::AmbiguousPath)
+}
+
+/// Returns whether a request with a normalised target is redirected to https: not without a host,
+/// and not for challenges of ACME (RFC 8555 §8.3), `*` and CONNECT.
+fn redirects_to_https(listener: &ListenerPlan, head: &RequestHead<'_, '_>, target: &str) -> bool {
+    if listener.redirect_https.is_none() {
+        return false;
+    }
+    let (path, _) = split_target(target);
+    let has_location = path.starts_with('/') && head.host.is_some_and(|host| !host.is_empty());
+    has_location && !path.starts_with(ACME_CHALLENGE_PREFIX)
 }
 
 /// Returns whether `Max-Forwards` forbids to forward a request.

@@ -8,7 +8,7 @@ use super::{ConnAction, Exchange, ExchangeStage, ResponseProgress, ServerSlot, S
 use crate::balance::sticky::StickyLookup;
 use crate::conn::ClientStream;
 use crate::core::Core;
-use crate::forward::writes_own_response_field;
+use crate::forward::{HSTS_FIELD, writes_own_response_field};
 use crate::log::http_date;
 use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Times};
 use crate::plan::Reuse;
@@ -263,6 +263,9 @@ impl Exchange {
         }
         for (name, value) in fields.iter().filter(|(name, _)| writes_own_response_field(changes, name)) {
             encode::field(out, name, value);
+        }
+        if let Some(hsts) = client.hsts().filter(|_| writes_own_response_field(changes, HSTS_FIELD)) {
+            encode::field(out, HSTS_FIELD, hsts.as_bytes());
         }
         if status == 405 && writes_own_response_field(changes, "allow") {
             write_allow(self.outcome.text(0), out);

@@ -160,6 +160,7 @@ impl Exchange {
                     persistence: keep_alive,
                     changes: &[],
                     sticky_cookie: None,
+                    hsts: None,
                 };
                 write_response(&head, parts, self.response_relay.head_buffer());
             }
@@ -226,7 +227,8 @@ impl Exchange {
         let changes = generation.zip(route).map_or(&[][..], |(live, index)| &live.plan.routes[index].changes);
         let (version, kind) = (self.version, self.request_kind);
         let sticky_cookie = response_cookie(self.slot.as_ref(), self.requirements, self.outcome.sticky);
-        let parts = ResponseParts { version, kind, framing, persistence, changes, sticky_cookie };
+        let hsts = client.hsts();
+        let parts = ResponseParts { version, kind, framing, persistence, changes, sticky_cookie, hsts };
         write_response(head, parts, self.response_relay.head_buffer());
         self.outcome.head_bytes_out = self.response_relay.head_buffer().len() as u64;
         self.outcome.until_close = framing == ClientFraming::UntilClose;

@@ -8,7 +8,7 @@ mod trailers;
 
 pub(crate) use identity::{has_underscore, is_identity_field, is_same_field};
 pub(crate) use request::{Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request};
-pub(crate) use response::{ClientFraming, Persistence, ResponseParts, client_framing, write_response};
+pub(crate) use response::{ClientFraming, HSTS_FIELD, Persistence, ResponseParts, client_framing, write_response};
 pub(crate) use trailers::is_trailer_forwarded;
 
 use wire::Header;

@@ -4,10 +4,13 @@ use wire::{Framing, Header, RequestKind, ResponseHead, Version, encode, is_hop_b
 
 use super::{
     FieldAction, field_action, forwarded_value, has_connection_options, is_connection_option,
-    write_set_and_added,
+    write_set_and_added, writes_own_field,
 };
 use crate::balance::sticky::StickyCookie;
 use crate::plan::RouteChange;
+
+/// Name of the field of RFC 6797.
+pub(crate) const HSTS_FIELD: &str = "Strict-Transport-Security";
 
 /// Framing of a response's body for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,16 +59,20 @@ pub(crate) struct ResponseParts<'a> {
     pub(crate) changes: &'a [RouteChange],
     /// Sticky cookie of the server that responded.
     pub(crate) sticky_cookie: Option<StickyCookie<'a>>,
+    /// Value of `Strict-Transport-Security`.
+    pub(crate) hsts: Option<&'a str>,
 }
 
 /// Writes a response's head for a client.
 pub(crate) fn write_response(head: &ResponseHead<'_, '_>, parts: ResponseParts<'_>, out: &mut Vec<u8>) {
-    let ResponseParts { version, kind, framing, persistence, changes, sticky_cookie } = parts;
+    let ResponseParts { version, kind, framing, persistence, changes, sticky_cookie, hsts } = parts;
+    let hsts = hsts.filter(|_| !head.is_informational() && writes_own_field(changes, HSTS_FIELD, false));
     write_status_line(head, out);
     let has_options = has_connection_options(head.headers);
     for header in head.headers {
         if is_dropped(header, framing, kind, head.status)
             || has_options && is_connection_option(head.headers, header.name)
+            || hsts.is_some() && header.name.eq_ignore_ascii_case(HSTS_FIELD)
         {
             continue;
         }
@@ -77,6 +84,9 @@ pub(crate) fn write_response(head: &ResponseHead<'_, '_>, parts: ResponseParts<'
     }
     if let Some(sticky_cookie) = sticky_cookie {
         sticky_cookie.write_own_cookie(head.headers, out);
+    }
+    if let Some(hsts) = hsts {
+        encode::field(out, HSTS_FIELD, hsts.as_bytes());
     }
     if framing == ClientFraming::Chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
@@ -144,7 +154,7 @@ mod tests {
         let mut out = Vec::new();
         let sticky_cookie = None;
         let changes = &changes;
-        let parts = ResponseParts { version, kind, framing, persistence, changes, sticky_cookie };
+        let parts = ResponseParts { version, kind, framing, persistence, changes, sticky_cookie, hsts: None };
         write_response(&head, parts, &mut out);
         String::from_utf8(out).unwrap()
     }

@@ -65,6 +65,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         },
         path: PathRule::Normalise,
         connect: false,
+        redirect_https: None,
         half_close: false,
         buffer_request_bytes: 0,
         admission: Admission::default(),

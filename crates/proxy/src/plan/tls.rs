@@ -18,6 +18,8 @@ pub struct ListenerTls {
     pub directory: Option<PathBuf>,
     /// Field of requests with the subject of the client's certificate.
     pub client_header: Option<Box<str>>,
+    /// Value of `Strict-Transport-Security` in all responses (RFC 6797).
+    pub hsts: Option<Box<str>>,
     /// Certificates and keys, as they were when the config was read.
     pub server: ServerTls,
 }
@@ -39,8 +41,8 @@ impl PartialEq for ListenerTls {
     /// Compares the settings. The files are read again at each reload, and nothing depends on
     /// a change of them.
     fn eq(&self, other: &Self) -> bool {
-        (&self.options, &self.directory, &self.client_header)
-            == (&other.options, &other.directory, &other.client_header)
+        (&self.options, &self.directory, &self.client_header, &self.hsts)
+            == (&other.options, &other.directory, &other.client_header, &other.hsts)
     }
 }
 

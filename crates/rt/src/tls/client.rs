@@ -11,7 +11,7 @@ use rustls::{DigitallySignedStruct, SignatureScheme};
 
 use super::certificates::{read_certified_key, read_host_roots, read_roots};
 use super::server::CertificateFiles;
-use super::{TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
+use super::{TlsAlgorithms, TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
 
 /// Number of servers whose sessions are kept for resumption.
 const SESSIONS_MAX: usize = 1_024;
@@ -43,6 +43,8 @@ pub struct ClientTlsOptions {
     pub version_min: TlsVersion,
     /// Newest protocol version.
     pub version_max: TlsVersion,
+    /// Cipher suites and groups.
+    pub algorithms: TlsAlgorithms,
     /// Protocols of ALPN (RFC 7301), the preferred one first.
     pub alpn: Vec<Vec<u8>>,
 }
@@ -55,6 +57,7 @@ impl Default for ClientTlsOptions {
             resumes: true,
             version_min: TlsVersion::Tls12,
             version_max: TlsVersion::Tls13,
+            algorithms: TlsAlgorithms::default(),
             alpn: Vec::new(),
         }
     }
@@ -76,7 +79,7 @@ impl ClientTls {
         if options.version_min > options.version_max {
             return Err(TlsConfigError::without_file("the oldest TLS version is newer than the newest one"));
         }
-        let builder = ClientConfig::builder_with_provider(crypto_provider())
+        let builder = ClientConfig::builder_with_provider(options.algorithms.provider())
             .with_protocol_versions(&protocol_versions(options.version_min, options.version_max))
             .map_err(TlsConfigError::without_file)?
             .dangerous()

@@ -69,7 +69,7 @@ impl TlsStream {
 }
 
 /// Returns the IANA name of a suite: rustls prefixes those of TLS 1.3 in another way.
-fn iana_name(suite: CipherSuite) -> &'static str {
+pub(super) fn iana_name(suite: CipherSuite) -> &'static str {
     match suite {
         CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
         CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",

@@ -2,6 +2,7 @@
 //! connection. [`Stream`](crate::stream::Stream) reads and writes through it, so that an engine
 //! handles encrypted and plain connections in the same way.
 
+mod algorithms;
 mod certificates;
 mod client;
 mod distinguished_name;
@@ -12,6 +13,7 @@ mod server;
 pub(crate) mod session;
 mod stream;
 
+pub use algorithms::{CipherSuite, KeyExchangeGroup, TlsAlgorithms};
 pub(crate) use client::parse_server_name;
 pub use client::{ClientTls, ClientTlsOptions, Verification, check_server_name};
 pub use distinguished_name::certificate_subject;

@@ -10,7 +10,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
 use super::certificates::{read_certified_key, read_roots};
-use super::{TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
+use super::{TlsAlgorithms, TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
 
 /// Number of sessions of TLS 1.2 that can be resumed by their id. Clients with tickets need none.
 const STORED_SESSIONS_MAX: usize = 4_096;
@@ -38,6 +38,10 @@ pub struct ServerTlsOptions {
     pub client_certificate_optional: bool,
     /// Oldest protocol version.
     pub version_min: TlsVersion,
+    /// Cipher suites and groups.
+    pub algorithms: TlsAlgorithms,
+    /// True if the order of `algorithms` decides on the cipher suite, not that of the client.
+    pub prefers_own_suites: bool,
     /// Protocols of ALPN (RFC 7301), the preferred one first.
     pub alpn: Vec<Vec<u8>>,
 }
@@ -135,12 +139,13 @@ fn build(
     keys: Vec<Arc<CertifiedKey>>,
     verifier: Verifier,
 ) -> Result<ServerConfig, TlsConfigError> {
-    let mut config = ServerConfig::builder_with_provider(crypto_provider())
+    let mut config = ServerConfig::builder_with_provider(options.algorithms.provider())
         .with_protocol_versions(&protocol_versions(options.version_min, TlsVersion::Tls13))
         .map_err(TlsConfigError::without_file)?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(CertificatesByName::new(keys)));
     config.alpn_protocols.clone_from(&options.alpn);
+    config.ignore_client_order = options.prefers_own_suites;
     config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().map_err(TlsConfigError::without_file)?;
     config.session_storage = ServerSessionMemoryCache::new(STORED_SESSIONS_MAX);
     Ok(config)
