@@ -5,12 +5,14 @@
 mod algorithms;
 mod certificates;
 mod client;
+mod client_sessions;
 mod distinguished_name;
 mod fault;
 mod info;
 mod records;
 mod server;
 pub(crate) mod session;
+mod staging;
 mod stream;
 
 pub use algorithms::{CipherSuite, KeyExchangeGroup, TlsAlgorithms};
