@@ -20,6 +20,7 @@ macro_rules! signals {
 
 mod compute;
 mod crypto;
+mod http2;
 mod link;
 mod loss;
 mod network;
@@ -35,6 +36,7 @@ pub(super) use compute::{
     CARRIED_MIN, HARDLY_BUSY_CPUS, carried_fraction, cpus_by_affinity, is_single_threaded, machine_cpus,
 };
 use crypto::{bulk_crypto_fraction, handshake_fraction};
+pub(super) use http2::request_slots;
 pub use network::*;
 pub(super) use queueing::unloaded_latency_ns;
 pub use unit::SignalUnit;
@@ -135,10 +137,9 @@ signals! {
                 (unread_fraction(view, GENERATOR, ConnectionEnd::Client)?, unread_fraction(view, SUBJECT, ConnectionEnd::Server)?);
             Some((client + QUEUE_FLOOR) / (server + QUEUE_FLOOR))
         };
-    IN_FLIGHT_FRACTION: Latency, Fraction, "requests in flight, of the connections",
+    IN_FLIGHT_FRACTION: Latency, Fraction, "requests in flight, of the connections, or their streams",
         "counted by the generator", |view| {
-            let connections = view.run.totals.connections.max_open as f64;
-            Some(part_of(view.run.generator.in_flight_mean, connections))
+            Some(part_of(view.run.generator.in_flight_mean, http2::request_slots(view)))
         };
     LITTLE_ERROR: Latency, Fraction, "difference of rate × latency from the requests in flight",
         "Little's law", |view| {
