@@ -26,6 +26,18 @@ pub struct LoadProfile {
     /// TLS of the connections; `None` without TLS.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tls: Option<TlsProfile>,
+    /// HTTP/2 of the connections; `None` if all have HTTP/1.1.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub http2: Option<Http2Profile>,
+}
+
+/// Properties of HTTP/2 that determine the cost of a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Http2Profile {
+    /// Fraction of the connections with HTTP/2.
+    pub fraction: f64,
+    /// Concurrent streams of a connection.
+    pub streams: u64,
 }
 
 /// Properties of TLS that determine the cost of a request or a connection.
@@ -133,13 +145,22 @@ impl LoadProfile {
             requests_per_connection: plan.requests_per_connection,
             open_loop: plan.is_open_loop(),
             tls: TlsProfile::from_plan(plan),
+            http2: plan
+                .http2
+                .as_ref()
+                .map(|http2| Http2Profile { fraction: http2.fraction, streams: http2.streams }),
         }
     }
 
     /// Returns the distance to another profile; `None` if they cannot be compared.
     fn distance(&self, other: &Self) -> Option<f64> {
         let kind = |profile: &Self| profile.requests_per_connection.map(|count| count.min(10));
-        if kind(self) != kind(other) || self.open_loop != other.open_loop || self.tls != other.tls {
+        let http2_fraction = |profile: &Self| profile.http2.as_ref().map(|http2| http2.fraction);
+        if kind(self) != kind(other)
+            || self.open_loop != other.open_loop
+            || self.tls != other.tls
+            || http2_fraction(self) != http2_fraction(other)
+        {
             return None;
         }
         // Below some hundred bytes the size does not change the cost.
@@ -147,7 +168,11 @@ impl LoadProfile {
         let size = ratio(self.response_bytes, other.response_bytes, 1_000);
         let request = ratio(self.request_bytes, other.request_bytes, 500);
         let connections = ratio(self.connections, other.connections, 1) / 3.0;
-        (size <= 1.0 && request <= 1.0 && connections <= 1.2).then_some(size + request + connections)
+        // More streams share a read and a write, which makes each request cheaper.
+        let stream_count = |profile: &Self| profile.http2.as_ref().map_or(1, |http2| http2.streams);
+        let streams = ratio(stream_count(self), stream_count(other), 1) / 2.0;
+        let is_near = size <= 1.0 && request <= 1.0 && connections <= 1.2 && streams <= 1.0;
+        is_near.then_some(size + request + connections + streams)
     }
 }
 
@@ -159,6 +184,13 @@ impl std::fmt::Display for LoadProfile {
             Some(count) => write!(f, ", {count} requests per connection")?,
         }
         f.write_str(if self.open_loop { ", open loop" } else { ", closed loop" })?;
+        match &self.http2 {
+            Some(http2) if http2.fraction < 1.0 => {
+                write!(f, ", HTTP/2 on {:.0} % with {} streams", http2.fraction * 100.0, http2.streams)?;
+            }
+            Some(http2) => write!(f, ", HTTP/2 with {} streams", http2.streams)?,
+            None => {}
+        }
         match &self.tls {
             None => Ok(()),
             Some(TlsProfile { version_max, resume_fraction: None, .. }) => write!(f, ", TLS {version_max}"),
@@ -284,6 +316,7 @@ mod tests {
             requests_per_connection,
             open_loop: false,
             tls: None,
+            http2: None,
         }
     }
 

@@ -110,7 +110,7 @@ pub(crate) struct CoreState {
 }
 
 /// Maximum bytes of one read; large enough for bulk bodies, small enough for a cache.
-const SCRATCH_BYTES: usize = 64 * 1024;
+pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 /// Maximum number of concurrent connection attempts of a core before the start; below any usual
 /// backlog.
 const CONCURRENT_CONNECTS_MAX: usize = 64;

@@ -2,7 +2,9 @@
 //!
 //! In a closed loop a client asks for its next request when it has finished the last. In an open
 //! loop the pacer brings requests as they become due. They go to the client that has been idle for
-//! the longest, or else into a bounded queue. Pure: no clock, no socket; wakers are only stored.
+//! the longest, or else into a bounded queue. A client has one slot for a request, or with HTTP/2
+//! one for each stream of its connection. Clients with several free slots take turns, so that
+//! requests spread over the connections. Pure: no clock, no socket; wakers are only stored.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -92,16 +94,20 @@ impl QueueTimeout {
 }
 
 #[derive(Debug, Default)]
-struct ClientSlot {
-    assigned_ns: Option<u64>,
-    idle: bool,
+struct ClientEntry {
+    /// Due times of the requests that it has not taken yet.
+    assigned: VecDeque<u64>,
+    /// Number of further requests that it would take now.
+    free_slots: usize,
+    /// True if it is in the queue of idle clients.
+    is_listed: bool,
     waker: Option<Waker>,
 }
 
 /// Distributes the work of one core.
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
-    clients: Vec<ClientSlot>,
+    clients: Vec<ClientEntry>,
     idle: VecDeque<usize>,
     pending: VecDeque<u64>,
     max_pending: u64,
@@ -116,7 +122,7 @@ pub(crate) struct Dispatcher {
 impl Dispatcher {
     pub(crate) fn new(clients: usize, max_pending: u64, quota: Option<Arc<RequestQuota>>) -> Self {
         Self {
-            clients: (0..clients).map(|_| ClientSlot::default()).collect(),
+            clients: (0..clients).map(|_| ClientEntry::default()).collect(),
             idle: VecDeque::with_capacity(clients),
             pending: VecDeque::new(),
             max_pending,
@@ -151,11 +157,19 @@ impl Dispatcher {
 
     /// Handles a request of an open loop that became due. Returns its outcome.
     pub(crate) fn dispatch(&mut self, due_ns: u64) -> Arrival {
-        if let Some(client) = self.idle.pop_front() {
-            let client = &mut self.clients[client];
-            client.idle = false;
-            client.assigned_ns = Some(due_ns);
-            if let Some(waker) = &client.waker {
+        while let Some(index) = self.idle.pop_front() {
+            let client = &mut self.clients[index];
+            client.is_listed = false;
+            if client.free_slots == 0 {
+                continue;
+            }
+            client.free_slots -= 1;
+            client.assigned.push_back(due_ns);
+            if client.free_slots > 0 {
+                client.is_listed = true;
+                self.idle.push_back(index);
+            }
+            if let Some(waker) = &self.clients[index].waker {
                 waker.wake_by_ref();
             }
             return Arrival::Assigned;
@@ -167,14 +181,17 @@ impl Dispatcher {
         Arrival::Queued
     }
 
-    /// Returns the next work for a client of an open loop.
+    /// Returns the next work for a client of an open loop that has `free_slots`. If there is none,
+    /// the client is idle with that many slots.
     pub(crate) fn next_action(
         &mut self,
         client: usize,
+        free_slots: usize,
         now_ns: u64,
         queue_timeout: QueueTimeout,
     ) -> NextAction {
-        if let Some(due_ns) = self.clients[client].assigned_ns.take() {
+        let entry = &mut self.clients[client];
+        if let Some(due_ns) = entry.assigned.pop_front() {
             return NextAction::Due { due_ns, queued: false };
         }
         if let Some(due_ns) = self.pending.pop_front() {
@@ -183,11 +200,22 @@ impl Dispatcher {
         if self.closed {
             return NextAction::End;
         }
-        if !self.clients[client].idle {
-            self.clients[client].idle = true;
+        entry.free_slots = free_slots;
+        if !entry.is_listed {
+            entry.is_listed = true;
             self.idle.push_back(client);
         }
         NextAction::Wait
+    }
+
+    /// Takes back all that was offered to a client that cannot send now: its requests wait in the
+    /// queue again, before all others.
+    pub(crate) fn withdraw(&mut self, client: usize) {
+        let entry = &mut self.clients[client];
+        entry.free_slots = 0;
+        while let Some(due_ns) = entry.assigned.pop_back() {
+            self.pending.push_front(due_ns);
+        }
     }
 
     /// Stops new requests and wakes idle clients.
@@ -195,7 +223,8 @@ impl Dispatcher {
         if !self.closed {
             self.closed = true;
             for client in self.idle.drain(..) {
-                self.clients[client].idle = false;
+                self.clients[client].is_listed = false;
+                self.clients[client].free_slots = 0;
                 if let Some(waker) = &self.clients[client].waker {
                     waker.wake_by_ref();
                 }
@@ -228,16 +257,45 @@ mod tests {
     #[test]
     fn the_longest_idle_client_gets_the_next_request() {
         let mut dispatcher = Dispatcher::new(3, 10, None);
-        assert_eq!(dispatcher.next_action(2, 0, TIMEOUT), NextAction::Wait);
-        assert_eq!(dispatcher.next_action(0, 0, TIMEOUT), NextAction::Wait);
+        assert_eq!(dispatcher.next_action(2, 1, 0, TIMEOUT), NextAction::Wait);
+        assert_eq!(dispatcher.next_action(0, 1, 0, TIMEOUT), NextAction::Wait);
         assert_eq!(
-            dispatcher.next_action(2, 0, TIMEOUT),
+            dispatcher.next_action(2, 1, 0, TIMEOUT),
             NextAction::Wait,
             "asking twice does not list it twice"
         );
         assert_eq!([5, 6].map(|due_ns| dispatcher.dispatch(due_ns)), [Arrival::Assigned; 2]);
-        assert_eq!(dispatcher.next_action(0, 7, TIMEOUT), NextAction::Due { due_ns: 6, queued: false });
-        assert_eq!(dispatcher.next_action(2, 7, TIMEOUT), NextAction::Due { due_ns: 5, queued: false });
+        assert_eq!(dispatcher.next_action(0, 1, 7, TIMEOUT), NextAction::Due { due_ns: 6, queued: false });
+        assert_eq!(dispatcher.next_action(2, 1, 7, TIMEOUT), NextAction::Due { due_ns: 5, queued: false });
+    }
+
+    #[test]
+    fn clients_with_several_slots_take_turns() {
+        let mut dispatcher = Dispatcher::new(2, 10, None);
+        for client in [0, 1] {
+            assert_eq!(dispatcher.next_action(client, 2, 0, TIMEOUT), NextAction::Wait);
+        }
+        let arrivals = [1, 2, 3, 4, 5].map(|due_ns| dispatcher.dispatch(due_ns));
+        assert_eq!(arrivals[..4], [Arrival::Assigned; 4]);
+        assert_eq!(arrivals[4], Arrival::Queued);
+        let mut next = |client| match dispatcher.next_action(client, 1, 0, TIMEOUT) {
+            NextAction::Due { due_ns, queued } => (due_ns, queued),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([next(0), next(0), next(1)], [(1, false), (3, false), (2, false)]);
+        assert_eq!([next(1), next(1)], [(4, false), (5, true)]);
+    }
+
+    #[test]
+    fn requests_of_a_client_that_cannot_send_go_back_to_the_queue() {
+        let mut dispatcher = Dispatcher::new(2, 10, None);
+        assert_eq!(dispatcher.next_action(0, 3, 0, TIMEOUT), NextAction::Wait);
+        assert_eq!([1, 2, 3, 4].map(|due_ns| dispatcher.dispatch(due_ns))[3], Arrival::Queued);
+        dispatcher.withdraw(0);
+        assert_eq!(dispatcher.pending_count(), 4);
+        let order = [(); 4].map(|()| dispatcher.next_action(1, 4, 0, TIMEOUT));
+        assert_eq!(order, [1, 2, 3, 4].map(|due_ns| NextAction::Due { due_ns, queued: true }));
+        assert_eq!(dispatcher.dispatch(5), Arrival::Queued, "a withdrawn client is not idle");
     }
 
     #[test]
@@ -246,10 +304,10 @@ mod tests {
         let arrivals = [1, 50, 60].map(|due_ns| dispatcher.dispatch(due_ns));
         assert_eq!(arrivals, [Arrival::Queued, Arrival::Queued, Arrival::Dropped]);
         assert_eq!(dispatcher.pending_count(), 2);
-        assert_eq!(dispatcher.next_action(0, 101, TIMEOUT), NextAction::Expired { due_ns: 1 });
-        assert_eq!(dispatcher.next_action(0, 101, TIMEOUT), NextAction::Due { due_ns: 50, queued: true });
+        assert_eq!(dispatcher.next_action(0, 1, 101, TIMEOUT), NextAction::Expired { due_ns: 1 });
+        assert_eq!(dispatcher.next_action(0, 1, 101, TIMEOUT), NextAction::Due { due_ns: 50, queued: true });
         dispatcher.close();
-        assert_eq!(dispatcher.next_action(0, 101, TIMEOUT), NextAction::End);
+        assert_eq!(dispatcher.next_action(0, 1, 101, TIMEOUT), NextAction::End);
     }
 
     #[test]
@@ -257,8 +315,8 @@ mod tests {
         let mut dispatcher = Dispatcher::new(1, 2, None);
         assert_eq!(dispatcher.dispatch(1), Arrival::Queued);
         dispatcher.close();
-        assert_eq!(dispatcher.next_action(0, 2, TIMEOUT), NextAction::Due { due_ns: 1, queued: true });
-        assert_eq!(dispatcher.next_action(0, 2, TIMEOUT), NextAction::End);
+        assert_eq!(dispatcher.next_action(0, 1, 2, TIMEOUT), NextAction::Due { due_ns: 1, queued: true });
+        assert_eq!(dispatcher.next_action(0, 1, 2, TIMEOUT), NextAction::End);
     }
 
     #[test]
@@ -266,14 +324,14 @@ mod tests {
         let mut dispatcher = Dispatcher::new(1, 10, None);
         assert_eq!([0, 20, 45].map(|due_ns| dispatcher.dispatch(due_ns)), [Arrival::Queued; 3]);
         (0..100).for_each(|_| dispatcher.latency_estimator.record_response(20));
-        assert_eq!(dispatcher.next_action(0, 80, TIMEOUT), NextAction::TooLate { due_ns: 0 });
-        assert_eq!(dispatcher.next_action(0, 95, TIMEOUT), NextAction::Due { due_ns: 20, queued: true });
+        assert_eq!(dispatcher.next_action(0, 1, 80, TIMEOUT), NextAction::TooLate { due_ns: 0 });
+        assert_eq!(dispatcher.next_action(0, 1, 95, TIMEOUT), NextAction::Due { due_ns: 20, queued: true });
         // However slow a server was, half of the timeout is enough to send it a request again.
         (0..100).for_each(|_| dispatcher.latency_estimator.record_response(90));
-        assert_eq!(dispatcher.next_action(0, 95, TIMEOUT), NextAction::Due { due_ns: 45, queued: true });
+        assert_eq!(dispatcher.next_action(0, 1, 95, TIMEOUT), NextAction::Due { due_ns: 45, queued: true });
         dispatcher.dispatch(0);
         assert_eq!(
-            dispatcher.next_action(0, 1_000, QueueTimeout::FromSend),
+            dispatcher.next_action(0, 1, 1_000, QueueTimeout::FromSend),
             NextAction::Due { due_ns: 0, queued: true }
         );
     }
@@ -292,7 +350,7 @@ mod tests {
             });
             for (client, free_ms) in free_at.iter_mut().enumerate() {
                 while *free_ms <= now_ms {
-                    let due_ms = match dispatcher.next_action(client, now_ms, queue_timeout) {
+                    let due_ms = match dispatcher.next_action(client, 1, now_ms, queue_timeout) {
                         NextAction::Due { due_ns, .. } => due_ns,
                         NextAction::Wait | NextAction::End => break,
                         NextAction::Expired { .. } | NextAction::TooLate { .. } => continue,

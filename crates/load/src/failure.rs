@@ -24,10 +24,19 @@ pub enum FailureKind {
     NoDescriptor,
     /// The certificate is not trusted, or the server violates TLS.
     Tls,
+    /// The server does not speak HTTP/2, which was asked for.
+    NoHttp2,
     /// The response is not HTTP, or not safe to interpret.
     Parse,
+    /// The server reset the stream of the request (RST_STREAM), but not with REFUSED_STREAM.
+    StreamReset,
+    /// The server refused the stream of the request without processing it: REFUSED_STREAM, or a
+    /// second GOAWAY.
+    RefusedStream,
     /// The response is not the expected one (`--expect-status`, `--expect-bytes`).
     Check,
+    /// The status of a gRPC call is not 0.
+    GrpcStatus,
     /// The request was in flight when the drain ended.
     Unfinished,
     /// Any other error of the operating system.
@@ -35,7 +44,7 @@ pub enum FailureKind {
 }
 
 /// Every kind with its name and its meaning; in the order of the enum.
-pub const FAILURE_KINDS: [(FailureKind, &str, &str); 13] = [
+pub const FAILURE_KINDS: [(FailureKind, &str, &str); 17] = [
     (FailureKind::Timeout, "timeout", "older than the timeout (-w)"),
     (FailureKind::TooLate, "too_late", "not sent: the remaining time was shorter than a usual response"),
     (FailureKind::Refused, "refused", "connection refused: nothing listens at the target"),
@@ -45,8 +54,12 @@ pub const FAILURE_KINDS: [(FailureKind, &str, &str); 13] = [
     (FailureKind::NoPort, "no_port", "no local port left for the target"),
     (FailureKind::NoDescriptor, "no_descriptor", "no file descriptor left"),
     (FailureKind::Tls, "tls", "the certificate is not trusted, or the server violates TLS"),
+    (FailureKind::NoHttp2, "no_http2", "the server does not speak HTTP/2"),
     (FailureKind::Parse, "parse", "the response is not well-formed HTTP"),
+    (FailureKind::StreamReset, "stream_reset", "the server reset the stream (RST_STREAM)"),
+    (FailureKind::RefusedStream, "refused_stream", "the server refused the stream without processing it"),
     (FailureKind::Check, "check", "unexpected status or body size"),
+    (FailureKind::GrpcStatus, "grpc_status", "the status of the gRPC call is not 0"),
     (FailureKind::Unfinished, "unfinished", "still in flight when the drain ended"),
     (FailureKind::Other, "other", "another error of the operating system"),
 ];

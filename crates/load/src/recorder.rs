@@ -6,14 +6,17 @@
 //! histograms.
 
 mod counters;
+mod http2;
 mod tls;
 
 use std::sync::mpsc;
 
 use record::histogram::LatencyHistogram;
 use record::units::SECOND_NS;
+use rt::tls::HandshakeKind;
 
 pub use counters::{BackOffCounters, Counters};
+pub use http2::{ERROR_CODE_NAMES, ERROR_CODES, GRPC_STATUSES, Http2Counters};
 pub use tls::{NegotiatedTls, TlsCounters};
 
 use crate::failure::{Failure, FailureKind, RequestPhase};
@@ -39,6 +42,10 @@ pub struct PhaseHistograms {
     pub connect: HistogramPair,
     /// From then until the end of the TLS handshake.
     pub tls_handshake: HistogramPair,
+    /// Latency of full handshakes, without the connect.
+    pub tls_full: LatencyHistogram,
+    /// Latency of handshakes that resumed a session, without the connect.
+    pub tls_resumed: LatencyHistogram,
     /// Until the first byte of the response.
     pub first_byte: HistogramPair,
     /// Until the last byte.
@@ -66,6 +73,8 @@ impl PhaseHistograms {
     pub fn add(&mut self, other: &Self) {
         self.connect.add(&other.connect);
         self.tls_handshake.add(&other.tls_handshake);
+        self.tls_full.add(&other.tls_full);
+        self.tls_resumed.add(&other.tls_resumed);
         self.first_byte.add(&other.first_byte);
         self.last_byte.add(&other.last_byte);
         self.bad.add(&other.bad);
@@ -75,6 +84,8 @@ impl PhaseHistograms {
     fn clear(&mut self) {
         self.connect.clear();
         self.tls_handshake.clear();
+        self.tls_full.clear();
+        self.tls_resumed.clear();
         self.first_byte.clear();
         self.last_byte.clear();
         self.bad.clear();
@@ -259,7 +270,12 @@ impl Recorder {
     }
 
     /// Records an opened connection, for a request due at `due_ns`.
-    pub(crate) fn record_connect(&mut self, due_ns: u64, timing: ConnectTiming) {
+    pub(crate) fn record_connect(
+        &mut self,
+        due_ns: u64,
+        timing: ConnectTiming,
+        handshake: Option<HandshakeKind>,
+    ) {
         self.counters.opened += 1;
         self.open_connections += 1;
         let ConnectTiming { begun_ns, connected_ns, handshake_end_ns } = timing;
@@ -269,6 +285,11 @@ impl Recorder {
             if let Some(end_ns) = handshake_end_ns {
                 phases.tls_handshake.service.record(end_ns.saturating_sub(connected_ns));
                 phases.tls_handshake.response.record(end_ns.saturating_sub(due_ns));
+                let of_kind = match handshake {
+                    Some(HandshakeKind::Resumed) => &mut phases.tls_resumed,
+                    Some(HandshakeKind::Full) | None => &mut phases.tls_full,
+                };
+                of_kind.record(end_ns.saturating_sub(connected_ns));
             }
         }
     }
@@ -319,9 +340,9 @@ impl Recorder {
         }
     }
 
-    /// Records a complete bad response. One that fails a check counts as an error instead of a
-    /// response.
-    pub(crate) fn record_bad_response(&mut self, timing: RequestTiming, fails_check: bool) {
+    /// Records a complete bad response. One that fails a check counts as an error of that kind instead
+    /// of a response.
+    pub(crate) fn record_bad_response(&mut self, timing: RequestTiming, failed_check: Option<FailureKind>) {
         let RequestTiming { due_ns, sent_ns, last_ns, .. } = timing;
         self.end_in_flight_without_good_response(due_ns, sent_ns, last_ns);
         let response_ns = last_ns.saturating_sub(due_ns);
@@ -335,12 +356,8 @@ impl Recorder {
                 self.histograms.ramp_latency.record(response_ns);
             }
         }
-        if fails_check {
-            self.count_failure(
-                due_ns,
-                Failure { kind: FailureKind::Check, phase: RequestPhase::Body },
-                last_ns,
-            );
+        if let Some(kind) = failed_check {
+            self.count_failure(due_ns, Failure { kind, phase: RequestPhase::Body }, last_ns);
         } else {
             self.done_ns = last_ns;
             self.counters.responses += 1;
@@ -547,9 +564,9 @@ mod tests {
         let mut recorder = recorder();
         let due_ns = SECOND_NS + 2_000;
         record_exchange(&mut recorder, timing_of(due_ns, due_ns + 1_000));
-        for fails_check in [false, true] {
+        for failed_check in [None, Some(FailureKind::Check)] {
             recorder.record_sent(due_ns, due_ns);
-            recorder.record_bad_response(timing_of(due_ns, due_ns + 50), fails_check);
+            recorder.record_bad_response(timing_of(due_ns, due_ns + 50), failed_check);
         }
         recorder.record_dropped(due_ns);
         let last = recorder.finish(2 * SECOND_NS);
@@ -580,14 +597,15 @@ mod tests {
         let mut recorder = recorder();
         let due_ns = 2 * SECOND_NS;
         let plain = ConnectTiming { begun_ns: due_ns + 5, connected_ns: due_ns + 15, handshake_end_ns: None };
-        recorder.record_connect(due_ns, plain);
+        recorder.record_connect(due_ns, plain, None);
         let tls = ConnectTiming { handshake_end_ns: Some(due_ns + 45), ..plain };
-        recorder.record_connect(due_ns, tls);
+        recorder.record_connect(due_ns, tls, Some(HandshakeKind::Resumed));
         let last = recorder.finish(3 * SECOND_NS);
         let phases = last.histograms.current;
         assert_eq!((phases.connect.service.count(), phases.connect.service.max_ns()), (2, 10));
         let HistogramPair { service, response } = phases.tls_handshake;
         assert_eq!((service.count(), service.max_ns(), response.max_ns()), (1, 30, 45));
+        assert_eq!((phases.tls_full.count(), phases.tls_resumed.max_ns()), (0, 30));
         assert_eq!(last.counters.opened, 2);
     }
 

@@ -4,18 +4,20 @@
 use std::collections::BTreeMap;
 
 use record::facts::HostFacts;
-use record::histogram::{HistogramDecodeError, LatencyHistogram};
+use record::histogram::{HistogramDecodeError, LatencyHistogram, LatencySummary};
 use record::run::{
-    BackOffTotals, CalibratedCapacity, ConnectionTotals, GeneratorCpu, GeneratorStats, LatencyPair,
-    MeasuredWindow, ObjectiveResult, PhaseLatencies, Rates, Run, RunIdentity, RunTotals, SCHEMA, StallTotals,
-    TlsSessions, WeirVersion,
+    BackOffTotals, CalibratedCapacity, ConnectionTotals, GeneratorCpu, GeneratorStats, Http2Totals,
+    LatencyPair, MeasuredWindow, ObjectiveResult, PhaseLatencies, Rates, Run, RunIdentity, RunTotals, SCHEMA,
+    StallTotals, TlsSessions, WeirVersion,
 };
 use record::units::format_plural;
 use record::validity::Validity;
 
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
-use crate::plan::{self, ObjectiveFigures};
-use crate::recorder::{Counters, HistogramPair, PhaseHistograms, TlsCounters};
+use crate::plan::{self, Http2Plan, ObjectiveFigures};
+use crate::recorder::{
+    Counters, ERROR_CODE_NAMES, ERROR_CODES, HistogramPair, Http2Counters, PhaseHistograms, TlsCounters,
+};
 use crate::run::RunMeasurement;
 
 /// Data of a record beyond the measurement.
@@ -59,7 +61,8 @@ pub fn build_record(measured: &RunMeasurement, context: RecordContext) -> Run {
         rates: rates(measured),
         window: window(measured),
         latency: latency(&measured.latencies),
-        tls: measured.plan.tls.as_ref().map(|_| tls_sessions(&measured.counters.tls)),
+        tls: measured.plan.tls.as_ref().map(|_| tls_sessions(measured)),
+        http2: measured.plan.http2.as_ref().map(|plan| http2_totals(plan, &measured.counters.http2)),
         baseline: None,
         generator: GeneratorStats {
             run_queue_wait_fraction: context.run_queue_wait_fraction,
@@ -185,6 +188,8 @@ fn latency(phases: &PhaseHistograms) -> PhaseLatencies {
     PhaseLatencies {
         connect: latency_pair(&phases.connect),
         tls_handshake: optional_pair(&phases.tls_handshake),
+        tls_full: optional_summary(&phases.tls_full),
+        tls_resumed: optional_summary(&phases.tls_resumed),
         first_byte: latency_pair(&phases.first_byte),
         last_byte: latency_pair(&phases.last_byte),
         last_byte_bad: optional_pair(&phases.bad),
@@ -195,8 +200,13 @@ fn optional_pair(histograms: &HistogramPair) -> Option<LatencyPair> {
     (!histograms.service.is_empty()).then(|| latency_pair(histograms))
 }
 
-fn tls_sessions(counters: &TlsCounters) -> TlsSessions {
-    let TlsCounters { full, resumed, failed, negotiated } = counters;
+fn optional_summary(histogram: &LatencyHistogram) -> Option<LatencySummary> {
+    (!histogram.is_empty()).then(|| histogram.summary())
+}
+
+fn tls_sessions(measured: &RunMeasurement) -> TlsSessions {
+    let TlsCounters { full, resumed, failed, negotiated } = &measured.counters.tls;
+    let per_s = |histogram: &LatencyHistogram| histogram.count() as f64 / measured.window_length_s();
     TlsSessions {
         version: negotiated.as_ref().map(|first| first.version.to_owned()),
         cipher_suite: negotiated.as_ref().map(|first| first.cipher_suite.clone()),
@@ -204,6 +214,30 @@ fn tls_sessions(counters: &TlsCounters) -> TlsSessions {
         full: *full,
         resumed: *resumed,
         failed: *failed,
+        full_per_s: per_s(&measured.latencies.tls_full),
+        resumed_per_s: per_s(&measured.latencies.tls_resumed),
+    }
+}
+
+fn http2_totals(plan: &Http2Plan, counters: &Http2Counters) -> Http2Totals {
+    let by_code = |counts: &[u64; ERROR_CODES]| {
+        let named = ERROR_CODE_NAMES.iter().zip(counts).filter(|(_, count)| **count > 0);
+        named.map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    };
+    let status_name = |index| match index {
+        0..=16 => index.to_string(),
+        17 => "other".to_owned(),
+        _ => "missing".to_owned(),
+    };
+    let statuses = counters.grpc_statuses.iter().enumerate().filter(|(_, count)| **count > 0);
+    Http2Totals {
+        streams: plan.streams,
+        streams_allowed: counters.streams_allowed.filter(|allowed| *allowed < plan.streams),
+        resets: by_code(&counters.resets),
+        goaways: by_code(&counters.goaways),
+        retried: counters.retried,
+        cancelled: counters.cancelled,
+        grpc_status: statuses.map(|(index, count)| (status_name(index), *count)).collect(),
     }
 }
 

@@ -8,17 +8,31 @@ use rt::stream::Stream;
 use rt::tls::{ClientTls, TlsFault};
 
 use crate::failure::FailureKind;
-use crate::plan::RunPlan;
+use crate::plan::{HttpVersion, RunPlan, is_in_fraction};
 
 /// Beginning of the sessions of one core with one authority.
 #[derive(Debug)]
 pub(crate) struct TlsConnector {
     server_name: String,
-    resuming: ClientTls,
-    full: ClientTls,
+    http1: SessionSettings,
+    http2: SessionSettings,
     resume_fraction: f64,
     /// Number of sessions so far.
     begun: Cell<u64>,
+}
+
+/// Settings of the sessions that offer one protocol (ALPN, RFC 7301).
+#[derive(Debug)]
+struct SessionSettings {
+    resuming: ClientTls,
+    full: ClientTls,
+}
+
+impl SessionSettings {
+    fn new(tls: &ClientTls, version: HttpVersion) -> Self {
+        let tls = tls.with_alpn(&[version.alpn()]);
+        Self { resuming: tls.with_own_sessions(), full: tls.without_resumption() }
+    }
 }
 
 impl TlsConnector {
@@ -28,8 +42,8 @@ impl TlsConnector {
             let (settings, tls) = (plan.tls.as_ref()?, tls?);
             authority.is_tls().then(|| Self {
                 server_name: authority.host.clone(),
-                resuming: tls.with_own_sessions(),
-                full: tls.without_resumption(),
+                http1: SessionSettings::new(tls, HttpVersion::Http1),
+                http2: SessionSettings::new(tls, HttpVersion::Http2),
                 resume_fraction: settings.resume_fraction,
                 begun: Cell::new(0),
             })
@@ -37,29 +51,34 @@ impl TlsConnector {
         plan.authorities().into_iter().map(connector).collect()
     }
 
-    /// Begins a session on a connected stream.
-    pub(crate) fn begin(&self, stream: Stream) -> io::Result<Stream> {
+    /// Begins a session on a connected stream, for one version of HTTP.
+    pub(crate) fn begin(&self, stream: Stream, version: HttpVersion) -> io::Result<Stream> {
         let number = self.begun.replace(self.begun.get() + 1);
-        let tls = if may_resume(number, self.resume_fraction) { &self.resuming } else { &self.full };
+        let settings = match version {
+            HttpVersion::Http1 => &self.http1,
+            HttpVersion::Http2 => &self.http2,
+        };
+        let may_resume = is_in_fraction(number, self.resume_fraction);
+        let tls = if may_resume { &settings.resuming } else { &settings.full };
         stream.connect_tls(tls, &self.server_name)
     }
 }
 
-/// Returns whether session `number`, from 0, may resume an earlier one. The choice is even: any
-/// sequence of sessions has `fraction` of them, to within one.
-fn may_resume(number: u64, fraction: f64) -> bool {
-    // Products such as 0.29 * 100 are a little below the integer.
-    let resumed_of = |count: u64| (count as f64 * fraction + 1e-6) as u64;
-    resumed_of(number + 1) > resumed_of(number)
+/// Returns the text of a server that did not choose HTTP/2.
+pub(crate) fn missing_http2_text() -> String {
+    "TLS: the server did not choose HTTP/2 (ALPN h2): use --http 1.1".to_owned()
 }
 
 /// Returns the kind of a failed handshake, and its reason for the user.
-pub(crate) fn describe_failure(error: &io::Error) -> (FailureKind, String) {
+pub(crate) fn describe_failure(error: &io::Error, version: HttpVersion) -> (FailureKind, String) {
     let text = match TlsFault::from_error(error) {
         Some(TlsFault::UntrustedCertificate(reason)) => {
             format!("TLS: certificate not trusted: {reason} (use --cacert FILE or --insecure)")
         }
         Some(TlsFault::NotTls) => "TLS: the server does not speak TLS (use http://)".to_owned(),
+        Some(TlsFault::Alert(alert)) if version == HttpVersion::Http2 && alert == "NoApplicationProtocol" => {
+            return (FailureKind::NoHttp2, missing_http2_text());
+        }
         Some(TlsFault::Alert(alert)) => format!("TLS: the server sent the alert {alert}"),
         Some(TlsFault::Protocol(reason)) => format!("TLS: {reason}"),
         None => format!("TLS: {error}"),
@@ -74,9 +93,9 @@ mod tests {
     #[test]
     fn a_fraction_of_the_sessions_resumes_evenly() {
         for (fraction, expected) in [(0.0, 0), (0.01, 10), (0.29, 290), (0.5, 500), (0.9, 900), (1.0, 1000)] {
-            let resumed = (0..1000).filter(|number| may_resume(*number, fraction)).count();
+            let resumed = (0..1000).filter(|number| is_in_fraction(*number, fraction)).count();
             assert_eq!(resumed, expected, "{fraction}");
-            let in_first_hundred = (0..100).filter(|number| may_resume(*number, fraction)).count();
+            let in_first_hundred = (0..100).filter(|number| is_in_fraction(*number, fraction)).count();
             assert!(in_first_hundred.abs_diff(expected / 10) <= 1, "{fraction}: {in_first_hundred}");
         }
     }
@@ -84,8 +103,11 @@ mod tests {
     #[test]
     fn errors_of_the_socket_keep_their_kind() {
         let closed = io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed the connection");
-        let (kind, text) = describe_failure(&closed);
+        let (kind, text) = describe_failure(&closed, HttpVersion::Http1);
         assert_eq!((kind, text.as_str()), (FailureKind::Closed, "TLS: the peer closed the connection"));
-        assert_eq!(describe_failure(&io::Error::from_raw_os_error(104)).0, FailureKind::Reset);
+        assert_eq!(
+            describe_failure(&io::Error::from_raw_os_error(104), HttpVersion::Http2).0,
+            FailureKind::Reset
+        );
     }
 }

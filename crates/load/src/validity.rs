@@ -104,6 +104,14 @@ pub const RULES: &[ValidityRule] = &[
         check: connections_failed,
     },
     ValidityRule {
+        code: "streams_limited",
+        doc: "A server allowed fewer concurrent streams on a connection than requested with --streams \
+              (SETTINGS_MAX_CONCURRENT_STREAMS): requests waited for a stream.",
+        is_subject_fault: true,
+        statistical: false,
+        check: streams_limited,
+    },
+    ValidityRule {
         code: "ports_scarce",
         doc: "The source ports barely suffice for the connections of the run.",
         is_subject_fault: false,
@@ -290,6 +298,19 @@ fn connections_failed(evidence: &Evidence<'_>) -> RuleResult {
     (obtained < requested).then(|| {
         let text = format!("only {obtained} of {requested} connections were opened");
         (ValidityVerdict::Invalid, text)
+    })
+}
+
+fn streams_limited(evidence: &Evidence<'_>) -> RuleResult {
+    let http2 = evidence.measured.plan.http2.as_ref()?;
+    let allowed = evidence.measured.counters.http2.streams_allowed?;
+    (allowed < http2.streams).then(|| {
+        let text = format!(
+            "the server allows {} per connection, {} were requested; use more connections (-c)",
+            format_plural(allowed, "stream"),
+            http2.streams
+        );
+        (ValidityVerdict::Suspect, text)
     })
 }
 

@@ -94,6 +94,9 @@ pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
         if let Some(sessions) = &run.tls {
             merged.tls.get_or_insert_default().add(sessions);
         }
+        if let Some(http2) = &run.http2 {
+            merged.http2.get_or_insert_default().add(http2);
+        }
         merged.partial |= run.partial;
         merged.identities.extend(run.identities.iter().cloned());
         merged.started_at = merged.started_at.min(run.started_at.clone());
@@ -129,19 +132,22 @@ fn first_difference(a: &serde_json::Value, b: &serde_json::Value) -> Option<Stri
 fn add_latency(a: &PhaseLatencies, b: &PhaseLatencies) -> Result<PhaseLatencies, HistogramDecodeError> {
     Ok(PhaseLatencies {
         connect: add_pair(&a.connect, &b.connect)?,
-        tls_handshake: add_optional_pair(a.tls_handshake.as_ref(), b.tls_handshake.as_ref())?,
+        tls_handshake: add_optional(a.tls_handshake.as_ref(), b.tls_handshake.as_ref(), add_pair)?,
+        tls_full: add_optional(a.tls_full.as_ref(), b.tls_full.as_ref(), add_summary)?,
+        tls_resumed: add_optional(a.tls_resumed.as_ref(), b.tls_resumed.as_ref(), add_summary)?,
         first_byte: add_pair(&a.first_byte, &b.first_byte)?,
         last_byte: add_pair(&a.last_byte, &b.last_byte)?,
-        last_byte_bad: add_optional_pair(a.last_byte_bad.as_ref(), b.last_byte_bad.as_ref())?,
+        last_byte_bad: add_optional(a.last_byte_bad.as_ref(), b.last_byte_bad.as_ref(), add_pair)?,
     })
 }
 
-fn add_optional_pair(
-    a: Option<&LatencyPair>,
-    b: Option<&LatencyPair>,
-) -> Result<Option<LatencyPair>, HistogramDecodeError> {
+fn add_optional<T: Clone>(
+    a: Option<&T>,
+    b: Option<&T>,
+    add: impl FnOnce(&T, &T) -> Result<T, HistogramDecodeError>,
+) -> Result<Option<T>, HistogramDecodeError> {
     match (a, b) {
-        (Some(a), Some(b)) => add_pair(a, b).map(Some),
+        (Some(a), Some(b)) => add(a, b).map(Some),
         (a, b) => Ok(a.or(b).cloned()),
     }
 }

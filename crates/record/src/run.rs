@@ -2,6 +2,7 @@
 //! the meaning of a field never changes within a schema.
 
 mod generator;
+mod http2;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ pub use crate::diagnosis::{
     TimeFraction,
 };
 pub use generator::{BackOffTotals, CalibratedCapacity, GeneratorStats, StallTotals};
+pub use http2::Http2Totals;
 pub use tls::TlsSessions;
 
 use crate::facts::HostFacts;
@@ -62,6 +64,9 @@ pub struct Run {
     /// Sessions of TLS; absent without TLS.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tls: Option<TlsSessions>,
+    /// Counts of HTTP/2; absent without HTTP/2.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub http2: Option<Http2Totals>,
     /// Figures about the generator itself.
     pub generator: GeneratorStats,
     /// Sequential requests before the load: their latency without queueing.
@@ -233,6 +238,17 @@ impl Run {
             self.rates.responses_per_s * fraction
         })
     }
+
+    /// Returns the number of requests that the open connections can carry at a time: one each, and
+    /// with HTTP/2 one on each stream that the server allows.
+    #[must_use]
+    pub fn request_slots(&self) -> f64 {
+        let connections = self.totals.connections.max_open as f64;
+        let Some(http2) = &self.http2 else { return connections };
+        let streams = http2.streams_allowed.map_or(http2.streams, |allowed| allowed.min(http2.streams));
+        let fraction = self.plan["http2"]["fraction"].as_f64().unwrap_or(1.0);
+        connections * (1.0 - fraction + fraction * streams as f64)
+    }
 }
 
 /// Counts of connections.
@@ -318,6 +334,12 @@ pub struct PhaseLatencies {
     /// absent without TLS.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tls_handshake: Option<LatencyPair>,
+    /// Time of full TLS handshakes, from the established connection; absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tls_full: Option<LatencySummary>,
+    /// Time of TLS handshakes that resumed a session; absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tls_resumed: Option<LatencySummary>,
     /// Time to the first byte of the final response: of its status line, behind interim responses
     /// (1xx).
     pub first_byte: LatencyPair,

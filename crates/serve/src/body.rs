@@ -79,6 +79,26 @@ impl RemainingBody {
         slice_count
     }
 
+    /// Removes the first `bytes` and returns them.
+    #[inline]
+    pub(crate) fn split(&mut self, bytes: u64) -> Self {
+        let first = Self { remaining: bytes, ..*self };
+        self.advance(bytes);
+        first
+    }
+
+    /// Returns the bytes in pieces of the block.
+    pub(crate) fn pieces(self, blocks: &BodyBlocks) -> impl Iterator<Item = &[u8]> {
+        let block = blocks.block_for(&self);
+        let mut body = self;
+        std::iter::from_fn(move || {
+            let rest = &block[body.offset as usize..];
+            let length = body.remaining.min(rest.len() as u64);
+            body.advance(length);
+            (length > 0).then(|| &rest[..length as usize])
+        })
+    }
+
     /// Advances by `sent` bytes.
     #[inline]
     pub(crate) fn advance(&mut self, sent: u64) {
@@ -179,6 +199,15 @@ mod tests {
             step = step * 3 + 1;
         }
         assert_eq!(body, expected(size));
+    }
+
+    #[test]
+    fn the_pieces_of_a_split_body_are_the_pattern() {
+        let blocks = blocks();
+        let mut rest = RemainingBody::pattern(BLOCK_BYTES as u64 + 100);
+        let parts = [rest.split(77), rest.split(BLOCK_BYTES as u64), rest];
+        let all: Vec<u8> = parts.iter().flat_map(|part| part.pieces(&blocks).flatten().copied()).collect();
+        assert_eq!(all, expected(BLOCK_BYTES + 100));
     }
 
     #[test]

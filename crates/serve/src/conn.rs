@@ -16,20 +16,25 @@
 //! A waiting connection is this struct and its socket. It works with the scratch buffers of its
 //! core. The rest of the input after a poll, mostly nothing, goes to a pooled buffer.
 
+mod timeouts;
+mod version;
+
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rt::deadlines::Deadline;
 use rt::stream::Stream;
-use rt::tls::HandshakeKind;
 use wire::head_may_be_complete;
 
 use crate::body::RemainingBody;
-use crate::core::{OriginCore, ScratchBuffers, TICK_NS};
+use crate::core::{OriginCore, ScratchBuffers};
 use crate::output::Outgoing;
 use crate::respond::{InputResult, count_cached, find_cached, respond};
 use crate::slow_path::{FollowUp, SlowJob};
 use crate::stats::{CloseReason, add};
+
+use timeouts::DeadlineKind;
+use version::{ConnStage, first_stage};
 
 /// A connection and the state that it keeps while it waits.
 #[derive(Debug)]
@@ -45,32 +50,19 @@ pub(crate) struct Conn {
     /// Tick in which the idle deadline was last set.
     idle_armed_tick: u32,
     deadline_kind: DeadlineKind,
-    /// True until the handshake of TLS is complete.
-    in_handshake: bool,
+    stage: ConnStage,
     /// True if `unparsed` may contain a complete request, so that it is parsed before the next
     /// read.
     pub(crate) recheck_input: bool,
     pub(crate) close_reason: CloseReason,
 }
 
-/// Purpose of the deadline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DeadlineKind {
-    Unset,
-    /// The next request, with the time of the plan.
-    Idle,
-    /// The next request, with the time from the last target.
-    IdleFromTarget,
-    /// The rest of a head.
-    Head,
-    /// The progress of a slow job.
-    Progress,
-}
-
 /// Reason why the fast path ends.
 #[derive(Debug)]
 pub(crate) enum FastPathExit {
     Slow(Box<SlowJob>),
+    /// The client speaks HTTP/2; the received bytes are in `unparsed`.
+    Http2,
     Close(CloseReason),
 }
 
@@ -87,6 +79,7 @@ pub(crate) fn serve(core: Rc<OriginCore>, stream: Stream) -> impl Future<Output 
         let reason = loop {
             match std::future::poll_fn(|cx| conn.poll_fast(cx)).await {
                 FastPathExit::Close(reason) => break reason,
+                FastPathExit::Http2 => break Box::pin(crate::http2::run(&mut conn)).await,
                 FastPathExit::Slow(job) => {
                     if let Err(reason) = Box::pin(crate::slow_path::run(&mut conn, job)).await {
                         break reason;
@@ -107,7 +100,7 @@ impl Conn {
         core.conn_limit.acquire();
         let peer = core.log.is_some().then(|| peer_text(&stream));
         Self {
-            in_handshake: stream.is_tls(),
+            stage: if stream.is_tls() { ConnStage::Handshake } else { first_stage(core.plan.http) },
             stream,
             deadline: None,
             unparsed: Vec::new(),
@@ -123,10 +116,10 @@ impl Conn {
     fn poll_fast(&mut self, cx: &mut Context<'_>) -> Poll<FastPathExit> {
         let core = Rc::clone(&self.core);
         let scratch = &mut *core.scratch.borrow_mut();
-        if self.in_handshake {
+        if !matches!(self.stage, ConnStage::Http1 | ConnStage::Undecided) {
             match self.poll_handshake(cx, &core) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(reason)) => return Poll::Ready(FastPathExit::Close(reason)),
+                Poll::Ready(None) => {}
+                Poll::Ready(Some(exit)) => return Poll::Ready(exit),
                 Poll::Pending => return self.poll_waiting(cx, &core, false),
             }
         }
@@ -159,6 +152,13 @@ impl Conn {
             if unparsed_len > 0 {
                 scratch.input[..unparsed_len].copy_from_slice(&self.unparsed);
             }
+            if self.stage == ConnStage::Undecided {
+                match self.detect_version(&scratch.input[..end], unparsed_len > 0) {
+                    Poll::Ready(None) => {}
+                    Poll::Ready(Some(exit)) => return Poll::Ready(exit),
+                    Poll::Pending => continue,
+                }
+            }
             let may_be_complete = check_from == 0
                 || end >= core.limits.head_bytes_max
                 || head_may_be_complete(&scratch.input[check_from..end]);
@@ -178,19 +178,6 @@ impl Conn {
                 return exit;
             }
         }
-    }
-
-    /// Completes the handshake of TLS and counts it. It has the time of an idle connection.
-    #[cold]
-    fn poll_handshake(&mut self, cx: &mut Context<'_>, core: &OriginCore) -> Poll<Result<(), CloseReason>> {
-        std::task::ready!(self.stream.poll_handshake(cx))
-            .map_err(|error| CloseReason::from_io_error(&error))?;
-        self.in_handshake = false;
-        add(&core.counters.tls_handshakes, 1);
-        let info = self.stream.tls_info();
-        let is_resumed = info.is_some_and(|info| info.handshake == HandshakeKind::Resumed);
-        add(&core.counters.tls_resumed, u64::from(is_resumed));
-        Poll::Ready(Ok(()))
     }
 
     /// Handles the common case: the input is exactly one request, and its response is cached and
@@ -341,111 +328,6 @@ impl Conn {
     fn peer_close_reason(&self) -> CloseReason {
         if self.unparsed.is_empty() { CloseReason::Peer } else { CloseReason::PeerMidRequest }
     }
-
-    /// Waits for input, unless the connection has waited too long or the origin drains.
-    #[inline]
-    fn poll_waiting(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &OriginCore,
-        did_read: bool,
-    ) -> Poll<FastPathExit> {
-        if self.deadline_kind == DeadlineKind::Idle
-            && self.idle_armed_tick == core.tick.get()
-            && self.unparsed.is_empty()
-        {
-            return Poll::Pending;
-        }
-        self.poll_deadline(cx, core, did_read)
-    }
-
-    fn poll_deadline(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &OriginCore,
-        did_read: bool,
-    ) -> Poll<FastPathExit> {
-        if !self.unparsed.is_empty() {
-            if self.deadline_kind != DeadlineKind::Head {
-                self.arm(cx, DeadlineKind::Head, core.plan.head_timeout_ns);
-            } else if self.deadline_expired() {
-                return Poll::Ready(self.handle_head_timeout(cx));
-            }
-            return Poll::Pending;
-        }
-        if core.draining.get() {
-            return Poll::Ready(FastPathExit::Close(CloseReason::Drained));
-        }
-        let needs_rearm = match self.deadline_kind {
-            DeadlineKind::Idle => did_read,
-            DeadlineKind::IdleFromTarget => false,
-            DeadlineKind::Unset | DeadlineKind::Head | DeadlineKind::Progress => true,
-        };
-        if needs_rearm {
-            self.arm(cx, DeadlineKind::Idle, core.plan.idle_timeout_ns);
-            self.idle_armed_tick = core.tick.get();
-        } else if self.deadline_expired() {
-            return Poll::Ready(FastPathExit::Close(CloseReason::IdleTimeout));
-        }
-        Poll::Pending
-    }
-
-    fn handle_head_timeout(&mut self, cx: &mut Context<'_>) -> FastPathExit {
-        let mut out = Vec::new();
-        crate::respond::write_error_response(&self.core, 408, self.peer.as_deref(), &mut out);
-        // The peer may not even read it, so it is not worth a wait.
-        if let Poll::Ready(Ok(written)) = self.stream.poll_write(cx, &out) {
-            add(&self.core.counters.bytes_out, written as u64);
-        }
-        FastPathExit::Close(CloseReason::HeadTimeout)
-    }
-
-    /// Sets the deadline for the next request if the last request's target chose it.
-    #[inline]
-    pub(crate) fn set_idle_timeout(&mut self, cx: &Context<'_>, idle_timeout_ns: Option<u64>) {
-        match idle_timeout_ns {
-            Some(idle_timeout_ns) => self.arm(cx, DeadlineKind::IdleFromTarget, idle_timeout_ns),
-            None if self.deadline_kind == DeadlineKind::IdleFromTarget => {
-                self.deadline_kind = DeadlineKind::Unset
-            }
-            None => {}
-        }
-    }
-
-    /// Sets the deadline for the progress of a slow job.
-    pub(crate) fn arm_progress(&mut self, cx: &Context<'_>, timeout_ns: u64) {
-        self.arm(cx, DeadlineKind::Progress, timeout_ns);
-    }
-
-    /// Returns whether the deadline of [`Conn::arm_progress`] has passed; sets it if it was not
-    /// set.
-    pub(crate) fn is_stalled(&mut self, cx: &Context<'_>, timeout_ns: u64) -> bool {
-        if self.deadline_kind == DeadlineKind::Progress {
-            return self.deadline_expired();
-        }
-        self.arm_progress(cx, timeout_ns);
-        false
-    }
-
-    /// Clears the deadline.
-    pub(crate) fn disarm(&mut self) {
-        self.deadline_kind = DeadlineKind::Unset;
-        if let Some(deadline) = &self.deadline {
-            deadline.clear();
-        }
-    }
-
-    fn arm(&mut self, cx: &Context<'_>, kind: DeadlineKind, timeout_ns: u64) {
-        // The core's time is up to a tick old, and a deadline must never pass early.
-        let deadline_ns = self.core.now_ns.get().saturating_add(timeout_ns).saturating_add(TICK_NS);
-        let deadlines = &self.core.deadlines;
-        self.deadline.get_or_insert_with(|| deadlines.register(cx.waker())).set(deadline_ns);
-        self.deadline_kind = kind;
-    }
-
-    fn deadline_expired(&self) -> bool {
-        self.deadline.as_ref().is_some_and(Deadline::is_expired)
-    }
 }
 
 impl Drop for Conn {
@@ -453,7 +335,7 @@ impl Drop for Conn {
         self.release_buffer();
         let core = &self.core;
         core.counters.count_close(self.close_reason);
-        add(&core.counters.tls_failed, u64::from(self.in_handshake));
+        add(&core.counters.tls_failed, u64::from(self.stage == ConnStage::Handshake));
         core.balancer.release(core.index);
         core.conn_limit.release();
     }

@@ -17,6 +17,7 @@ mod core;
 mod date;
 pub mod distribution;
 mod help;
+mod http2;
 mod log;
 mod output;
 pub mod plan;

@@ -159,19 +159,33 @@ pub(crate) struct LoggedRequest {
 
 impl LoggedRequest {
     pub(crate) fn from_head(head: &wire::RequestHead<'_, '_>) -> Self {
-        let mut request_line = Vec::new();
         let version = match head.version {
             wire::Version::Http10 => "HTTP/1.0",
             wire::Version::Http11 => "HTTP/1.1",
         };
+        Self::new(head.method, head.target, version, |name| field_value(head.headers, name))
+    }
+
+    pub(crate) fn from_http2(head: &wire::h2::RequestHead<'_>) -> Self {
+        let target = head.path.or(head.authority).unwrap_or_default();
+        Self::new(head.method, target, "HTTP/2.0", |name| head.fields.get(name))
+    }
+
+    fn new<'v>(
+        method: &str,
+        target: &str,
+        version: &str,
+        value_of: impl Fn(&str) -> Option<&'v [u8]>,
+    ) -> Self {
+        let mut request_line = Vec::new();
         // Writing to a Vec cannot fail.
-        let _ = write!(request_line, "\"{} ", head.method);
-        push_escaped(&mut request_line, head.target.as_bytes());
+        let _ = write!(request_line, "\"{method} ");
+        push_escaped(&mut request_line, target.as_bytes());
         let _ = write!(request_line, " {version}\"");
         let mut referer_and_agent = Vec::new();
         for name in ["referer", "user-agent"] {
             referer_and_agent.extend_from_slice(b" \"");
-            push_escaped(&mut referer_and_agent, field_value(head.headers, name).unwrap_or(b"-"));
+            push_escaped(&mut referer_and_agent, value_of(name).unwrap_or(b"-"));
             referer_and_agent.push(b'"');
         }
         Self { request_line, referer_and_agent }

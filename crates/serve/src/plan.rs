@@ -25,12 +25,22 @@ pub const WRITE_TIMEOUT_NS: u64 = 30_000_000_000;
 pub const DRAIN_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Maximum size of a request's head: 16 KiB.
 pub const HEAD_BYTES_MAX: usize = 16_384;
+/// Maximum concurrent streams of a connection with HTTP/2: 100.
+pub const H2_STREAMS_MAX: u32 = 100;
+/// Maximum receive window of a stream: 1 MiB. It starts at 65,535 bytes and grows while its client fills it.
+pub const H2_STREAM_WINDOW_BYTES: u32 = 1 << 20;
+/// Maximum receive window of a connection with HTTP/2: 16 MiB. It starts at 1 MiB.
+pub const H2_CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// Descriptors reserved for the rest of the process when the number of connections is not given.
 pub const DESCRIPTORS_RESERVED: u64 = 64;
 
 /// Allowed range of [`HEAD_BYTES_MAX`].
 const HEAD_BYTES_RANGE: std::ops::RangeInclusive<u64> = 256..=1 << 20;
 const THREADS_MAX: usize = 1024;
+/// Allowed range of [`H2_STREAMS_MAX`].
+const H2_STREAMS_RANGE: std::ops::RangeInclusive<u64> = 1..=10_000;
+/// Allowed range of both windows (RFC 9113 §6.9.2: 65,535 is what a client may use before it knows better).
+const H2_WINDOW_RANGE: std::ops::RangeInclusive<u64> = 65_535..=(1 << 31) - 1;
 
 /// Flags of an origin as typed. An empty text is the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +71,25 @@ pub struct OriginPlanText {
     pub connections_max: String,
     /// See [`HEAD_BYTES_MAX`].
     pub head_bytes_max: String,
+    /// Versions of HTTP: `1.1`, `2` or `auto`; default: `auto`.
+    pub http: String,
+    /// See [`H2_STREAMS_MAX`].
+    pub h2_streams_max: String,
+    /// See [`H2_STREAM_WINDOW_BYTES`].
+    pub h2_stream_window: String,
+    /// See [`H2_CONNECTION_WINDOW_BYTES`].
+    pub h2_connection_window: String,
+}
+
+/// Versions of HTTP that the listeners accept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HttpVersions {
+    /// Both: ALPN decides with TLS, and the first bytes without it (RFC 9113 §3).
+    Auto,
+    /// HTTP/1.1 and HTTP/1.0.
+    Http1,
+    /// HTTP/2.
+    Http2,
 }
 
 /// Configuration of an origin. [`OriginPlan::parse`] creates it; it never changes.
@@ -80,6 +109,9 @@ pub struct OriginPlan {
     /// `None`: as many as the descriptors allow, which is determined at the start.
     pub(crate) connections_max: Option<usize>,
     pub(crate) head_bytes_max: usize,
+    pub(crate) http: HttpVersions,
+    /// Settings and limits of a connection with HTTP/2.
+    pub(crate) http2: wire::h2::Config,
 }
 
 impl OriginPlan {
@@ -92,7 +124,8 @@ impl OriginPlan {
         let listen = problems.listen(&text.listen);
         let threads = problems.threads(&text.threads);
         let pin = problems.pin(&text.pin);
-        let plan = Self {
+        let http = problems.http(&text.http);
+        let mut plan = Self {
             listen,
             threads,
             pin,
@@ -102,7 +135,7 @@ impl OriginPlan {
                 "-" => Some(AccessLogTarget::Stdout),
                 path => Some(AccessLogTarget::File(PathBuf::from(path))),
             },
-            tls: problems.tls(&text.tls),
+            tls: problems.tls(&text.tls, http),
             idle_timeout_ns: problems.timeout("--idle-timeout", &text.idle_timeout, IDLE_TIMEOUT_NS),
             head_timeout_ns: problems.timeout("--head-timeout", &text.head_timeout, HEAD_TIMEOUT_NS),
             body_timeout_ns: problems.timeout("--body-timeout", &text.body_timeout, BODY_TIMEOUT_NS),
@@ -110,7 +143,10 @@ impl OriginPlan {
             drain_timeout_ns: problems.timeout("--drain-timeout", &text.drain_timeout, DRAIN_TIMEOUT_NS),
             connections_max: problems.connections_max(&text.connections_max, threads),
             head_bytes_max: problems.head_bytes_max(&text.head_bytes_max),
+            http,
+            http2: wire::h2::Config::default(),
         };
+        plan.http2 = problems.http2(text, plan.head_bytes_max);
         if problems.0.is_empty() { Ok(plan) } else { Err(problems.0) }
     }
 
@@ -182,8 +218,8 @@ impl FlagProblems {
         })
     }
 
-    fn tls(&mut self, text: &OriginTlsText) -> Option<OriginTls> {
-        OriginTls::parse(text).unwrap_or_else(|problems| {
+    fn tls(&mut self, text: &OriginTlsText, http: HttpVersions) -> Option<OriginTls> {
+        OriginTls::parse(text, http).unwrap_or_else(|problems| {
             self.0.extend(problems);
             None
         })
@@ -226,6 +262,70 @@ impl FlagProblems {
             Err(error) => self.add("--head-bytes-max", error),
         }
         HEAD_BYTES_MAX
+    }
+
+    fn http(&mut self, text: &str) -> HttpVersions {
+        match text {
+            "" | "auto" => return HttpVersions::Auto,
+            "1.1" => return HttpVersions::Http1,
+            "2" => return HttpVersions::Http2,
+            _ => self.add("--http", format!("'{text}' is not 1.1, 2 or auto")),
+        }
+        HttpVersions::Auto
+    }
+
+    fn http2(&mut self, text: &OriginPlanText, head_bytes_max: usize) -> wire::h2::Config {
+        let streams_max = self.in_range(
+            "--h2-streams-max",
+            &text.h2_streams_max,
+            parse_count,
+            H2_STREAMS_RANGE,
+            H2_STREAMS_MAX,
+        );
+        let stream_window = self.in_range(
+            "--h2-stream-window",
+            &text.h2_stream_window,
+            parse_size,
+            H2_WINDOW_RANGE,
+            H2_STREAM_WINDOW_BYTES,
+        );
+        let connection_window = self.in_range(
+            "--h2-connection-window",
+            &text.h2_connection_window,
+            parse_size,
+            H2_WINDOW_RANGE,
+            H2_CONNECTION_WINDOW_BYTES,
+        );
+        let defaults = wire::h2::Config::default();
+        wire::h2::Config {
+            concurrent_streams_max: streams_max,
+            stream_window_bytes_max: stream_window,
+            connection_window_bytes: defaults.connection_window_bytes.min(connection_window),
+            connection_window_bytes_max: connection_window,
+            // Each field counts as 32 bytes more (RFC 9113 §6.5.2).
+            head_bytes_max: head_bytes_max + 32 * defaults.headers_max,
+            ..defaults
+        }
+    }
+
+    /// Parses a number in a range that fits into 32 bits.
+    fn in_range<E: Into<String>>(
+        &mut self,
+        flag: &str,
+        text: &str,
+        parse: impl FnOnce(&str) -> Result<u64, E>,
+        range: std::ops::RangeInclusive<u64>,
+        default: u32,
+    ) -> u32 {
+        if text.is_empty() {
+            return default;
+        }
+        match parse(text) {
+            Ok(number) if range.contains(&number) => return number as u32,
+            Ok(_) => self.add(flag, format!("'{text}' is not from {} to {}", range.start(), range.end())),
+            Err(error) => self.add(flag, error),
+        }
+        default
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::io::Write;
 
+use wire::h2::FieldEncoder;
 use wire::{Version, encode};
 
 use crate::url_options::{OptionName, UrlOptions};
@@ -49,6 +50,8 @@ pub(crate) enum ContentLength {
 pub(crate) enum Persistence {
     AsClient,
     Close,
+    /// Close only where the end of the body depends on it: HTTP/1.1 with an omitted or wrong length.
+    CloseForFraming,
     KeepAlive,
 }
 
@@ -128,8 +131,51 @@ impl ResponseSpec {
     pub(crate) fn keeps_alive(&self, request: RequestProperties) -> bool {
         match self.persistence {
             Persistence::AsClient => request.keep_alive,
-            Persistence::Close => false,
+            Persistence::Close | Persistence::CloseForFraming => false,
             Persistence::KeepAlive => true,
+        }
+    }
+
+    /// Returns whether a connection of HTTP/2, whose frames delimit each body, ends after it.
+    pub(crate) fn closes_http2(&self) -> bool {
+        self.persistence == Persistence::Close
+    }
+
+    /// Writes the head of HTTP/2. Values that differ each time stay out of the client's table if
+    /// `is_fixed` is false.
+    pub(crate) fn write_fields(
+        &self,
+        fields: &mut FieldEncoder<'_>,
+        request: RequestProperties,
+        date: &[u8],
+        is_fixed: bool,
+    ) {
+        fields.status(self.status);
+        fields.field("date", date);
+        let length = match self.content_length {
+            _ if self.is_chunked(request) => None,
+            ContentLength::Actual => has_body(self.status).then_some(self.size),
+            ContentLength::Override(length) => Some(length),
+            ContentLength::Omitted => None,
+        };
+        if let Some(length) = length {
+            let mut digits = [0; 20];
+            let digits = decimal(length, &mut digits);
+            if is_fixed {
+                fields.field("content-length", digits);
+            } else {
+                fields.field_without_index("content-length", digits);
+            }
+        }
+        if self.no_cache {
+            fields.field("cache-control", b"no-cache");
+        }
+        if let Some(etag) = self.etag {
+            let mut text = *b"\"00000000\"";
+            for (position, digit) in text[1..9].iter_mut().enumerate() {
+                *digit = b"0123456789abcdef"[(etag >> (28 - 4 * position)) as usize & 15];
+            }
+            fields.field("etag", &text);
         }
     }
 
@@ -176,6 +222,19 @@ impl ResponseSpec {
     }
 }
 
+/// Writes a number in decimal.
+fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[start..];
+        }
+    }
+}
+
 /// Returns whether a response with this status can have content (RFC 9110 §6.4.1).
 fn has_body(status: u16) -> bool {
     status >= 200 && status != 204 && status != 304
@@ -185,10 +244,12 @@ fn has_body(status: u16) -> bool {
 /// response, so the connection then ends unless the target keeps it open.
 fn decide_persistence(close: i64, keep_alive: i64, length: ContentLength, size: u64) -> Persistence {
     match (close, keep_alive) {
-        _ if length == ContentLength::Omitted => Persistence::Close,
         (1.., _) | (_, 0) => Persistence::Close,
+        _ if length == ContentLength::Omitted => Persistence::CloseForFraming,
         (0, _) | (_, 1..) => Persistence::KeepAlive,
-        _ if matches!(length, ContentLength::Override(length) if length != size) => Persistence::Close,
+        _ if matches!(length, ContentLength::Override(length) if length != size) => {
+            Persistence::CloseForFraming
+        }
         _ => Persistence::AsClient,
     }
 }
@@ -245,6 +306,13 @@ mod tests {
             ("/?c=0", GET, "HTTP/1.1 200 OK|Content-Length: 0|Cache-Control: no-cache||"),
         ] {
             assert_eq!(head(target, request), expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_in_decimal() {
+        for number in [0, 9, 10, 12_345, u64::MAX] {
+            assert_eq!(decimal(number, &mut [0; 20]), number.to_string().as_bytes());
         }
     }
 

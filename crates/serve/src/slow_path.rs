@@ -385,7 +385,7 @@ fn poll_body(
 
 /// Ends our side, and reads on for a while until the peer ends its own. Closing a socket with
 /// unread bytes sends a reset, which may overtake the last response.
-async fn lingering_close(conn: &mut Conn) {
+pub(crate) async fn lingering_close(conn: &mut Conn) {
     conn.release_buffer();
     if conn.stream.shutdown(Shutdown::Write).is_err() {
         return;

@@ -11,6 +11,7 @@ use std::io;
 use rt::conn_balancer::CoreConnectionCounts;
 use serde::Serialize;
 use wire::RefusalKind;
+use wire::h2::FaultKind;
 
 macro_rules! counters {
     ($($name:ident: $description:literal,)*) => {
@@ -47,8 +48,8 @@ macro_rules! counters {
 counters! {
     requests: "Requests with a parsed head, except those for `/stats`.",
     responses: "Responses, including rejections, except those to `/stats`.",
-    responses_lost: "Responses that may not have been sent completely, because the connection broke.",
-    requests_abandoned: "Requests without a response, because their body did not arrive or was rejected.",
+    responses_lost: "Responses that may not have been sent completely, because the connection broke, or the client reset the stream.",
+    requests_abandoned: "Requests without a response, because their body did not arrive or was rejected, or the client reset the stream.",
     in_flight: "Requests being received, delayed or responded to now.",
     bytes_in: "Bytes received, except requests for `/stats`.",
     bytes_out: "Bytes sent, except responses to `/stats`.",
@@ -59,6 +60,21 @@ counters! {
     tls_handshakes: "Complete TLS handshakes.",
     tls_resumed: "Complete TLS handshakes that resumed an earlier session.",
     tls_failed: "Connections that ended before their TLS handshake was complete.",
+    h2_connections: "Connections with HTTP/2.",
+    h2_streams: "Streams that clients opened with a complete head, including rejected ones.",
+    h2_resets_received: "Streams that clients reset.",
+    h2_resets_sent: "Streams that this origin reset: faults of clients, timeouts, responses that end before their request.",
+    h2_streams_timed_out: "Streams that this origin reset because their request or the window for their response made no progress.",
+    h2_goaways_received: "GOAWAY frames of clients.",
+    h2_goaways_sent: "Connections on which this origin announced their end with GOAWAY.",
+    h2_rapid_resets: "Streams that clients reset, or broke so that they were reset, before their response began.",
+    h2_refused_streams: "Streams beyond the maximum number of concurrent ones.",
+    h2_pings: "PING frames, without acknowledgements.",
+    h2_settings: "SETTINGS frames, without acknowledgements.",
+    h2_priorities: "PRIORITY frames.",
+    h2_empty_frames: "DATA, CONTINUATION and unknown frames without content.",
+    h2_tiny_window_updates: "WINDOW_UPDATE frames of less than 128 bytes.",
+    h2_late_frames: "Frames of streams that were over.",
     log_lines: "Lines passed to the access log.",
     log_dropped: "Lines that the access log dropped, because its file was too slow or failed.",
 }
@@ -86,6 +102,8 @@ pub(crate) enum CloseReason {
     WriteStall,
     /// The peer's request was rejected.
     Rejected,
+    /// The peer violated HTTP/2, or abused it.
+    Http2Fault,
     /// No buffer was left for bytes that it sent or did not read.
     NoBuffer,
     /// The origin drains.
@@ -95,7 +113,7 @@ pub(crate) enum CloseReason {
 }
 
 /// Every reason with its name in the JSON, in the order of [`CloseReason`].
-pub(crate) const CLOSE_REASONS: [(CloseReason, &str); 13] = [
+pub(crate) const CLOSE_REASONS: [(CloseReason, &str); 14] = [
     (CloseReason::Peer, "peer"),
     (CloseReason::PeerMidRequest, "peer_mid_request"),
     (CloseReason::Broken, "broken"),
@@ -106,6 +124,7 @@ pub(crate) const CLOSE_REASONS: [(CloseReason, &str); 13] = [
     (CloseReason::BodyTimeout, "body_timeout"),
     (CloseReason::WriteStall, "write_stall"),
     (CloseReason::Rejected, "rejected"),
+    (CloseReason::Http2Fault, "http2_fault"),
     (CloseReason::NoBuffer, "no_buffer"),
     (CloseReason::Drained, "drained"),
     (CloseReason::Dropped, "dropped"),
@@ -127,6 +146,7 @@ impl CloseReason {
 pub(crate) struct ReasonCounters {
     statuses: Box<[Cell<u64>]>,
     rejections: Box<[Cell<u64>]>,
+    faults: Box<[Cell<u64>]>,
     closes: [Cell<u64>; CLOSE_REASONS.len()],
 }
 
@@ -135,6 +155,7 @@ impl Default for ReasonCounters {
         Self {
             statuses: vec![Cell::new(0); 1000].into(),
             rejections: vec![Cell::new(0); RefusalKind::ALL.len()].into(),
+            faults: vec![Cell::new(0); FaultKind::ALL.len()].into(),
             closes: Default::default(),
         }
     }
@@ -159,6 +180,11 @@ impl CoreCounters {
         add(&self.by_reason.rejections[kind as usize], 1);
     }
 
+    /// Counts a fault of a client that ended its stream or its connection.
+    pub(crate) fn count_fault(&self, kind: FaultKind) {
+        add(&self.by_reason.faults[kind as usize], 1);
+    }
+
     /// Counts the end of a connection.
     pub(crate) fn count_close(&self, reason: CloseReason) {
         add(&self.by_reason.closes[reason as usize], 1);
@@ -175,6 +201,9 @@ pub struct CoreStats {
     pub responses_by_status: BTreeMap<u16, u64>,
     /// Rejections by the code of their kind, only those that occurred.
     pub rejected_by_kind: BTreeMap<&'static str, u64>,
+    /// Faults of clients in HTTP/2 by the code of their kind, only those that occurred. Each ended a
+    /// stream or a connection.
+    pub h2_faults_by_kind: BTreeMap<&'static str, u64>,
     /// Ended connections by reason, all reasons.
     pub closed_by_reason: BTreeMap<&'static str, u64>,
     /// Number of open connections on this core.
@@ -201,11 +230,13 @@ impl CoreStats {
         let nonzero = |(index, cell): (usize, &Cell<u64>)| (cell.get() > 0).then(|| (index, cell.get()));
         let statuses = kinds.statuses.iter().enumerate().filter_map(nonzero);
         let rejections = kinds.rejections.iter().enumerate().filter_map(nonzero);
+        let faults = kinds.faults.iter().enumerate().filter_map(nonzero);
         let closes = CLOSE_REASONS.iter().map(|(reason, name)| (*name, kinds.closes[*reason as usize].get()));
         Self {
             totals: counters.totals(),
             responses_by_status: statuses.map(|(status, n)| (status as u16, n)).collect(),
             rejected_by_kind: rejections.map(|(kind, n)| (RefusalKind::ALL[kind].code(), n)).collect(),
+            h2_faults_by_kind: faults.map(|(kind, n)| (FaultKind::ALL[kind].code(), n)).collect(),
             closed_by_reason: closes.collect(),
             connections_open: connections.open as u64,
             connections_accepted: connections.accepted,
@@ -219,6 +250,7 @@ impl CoreStats {
         self.totals.add(&other.totals);
         add_map(&mut self.responses_by_status, &other.responses_by_status);
         add_map(&mut self.rejected_by_kind, &other.rejected_by_kind);
+        add_map(&mut self.h2_faults_by_kind, &other.h2_faults_by_kind);
         add_map(&mut self.closed_by_reason, &other.closed_by_reason);
         self.connections_open += other.connections_open;
         self.connections_accepted += other.connections_accepted;
@@ -290,6 +322,7 @@ mod tests {
             counters.count_response(status);
             counters.count_response(200);
             counters.count_rejection(RefusalKind::HeadTooLarge);
+            counters.count_fault(FaultKind::EnhanceYourCalm);
             counters.count_close(CloseReason::Peer);
             CoreStats::read(&counters, CoreConnectionCounts { open: 2, accepted: 4, rebalanced: 1 }, 5, 0)
         };
@@ -301,6 +334,7 @@ mod tests {
         assert_eq!(json["requests"], 6);
         assert_eq!(json["responses_by_status"]["404"], 1);
         assert_eq!(json["rejected_by_kind"]["head_too_large"], 2);
+        assert_eq!(json["h2_faults_by_kind"]["enhance_your_calm"], 2);
         assert_eq!(json["closed_by_reason"]["peer"], 2);
         assert_eq!(json["connections_open"], 4);
         assert_eq!(json["cores"][1]["requests"], 3);

@@ -7,6 +7,8 @@ use rt::tls::{
     CertificateFiles, CipherSuite, KeyExchangeGroup, ServerTls, ServerTlsOptions, TlsAlgorithms, TlsConfigError,
 };
 
+use crate::plan::HttpVersions;
+
 /// Flags of TLS as typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OriginTlsText {
@@ -42,7 +44,7 @@ impl OriginTls {
     ///
     /// # Errors
     /// Everything that is wrong with the flags and their files.
-    pub(crate) fn parse(text: &OriginTlsText) -> Result<Option<Self>, Vec<InputProblem>> {
+    pub(crate) fn parse(text: &OriginTlsText, http: HttpVersions) -> Result<Option<Self>, Vec<InputProblem>> {
         if *text == OriginTlsText::default() {
             return Ok(None);
         }
@@ -68,7 +70,7 @@ impl OriginTls {
             self_signed: *self_signed,
             prefers_own_suites: !algorithms.cipher_suites.is_empty(),
             algorithms,
-            alpn: vec![b"http/1.1".to_vec()],
+            alpn: alpn(http),
             ..ServerTlsOptions::default()
         };
         match ServerTls::new(&options) {
@@ -97,6 +99,15 @@ fn parse_algorithms(ciphers: Option<&str>, groups: Option<&str>) -> Result<TlsAl
     }
 }
 
+/// Returns the protocols of ALPN in the order of preference (RFC 7301, RFC 9113 §3.2).
+fn alpn(http: HttpVersions) -> Vec<Vec<u8>> {
+    match http {
+        HttpVersions::Auto => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        HttpVersions::Http1 => vec![b"http/1.1".to_vec()],
+        HttpVersions::Http2 => vec![b"h2".to_vec()],
+    }
+}
+
 /// Names the flag of a file at fault.
 fn problem_from(error: &TlsConfigError, certificates: &[String]) -> InputProblem {
     let is_certificate = |path: &PathBuf| certificates.iter().any(|one| Path::new(one) == path);
@@ -119,7 +130,7 @@ mod tests {
             keys: owned(keys),
             ..OriginTlsText::default()
         };
-        let problems = OriginTls::parse(&text).unwrap_err();
+        let problems = OriginTls::parse(&text, HttpVersions::Auto).unwrap_err();
         problems.into_iter().map(|problem| (problem.location, problem.text)).collect()
     }
 
@@ -146,8 +157,8 @@ mod tests {
 
     #[test]
     fn a_self_signed_certificate_needs_no_file() {
-        assert_eq!(OriginTls::parse(&OriginTlsText::default()), Ok(None));
+        assert_eq!(OriginTls::parse(&OriginTlsText::default(), HttpVersions::Auto), Ok(None));
         let text = OriginTlsText { self_signed: true, ..OriginTlsText::default() };
-        assert!(OriginTls::parse(&text).unwrap().is_some());
+        assert!(OriginTls::parse(&text, HttpVersions::Auto).unwrap().is_some());
     }
 }

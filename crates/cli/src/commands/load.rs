@@ -25,7 +25,7 @@ use rt::drain::{Drain, DrainWatch, SignalHandlers, SignalSet, block_signals};
 use super::calibrate::{self, TrialSettings};
 use crate::embedded::Origin;
 use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, load_flags, subject_pids};
+use crate::flags::{CommandArgs, embedded_placeholder_url, load_flags, subject_pids};
 use crate::observation::{Observation, diagnose};
 use crate::output::csv::csv;
 use crate::output::file::{write_json, write_text};
@@ -50,6 +50,11 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     if text.urls.is_empty() && text.unix.is_none() {
         return run_embedded(args, text, arguments, drain, &stop);
     }
+    if args.is_set("tls") {
+        let text =
+            "only the embedded origin, which is loaded without a URL, has it: write https:// in the URL";
+        return Err(vec![InputProblem::new("--tls", text)].into());
+    }
     let plan = RunPlan::parse(&text, rt::cores::available_cpus().len())?;
     let scarce_ports = preflight::check(&plan)?;
     block_signals(SignalSet::Termination)?.spawn_handler(drain, Some(drain_notice(&plan)))?;
@@ -67,11 +72,13 @@ fn run_embedded(
 ) -> Result<Exit, Failure> {
     let cores = rt::cores::available_cpus().len();
     // The flags are checked before anything starts; the origin supplies the real port.
-    text.urls = vec!["http://127.0.0.1:1/".to_owned()];
+    text.urls = vec![embedded_placeholder_url(args).to_owned()];
+    // Its certificate is self-signed.
+    text.tls.insecure |= args.is_set("tls") && text.tls.cacert.is_none();
     let plan = RunPlan::parse(&text, cores)?;
     preflight::check(&plan)?;
     block_signals(SignalSet::Termination)?.spawn_handler(drain, Some(drain_notice(&plan)))?;
-    let origin = Origin::start(cores.div_ceil(2), false)?;
+    let origin = Origin::start(cores.div_ceil(2), args.is_set("tls"))?;
     text.urls = vec![origin.url(EMBEDDED_BODY_BYTES)];
     let mut plan = RunPlan::parse(&text, cores)?;
     let quiet = preflight::writes_to_stdout(args, STDOUT_FLAGS);

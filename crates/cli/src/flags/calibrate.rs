@@ -2,8 +2,9 @@
 
 use load::plan::{LoadFlags, TlsFlags};
 
+use super::http::{HTTP, STREAMS, http_flags};
 use super::load::{CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT};
-use super::tls::{TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags};
+use super::tls::{TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const CALIBRATE: CommandInfo = CommandInfo {
@@ -42,6 +43,9 @@ pub(crate) const CALIBRATE: CommandInfo = CommandInfo {
         TLS_RESUME,
         TLS_CIPHERS,
         TLS_GROUPS,
+        TLS_NEW,
+        HTTP,
+        STREAMS,
         Flag {
             long: "trials",
             value: "N",
@@ -89,6 +93,7 @@ pub(crate) fn calibrate_flags(args: CommandArgs<'_>, url: String) -> LoadFlags {
         pin: args.text("pin"),
         // The certificate of the embedded origin is self-signed.
         tls: TlsFlags { insecure: args.is_set("tls"), ..tls_flags(args) },
+        http: http_flags(args),
         threads: Some("1".to_owned()),
         ..LoadFlags::default()
     }

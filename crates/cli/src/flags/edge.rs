@@ -2,8 +2,9 @@
 
 use load::plan::LoadFlags;
 
+use super::http::{CONNECTION_WINDOW, GRPC, HTTP, STREAMS, WINDOW, http_flags};
 use super::load::{CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT};
-use super::tls::{CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags};
+use super::tls::{CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const EDGE: CommandInfo = CommandInfo {
@@ -50,9 +51,13 @@ const EDGE_FLAGS: &[Flag] = &[
         default: "rate",
         doc: "Quantity to maximize. rate: requests per second; connections-per-second: a new \
               connection per request; connections: concurrent connections with an occasional \
-              request; bandwidth: bytes per second of the URL's body",
+              request; bandwidth: bytes per second of the URL's body; handshakes: TLS handshakes \
+              per second, a new connection per request of an https URL: full ones with \
+              --tls-resume off, else resumed ones (--tls-new mixes them); streams: concurrent \
+              streams of each of the -c HTTP/2 connections, in a closed loop: the most for which \
+              the objectives still hold",
         valid: &["rate", "connections-per-second", "connections", "bandwidth"],
-        invalid: &["handshakes", "x", ""],
+        invalid: &["handshakes", "streams", "x", ""],
         ..FLAG_DEFAULTS
     },
     Flag {
@@ -79,7 +84,7 @@ const EDGE_FLAGS: &[Flag] = &[
     Flag {
         long: "from",
         value: "N",
-        default: "100/s; 50 connections/s; 64 connections; 10/s for bandwidth",
+        default: "100/s; 50 connections/s; 64 connections; 10/s for bandwidth; 20 handshakes/s; 1 stream",
         doc: "First level; keep it low, its latencies are the reference",
         valid: &["10", "2k"],
         invalid: &["0", "x"],
@@ -88,7 +93,7 @@ const EDGE_FLAGS: &[Flag] = &[
     Flag {
         long: "to",
         value: "N",
-        default: "no limit; for connections the limit of this process",
+        default: "no limit; for connections the limit of this process; 10,000 streams",
         doc: "Highest level that is tried; if it holds, the edge is reported as at least that",
         valid: &["200", "2M"],
         invalid: &["0", "x", "5"],
@@ -170,6 +175,12 @@ const EDGE_FLAGS: &[Flag] = &[
     TLS_RESUME,
     TLS_CIPHERS,
     TLS_GROUPS,
+    TLS_NEW,
+    HTTP,
+    STREAMS,
+    WINDOW,
+    CONNECTION_WINDOW,
+    GRPC,
     Flag {
         long: "expect-status",
         value: "LIST",
@@ -213,6 +224,7 @@ pub(crate) fn edge_flags(args: CommandArgs<'_>, urls: Vec<String>) -> LoadFlags 
         headers: args.texts("header"),
         data: args.text("data"),
         tls: tls_flags(args),
+        http: http_flags(args),
         sources: args.texts("source"),
         pin: args.text("pin"),
         expect_status: args.text("expect-status"),

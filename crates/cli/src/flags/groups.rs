@@ -39,7 +39,12 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                 &["slo", "confirm"],
                 &["max-error-rate", "subject", "no-watch", "no-baseline"],
             ),
-            ("TLS", &[], &["insecure", "cacert", "cert", "key", "tls-min", "tls-max", "tls-resume", "tls-ciphers", "tls-groups"]),
+            (
+                "TLS",
+                &[],
+                &["insecure", "cacert", "cert", "key", "tls-min", "tls-max", "tls-resume", "tls-new", "tls-ciphers", "tls-groups", "tls"],
+            ),
+            ("HTTP versions", &["http", "streams"], &["window", "connection-window", "mix", "grpc"]),
             ("Output", &["verbose", "json", "live"], &["quiet", "csv", "hdr", "percentiles"]),
             ("Machine", &[], &["unix", "source", "pin", "spin", "seed"]),
         ],
@@ -58,7 +63,12 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                 &["arrivals", "requests-per-connection", "source", "pin", "seed", "no-baseline"],
             ),
             ("Requests", &["method", "header"], &["data", "expect-status"]),
-            ("TLS", &[], &["insecure", "cacert", "cert", "key", "tls-min", "tls-max", "tls-resume", "tls-ciphers", "tls-groups"]),
+            (
+                "TLS",
+                &[],
+                &["insecure", "cacert", "cert", "key", "tls-min", "tls-max", "tls-resume", "tls-new", "tls-ciphers", "tls-groups"],
+            ),
+            ("HTTP versions", &["http", "streams"], &["window", "connection-window", "grpc"]),
             ("Output", &["json", "keep"], &[]),
         ],
     ),
@@ -84,6 +94,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
         &[
             ("Server", &["listen", "threads", "access-log"], &["pin", "spin", "until-stdin-closes"]),
             ("TLS", &["tls-self-signed"], &["tls-cert", "tls-key", "tls-ciphers", "tls-groups"]),
+            ("HTTP/2", &["http"], &["h2-streams-max", "h2-stream-window", "h2-connection-window"]),
             (
                 "Limits",
                 &["connections-max", "idle-timeout"],

@@ -4,7 +4,8 @@
 use load::plan::{LoadFlags, RunPlan};
 use record::problem::InputProblem;
 
-use super::tls::{CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_RESUME, tls_flags};
+use super::http::{CONNECTION_WINDOW, GRPC, HTTP, MIX, STREAMS, WINDOW, http_flags};
+use super::tls::{CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const LOAD: CommandInfo = CommandInfo {
@@ -42,6 +43,14 @@ pub(crate) const LOAD: CommandInfo = CommandInfo {
         (
             "weir load -c 10 -n 1000 -r 1 --tls-resume 90% --insecure https://127.0.0.1:8443/",
             "1,000 connections with TLS, of which a tenth makes a full handshake",
+        ),
+        (
+            "weir load --http 2 -c 4 -m 32 -d 2s http://127.0.0.1:8000/?s=100",
+            "four HTTP/2 connections with 32 concurrent streams each",
+        ),
+        (
+            "weir load --mix 1.1=50,2=50 -m 8 -c 4 -d 2s http://127.0.0.1:8000/",
+            "two connections of HTTP/1.1 and two of HTTP/2",
         ),
     ],
 };
@@ -238,6 +247,19 @@ const LOAD_FLAGS: &[Flag] = &[
     TLS_RESUME,
     TLS_CIPHERS,
     TLS_GROUPS,
+    TLS_NEW,
+    Flag {
+        long: "tls",
+        doc: "Use TLS with the embedded origin, which is loaded if there is no URL; with a URL its \
+              scheme decides",
+        ..FLAG_DEFAULTS
+    },
+    HTTP,
+    STREAMS,
+    WINDOW,
+    CONNECTION_WINDOW,
+    MIX,
+    GRPC,
     Flag {
         long: "source",
         value: "ADDRESS",
@@ -439,6 +461,7 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> Result<LoadFlags, Vec<InputPr
         data_file,
         unix: args.text("unix"),
         tls,
+        http: http_flags(args),
         sources: args.texts("source"),
         pin: args.text("pin"),
         spin: args.is_set("spin"),
@@ -453,11 +476,16 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> Result<LoadFlags, Vec<InputPr
     }
     // Other problems are reported together with it; a missing URL is no problem.
     if text.urls.is_empty() {
-        text.urls = vec!["http://127.0.0.1:1/".to_owned()];
+        text.urls = vec![embedded_placeholder_url(args).to_owned()];
     }
     let cores = rt::cores::available_cpus().len();
     problems.extend(RunPlan::parse(&text, cores).err().unwrap_or_default());
     Err(problems)
+}
+
+/// Returns a URL that stands for the embedded origin in checks: its port is not known yet.
+pub(crate) fn embedded_placeholder_url(args: CommandArgs<'_>) -> &'static str {
+    if args.is_set("tls") { "https://127.0.0.1:1/" } else { "http://127.0.0.1:1/" }
 }
 
 /// Returns the processes that `--subject` names.

@@ -6,6 +6,7 @@ mod ctl;
 mod edge;
 mod groups;
 mod help;
+mod http;
 mod lab;
 mod lab_experiment;
 mod lab_profile;
@@ -205,7 +206,7 @@ impl CommandArgs<'_> {
 pub(crate) use calibrate::calibrate_flags;
 pub(crate) use ctl::SOCKET_DEFAULT;
 pub(crate) use edge::edge_flags;
-pub(crate) use load::{load_flags, subject_pids};
+pub(crate) use load::{embedded_placeholder_url, load_flags, subject_pids};
 pub(crate) use proxy::proxy_flags;
 pub(crate) use serve::serve_flags;
 

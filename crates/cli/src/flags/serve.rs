@@ -113,6 +113,44 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             ..FLAG_DEFAULTS
         },
         Flag {
+            long: "http",
+            value: "1.1|2|auto",
+            default: "auto",
+            doc: "HTTP versions; auto: both, by ALPN with TLS, and by the first bytes of a connection \
+                  without it (prior knowledge; Upgrade: h2c is ignored)",
+            valid: &["1.1", "2", "auto"],
+            invalid: &["1", "h2"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "h2-streams-max",
+            value: "N",
+            default: "100",
+            doc: "HTTP/2: max concurrent streams of a connection, 1 to 10,000; more are refused",
+            valid: &["1", "1k"],
+            invalid: &["0", "x"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "h2-stream-window",
+            value: "SIZE",
+            default: "1m",
+            doc: "HTTP/2: max receive window of a stream; it grows from 65,535 bytes while the client \
+                  fills it",
+            valid: &["64k"],
+            invalid: &["1k", "4g", "x"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "h2-connection-window",
+            value: "SIZE",
+            default: "16m",
+            doc: "HTTP/2: max receive window of a connection; it grows from 1 MiB, or this if it is less",
+            valid: &["1m"],
+            invalid: &["1k", "4g", "x"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
             long: "access-log",
             value: "FILE|-",
             default: "off",
@@ -161,6 +199,7 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             "one thread, two listeners, a port that the kernel chooses",
         ),
         ("weir serve --listen 127.0.0.1:0 --tls-self-signed", "HTTPS for clients that verify nothing"),
+        ("weir serve --listen 127.0.0.1:0 --http 2", "HTTP/2 with prior knowledge only"),
     ],
 };
 
@@ -187,5 +226,9 @@ pub(crate) fn serve_flags(args: CommandArgs<'_>) -> OriginPlanText {
         drain_timeout: text("drain-timeout"),
         connections_max: text("connections-max"),
         head_bytes_max: text("head-bytes-max"),
+        http: text("http"),
+        h2_streams_max: text("h2-streams-max"),
+        h2_stream_window: text("h2-stream-window"),
+        h2_connection_window: text("h2-connection-window"),
     }
 }

@@ -21,6 +21,7 @@ const TLS_FLAGS: &[&str] = &[
     "--tls-min",
     "--tls-max",
     "--tls-resume",
+    "--tls-new",
     "--tls-ciphers",
     "--tls-groups",
 ];
@@ -67,8 +68,9 @@ fn every_flag_accepts_its_valid_and_rejects_its_invalid_values() {
             // A flag that only an open loop has is tested in one.
             let rate: &[&str] = match (row.name, flag.long) {
                 ("load", "arrivals" | "max-pending") => &["--rate", "10"],
-                ("calibrate", "tls-min" | "tls-max" | "tls-resume" | "tls-ciphers" | "tls-groups") => &["--tls"],
+                ("calibrate", "tls-min" | "tls-max" | "tls-resume" | "tls-new" | "tls-ciphers" | "tls-groups") => &["--tls"],
                 ("serve", "tls-ciphers" | "tls-groups") => &["--tls-self-signed"],
+                (_, "streams" | "window" | "connection-window") => &["--http", "2"],
                 // A proxy needs a destination for requests.
                 ("proxy", "to") => &[],
                 ("proxy", "log-format") => &["--to", "127.0.0.1:1", "--access-log", "-"],

@@ -87,6 +87,17 @@ pub(super) const TLS_GROUPS: Flag = Flag {
     ..FLAG_DEFAULTS
 };
 
+pub(super) const TLS_NEW: Flag = Flag {
+    long: "tls-new",
+    value: "FRACTION",
+    default: "0%",
+    doc: "Share of the new TLS connections that make a full handshake, evenly distributed; the \
+          others resume: the same as --tls-resume with the rest",
+    valid: &["20%", "0.5"],
+    invalid: &["x", "101%"],
+    ..FLAG_DEFAULTS
+};
+
 /// Returns the texts of the flags of TLS.
 pub(super) fn tls_flags(args: CommandArgs<'_>) -> TlsFlags {
     TlsFlags {
@@ -99,5 +110,6 @@ pub(super) fn tls_flags(args: CommandArgs<'_>) -> TlsFlags {
         tls_resume: args.text("tls-resume"),
         tls_ciphers: args.text("tls-ciphers"),
         tls_groups: args.text("tls-groups"),
+        tls_new: args.text("tls-new"),
     }
 }

@@ -88,6 +88,9 @@ fn format_level(quantity: SearchQuantity, level: f64) -> String {
     match quantity {
         SearchQuantity::Rate | SearchQuantity::Bandwidth => format_rate(level),
         SearchQuantity::ConnectionsPerSecond => format!("{} (new connections)", format_rate(level)),
+        SearchQuantity::Handshakes => format!("{} (TLS handshakes)", format_rate(level)),
+        SearchQuantity::Streams if level == 1.0 => "1 stream per connection".to_owned(),
+        SearchQuantity::Streams => format!("{} streams per connection", format_number(level)),
         SearchQuantity::Connections if level == 1.0 => "1 connection".to_owned(),
         SearchQuantity::Connections => format!("{} connections", format_number(level)),
     }

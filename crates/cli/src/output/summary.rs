@@ -2,8 +2,10 @@
 //! the validity and the diagnosis. [`super::verbose`] has the rest. Reads only the record, so a
 //! stored one looks the same.
 
+use std::collections::BTreeMap;
+
 use record::histogram::LatencySummary;
-use record::run::{ObjectiveResult, Run, TlsSessions};
+use record::run::{Http2Totals, ObjectiveResult, Run, TlsSessions};
 use record::units::{format_byte_rate, format_duration_ns, format_plural, format_rate};
 use record::validity::ValidityVerdict;
 
@@ -33,6 +35,7 @@ pub(crate) fn summary(run: &Run, is_verbose: bool, colour: bool) -> String {
 fn short_summary(run: &Run, colour: bool) -> String {
     let mut lines = vec![labelled("load", &format_target(run)), labelled("", &format_plan(run))];
     lines.extend(run.tls.as_ref().map(|tls| labelled("tls", &format_tls(tls))));
+    lines.extend(run.http2.as_ref().and_then(format_http2).map(|text| labelled("http2", &text)));
     lines.extend(outcome(run));
     lines.push(String::new());
     lines.extend(latencies(run).lines().map(ToOwned::to_owned));
@@ -89,11 +92,51 @@ pub(crate) fn format_plan(run: &Run) -> String {
         },
     };
     format!(
-        "{}, {}, {pace}, {:.1} s",
+        "{}{}, {}, {pace}, {:.1} s",
         format_plural(number("connections"), "connection"),
+        format_streams(&plan["http2"]),
         format_plural(number("threads"), "thread"),
         run.duration_s
     )
+}
+
+/// Formats the streams of each connection; empty without HTTP/2.
+fn format_streams(http2: &serde_json::Value) -> String {
+    let Some(streams) = http2["streams"].as_u64() else { return String::new() };
+    let version = match http2["fraction"].as_f64() {
+        Some(fraction) if fraction < 1.0 => format!("{:.0} % HTTP/2", fraction * 100.0),
+        _ => "HTTP/2".to_owned(),
+    };
+    format!(" x {} ({version})", format_plural(streams, "stream"))
+}
+
+/// Formats the unusual counts of HTTP/2; `None` if there are none.
+pub(crate) fn format_http2(http2: &Http2Totals) -> Option<String> {
+    let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
+    let mut parts = Vec::new();
+    parts.extend(
+        http2
+            .streams_allowed
+            .map(|allowed| format!("server allows {} per connection", format_plural(allowed, "stream"))),
+    );
+    for (name, counts) in [("reset", &http2.resets), ("GOAWAY", &http2.goaways)] {
+        if sum(counts) > 0 {
+            parts.push(format!(
+                "{} ({})",
+                format_plural(sum(counts), name),
+                largest_counts(counts.clone().into_iter())
+            ));
+        }
+    }
+    if http2.retried > 0 {
+        parts.push(format!("{} sent again", format_plural(http2.retried, "request")));
+    }
+    let failed_calls = http2.grpc_status.iter().filter(|(status, _)| *status != "0");
+    let failed_calls: Vec<_> = failed_calls.map(|(status, count)| (format!("{status}:"), *count)).collect();
+    if !failed_calls.is_empty() {
+        parts.push(format!("grpc-status {}", largest_counts(failed_calls.into_iter())));
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// Formats what the first session negotiated, and the number of handshakes of each kind.

@@ -7,7 +7,9 @@ use record::units::{format_byte_rate, format_duration_ns, format_plural, format_
 
 use super::diagnosis::format_diagnosis;
 use super::histogram::latency_histogram;
-use super::summary::{GREEN, RED, format_plan, format_tls, labelled, objective_text, paint, verdict};
+use super::summary::{
+    GREEN, RED, format_http2, format_plan, format_tls, labelled, objective_text, paint, verdict,
+};
 use super::table::table;
 
 /// Formats the complete record.
@@ -29,7 +31,9 @@ fn head(run: &Run) -> String {
     let part = |value: &serde_json::Value| value.as_str().unwrap_or("?").to_owned();
     let urls =
         requests.iter().map(|request| format!("{} {}\n", part(&request["method"]), part(&request["url"])));
-    let tls = run.tls.as_ref().map(|tls| labelled("tls", &format_tls(tls)) + "\n").unwrap_or_default();
+    let tls = run.tls.as_ref().map(|tls| labelled("tls", &format_tls(tls)) + "\n");
+    let http2 = run.http2.as_ref().and_then(format_http2).map(|text| labelled("http2", &text) + "\n");
+    let tls = tls.into_iter().chain(http2).collect::<String>();
     format!("{}{}\n{tls}", urls.collect::<String>(), format_plan(run))
 }
 

@@ -172,7 +172,7 @@ fn connections_full_at(used_fraction: f64, rate_per_s: f64, view: &RunView<'_>) 
         return measured.then(|| at_most(rate_per_s / used_fraction.min(1.0)));
     }
     let think_ns = view.run.plan["pace"]["think_ns"].as_u64()? as f64;
-    let bound = s::request_slots(view) * 1e9 / (s::unloaded_latency_ns(view)? + think_ns);
+    let bound = view.run.request_slots() * 1e9 / (s::unloaded_latency_ns(view)? + think_ns);
     // A disturbed baseline gives no limit.
     (bound >= rate_per_s).then(|| at_most(bound))
 }

@@ -36,7 +36,6 @@ pub(super) use compute::{
     CARRIED_MIN, HARDLY_BUSY_CPUS, carried_fraction, cpus_by_affinity, is_single_threaded, machine_cpus,
 };
 use crypto::{bulk_crypto_fraction, handshake_fraction};
-pub(super) use http2::request_slots;
 pub use network::*;
 pub(super) use queueing::unloaded_latency_ns;
 pub use unit::SignalUnit;
@@ -139,7 +138,7 @@ signals! {
         };
     IN_FLIGHT_FRACTION: Latency, Fraction, "requests in flight, of the connections, or their streams",
         "counted by the generator", |view| {
-            Some(part_of(view.run.generator.in_flight_mean, http2::request_slots(view)))
+            Some(part_of(view.run.generator.in_flight_mean, view.run.request_slots()))
         };
     LITTLE_ERROR: Latency, Fraction, "difference of rate × latency from the requests in flight",
         "Little's law", |view| {
@@ -459,7 +458,7 @@ signals! {
     };
     BROKEN: Errors, Fraction, "refused, reset or truncated connections, and malformed responses",
         "generator", |view| {
-            Some(view.error_fraction(&["reset", "closed", "parse", "refused", "check"]))
+            Some(view.error_fraction(&["reset", "closed", "parse", "refused", "check", "stream_reset", "refused_stream"]))
         };
     RESETS: Counters, PerSecond, "resets", "Tcp EstabResets, OutRsts",
         |view| counter_of_both_ends(view, &["Tcp.EstabResets", "Tcp.OutRsts"]);

@@ -61,11 +61,14 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         latency: PhaseLatencies {
             connect: none(),
             tls_handshake: None,
+            tls_full: None,
+            tls_resumed: None,
             first_byte: pair(),
             last_byte: pair(),
             last_byte_bad: None,
         },
         tls: None,
+        http2: None,
         generator: GeneratorStats {
             threads: 1,
             busiest_thread_fraction: Some(0.2),

@@ -313,11 +313,14 @@ fn sample_run(position: &TrialPosition, rate: f64, latency_ns: f64, us: f64, rng
         latency: PhaseLatencies {
             connect: pair(),
             tls_handshake: None,
+            tls_full: None,
+            tls_resumed: None,
             first_byte: pair(),
             last_byte: pair(),
             last_byte_bad: None,
         },
         tls: None,
+        http2: None,
         generator: GeneratorStats { threads: 1, ..GeneratorStats::default() },
         cpu: GeneratorCpu {
             user_s: 3.0,

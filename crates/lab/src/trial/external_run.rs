@@ -82,11 +82,14 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
         latency: PhaseLatencies {
             connect: nothing(),
             tls_handshake: None,
+            tls_full: None,
+            tls_resumed: None,
             first_byte: nothing(),
             last_byte: nothing(),
             last_byte_bad: None,
         },
         tls: None,
+        http2: None,
         generator: GeneratorStats {
             in_flight_mean: in_flight,
             in_flight_by_littles_law: in_flight,

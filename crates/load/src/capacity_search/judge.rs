@@ -79,6 +79,9 @@ pub fn judge(run: &Run, quantity: SearchQuantity, base_latency_ns: u64) -> Judge
     if quantity == SearchQuantity::Connections {
         missed.extend(connection_problems(run));
     }
+    if quantity == SearchQuantity::Streams {
+        missed.extend(stream_limit(run));
+    }
     let mut invalid = invalid_reasons(run, quantity);
     // Objectives that were missed independently of the stalls.
     let missed_without_stalls = !missed.is_empty();
@@ -173,6 +176,13 @@ fn connection_problems(run: &Run) -> Vec<String> {
         reasons.push(format!("{} connections were lost with a request", connections.lost));
     }
     reasons
+}
+
+/// Returns the reason if a server does not allow so many streams.
+fn stream_limit(run: &Run) -> Option<String> {
+    let http2 = run.http2.as_ref()?;
+    let allowed = http2.streams_allowed?;
+    Some(format!("the server allows {} per connection", format_plural(allowed, "stream")))
 }
 
 /// Returns the codes and texts that make the measurement itself invalid.

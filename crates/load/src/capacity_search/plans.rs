@@ -29,7 +29,10 @@ pub fn trial_plan(base: &RunPlan, quantity: SearchQuantity, level: f64, length_n
     let mut rate_per_s = level;
     match quantity {
         SearchQuantity::Rate | SearchQuantity::Bandwidth => {}
-        SearchQuantity::ConnectionsPerSecond => plan.requests_per_connection = Some(1),
+        SearchQuantity::ConnectionsPerSecond | SearchQuantity::Handshakes => {
+            plan.requests_per_connection = Some(1);
+        }
+        SearchQuantity::Streams => return stream_trial_plan(plan, level, length_ns),
         SearchQuantity::Connections => {
             plan.connections = (level as u64).max(1);
             plan.threads = plan.threads.min(usize::try_from(plan.connections).unwrap_or(1));
@@ -43,6 +46,17 @@ pub fn trial_plan(base: &RunPlan, quantity: SearchQuantity, level: f64, length_n
         SearchQuantity::Connections => idle_trial_ns(level, length_ns),
         _ => SearchSettings::stretched_ns(length_ns, rate_per_s),
     };
+    plan
+}
+
+/// Returns a closed loop with so many streams on each connection.
+fn stream_trial_plan(mut plan: RunPlan, level: f64, length_ns: u64) -> RunPlan {
+    if let Some(http2) = &mut plan.http2 {
+        http2.streams = (level as u64).max(1);
+    }
+    plan.pace = Pace::Closed { think_ns: 0 };
+    plan.max_pending = 0;
+    plan.end.duration_ns = length_ns.max(IDLE_TRIAL_NS_MIN);
     plan
 }
 
@@ -93,7 +107,7 @@ fn set_rate(plan: &mut RunPlan, rate_per_s: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::LoadFlags;
+    use crate::plan::{Http2Plan, LoadFlags};
 
     fn base() -> RunPlan {
         let text = LoadFlags {
@@ -127,6 +141,22 @@ mod tests {
         assert_eq!((idle.connections, idle.end.duration_ns), (3000, 3_300_000_000));
         assert!((rate(&idle) - 1000.0).abs() < 1e-6 && rate(&plan(SearchQuantity::Connections, 2.0)) == 10.0);
         assert_eq!(plan(SearchQuantity::Connections, 1.0).threads, 1);
+        assert_eq!(plan(SearchQuantity::Handshakes, 50.0).requests_per_connection, Some(1));
+    }
+
+    #[test]
+    fn a_level_of_streams_is_a_closed_loop() {
+        let http2 = Http2Plan {
+            fraction: 1.0,
+            streams: 1,
+            window_bytes: 1 << 20,
+            connection_window_bytes: 1 << 20,
+            grpc: false,
+        };
+        let base = RunPlan { http2: Some(http2), ..base() };
+        let plan = trial_plan(&base, SearchQuantity::Streams, 32.0, SECOND_NS / 2);
+        assert_eq!((plan.concurrency(), plan.is_open_loop()), (3_200, false));
+        assert_eq!((plan.end.duration_ns, plan.objectives.len()), (SECOND_NS, 1));
     }
 
     #[test]

@@ -15,15 +15,21 @@ pub enum SearchQuantity {
     Connections,
     /// Bytes per second, of the URL's body.
     Bandwidth,
+    /// TLS handshakes per second: new connections with one request on each.
+    Handshakes,
+    /// Concurrent streams of each HTTP/2 connection, in a closed loop.
+    Streams,
 }
 
 impl SearchQuantity {
     /// All quantities, with their names and descriptions.
-    pub const ALL: [(Self, &'static str, &'static str); 4] = [
+    pub const ALL: [(Self, &'static str, &'static str); 6] = [
         (Self::Rate, "rate", "requests per second"),
         (Self::ConnectionsPerSecond, "connections-per-second", "new connections per second"),
         (Self::Connections, "connections", "concurrent connections"),
         (Self::Bandwidth, "bandwidth", "bytes per second of the URL's body"),
+        (Self::Handshakes, "handshakes", "TLS handshakes per second"),
+        (Self::Streams, "streams", "concurrent streams of each connection"),
     ];
 
     /// Returns the name.
@@ -35,11 +41,8 @@ impl SearchQuantity {
     /// Parses a name.
     ///
     /// # Errors
-    /// The name is unknown, or needs a feature that weir does not have.
+    /// The name is unknown.
     pub fn parse(text: &str) -> Result<Self, String> {
-        if text == "handshakes" {
-            return Err("TLS is not supported".to_owned());
-        }
         let matched = Self::ALL.iter().find(|(_, name, _)| *name == text);
         matched.map(|(quantity, _, _)| *quantity).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|(_, name, _)| *name).collect();
@@ -55,7 +58,15 @@ impl SearchQuantity {
             Self::ConnectionsPerSecond => (50.0, 1.0),
             Self::Connections => (64.0, 1.0),
             Self::Bandwidth => (10.0, 0.1),
+            Self::Handshakes => (20.0, 1.0),
+            Self::Streams => (1.0, 1.0),
         }
+    }
+
+    /// Returns whether levels are whole numbers of connections or streams, not rates.
+    #[must_use]
+    pub fn is_count(self) -> bool {
+        matches!(self, Self::Connections | Self::Streams)
     }
 }
 
@@ -108,7 +119,8 @@ impl SearchSettings {
     #[must_use]
     pub fn duration_ns(&self) -> (u64, u64) {
         let growth = 12;
-        // Levels that are whole numbers are connections, whose trials have a length of their own.
+        // Levels that are whole numbers are connections or streams, whose trials have a length of their
+        // own.
         let length_ns = |requested_ns| match self.integer_levels {
             true => idle_trial_ns(self.first_level, requested_ns),
             false => requested_ns,

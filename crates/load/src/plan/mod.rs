@@ -1,6 +1,8 @@
 //! Plan of a load: from the text of the flags to an immutable plan, with every problem reported at
 //! once. Nothing is opened, resolved or started here.
 
+mod grpc;
+mod http;
 mod objective;
 mod parse;
 mod request;
@@ -13,6 +15,11 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+pub(crate) use http::is_in_fraction;
+pub use http::{
+    CONNECTION_WINDOW_BYTES_MIN, GrpcStatus, Http2Plan, HttpFlags, HttpVersion, STREAMS_MAX,
+    WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX,
+};
 pub use objective::{Objective, ObjectiveFigures, ObjectiveOperator};
 pub use parse::LoadFlags;
 pub use request::RenderedRequest;
@@ -74,6 +81,9 @@ pub struct RunPlan {
     /// Settings of TLS; `None` if no URL is https.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsPlan>,
+    /// Settings of the connections with HTTP/2; `None` if all have HTTP/1.1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http2: Option<Http2Plan>,
     /// Concurrent connections.
     pub connections: u64,
     /// Number of threads, one core each.
@@ -158,6 +168,24 @@ impl RunPlan {
             TimeoutFrom::Send => sent_ns,
         };
         from_ns.saturating_add(self.timeout_ns)
+    }
+
+    /// Returns the version of HTTP of connection `number`.
+    #[must_use]
+    pub fn http_version(&self, number: u64) -> HttpVersion {
+        match &self.http2 {
+            Some(http2) if is_in_fraction(number, http2.fraction) => HttpVersion::Http2,
+            _ => HttpVersion::Http1,
+        }
+    }
+
+    /// Returns the maximum number of concurrent requests: one for each connection, or for each of
+    /// its streams.
+    #[must_use]
+    pub fn concurrency(&self) -> u64 {
+        let Some(http2) = &self.http2 else { return self.connections };
+        let with_http2 = (self.connections as f64 * http2.fraction + 1e-6) as u64;
+        self.connections - with_http2 + with_http2 * http2.streams
     }
 
     /// Returns whether due times come from the clock.

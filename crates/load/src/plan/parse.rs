@@ -7,10 +7,11 @@ use record::problem::InputProblem;
 use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns, parse_fraction, parse_size};
 use wire::encode;
 
+use super::grpc;
 use super::{
     Arrivals, BODY_BYTES_MAX, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, DURATION_S_DEFAULT, DURATION_S_MAX,
-    Expect, LoadEnd, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX, RenderedRequest, RunPlan, StatusSet,
-    TIMEOUT_S_DEFAULT, TimeoutFrom, TlsFlags, TlsPlan, Url,
+    Expect, Http2Plan, HttpFlags, LoadEnd, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX, RenderedRequest,
+    RunPlan, StatusSet, TIMEOUT_S_DEFAULT, TimeoutFrom, TlsFlags, TlsPlan, Url,
 };
 use crate::pace::Pace;
 
@@ -39,6 +40,7 @@ pub struct LoadFlags {
     pub data_file: Option<Vec<u8>>,
     pub unix: Option<String>,
     pub tls: TlsFlags,
+    pub http: HttpFlags,
     pub sources: Vec<String>,
     pub pin: Option<String>,
     pub spin: bool,
@@ -91,7 +93,9 @@ impl RunPlan {
     /// Every problem with every flag.
     pub fn parse(text: &LoadFlags, cores: usize) -> Result<Self, Vec<InputProblem>> {
         let mut reader = FlagReader::default();
-        let requests = requests(text, &mut reader);
+        let (http2, problems) = Http2Plan::parse(&text.http);
+        reader.problems.extend(problems);
+        let requests = requests(text, http2.as_ref(), &mut reader);
         let connections = reader.parse_or_default(
             "--connections",
             text.connections.as_ref(),
@@ -140,6 +144,7 @@ impl RunPlan {
             }),
             unix: text.unix.as_ref().map(Into::into),
             tls: tls(text, &mut reader, &requests),
+            http2,
             pace,
             requests,
         };
@@ -155,6 +160,10 @@ impl RunPlan {
         }
         if self.unix.as_ref().is_some_and(|path| path.as_os_str().len() > 107) {
             reader.add_problem("--unix", "a unix socket's path has at most 107 bytes");
+        }
+        if self.connections <= CONNECTIONS_MAX && self.concurrency() > CONNECTIONS_MAX {
+            let text = format!("{} streams on all connections exceed {CONNECTIONS_MAX}", self.concurrency());
+            reader.add_problem("--streams", text);
         }
     }
 }
@@ -198,9 +207,14 @@ fn parse_count_within(text: &str, min: u64, max: u64) -> Result<u64, String> {
     }
 }
 
-fn requests(text: &LoadFlags, reader: &mut FlagReader) -> Vec<RenderedRequest> {
-    let fields = fields(text, reader);
-    let body = body(text, reader);
+fn requests(text: &LoadFlags, http2: Option<&Http2Plan>, reader: &mut FlagReader) -> Vec<RenderedRequest> {
+    let is_grpc = http2.is_some_and(|http2| http2.grpc);
+    let mut fields = fields(text, reader);
+    let mut body = body(text, reader);
+    if is_grpc {
+        body = grpc::frame(&body);
+        grpc::add_fields(&mut fields);
+    }
     let default = if body.is_empty() { "GET" } else { "POST" };
     let method = text.method.as_deref().unwrap_or(default);
     if let Err(error) = encode::check_method(method) {
@@ -208,6 +222,12 @@ fn requests(text: &LoadFlags, reader: &mut FlagReader) -> Vec<RenderedRequest> {
     }
     if method == "CONNECT" {
         reader.add_problem("--method", "CONNECT opens a tunnel and cannot be measured");
+    }
+    if is_grpc && method != "POST" {
+        reader.add_problem("--method", "a call of gRPC is a POST request");
+    }
+    if http2.is_some() {
+        reject_fields_of_http1(&fields, reader);
     }
     if text.urls.is_empty() {
         reader.add_problem("URL", "missing (write http://host:port/path)");
@@ -220,6 +240,17 @@ fn requests(text: &LoadFlags, reader: &mut FlagReader) -> Vec<RenderedRequest> {
         }
     }
     requests
+}
+
+/// Rejects the fields that HTTP/2 does not have (RFC 9113 §8.2.2).
+fn reject_fields_of_http1(fields: &[(String, String)], reader: &mut FlagReader) {
+    const CONNECTION_SPECIFIC: [&str; 4] = ["connection", "proxy-connection", "keep-alive", "upgrade"];
+    for (name, value) in fields {
+        let is = |other: &str| name.eq_ignore_ascii_case(other);
+        if CONNECTION_SPECIFIC.into_iter().any(is) || (is("te") && value != "trailers") {
+            reader.add_problem("--header", format!("'{name}: {value}' is not allowed in HTTP/2"));
+        }
+    }
 }
 
 fn fields(text: &LoadFlags, reader: &mut FlagReader) -> Vec<(String, String)> {

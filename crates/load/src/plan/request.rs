@@ -1,5 +1,7 @@
 //! A request, rendered once: the bytes of every send.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use wire::{RequestKind, encode};
 
@@ -16,7 +18,13 @@ pub struct RenderedRequest {
     pub fields: Vec<(String, String)>,
     /// Length of the body, in bytes.
     pub body_bytes: u64,
-    /// All bytes of the request, on a connection that stays open.
+    /// The body.
+    #[serde(skip)]
+    pub body: Arc<[u8]>,
+    /// Value of `Host` or `:authority`.
+    #[serde(skip)]
+    pub authority: String,
+    /// All bytes of the request in HTTP/1.1, on a connection that stays open.
     #[serde(skip)]
     pub bytes: Vec<u8>,
     /// The same request with `Connection: close`, for the last one on a connection.
@@ -35,11 +43,24 @@ impl RenderedRequest {
             bytes: render(&url, method, fields, body, false),
             bytes_closing: render(&url, method, fields, body, true),
             kind: RequestKind::from_method(method),
+            authority: fields
+                .iter()
+                .find(|(name, _)| name.eq_ignore_ascii_case("host"))
+                .map_or_else(|| url.authority.to_string(), |(_, host)| host.clone()),
             url,
             method: method.to_owned(),
             fields: fields.to_vec(),
             body_bytes: body.len() as u64,
+            body: body.into(),
         }
+    }
+}
+
+impl RenderedRequest {
+    /// Returns the value of `content-length`, if the request has one.
+    #[must_use]
+    pub fn content_length(&self) -> Option<u64> {
+        has_content_length(&self.method, &self.body).then_some(self.body_bytes)
     }
 }
 
@@ -53,9 +74,7 @@ fn render(url: &Url, method: &str, fields: &[(String, String)], body: &[u8], clo
     for (name, value) in fields {
         encode::field(&mut out, name, value.as_bytes());
     }
-    // RFC 9110 §8.6: a method that anticipates content sends the field, even without content.
-    let anticipates = matches!(method, "POST" | "PUT" | "PATCH");
-    if !body.is_empty() || anticipates {
+    if has_content_length(method, body) {
         encode::field_u64(&mut out, "Content-Length", body.len() as u64);
     }
     if closing && !has("connection") {
@@ -64,6 +83,12 @@ fn render(url: &Url, method: &str, fields: &[(String, String)], body: &[u8], clo
     encode::end_of_head(&mut out);
     out.extend_from_slice(body);
     out
+}
+
+/// Returns whether a request has the field `Content-Length`. A method that anticipates content sends
+/// it even without content (RFC 9110 §8.6).
+fn has_content_length(method: &str, body: &[u8]) -> bool {
+    !body.is_empty() || matches!(method, "POST" | "PUT" | "PATCH")
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ pub struct TlsFlags {
     pub tls_resume: Option<String>,
     pub tls_ciphers: Option<String>,
     pub tls_groups: Option<String>,
+    pub tls_new: Option<String>,
 }
 
 impl TlsFlags {
@@ -40,6 +41,7 @@ impl TlsFlags {
             ("--tls-resume", self.tls_resume.is_some()),
             ("--tls-ciphers", self.tls_ciphers.is_some()),
             ("--tls-groups", self.tls_groups.is_some()),
+            ("--tls-new", self.tls_new.is_some()),
         ];
         let given = given.into_iter().filter(|(_, is_given)| *is_given);
         given.map(|(flag, _)| InputProblem::new(flag, "no effect, because no connection uses TLS (https://)"))
@@ -144,8 +146,8 @@ impl TlsPlan {
             version_min,
             version_max,
             algorithms,
-            resume_fraction: parse_resume(text.tls_resume.as_deref()).unwrap_or_else(|why| {
-                problems.push(InputProblem::new("--tls-resume", why));
+            resume_fraction: resume_fraction(text).unwrap_or_else(|problem| {
+                problems.push(problem);
                 1.0
             }),
         };
@@ -203,6 +205,18 @@ impl TlsPlan {
 
 fn is_same(file: &Option<PathBuf>, path: &Path) -> bool {
     file.as_deref() == Some(path)
+}
+
+/// Returns the fraction of the connections that resume.
+fn resume_fraction(text: &TlsFlags) -> Result<f64, InputProblem> {
+    let Some(new) = &text.tls_new else {
+        return parse_resume(text.tls_resume.as_deref())
+            .map_err(|why| InputProblem::new("--tls-resume", why));
+    };
+    if text.tls_resume.is_some() {
+        return Err(InputProblem::new("--tls-new", "--tls-resume sets the rest of it: remove one of them"));
+    }
+    parse_fraction(new).map(|new| 1.0 - new).map_err(|why| InputProblem::new("--tls-new", why))
 }
 
 fn parse_resume(text: Option<&str>) -> Result<f64, String> {
@@ -274,5 +288,10 @@ mod tests {
             (plan.resume_fraction * 100.0).round()
         };
         assert_eq!(["on", "off", "90%", "0.5"].map(fraction), [100.0, 0.0, 90.0, 50.0]);
+        let new = TlsFlags { tls_new: Some("20%".into()), ..TlsFlags::default() };
+        let (plan, problems) = TlsPlan::parse(&new);
+        assert!(problems.is_empty() && (plan.resume_fraction - 0.8).abs() < 1e-9);
+        let both = TlsFlags { tls_resume: Some("on".into()), ..new };
+        assert_eq!(locations(&TlsPlan::parse(&both).1), ["--tls-new"]);
     }
 }

@@ -19,7 +19,9 @@ impl Scheme {
         [Self::Http, Self::Https].into_iter().find(|scheme| scheme.name() == text)
     }
 
-    fn name(self) -> &'static str {
+    /// Returns the name, as in a URL.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
             Self::Https => "https",

@@ -2,7 +2,7 @@
 
 use record::run::Interval;
 
-use super::TlsCounters;
+use super::{Http2Counters, TlsCounters};
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
 use crate::stall::StallCounters;
 
@@ -37,6 +37,7 @@ pub struct Counters {
     pub stalls: StallCounters,
     pub back_off: BackOffCounters,
     pub tls: TlsCounters,
+    pub http2: Http2Counters,
 }
 
 /// Requests of an open loop that waited because their connection paused after a failed connect.
@@ -77,6 +78,7 @@ impl Default for Counters {
             stalls: StallCounters::default(),
             back_off: BackOffCounters::default(),
             tls: TlsCounters::default(),
+            http2: Http2Counters::default(),
         }
     }
 }
@@ -111,6 +113,7 @@ impl Counters {
         self.bad_status += other.bad_status;
         self.stalls.add(&other.stalls);
         self.tls.add(&other.tls);
+        self.http2.add(&other.http2);
         self.back_off.requests += other.back_off.requests;
         self.back_off.total_ns += other.back_off.total_ns;
         self.back_off.longest_ns = self.back_off.longest_ns.max(other.back_off.longest_ns);
@@ -126,7 +129,9 @@ impl Counters {
     /// Returns the number of complete responses that are not good.
     #[must_use]
     pub fn bad(&self) -> u64 {
-        self.bad_status + self.errors[FailureKind::Check as usize]
+        self.bad_status
+            + self.errors[FailureKind::Check as usize]
+            + self.errors[FailureKind::GrpcStatus as usize]
     }
 
     /// Returns the number of requests that were due and have no outcome yet.

@@ -104,10 +104,13 @@ fn run(started_at: &str, values: &[u64]) -> Run {
         latency: PhaseLatencies {
             connect: pair(&[]),
             tls_handshake: None,
+            tls_full: None,
+            tls_resumed: None,
             first_byte: pair(values),
             last_byte: pair(values),
             last_byte_bad: None,
         },
+        http2: None,
         tls: None,
         generator: GeneratorStats { threads: 1, ..GeneratorStats::default() },
         cpu: GeneratorCpu { per_core: vec![0.5], ..GeneratorCpu::default() },

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Sessions of a run. Absent in records of runs without TLS.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TlsSessions {
     /// Protocol version of the first session: `TLSv1.2` or `TLSv1.3`. Absent if no handshake was
     /// completed.
@@ -21,6 +21,12 @@ pub struct TlsSessions {
     pub resumed: u64,
     /// Number of failed handshakes.
     pub failed: u64,
+    /// Full handshakes per second in the window.
+    #[serde(default)]
+    pub full_per_s: f64,
+    /// Handshakes per second in the window that resumed an earlier session.
+    #[serde(default)]
+    pub resumed_per_s: f64,
 }
 
 impl TlsSessions {
@@ -34,6 +40,8 @@ impl TlsSessions {
         self.full += other.full;
         self.resumed += other.resumed;
         self.failed += other.failed;
+        self.full_per_s += other.full_per_s;
+        self.resumed_per_s += other.resumed_per_s;
     }
 }
 

@@ -126,6 +126,15 @@ impl ClientTls {
         Self { config: Arc::new(config) }
     }
 
+    /// Returns the same settings with other protocols of ALPN, the preferred one first. They share
+    /// the store of sessions.
+    #[must_use]
+    pub fn with_alpn(&self, protocols: &[&[u8]]) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        Self { config: Arc::new(config) }
+    }
+
     pub(crate) fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.config)
     }

@@ -6,6 +6,9 @@
 mod client;
 mod counters;
 mod hostile;
+mod http2;
+mod http2_client;
+mod http2_hostile;
 mod limits;
 mod protocol;
 mod stop;

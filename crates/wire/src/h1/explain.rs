@@ -42,12 +42,12 @@ pub(super) fn is_target_too_long(window: &[u8], target_bytes_max: usize) -> bool
 }
 
 /// Returns true if a token may contain the byte: a method, a field name (RFC 9110 §5.6.2).
-pub(super) fn is_token(byte: u8) -> bool {
+pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Returns true if a field value may contain the byte: not a control, except HTAB (RFC 9110 §5.5).
-pub(super) fn is_field_value(byte: u8) -> bool {
+pub(crate) fn is_field_value(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 

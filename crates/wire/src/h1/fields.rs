@@ -163,7 +163,7 @@ fn name_is<const N: usize>(name: &str, lower: &[u8; N]) -> bool {
 /// Parses decimal digits and nothing else: no sign, no list, no space, at least one digit, within a
 /// `u64`.
 #[inline]
-fn parse_content_length(value: &[u8]) -> Result<u64, RefusalKind> {
+pub(crate) fn parse_content_length(value: &[u8]) -> Result<u64, RefusalKind> {
     if value.is_empty() {
         return Err(RefusalKind::ContentLengthInvalid);
     }

@@ -42,4 +42,6 @@ pub use request::parse_request;
 pub use response::parse_response;
 pub use rules::{connection_options, field_value, is_hop_by_hop};
 
-pub(crate) use explain::{explain_request, explain_response};
+pub(crate) use explain::{explain_request, explain_response, is_field_value, is_token};
+pub(crate) use fields::parse_content_length;
+pub(crate) use target::split_host_port;

@@ -118,7 +118,7 @@ fn check_absolute_form<'b>(target: &'b str, host: Option<&'b str>) -> Result<Opt
 /// information and no percent-encoding, which no resolver would accept. An empty port (`host:`)
 /// counts as none.
 #[inline]
-fn split_host_port(authority: &[u8]) -> Option<(&[u8], Option<u16>)> {
+pub(crate) fn split_host_port(authority: &[u8]) -> Option<(&[u8], Option<u16>)> {
     let end = if authority.first() == Some(&b'[') {
         find_ip_literal_end(authority)?
     } else {

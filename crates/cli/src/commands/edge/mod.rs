@@ -91,7 +91,7 @@ fn duration_ns(options: &EdgeOptions) -> (u64, u64) {
         usual_ns += baselines * baseline::DURATION_NS;
         max_ns += baselines * baseline::DURATION_NS_MAX;
     }
-    if options.search_only || options.quantity == SearchQuantity::Connections {
+    if options.search_only || options.quantity.is_count() {
         return (usual_ns, max_ns);
     }
     let ladders = if options.direct.is_some() { 2 } else { 1 };
@@ -174,7 +174,7 @@ impl<'a> EdgeExplorer<'a> {
         let mut conclusion = self.run_search(&mut search)?;
         let is_found = matches!(conclusion.end, SearchEnd::Found | SearchEnd::MaxLevel);
         if let (true, Some(level), false) = (is_found, conclusion.level, self.runner.is_stopped()) {
-            if self.options.quantity != SearchQuantity::Connections && !self.options.search_only {
+            if !self.options.quantity.is_count() && !self.options.search_only {
                 self.run_ladder(level)?;
                 self.run_scaling()?;
             }
@@ -395,8 +395,8 @@ impl<'a> EdgeExplorer<'a> {
         let at_edge = held.or_else(|| self.failed_levels.lowest().map(|miss| miss.run.clone()));
         if let Some(run) = &at_edge
             && run.generator.in_flight_mean
-                > CONNECTIONS_IN_USE_FRACTION * self.options.base.connections as f64
-            && self.options.quantity != SearchQuantity::Connections
+                > CONNECTIONS_IN_USE_FRACTION * self.options.base.concurrency() as f64
+            && !self.options.quantity.is_count()
         {
             self.notes.push(format!(
                 "at the edge {:.0} of {} connections were in use: it may sustain more with a larger -c",

@@ -35,6 +35,8 @@ const QUICK_FACTORS: (u64, u64) = (2, 5);
 const THOROUGH_FACTORS: (u64, u64) = (5, 30);
 /// Highest level without --to, beyond the reach of any machine.
 const MAX_LEVEL_DEFAULT: f64 = 1e9;
+/// Highest number of streams, with --to or without.
+const MAX_STREAMS: f64 = load::plan::STREAMS_MAX as f64;
 /// Finest and coarsest interval.
 const MAX_GAP_RANGE: (f64, f64) = (0.001, 0.5);
 
@@ -63,7 +65,9 @@ pub(in crate::commands) fn parse_flags(
         let why = format!("'{}': the search sets the rate", objective.text());
         InputProblem::new("--slo", why)
     }));
-    match RunPlan::parse(&text, cores) {
+    let parsed = RunPlan::parse(&text, cores);
+    problems.extend(parsed.iter().filter_map(|base| protocol_problem(base, quantity)));
+    match parsed {
         Ok(base) if problems.is_empty() => Ok(EdgeOptions {
             quantity,
             base,
@@ -79,6 +83,17 @@ pub(in crate::commands) fn parse_flags(
             Err(problems)
         }
     }
+}
+
+/// Returns a problem if the quantity does not exist with the plan's protocols.
+fn protocol_problem(base: &RunPlan, quantity: SearchQuantity) -> Option<InputProblem> {
+    let is_tls = base.authorities().iter().all(|authority| authority.is_tls());
+    let why = match quantity {
+        SearchQuantity::Handshakes if !is_tls => "only connections with TLS have handshakes: write https://",
+        SearchQuantity::Streams if base.http2.is_none() => "only HTTP/2 has streams: add --http 2",
+        _ => return None,
+    };
+    Some(InputProblem::new("--find", why))
 }
 
 struct OptionReader<'a> {
@@ -105,9 +120,12 @@ impl OptionReader<'_> {
     fn settings(&mut self, quantity: SearchQuantity) -> SearchSettings {
         let (first_level, min_level) = quantity.start();
         let first_level = self.parse_or_default("from", first_level, parse_level);
-        let max_level = self.parse_or_default("to", MAX_LEVEL_DEFAULT, |text| {
+        let default = if quantity == SearchQuantity::Streams { MAX_STREAMS } else { MAX_LEVEL_DEFAULT };
+        let max_level = self.parse_or_default("to", default, |text| {
             let max_level = parse_level(text)?;
-            if max_level >= first_level {
+            if quantity == SearchQuantity::Streams && max_level > MAX_STREAMS {
+                Err(format!("{max_level} exceeds {MAX_STREAMS} streams"))
+            } else if max_level >= first_level {
                 Ok(max_level)
             } else {
                 Err(format!("{max_level} is below --from, {first_level}"))
@@ -131,7 +149,7 @@ impl OptionReader<'_> {
             min_level: min_level.min(first_level),
             max_level,
             max_gap,
-            integer_levels: quantity == SearchQuantity::Connections,
+            integer_levels: quantity.is_count(),
             short_trial_ns,
             full_trial_ns: full_trials * short_trial_ns,
             verify_trial_ns: verify_trials * short_trial_ns,
@@ -146,11 +164,12 @@ impl OptionReader<'_> {
                 "--find connections sets this number: remove the flag (--from \
                  and --to limit it)",
             ),
-            SearchQuantity::ConnectionsPerSecond => (
-                "requests-per-connection",
-                "--find connections-per-second opens a connection per request: remove \
-                 it out",
-            ),
+            SearchQuantity::ConnectionsPerSecond | SearchQuantity::Handshakes => {
+                ("requests-per-connection", "this search opens a connection per request: remove the flag")
+            }
+            SearchQuantity::Streams => {
+                ("streams", "--find streams sets this number: remove the flag (--from and --to limit it)")
+            }
             SearchQuantity::Rate | SearchQuantity::Bandwidth => return,
         };
         if self.args.text(flag).is_some() {

@@ -27,7 +27,7 @@ const LOAD_NS_MIN: u64 = 3 * SECOND_NS;
 /// connections. `-n` limits the number of requests, and the subject must get exactly those.
 pub(super) fn is_needed(plan: &RunPlan) -> bool {
     let open = matches!(plan.pace, Pace::Open { .. });
-    plan.end.requests.is_none() && plan.end.duration_ns >= LOAD_NS_MIN && (open || plan.connections > 1)
+    plan.end.requests.is_none() && plan.end.duration_ns >= LOAD_NS_MIN && (open || plan.concurrency() > 1)
 }
 
 /// Measures the baseline. Returns `None` if no request got a response, and after a signal.
@@ -50,6 +50,11 @@ pub(in crate::commands) fn measure(plan: &RunPlan, stop: &DrainWatch) -> Option<
 fn baseline_plan(plan: &RunPlan) -> RunPlan {
     let mut baseline = plan.clone();
     baseline.connections = 1;
+    if let Some(http2) = &mut baseline.http2 {
+        http2.streams = 1;
+        // Of a mix, requests of HTTP/2 represent the load.
+        http2.fraction = 1.0;
+    }
     baseline.threads = 1;
     baseline.pin.truncate(1);
     baseline.pace = Pace::Closed { think_ns: 0 };

@@ -18,6 +18,8 @@ fn run_with_everything() -> Run {
     let latency = PhaseLatencies {
         connect: pair.clone(),
         tls_handshake: Some(pair.clone()),
+        tls_full: None,
+        tls_resumed: None,
         first_byte: pair.clone(),
         last_byte: pair.clone(),
         last_byte_bad: Some(pair),
@@ -54,6 +56,7 @@ fn run_with_everything() -> Run {
         },
         window: MeasuredWindow::default(),
         latency,
+        http2: None,
         tls: Some(TlsSessions {
             version: Some("TLSv1.2".to_owned()),
             cipher_suite: Some("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256".to_owned()),

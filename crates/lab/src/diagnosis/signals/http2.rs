@@ -5,14 +5,6 @@ use record::observed::ConnectionEnd;
 
 use crate::diagnosis::run_view::{RunView, SUBJECT};
 
-/// Returns the concurrent requests that the connections admit: one on each with HTTP/1.1, and the
-/// streams of `-m` with HTTP/2.
-pub(in crate::diagnosis) fn request_slots(view: &RunView<'_>) -> f64 {
-    let connections = view.run.totals.connections.max_open as f64;
-    let Some(settings) = Http2Settings::read(view) else { return connections };
-    connections * (1.0 - settings.fraction) + settings.connections * settings.streams
-}
-
 /// Returns the bytes of responses that arrived per round trip and connection, as a fraction of the
 /// windows of the generator; 0 if the windows have room for all requested responses. `None` without
 /// HTTP/2.
@@ -27,7 +19,7 @@ pub(super) fn window_used_fraction(view: &RunView<'_>) -> Option<f64> {
         return None;
     }
     let response_bytes = view.run.rates.bytes_in_per_s / responses_per_s;
-    let slots = request_slots(view).max(1.0);
+    let slots = view.run.request_slots().max(1.0);
     // Mixed connections have the same share of the requests in flight as of the slots.
     let streams = view.run.generator.in_flight_mean / slots * settings.streams;
     let streams_window = if response_bytes > settings.window_bytes {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::diagnosis::signals as s;
+use record::run::Http2Totals;
 
 /// Returns a load over 8 connections with `streams` each: responses of `response_bytes` that take
 /// `latency_ms`, a round trip of 20 ms, and these windows of the generator.
@@ -10,6 +11,7 @@ fn http2_run(streams: u64, response_bytes: f64, latency_ms: u64, windows: (u64, 
     run.totals.connections.max_open = 8;
     run.totals.connections.requested = 8;
     run.rates.bytes_in_per_s = run.rates.responses_per_s * response_bytes;
+    run.http2 = Some(Http2Totals { streams, ..Http2Totals::default() });
     run.plan["http2"] = serde_json::json!({
         "fraction": 1.0, "streams": streams, "window_bytes": windows.0, "connection_window_bytes": windows.1,
     });
@@ -55,9 +57,7 @@ fn a_full_receive_window_is_not_that_of_http2() {
 #[test]
 fn streams_are_the_slots_of_requests() {
     let run = http2_run(10, 1e6, 340, (SMALL, LARGE));
-    let view = RunView::new(&run);
-    assert_eq!(s::request_slots(&view), 80.0);
-    let value = (s::IN_FLIGHT_FRACTION.read)(&view);
+    let value = (s::IN_FLIGHT_FRACTION.read)(&RunView::new(&run));
     assert_eq!(value, Some(1.0));
     assert_eq!((s::HTTP2_WINDOW.read)(&RunView::new(&super::run(8, MS))), None);
 }

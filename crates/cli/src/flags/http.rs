@@ -1,0 +1,74 @@
+//! The flags of HTTP versions of the commands that generate load.
+
+use load::plan::HttpFlags;
+
+use super::{CommandArgs, FLAG_DEFAULTS, Flag};
+
+pub(super) const HTTP: Flag = Flag {
+    long: "http",
+    value: "1.1|2",
+    default: "1.1",
+    doc: "Version of HTTP. 2: with https the server must choose it (ALPN h2); with http it is \
+          spoken from the first byte (prior knowledge)",
+    valid: &["2", "1.1"],
+    invalid: &["3", "1.0", "h2"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const STREAMS: Flag = Flag {
+    long: "streams",
+    short: Some('m'),
+    value: "N",
+    default: "1",
+    doc: "Number of concurrent streams of each HTTP/2 connection, up to 10,000; each carries one \
+          request at a time, like a connection of HTTP/1.1. A lower limit of the server applies, \
+          and makes the result suspect (streams_limited)",
+    valid: &["1", "32", "10k"],
+    invalid: &["0", "10001", "x"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const WINDOW: Flag = Flag {
+    long: "window",
+    value: "SIZE",
+    default: "1 GiB",
+    doc: "Receive window of each HTTP/2 stream, 1 byte to 2 GiB - 1; a smaller one limits a \
+          response to the window per round trip",
+    valid: &["64k", "1"],
+    invalid: &["0", "2G", "x"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const CONNECTION_WINDOW: Flag = Flag {
+    long: "connection-window",
+    value: "SIZE",
+    default: "1 GiB",
+    doc: "Receive window of each HTTP/2 connection, 65,535 bytes to 2 GiB - 1",
+    valid: &["64k", "1m"],
+    invalid: &["1k", "2G", "x"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const MIX: Flag = Flag {
+    long: "mix",
+    value: "VERSION=WEIGHT,...",
+    doc: "Share of the connections per version of HTTP, evenly distributed, such as 1.1=70,2=30; \
+          replaces --http",
+    valid: &["1.1=70,2=30", "2=1"],
+    invalid: &["x", "3=1", "2=0"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const GRPC: Flag = Flag {
+    long: "grpc",
+    doc: "Send unary gRPC calls: the body is one message, and a response is good if its status is \
+          200 and its grpc-status 0; others are errors of kind grpc_status; needs --http 2",
+    ..FLAG_DEFAULTS
+};
+
+/// Returns the texts of the flags.
+pub(super) fn http_flags(args: CommandArgs<'_>) -> HttpFlags {
+    HttpFlags {
+        http: args.text("http"),
+        mix: args.text("mix"),
+        streams: args.text("streams"),
+        window: args.text("window"),
+        connection_window: args.text("connection-window"),
+        grpc: args.is_set("grpc"),
+    }
+}

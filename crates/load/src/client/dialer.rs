@@ -1,0 +1,206 @@
+//! Opening of a client's connection: connect(2), then the handshake of TLS, under one deadline; and
+//! the pauses after failures.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use record::units::{MILLISECOND_NS, SECOND_NS};
+use rt::clock::now_ns;
+use rt::deadlines::Deadline;
+use rt::dial;
+use rt::stream::Stream;
+
+use crate::core::CoreState;
+use crate::failure::{Failure, FailureKind, RequestPhase, connect_error_text};
+use crate::plan::HttpVersion;
+use crate::recorder::ConnectTiming;
+use crate::tls::{TlsConnector, describe_failure, missing_http2_text};
+
+/// Minimum back-off after a failed connect; it doubles with each failure.
+const BACK_OFF_NS_MIN: u64 = 10 * MILLISECOND_NS;
+/// Maximum back-off.
+const BACK_OFF_NS_MAX: u64 = SECOND_NS;
+
+/// Opener of one client's connections.
+pub(super) struct Dialer {
+    pub(super) core: Rc<CoreState>,
+    /// Index of the client on its core.
+    pub(super) index: usize,
+    pub(super) deadline: Deadline,
+    version: HttpVersion,
+    /// True if the client ever had a connection.
+    has_connected: bool,
+    back_off_ns: u64,
+    /// The last back-off.
+    last_back_off: BackOffPause,
+}
+
+/// A pause of one client.
+#[derive(Clone, Copy, Debug, Default)]
+struct BackOffPause {
+    from_ns: u64,
+    to_ns: u64,
+}
+
+/// Stream of a new connection, after its handshake if it has one.
+struct OpenedStream {
+    stream: Stream,
+    connected_ns: u64,
+    handshake_end_ns: Option<u64>,
+}
+
+/// Failure to open a connection, with its reason for the user.
+pub(super) struct OpenError {
+    failure: Failure,
+    text: String,
+}
+
+impl OpenError {
+    pub(super) fn new(phase: RequestPhase, (kind, text): (FailureKind, String)) -> Self {
+        Self { failure: Failure { kind, phase }, text }
+    }
+}
+
+impl Dialer {
+    pub(super) fn new(core: Rc<CoreState>, index: usize, version: HttpVersion, deadline: Deadline) -> Self {
+        Self {
+            core,
+            index,
+            deadline,
+            version,
+            has_connected: false,
+            back_off_ns: BACK_OFF_NS_MIN,
+            last_back_off: BackOffPause::default(),
+        }
+    }
+
+    /// Returns the number of the client among those of all cores.
+    pub(super) fn client_number(&self) -> usize {
+        self.core.first_client as usize + self.index
+    }
+
+    /// Returns the index of the authority that the client connects to.
+    pub(super) fn authority(&self) -> usize {
+        self.client_number() % self.core.shared.addresses.len()
+    }
+
+    /// Connects for a request that was due at `due_ns`. `prepare` is the rest of the opening that
+    /// the protocol needs.
+    pub(super) async fn connect<C>(
+        &mut self,
+        due_ns: u64,
+        prepare: impl AsyncFnOnce(&Self, Stream) -> Result<C, OpenError>,
+    ) -> Result<C, Failure> {
+        let core = Rc::clone(&self.core);
+        let begun_ns = now_ns();
+        self.deadline.set(core.shared.plan.deadline_ns(due_ns, begun_ns));
+        let opened = self.open().await;
+        let outcome = match opened {
+            Ok(OpenedStream { stream, connected_ns, handshake_end_ns }) => {
+                let timing = ConnectTiming { begun_ns, connected_ns, handshake_end_ns };
+                let tls = stream.tls_info();
+                prepare(self, stream).await.map(|connection| (connection, timing, tls))
+            }
+            Err(error) => Err(error),
+        };
+        self.deadline.clear();
+        let mut recorder = core.recorder.borrow_mut();
+        match outcome {
+            Ok((connection, timing, tls)) => {
+                core.roll(&mut recorder, timing.handshake_end_ns.unwrap_or(timing.connected_ns));
+                recorder.record_connect(due_ns, timing, tls.as_ref().map(|info| info.handshake));
+                if let Some(info) = tls {
+                    recorder.counters.tls.count_handshake(info);
+                }
+                recorder.counters.obtained += u64::from(!self.has_connected);
+                self.has_connected = true;
+                self.back_off_ns = BACK_OFF_NS_MIN;
+                Ok(connection)
+            }
+            Err(OpenError { failure, text }) => {
+                recorder.counters.connect_failed += 1;
+                recorder.counters.tls.failed += u64::from(failure.phase == RequestPhase::TlsHandshake);
+                let target = &core.shared.addresses[self.authority()];
+                *core.connect_failure.borrow_mut() = Some((failure.kind, format!("{target}: {text}")));
+                Err(failure)
+            }
+        }
+    }
+
+    /// Opens the stream, with its handshake.
+    async fn open(&self) -> Result<OpenedStream, OpenError> {
+        let shared = &self.core.shared;
+        let sources = &shared.plan.sources;
+        let source = (!sources.is_empty()).then(|| sources[self.client_number() % sources.len()]);
+        let mut connecting = pin!(dial::connect(&shared.addresses[self.authority()], source));
+        let connected = poll_fn(|cx| match self.interruption() {
+            Some(kind) => Poll::Ready(Err((kind, kind.name().to_owned()))),
+            None => connecting
+                .as_mut()
+                .poll(cx)
+                .map_err(|error| (FailureKind::from_io_error(&error), connect_error_text(&error))),
+        })
+        .await;
+        let stream = connected.map_err(|error| OpenError::new(RequestPhase::Connect, error))?;
+        let connected_ns = now_ns();
+        let Some(connector) = &self.core.tls[self.authority()] else {
+            return Ok(OpenedStream { stream, connected_ns, handshake_end_ns: None });
+        };
+        let stream = self
+            .handshake(connector, stream)
+            .await
+            .map_err(|error| OpenError::new(RequestPhase::TlsHandshake, error))?;
+        Ok(OpenedStream { stream, connected_ns, handshake_end_ns: Some(now_ns()) })
+    }
+
+    async fn handshake(
+        &self,
+        connector: &TlsConnector,
+        stream: Stream,
+    ) -> Result<Stream, (FailureKind, String)> {
+        let describe = |error| describe_failure(&error, self.version);
+        let mut stream = connector.begin(stream, self.version).map_err(describe)?;
+        poll_fn(|cx| match self.interruption() {
+            Some(kind) => Poll::Ready(Err((kind, format!("TLS handshake: {}", kind.name())))),
+            None => stream.poll_handshake(cx).map_err(describe),
+        })
+        .await?;
+        let protocol = stream.tls_info().and_then(|info| info.alpn);
+        if self.version == HttpVersion::Http2 && protocol.as_deref() != Some(b"h2") {
+            return Err((FailureKind::NoHttp2, missing_http2_text()));
+        }
+        Ok(stream)
+    }
+
+    /// Waits before the next attempt, so that a rejecting server is not hit in a tight loop.
+    /// Returns the end of the pause.
+    pub(super) async fn back_off(&mut self) -> u64 {
+        let from_ns = now_ns();
+        let until_ns = from_ns + self.back_off_ns;
+        self.back_off_ns = (self.back_off_ns * 2).min(BACK_OFF_NS_MAX);
+        self.core.timers.sleep_until(until_ns.min(self.core.end_ns())).await;
+        self.last_back_off = BackOffPause { from_ns, to_ns: now_ns() };
+        self.last_back_off.to_ns
+    }
+
+    /// Returns the part of the last pause in which a request that was due at `due_ns` waited.
+    pub(super) fn back_off_overlap_ns(&self, due_ns: u64) -> u64 {
+        let BackOffPause { from_ns, to_ns } = self.last_back_off;
+        to_ns.saturating_sub(due_ns.max(from_ns))
+    }
+
+    /// Returns the reason to stop waiting, if there is one.
+    #[inline]
+    pub(super) fn interruption(&self) -> Option<FailureKind> {
+        // An expired request has timed out, whatever else ends at the same moment.
+        if self.deadline.is_expired() {
+            Some(FailureKind::Timeout)
+        } else if self.core.giving_up.get() {
+            Some(FailureKind::Unfinished)
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Client of HTTP/1.1: take a due request, get a connection, send, read, record. One loop serves
+//! every pace and every end.
+//!
+//! ```text
+//!          ┌──────────── next due ◄───────────────┐
+//!          ▼                                      │
+//!   connection? ──no──► connect ──failed──► back off
+//!          │ yes           │ stands              │
+//!          ▼               ▼                     │
+//!        write request ─► read response ──whole──┤ record
+//!                              └─────failed──────┘ count, close
+//! ```
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use rt::clock::now_ns;
+use rt::stream::Stream;
+
+use super::dialer::Dialer;
+use super::{Client, READS_MAX, ResponseOutcome, queue_timeout, record_response};
+use crate::core::CoreState;
+use crate::dispatcher::NextAction;
+use crate::failure::{Failure, FailureKind, RequestPhase};
+use crate::pace::Pace;
+use crate::plan::RenderedRequest;
+use crate::recorder::RequestTiming;
+use crate::response_reader::{CompleteResponse, ResponseReader};
+
+/// A connection, and the number of requests that it has carried.
+struct Connection {
+    stream: Stream,
+    request_count: u64,
+}
+
+/// One client: at most one connection, at most one request at a time.
+pub(super) struct Http1Client {
+    dialer: Dialer,
+    connection: Option<Connection>,
+    /// Number of requests so far, to take the URLs in turn.
+    request_index: usize,
+}
+
+impl Client for Http1Client {
+    fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
+    async fn connect_before_start(&mut self) {
+        // The run connects again.
+        let _ = self.connect(now_ns()).await;
+    }
+
+    async fn run(&mut self, start_ns: u64) {
+        self.run_loop(start_ns).await;
+    }
+}
+
+impl Http1Client {
+    pub(super) fn new(dialer: Dialer) -> Self {
+        Self { request_index: dialer.index, dialer, connection: None }
+    }
+
+    async fn connect(&mut self, due_ns: u64) -> Result<(), Failure> {
+        let connected = self.dialer.connect(due_ns, async |_, stream| Ok(stream)).await;
+        self.connection = Some(Connection { stream: connected?, request_count: 0 });
+        Ok(())
+    }
+
+    async fn run_loop(&mut self, start_ns: u64) {
+        let core = Rc::clone(&self.dialer.core);
+        let closed_loop = match core.shared.plan.pace {
+            Pace::Closed { think_ns } => Some(think_ns),
+            Pace::Open { .. } => None,
+        };
+        // In a closed loop the next request is due when the previous one has ended.
+        let mut free_ns = start_ns;
+        loop {
+            let due_ns = match closed_loop {
+                Some(think_ns) => self.next_closed_loop(free_ns, think_ns).await,
+                None => self.next_open_loop().await,
+            };
+            let Some(due_ns) = due_ns else { return };
+            let begun_ns = now_ns();
+            if self.connection.is_none()
+                && let Err(failure) = Box::pin(self.connect(due_ns)).await
+            {
+                core.recorder.borrow_mut().record_not_sent(due_ns, failure, now_ns());
+                // The next request of a closed loop is due after the pause, which is not latency.
+                free_ns = self.dialer.back_off().await;
+                continue;
+            }
+            free_ns = self.exchange(due_ns, begun_ns).await;
+        }
+    }
+
+    /// Returns the next due time of a closed loop.
+    async fn next_closed_loop(&mut self, free_ns: u64, think_ns: u64) -> Option<u64> {
+        let due_ns = free_ns + think_ns;
+        let core = Rc::clone(&self.dialer.core);
+        if think_ns > 0 {
+            // As in an open loop, a server that closes the connection meanwhile costs no request.
+            let mut think_timer = pin!(core.timers.sleep_until(due_ns.min(core.end_ns())));
+            poll_fn(|cx| {
+                self.poll_idle(cx);
+                think_timer.as_mut().poll(cx)
+            })
+            .await;
+            let now_ns = now_ns();
+            let mut recorder = core.recorder.borrow_mut();
+            core.roll(&mut recorder, now_ns);
+            if recorder.is_running(due_ns) && now_ns >= due_ns {
+                recorder.count_if_stalled(due_ns);
+                recorder.record_lag(now_ns - due_ns);
+            }
+        }
+        if due_ns >= core.end_ns() || core.giving_up.get() || !core.dispatcher.borrow_mut().take_request() {
+            core.dispatcher.borrow_mut().close();
+            return None;
+        }
+        Some(due_ns)
+    }
+
+    /// Returns the next due time of an open loop. Meanwhile it notices if the server closes the
+    /// connection.
+    async fn next_open_loop(&mut self) -> Option<u64> {
+        let core = Rc::clone(&self.dialer.core);
+        let queue_timeout = queue_timeout(&core.shared.plan);
+        poll_fn(|cx| {
+            loop {
+                let now_ns = now_ns();
+                let next = match core.giving_up.get() {
+                    true => NextAction::End,
+                    false => {
+                        core.dispatcher.borrow_mut().next_action(self.dialer.index, 1, now_ns, queue_timeout)
+                    }
+                };
+                match next {
+                    NextAction::Due { due_ns, queued: waited } => {
+                        let mut recorder = core.recorder.borrow_mut();
+                        core.roll(&mut recorder, now_ns);
+                        if !waited {
+                            recorder.record_lag(now_ns.saturating_sub(due_ns));
+                        }
+                        recorder.record_back_off(self.dialer.back_off_overlap_ns(due_ns));
+                        return Poll::Ready(Some(due_ns));
+                    }
+                    NextAction::Expired { due_ns } => {
+                        self.record_not_sent(due_ns, FailureKind::Timeout, now_ns)
+                    }
+                    NextAction::TooLate { due_ns } => {
+                        self.record_not_sent(due_ns, FailureKind::TooLate, now_ns)
+                    }
+                    NextAction::End => return Poll::Ready(None),
+                    NextAction::Wait => {
+                        self.poll_idle(cx);
+                        return Poll::Pending;
+                    }
+                }
+            }
+        })
+        .await
+    }
+
+    /// Records that a queued request is not sent.
+    fn record_not_sent(&self, due_ns: u64, kind: FailureKind, now_ns: u64) {
+        let failure = Failure { kind, phase: RequestPhase::Queue };
+        self.dialer.core.recorder.borrow_mut().record_not_sent(due_ns, failure, now_ns);
+    }
+
+    /// Drops an idle connection if the server has closed it or sends unsolicited bytes.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) {
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        let mut scratch = self.dialer.core.scratch.borrow_mut();
+        let Poll::Ready(read) = connection.stream.poll_read(cx, &mut scratch) else {
+            return;
+        };
+        drop(scratch);
+        let unsolicited_bytes = read.unwrap_or(0) as u64;
+        self.close(|counters| {
+            counters.bytes_in += unsolicited_bytes;
+            counters.excess_bytes += unsolicited_bytes;
+            counters.closed_idle += u64::from(unsolicited_bytes == 0);
+        });
+    }
+
+    /// Sends one request and reads its response. Returns the time when the client is free again.
+    ///
+    /// `begun_ns` is when the client took the request, before it connected.
+    async fn exchange(&mut self, due_ns: u64, begun_ns: u64) -> u64 {
+        let core = Rc::clone(&self.dialer.core);
+        let shared = &core.shared;
+        let group = &shared.requests_by_authority[self.dialer.authority()];
+        let request = &shared.plan.requests[group[self.request_index % group.len()]];
+        self.request_index = self.request_index.wrapping_add(1);
+        let Some(mut connection) = self.connection.take() else {
+            return now_ns();
+        };
+        let last = shared
+            .plan
+            .requests_per_connection
+            .is_some_and(|max_requests| connection.request_count + 1 >= max_requests);
+        let sent_ns = now_ns();
+        self.dialer.deadline.set(shared.plan.deadline_ns(due_ns, sent_ns));
+        core.recorder.borrow_mut().record_sent(due_ns, sent_ns);
+        let mut transfer = Transfer::new(request, last);
+        let result = poll_fn(|cx| match self.dialer.interruption() {
+            Some(kind) => Poll::Ready(Err(kind)),
+            None => transfer.poll(cx, &mut connection.stream, &core),
+        })
+        .await;
+        self.dialer.deadline.clear();
+        connection.request_count += 1;
+        match result {
+            Ok(response) => {
+                let first_ns = transfer.first_ns;
+                let last_ns = transfer.last_ns;
+                core.dispatcher
+                    .borrow_mut()
+                    .latency_estimator
+                    .record_response(last_ns.saturating_sub(begun_ns));
+                let timing = RequestTiming { due_ns, sent_ns, first_ns, last_ns };
+                let keep_alive = response.reusable && !last && transfer.is_written();
+                if response.excess_bytes > 0 {
+                    core.recorder.borrow_mut().counters.excess_bytes += response.excess_bytes as u64;
+                }
+                let CompleteResponse { status, body_bytes, .. } = response;
+                record_response(&core, ResponseOutcome { status, body_bytes, grpc: None }, timing);
+                self.connection = Some(connection);
+                if !keep_alive {
+                    self.close(|_| ());
+                }
+                last_ns
+            }
+            Err(kind) => {
+                let now_ns = now_ns();
+                if kind == FailureKind::Timeout {
+                    core.dispatcher
+                        .borrow_mut()
+                        .latency_estimator
+                        .record_given_up(now_ns.saturating_sub(begun_ns));
+                }
+                let phase =
+                    if transfer.reader.has_begun() { RequestPhase::Body } else { RequestPhase::FirstByte };
+                let mut recorder = core.recorder.borrow_mut();
+                core.roll(&mut recorder, now_ns);
+                recorder.counters.sent += u64::from(transfer.is_written());
+                recorder.record_failed_exchange(due_ns, sent_ns, Failure { kind, phase }, now_ns);
+                drop(recorder);
+                self.connection = Some(connection);
+                self.close(|counters| counters.lost += 1);
+                now_ns
+            }
+        }
+    }
+
+    fn close(&mut self, count: impl FnOnce(&mut crate::recorder::Counters)) {
+        if self.connection.take().is_some() {
+            let mut recorder = self.dialer.core.recorder.borrow_mut();
+            recorder.open_connections -= 1;
+            count(&mut recorder.counters);
+        }
+    }
+}
+
+/// A request being sent, and its response being read.
+struct Transfer<'r> {
+    bytes: &'r [u8],
+    written: usize,
+    reader: ResponseReader,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl<'r> Transfer<'r> {
+    fn new(request: &'r RenderedRequest, last: bool) -> Self {
+        Self {
+            bytes: if last { &request.bytes_closing } else { &request.bytes },
+            written: 0,
+            reader: ResponseReader::new(request.kind),
+            first_ns: 0,
+            last_ns: 0,
+        }
+    }
+
+    fn is_written(&self) -> bool {
+        self.written == self.bytes.len()
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut Stream,
+        core: &CoreState,
+    ) -> Poll<Result<CompleteResponse, FailureKind>> {
+        while !self.is_written() {
+            match stream.poll_write(cx, &self.bytes[self.written..]) {
+                Poll::Ready(Ok(bytes)) => {
+                    self.written += bytes;
+                    core.recorder.borrow_mut().counters.bytes_out += bytes as u64;
+                }
+                // A server may respond and close before it has read everything. If there is a
+                // response, it still has to be read.
+                Poll::Ready(Err(error)) if self.written == 0 || !is_peer_gone(&error) => {
+                    return Poll::Ready(Err(FailureKind::from_io_error(&error)));
+                }
+                Poll::Ready(Err(_)) | Poll::Pending => break,
+            }
+        }
+        let mut scratch = core.scratch.borrow_mut();
+        for _ in 0..READS_MAX {
+            let bytes = match stream.poll_read(cx, &mut scratch) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => {
+                    return Poll::Ready(Err(FailureKind::from_io_error(&error)));
+                }
+                Poll::Ready(Ok(bytes)) => bytes,
+            };
+            self.last_ns = now_ns();
+            if bytes == 0 {
+                // Without close_notify a body that only the end delimits may be truncated.
+                let response = self.reader.handle_eof().filter(|_| !stream.is_truncated());
+                return Poll::Ready(response.ok_or(FailureKind::Closed));
+            }
+            let (interim, begun) = (self.reader.interim_count(), self.reader.has_begun());
+            core.recorder.borrow_mut().counters.bytes_in += bytes as u64;
+            let handled = self.reader.handle_bytes(&scratch[..bytes], &core.limits);
+            // The final response begins after the interim ones (RFC 9110, 15.2).
+            if !begun || self.reader.interim_count() > interim {
+                self.first_ns = self.last_ns;
+            }
+            match handled {
+                Ok(None) => {}
+                Ok(Some(response)) => return Poll::Ready(Ok(response)),
+                Err(_) => return Poll::Ready(Err(FailureKind::Parse)),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+fn is_peer_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}

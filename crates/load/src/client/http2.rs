@@ -1,0 +1,382 @@
+//! Client of HTTP/2: one connection with as many requests at a time as it has streams. One task
+//! drives all of them, so requests that are due together leave in one write, and responses that
+//! arrive together take one read.
+//!
+//! ```text
+//!   wanted request? ──► connect ──failed──► back off
+//!                          │ stands
+//!          ┌───────────────▼─────────────────────────────────┐
+//!          │ read ─► events ─► record ─► start what is due   │
+//!          │                                 └─► one write ──┤
+//!          └─────────────────────────────────────────────────┘
+//! ```
+//!
+//! A timeout resets its stream (CANCEL) and leaves the connection open. A lost connection fails all
+//! its requests, each once. After a GOAWAY no stream is opened. Requests that the server did not
+//! process are sent again on the next connection, once, with their first due and send times.
+
+mod connection;
+mod exchange;
+mod source;
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use rt::clock::now_ns;
+use wire::h2::ErrorCode;
+
+use self::connection::{Http2Connection, ReadProgress};
+use self::exchange::{Exchange, ExchangeTable};
+use self::source::{NextRequest, RequestSource};
+use super::dialer::Dialer;
+use super::{Client, READS_MAX};
+use crate::core::CoreState;
+use crate::failure::{Failure, FailureKind, RequestPhase};
+
+/// Error code of a stream that timed out (RFC 9113 §7).
+const CANCEL: ErrorCode = ErrorCode(8);
+
+/// One client: at most one connection, and a request on each of its streams.
+pub(super) struct Http2Client {
+    dialer: Dialer,
+    connection: Option<Box<Http2Connection>>,
+    exchanges: ExchangeTable,
+    /// Requests that the server did not process, for the next connection.
+    retries: VecDeque<Exchange>,
+    source: RequestSource,
+    /// Request that waits for the connection.
+    wanted: Option<WantedRequest>,
+    /// Maximum number of concurrent streams.
+    streams: usize,
+    /// Number of requests so far, to take the URLs in turn.
+    request_index: usize,
+    /// Earliest deadline of a request, or an earlier time.
+    next_deadline_ns: u64,
+    /// True if there is no further request.
+    is_ended: bool,
+}
+
+/// A request that no stream carries yet.
+#[derive(Clone, Copy, Debug)]
+struct WantedRequest {
+    due_ns: u64,
+    /// Time when the client took it.
+    begun_ns: u64,
+}
+
+/// End of a connection.
+enum ConnectionEnd {
+    /// The load is over for this client.
+    LoadEnded,
+    /// Another connection may be needed.
+    Closed,
+}
+
+impl Client for Http2Client {
+    fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
+    async fn connect_before_start(&mut self) {
+        let core = Rc::clone(&self.dialer.core);
+        let plan = &core.shared.plan;
+        let opened = self.dialer.connect(now_ns(), async |dialer, stream| {
+            let mut connection = Http2Connection::new(stream, plan);
+            connection.wait_for_settings(dialer).await?;
+            Ok(connection)
+        });
+        // The run connects again.
+        self.connection = opened.await.ok().map(Box::new);
+    }
+
+    async fn run(&mut self, start_ns: u64) {
+        self.source.begin(start_ns);
+        loop {
+            if self.connection.is_none() && !self.reconnect().await {
+                return;
+            }
+            if let ConnectionEnd::LoadEnded = poll_fn(|cx| self.poll_connection(cx)).await {
+                return;
+            }
+        }
+    }
+}
+
+impl Http2Client {
+    pub(super) fn new(dialer: Dialer) -> Self {
+        let plan = &dialer.core.shared.plan;
+        // The plan has it for each client with HTTP/2.
+        let streams = plan.http2.as_ref().map_or(1, |http2| http2.streams);
+        let streams = usize::try_from(streams).unwrap_or(usize::MAX);
+        Self {
+            connection: None,
+            exchanges: ExchangeTable::default(),
+            retries: VecDeque::new(),
+            source: RequestSource::new(plan.pace, streams),
+            wanted: None,
+            streams,
+            request_index: dialer.index,
+            next_deadline_ns: u64::MAX,
+            is_ended: false,
+            dialer,
+        }
+    }
+
+    /// Waits for a request and connects for it, until that succeeds. Returns `false` if the load is
+    /// over.
+    async fn reconnect(&mut self) -> bool {
+        loop {
+            let wanted = poll_fn(|cx| self.poll_wanted(cx)).await;
+            let Some(due_ns) = wanted else { return false };
+            let core = Rc::clone(&self.dialer.core);
+            let plan = &core.shared.plan;
+            let opening =
+                self.dialer.connect(due_ns, async |_, stream| Ok(Http2Connection::new(stream, plan)));
+            match Box::pin(opening).await {
+                Ok(connection) => {
+                    self.connection = Some(Box::new(connection));
+                    self.find_next_deadline();
+                    return true;
+                }
+                Err(failure) => {
+                    self.fail_waiting(failure);
+                    let until_ns = self.dialer.back_off().await;
+                    // The next requests of a closed loop are due after the pause, which is not
+                    // latency.
+                    self.source.postpone(until_ns);
+                }
+            }
+        }
+    }
+
+    /// Returns the due time of a request that needs a connection; `None` if the load is over.
+    fn poll_wanted(&mut self, cx: &mut Context<'_>) -> Poll<Option<u64>> {
+        if let Some(retry) = self.retries.front() {
+            return Poll::Ready(Some(retry.due_ns));
+        }
+        if self.wanted.is_none() {
+            let begun_ns = now_ns();
+            match self.source.next(cx, &self.dialer, 1, begun_ns) {
+                NextRequest::Due(due_ns) => self.wanted = Some(WantedRequest { due_ns, begun_ns }),
+                NextRequest::Wait => return Poll::Pending,
+                NextRequest::End => return Poll::Ready(None),
+            }
+        }
+        Poll::Ready(self.wanted.map(|wanted| wanted.due_ns))
+    }
+
+    /// Records that the requests that waited for a connection failed with it.
+    fn fail_waiting(&mut self, failure: Failure) {
+        let core = Rc::clone(&self.dialer.core);
+        let now_ns = now_ns();
+        if let Some(WantedRequest { due_ns, .. }) = self.wanted.take() {
+            core.recorder.borrow_mut().record_not_sent(due_ns, failure, now_ns);
+            self.source.release(now_ns);
+        }
+        for retry in std::mem::take(&mut self.retries) {
+            retry.record_failure(&core, failure.kind, now_ns, false);
+            self.source.release(now_ns);
+        }
+    }
+
+    /// Drives the connection as far as possible.
+    fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
+        let core = Rc::clone(&self.dialer.core);
+        if core.giving_up.get() {
+            self.lose(FailureKind::Unfinished);
+            return Poll::Ready(ConnectionEnd::LoadEnded);
+        }
+        if self.dialer.deadline.is_expired() {
+            self.expire();
+        }
+        let mut turns = 0;
+        loop {
+            let Some(connection) = &mut self.connection else {
+                return Poll::Ready(ConnectionEnd::Closed);
+            };
+            let freed = &mut self.source;
+            let read = connection.poll_receive(cx, &core, &mut self.exchanges, &mut self.retries, freed);
+            let read = match read {
+                Ok(read) => read,
+                Err(kind) => return self.end_lost(cx, kind),
+            };
+            self.start_requests(cx);
+            let Some(connection) = &mut self.connection else {
+                return Poll::Ready(ConnectionEnd::Closed);
+            };
+            connection.send_bodies(&core.shared.plan, &mut self.exchanges);
+            if let Err(kind) = connection.poll_flush(cx, &core) {
+                return self.end_lost(cx, kind);
+            }
+            turns += 1;
+            let has_more = read == ReadProgress::More || connection.can_send_bodies();
+            match has_more {
+                true if turns < READS_MAX => {}
+                true => {
+                    cx.waker().wake_by_ref();
+                    break;
+                }
+                false => break,
+            }
+        }
+        self.poll_end(cx)
+    }
+
+    /// Ends the connection if no request is left on it.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
+        if !self.exchanges.is_empty() {
+            return Poll::Pending;
+        }
+        let is_over = self.is_ended && self.retries.is_empty();
+        let is_closing = self.connection.as_mut().is_some_and(|connection| connection.is_drained());
+        if !is_over && !is_closing {
+            return Poll::Pending;
+        }
+        self.close(cx, |_| ());
+        Poll::Ready(if is_over { ConnectionEnd::LoadEnded } else { ConnectionEnd::Closed })
+    }
+
+    /// Ends a connection that was lost: by its peer, an error or a violation of the protocol.
+    fn end_lost(&mut self, cx: &mut Context<'_>, kind: FailureKind) -> Poll<ConnectionEnd> {
+        if self.exchanges.is_empty() {
+            self.close(cx, |counters| counters.closed_idle += 1);
+        } else {
+            if let Some(connection) = &mut self.connection {
+                // The reason, if the peer violated the protocol.
+                let _ = connection.poll_flush(cx, &self.dialer.core);
+            }
+            self.lose(kind);
+        }
+        Poll::Ready(ConnectionEnd::Closed)
+    }
+
+    /// Records the loss of the connection: all its requests fail.
+    fn lose(&mut self, kind: FailureKind) {
+        let core = Rc::clone(&self.dialer.core);
+        let now_ns = now_ns();
+        let Some(connection) = self.connection.take() else { return };
+        let is_lost = !self.exchanges.is_empty();
+        for exchange in self.exchanges.drain().chain(self.retries.drain(..)) {
+            let is_written = connection.is_written(&exchange);
+            exchange.record_failure(&core, kind, now_ns, is_written);
+            self.source.release(now_ns);
+        }
+        if kind == FailureKind::Unfinished
+            && let Some(WantedRequest { due_ns, .. }) = self.wanted.take()
+        {
+            let failure = Failure { kind, phase: RequestPhase::Queue };
+            core.recorder.borrow_mut().record_not_sent(due_ns, failure, now_ns);
+        }
+        let mut recorder = core.recorder.borrow_mut();
+        core.roll(&mut recorder, now_ns);
+        recorder.open_connections -= 1;
+        recorder.counters.lost += u64::from(is_lost);
+        core.dispatcher.borrow_mut().withdraw(self.dialer.index);
+    }
+
+    /// Closes a connection without requests.
+    fn close(&mut self, cx: &mut Context<'_>, count: impl FnOnce(&mut crate::recorder::Counters)) {
+        let core = Rc::clone(&self.dialer.core);
+        let Some(mut connection) = self.connection.take() else { return };
+        connection.say_goodbye(cx, &core);
+        let mut recorder = core.recorder.borrow_mut();
+        recorder.open_connections -= 1;
+        count(&mut recorder.counters);
+        core.dispatcher.borrow_mut().withdraw(self.dialer.index);
+    }
+
+    /// Resets the streams of the requests that are older than their timeout.
+    fn expire(&mut self) {
+        let core = Rc::clone(&self.dialer.core);
+        let now_ns = now_ns();
+        let expired = self.exchanges.take_expired(now_ns).into_iter().map(|exchange| (exchange, true));
+        let waiting = self.retries.iter().filter(|retry| retry.deadline_ns <= now_ns).cloned();
+        let all: Vec<_> = expired.chain(waiting.map(|retry| (retry, false))).collect();
+        self.retries.retain(|retry| retry.deadline_ns > now_ns);
+        for (exchange, has_stream) in all {
+            let mut is_written = true;
+            if let (Some(connection), true) = (&mut self.connection, has_stream) {
+                is_written = connection.is_written(&exchange);
+                connection.reset(exchange.stream, CANCEL);
+                core.recorder.borrow_mut().counters.http2.cancelled += 1;
+            }
+            let estimator = &mut core.dispatcher.borrow_mut().latency_estimator;
+            estimator.record_given_up(now_ns.saturating_sub(exchange.begun_ns));
+            exchange.record_failure(&core, FailureKind::Timeout, now_ns, is_written);
+            self.source.release(now_ns);
+        }
+        self.find_next_deadline();
+    }
+
+    fn find_next_deadline(&mut self) {
+        let all = self.exchanges.iter().chain(&self.retries);
+        self.next_deadline_ns = all.map(|exchange| exchange.deadline_ns).min().unwrap_or(u64::MAX);
+        self.dialer.deadline.set(self.next_deadline_ns);
+    }
+
+    /// Opens a stream for each request that is due, as far as the connection allows.
+    fn start_requests(&mut self, cx: &mut Context<'_>) {
+        let now_ns = now_ns();
+        loop {
+            let Some(connection) = &mut self.connection else { return };
+            let free = connection.startable(self.streams, &self.exchanges);
+            if free == 0 {
+                self.source.block(&self.dialer, now_ns);
+                return;
+            }
+            let exchange = match self.retries.pop_front() {
+                Some(retry) => retry,
+                None => {
+                    let Some(wanted) = self.next_wanted(cx, free, now_ns) else { return };
+                    self.begin(wanted, now_ns)
+                }
+            };
+            self.start(exchange);
+        }
+    }
+
+    fn next_wanted(&mut self, cx: &mut Context<'_>, free: usize, now_ns: u64) -> Option<WantedRequest> {
+        if let Some(wanted) = self.wanted.take() {
+            return Some(wanted);
+        }
+        match self.source.next(cx, &self.dialer, free, now_ns) {
+            NextRequest::Due(due_ns) => Some(WantedRequest { due_ns, begun_ns: now_ns }),
+            NextRequest::Wait => None,
+            NextRequest::End => {
+                self.is_ended = true;
+                None
+            }
+        }
+    }
+
+    /// Records the send of a request, and returns it.
+    fn begin(&mut self, wanted: WantedRequest, now_ns: u64) -> Exchange {
+        let WantedRequest { due_ns, begun_ns } = wanted;
+        let core: &CoreState = &self.dialer.core;
+        let shared = &core.shared;
+        let group = &shared.requests_by_authority[self.dialer.authority()];
+        let request = group[self.request_index % group.len()];
+        self.request_index = self.request_index.wrapping_add(1);
+        core.recorder.borrow_mut().record_sent(due_ns, now_ns);
+        let deadline_ns = shared.plan.deadline_ns(due_ns, now_ns);
+        Exchange::new(request, (due_ns, begun_ns, now_ns), deadline_ns)
+    }
+
+    /// Opens the stream of a request.
+    fn start(&mut self, exchange: Exchange) {
+        if exchange.deadline_ns < self.next_deadline_ns {
+            self.next_deadline_ns = exchange.deadline_ns;
+            self.dialer.deadline.set(exchange.deadline_ns);
+        }
+        let Some(connection) = &mut self.connection else {
+            self.retries.push_back(exchange);
+            return;
+        };
+        if let Err(exchange) = connection.start(&self.dialer.core.shared.plan, exchange, &mut self.exchanges)
+        {
+            self.retries.push_front(exchange);
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! One connection of HTTP/2: its socket, its multiplexer and the bytes between them.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+
+use rt::clock::now_ns;
+use rt::stream::Stream;
+use wire::h2::{Config, Connection, ErrorCode, Event, INPUT_BYTES_MIN, OpenError, Role, StreamKey};
+
+use super::exchange::{Exchange, ExchangeTable};
+use super::source::RequestSource;
+use crate::client::READS_MAX;
+use crate::client::dialer::{Dialer, OpenError as ConnectError};
+use crate::core::{CoreState, SCRATCH_BYTES};
+use crate::failure::{FailureKind, RequestPhase};
+use crate::plan::RunPlan;
+
+/// Maximum bytes that wait for the socket. Beyond it no request and no part of a body is added.
+const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+/// Maximum bytes of one body before the next body gets its turn.
+const BODY_TURN_BYTES: usize = 16 * 1024;
+/// Error codes (RFC 9113 §7).
+const NO_ERROR: ErrorCode = ErrorCode(0);
+const REFUSED_STREAM: ErrorCode = ErrorCode(7);
+const CANCEL: ErrorCode = ErrorCode(8);
+
+// The scratch buffer takes the rest of a frame and more bytes.
+const _: () = assert!(SCRATCH_BYTES > INPUT_BYTES_MIN);
+
+/// Result of reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadProgress {
+    /// Nothing is left to read; the task is woken.
+    Empty,
+    /// There may be more.
+    More,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Http2Connection {
+    stream: Stream,
+    mux: Connection,
+    /// Received bytes of an incomplete frame.
+    partial_frame: Vec<u8>,
+    /// Streams whose body is not passed on completely.
+    sending: VecDeque<StreamKey>,
+    /// Bytes that the socket has accepted.
+    written: u64,
+    /// Number of streams that may still be opened (`-r`).
+    streams_left: u64,
+    /// True once the server's first frame proved that it speaks HTTP/2.
+    is_confirmed: bool,
+    /// True if no further stream is opened.
+    is_closing: bool,
+    /// True if the socket accepts no bytes any more.
+    is_write_closed: bool,
+}
+
+/// Requests that events concern.
+struct EventTarget<'a> {
+    core: &'a CoreState,
+    exchanges: &'a mut ExchangeTable,
+    retries: &'a mut VecDeque<Exchange>,
+    source: &'a mut RequestSource,
+    now_ns: u64,
+}
+
+/// Step that follows an event.
+enum EventEffect {
+    None,
+    /// Content is returned to the window of the server.
+    Consume(StreamKey, usize),
+    /// The stream is reset: no more is expected of it.
+    Reset(StreamKey, ErrorCode),
+    /// The server's settings are known.
+    Settings,
+    /// The server did not process the request of the stream.
+    Unprocessed(StreamKey),
+    /// The server accepts no further streams.
+    Closing,
+}
+
+impl Http2Connection {
+    /// Begins a connection on a connected stream. Nothing is written yet.
+    pub(super) fn new(stream: Stream, plan: &RunPlan) -> Self {
+        Self {
+            stream,
+            mux: Connection::new(Role::Client, &mux_config(plan)),
+            partial_frame: Vec::new(),
+            sending: VecDeque::new(),
+            written: 0,
+            streams_left: plan.requests_per_connection.unwrap_or(u64::MAX),
+            is_confirmed: false,
+            is_closing: false,
+            is_write_closed: false,
+        }
+    }
+
+    /// Waits for the server's settings, which prove that it speaks HTTP/2 and limit the streams.
+    pub(super) async fn wait_for_settings(&mut self, dialer: &Dialer) -> Result<(), ConnectError> {
+        let (mut exchanges, mut retries) = (ExchangeTable::default(), VecDeque::new());
+        let core: &CoreState = &dialer.core;
+        let mut source = RequestSource::Open;
+        let waited = poll_fn(|cx| {
+            loop {
+                if let Some(kind) = dialer.interruption() {
+                    return Poll::Ready(Err((kind, format!("no SETTINGS of HTTP/2: {}", kind.name()))));
+                }
+                let flushed = self.poll_flush(cx, core);
+                let read = flushed
+                    .and_then(|()| self.poll_receive(cx, core, &mut exchanges, &mut retries, &mut source));
+                match read {
+                    Err(kind) => return Poll::Ready(Err((kind, self.describe_failure(kind)))),
+                    // The acknowledgement is sent with the first request, or here.
+                    Ok(_) if self.is_confirmed => {
+                        return Poll::Ready(self.poll_flush(cx, core).map_err(describe));
+                    }
+                    Ok(ReadProgress::More) => {}
+                    Ok(ReadProgress::Empty) => return Poll::Pending,
+                }
+            }
+        })
+        .await;
+        waited.map_err(|error| ConnectError::new(RequestPhase::Connect, error))
+    }
+
+    /// Returns the reason of a failure before the server's first settings, for the user.
+    fn describe_failure(&self, kind: FailureKind) -> String {
+        match kind {
+            FailureKind::NoHttp2 => "the server responded with HTTP/1.1 (use --http 1.1)".to_owned(),
+            FailureKind::Closed | FailureKind::Reset => {
+                "the server closed the connection at the first bytes of HTTP/2 (use --http 1.1, or https)"
+                    .to_owned()
+            }
+            _ => format!("HTTP/2: {}", kind.name()),
+        }
+    }
+
+    /// Reads what has arrived and handles it.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub(super) fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &CoreState,
+        exchanges: &mut ExchangeTable,
+        retries: &mut VecDeque<Exchange>,
+        source: &mut RequestSource,
+    ) -> Result<ReadProgress, FailureKind> {
+        let mut scratch = core.scratch.borrow_mut();
+        for _ in 0..READS_MAX {
+            if self.mux.is_output_full() {
+                // A server that does not read gets no more responses handled.
+                return Ok(ReadProgress::Empty);
+            }
+            let kept = self.partial_frame.len();
+            scratch[..kept].copy_from_slice(&self.partial_frame);
+            let bytes = match self.stream.poll_read(cx, &mut scratch[kept..]) {
+                Poll::Pending => return Ok(ReadProgress::Empty),
+                Poll::Ready(Err(error)) => return Err(FailureKind::from_io_error(&error)),
+                Poll::Ready(Ok(0)) => return Err(FailureKind::Closed),
+                Poll::Ready(Ok(bytes)) => bytes,
+            };
+            core.recorder.borrow_mut().counters.bytes_in += bytes as u64;
+            let now_ns = now_ns();
+            let target = EventTarget { core, exchanges, retries, source, now_ns };
+            let input = &scratch[..kept + bytes];
+            let used = self.handle_input(input, target)?;
+            self.partial_frame.clear();
+            self.partial_frame.extend_from_slice(&input[used..]);
+        }
+        Ok(ReadProgress::More)
+    }
+
+    /// Handles all complete frames of `input`. Returns the number of bytes used.
+    fn handle_input(&mut self, input: &[u8], mut target: EventTarget<'_>) -> Result<usize, FailureKind> {
+        let mut used = 0;
+        loop {
+            let (bytes, event) = self.mux.next_event(&input[used..]).map_err(|_| {
+                // An HTTP/1.1 server responds to the preface of HTTP/2 with an error (RFC 9113 §3.4).
+                let is_http1 = !self.is_confirmed && input.starts_with(b"HTTP/1.");
+                if is_http1 { FailureKind::NoHttp2 } else { FailureKind::Parse }
+            })?;
+            used += bytes;
+            let Some(event) = event else { return Ok(used) };
+            match target.handle(event) {
+                EventEffect::None => {}
+                EventEffect::Consume(stream, bytes) => self.mux.consume(stream, bytes),
+                EventEffect::Reset(stream, code) => self.mux.reset(stream, code),
+                EventEffect::Settings => self.note_settings(target.core),
+                EventEffect::Unprocessed(stream) => {
+                    target.handle_unprocessed(stream, self.mux.is_peer_going_away());
+                }
+                EventEffect::Closing => self.is_closing = true,
+            }
+        }
+    }
+
+    /// Records the server's limit of streams.
+    fn note_settings(&mut self, core: &CoreState) {
+        self.is_confirmed = true;
+        if let Some(limit) = self.mux.peer_streams_max() {
+            core.recorder.borrow_mut().counters.http2.note_streams_allowed(u64::from(limit));
+        }
+    }
+
+    /// Returns the number of requests that may be started now, if there may be `streams` at a time.
+    pub(super) fn startable(&mut self, streams: usize, exchanges: &ExchangeTable) -> usize {
+        if self.is_closing || self.streams_left == 0 || self.mux.output().len() >= OUTPUT_BYTES_MAX {
+            return 0;
+        }
+        let left = usize::try_from(self.streams_left).unwrap_or(usize::MAX);
+        streams.saturating_sub(exchanges.len()).min(self.mux.free_streams()).min(left)
+    }
+
+    /// Sends the head of a request and as much of its body as possible. Gives it back if there is no
+    /// stream for it.
+    pub(super) fn start(
+        &mut self,
+        plan: &RunPlan,
+        mut exchange: Exchange,
+        exchanges: &mut ExchangeTable,
+    ) -> Result<(), Exchange> {
+        let request = &plan.requests[exchange.request];
+        let stream = match self.mux.open_stream() {
+            Ok(stream) => stream,
+            Err(error) => {
+                self.is_closing |= error == OpenError::Closed;
+                return Err(exchange);
+            }
+        };
+        self.streams_left -= 1;
+        let has_body = !request.body.is_empty();
+        self.mux.send_headers(stream, !has_body, |encoder| {
+            let scheme = request.url.authority.scheme.name();
+            encoder.request(
+                &request.method,
+                Some(scheme),
+                Some(&request.authority),
+                Some(&request.url.target),
+            );
+            for (name, value) in &request.fields {
+                if !name.eq_ignore_ascii_case("host") {
+                    encoder.field(name, value.as_bytes());
+                }
+            }
+            if let Some(length) = request.content_length() {
+                let mut digits = itoa::Buffer::new();
+                encoder.field("content-length", digits.format(length).as_bytes());
+            }
+        });
+        exchange.stream = stream;
+        if has_body {
+            self.sending.push_back(stream);
+        } else {
+            exchange.output_end = self.output_position();
+        }
+        exchanges.insert(exchange);
+        Ok(())
+    }
+
+    /// Passes on parts of the bodies, in turns, as far as windows and socket allow.
+    pub(super) fn send_bodies(&mut self, plan: &RunPlan, exchanges: &mut ExchangeTable) {
+        let mut blocked = 0;
+        while blocked < self.sending.len() && self.mux.output().len() < OUTPUT_BYTES_MAX {
+            let Some(stream) = self.sending.pop_front() else { return };
+            let Some(exchange) = exchanges.get_mut(stream) else { continue };
+            let body = &plan.requests[exchange.request].body;
+            let end = body.len().min(exchange.body_sent + BODY_TURN_BYTES);
+            let is_end = end == body.len();
+            let sent = self.mux.send_data(stream, &body[exchange.body_sent..end], is_end);
+            exchange.body_sent += sent;
+            if exchange.body_sent == body.len() {
+                exchange.output_end = self.output_position();
+                continue;
+            }
+            blocked = if sent == 0 { blocked + 1 } else { 0 };
+            self.sending.push_back(stream);
+        }
+    }
+
+    /// Returns whether a body may have more to send now.
+    pub(super) fn can_send_bodies(&mut self) -> bool {
+        let Self { mux, sending, .. } = self;
+        mux.output().is_empty() && sending.iter().any(|stream| mux.sendable_bytes(*stream) > 0)
+    }
+
+    /// Writes what waits for the socket.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>, core: &CoreState) -> Result<(), FailureKind> {
+        let output = self.mux.output();
+        while !output.is_empty() {
+            if self.is_write_closed {
+                output.clear();
+                break;
+            }
+            match self.stream.poll_write(cx, output) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(bytes)) => {
+                    output.drain(..bytes);
+                    self.written += bytes as u64;
+                    core.recorder.borrow_mut().counters.bytes_out += bytes as u64;
+                }
+                // A server may respond and close before it has read everything. If there are
+                // responses, they still have to be read.
+                Poll::Ready(Err(error)) if is_peer_gone(&error) => {
+                    (self.is_write_closed, self.is_closing) = (true, true);
+                }
+                Poll::Ready(Err(error)) => return Err(FailureKind::from_io_error(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Resets a stream.
+    pub(super) fn reset(&mut self, stream: StreamKey, code: ErrorCode) {
+        self.mux.reset(stream, code);
+    }
+
+    /// Announces the close, as far as the socket accepts it now.
+    pub(super) fn say_goodbye(&mut self, cx: &mut Context<'_>, core: &CoreState) {
+        self.mux.go_away(NO_ERROR, true);
+        // The connection is closed in any case.
+        let _ = self.poll_flush(cx, core);
+    }
+
+    /// Returns whether the connection opens no further streams and has nothing to write.
+    pub(super) fn is_drained(&mut self) -> bool {
+        (self.is_closing || self.streams_left == 0) && self.mux.output().is_empty()
+    }
+
+    /// Returns whether the socket has accepted all of a request.
+    pub(super) fn is_written(&self, exchange: &Exchange) -> bool {
+        exchange.output_end <= self.written
+    }
+
+    fn output_position(&mut self) -> u64 {
+        self.written + self.mux.output().len() as u64
+    }
+}
+
+impl EventTarget<'_> {
+    /// Handles one event.
+    fn handle(&mut self, event: Event<'_>) -> EventEffect {
+        let is_grpc = self.core.shared.plan.http2.as_ref().is_some_and(|http2| http2.grpc);
+        match event {
+            Event::Response { stream, head, is_end } => {
+                let Some(exchange) = self.exchanges.get_mut(stream) else { return EventEffect::None };
+                if exchange.handle_head(head.status, self.now_ns, self.core).is_err() {
+                    self.fail(stream, FailureKind::Parse);
+                    return EventEffect::Reset(stream, CANCEL);
+                }
+                if !is_end {
+                    return EventEffect::None;
+                }
+                if is_grpc {
+                    exchange.handle_grpc_fields(head.fields);
+                }
+                self.complete(stream)
+            }
+            Event::Data { stream, bytes, is_end } => {
+                if let Some(exchange) = self.exchanges.get_mut(stream) {
+                    exchange.handle_data(bytes.len());
+                }
+                if is_end {
+                    self.complete(stream);
+                }
+                EventEffect::Consume(stream, bytes.len())
+            }
+            Event::Trailers { stream, fields } => {
+                if let (true, Some(exchange)) = (is_grpc, self.exchanges.get_mut(stream)) {
+                    exchange.handle_grpc_fields(fields);
+                }
+                self.complete(stream)
+            }
+            Event::Reset { stream, is_unprocessed: true, .. } => EventEffect::Unprocessed(stream),
+            Event::Reset { stream, fault: Some(_), .. } => {
+                self.fail(stream, FailureKind::Parse);
+                EventEffect::None
+            }
+            Event::Reset { stream, code, .. } => {
+                self.core.recorder.borrow_mut().counters.http2.count_reset(code.0);
+                self.fail(stream, FailureKind::StreamReset);
+                EventEffect::None
+            }
+            Event::GoAway { code, .. } => {
+                self.core.recorder.borrow_mut().counters.http2.count_goaway(code.0);
+                EventEffect::Closing
+            }
+            Event::SettingsChanged => EventEffect::Settings,
+            // A client gets no requests and sends no PING; bodies are tried in every turn.
+            _ => EventEffect::None,
+        }
+    }
+
+    /// Records a complete response.
+    fn complete(&mut self, stream: StreamKey) -> EventEffect {
+        let Some(exchange) = self.exchanges.remove(stream) else { return EventEffect::None };
+        exchange.record_response(self.core, self.now_ns);
+        self.source.release(self.now_ns);
+        // The rest of the request is not needed (RFC 9113 §8.1).
+        if exchange.output_end == u64::MAX { EventEffect::Reset(stream, NO_ERROR) } else { EventEffect::None }
+    }
+
+    /// Handles a request that the server did not process. If it goes away, the request is sent again
+    /// on the next connection, once; if it refused the stream, the request fails.
+    fn handle_unprocessed(&mut self, stream: StreamKey, is_going_away: bool) {
+        let is_first_time = self.exchanges.get_mut(stream).is_some_and(|exchange| !exchange.is_retry);
+        if !is_going_away {
+            self.core.recorder.borrow_mut().counters.http2.count_reset(REFUSED_STREAM.0);
+        } else if is_first_time {
+            self.core.recorder.borrow_mut().counters.http2.retried += 1;
+            self.retries.extend(self.exchanges.remove(stream).map(Exchange::into_retry));
+            return;
+        }
+        self.fail(stream, FailureKind::RefusedStream);
+    }
+
+    fn fail(&mut self, stream: StreamKey, kind: FailureKind) {
+        let Some(exchange) = self.exchanges.remove(stream) else { return };
+        let is_written = exchange.output_end != u64::MAX;
+        exchange.record_failure(self.core, kind, self.now_ns, is_written);
+        self.source.release(self.now_ns);
+    }
+}
+
+fn mux_config(plan: &RunPlan) -> Config {
+    // A server under test may behave badly: that is measured, and ends no connection.
+    let defaults = Config { abuse_max: u32::MAX, ..Config::default() };
+    let Some(http2) = &plan.http2 else { return defaults };
+    Config {
+        stream_window_bytes: http2.window_bytes,
+        stream_window_bytes_max: http2.window_bytes,
+        connection_window_bytes: http2.connection_window_bytes,
+        connection_window_bytes_max: http2.connection_window_bytes,
+        ..defaults
+    }
+}
+
+fn describe(kind: FailureKind) -> (FailureKind, String) {
+    (kind, format!("HTTP/2: {}", kind.name()))
+}
+
+fn is_peer_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}

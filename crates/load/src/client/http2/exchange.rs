@@ -1,0 +1,161 @@
+//! Requests on the streams of one connection, and their progress. Bodies are counted, not stored.
+
+use wire::h2::{Fields, StreamKey};
+
+use crate::client::{ResponseOutcome, record_response};
+use crate::core::CoreState;
+use crate::failure::{Failure, FailureKind, RequestPhase};
+use crate::plan::GrpcStatus;
+use crate::recorder::RequestTiming;
+
+/// A request that was sent and has not ended.
+#[derive(Clone, Debug)]
+pub(super) struct Exchange {
+    /// Its stream; that of the previous connection while it waits to be sent again.
+    pub(super) stream: StreamKey,
+    /// Index of the request in the plan.
+    pub(super) request: usize,
+    pub(super) due_ns: u64,
+    /// Time when the client took it.
+    pub(super) begun_ns: u64,
+    pub(super) sent_ns: u64,
+    first_ns: u64,
+    pub(super) deadline_ns: u64,
+    /// Bytes of the body that were passed to the connection.
+    pub(super) body_sent: usize,
+    /// Position of its end in the output of the connection; `u64::MAX` until the end was passed on.
+    pub(super) output_end: u64,
+    status: u16,
+    interim_count: u32,
+    body_bytes: u64,
+    grpc_status: GrpcStatus,
+    /// True if it was sent before, on another connection.
+    pub(super) is_retry: bool,
+}
+
+impl Exchange {
+    /// Creates one from the times when it was due, when the client took it, and of its send.
+    pub(super) fn new(
+        request: usize,
+        (due_ns, begun_ns, sent_ns): (u64, u64, u64),
+        deadline_ns: u64,
+    ) -> Self {
+        Self {
+            stream: StreamKey { slot: 0, id: 0 },
+            request,
+            due_ns,
+            begun_ns,
+            sent_ns,
+            first_ns: 0,
+            deadline_ns,
+            body_sent: 0,
+            output_end: u64::MAX,
+            status: 0,
+            interim_count: 0,
+            body_bytes: 0,
+            grpc_status: GrpcStatus::Missing,
+            is_retry: false,
+        }
+    }
+
+    /// Makes it ready to be sent again: it keeps its times.
+    pub(super) fn into_retry(self) -> Self {
+        let times = (self.due_ns, self.begun_ns, self.sent_ns);
+        Self { is_retry: true, ..Self::new(self.request, times, self.deadline_ns) }
+    }
+
+    /// Handles a head of its response.
+    ///
+    /// # Errors
+    /// There are too many interim ones.
+    pub(super) fn handle_head(&mut self, status: u16, now_ns: u64, core: &CoreState) -> Result<(), ()> {
+        if status < 200 {
+            self.interim_count += 1;
+            return core.limits.check_interim(self.interim_count).map_err(|_| ());
+        }
+        (self.status, self.first_ns) = (status, now_ns);
+        Ok(())
+    }
+
+    pub(super) fn handle_data(&mut self, bytes: usize) {
+        self.body_bytes += bytes as u64;
+    }
+
+    /// Handles the fields that end a gRPC call.
+    pub(super) fn handle_grpc_fields(&mut self, fields: Fields<'_>) {
+        self.grpc_status = fields.get("grpc-status").map_or(GrpcStatus::Missing, GrpcStatus::parse);
+    }
+
+    /// Records its complete response.
+    pub(super) fn record_response(&self, core: &CoreState, last_ns: u64) {
+        let estimator = &mut core.dispatcher.borrow_mut().latency_estimator;
+        estimator.record_response(last_ns.saturating_sub(self.begun_ns));
+        let &Self { due_ns, sent_ns, first_ns, status, body_bytes, .. } = self;
+        let is_grpc = core.shared.plan.http2.as_ref().is_some_and(|http2| http2.grpc);
+        let response = ResponseOutcome { status, body_bytes, grpc: is_grpc.then_some(self.grpc_status) };
+        record_response(core, response, RequestTiming { due_ns, sent_ns, first_ns, last_ns });
+    }
+
+    /// Records its failure.
+    pub(super) fn record_failure(&self, core: &CoreState, kind: FailureKind, now_ns: u64, is_written: bool) {
+        let phase = if self.status == 0 { RequestPhase::FirstByte } else { RequestPhase::Body };
+        let mut recorder = core.recorder.borrow_mut();
+        core.roll(&mut recorder, now_ns);
+        recorder.counters.sent += u64::from(is_written);
+        recorder.record_failed_exchange(self.due_ns, self.sent_ns, Failure { kind, phase }, now_ns);
+    }
+}
+
+/// Exchanges by the slot of their stream.
+#[derive(Debug, Default)]
+pub(super) struct ExchangeTable {
+    slots: Vec<Option<Exchange>>,
+    count: usize,
+}
+
+impl ExchangeTable {
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(super) fn insert(&mut self, exchange: Exchange) {
+        let slot = exchange.stream.slot as usize;
+        if slot >= self.slots.len() {
+            self.slots.resize_with(slot + 1, || None);
+        }
+        self.count += usize::from(self.slots[slot].is_none());
+        self.slots[slot] = Some(exchange);
+    }
+
+    pub(super) fn get_mut(&mut self, stream: StreamKey) -> Option<&mut Exchange> {
+        let exchange = self.slots.get_mut(stream.slot as usize)?.as_mut();
+        exchange.filter(|exchange| exchange.stream == stream)
+    }
+
+    pub(super) fn remove(&mut self, stream: StreamKey) -> Option<Exchange> {
+        self.get_mut(stream)?;
+        self.count -= 1;
+        self.slots[stream.slot as usize].take()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Exchange> {
+        self.slots.iter().flatten()
+    }
+
+    /// Removes and returns the requests that have timed out.
+    pub(super) fn take_expired(&mut self, now_ns: u64) -> Vec<Exchange> {
+        let expired = self.iter().filter(|exchange| exchange.deadline_ns <= now_ns);
+        let streams: Vec<_> = expired.map(|exchange| exchange.stream).collect();
+        streams.into_iter().filter_map(|stream| self.remove(stream)).collect()
+    }
+
+    /// Removes and returns all.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Exchange> {
+        self.count = 0;
+        std::mem::take(&mut self.slots).into_iter().flatten()
+    }
+}

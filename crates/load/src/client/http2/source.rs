@@ -1,0 +1,179 @@
+//! Source of one client's requests: in a closed loop the users of its streams, in an open loop the
+//! dispatcher.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Context;
+
+use rt::timers::Sleep;
+
+use crate::client::dialer::Dialer;
+use crate::client::queue_timeout;
+use crate::core::CoreState;
+use crate::dispatcher::NextAction;
+use crate::failure::{Failure, FailureKind, RequestPhase};
+use crate::pace::Pace;
+
+/// Next request of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextRequest {
+    /// The request that was due at this time.
+    Due(u64),
+    /// There is none now; the task is woken.
+    Wait,
+    /// There is no further request.
+    End,
+}
+
+/// Source of requests.
+#[derive(Debug)]
+pub(super) enum RequestSource {
+    /// Each stream is a user that sends a request when its previous one has ended.
+    Closed(Users),
+    /// Requests come from the dispatcher.
+    Open,
+}
+
+/// Users of a closed loop that have no request in flight.
+#[derive(Debug)]
+pub(super) struct Users {
+    think_ns: u64,
+    count: usize,
+    /// Due times of their next requests, which are nearly in order: all users think equally long.
+    due: VecDeque<u64>,
+    timer: Option<Sleep>,
+    /// Latest time at which the connection had no stream for them.
+    blocked_ns: u64,
+    is_ended: bool,
+}
+
+impl RequestSource {
+    pub(super) fn new(pace: Pace, streams: usize) -> Self {
+        match pace {
+            Pace::Open { .. } => Self::Open,
+            Pace::Closed { think_ns } => Self::Closed(Users {
+                think_ns,
+                count: streams,
+                due: VecDeque::with_capacity(streams),
+                timer: None,
+                blocked_ns: 0,
+                is_ended: false,
+            }),
+        }
+    }
+
+    /// Begins the load: all users are free at `start_ns`.
+    pub(super) fn begin(&mut self, start_ns: u64) {
+        if let Self::Closed(users) = self {
+            users.due.extend(std::iter::repeat_n(start_ns + users.think_ns, users.count));
+        }
+    }
+
+    /// Frees the user of a request that ended at `at_ns`.
+    #[inline]
+    pub(super) fn release(&mut self, at_ns: u64) {
+        if let Self::Closed(users) = self
+            && !users.is_ended
+        {
+            users.due.push_back(at_ns + users.think_ns);
+        }
+    }
+
+    /// Makes requests that are due before `until_ns` due then.
+    pub(super) fn postpone(&mut self, until_ns: u64) {
+        if let Self::Closed(users) = self {
+            users.due.iter_mut().for_each(|due_ns| *due_ns = (*due_ns).max(until_ns));
+        }
+    }
+
+    /// Returns the next request of a client that has `free_slots`.
+    pub(super) fn next(
+        &mut self,
+        cx: &mut Context<'_>,
+        dialer: &Dialer,
+        free_slots: usize,
+        now_ns: u64,
+    ) -> NextRequest {
+        match self {
+            Self::Closed(users) => users.next(cx, &dialer.core, now_ns),
+            Self::Open => next_of_dispatcher(dialer, free_slots, now_ns),
+        }
+    }
+
+    /// Notes that the client cannot send now. The dispatcher takes back what it has assigned to it.
+    pub(super) fn block(&mut self, dialer: &Dialer, now_ns: u64) {
+        match self {
+            Self::Closed(users) => users.blocked_ns = now_ns,
+            Self::Open => dialer.core.dispatcher.borrow_mut().withdraw(dialer.index),
+        }
+    }
+}
+
+impl Users {
+    fn next(&mut self, cx: &mut Context<'_>, core: &CoreState, now_ns: u64) -> NextRequest {
+        if self.is_ended {
+            return NextRequest::End;
+        }
+        let Some(&due_ns) = self.due.front() else {
+            return NextRequest::Wait;
+        };
+        let end_ns = core.end_ns();
+        if due_ns > now_ns && now_ns < end_ns && !core.giving_up.get() {
+            let mut timer = core.timers.sleep_until(due_ns.min(end_ns));
+            // It was due later than now; if it is due meanwhile, the task is polled again.
+            if Pin::new(&mut timer).poll(cx).is_ready() {
+                cx.waker().wake_by_ref();
+            }
+            self.timer = Some(timer);
+            return NextRequest::Wait;
+        }
+        if due_ns >= end_ns || core.giving_up.get() || !core.dispatcher.borrow_mut().take_request() {
+            core.dispatcher.borrow_mut().close();
+            self.due.clear();
+            self.is_ended = true;
+            return NextRequest::End;
+        }
+        self.due.pop_front();
+        if self.think_ns > 0 {
+            let mut recorder = core.recorder.borrow_mut();
+            core.roll(&mut recorder, now_ns);
+            if recorder.is_running(due_ns) {
+                recorder.count_if_stalled(due_ns);
+                // Waiting for a stream is not the generator's delay.
+                recorder.record_lag(now_ns.saturating_sub(due_ns.max(self.blocked_ns)));
+            }
+        }
+        NextRequest::Due(due_ns)
+    }
+}
+
+fn next_of_dispatcher(dialer: &Dialer, free_slots: usize, now_ns: u64) -> NextRequest {
+    let core: &CoreState = &dialer.core;
+    let queue_timeout = queue_timeout(&core.shared.plan);
+    let record_not_sent = |due_ns, kind| {
+        let failure = Failure { kind, phase: RequestPhase::Queue };
+        core.recorder.borrow_mut().record_not_sent(due_ns, failure, now_ns);
+    };
+    loop {
+        if core.giving_up.get() {
+            return NextRequest::End;
+        }
+        let next = core.dispatcher.borrow_mut().next_action(dialer.index, free_slots, now_ns, queue_timeout);
+        match next {
+            NextAction::Due { due_ns, queued } => {
+                let mut recorder = core.recorder.borrow_mut();
+                core.roll(&mut recorder, now_ns);
+                if !queued {
+                    recorder.record_lag(now_ns.saturating_sub(due_ns));
+                }
+                recorder.record_back_off(dialer.back_off_overlap_ns(due_ns));
+                return NextRequest::Due(due_ns);
+            }
+            NextAction::Expired { due_ns } => record_not_sent(due_ns, FailureKind::Timeout),
+            NextAction::TooLate { due_ns } => record_not_sent(due_ns, FailureKind::TooLate),
+            NextAction::End => return NextRequest::End,
+            NextAction::Wait => return NextRequest::Wait,
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Loads over HTTP/2 against servers that go away, reset streams, or never respond: each request has
+//! one outcome.
+
+use std::sync::atomic::Ordering;
+
+use load::failure::FailureKind;
+use load::plan::LoadFlags;
+use load::run::{RunError, RunMeasurement};
+
+use crate::frame_server::{CANCEL, FrameServer, NO_ERROR, REFUSED_STREAM};
+use crate::http2::{assert_all_good, flags, run, try_run};
+
+fn errors(measured: &RunMeasurement, kind: FailureKind) -> u64 {
+    measured.counters.errors[kind as usize]
+}
+
+#[test]
+fn requests_that_a_goaway_leaves_unprocessed_are_sent_again() {
+    let server = FrameServer::start(&[], |peer| {
+        if peer.number > 0 {
+            return peer.respond_to_all(10);
+        }
+        for _ in 0..50 {
+            let stream = peer.next_request()?;
+            peer.respond(stream, 10)?;
+        }
+        // Of eight requests the first three are processed.
+        let streams = (0..8).map(|_| peer.next_request()).collect::<Result<Vec<_>, _>>()?;
+        peer.go_away(streams[2], NO_ERROR)?;
+        peer.counters.requests.fetch_sub(5, Ordering::SeqCst);
+        for stream in &streams[..3] {
+            peer.respond(*stream, 10)?;
+        }
+        // The client closes when its last response has come.
+        peer.next_request().map(|_| ())
+    });
+    let measured = run(&flags(&server, 1, 8, 500));
+    assert_all_good(&measured, 500);
+    assert_eq!(server.count(|counters| &counters.requests), 500);
+    let http2 = &measured.counters.http2;
+    assert_eq!((http2.retried, http2.goaways[0], measured.counters.opened), (5, 1, 2));
+    assert_eq!(measured.counters.lost, 0);
+}
+
+#[test]
+fn a_request_that_no_server_processes_fails() {
+    let server = FrameServer::start(&[], |peer| {
+        let streams = (0..4).map(|_| peer.next_request()).collect::<Result<Vec<_>, _>>()?;
+        assert_eq!(streams.len(), 4);
+        peer.go_away(0, NO_ERROR)?;
+        peer.next_request().map(|_| ())
+    });
+    let measured = run(&flags(&server, 1, 4, 8));
+    assert_eq!(errors(&measured, FailureKind::RefusedStream), 8, "{:?}", measured.counters.errors);
+    assert_eq!((measured.counters.responses, measured.counters.http2.retried), (0, 8));
+}
+
+#[test]
+fn a_reset_stream_is_an_error_and_the_connection_goes_on() {
+    let server = FrameServer::start(&[], |peer| {
+        for number in 0_u32.. {
+            let stream = peer.next_request()?;
+            match number % 4 {
+                0 => peer.reset(stream, CANCEL)?,
+                1 => peer.reset(stream, REFUSED_STREAM)?,
+                2 => {
+                    peer.send_head(stream, crate::frame_server::STATUS_200, false)?;
+                    peer.reset(stream, 2)?;
+                }
+                _ => peer.respond(stream, 10)?,
+            }
+        }
+        Ok(())
+    });
+    let measured = run(&flags(&server, 1, 16, 4_000));
+    assert_eq!(errors(&measured, FailureKind::StreamReset), 2_000, "{:?}", measured.counters.errors);
+    assert_eq!(errors(&measured, FailureKind::RefusedStream), 1_000);
+    assert_eq!((measured.counters.good(), measured.counters.opened), (1_000, 1));
+    let resets = measured.counters.http2.resets;
+    assert_eq!((resets[2], resets[7], resets[8]), (1_000, 1_000, 1_000));
+}
+
+#[test]
+fn a_lost_connection_fails_each_of_its_requests_once() {
+    let server = FrameServer::start(&[], |peer| {
+        if peer.number > 0 {
+            return peer.respond_to_all(10);
+        }
+        for _ in 0..32 {
+            peer.next_request()?;
+        }
+        Ok(())
+    });
+    let measured = run(&flags(&server, 1, 32, 200));
+    let lost = errors(&measured, FailureKind::Closed) + errors(&measured, FailureKind::Reset);
+    assert_eq!((lost, measured.counters.good()), (32, 168), "{:?}", measured.counters.errors);
+    assert_eq!((measured.counters.lost, measured.counters.opened), (1, 2));
+    assert_eq!(server.count(|counters| &counters.requests), 200);
+}
+
+#[test]
+fn a_timeout_cancels_its_stream_only() {
+    let server = FrameServer::start(&[], |peer| {
+        for number in 0_u32.. {
+            let stream = peer.next_request()?;
+            if number % 10 != 0 {
+                peer.respond(stream, 10)?;
+            }
+        }
+        Ok(())
+    });
+    let hasty = LoadFlags { timeout: Some("500ms".to_owned()), ..flags(&server, 1, 10, 100) };
+    let measured = run(&hasty);
+    assert_eq!(errors(&measured, FailureKind::Timeout), 10, "{:?}", measured.counters.errors);
+    assert_eq!((measured.counters.good(), measured.counters.opened), (90, 1));
+    assert_eq!(measured.counters.http2.cancelled, 10);
+    assert_eq!(measured.counters.sent, 100);
+}
+
+#[test]
+fn requests_in_flight_at_the_end_of_the_drain_are_unfinished() {
+    let server = FrameServer::start(&[], |peer| {
+        loop {
+            peer.next_request()?;
+        }
+    });
+    let hanging = LoadFlags { drain: Some("0".to_owned()), ..flags(&server, 2, 4, 8) };
+    let hanging = LoadFlags { duration: Some("300ms".to_owned()), requests: None, ..hanging };
+    let measured = run(&hanging);
+    assert_eq!(errors(&measured, FailureKind::Unfinished), 8, "{:?}", measured.counters.errors);
+}
+
+#[test]
+fn a_violation_of_the_protocol_ends_the_connection() {
+    let server = FrameServer::start(&[], |peer| {
+        if peer.number > 0 {
+            return peer.respond_to_all(10);
+        }
+        for _ in 0..4 {
+            peer.next_request()?;
+        }
+        // DATA of a stream that was never opened.
+        peer.send_frame(crate::frame_server::kind::DATA, 0, 99, b"x")?;
+        peer.next_request().map(|_| ())
+    });
+    let measured = run(&flags(&server, 1, 4, 40));
+    assert_eq!(errors(&measured, FailureKind::Parse), 4, "{:?}", measured.counters.errors);
+    assert_eq!((measured.counters.good(), measured.counters.opened), (36, 2));
+}
+
+#[test]
+fn a_server_without_http2_is_reported() {
+    let http1 = FrameServer::start_raw(|peer| {
+        peer.send_bytes(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    });
+    let closing = FrameServer::start_raw(|_| Ok(()));
+    for (server, expected) in [(http1, "HTTP/1.1"), (closing, "closed the connection")] {
+        match try_run(&LoadFlags { duration: Some("1s".to_owned()), ..flags(&server, 1, 4, 10) }) {
+            Err(RunError::NoConnection { text, .. }) => assert!(text.contains(expected), "{text}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}

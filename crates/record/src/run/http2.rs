@@ -1,0 +1,71 @@
+//! HTTP/2 of a run: the streams that servers allowed, reset and refused.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Counts of a run's connections with HTTP/2. Absent in records of runs without HTTP/2.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Http2Totals {
+    /// Concurrent streams that were asked for on each connection (`-m`).
+    pub streams: u64,
+    /// Lowest limit of concurrent streams that a server set for a connection
+    /// (`SETTINGS_MAX_CONCURRENT_STREAMS`); absent if no server set one below `streams`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub streams_allowed: Option<u64>,
+    /// Number of streams that servers reset (`RST_STREAM`), by error code.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub resets: BTreeMap<String, u64>,
+    /// Number of `GOAWAY` frames of servers, by error code.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub goaways: BTreeMap<String, u64>,
+    /// Number of requests that were sent again because a `GOAWAY` left them unprocessed. They count
+    /// once in `totals`.
+    #[serde(default)]
+    pub retried: u64,
+    /// Number of streams that the generator reset because of a timeout.
+    #[serde(default)]
+    pub cancelled: u64,
+    /// Number of finished gRPC calls by status; `missing` if the response had none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub grpc_status: BTreeMap<String, u64>,
+}
+
+impl Http2Totals {
+    /// Adds the counts of another generator.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let add_each = |sum: &mut BTreeMap<String, u64>, other: &BTreeMap<String, u64>| {
+            for (key, count) in other {
+                *sum.entry(key.clone()).or_default() += count;
+            }
+        };
+        self.streams = self.streams.max(other.streams);
+        self.streams_allowed = self.streams_allowed.into_iter().chain(other.streams_allowed).min();
+        add_each(&mut self.resets, &other.resets);
+        add_each(&mut self.goaways, &other.goaways);
+        add_each(&mut self.grpc_status, &other.grpc_status);
+        self.retried += other.retried;
+        self.cancelled += other.cancelled;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_added_and_the_lowest_limit_stays() {
+        let one = |allowed, cancel| Http2Totals {
+            streams: 32,
+            streams_allowed: allowed,
+            resets: [("CANCEL".to_owned(), cancel)].into(),
+            retried: 1,
+            ..Http2Totals::default()
+        };
+        let mut sum = one(None, 1);
+        sum.add(&one(Some(10), 2));
+        sum.add(&one(Some(5), 3));
+        assert_eq!((sum.streams, sum.streams_allowed, sum.retried), (32, Some(5), 3));
+        assert_eq!(sum.resets["CANCEL"], 6);
+    }
+}

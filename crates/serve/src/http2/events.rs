@@ -1,0 +1,288 @@
+//! Input: reads, and handles the events of the protocol.
+
+use std::task::{Context, Poll, ready};
+
+use wire::h2::{ErrorCode, Event, FaultKind, StreamKey};
+
+use crate::core::{OriginCore, ScratchBuffers};
+use crate::stats::{CloseReason, add};
+
+use super::exchange::{Exchange, ExchangePhase};
+use super::request::Http2Request;
+use super::{DelayTarget, Http2Conn, SHUTDOWN_PING, ShutdownState};
+
+/// An event without its borrowed bytes.
+enum InputEvent {
+    Request { stream: StreamKey, request: Http2Request, is_end: bool },
+    Rejected { stream: StreamKey, refusal: wire::Refusal },
+    Data { stream: StreamKey, bytes: usize, is_end: bool },
+    Reset { stream: StreamKey, fault: Option<FaultKind> },
+    StreamWritable(StreamKey),
+    ConnectionWritable,
+    GoAway,
+    Pong(u64),
+    Nothing,
+}
+
+impl Http2Conn<'_> {
+    /// Reads, and handles the events of the received bytes as far as the output has room for the
+    /// responses.
+    pub(super) fn poll_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        core: &OriginCore,
+        scratch: &mut ScratchBuffers,
+    ) -> Poll<Result<(), CloseReason>> {
+        let unparsed_len = self.conn.unparsed.len();
+        let end = if std::mem::take(&mut self.conn.recheck_input) {
+            unparsed_len
+        } else {
+            match ready!(self.conn.stream.poll_read(cx, &mut scratch.input[unparsed_len..])) {
+                Ok(0) => return Poll::Ready(Err(self.peer_close_reason())),
+                Ok(read) => {
+                    add(&core.counters.bytes_in, read as u64);
+                    unparsed_len + read
+                }
+                Err(error) => return Poll::Ready(Err(CloseReason::from_io_error(&error))),
+            }
+        };
+        scratch.input[..unparsed_len].copy_from_slice(&self.conn.unparsed);
+        let used = self.handle_input(core, scratch, end);
+        if !self.conn.keep_unparsed(&scratch.input[used..end], used == 0 && unparsed_len > 0) {
+            return Poll::Ready(Err(CloseReason::NoBuffer));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Handles the events of the first `end` bytes of the input; returns the number of used bytes.
+    fn handle_input(&mut self, core: &OriginCore, scratch: &mut ScratchBuffers, end: usize) -> usize {
+        let ScratchBuffers { input, rng, .. } = scratch;
+        let is_logged = self.conn.peer.is_some();
+        let mut used = 0;
+        loop {
+            if self.output.is_full_with(self.wire.output().len()) {
+                self.conn.recheck_input = used < end;
+                return used;
+            }
+            let event = match self.wire.next_event(&input[used..end]) {
+                Ok((bytes, event)) => {
+                    used += bytes;
+                    let Some(event) = event else { return used };
+                    detach(event, |head| Http2Request::decide(core, rng, head, bytes, is_logged))
+                }
+                Err(fault) => {
+                    self.fail(core, fault);
+                    return end;
+                }
+            };
+            self.handle_event(core, rng, event);
+        }
+    }
+
+    fn handle_event(&mut self, core: &OriginCore, rng: &mut fastrand::Rng, event: InputEvent) {
+        match event {
+            InputEvent::Request { stream, request, is_end } => {
+                add(&core.counters.h2_streams, 1);
+                if is_end && request.is_immediate() {
+                    self.respond_at_once(core, rng, stream, request);
+                } else {
+                    self.begin_exchange(core, rng, stream, request, is_end);
+                }
+            }
+            InputEvent::Rejected { stream, refusal } => {
+                add(&core.counters.h2_streams, 1);
+                core.counters.count_rejection(refusal.kind());
+                self.respond_with_error(core, stream, refusal.status());
+                self.idle_since_ns = core.now_ns.get();
+            }
+            InputEvent::Data { stream, bytes, is_end } => {
+                self.handle_data(core, rng, stream, bytes, is_end);
+            }
+            InputEvent::Reset { stream, fault } => {
+                if let Some(fault) = fault {
+                    core.counters.count_fault(fault);
+                    add(&core.counters.h2_resets_sent, 1);
+                }
+                self.abandon(core, stream);
+            }
+            InputEvent::StreamWritable(stream) => self.exchanges.push_ready(stream),
+            InputEvent::ConnectionWritable => self.exchanges.push_all_ready(),
+            InputEvent::GoAway => add(&core.counters.h2_goaways_received, 1),
+            InputEvent::Pong(payload) => {
+                let is_announced = matches!(self.shutdown, ShutdownState::Announced { .. });
+                if is_announced && payload == SHUTDOWN_PING {
+                    self.close_when_done(CloseReason::Drained);
+                }
+            }
+            InputEvent::Nothing => {}
+        }
+    }
+
+    /// Keeps a request that cannot be answered at once.
+    fn begin_exchange(
+        &mut self,
+        core: &OriginCore,
+        rng: &mut fastrand::Rng,
+        stream: StreamKey,
+        request: Http2Request,
+        is_end: bool,
+    ) {
+        let unread_bytes = request.spec.read_max.unwrap_or(u64::MAX);
+        if !is_end && request.expects_continue && unread_bytes > 0 {
+            self.wire.send_headers(stream, false, |fields| fields.status(100));
+        }
+        let exchange = Exchange {
+            unread_bytes,
+            is_received: is_end,
+            ..Exchange::new(stream, request, ExchangePhase::Receiving)
+        };
+        add(&core.counters.in_flight, u64::from(exchange.is_in_flight()));
+        self.exchanges.insert(exchange);
+        if is_end || unread_bytes == 0 {
+            self.handle_received(core, rng, stream);
+        } else {
+            let deadline_ns = core.now_ns.get().saturating_add(core.plan.body_timeout_ns);
+            self.exchanges.set_deadline(stream, deadline_ns);
+        }
+    }
+
+    /// Handles a part of a request's body, which is only counted.
+    fn handle_data(
+        &mut self,
+        core: &OriginCore,
+        rng: &mut fastrand::Rng,
+        stream: StreamKey,
+        bytes: usize,
+        is_end: bool,
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(stream) else {
+            self.wire.consume(stream, bytes);
+            return;
+        };
+        exchange.is_received |= is_end;
+        match exchange.phase {
+            ExchangePhase::Receiving => {
+                exchange.unread_bytes = exchange.unread_bytes.saturating_sub(bytes as u64);
+                let is_enough = is_end || exchange.unread_bytes == 0;
+                exchange.deadline_ns = core.now_ns.get().saturating_add(core.plan.body_timeout_ns);
+                self.wire.consume(stream, bytes);
+                if is_enough {
+                    self.handle_received(core, rng, stream);
+                }
+            }
+            // The rest is read after the response.
+            ExchangePhase::Delayed | ExchangePhase::Stats | ExchangePhase::Sending => {
+                exchange.unconsumed_bytes += bytes;
+            }
+            ExchangePhase::Discarding => {
+                exchange.deadline_ns = core.now_ns.get().saturating_add(core.plan.body_timeout_ns);
+                self.wire.consume(stream, bytes);
+                if is_end {
+                    self.exchanges.remove(stream);
+                    self.idle_since_ns = core.now_ns.get();
+                }
+            }
+        }
+    }
+
+    /// Continues a request of which as much is received as its response needs.
+    fn handle_received(&mut self, core: &OriginCore, rng: &mut fastrand::Rng, stream: StreamKey) {
+        let Some(exchange) = self.exchanges.get_mut(stream) else { return };
+        exchange.deadline_ns = u64::MAX;
+        if exchange.request.is_immediate() {
+            self.respond_stored(core, rng, stream);
+        } else if exchange.request.spec.delay_ns > 0 {
+            exchange.phase = ExchangePhase::Delayed;
+            let deadline_ns = rt::clock::now_ns() + exchange.request.spec.delay_ns;
+            self.push_delay(deadline_ns, DelayTarget::Response(stream.slot, stream.id));
+        } else {
+            exchange.phase = ExchangePhase::Stats;
+            self.stats_streams.push_back(stream);
+        }
+    }
+
+    /// Removes a request whose stream is over before its end, and counts it.
+    pub(super) fn abandon(&mut self, core: &OriginCore, stream: StreamKey) {
+        let Some(mut exchange) = self.exchanges.remove(stream) else { return };
+        self.consume(&mut exchange);
+        self.idle_since_ns = core.now_ns.get();
+        count_abandoned(core, &exchange);
+    }
+
+    /// Removes all requests at the end of the connection.
+    pub(super) fn abandon_all(&mut self) {
+        let core = &self.conn.core;
+        for exchange in self.exchanges.drain() {
+            count_abandoned(core, &exchange);
+        }
+        if !self.output.is_empty() {
+            add(&core.counters.responses_lost, self.output.responses);
+        }
+    }
+
+    /// Ends the connection because of a fault of the client, after the GOAWAY frame in the output.
+    fn fail(&mut self, core: &OriginCore, fault: FaultKind) {
+        core.counters.count_fault(fault);
+        if matches!(self.shutdown, ShutdownState::Open) {
+            add(&core.counters.h2_goaways_sent, 1);
+        }
+        self.abandon_all_exchanges();
+        self.shutdown = ShutdownState::Failed(CloseReason::Http2Fault);
+    }
+
+    /// Ends the connection because the client was too slow.
+    pub(super) fn end_with_goaway(&mut self, reason: CloseReason) {
+        if matches!(self.shutdown, ShutdownState::Open) {
+            add(&self.conn.core.counters.h2_goaways_sent, 1);
+        }
+        self.wire.go_away(ErrorCode::NO_ERROR, true);
+        self.abandon_all_exchanges();
+        self.shutdown = ShutdownState::Failed(reason);
+    }
+
+    fn abandon_all_exchanges(&mut self) {
+        let core = &self.conn.core;
+        for exchange in self.exchanges.drain() {
+            count_abandoned(core, &exchange);
+        }
+    }
+
+    fn peer_close_reason(&self) -> CloseReason {
+        let is_between = self.conn.unparsed.is_empty() && self.exchanges.is_empty();
+        match self.shutdown {
+            ShutdownState::Final(reason) if is_between => reason,
+            _ if is_between => CloseReason::Peer,
+            _ => CloseReason::PeerMidRequest,
+        }
+    }
+}
+
+/// Counts a request that ends without its complete response.
+fn count_abandoned(core: &OriginCore, exchange: &Exchange) {
+    let counters = &core.counters;
+    if exchange.is_in_flight() {
+        counters.in_flight.set(counters.in_flight.get() - 1);
+        let is_responding = exchange.phase == ExchangePhase::Sending;
+        add(&counters.responses_lost, u64::from(is_responding));
+        add(&counters.requests_abandoned, u64::from(!is_responding));
+    }
+}
+
+/// Converts an event; `decide` gets the head of a request.
+fn detach(event: Event<'_>, decide: impl FnOnce(&wire::h2::RequestHead<'_>) -> Http2Request) -> InputEvent {
+    match event {
+        Event::Request { stream, head, is_end } => {
+            InputEvent::Request { stream, request: decide(&head), is_end }
+        }
+        Event::RejectedRequest { stream, refusal } => InputEvent::Rejected { stream, refusal },
+        Event::Data { stream, bytes, is_end } => InputEvent::Data { stream, bytes: bytes.len(), is_end },
+        Event::Trailers { stream, .. } => InputEvent::Data { stream, bytes: 0, is_end: true },
+        Event::Reset { stream, fault, .. } => InputEvent::Reset { stream, fault },
+        Event::StreamWritable(stream) => InputEvent::StreamWritable(stream),
+        Event::ConnectionWritable => InputEvent::ConnectionWritable,
+        Event::GoAway { .. } => InputEvent::GoAway,
+        Event::Pong(payload) => InputEvent::Pong(payload),
+        // A server sends no request, and reads the settings at each frame.
+        Event::Response { .. } | Event::SettingsChanged => InputEvent::Nothing,
+    }
+}

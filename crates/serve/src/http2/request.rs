@@ -1,0 +1,117 @@
+//! Decision about a request: its response, from the head of the request.
+
+use wire::Version;
+use wire::h2::RequestHead;
+
+use crate::core::OriginCore;
+use crate::help::help_page;
+use crate::log::LoggedRequest;
+use crate::respond::BodyKind;
+use crate::response_spec::{RequestProperties, ResponseSpec};
+use crate::stats::add;
+use crate::url_options::{TargetKind, parse_target};
+
+/// A request, as far as its response depends on it.
+#[derive(Debug)]
+pub(super) struct Http2Request {
+    pub(super) spec: ResponseSpec,
+    pub(super) properties: RequestProperties,
+    pub(super) body_kind: BodyKind,
+    /// Status of an interim response before the response.
+    pub(super) interim_status: Option<u16>,
+    /// True if every request with this target gets the same response.
+    pub(super) is_fixed: bool,
+    pub(super) expects_continue: bool,
+    /// Time of the head; only set if the response reports it.
+    pub(super) received_ns: u64,
+    /// Number of bytes of the head's frames.
+    pub(super) head_bytes: usize,
+    /// Request part of the line in the access log.
+    pub(super) logged_request: Option<LoggedRequest>,
+}
+
+impl Http2Request {
+    /// Decides the response to a request whose head has `head_bytes`, and counts it.
+    pub(super) fn decide(
+        core: &OriginCore,
+        rng: &mut fastrand::Rng,
+        head: &RequestHead<'_>,
+        head_bytes: usize,
+        is_logged: bool,
+    ) -> Self {
+        let counters = &core.counters;
+        let mut request = Self::from_target(head, rng, |has_unknown| {
+            add(&counters.unknown_option, u64::from(has_unknown));
+        });
+        request.head_bytes = head_bytes;
+        if request.body_kind == BodyKind::Stats {
+            add(&counters.stats_requests, 1);
+            counters.bytes_in.set(counters.bytes_in.get().saturating_sub(head_bytes as u64));
+        } else {
+            add(&counters.requests, 1);
+        }
+        if request.spec.timing_fields {
+            request.received_ns = rt::clock::now_ns();
+        }
+        if is_logged {
+            request.logged_request = Some(LoggedRequest::from_http2(head));
+        }
+        request
+    }
+
+    fn from_target(
+        head: &RequestHead<'_>,
+        rng: &mut fastrand::Rng,
+        count_unknown: impl FnOnce(bool),
+    ) -> Self {
+        let (mut spec, mut body_kind, mut is_fixed) =
+            (ResponseSpec::with_size(200, 0), BodyKind::FromTarget, true);
+        match head.path.filter(|_| head.method != "CONNECT") {
+            // A 2xx would open a tunnel, and there is nothing at its other end.
+            None => (spec.status, spec.read_max) = (501, Some(0)),
+            Some(path) => match parse_target(path.as_bytes()) {
+                TargetKind::Help => {
+                    (spec.size, body_kind) = (help_page().len() as u64, BodyKind::Help);
+                }
+                TargetKind::Stats => body_kind = BodyKind::Stats,
+                TargetKind::Response(options) => {
+                    count_unknown(options.has_unknown);
+                    is_fixed = options.is_fixed();
+                    spec = ResponseSpec::decide(&options, path.as_bytes(), rng);
+                }
+            },
+        }
+        let mut interim_status = None;
+        if spec.status < 200 {
+            // A 1xx is never the last response, and HTTP/2 has no 101 (RFC 9113 §8.1, §8.6).
+            interim_status = Some(spec.status).filter(|status| *status != 101);
+            spec.status = 200;
+        }
+        Self {
+            spec,
+            properties: RequestProperties {
+                version: Version::Http11,
+                is_head: head.method == "HEAD",
+                keep_alive: true,
+            },
+            body_kind,
+            interim_status,
+            is_fixed,
+            expects_continue: head.fields.get("expect").is_some(),
+            received_ns: 0,
+            head_bytes: 0,
+            logged_request: None,
+        }
+    }
+
+    /// Returns whether the response needs no wait once the request is complete.
+    pub(super) fn is_immediate(&self) -> bool {
+        self.spec.delay_ns == 0 && self.body_kind != BodyKind::Stats
+    }
+
+    /// Returns the maximum number of content bytes of a DATA frame.
+    pub(super) fn frame_bytes_max(&self) -> u64 {
+        let unlimited = |bytes: u64| if bytes == 0 { u64::MAX } else { bytes };
+        unlimited(self.spec.chunk_bytes).min(unlimited(self.spec.write_bytes_max))
+    }
+}

@@ -1,0 +1,298 @@
+//! Encoder of HPACK field blocks (RFC 7541 §6), and the writer that callers use.
+//!
+//! A field enters the table of the peer at its second use: values that differ each time never evict
+//! those that repeat. A small cache finds repeated fields by a hash of name and value.
+
+use super::decoder::TABLE_BYTES_DEFAULT;
+use super::fields::FieldKind;
+use super::huffman;
+use super::table::{DynamicTable, ENTRY_OVERHEAD, STATIC, STATIC_LEN, static_index};
+
+/// Pairs of entries in the cache of fields.
+const CACHE_SETS: usize = 64;
+
+/// A field that was written before.
+#[derive(Clone, Copy, Debug)]
+struct CacheEntry {
+    /// Hash of name and value; 0 is an empty entry.
+    hash: u32,
+    /// Sequence number in the table, if it was inserted.
+    sequence: u32,
+    is_inserted: bool,
+}
+
+const EMPTY_ENTRY: CacheEntry = CacheEntry { hash: 0, sequence: 0, is_inserted: false };
+
+/// Encoder of one direction of a connection.
+#[derive(Debug)]
+pub(super) struct Encoder {
+    table: DynamicTable,
+    /// Allocated with the first field that could repeat.
+    cache: Vec<[CacheEntry; 2]>,
+    /// Smallest size since the last block, if the size has changed (RFC 7541 §4.2).
+    smallest_size: Option<usize>,
+    /// Name in lower case.
+    lower: Vec<u8>,
+}
+
+impl Encoder {
+    pub(super) fn new() -> Self {
+        Self {
+            table: DynamicTable::new(TABLE_BYTES_DEFAULT),
+            cache: Vec::new(),
+            smallest_size: None,
+            lower: Vec::new(),
+        }
+    }
+
+    /// Applies the table size that the peer allows; this end uses at most the default.
+    pub(super) fn set_size_limit(&mut self, limit: usize) {
+        let size = limit.min(TABLE_BYTES_DEFAULT);
+        if size == self.table.size_max() {
+            return;
+        }
+        self.smallest_size = Some(self.smallest_size.map_or(size, |smallest| smallest.min(size)));
+        self.table.set_size_max(size);
+    }
+
+    /// Begins a block: writes the changes of the table's size.
+    #[inline]
+    pub(super) fn begin(&mut self, out: &mut Vec<u8>) {
+        if let Some(smallest) = self.smallest_size.take() {
+            if smallest < self.table.size_max() {
+                write_integer(out, 0x20, 5, smallest);
+            }
+            write_integer(out, 0x20, 5, self.table.size_max());
+        }
+    }
+
+    /// Writes a field with a lower-case name.
+    pub(super) fn field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+        let hash = hash_field(name, value);
+        if self.cache.is_empty() {
+            self.cache = vec![[EMPTY_ENTRY; 2]; CACHE_SETS];
+        }
+        let set = &mut self.cache[hash as usize % CACHE_SETS];
+        let at = usize::from(set[0].hash != hash);
+        let entry = &mut set[at];
+        let is_repeated = entry.hash == hash;
+        if is_repeated
+            && entry.is_inserted
+            && let Some(index) = self.table.index_of(entry.sequence)
+            && let Some(found) = self.table.get(index)
+            && self.table.text(found) == (name, value)
+        {
+            return write_integer(out, 0x80, 7, STATIC_LEN + 1 + index);
+        }
+        let name_index = usize::from(static_index(name));
+        if name_index > 0 && STATIC[name_index - 1].1.as_bytes() == value && !value.is_empty() {
+            return write_integer(out, 0x80, 7, name_index);
+        }
+        let fits = name.len() + value.len() + ENTRY_OVERHEAD <= self.table.size_max() / 2;
+        if is_repeated && fits {
+            *entry = CacheEntry { hash, sequence: self.table.inserted(), is_inserted: true };
+            self.table.insert(name, value, FieldKind::OTHER);
+            return write_literal(out, 0x40, 6, name_index, name, value);
+        }
+        set[1] = set[0];
+        set[0] = CacheEntry { hash, sequence: 0, is_inserted: false };
+        write_literal(out, 0, 4, name_index, name, value);
+    }
+
+    /// Writes a field that no recipient may put into a table (RFC 7541 §6.2.3).
+    pub(super) fn field_never_indexed(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+        write_literal(out, 0x10, 4, usize::from(static_index(name)), name, value);
+    }
+}
+
+/// Returns a hash of name and value. Collisions only cost compression.
+#[inline]
+fn hash_field(name: &[u8], value: &[u8]) -> u32 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut hash = (name.len() as u64) << 32 ^ value.len() as u64;
+    for part in [name, value] {
+        let (words, rest) = part.as_chunks::<8>();
+        for word in words {
+            hash = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(FACTOR);
+            hash ^= hash >> 32;
+        }
+        let mut last = 0;
+        for &byte in rest {
+            last = last << 8 | u64::from(byte);
+        }
+        hash = (hash ^ last).wrapping_mul(FACTOR);
+        hash ^= hash >> 32;
+    }
+    (hash as u32).max(1)
+}
+
+fn write_literal(
+    out: &mut Vec<u8>,
+    pattern: u8,
+    prefix_bits: u32,
+    name_index: usize,
+    name: &[u8],
+    value: &[u8],
+) {
+    write_integer(out, pattern, prefix_bits, name_index);
+    if name_index == 0 {
+        write_string(out, name);
+    }
+    write_string(out, value);
+}
+
+/// Writes an integer (RFC 7541 §5.1).
+#[inline]
+fn write_integer(out: &mut Vec<u8>, pattern: u8, prefix_bits: u32, value: usize) {
+    let prefix_max = (1usize << prefix_bits) - 1;
+    if value < prefix_max {
+        return out.push(pattern | value as u8);
+    }
+    out.push(pattern | prefix_max as u8);
+    let mut rest = value - prefix_max;
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+/// Writes a string, Huffman-coded if that is shorter.
+#[inline]
+fn write_string(out: &mut Vec<u8>, text: &[u8]) {
+    let encoded_len = huffman::encoded_len(text);
+    if encoded_len < text.len() {
+        write_integer(out, 0x80, 7, encoded_len);
+        huffman::encode(text, out);
+    } else {
+        write_integer(out, 0, 7, text.len());
+        out.extend_from_slice(text);
+    }
+}
+
+/// Properties of a head that the connection needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WrittenHead {
+    pub(super) status: u16,
+    pub(super) is_head: bool,
+    pub(super) is_connect: bool,
+}
+
+/// Writes the fields of one head into the output, HPACK-encoded.
+///
+/// Pseudo-header fields must be written first (RFC 9113 §8.3).
+#[derive(Debug)]
+pub struct FieldEncoder<'c> {
+    pub(super) encoder: &'c mut Encoder,
+    pub(super) out: &'c mut Vec<u8>,
+    pub(super) head: WrittenHead,
+}
+
+impl FieldEncoder<'_> {
+    /// Writes `:status`.
+    pub fn status(&mut self, status: u16) {
+        self.head.status = status;
+        let index = match status {
+            200 => 8,
+            204 => 9,
+            206 => 10,
+            304 => 11,
+            400 => 12,
+            404 => 13,
+            500 => 14,
+            _ => {
+                let digit = |unit: u16| b'0' + (status / unit % 10) as u8;
+                let digits = [digit(100), digit(10), digit(1)];
+                return self.encoder.field(self.out, b":status", &digits);
+            }
+        };
+        self.out.push(0x80 | index);
+    }
+
+    /// Writes the pseudo-header fields of a request, in the order of RFC 9113 §8.3.1.
+    pub fn request(
+        &mut self,
+        method: &str,
+        scheme: Option<&str>,
+        authority: Option<&str>,
+        path: Option<&str>,
+    ) {
+        match method {
+            "GET" => self.out.push(0x82),
+            "POST" => self.out.push(0x83),
+            _ => {
+                self.head.is_head = method == "HEAD";
+                self.head.is_connect = method == "CONNECT";
+                self.encoder.field(self.out, b":method", method.as_bytes());
+            }
+        }
+        match scheme {
+            None => {}
+            Some("http") => self.out.push(0x86),
+            Some("https") => self.out.push(0x87),
+            Some(scheme) => self.encoder.field(self.out, b":scheme", scheme.as_bytes()),
+        }
+        if let Some(authority) = authority {
+            self.encoder.field(self.out, b":authority", authority.as_bytes());
+        }
+        match path {
+            None => {}
+            Some("/") => self.out.push(0x84),
+            Some(path) => self.encoder.field(self.out, b":path", path.as_bytes()),
+        }
+    }
+
+    /// Writes `:protocol` of an extended CONNECT (RFC 8441); after [`FieldEncoder::request`].
+    pub fn protocol(&mut self, protocol: &str) {
+        // A successful response has a body of unknown length, as after any CONNECT.
+        self.encoder.field(self.out, b":protocol", protocol.as_bytes());
+    }
+
+    /// Writes a field; the name is made lower case. Fields that HTTP/2 forbids (`connection`,
+    /// `transfer-encoding`, ...: §8.2.2) are left out, and `te` other than `trailers`.
+    ///
+    /// `authorization`, `proxy-authorization`, `cookie` and `set-cookie` are written as by
+    /// [`FieldEncoder::field_without_index`].
+    pub fn field(&mut self, name: &str, value: &[u8]) {
+        self.write_field(name, value, true);
+    }
+
+    /// Same as [`FieldEncoder::field`], never put into the table of the peer (RFC 7541 §7.1.3): for
+    /// values that are secret, or different each time.
+    pub fn field_without_index(&mut self, name: &str, value: &[u8]) {
+        self.write_field(name, value, false);
+    }
+
+    fn write_field(&mut self, name: &str, value: &[u8], may_index: bool) {
+        let mut lower = std::mem::take(&mut self.encoder.lower);
+        lower.clear();
+        lower.extend_from_slice(name.as_bytes());
+        lower.make_ascii_lowercase();
+        match field_class(&lower, value) {
+            FieldClass::Forbidden => {}
+            FieldClass::Regular if may_index => self.encoder.field(self.out, &lower, value),
+            FieldClass::Regular | FieldClass::Secret => {
+                Encoder::field_never_indexed(self.out, &lower, value);
+            }
+        }
+        self.encoder.lower = lower;
+    }
+}
+
+enum FieldClass {
+    Regular,
+    Secret,
+    Forbidden,
+}
+
+#[inline]
+fn field_class(name: &[u8], value: &[u8]) -> FieldClass {
+    match name {
+        b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => {
+            FieldClass::Forbidden
+        }
+        b"te" if !value.eq_ignore_ascii_case(b"trailers") => FieldClass::Forbidden,
+        b"cookie" | b"set-cookie" | b"authorization" | b"proxy-authorization" => FieldClass::Secret,
+        _ => FieldClass::Regular,
+    }
+}

@@ -1,0 +1,175 @@
+//! Events of a connection, and the heads in them, which borrow from the connection.
+
+use super::config::StreamKey;
+use super::fault::{ErrorCode, FaultKind};
+
+/// Something that the peer sent, or that happened to a stream.
+#[derive(Debug)]
+pub enum Event<'e> {
+    /// A head of a request, at a server.
+    Request {
+        /// Its new stream.
+        stream: StreamKey,
+        /// Head; valid by RFC 9113 §8.
+        head: RequestHead<'e>,
+        /// True if there is no body and no trailer section.
+        is_end: bool,
+    },
+    /// A request that cannot be served but may be answered: its head is over a limit (431), or not
+    /// valid as an HTTP message although the frames are (400). The peer's further frames of the
+    /// stream are discarded. The caller may send a response, or reset the stream.
+    RejectedRequest {
+        /// Its new stream.
+        stream: StreamKey,
+        /// Reason, with its status.
+        refusal: crate::Refusal,
+    },
+    /// A head of a response, interim or final, at a client.
+    Response {
+        /// Stream.
+        stream: StreamKey,
+        /// Head; valid by RFC 9113 §8.
+        head: ResponseHead<'e>,
+        /// True if there is no body and no trailer section.
+        is_end: bool,
+    },
+    /// A part of a body. The caller returns the bytes to the peer's window with
+    /// [`Connection::consume`] when it has passed them on; padding is returned without it.
+    Data {
+        /// Stream.
+        stream: StreamKey,
+        /// Content.
+        bytes: &'e [u8],
+        /// True if this is the end of the message.
+        is_end: bool,
+    },
+    /// A trailer section, which ends the message.
+    Trailers {
+        /// Stream.
+        stream: StreamKey,
+        /// Fields; valid by RFC 9113 §8.1.
+        fields: Fields<'e>,
+    },
+    /// The stream is over before its end: reset by the peer, or by this end because of the peer's
+    /// fault. Its key is invalid from now on.
+    Reset {
+        /// Stream.
+        stream: StreamKey,
+        /// Code of the `RST_STREAM` frame.
+        code: ErrorCode,
+        /// Fault of the peer that this end reset the stream for; `None`: the peer reset it.
+        fault: Option<FaultKind>,
+        /// True if the peer certainly did not process the request (RFC 9113 §8.7): it may be sent
+        /// again elsewhere.
+        is_unprocessed: bool,
+    },
+    /// A stream that could not send has a window again.
+    StreamWritable(StreamKey),
+    /// All streams that could not send because of the connection's window may try again.
+    ConnectionWritable,
+    /// The peer accepts no further streams. Each stream that it will not process was reported as
+    /// [`Event::Reset`] before.
+    GoAway {
+        /// Last stream that the peer may process.
+        last_stream: u32,
+        /// Its reason.
+        code: ErrorCode,
+    },
+    /// The peer changed its settings, for example the number of streams that it accepts.
+    SettingsChanged,
+    /// The peer acknowledged a [`Connection::ping`] with this payload.
+    Pong(u64),
+}
+
+/// Head of a request (RFC 9113 §8.3.1).
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHead<'e> {
+    /// Method.
+    pub method: &'e str,
+    /// Scheme; `None` only with CONNECT.
+    pub scheme: Option<&'e str>,
+    /// Authority, or the `host` field if there is none.
+    pub authority: Option<&'e str>,
+    /// Path with query, or `*`; `None` only with CONNECT.
+    pub path: Option<&'e str>,
+    /// Protocol of an extended CONNECT (RFC 8441).
+    pub protocol: Option<&'e str>,
+    /// Value of `content-length`.
+    pub content_length: Option<u64>,
+    /// All other fields: without `host`, which equals the authority, and without `content-length`.
+    pub fields: Fields<'e>,
+}
+
+/// Head of a response (RFC 9113 §8.3.2).
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseHead<'e> {
+    /// Status, 100 to 999, not 101 (RFC 9113 §8.6).
+    pub status: u16,
+    /// Value of `content-length`.
+    pub content_length: Option<u64>,
+    /// All other fields: without `content-length`.
+    pub fields: Fields<'e>,
+}
+
+/// Decoded field lines in their order, with lower-case names and valid values.
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'e> {
+    pub(super) names: &'e str,
+    pub(super) values: &'e [u8],
+    pub(super) ranges: &'e [FieldRange],
+}
+
+impl<'e> Fields<'e> {
+    /// Fields of a head without any.
+    pub const EMPTY: Fields<'static> = Fields { names: "", values: &[], ranges: &[] };
+
+    /// Returns the fields in their order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'e str, &'e [u8])> + use<'e> {
+        let (names, values) = (self.names, self.values);
+        self.ranges.iter().map(move |range| {
+            let name = &names[range.name_start as usize..range.name_end as usize];
+            (name, &values[range.value_start as usize..range.value_end as usize])
+        })
+    }
+
+    /// Returns the number of fields.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Returns whether there are no fields.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Returns the value of the first field with a lower-case name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'e [u8]> {
+        self.iter().find(|(candidate, _)| *candidate == name).map(|(_, value)| value)
+    }
+
+    /// Joins the values of all `cookie` fields with `; ` (RFC 9113 §8.2.3), for a recipient that is
+    /// not HTTP/2. Returns false, and appends nothing, if there is none.
+    pub fn join_cookies(&self, out: &mut Vec<u8>) -> bool {
+        let mut has_cookie = false;
+        for (_, value) in self.iter().filter(|(name, _)| *name == "cookie") {
+            if has_cookie {
+                out.extend_from_slice(b"; ");
+            }
+            out.extend_from_slice(value);
+            has_cookie = true;
+        }
+        has_cookie
+    }
+}
+
+/// Position of one field in the scratch bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FieldRange {
+    pub(super) name_start: u32,
+    pub(super) name_end: u32,
+    pub(super) value_start: u32,
+    pub(super) value_end: u32,
+}

@@ -1,0 +1,105 @@
+//! Receive windows (RFC 9113 §5.2), which grow while the peer fills them within one round trip.
+//!
+//! The round trip is that of a PING: no clock is needed.
+
+/// Payload of the PING that measures a round trip; see [`super::Connection::ping`].
+pub(super) const PROBE_PAYLOAD: u64 = u64::from_be_bytes(*b"window\0\0");
+
+/// Size of receive windows of one kind.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WindowSize {
+    pub(super) bytes: u32,
+    bytes_max: u32,
+}
+
+impl WindowSize {
+    pub(super) fn new(bytes: u32, bytes_max: u32) -> Self {
+        let bytes = bytes.min(i32::MAX as u32);
+        Self { bytes, bytes_max: bytes_max.min(i32::MAX as u32).max(bytes) }
+    }
+
+    /// Returns the increment that is worth a frame: at least half of the window.
+    #[inline]
+    pub(super) fn increment(&self, window: i32, held: u32) -> Option<u32> {
+        let used = i64::from(window) + i64::from(held);
+        let free = i64::from(self.bytes) - used;
+        // At most the size of the window, which is less than 2^31.
+        (free > 0 && free >= i64::from(self.bytes / 2)).then_some(free as u32)
+    }
+
+    fn can_grow(&self) -> bool {
+        self.bytes < self.bytes_max
+    }
+
+    /// Doubles the window if two thirds of it arrived within one round trip.
+    fn grow_if_filled(&mut self, arrived: u64) {
+        if arrived * 3 >= u64::from(self.bytes) * 2 {
+            self.bytes = self.bytes.saturating_mul(2).min(self.bytes_max);
+        }
+    }
+}
+
+/// Receive side of a connection.
+#[derive(Debug)]
+pub(super) struct ReceiveFlow {
+    /// Bytes that the peer may still send on the connection.
+    pub(super) window: i32,
+    /// Content that the caller has and did not return, of all streams.
+    pub(super) held: u32,
+    pub(super) connection: WindowSize,
+    pub(super) stream: WindowSize,
+    /// Window of a new stream, as announced in the settings.
+    stream_initial: i32,
+    probe: Option<Probe>,
+}
+
+/// Measurement of the bytes that arrive within one round trip.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    stream: u32,
+    stream_bytes: u64,
+    connection_bytes: u64,
+}
+
+impl ReceiveFlow {
+    pub(super) fn new(connection: WindowSize, stream: WindowSize) -> Self {
+        // Windows are less than 2^31.
+        let stream_initial = stream.bytes as i32;
+        Self { window: 65_535, held: 0, connection, stream, stream_initial, probe: None }
+    }
+
+    /// Returns the window of a new stream.
+    #[inline]
+    pub(super) fn stream_initial(&self) -> i32 {
+        self.stream_initial
+    }
+
+    /// Counts content of a DATA frame.
+    #[inline]
+    pub(super) fn record(&mut self, stream: u32, bytes: usize) {
+        if let Some(probe) = &mut self.probe {
+            probe.connection_bytes += bytes as u64;
+            if probe.stream == stream {
+                probe.stream_bytes += bytes as u64;
+            }
+        }
+    }
+
+    /// Begins a measurement, if a window can grow and there is none. Returns whether a PING with
+    /// [`PROBE_PAYLOAD`] must be sent.
+    pub(super) fn begin_probe(&mut self, stream: u32) -> bool {
+        if self.probe.is_some() || !(self.stream.can_grow() || self.connection.can_grow()) {
+            return false;
+        }
+        self.probe = Some(Probe { stream, stream_bytes: 0, connection_bytes: 0 });
+        true
+    }
+
+    /// Ends the measurement. Returns false if there was none.
+    pub(super) fn end_probe(&mut self) -> bool {
+        let Some(probe) = self.probe.take() else { return false };
+        self.stream.grow_if_filled(probe.stream_bytes);
+        self.connection.grow_if_filled(probe.connection_bytes);
+        true
+    }
+}
