@@ -46,9 +46,7 @@ pub(super) fn round_trip_ns(view: &RunView<'_>) -> Option<f64> {
 
 /// Settings of the generator's connections with HTTP/2.
 struct Http2Settings {
-    /// Fraction of the connections with HTTP/2.
-    fraction: f64,
-    /// Number of them.
+    /// Number of connections.
     connections: f64,
     /// Concurrent streams of each, as the server admits them.
     streams: f64,
@@ -65,7 +63,6 @@ impl Http2Settings {
         let fraction = number("fraction").unwrap_or(1.0);
         let streams = number("streams")?;
         Some(Self {
-            fraction,
             connections: view.run.totals.connections.max_open as f64 * fraction,
             streams,
             window_bytes: number("window_bytes")?,
