@@ -12,16 +12,18 @@ import harness
 import part_churn
 import part_connections
 import part_edge
+import part_h2
 import part_load
 import part_memory
 import part_overload
 import part_proxy
 import part_reload
 import part_serve
+import part_tls
 import peers
 
 PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections,
-         "memory": part_memory, "proxy": part_proxy,
+         "memory": part_memory, "proxy": part_proxy, "tls": part_tls, "h2": part_h2,
          "overload": part_overload}
 # These parts take long and compare no peers, so they run only if they are named.
 FAULTS = {"reload": part_reload, "churn": part_churn, "edge": part_edge}
@@ -33,10 +35,10 @@ def options():
         epilog="Exit code: 0 all budgets met, 3 one was missed, 1 could not measure.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; none: all of these; or {', '.join(FAULTS)}")
     parser.add_argument("--quick", action="store_true", help="3 rounds of 1 s, other parts once")
-    parser.add_argument("--rounds", type=int, help="rounds of load, serve and proxy [9]")
+    parser.add_argument("--rounds", type=int, help="rounds of load, serve, proxy, tls and h2 [9]")
     parser.add_argument("--seconds", type=int, help="length of a run in them, and of each in reload [3]")
     parser.add_argument("--minutes", type=float, default=10, help="churn: how long [10]")
-    parser.add_argument("--times", type=int, help="how often connections and memory, of proxies too, and edge are done [3]")
+    parser.add_argument("--times", type=int, help="how often connections and memory, also of proxy, tls and h2, and edge are done [3]")
     parser.add_argument("--seed", type=int, help="of the order of runs [random, printed]")
     parser.add_argument("--wait", type=float, default=120,
                         help="seconds to wait in all for a quiet machine [120]")
@@ -52,6 +54,9 @@ def options():
     parser.add_argument("--driver", choices=peers.LOADS, default="wrk", help="serve: driven by [wrk]")
     parser.add_argument("--cases", type=_names(*part_proxy.NAMES), default=list(part_proxy.NAMES),
                         help=f"proxy: the comparisons [{','.join(part_proxy.NAMES)}]")
+    for name, part in (("tls", part_tls), ("h2", part_h2)):
+        parser.add_argument(f"--{name}-cases", type=_names(*part.NAMES), default=list(part.NAMES),
+                            help=f"{name}: the comparisons [{','.join(part.NAMES)}]")
     chosen = parser.parse_args()
     unknown = [part for part in chosen.parts if part not in PARTS | FAULTS]
     if unknown:

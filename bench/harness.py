@@ -97,9 +97,12 @@ class Running:
                 raise Failed(f"took longer than {limit_s} s: {' '.join(self.argv)}")
             time.sleep(0.01)
         self.process.returncode = os.waitstatus_to_exitcode(status)
+        return Finished(self.text(), self.process.returncode, usage, time.monotonic() - self.begun)
+
+    def text(self):
+        """Returns the output so far."""
         self.output.seek(0)
-        text = self.output.read().decode(errors="replace")
-        return Finished(text, self.process.returncode, usage, time.monotonic() - self.begun)
+        return self.output.read().decode(errors="replace")
 
 
 def run(argv, cpu, limit_s):

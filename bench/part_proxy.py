@@ -81,9 +81,9 @@ def measure(bench):
     print(f"\nproxy: subject alone on CPU {harness.SUBJECT_CPU}; origin (weir serve) and "
           f"client (weir load) on {harness.OTHER_CPU}")
     kept = {}
-    cases = {name: _without_missing(CASES[name], there) for name in chosen if name in CASES}
+    cases = {name: without_missing(CASES[name], there) for name in chosen if name in CASES}
     with peers.weir_serve(harness.OTHER_CPU, "origin") as origin:
-        parts = {"load": lambda: _measure_load(bench, origin, cases),
+        parts = {"load": lambda: measure_cases(bench, "proxy", origin, cases, drive),
                  "threads": lambda: _measure_threads(bench, there),
                  "latency": lambda: _measure_latency(bench, origin, there),
                  "memory": lambda: _measure_memory(bench, origin, there),
@@ -94,7 +94,7 @@ def measure(bench):
                 bench.keep("proxy", kept)
 
 
-def _without_missing(case, there):
+def without_missing(case, there):
     arms = {label: arm for label, arm in case.arms.items() if there or arm[0] != "weir"}
     judged = [bound for bound in case.judged if {bound.over, bound.under} <= set(arms)]
     return case._replace(arms=arms, judged=judged)
@@ -102,21 +102,22 @@ def _without_missing(case, there):
 
 # CPU time under load.
 
-def _measure_load(bench, origin, cases):
+def measure_cases(bench, part, origin, cases, drive_case):
+    """Measures all arms of all cases, round by round, and prints their table."""
     blocks = {name: harness.Runs() for name in cases}
     for _, name in bench.blocks(blocks):
-        blocks[name].add(*bench.attempt(_load_block, origin, cases[name]))
-    _report_load(bench, cases, blocks)
+        blocks[name].add(*bench.attempt(_block, origin, cases[name], drive_case))
+    report_load(bench, part, cases, blocks)
     return [{"case": name, "foreign_cpus": foreign, "arms": by_arm}
             for name, runs in blocks.items() for foreign, by_arm in runs.rounds]
 
 
-def _load_block(bench, origin, case):
+def _block(bench, origin, case, drive_case):
     foreign, by_arm = [], {}
     for label in bench.shuffled(case.arms):
         name, keywords = case.arms[label]
         with proxies.PROXIES[name](bench, harness.SUBJECT_CPU, origin, **keywords) as proxy:
-            by_arm[label], others = _drive(bench, proxy, origin, case)
+            by_arm[label], others = drive_case(bench, proxy, origin, case)
             foreign.append(others)
     return by_arm, statistics.mean(foreign)
 
@@ -134,18 +135,31 @@ class Sample:
         self.other_s = sum(harness.scheduled_s(each.pid)[0] for each in (origin, client))
 
 
-def _drive(bench, proxy, origin, case, cpu=None):
-    """Measures one run between two samples, while all connections are open.
+def drive(bench, proxy, origin, case, cpu=None, check_run=None):
+    """Measures one run of `weir load` between two samples, while all connections are open.
 
-    The origin counts the requests between the samples, because it receives each request once."""
+    `check_run` gets the record of the run."""
     path = f"/?s={case.body}"
-    _check(proxy, path, case.body)
+    check(proxy, path, case.body)
     ramp_s = 2 if case.connections > 1_000 else 1
     record = os.path.join(bench.folder, "run.json")
     argv = [peers.WEIR, "load", "-t", "1", "--quiet", "-c", str(case.connections), "-s",
             f"{ramp_s}s", "-d", f"{ramp_s + bench.options.seconds + 2 * MARGIN_S + 0.3:.1f}s",
             "-w", "30s", "--expect-status", "200", "--expect-bytes", str(case.body), *case.flags,
             "--json", record, proxy.url(path)]
+
+    def check_finished(finished):
+        run = _check_run(finished, record, proxy, case)
+        if check_run:
+            check_run(run)
+
+    return measure_window(bench, proxy, origin, argv, ramp_s, check_finished, cpu)
+
+
+def measure_window(bench, proxy, origin, argv, ramp_s, check_finished, cpu=None):
+    """Runs a client and measures a window of `--seconds` in the middle of its run.
+
+    The origin counts the requests between the samples, because it receives each request once."""
     with harness.Running(argv, harness.OTHER_CPU if cpu is None else cpu) as client:
         time.sleep(ramp_s + MARGIN_S)
         foreign, begin = harness.Foreign(), Sample(origin, client.process, proxy)
@@ -155,8 +169,8 @@ def _drive(bench, proxy, origin, case, cpu=None):
         proxy_s = end.proxy_s - begin.proxy_s
         foreign_cpus = foreign.cpus(proxy_s + other_s)
         if client.process.poll() is not None:
-            raise Failed(f"the client of {proxy.name} ended early: {' '.join(argv)}")
-        _check_run(client.finish(ramp_s + bench.options.seconds + 60), record, proxy, case)
+            raise Failed(f"the client of {proxy.name} ended early: {' '.join(argv)}\n{client.text()}")
+        check_finished(client.finish(ramp_s + bench.options.seconds + 60))
     proxy.forget_log()
     responses = end.responses - begin.responses
     if responses <= 0:
@@ -166,14 +180,15 @@ def _drive(bench, proxy, origin, case, cpu=None):
             # The kernel reports user and system time only in ticks.
             "user_us": proxy_s * 1e6 / responses * user_s / max(user_s + system_s, 1e-9),
             "cpu_ns_per_byte": proxy_s * 1e9 / (end.bytes_out - begin.bytes_out),
+            "bytes_per_s": (end.bytes_out - begin.bytes_out) / wall_s,
             "responses": responses, "rate_per_s": responses / wall_s, "busy": proxy_s / wall_s,
             "runnable": (proxy_s + end.waited_s - begin.waited_s) / wall_s,
             "other_busy": other_s / wall_s}, foreign_cpus
 
 
-def _check(proxy, path, body_bytes):
+def check(proxy, path, body_bytes):
     """Checks before the measurement that the proxy returns the response of the origin."""
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
+    connection = proxy.connection()
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -199,7 +214,7 @@ def _check_run(finished, record, proxy, case):
     return run
 
 
-def _report_load(bench, cases, blocks):
+def report_load(bench, part, cases, blocks):
     rows = []
     for name, runs in blocks.items():
         case, rounds = cases[name], runs.used(bench.options.foreign_max)
@@ -214,10 +229,10 @@ def _report_load(bench, cases, blocks):
                          f"{median['rate_per_s']:,.0f}", f"{median['busy']:.0%}",
                          f"{median['runnable']:.0%}", f"{median['other_busy']:.0%}",
                          _ratio(rounds, case, arm, "floor"), _ratio(rounds, case, arm, "weir"),
-                         *_judge(bench, rounds, case, arm),
+                         *_judge(bench, part, rounds, case, arm),
                          f"{len(rounds)}/{len(runs.rounds)}", f"{runs.foreign():.2f}"])
     harness.table(
-        "proxy: CPU time of the proxy per request, and GB of answers per second of it",
+        f"{part}: CPU time of the proxy per request, and GB of answers per second of it",
         ["case: proxy", "µs (min..max)", "user", "GB/s", "requests/s", "busy", "runnable", "other side busy",
          "it/floor (min..max)", "it/weir (min..max)", "measured and budget", "verdict", "rounds",
          "foreign"],
@@ -231,7 +246,7 @@ def _ratio(rounds, case, arm, base):
     return f"{middle:.3f} ({least:.2f}..{most:.2f})"
 
 
-def _judge(bench, rounds, case, arm):
+def _judge(bench, part, rounds, case, arm):
     """Returns the ratios and budgets whose dividend is `arm`, and their verdicts."""
     budgets, verdicts = [], []
     for over, under, kind, value in (bound for bound in case.judged if bound.over == arm):
@@ -242,7 +257,7 @@ def _judge(bench, rounds, case, arm):
             continue
         met = middle <= value if kind == "<=" else middle >= value
         budgets.append(f"{text} {kind} {value}")
-        verdicts.append(bench.judge(f"proxy, {case.text}: {text}, not {kind} {value}", met))
+        verdicts.append(bench.judge(f"{part}, {case.text}: {text}, not {kind} {value}", met))
     return " ".join(budgets), " ".join(verdicts)
 
 
@@ -264,7 +279,7 @@ def _measure_threads(bench, there):
             cpus = set(range(threads))
             with peers.weir_serve(2, "origin") as own, \
                     proxies.weir(bench, cpus, own, threads=threads) as proxy:
-                by_arm[threads], others = bench.attempt(_drive, proxy, own, case, client_cpu)
+                by_arm[threads], others = bench.attempt(drive, proxy, own, case, client_cpu)
                 foreign.append(others)
         runs.add(by_arm, statistics.mean(foreign))
     rounds = runs.used(bench.options.foreign_max)
@@ -322,7 +337,7 @@ def _reached_per_s(bench, origin, case):
     for _ in range(3):
         bench.patience.wait()
         with proxies.haproxy(bench, harness.SUBJECT_CPU, origin) as proxy:
-            rates.append(bench.attempt(_drive, proxy, origin, case)[0]["rate_per_s"])
+            rates.append(bench.attempt(drive, proxy, origin, case)[0]["rate_per_s"])
     return int(max(rates))
 
 
@@ -331,7 +346,7 @@ def _latency(bench, origin, arm, case, rate):
     if arm == "direct":
         return _paced(bench, origin, path, case, rate)
     with proxies.PROXIES[arm](bench, harness.SUBJECT_CPU, origin) as proxy:
-        _check(proxy, path, case.body)
+        check(proxy, path, case.body)
         return _paced(bench, proxy, path, case, rate)
 
 
@@ -387,7 +402,7 @@ def _measure_pipelined(bench, origin, there):
 def _pipelined(bench, origin, name, depth):
     path = f"/?s={SMALL}"
     with proxies.PROXIES[name](bench, harness.SUBJECT_CPU, origin) as proxy:
-        _check(proxy, path, SMALL)
+        check(proxy, path, SMALL)
         argv = ["h2load", "--h1", "-t1", f"-c{PIPELINED_CONNECTIONS}", f"-m{depth}",
                 "-D", str(bench.options.seconds), "--warm-up-time", "1", proxy.url(path)]
         foreign, begin = harness.Foreign(), (origin.stats()["responses"], harness.scheduled_s(proxy.pid)[0])
@@ -437,7 +452,7 @@ def _memory(bench, origin, arm, opened):
     """Measures the bytes per connection that MEMORY_CONNECTIONS add to a new, warm proxy."""
     with proxies.PROXIES[arm](bench, harness.SUBJECT_CPU, origin) as proxy:
         for _ in range(MEMORY_WARM):
-            _check(proxy, f"/?s={SMALL}", SMALL)
+            check(proxy, f"/?s={SMALL}", SMALL)
         time.sleep(0.5)
         before = harness.memory_in_detail(proxy.pid)
         sockets = opened(proxy, origin)

@@ -1,9 +1,11 @@
 """Servers and load generators: starts each program and reads its request count."""
 
+import http.client
 import json
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -22,11 +24,20 @@ BODY_SMALL, BODY_LARGE = 100, 10_000
 class Server:
     """A running server. `pid` is the process that handles the requests."""
 
+    scheme = "http"
+
     def __init__(self, name, process, pid, port):
         self.name, self.process, self.pid, self.port = name, process, pid, port
 
     def url(self, path="/"):
-        return f"http://127.0.0.1:{self.port}{path}"
+        return f"{self.scheme}://127.0.0.1:{self.port}{path}"
+
+    def connection(self):
+        """Returns a client of HTTP/1.1 that accepts any certificate."""
+        if self.scheme == "http":
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=10,
+                                           context=ssl._create_unverified_context())
 
     def stats(self):
         """Returns the counters of `weir serve`."""
@@ -83,14 +94,14 @@ NGINX_ORIGIN = """
     open_file_cache_valid 600s;
     open_file_cache_min_uses 1;
     server {{
-        listen 127.0.0.1:{port} backlog=4096;
+        listen 127.0.0.1:{port} backlog=4096{listen};
         location = /return {{ return 200 "{small}"; }}
         location / {{ root {folder}/www; }}
     }}
 """
 
 
-def nginx(bench, cpu, connections=19_000):
+def nginx(bench, cpu, connections=19_000, http2=False):
     """Starts nginx tuned as a static origin: one worker, no log, open-file cache."""
     port = harness.free_port()
     folder = nginx_folder(bench, port)
@@ -98,22 +109,23 @@ def nginx(bench, cpu, connections=19_000):
     for name, size in (("small", BODY_SMALL), ("large", BODY_LARGE)):
         with open(os.path.join(folder, "www", name), "w") as file:
             file.write("x" * size)
-    http = NGINX_ORIGIN.format(port=port, folder=folder, small="x" * BODY_SMALL)
-    return start_nginx(bench, cpu, port, http, connections)
+    text = NGINX_ORIGIN.format(port=port, folder=folder, small="x" * BODY_SMALL,
+                               listen=" http2" if http2 else "")
+    return start_nginx(bench, cpu, port, text, connections)
 
 
 def nginx_folder(bench, port):
     return os.path.join(bench.folder, f"nginx-{port}")
 
 
-def start_nginx(bench, cpu, port, http, connections):
-    """Starts nginx with one worker and `http` in its configuration."""
+def start_nginx(bench, cpu, port, text, connections):
+    """Starts nginx with one worker and `text` in its configuration."""
     folder = nginx_folder(bench, port)
     os.makedirs(folder, exist_ok=True)
     conf = os.path.join(folder, "nginx.conf")
     with open(conf, "w") as file:
         file.write(NGINX_CONF.format(
-            user="user root;" if os.geteuid() == 0 else "", folder=folder, http=http,
+            user="user root;" if os.geteuid() == 0 else "", folder=folder, http=text,
             descriptors=bench.descriptors, connections=connections))
     os.chmod(bench.folder, 0o755)
     argv = [NGINX, "-p", folder, "-c", conf, "-e", "stderr", "-g", "daemon off;"]
@@ -157,10 +169,10 @@ def _number(pattern, finished):
     return int(found.group(1))
 
 
-def load_weir(bench, url, connections, seconds, cpu):
+def load_weir(bench, url, connections, seconds, cpu, *flags):
     record = os.path.join(bench.folder, "run.json")
     argv = [WEIR, "load", "-t", "1", "--quiet", "-c", str(connections), "-d", f"{seconds}s",
-            "--json", record, url]
+            *flags, "--json", record, url]
     finished = harness.run(argv, cpu, seconds + 30)
     # 4: not valid. With two CPUs the generator is often the limit, as intended here.
     if finished.status not in (0, 4):

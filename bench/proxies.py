@@ -14,12 +14,18 @@ HAPROXY = shutil.which("haproxy") or "/usr/sbin/haproxy"
 CLIENTS_MAX, DESCRIPTORS = 9_000, 18_500
 
 
+# Cipher suite and group of the key exchange of every proxy with TLS: both are the first choice of browsers.
+CIPHER_SUITE, GROUP = "TLS_AES_128_GCM_SHA256", "X25519"
+
+
 class Proxy(peers.Server):
     """A running proxy. `log` is the path of its log, or None."""
 
-    def __init__(self, server, log):
+    def __init__(self, server, log, tls=None):
         super().__init__(server.name, server.process, server.pid, server.port)
         self.log = log
+        if tls:
+            self.scheme = "https"
 
     def forget_log(self):
         """Truncates the log, which would fill a disk within an hour. Proxies write in append mode."""
@@ -63,22 +69,47 @@ admin = "127.0.0.1:{admin}"
 {log}
 [listener.web]
 bind = "127.0.0.1:{port}"
-pool = "app"
+pool = "{pool}"
+{tls}
 
 [pool.app]
 servers = ["127.0.0.1:{origin}"]
 """
+# Certificate and key are in one file.
+WEIR_TLS = """
+[listener.web.tls]
+certificates = ["{pem}"]
+min-version = "1.3"
+cipher-suites = ["{suite}"]
+groups = ["{group}"]
+"""
+# A second layer in the same process: HTTP/2 between the layers.
+WEIR_STACKED = """
+[listener.inner]
+bind = "127.0.0.1:{inner}"
+pool = "app"
+
+[pool.inner]
+http = "2"
+servers = ["127.0.0.1:{inner}"]
+"""
 
 
-def weir(bench, cpu, origin, logs=True, threads=1):
-    """Starts weir with all defaults, metrics, and a log in HAProxy's format."""
+def weir(bench, cpu, origin, logs=True, threads=1, tls=None, http2=False, stacked=False):
+    """Starts weir with all defaults, metrics, and a log in HAProxy's format.
+
+    `tls` is a file with certificate and key. Its cleartext listeners accept HTTP/2 by default, so `http2`
+    changes nothing."""
     port = harness.free_port()
     log = _log_path(bench, "weir", port, logs)
     conf = write(bench, f"weir-{port}.toml", WEIR_CONF.format(
         threads=threads, admin=harness.free_port(), port=port, origin=origin.port,
-        log=f'[[log]]\nto = "file:{log}"\nformat = "haproxy"\n' if log else ""))
+        pool="inner" if stacked else "app",
+        tls=WEIR_TLS.format(pem=tls, suite=CIPHER_SUITE, group=GROUP) if tls else "",
+        log=f'[[log]]\nto = "file:{log}"\nformat = "haproxy"\n' if log else "")
+        + (WEIR_STACKED.format(inner=harness.free_port()) if stacked else ""))
     argv = [peers.WEIR, "proxy", "--config", conf]
-    return Proxy(spawn("weir", argv, cpu, port), log)
+    return Proxy(spawn("weir", argv, cpu, port), log, tls)
 
 
 # The pool ratios keep idle connections to the origin as long as descriptors suffice. By default HAProxy
@@ -90,6 +121,7 @@ global
     maxpipes 200
     tune.pool-low-fd-ratio 99
     tune.pool-high-fd-ratio 100
+    {tls}
     {log}
 defaults
     mode http
@@ -104,15 +136,28 @@ defaults
     timeout client 300s
     timeout server 300s
 frontend web
-    bind 127.0.0.1:{port} backlog 4096
+    bind 127.0.0.1:{port} backlog 4096 {bind}
     maxconn {clients}
-    default_backend app
+    default_backend {backend}
 backend app
     server origin 127.0.0.1:{origin}
 """
+HAPROXY_TLS = """
+    ssl-default-bind-options ssl-min-ver TLSv1.3
+    ssl-default-bind-ciphersuites {suite}
+    ssl-default-bind-curves {group}
+"""
+HAPROXY_STACKED = """
+frontend inner
+    bind 127.0.0.1:{inner} backlog 4096 proto h2
+    maxconn {clients}
+    default_backend app
+backend inner
+    server inner 127.0.0.1:{inner} proto h2
+"""
 
 
-def haproxy(bench, cpu, origin, logs=True, splice=False):
+def haproxy(bench, cpu, origin, logs=True, splice=False, tls=None, http2=False, stacked=False):
     """Starts HAProxy with its log on standard output.
 
     HAProxy cannot open a log file. A file as standard output is its cheapest log, because no other process
@@ -123,12 +168,16 @@ def haproxy(bench, cpu, origin, logs=True, splice=False):
     conf = write(bench, f"haproxy-{port}.cfg", HAPROXY_CONF.format(
         clients=CLIENTS_MAX, port=port, origin=origin.port,
         log="log stdout format raw local0" if log else "", option="option httplog" if log else "",
-        splice="option splice-response" if splice else ""))
+        splice="option splice-response" if splice else "",
+        tls=HAPROXY_TLS.format(suite=CIPHER_SUITE, group=GROUP) if tls else "",
+        bind=f"ssl crt {tls}" if tls else "proto h2" if http2 else "",
+        backend="inner" if stacked else "app")
+        + (HAPROXY_STACKED.format(inner=harness.free_port(), clients=CLIENTS_MAX) if stacked else ""))
     argv = [HAPROXY, "-db", "-f", conf]
     if not log:
-        return Proxy(spawn("haproxy", argv, cpu, port), None)
+        return Proxy(spawn("haproxy", argv, cpu, port), None, tls)
     with open(log, "ab") as output:
-        return Proxy(spawn("haproxy", argv, cpu, port, output), log)
+        return Proxy(spawn("haproxy", argv, cpu, port, output), log, tls)
 
 
 NGINX_PROXY = """
@@ -140,7 +189,8 @@ NGINX_PROXY = """
         keepalive_timeout 300s;
     }}
     server {{
-        listen 127.0.0.1:{port} backlog=4096;
+        listen 127.0.0.1:{port} backlog=4096{listen};
+        {tls}
         location / {{
             proxy_pass http://app;
             proxy_http_version 1.1;
@@ -154,12 +204,23 @@ NGINX_PROXY = """
 """
 
 
-def nginx(bench, cpu, origin, logs=True):
+NGINX_TLS = """
+        ssl_certificate {pem};
+        ssl_certificate_key {pem};
+        ssl_protocols TLSv1.3;
+        ssl_conf_command Ciphersuites {suite};
+        ssl_ecdh_curve {group};
+"""
+
+
+def nginx(bench, cpu, origin, logs=True, tls=None, http2=False):
     port = harness.free_port()
     log = _log_path(bench, "nginx", port, logs)
-    http = NGINX_PROXY.format(port=port, origin=origin.port,
-                              log=f"{log} combined buffer=64k flush=1s" if log else "off")
-    return Proxy(peers.start_nginx(bench, cpu, port, http, 2 * CLIENTS_MAX + 100), log)
+    text = NGINX_PROXY.format(
+        port=port, origin=origin.port, listen=" ssl" if tls else " http2" if http2 else "",
+        tls=NGINX_TLS.format(pem=tls, suite=CIPHER_SUITE, group=GROUP) if tls else "",
+        log=f"{log} combined buffer=64k flush=1s" if log else "off")
+    return Proxy(peers.start_nginx(bench, cpu, port, text, 2 * CLIENTS_MAX + 100), log, tls)
 
 
 def floor(bench, cpu, origin):

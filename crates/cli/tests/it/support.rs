@@ -16,7 +16,7 @@ pub(crate) mod tls_peers;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -55,6 +55,11 @@ pub(crate) fn exclusive_machine() -> std::sync::RwLockWriteGuard<'static, ()> {
 pub(crate) struct Process(Child);
 
 impl Process {
+    /// Takes the pipe of the standard output, of a process that was started with one.
+    pub(crate) fn take_stdout(&mut self) -> ChildStdout {
+        self.0.stdout.take().unwrap()
+    }
+
     pub(crate) fn spawn(command: &mut Command) -> Self {
         match command.spawn() {
             Ok(child) => Self(child),

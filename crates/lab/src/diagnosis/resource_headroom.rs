@@ -162,8 +162,8 @@ fn rounded(rate_per_s: f64) -> f64 {
     (rate_per_s * 1e3).round() / 1e3
 }
 
-/// Returns the limit of the generator's connections: N of them carry at most N / (R(1) + Z),
-/// because no request is faster than without load. In an open loop R is that of the run, which only
+/// Returns the limit of the generator's connections, or of their streams: N of them carry at most N /
+/// (R(1) + Z), because no request is faster than without load. In an open loop R is that of the run, which only
 /// grows with the load.
 fn connections_full_at(used_fraction: f64, rate_per_s: f64, view: &RunView<'_>) -> Option<SaturationRate> {
     let at_most = |rate_per_s| SaturationRate { rate_per_s: rounded(rate_per_s), bound: RateBound::AtMost };

@@ -19,6 +19,8 @@ macro_rules! signals {
 }
 
 mod compute;
+mod crypto;
+mod http2;
 mod link;
 mod loss;
 mod network;
@@ -33,6 +35,7 @@ use compute::*;
 pub(super) use compute::{
     CARRIED_MIN, HARDLY_BUSY_CPUS, carried_fraction, cpus_by_affinity, is_single_threaded, machine_cpus,
 };
+use crypto::{bulk_crypto_fraction, handshake_fraction};
 pub use network::*;
 pub(super) use queueing::unloaded_latency_ns;
 pub use unit::SignalUnit;
@@ -133,7 +136,7 @@ signals! {
                 (unread_fraction(view, GENERATOR, ConnectionEnd::Client)?, unread_fraction(view, SUBJECT, ConnectionEnd::Server)?);
             Some((client + QUEUE_FLOOR) / (server + QUEUE_FLOOR))
         };
-    IN_FLIGHT_FRACTION: Latency, Fraction, "requests in flight, of the connections",
+    IN_FLIGHT_FRACTION: Latency, Fraction, "requests in flight, of the connections, or their streams",
         "counted by the generator", |view| {
             Some(part_of(view.run.generator.in_flight_mean, view.run.request_slots()))
         };
@@ -424,9 +427,11 @@ signals! {
     ALLOCATION: Functions, Fraction, "memory allocation, of the subject's samples",
         "top functions of its stacks", |view| view.function_fraction(SUBJECT, is_allocation);
     CRYPTO: Functions, Fraction, "bulk encryption, of the subject's samples",
-        "top functions of its stacks", |view| view.function_fraction(SUBJECT, is_bulk_crypto);
+        "top functions of its stacks; those of a stripped library of TLS by the bytes per handshake",
+        bulk_crypto_fraction;
     HANDSHAKE: Functions, Fraction, "signatures and key exchange, of the subject's samples",
-        "top functions of its stacks", |view| view.function_fraction(SUBJECT, is_handshake);
+        "top functions of its stacks; those of a stripped library of TLS by the bytes per handshake",
+        handshake_fraction;
     LOCKING: Functions, Fraction, "locks, of the subject's samples", "top functions of its stacks",
         |view| view.function_fraction(SUBJECT, is_lock);
     FUTEXES: Calls, PerResponse, "futex calls of the subject per response", "tracepoint sys_enter_futex",

@@ -3,9 +3,11 @@
 
 mod carried_load;
 mod headroom;
+mod http2;
 mod queueing;
 mod remote_subject;
 mod signal_values;
+mod tls;
 
 use super::*;
 use record::facts::{HostFacts, HostLimits};

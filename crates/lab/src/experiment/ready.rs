@@ -78,6 +78,34 @@ pub const READY_MADE: &[ReadyMadeExperiment] = &[
         ""
     ),
     ready!(
+        "tls-keys",
+        "Which certificate costs less: RSA or ECDSA?",
+        "The cost of a full handshake with either key",
+        ["openssl"],
+        ""
+    ),
+    ready!(
+        "tls-resumption",
+        "What does resumption save of a TLS handshake?",
+        "Full handshakes, resumed handshakes, and a mix of both",
+        ["openssl"],
+        ""
+    ),
+    ready!(
+        "http2",
+        "What does HTTP/2 cost a server, compared with HTTP/1.1?",
+        "The same requests at a time on connections of their own, and as streams of a few connections",
+        [],
+        ""
+    ),
+    ready!(
+        "stacked-bodies",
+        "How fast do large bodies pass two layers of a proxy over HTTP/2?",
+        "Bytes per second and CPU time of HAProxy and weir with HTTP/2 on both sides",
+        ["haproxy"],
+        ""
+    ),
+    ready!(
         "proxies",
         "What does a proxy add to the latency of a service?",
         "The service alone, and behind weir, HAProxy and nginx, at a rate that all carry easily",

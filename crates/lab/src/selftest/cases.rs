@@ -97,16 +97,23 @@ pub struct TestCase {
 
 macro_rules! case {
     ($verdict:literal, $name:literal, $need:expr) => {
+        case!($verdict, &[], $name, kind_of($verdict), &[$need])
+    };
+    ($verdict:literal, $also_right:expr, $name:literal, $kind:expr, $needs:expr) => {
         TestCase {
             verdict: $verdict,
-            also_right: &[],
+            also_right: $also_right,
             name: $name,
-            kind: kind_of($verdict),
-            requirements: &[$need],
+            kind: $kind,
+            requirements: $needs,
             file: include_str!(concat!("cases/", $name, ".toml")),
         }
     };
 }
+
+const OPENSSL: Requirement = Requirement::Program("openssl");
+const NGINX_WITH_TLS: &[Requirement] = &[Requirement::Program("nginx"), OPENSSL, Requirement::Cpus(2)];
+const HAPROXY_WITH_TLS: &[Requirement] = &[Requirement::Program("haproxy"), OPENSSL, Requirement::Cpus(2)];
 
 /// Returns the kind of an induced case: healthy by its verdict, and one cause otherwise.
 const fn kind_of(verdict: &str) -> CaseKind {
@@ -156,15 +163,34 @@ pub const CASES: &[TestCase] = &[
     case!("conntrack_full", "conntrack_full", Requirement::Global),
     case!("receive_window_bound", "receive_window_bound", Requirement::Nothing),
     case!("run_invalid", "run_invalid", Requirement::Nothing),
-    case!("handshake_bound", "handshake_bound", Requirement::Program("openssl")),
+    case!("handshake_bound", "handshake_bound", OPENSSL),
+    case!("handshake_bound", &[], "handshake_bound_nginx", CaseKind::Single, NGINX_WITH_TLS),
+    case!("handshake_bound", &[], "handshake_bound_haproxy", CaseKind::Single, HAPROXY_WITH_TLS),
     case!("bulk_crypto_bound", "bulk_crypto_bound", Requirement::Cpus(2)),
+    case!("bulk_crypto_bound", &[], "bulk_crypto_bound_nginx", CaseKind::Single, NGINX_WITH_TLS),
+    case!("bulk_crypto_bound", &[], "bulk_crypto_bound_haproxy", CaseKind::Single, HAPROXY_WITH_TLS),
+    case!("h2_window_bound", "h2_window_bound", Requirement::Nothing),
+    case!("h2_window_bound", "h2_window_bound_nginx", Requirement::Program("nginx")),
+    case!("h2_window_bound", "h2_window_bound_haproxy", Requirement::Program("haproxy")),
+    // HTTP/2 with delay, but with room in its window.
+    case!("latency_bound", &[], "latency_bound_http2", CaseKind::Decoy, &[Requirement::Nothing]),
+    // TLS, but another limit.
+    case!("latency_bound", &[], "latency_bound_tls", CaseKind::Decoy, &[OPENSSL]),
+    case!(
+        "single_thread_bound",
+        &["user_cpu_bound"],
+        "single_thread_bound_nginx_tls",
+        CaseKind::Decoy,
+        NGINX_WITH_TLS
+    ),
+    case!("connection_limited", &[], "connection_limited_haproxy_tls", CaseKind::Decoy, HAPROXY_WITH_TLS),
+    case!("link_bound", &[], "link_bound_tls", CaseKind::Decoy, &[Requirement::Nothing]),
 ];
 
 /// Verdicts that no case induces, with the reasons.
 pub const NOT_INDUCED: &[(&str, &str)] = &[
     ("memory_bandwidth_bound", "requires hardware counters, and a memory bus that one process can saturate"),
     ("numa_remote", "requires a machine with two NUMA nodes"),
-    ("h2_window_bound", "the load generator has no HTTP/2 yet"),
     ("origin_bound", "see the proving ground: --set foreign"),
     ("subject_limited", "see the proving ground: --set foreign"),
     ("unknown", "cannot be induced: it is the verdict without a proven cause"),

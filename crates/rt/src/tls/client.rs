@@ -10,14 +10,15 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
 use super::certificates::{read_certified_key, read_host_roots, read_roots};
+use super::client_sessions::ClientSessions;
 use super::key_log::KeyLogFile;
 use super::server::CertificateFiles;
 use super::{TlsAlgorithms, TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
 
-/// Number of servers whose sessions are kept for resumption.
-const SESSIONS_MAX: usize = 1_024;
-/// Number of sessions that are kept for the same server.
-const SESSIONS_OF_ONE_SERVER: usize = 8;
+/// Maximum number of sessions of all servers that are kept for resumption, some 1 kB each.
+const SESSIONS_MAX: usize = 4_096;
+/// Maximum number of sessions that are kept for one server of a proxy: of each thread.
+const SESSIONS_OF_ONE_SERVER: usize = 64;
 
 /// Verification of a server's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,7 +101,7 @@ impl ClientTls {
             config.key_log = Arc::new(KeyLogFile::new(path)?);
         }
         config.resumption = if options.resumes {
-            Resumption::in_memory_sessions(SESSIONS_MAX)
+            Resumption::store(Arc::new(ClientSessions::new(SESSIONS_MAX)))
         } else {
             Resumption::disabled()
         };
@@ -111,7 +112,7 @@ impl ClientTls {
     #[must_use]
     pub fn with_own_sessions(&self) -> Self {
         let mut config = ClientConfig::clone(&self.config);
-        config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
+        config.resumption = Resumption::store(Arc::new(ClientSessions::new(SESSIONS_MAX)));
         Self { config: Arc::new(config) }
     }
 
@@ -120,7 +121,7 @@ impl ClientTls {
     #[must_use]
     pub fn for_one_server(&self) -> Self {
         let mut config = ClientConfig::clone(&self.config);
-        config.resumption = Resumption::in_memory_sessions(SESSIONS_OF_ONE_SERVER);
+        config.resumption = Resumption::store(Arc::new(ClientSessions::new(SESSIONS_OF_ONE_SERVER)));
         Self { config: Arc::new(config) }
     }
 

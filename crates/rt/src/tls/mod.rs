@@ -6,6 +6,7 @@ mod algorithms;
 mod certificates;
 mod client;
 pub mod client_hello;
+mod client_sessions;
 mod der;
 mod distinguished_name;
 mod fault;
@@ -15,6 +16,7 @@ mod ocsp;
 mod records;
 mod server;
 pub(crate) mod session;
+mod staging;
 mod stream;
 mod tickets;
 

@@ -24,14 +24,13 @@ use rustls::{ClientConfig, CommonState, ServerConfig};
 use super::client_hello::{ParsedClientHello, parse_client_hello};
 use super::info::TlsByteCounts;
 use super::records::{Output, RecordWriter, Step, UnfinishedWrite, advance};
+use super::staging::Staging;
 use crate::stream::{Stream, yield_turn};
 
-/// Maximum number of content bytes that one write encrypts: four full records (RFC 8446 §5.1).
-const WRITE_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of bytes of one read from the socket.
 const READ_BYTES_MAX: usize = 64 * 1024;
 const READ_BYTES_MIN: usize = 4 * 1024;
-/// Bytes that encryption can add to [`WRITE_BYTES_MAX`], with room to spare.
+/// Bytes that encryption can add to the content of a write, with room to spare.
 const RECORD_OVERHEAD: usize = 1_024;
 /// Maximum number of bytes of an incomplete record or handshake message (RFC 8446 §5.1 and §4).
 const INCOMPLETE_BYTES_MAX: usize = 64 * 1024;
@@ -41,7 +40,7 @@ const READS_WITHOUT_CONTENT_MAX: usize = 16;
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> =
         RefCell::new(vec![0; INCOMPLETE_BYTES_MAX + READ_BYTES_MAX + RECORD_OVERHEAD]);
-    static GATHERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static STAGING: RefCell<Staging> = const { RefCell::new(Staging::new()) };
 }
 
 /// TLS session and the socket below it.
@@ -257,13 +256,7 @@ impl TlsStream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_handshake(cx))?;
-        GATHERED.with_borrow_mut(|gathered| match slices {
-            [only] => self.poll_write_bytes(cx, &only[..only.len().min(WRITE_BYTES_MAX)]),
-            _ => {
-                gather(slices, gathered);
-                self.poll_write_bytes(cx, gathered)
-            }
-        })
+        STAGING.with_borrow_mut(|staging| self.poll_write_bytes(cx, staging.content(slices)))
     }
 
     fn poll_write_bytes(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -504,15 +497,6 @@ impl Session {
             Self::Server(session) => session,
             Self::Client(session) => session,
         }
-    }
-}
-
-/// Copies the first bytes of `slices`, at most [`WRITE_BYTES_MAX`], to `gathered`.
-fn gather(slices: &[IoSlice<'_>], gathered: &mut Vec<u8>) {
-    gathered.clear();
-    for slice in slices {
-        let bytes = slice.len().min(WRITE_BYTES_MAX - gathered.len());
-        gathered.extend_from_slice(&slice[..bytes]);
     }
 }
 

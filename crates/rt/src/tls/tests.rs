@@ -91,6 +91,23 @@ fn the_properties_of_a_session_are_known_after_the_handshake() {
 }
 
 #[test]
+fn many_connections_at_a_time_resume_their_sessions() {
+    const CONNECTIONS: usize = 40;
+    let (server_tls, client_tls) = (self_signed(), any_server());
+    for handshake in [HandshakeKind::Full, HandshakeKind::Resumed] {
+        block_on(async {
+            // All of them begin before the first one has a ticket.
+            let mut pairs: Vec<_> = (0..CONNECTIONS).map(|_| pair(&server_tls, &client_tls)).collect();
+            for (server, client) in &mut pairs {
+                transfer(client, server, b"x", 1).await;
+                transfer(server, client, b"y", 1).await;
+                assert_eq!(client.tls_info().unwrap().handshake, handshake);
+            }
+        });
+    }
+}
+
+#[test]
 fn a_session_without_resumption_is_always_new() {
     let (server_tls, client_tls) = (self_signed(), client(|options| options.resumes = false));
     for _ in 0..2 {

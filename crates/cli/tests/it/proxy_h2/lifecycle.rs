@@ -27,7 +27,7 @@ fn a_reset_aborts_only_its_request() {
     proxy.metrics_until("one was aborted", |metrics| metrics.sum_known(REQUESTS, &cancelled) == 1.0);
     (0..3).for_each(|_| gated.admit_one());
     let mut output = String::new();
-    std::io::Read::read_to_string(&mut client.0.stdout.take().unwrap(), &mut output).unwrap();
+    std::io::Read::read_to_string(&mut client.take_stdout(), &mut output).unwrap();
     assert_eq!(output, "second 200 7 end\nthird 200 7 end\n");
     let received = [("from", "client"), ("code", "cancel")];
     assert_eq!(proxy.metrics().sum_known(RESETS, &received), 1.0);
@@ -43,7 +43,7 @@ fn a_drain_announces_the_end_and_completes_streams() {
     let gated = GatedServer::start();
     let mut proxy = start_proxy("", &gated.server.authority, "");
     let mut client = start_client(&proxy, "goaway", &[]);
-    let mut lines = BufReader::new(client.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut lines = BufReader::new(client.take_stdout()).lines().map(Result::unwrap);
     assert_eq!(lines.next().as_deref(), Some("started"));
     assert_eq!(gated.next_target(), "/wait");
     proxy.process.signal(Signal::TERM);
@@ -66,7 +66,7 @@ fn an_idle_connection_ends_after_its_timeout_and_in_a_drain() {
     assert_eq!(run_client(&proxy, "idle", &[]), "200 1 end\nclosed ['NO_ERROR', 'NO_ERROR']\n");
     let mut proxy = start_proxy("", &origin.authority, "");
     let mut client = start_client(&proxy, "idle", &[]);
-    let mut lines = BufReader::new(client.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut lines = BufReader::new(client.take_stdout()).lines().map(Result::unwrap);
     assert_eq!(lines.next().as_deref(), Some("200 1 end"));
     proxy.process.signal(Signal::TERM);
     assert_eq!(lines.next().as_deref(), Some("closed ['NO_ERROR', 'NO_ERROR']"));

@@ -413,7 +413,7 @@ pub(super) fn disk_used_fraction(role: &RoleUse) -> Option<f64> {
 }
 
 /// Module name of the kernel's functions.
-const KERNEL: &str = "[kernel]";
+pub(super) const KERNEL: &str = "[kernel]";
 
 pub(super) fn contains_any(function: &str, parts: &[&str]) -> bool {
     let lower = function.to_ascii_lowercase();
@@ -453,26 +453,6 @@ pub(super) fn is_allocation(one: &FunctionUse) -> bool {
         return false;
     }
     function == "free" || function == "__libc_free" || contains_any(function, NAMES)
-}
-
-pub(super) fn is_bulk_crypto(one: &FunctionUse) -> bool {
-    // In the kernel it is the random number generator, or the file system's encryption.
-    one.module != KERNEL && contains_any(&one.function, &["aes", "ghash", "gcm", "chacha", "poly1305"])
-}
-
-pub(super) fn is_handshake(one: &FunctionUse) -> bool {
-    const NAMES: &[&str] =
-        &["bn_mul", "bn_mod", "bn_sqr", "bn_exp", "ecdsa", "ecp_", "ec_gf", "x25519", "p256", "ed25519"];
-    // "traversal" is not RSA.
-    contains_any(&one.function, NAMES) || has_word_with_prefix(&one.function, "rsa")
-}
-
-/// Returns true if a word of a function's name begins with `start`: `rsaz_mul` and
-/// `crypto::rsa::sign` do with `rsa`.
-fn has_word_with_prefix(function: &str, start: &str) -> bool {
-    let lower = function.to_ascii_lowercase();
-    let mut words = lower.split(|letter: char| !letter.is_ascii_alphabetic());
-    words.any(|word| word.starts_with(start))
 }
 
 pub(super) fn is_lock(one: &FunctionUse) -> bool {

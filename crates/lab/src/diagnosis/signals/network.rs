@@ -3,7 +3,7 @@
 use record::observed::ConnectionEnd;
 
 use super::compute::*;
-use super::{BACKLOG_DROPS, Signal, SignalFamily, SignalUnit, TIME_SQUEEZES, link, loss};
+use super::{BACKLOG_DROPS, Signal, SignalFamily, SignalUnit, TIME_SQUEEZES, http2, link, loss};
 use crate::diagnosis::fingerprints;
 use crate::diagnosis::run_view::{GENERATOR, SUBJECT};
 
@@ -76,6 +76,11 @@ signals! {
     RECEIVE_WINDOW: Connections, Fraction, "time with bytes to send in which the receive window was full",
         "TCP_INFO rwnd_limited / busy_time of the subject's sockets; of the generator's for uploads",
         receive_window_full_fraction;
+    ROUND_TRIP_MIN: Connections, Nanoseconds, "minimum round-trip time", "TCP_INFO min_rtt of the sending end",
+        http2::round_trip_ns;
+    HTTP2_WINDOW: Generator, Fraction, "HTTP/2 window that arrives per round trip",
+        "bytes of responses per connection × TCP_INFO min_rtt / the generator's windows (SETTINGS, WINDOW_UPDATE)",
+        http2::window_used_fraction;
     SEND_BUSY: Connections, Fraction, "time in which the sender's sockets had unacknowledged bytes",
         "TCP_INFO busy_time", send_busy_fraction;
     NOT_SENT: Queue, Bytes, "bytes that the subject's sockets could not send yet",

@@ -22,6 +22,7 @@ pub static VERDICTS: &[VerdictRule] = &[
     network::LINK_BOUND,
     network::PACKET_RATE_BOUND,
     network::RECEIVE_WINDOW_BOUND,
+    network::H2_WINDOW_BOUND,
     network::PACKET_LOSS,
     network::DELAYED_ACK_STALL,
     resources::LOG_WRITE_BOUND,
@@ -41,5 +42,4 @@ pub static VERDICTS: &[VerdictRule] = &[
     waiting::SUBJECT_LIMITED,
     waiting::MEMORY_BANDWIDTH_BOUND,
     waiting::NUMA_REMOTE,
-    waiting::H2_WINDOW_BOUND,
 ];

@@ -101,6 +101,37 @@ pub(super) const RECEIVE_WINDOW_BOUND: VerdictRule = VerdictRule {
     ..DEFAULT_RULE
 };
 
+pub(super) const H2_WINDOW_BOUND: VerdictRule = VerdictRule {
+    code: "h2_window_bound",
+    claim: "the HTTP/2 window is full while the connection could carry more: each round trip transfers one window",
+    class: LimitClass::Delay,
+    // Without delay a window is credited again as soon as its bytes are read.
+    required: &[at_least(&s::HTTP2_WINDOW, 0.5), at_least(&s::ROUND_TRIP_MIN, 1_000_000.0)],
+    // The sender's socket has no bytes to send: the server keeps them back.
+    supporting: &[
+        at_most(&s::NOT_SENT, 1_000.0),
+        at_most(&s::SUBJECT_SATURATION, 0.7),
+        at_most(&s::GENERATOR_THREAD, 0.7),
+        at_most(&s::RECEIVE_WINDOW, 0.05),
+    ],
+    excluding: &[
+        at_least(&s::LINK, 0.9),
+        at_least(&s::SUBJECT_AT_LIMIT, SATURATED),
+        at_least(&s::RECEIVE_WINDOW, 0.2),
+        LOAD_CARRIED,
+        NOTHING_VALID,
+    ],
+    confusions: "the TCP window (receive_window_bound); a delay of the server (latency_bound)",
+    remedy: "a larger initial window (SETTINGS_INITIAL_WINDOW_SIZE) and connection window at the receiver: \
+             bandwidth × round trip; earlier WINDOW_UPDATE frames; more connections",
+    counter_test: (
+        Perturbation::DoubleConnections,
+        ThroughputChange::Rises,
+        "twice the connections have twice the windows",
+    ),
+    ..DEFAULT_RULE
+};
+
 pub(super) const PACKET_LOSS: VerdictRule = VerdictRule {
     code: "packet_loss",
     claim: "segments are lost and retransmitted",

@@ -166,11 +166,3 @@ pub(super) const NUMA_REMOTE: VerdictRule = VerdictRule {
     not_observable: "this version does not read memory by node; machines with one node have no remote memory",
     ..DEFAULT_RULE
 };
-
-pub(super) const H2_WINDOW_BOUND: VerdictRule = VerdictRule {
-    code: "h2_window_bound",
-    claim: "the HTTP/2 window is full while the connection could carry more",
-    remedy: "larger initial windows; earlier WINDOW_UPDATE; more connections",
-    not_observable: "the load generator does not support HTTP/2 yet",
-    ..DEFAULT_RULE
-};
