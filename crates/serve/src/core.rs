@@ -15,6 +15,7 @@ use rt::tokio::sync::{mpsc, oneshot};
 use crate::body::BodyBlocks;
 use crate::cache::ResponseCache;
 use crate::date::DateCache;
+use crate::http2::TargetCache;
 use crate::log::CoreAccessLog;
 use crate::plan::OriginPlan;
 use crate::stats::{CoreCounters, CoreStats, OriginStats, add};
@@ -67,6 +68,7 @@ pub(crate) struct ScratchBuffers {
     /// Responses that are about to be sent.
     pub(crate) out: Vec<u8>,
     pub(crate) cache: ResponseCache,
+    pub(crate) targets: TargetCache,
     pub(crate) rng: fastrand::Rng,
 }
 
@@ -102,6 +104,7 @@ impl OriginCore {
                 input: vec![0; INPUT_BYTES.max(2 * head_bytes_max)].into(),
                 out: Vec::with_capacity(INPUT_BYTES),
                 cache: ResponseCache::default(),
+                targets: TargetCache::default(),
                 rng,
             }),
             log: parts.log,

@@ -10,6 +10,9 @@ use crate::stats::{CloseReason, add};
 use super::exchange::ExchangePhase;
 use super::{Http2Conn, ShutdownState};
 
+/// Time after which an idle connection releases its memory.
+const MEMORY_TIMEOUT_NS: u64 = TICK_NS;
+
 impl Http2Conn<'_> {
     /// Sets the deadline for the first of the timeouts.
     pub(super) fn arm(&mut self, cx: &Context<'_>, core: &OriginCore) {
@@ -39,7 +42,9 @@ impl Http2Conn<'_> {
         if self.head_since_ns != 0 {
             set_max(self.head_since_ns, plan.head_timeout_ns);
         } else if self.is_idle() {
-            set_max(self.idle_since_ns, self.idle_timeout_ns);
+            // Memory is released after a while only, so that a busy connection keeps it.
+            let timeout_ns = if self.holds_memory { MEMORY_TIMEOUT_NS } else { u64::MAX };
+            set_max(self.idle_since_ns, self.idle_timeout_ns.min(timeout_ns));
         }
         if let ShutdownState::Announced { until_ns } = self.shutdown {
             set_max(until_ns, 0);
@@ -66,6 +71,8 @@ impl Http2Conn<'_> {
             self.end_with_goaway(CloseReason::HeadTimeout);
         } else if self.is_idle() && has_passed(self.idle_since_ns, self.idle_timeout_ns) {
             self.end_with_goaway(CloseReason::IdleTimeout);
+        } else if self.is_idle() && has_passed(self.idle_since_ns, MEMORY_TIMEOUT_NS) {
+            self.release_memory();
         }
         if let ShutdownState::Announced { until_ns } = self.shutdown
             && has_passed(until_ns, 0)

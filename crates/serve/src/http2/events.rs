@@ -56,7 +56,8 @@ impl Http2Conn<'_> {
 
     /// Handles the events of the first `end` bytes of the input; returns the number of used bytes.
     fn handle_input(&mut self, core: &OriginCore, scratch: &mut ScratchBuffers, end: usize) -> usize {
-        let ScratchBuffers { input, rng, .. } = scratch;
+        let ScratchBuffers { input, rng, targets, .. } = scratch;
+        self.holds_memory = true;
         let is_logged = self.conn.peer.is_some();
         let mut used = 0;
         loop {
@@ -68,7 +69,15 @@ impl Http2Conn<'_> {
                 Ok((bytes, event)) => {
                     used += bytes;
                     let Some(event) = event else { return used };
-                    detach(event, |head| Http2Request::decide(core, rng, head, bytes, is_logged))
+                    if let Event::Request { stream, head, is_end: true } = &event
+                        && !is_logged
+                        && let Some(cached) = head.path.and_then(|path| targets.find(path.as_bytes()))
+                    {
+                        let (stream, is_head) = (*stream, head.method == "HEAD");
+                        self.respond_from_cache(core, cached, stream, is_head, bytes);
+                        continue;
+                    }
+                    detach(event, |head| Http2Request::decide(core, rng, targets, head, bytes, is_logged))
                 }
                 Err(fault) => {
                     self.fail(core, fault);

@@ -109,9 +109,6 @@ pub(super) struct ExchangeTable {
     pub(super) deadline_ns: u64,
 }
 
-/// Number of slots that an idle connection keeps.
-const IDLE_SLOTS: usize = 2;
-
 impl Default for ExchangeTable {
     fn default() -> Self {
         Self { slots: Vec::new(), count: 0, ready: VecDeque::new(), deadline_ns: u64::MAX }
@@ -210,13 +207,9 @@ impl ExchangeTable {
     }
 
     /// Releases memory that an idle connection does not need.
-    pub(super) fn shrink(&mut self) {
-        self.deadline_ns = u64::MAX;
-        if self.slots.capacity() > IDLE_SLOTS {
-            self.slots = Vec::new();
-        }
-        if self.ready.capacity() > 0 {
-            self.ready = VecDeque::new();
+    pub(super) fn release_memory(&mut self) {
+        if self.count == 0 {
+            *self = Self::default();
         }
     }
 }

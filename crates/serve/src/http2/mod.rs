@@ -15,6 +15,7 @@ mod exchange;
 mod output;
 mod request;
 mod respond;
+mod target_cache;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -33,14 +34,18 @@ use crate::core::{OriginCore, ScratchBuffers};
 use crate::slow_path::lingering_close;
 use crate::stats::{CloseReason, OriginStats, add};
 
+pub(crate) use target_cache::TargetCache;
+
 use exchange::ExchangeTable;
 use output::OutputQueue;
+use target_cache::EncodedHeads;
 
 /// A connection with HTTP/2.
 struct Http2Conn<'c> {
     conn: &'c mut Conn,
     wire: Connection,
     exchanges: ExchangeTable,
+    encoded_heads: EncodedHeads,
     output: OutputQueue,
     /// Ends of delays, the earliest first.
     delays: BinaryHeap<Reverse<(u64, DelayTarget)>>,
@@ -58,6 +63,8 @@ struct Http2Conn<'c> {
     head_since_ns: u64,
     /// Deadline that is set.
     armed_ns: u64,
+    /// True while buffers for messages may be allocated.
+    holds_memory: bool,
     /// Frames that are in the counters of the core.
     counted: Counters,
 }
@@ -120,6 +127,7 @@ impl<'c> Http2Conn<'c> {
         Self {
             wire: Connection::new(Role::Server, &plan.http2),
             exchanges: ExchangeTable::default(),
+            encoded_heads: EncodedHeads::default(),
             output: OutputQueue::default(),
             delays: BinaryHeap::new(),
             delay_timer: None,
@@ -130,6 +138,7 @@ impl<'c> Http2Conn<'c> {
             idle_timeout_ns: plan.idle_timeout_ns,
             head_since_ns: 0,
             armed_ns: u64::MAX,
+            holds_memory: true,
             counted: Counters::default(),
             conn,
         }
@@ -323,20 +332,24 @@ impl<'c> Http2Conn<'c> {
         }
     }
 
-    /// Registers everything that the connection waits for, and releases the memory of an idle one.
+    /// Registers everything that the connection waits for.
     fn wait(&mut self, cx: &mut Context<'_>, core: &OriginCore) {
         if !self.delays.is_empty() {
             self.poll_delay_timer(cx, core);
         }
-        if self.exchanges.is_empty() && self.wire.open_streams() == 0 {
-            self.exchanges.shrink();
-            self.output.shrink();
-            self.wire.release_memory();
-            if self.delays.is_empty() && self.delays.capacity() > 0 {
-                self.delays = BinaryHeap::new();
-            }
-        }
         self.arm(cx, core);
+    }
+
+    /// Releases the memory that an idle connection does not need.
+    fn release_memory(&mut self) {
+        self.holds_memory = false;
+        self.exchanges.release_memory();
+        self.output.release_memory();
+        self.wire.release_memory();
+        if self.delays.is_empty() {
+            self.delays = BinaryHeap::new();
+        }
+        self.stats_streams = VecDeque::new();
     }
 }
 

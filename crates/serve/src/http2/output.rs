@@ -102,8 +102,8 @@ impl OutputQueue {
     }
 
     /// Releases memory that an idle connection does not need.
-    pub(super) fn shrink(&mut self) {
-        if self.inserts.capacity() > 0 && self.inserts.is_empty() {
+    pub(super) fn release_memory(&mut self) {
+        if self.inserts.is_empty() {
             self.inserts = VecDeque::new();
         }
     }

@@ -11,6 +11,8 @@ use crate::response_spec::{RequestProperties, ResponseSpec};
 use crate::stats::add;
 use crate::url_options::{TargetKind, parse_target};
 
+use super::target_cache::{CachedTarget, TargetCache};
+
 /// A request, as far as its response depends on it.
 #[derive(Debug)]
 pub(super) struct Http2Request {
@@ -35,14 +37,21 @@ impl Http2Request {
     pub(super) fn decide(
         core: &OriginCore,
         rng: &mut fastrand::Rng,
+        targets: &mut TargetCache,
         head: &RequestHead<'_>,
         head_bytes: usize,
         is_logged: bool,
     ) -> Self {
         let counters = &core.counters;
-        let mut request = Self::from_target(head, rng, |has_unknown| {
-            add(&counters.unknown_option, u64::from(has_unknown));
-        });
+        let mut has_unknown = false;
+        let mut request = Self::from_target(head, rng, &mut has_unknown);
+        add(&counters.unknown_option, u64::from(has_unknown));
+        if let Some(path) =
+            head.path.filter(|_| request.is_fixed && request.body_kind == BodyKind::FromTarget)
+            && request.interim_status.is_none()
+        {
+            targets.admit(path.as_bytes(), request.spec, has_unknown);
+        }
         request.head_bytes = head_bytes;
         if request.body_kind == BodyKind::Stats {
             add(&counters.stats_requests, 1);
@@ -59,11 +68,22 @@ impl Http2Request {
         request
     }
 
-    fn from_target(
-        head: &RequestHead<'_>,
-        rng: &mut fastrand::Rng,
-        count_unknown: impl FnOnce(bool),
-    ) -> Self {
+    /// Creates the request for a cached target.
+    pub(super) fn from_cache(cached: &CachedTarget, is_head: bool, head_bytes: usize) -> Self {
+        Self {
+            spec: cached.spec,
+            properties: RequestProperties { version: Version::Http11, is_head, keep_alive: true },
+            body_kind: BodyKind::FromTarget,
+            interim_status: None,
+            is_fixed: true,
+            expects_continue: false,
+            received_ns: 0,
+            head_bytes,
+            logged_request: None,
+        }
+    }
+
+    fn from_target(head: &RequestHead<'_>, rng: &mut fastrand::Rng, has_unknown: &mut bool) -> Self {
         let (mut spec, mut body_kind, mut is_fixed) =
             (ResponseSpec::with_size(200, 0), BodyKind::FromTarget, true);
         match head.path.filter(|_| head.method != "CONNECT") {
@@ -75,7 +95,7 @@ impl Http2Request {
                 }
                 TargetKind::Stats => body_kind = BodyKind::Stats,
                 TargetKind::Response(options) => {
-                    count_unknown(options.has_unknown);
+                    *has_unknown = options.has_unknown;
                     is_fixed = options.is_fixed();
                     spec = ResponseSpec::decide(&options, path.as_bytes(), rng);
                 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use rt::clock::{MILLISECOND_NS, now_ns};
+use wire::Version;
 use wire::h2::{ErrorCode, FieldEncoder, StreamKey};
 
 use crate::body::RemainingBody;
@@ -11,11 +12,12 @@ use crate::burn;
 use crate::core::{OriginCore, ScratchBuffers};
 use crate::help::help_page;
 use crate::respond::BodyKind;
-use crate::response_spec::ResponseSpec;
+use crate::response_spec::{RequestProperties, ResponseSpec};
 use crate::stats::{CloseReason, OriginStats, add};
 
 use super::exchange::{Content, Exchange, ExchangePhase};
 use super::request::Http2Request;
+use super::target_cache::CachedTarget;
 use super::{DelayTarget, Http2Conn};
 
 /// Result of sending content.
@@ -51,6 +53,77 @@ impl Http2Conn<'_> {
         if content.remaining() == 0 {
             return self.end_response(core, &request.spec);
         }
+        self.queue_content(core, stream, request, content);
+    }
+
+    /// Responds to a complete request with a cached target, which needs no decision.
+    #[inline]
+    pub(super) fn respond_from_cache(
+        &mut self,
+        core: &OriginCore,
+        cached: &CachedTarget,
+        stream: StreamKey,
+        is_head: bool,
+        head_bytes: usize,
+    ) {
+        let counters = &core.counters;
+        add(&counters.h2_streams, 1);
+        add(&counters.requests, 1);
+        if cached.has_unknown {
+            add(&counters.unknown_option, 1);
+        }
+        counters.count_response(cached.spec.status);
+        self.output.responses += 1;
+        self.idle_timeout_ns = core.plan.idle_timeout_ns;
+        self.idle_since_ns = core.now_ns.get();
+        let size = if is_head { 0 } else { cached.spec.size };
+        self.send_cached_head(core, cached, stream, is_head, size == 0);
+        if size == 0 {
+            return;
+        }
+        let mut body = RemainingBody::pattern(size);
+        if size <= IMMEDIATE_BYTES_MAX {
+            let sent = self.wire.begin_data_frame(stream, size as usize, true);
+            body.copy_to(&core.body_blocks, sent as u64, self.wire.output());
+            if body.remaining == 0 {
+                return;
+            }
+        }
+        let request = Http2Request::from_cache(cached, is_head, head_bytes);
+        self.queue_content(core, stream, request, Content::Block(body));
+    }
+
+    /// Sends the head of a cached target: the encoded one of this second, if there is one.
+    #[inline]
+    fn send_cached_head(
+        &mut self,
+        core: &OriginCore,
+        cached: &CachedTarget,
+        stream: StreamKey,
+        is_head: bool,
+        is_end: bool,
+    ) {
+        let second = core.dates.second();
+        if let Some(head) = self.encoded_heads.find(cached.id, second)
+            && self.wire.repeat_headers(stream, is_end, head)
+        {
+            return;
+        }
+        let properties = RequestProperties { version: Version::Http11, is_head, keep_alive: true };
+        let head = self.wire.send_repeatable_headers(stream, is_end, |fields| {
+            cached.spec.write_fields(fields, properties, &core.dates.http(), true);
+        });
+        self.encoded_heads.store(cached.id, second, head);
+    }
+
+    /// Adds a response whose content was not sent at once to the table.
+    fn queue_content(
+        &mut self,
+        core: &OriginCore,
+        stream: StreamKey,
+        request: Http2Request,
+        content: Content,
+    ) {
         add(&core.counters.in_flight, 1);
         self.exchanges.insert(Exchange { content, ..Exchange::new(stream, request, ExchangePhase::Sending) });
         self.exchanges.push_ready(stream);

@@ -34,6 +34,12 @@ impl Decoder {
         }
     }
 
+    /// Returns a number that changes with the table; `None` while the next block must change its size.
+    #[inline]
+    pub(super) fn version(&self) -> Option<u32> {
+        (!self.needs_size_update).then(|| self.table.version())
+    }
+
     /// Applies our table size, which the peer acknowledged.
     pub(super) fn apply_size_limit(&mut self, announced: usize) {
         self.size_limit = announced;
@@ -72,6 +78,11 @@ impl Decoder {
             }
         }
         Ok(())
+    }
+
+    /// Checks the limits of the table, for fuzz targets.
+    pub(super) fn check_invariants(&self) {
+        self.table.check_invariants();
     }
 
     #[inline]

@@ -55,6 +55,12 @@ impl Encoder {
         self.table.set_size_max(size);
     }
 
+    /// Returns a number that changes with the table; `None` while the next block must change its size.
+    #[inline]
+    pub(super) fn version(&self) -> Option<u32> {
+        self.smallest_size.is_none().then(|| self.table.version())
+    }
+
     /// Begins a block: writes the changes of the table's size.
     #[inline]
     pub(super) fn begin(&mut self, out: &mut Vec<u8>) {

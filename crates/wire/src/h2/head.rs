@@ -77,7 +77,14 @@ pub(super) struct HeadScratch {
     parts: HeadParts,
     problem: Option<HeadProblem>,
     limits: HeadLimits,
+    /// Block of this section, and the version of the table, if it was a valid request that did not
+    /// change the table.
+    repeatable: Option<u32>,
+    block: Vec<u8>,
 }
+
+/// Maximum size of a block that is compared with the next one.
+const REPEATABLE_BYTES_MAX: usize = 256;
 
 impl HeadScratch {
     pub(super) fn new(limits: HeadLimits) -> Self {
@@ -92,6 +99,8 @@ impl HeadScratch {
             parts: HeadParts::default(),
             problem: None,
             limits,
+            repeatable: None,
+            block: Vec::new(),
         }
     }
 
@@ -102,6 +111,7 @@ impl HeadScratch {
 
     /// Begins a section.
     pub(super) fn begin(&mut self, section: Section) {
+        self.repeatable = None;
         self.names.clear();
         self.values.clear();
         self.ranges.clear();
@@ -109,6 +119,23 @@ impl HeadScratch {
         self.section = section;
         self.parts = HeadParts::default();
         self.problem = (section == Section::Ignored).then_some(HeadProblem::Ignored);
+    }
+
+    /// Returns true if this block has the meaning of the last section, which was a valid request: the
+    /// bytes and the table are the same. A load repeats its requests.
+    #[inline]
+    pub(super) fn is_repeated(&self, block: &[u8], version: Option<u32>) -> bool {
+        self.repeatable.is_some() && self.repeatable == version && self.block == block
+    }
+
+    /// Keeps the block of a valid request; `before` and `after` are the versions of the table.
+    #[inline]
+    pub(super) fn keep_block(&mut self, block: &[u8], before: Option<u32>, after: Option<u32>) {
+        if before == after && block.len() <= REPEATABLE_BYTES_MAX {
+            self.block.clear();
+            self.block.extend_from_slice(block);
+            self.repeatable = after;
+        }
     }
 
     /// Adds a field of a table.
@@ -380,6 +407,11 @@ impl HeadScratch {
     /// Value of `content-length`.
     pub(super) fn content_length(&self) -> Option<u64> {
         self.parts.content_length
+    }
+
+    /// Number of bytes of the stored fields.
+    pub(super) fn stored_bytes(&self) -> usize {
+        self.names_kept + self.values_kept
     }
 
     fn text(&self) -> &str {

@@ -16,6 +16,7 @@
 //! `GOAWAY`) and closes.
 
 mod abuse;
+mod block;
 mod config;
 mod connection;
 mod decoder;
@@ -33,6 +34,7 @@ mod receive;
 mod receive_control;
 mod send;
 mod send_content;
+mod send_repeated;
 mod streams;
 mod table;
 pub mod translate;
@@ -45,8 +47,11 @@ mod tests_faults;
 mod tests_hpack;
 
 pub use abuse::Counters;
+#[doc(hidden)]
+pub use block::{BlockReader, BlockWriter};
 pub use config::{Config, INPUT_BYTES_MIN, PREFACE, PrefaceMatch, Role, StreamKey, preface_match};
 pub use connection::{Connection, OpenError};
 pub use encoder::FieldEncoder;
 pub use event::{Event, Fields, RequestHead, ResponseHead};
 pub use fault::{ErrorCode, FaultKind};
+pub use send_repeated::RepeatableHead;

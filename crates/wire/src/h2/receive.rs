@@ -300,10 +300,17 @@ impl Connection {
             self.abuse.charge(FloodClass::RefusedStream)?;
             return Ok(None);
         }
-        self.decode(Section::Request, fragment)?;
+        let version = self.decoder.version();
+        let is_repeated = self.head.is_repeated(fragment, version);
+        if !is_repeated {
+            self.decode(Section::Request, fragment)?;
+        }
         let stream = self.streams.insert(self.new_stream(id));
         if block.depends_on_itself {
             return self.reset_for(stream, FaultKind::SelfDependency).map(Some);
+        }
+        if is_repeated {
+            return self.begin_request(stream, block.is_end).map(Some);
         }
         match self.head.finish_request() {
             Err(HeadProblem::Malformed(fault)) => self.reset_for(stream, fault).map(Some),
@@ -315,7 +322,10 @@ impl Connection {
                 Ok(Some(Step::RejectedRequest { stream, kind }))
             }
             Err(HeadProblem::Ignored) => Ok(None),
-            Ok(()) => self.begin_request(stream, block.is_end).map(Some),
+            Ok(()) => {
+                self.head.keep_block(fragment, version, self.decoder.version());
+                self.begin_request(stream, block.is_end).map(Some)
+            }
         }
     }
 

@@ -74,7 +74,7 @@ impl Connection {
         }
     }
 
-    fn apply_sent_head(&mut self, key: StreamKey, head: WrittenHead, is_end: bool) {
+    pub(super) fn apply_sent_head(&mut self, key: StreamKey, head: WrittenHead, is_end: bool) {
         let is_interim = self.role == Role::Server && (100..200).contains(&head.status);
         let Some(stream) = self.streams.get_open(key) else { return };
         if stream.send == Progress::Head {

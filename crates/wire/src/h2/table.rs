@@ -122,11 +122,21 @@ pub(super) struct DynamicTable {
     size_max: usize,
     /// Number of entries that were ever inserted, modulo 2^32.
     inserted: u32,
+    /// Number of changes of the entries and of the maximum size; wraps.
+    version: u32,
 }
 
 impl DynamicTable {
     pub(super) fn new(size_max: usize) -> Self {
-        Self { text: Vec::new(), text_start: 0, entries: VecDeque::new(), size: 0, size_max, inserted: 0 }
+        Self {
+            text: Vec::new(),
+            text_start: 0,
+            entries: VecDeque::new(),
+            size: 0,
+            size_max,
+            inserted: 0,
+            version: 0,
+        }
     }
 
     pub(super) fn size_max(&self) -> usize {
@@ -139,13 +149,29 @@ impl DynamicTable {
         self.inserted
     }
 
+    /// Returns a number that changes with the table: while it is the same, so is the meaning of each
+    /// index.
+    #[inline]
+    pub(super) fn version(&self) -> u32 {
+        self.version
+    }
+
     #[cfg(test)]
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
+    /// Checks the sizes, for fuzz targets.
+    pub(super) fn check_invariants(&self) {
+        let size: usize = self.entries.iter().map(|entry| entry.size()).sum();
+        assert_eq!(size, self.size);
+        assert!(self.size <= self.size_max);
+        assert!(self.text.len() <= 2 * self.size_max.max(4_096));
+    }
+
     /// Changes the maximum size, and evicts what does not fit (RFC 7541 §4.3).
     pub(super) fn set_size_max(&mut self, size_max: usize) {
+        self.version = self.version.wrapping_add(1);
         self.size_max = size_max;
         self.evict(0);
         if self.entries.is_empty() {
@@ -179,6 +205,7 @@ impl DynamicTable {
     /// empties it (RFC 7541 §4.4).
     #[inline]
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8], kind: FieldKind) {
+        self.version = self.version.wrapping_add(1);
         let len = name.len() + value.len();
         self.evict(len + ENTRY_OVERHEAD);
         if len + ENTRY_OVERHEAD > self.size_max {

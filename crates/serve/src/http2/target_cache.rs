@@ -1,0 +1,140 @@
+//! Cache of the recent targets of a core whose responses need nothing but their bytes. Uses no I/O.
+//!
+//! A load repeats its targets. Their options are parsed once, and each connection keeps their encoded
+//! heads as long as the date and its table are the same.
+
+use wire::h2::RepeatableHead;
+
+use crate::response_spec::{RequestProperties, ResponseSpec};
+
+/// A target and its response.
+#[derive(Clone, Debug)]
+pub(crate) struct CachedTarget {
+    target: Vec<u8>,
+    /// Number of this entry, unique in its cache.
+    pub(super) id: u64,
+    pub(super) spec: ResponseSpec,
+    pub(super) has_unknown: bool,
+}
+
+/// Cached targets of a core.
+#[derive(Debug, Default)]
+pub(crate) struct TargetCache {
+    entries: Vec<CachedTarget>,
+    /// Index of the last used entry, which is checked first.
+    last_used: usize,
+    misses: u32,
+    last_id: u64,
+}
+
+/// Maximum number of targets that a core keeps.
+const ENTRIES_MAX: usize = 8;
+/// Maximum size of a cached target.
+const TARGET_BYTES_MAX: usize = 512;
+/// One in so many misses replaces an entry: targets that never repeat do not evict frequent ones.
+const ADMIT_ONE_IN: u32 = 8;
+
+impl TargetCache {
+    /// Returns the cached response to a target.
+    #[inline]
+    pub(super) fn find(&mut self, target: &[u8]) -> Option<&CachedTarget> {
+        let matches = |entry: &CachedTarget| entry.target == target;
+        if !self.entries.get(self.last_used).is_some_and(matches) {
+            self.last_used = self.entries.iter().position(matches)?;
+        }
+        self.entries.get(self.last_used)
+    }
+
+    /// Adds the response to a target, unless others are more useful.
+    pub(super) fn admit(&mut self, target: &[u8], spec: ResponseSpec, has_unknown: bool) {
+        if target.len() > TARGET_BYTES_MAX || !is_cacheable(&spec) {
+            return;
+        }
+        let misses = self.misses;
+        self.misses = misses.wrapping_add(1);
+        self.last_id += 1;
+        let entry = CachedTarget { target: target.to_vec(), id: self.last_id, spec, has_unknown };
+        if self.entries.len() < ENTRIES_MAX {
+            self.entries.push(entry);
+        } else if misses.is_multiple_of(ADMIT_ONE_IN) {
+            self.entries[(misses / ADMIT_ONE_IN) as usize % ENTRIES_MAX] = entry;
+        }
+    }
+}
+
+/// Returns whether a response needs only a head and its content in frames of any size.
+fn is_cacheable(spec: &ResponseSpec) -> bool {
+    let properties = RequestProperties { version: wire::Version::Http11, is_head: false, keep_alive: true };
+    spec.status >= 200
+        && spec.is_immediate()
+        && !spec.is_chunked(properties)
+        && !spec.closes_http2()
+        && spec.idle_timeout_ns.is_none()
+}
+
+/// Encoded heads of a connection, by the target.
+#[derive(Debug, Default)]
+pub(super) struct EncodedHeads {
+    heads: [Option<EncodedHead>; HEADS_MAX],
+}
+
+/// Encoded head of the response to a target, valid within one second.
+#[derive(Clone, Copy, Debug)]
+struct EncodedHead {
+    target_id: u64,
+    date_second: u64,
+    head: RepeatableHead,
+}
+
+/// Maximum number of encoded heads of a connection.
+const HEADS_MAX: usize = 4;
+
+impl EncodedHeads {
+    /// Returns the head for a target in this second.
+    #[inline]
+    pub(super) fn find(&self, target_id: u64, date_second: u64) -> Option<&RepeatableHead> {
+        let encoded = self.heads[target_id as usize % HEADS_MAX].as_ref()?;
+        (encoded.target_id == target_id && encoded.date_second == date_second).then_some(&encoded.head)
+    }
+
+    pub(super) fn store(&mut self, target_id: u64, date_second: u64, head: Option<RepeatableHead>) {
+        self.heads[target_id as usize % HEADS_MAX] =
+            head.map(|head| EncodedHead { target_id, date_second, head });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_target_is_found_and_the_cache_stays_small() {
+        let mut cache = TargetCache::default();
+        let spec = |size| ResponseSpec::with_size(200, size);
+        for number in 0..1000 {
+            cache.admit(format!("/{number}").as_bytes(), spec(number), false);
+        }
+        assert_eq!(cache.entries.len(), ENTRIES_MAX);
+        let (target, size) = (cache.entries[3].target.clone(), cache.entries[3].spec.size);
+        assert_eq!(cache.find(&target).unwrap().spec.size, size);
+        assert!(cache.find(b"/x").is_none());
+        cache.admit(&[b'x'; TARGET_BYTES_MAX + 1], spec(1), false);
+        assert!(cache.find(&[b'x'; TARGET_BYTES_MAX + 1]).is_none());
+    }
+
+    #[test]
+    fn responses_with_a_wait_or_work_are_not_cached() {
+        let fixed = ResponseSpec::with_size(200, 5);
+        assert!(is_cacheable(&fixed));
+        for spec in [
+            ResponseSpec { delay_ns: 1, ..fixed },
+            ResponseSpec { cpu_ns: 1, ..fixed },
+            ResponseSpec { chunk_bytes: 1, ..fixed },
+            ResponseSpec { random_body: true, ..fixed },
+            ResponseSpec { status: 103, ..fixed },
+            ResponseSpec { idle_timeout_ns: Some(1), ..fixed },
+        ] {
+            assert!(!is_cacheable(&spec), "{spec:?}");
+        }
+    }
+}
