@@ -120,7 +120,13 @@ impl Collector {
         interval.lag_p99_ns = Some(lag.value_at_quantile(0.99));
         // A run that ends with a second has an empty rest, which is not shown.
         let empty = length_s < 1e-6 && interval.responses == 0 && interval.errors.is_empty();
-        if !empty {
+        if empty {
+            // Connections are closed after the end, which HTTP/2 announces to the server.
+            if let Some(last) = self.intervals.last_mut() {
+                last.bytes_in += interval.bytes_in;
+                last.bytes_out += interval.bytes_out;
+            }
+        } else {
             observer.on_second(&mut interval, &latencies);
             self.due.push(sum.due);
             self.backlog.push(sum.backlog());

@@ -57,10 +57,23 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         totals.tls_failed
     );
     warn!(
-        "served {} on {}{}",
+        "served {} on {}{}{}",
         format_plural(totals.requests, "request"),
         format_plural(stats.sum.connections_accepted, "connection"),
+        if totals.h2_connections > 0 { http2_summary(&stats) } else { String::new() },
         if uses_tls { &handshakes } else { "" }
     );
     Ok(Exit::Done)
+}
+
+/// Returns the counts of HTTP/2: connections, streams, and those that ended early.
+fn http2_summary(stats: &serve::OriginStats) -> String {
+    let totals = &stats.sum.totals;
+    format!(
+        ", {} of them with HTTP/2 ({}, {}, {})",
+        totals.h2_connections,
+        format_plural(totals.h2_streams, "stream"),
+        format_plural(totals.h2_resets_received + totals.h2_resets_sent, "reset"),
+        format_plural(stats.sum.h2_faults_by_kind.values().sum(), "fault"),
+    )
 }

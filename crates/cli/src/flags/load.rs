@@ -1,4 +1,4 @@
-//! The flags of `weir load` and `weir load report`. The letters are h1load's where their meaning
+//! The flags of `weir load`. The letters are h1load's where their meaning
 //! is the same.
 
 use load::plan::{LoadFlags, RunPlan};
@@ -132,7 +132,7 @@ pub(super) const JSON: Flag = Flag {
 };
 
 /// Flag for the complete summary; a stored record has it too.
-const VERBOSE: Flag = Flag {
+pub(super) const VERBOSE: Flag = Flag {
     long: "verbose",
     short: Some('v'),
     doc: "Print everything: connect and first byte latencies, generator, calibration, CPU use, \
@@ -401,38 +401,6 @@ const LOAD_FLAGS: &[Flag] = &[
         ..FLAG_DEFAULTS
     },
 ];
-
-pub(crate) const REPORT: CommandInfo = CommandInfo {
-    name: "load report",
-    about: "Print, compare or merge records of runs",
-    doc: "One record is printed as at the end of its run. Several are compared side by side with \
-          the first or, with --merge, merged into one: counts and histograms are added, and \
-          percentiles come from the merged histogram, never from averages.",
-    values: Some(("FILE", "Records written by weir load --json")),
-    flags: &[
-        Flag {
-            long: "merge",
-            doc: "Merge the records into one; they must have one plan, driven from several \
-                  machines",
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "json",
-            value: "FILE|-",
-            doc: "Write the merged record; needs --merge",
-            ..FLAG_DEFAULTS
-        },
-        VERBOSE,
-    ],
-    examples: &[
-        ("weir load report run.json", "print a record"),
-        ("weir load report run.json run.json", "compare two records"),
-        (
-            "weir load report --merge --json both.json one.json two.json",
-            "merge two runs that were driven at the same time",
-        ),
-    ],
-};
 
 /// Returns the texts of a load's flags; the body's file is read here, because parsing does no I/O.
 pub(crate) fn load_flags(args: CommandArgs<'_>) -> Result<LoadFlags, Vec<InputProblem>> {

@@ -11,6 +11,7 @@ mod lab;
 mod lab_experiment;
 mod lab_profile;
 mod load;
+mod load_report;
 mod proxy;
 mod serve;
 mod tls;
@@ -75,7 +76,7 @@ pub(crate) const COMMANDS: &[&CommandInfo] = &[
     &proxy::PROXY,
     &ctl::CTL,
     &load::LOAD,
-    &load::REPORT,
+    &load_report::REPORT,
     &calibrate::CALIBRATE,
     &edge::EDGE,
     &watch::WATCH,

@@ -20,9 +20,15 @@ pub(crate) fn announcement(
     let urls = base.requests.iter().map(|request| request.url.to_string()).collect::<Vec<_>>();
     let unit_text =
         SearchQuantity::ALL.iter().find(|(one, _, _)| *one == quantity).map_or("", |(_, _, what)| what);
-    let connections = match quantity {
-        SearchQuantity::Connections => String::new(),
-        _ => format!(", {}", format_plural(base.connections, "connection")),
+    let connections = match (quantity, &base.http2) {
+        (SearchQuantity::Connections, _) => String::new(),
+        (SearchQuantity::Streams, _) | (_, None) => {
+            format!(", {}", format_plural(base.connections, "connection"))
+        }
+        (_, Some(http2)) => {
+            let streams = format_plural(http2.streams, "stream");
+            format!(", {} x {streams}", format_plural(base.connections, "connection"))
+        }
     };
     format!(
         "{}\nsearching for the max {unit_text}{connections}, {}; takes about {}, at most {}\n",

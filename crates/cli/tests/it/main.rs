@@ -8,6 +8,7 @@ mod edge;
 mod examples;
 mod foreign;
 mod goodput;
+mod http2_serve;
 mod lab;
 mod lab_experiment;
 mod load_http2;

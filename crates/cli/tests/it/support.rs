@@ -165,6 +165,13 @@ pub(crate) fn listens_on(id: i32, port: u16) -> bool {
         })
 }
 
+/// Returns the anonymous memory of a process.
+pub(crate) fn anonymous_bytes(process: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+}
+
 pub(crate) fn pause_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }

@@ -51,8 +51,6 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
     // NaN, which means not observable.
     let mean_ns = view.mean_ns().filter(|_| connections > 0);
     let in_flight = mean_ns.map_or(f64::NAN, |mean_ns| responses_per_s * mean_ns / 1e9);
-    let none = || LatencyHistogram::default().summary();
-    let nothing = || LatencyPair { service: none(), response: none() };
     Some(Run {
         schema: record::run::SCHEMA.to_owned(),
         weir: trial.weir.clone(),
@@ -79,15 +77,7 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
         rates: Rates { responses_per_s, ..Rates::default() },
         window: MeasuredWindow { from_s: 0.0, to_s: length_s, ..MeasuredWindow::default() },
         baseline: None,
-        latency: PhaseLatencies {
-            connect: nothing(),
-            tls_handshake: None,
-            tls_full: None,
-            tls_resumed: None,
-            first_byte: nothing(),
-            last_byte: nothing(),
-            last_byte_bad: None,
-        },
+        latency: no_latencies(),
         tls: None,
         http2: None,
         generator: GeneratorStats {
@@ -100,6 +90,20 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
         observed: vec![observed.clone()],
         diagnosis: None,
     })
+}
+
+fn no_latencies() -> PhaseLatencies {
+    let none = || LatencyHistogram::default().summary();
+    let nothing = || LatencyPair { service: none(), response: none() };
+    PhaseLatencies {
+        connect: nothing(),
+        tls_handshake: None,
+        tls_full: None,
+        tls_resumed: None,
+        first_byte: nothing(),
+        last_byte: nothing(),
+        last_byte_bad: None,
+    }
 }
 
 /// Returns the maximum number of simultaneous connections at the subject's port, counted at the

@@ -216,47 +216,19 @@ impl Http1Client {
         .await;
         self.dialer.deadline.clear();
         connection.request_count += 1;
-        match result {
+        let begun = ExchangeStart { due_ns, begun_ns, sent_ns };
+        let (ended_ns, keeps_connection) = match result {
             Ok(response) => {
-                let first_ns = transfer.first_ns;
-                let last_ns = transfer.last_ns;
-                core.dispatcher
-                    .borrow_mut()
-                    .latency_estimator
-                    .record_response(last_ns.saturating_sub(begun_ns));
-                let timing = RequestTiming { due_ns, sent_ns, first_ns, last_ns };
                 let keep_alive = response.reusable && !last && transfer.is_written();
-                if response.excess_bytes > 0 {
-                    core.recorder.borrow_mut().counters.excess_bytes += response.excess_bytes as u64;
-                }
-                let CompleteResponse { status, body_bytes, .. } = response;
-                record_response(&core, ResponseOutcome { status, body_bytes, grpc: None }, timing);
-                self.connection = Some(connection);
-                if !keep_alive {
-                    self.close(|_| ());
-                }
-                last_ns
+                (record_complete(&core, begun, &transfer, response), keep_alive)
             }
-            Err(kind) => {
-                let now_ns = now_ns();
-                if kind == FailureKind::Timeout {
-                    core.dispatcher
-                        .borrow_mut()
-                        .latency_estimator
-                        .record_given_up(now_ns.saturating_sub(begun_ns));
-                }
-                let phase =
-                    if transfer.reader.has_begun() { RequestPhase::Body } else { RequestPhase::FirstByte };
-                let mut recorder = core.recorder.borrow_mut();
-                core.roll(&mut recorder, now_ns);
-                recorder.counters.sent += u64::from(transfer.is_written());
-                recorder.record_failed_exchange(due_ns, sent_ns, Failure { kind, phase }, now_ns);
-                drop(recorder);
-                self.connection = Some(connection);
-                self.close(|counters| counters.lost += 1);
-                now_ns
-            }
+            Err(kind) => (record_failed(&core, begun, &transfer, kind), false),
+        };
+        self.connection = Some(connection);
+        if !keeps_connection {
+            self.close(|counters| counters.lost += u64::from(result.is_err()));
         }
+        ended_ns
     }
 
     fn close(&mut self, count: impl FnOnce(&mut crate::recorder::Counters)) {
@@ -266,6 +238,48 @@ impl Http1Client {
             count(&mut recorder.counters);
         }
     }
+}
+
+/// Times at the start of an exchange.
+#[derive(Clone, Copy)]
+struct ExchangeStart {
+    due_ns: u64,
+    begun_ns: u64,
+    sent_ns: u64,
+}
+
+/// Records a complete response. Returns the time of its end.
+fn record_complete(
+    core: &CoreState,
+    begun: ExchangeStart,
+    transfer: &Transfer<'_>,
+    response: CompleteResponse,
+) -> u64 {
+    let ExchangeStart { due_ns, begun_ns, sent_ns } = begun;
+    let &Transfer { first_ns, last_ns, .. } = transfer;
+    core.dispatcher.borrow_mut().latency_estimator.record_response(last_ns.saturating_sub(begun_ns));
+    if response.excess_bytes > 0 {
+        core.recorder.borrow_mut().counters.excess_bytes += response.excess_bytes as u64;
+    }
+    let CompleteResponse { status, body_bytes, .. } = response;
+    let timing = RequestTiming { due_ns, sent_ns, first_ns, last_ns };
+    record_response(core, ResponseOutcome { status, body_bytes, grpc: None }, timing);
+    last_ns
+}
+
+/// Records a failed exchange. Returns the time of its end.
+fn record_failed(core: &CoreState, begun: ExchangeStart, transfer: &Transfer<'_>, kind: FailureKind) -> u64 {
+    let now_ns = now_ns();
+    if kind == FailureKind::Timeout {
+        let estimator = &mut core.dispatcher.borrow_mut().latency_estimator;
+        estimator.record_given_up(now_ns.saturating_sub(begun.begun_ns));
+    }
+    let phase = if transfer.reader.has_begun() { RequestPhase::Body } else { RequestPhase::FirstByte };
+    let mut recorder = core.recorder.borrow_mut();
+    core.roll(&mut recorder, now_ns);
+    recorder.counters.sent += u64::from(transfer.is_written());
+    recorder.record_failed_exchange(begun.due_ns, begun.sent_ns, Failure { kind, phase }, now_ns);
+    now_ns
 }
 
 /// A request being sent, and its response being read.

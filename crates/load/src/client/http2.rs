@@ -241,7 +241,9 @@ impl Http2Client {
     /// Ends a connection that was lost: by its peer, an error or a violation of the protocol.
     fn end_lost(&mut self, cx: &mut Context<'_>, kind: FailureKind) -> Poll<ConnectionEnd> {
         if self.exchanges.is_empty() {
-            self.close(cx, |counters| counters.closed_idle += 1);
+            // After a GOAWAY either end may close first.
+            let is_announced = self.connection.as_ref().is_some_and(|connection| connection.is_going_away());
+            self.close(cx, |counters| counters.closed_idle += u64::from(!is_announced));
         } else {
             if let Some(connection) = &mut self.connection {
                 // The reason, if the peer violated the protocol.

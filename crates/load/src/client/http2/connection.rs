@@ -330,6 +330,11 @@ impl Http2Connection {
         let _ = self.poll_flush(cx, core);
     }
 
+    /// Returns whether the server sent a GOAWAY.
+    pub(super) fn is_going_away(&self) -> bool {
+        self.mux.is_peer_going_away()
+    }
+
     /// Returns whether the connection opens no further streams and has nothing to write.
     pub(super) fn is_drained(&mut self) -> bool {
         (self.is_closing || self.streams_left == 0) && self.mux.output().is_empty()

@@ -1,0 +1,36 @@
+//! The flags of `weir load report`.
+
+use super::load::VERBOSE;
+use super::{CommandInfo, FLAG_DEFAULTS, Flag};
+
+pub(crate) const REPORT: CommandInfo = CommandInfo {
+    name: "load report",
+    about: "Print, compare or merge records of runs",
+    doc: "One record is printed as at the end of its run. Several are compared side by side with \
+          the first or, with --merge, merged into one: counts and histograms are added, and \
+          percentiles come from the merged histogram, never from averages.",
+    values: Some(("FILE", "Records written by weir load --json")),
+    flags: &[
+        Flag {
+            long: "merge",
+            doc: "Merge the records into one; they must have one plan, driven from several \
+                  machines",
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "json",
+            value: "FILE|-",
+            doc: "Write the merged record; needs --merge",
+            ..FLAG_DEFAULTS
+        },
+        VERBOSE,
+    ],
+    examples: &[
+        ("weir load report run.json", "print a record"),
+        ("weir load report run.json run.json", "compare two records"),
+        (
+            "weir load report --merge --json both.json one.json two.json",
+            "merge two runs that were driven at the same time",
+        ),
+    ],
+};
