@@ -46,7 +46,7 @@ with 405.
 
 ## TLS
 
-A listener with `tls` accepts TLS 1.2 and 1.3; clients that negotiate a protocol (ALPN) get `http/1.1`. The handshake \
+A listener with `tls` accepts TLS 1.2 and 1.3; clients that negotiate a protocol (ALPN) get `h2` or `http/1.1`. The handshake \
 follows the PROXY header, if there is one, and has the time `timeouts.head`, from the accept. If it fails or takes \
 longer, the connection is closed, with an alert where TLS has one, and counts as `client_tls_failed`: also that of a \
 client that speaks plain HTTP. A connection that ends before its first byte is not a failure. Servers get \
@@ -69,6 +69,33 @@ memory more than a plain connection.
 To redirect from HTTP to HTTPS, a route of the plain listener has `redirect = { status = 308, location = \
 \"https://{host}{path}{query}\" }`. For HSTS (RFC 6797), the routes of the listener with `tls` have \
 `set-response-header = { strict-transport-security = \"max-age=31536000\" }`.
+
+## HTTP/2
+
+A listener in mode http accepts HTTP/2 (RFC 9113) beside HTTP/1.1: over TLS if the client negotiates it (ALPN), on a \
+plain connection if its first bytes are the preface of HTTP/2 (prior knowledge). `Upgrade: h2c` is ignored.
+
+One stream is one request: routes, queues, limits, retries, logs and metrics of requests are those of HTTP/1.1. \
+`connections-max` and the limits of a source count connections; `requests-max` and `requests-rate` count streams. \
+`bytes_in` and `bytes_out` of a log line are the sizes of the messages in HTTP/1.1. `Via` has the version 2.0. The \
+fields `Host` and `:authority` must agree. Cookie fields are joined (RFC 9113 §8.2.3). A request with a body, and \
+without `content-length`, is sent to servers in chunks, with its trailers.
+
+A malformed head (RFC 9113 §8.2, §8.3) resets its stream with PROTOCOL_ERROR, and is not logged; \
+`weir_http2_faults_total` counts it. A head over a limit is 431 or 414, and logged. A stream whose server fails in the \
+middle of a response is reset with INTERNAL_ERROR. A response that is complete before its request ends the stream \
+with RST_STREAM(NO_ERROR). A client that resets a stream has left: the request is aborted as if it had closed a \
+connection of HTTP/1.1.
+
+Extended CONNECT (RFC 8441) becomes a GET with `Upgrade`: WebSocket works between a client of HTTP/2 and a server of \
+HTTP/1.1. If the server does not change the protocol with 101, the client gets 502 instead of a 2xx.
+
+Streams send in turns of at most 16 KiB. A client can send as much of a body as the server takes, and a window more. \
+A stream that the client's window blocks is reset if it sends less than `write-progress-bytes` in `timeouts.write`.
+
+A drain, `requests-max`, `timeouts.keep-alive` and the removal of a listener announce the end of a connection: \
+GOAWAY with the highest stream, a PING, and after its acknowledgement GOAWAY with the last accepted stream. Streams \
+up to it are completed. `timeouts.head` limits an incomplete frame or head.
 
 ## HTTP/2 to servers
 

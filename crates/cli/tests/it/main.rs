@@ -16,6 +16,7 @@ mod proxy_balance;
 mod proxy_config;
 mod proxy_ctl;
 mod proxy_faults;
+mod proxy_h2;
 mod proxy_h2_servers;
 mod proxy_heads;
 mod proxy_health;

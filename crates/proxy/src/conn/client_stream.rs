@@ -119,6 +119,8 @@ pub(crate) enum TimeoutKind {
     Tarpit,
     Tunnel,
     Linger,
+    /// Until streams of HTTP/2 without progress are reset.
+    StreamWrite,
     /// Until an idle HTTP/2 connection frees memory.
     Shrink,
 }

@@ -27,6 +27,8 @@ pub(crate) struct H2Client {
     pub(crate) addresses: ChannelAddresses,
     /// Number of requests begun.
     pub(crate) request_count: Cell<u32>,
+    /// True if an operator closes the connection.
+    pub(super) is_killed: Cell<bool>,
     pub(super) certificate_subject: Option<Box<str>>,
     peer: Peer,
     destination: Option<SocketAddr>,
@@ -37,6 +39,11 @@ pub(crate) struct H2Client {
 }
 
 impl H2Client {
+    /// Notes that an operator closes the connection.
+    pub(crate) fn note_killed(&self) {
+        self.is_killed.set(true);
+    }
+
     /// Counts something in the metrics of the listener.
     pub(crate) fn count(&self, count: impl FnOnce(&H2Counters)) {
         if let Some((generation, listener)) = self.settings.generation_and_index()
@@ -60,6 +67,7 @@ impl ClientStream {
                 peer: self.stream.peer_address(),
             },
             request_count: Cell::new(0),
+            is_killed: Cell::new(false),
             certificate_subject: subject,
             peer: self.peer,
             destination,
@@ -98,6 +106,14 @@ impl ClientStream {
         match self.is_h2_stream() {
             true => self.rare_state.as_ref()?.h2_client.as_deref(),
             false => None,
+        }
+    }
+
+    /// Returns the reason that a stream's client is gone.
+    pub(crate) fn gone_reason(&self) -> EndReason {
+        match self.h2_client() {
+            Some(client) if client.is_killed.get() => EndReason::Killed,
+            _ => EndReason::ClientGone,
         }
     }
 

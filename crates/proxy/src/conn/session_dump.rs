@@ -78,6 +78,10 @@ impl Conn {
                 // The client must notice the truncation. Fails if the socket is gone already.
                 let _ = self.client.stream.reset_on_close();
             }
+            ConnState::Http2(front) => {
+                front.note_killed();
+                let _ = self.client.stream.reset_on_close();
+            }
             ConnState::Tunnel(mut tunnelling) => {
                 let Self { client, .. } = self;
                 tunnelling.end(core, client, scratch, EndReason::Killed);

@@ -162,6 +162,7 @@ impl Exchange {
         end: EndReason,
         phase: EndPhase,
     ) -> StepResult {
+        let end = if end == EndReason::ClientGone { client.gone_reason() } else { end };
         self.outcome.end = end;
         self.outcome.phase = phase;
         let is_server_fault = matches!(

@@ -175,10 +175,8 @@ mod tests {
             let name = row.name;
             assert!(names.insert(name), "{name} twice");
             assert!(name.starts_with("weir_") || name.starts_with("process_"), "{name}");
-            assert!(
-                name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_'),
-                "{name}"
-            );
+            let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+            assert!(name.bytes().all(is_allowed), "{name}");
             assert_eq!(name.ends_with("_total"), row.kind == MetricKind::Counter, "{name}");
             let is_time = name.ends_with("_seconds") && row.kind != MetricKind::Gauge;
             assert_eq!(is_time, row.kind == MetricKind::Histogram, "{name}");

@@ -58,8 +58,9 @@ class Client:
             client_side=True, header_encoding="utf-8", validate_outbound_headers=False,
             normalize_outbound_headers=False, validate_inbound_headers=True)
         self.h2 = h2.connection.H2Connection(config=config)
-        self.h2.local_settings.update(settings or {})
         self.h2.initiate_connection()
+        if settings:
+            self.h2.update_settings(settings)
         self.streams, self.goaways, self.closed, self.acknowledges = {}, [], False, True
         self.flush()
 
@@ -191,29 +192,29 @@ def raw_connection(port):
     return connection
 
 
-def print_goaway(frames):
-    goaways = [payload for kind, _, _, payload in frames if kind == GOAWAY]
-    print("goaway", NAMES[int.from_bytes(goaways[-1][4:8], "big")] if goaways else None)
-
-
 # Scenarios.
 
 
-def requests(port, tls):
-    """Several requests of all kinds on one connection."""
+def downloads(port, tls):
+    """Several requests on one connection."""
     client = Client(port, tls=tls == "tls")
     for method, path in [("GET", "/?s=100"), ("GET", "/?s=0"), ("HEAD", "/?s=100"), ("GET", "/?s=100k"),
                          ("GET", "/?s=5000&k=1"), ("GET", "/?R=404")]:
         stream = client.finish(client.open(method, path))[0]
         print(method, path, stream, stream.fields.get("content-length"))
+
+
+def uploads(port, tls):
+    """Bodies with and without a length; the server returns them."""
+    client = Client(port, tls=tls == "tls")
     for length in (0, 10, 1_000_000):
-        for declared in (True, False):
-            fields = [("content-length", str(length))] if declared else []
+        body = bytes(number % 251 for number in range(length))
+        for is_declared in (True, False):
+            fields = [("content-length", str(length))] if is_declared else []
             stream = client.open("POST", "/echo", fields=fields, end=False)
-            client.send(stream, bytes(number % 251 for number in range(length)), end=True)
+            client.send(stream, body, end=True)
             response = client.finish(stream)[0]
-            is_same = response.body == bytes(number % 251 for number in range(length))
-            print("POST", length, declared, response, is_same)
+            print(length, is_declared, response, response.body == body)
 
 
 def concurrent(port, tls, count):
@@ -236,6 +237,25 @@ def exchange(port, path, *fields):
     pairs = [tuple(field.split("=", 1)) for field in fields]
     response = client.get(path, fields=pairs)
     print(response, "interim", response.interim, "trailers", response.trailers)
+
+
+def body(port, path, *fields):
+    """One request; prints the body of its response."""
+    client = Client(port)
+    pairs = [tuple(field.split("=", 1)) for field in fields]
+    sys.stdout.buffer.write(client.get(path, fields=pairs).body)
+
+
+def fields(port, path):
+    """One request; prints the fields of its response."""
+    print(Client(port).get(path).fields)
+
+
+def statuses(port, count):
+    """Several requests; prints their statuses."""
+    client = Client(port)
+    for _ in range(int(count)):
+        print(client.get("/").status)
 
 
 def trailers(port):
@@ -270,13 +290,14 @@ def early(port):
 
 
 def cancel(port):
-    """Resets a stream in the middle of its request or response; the others continue."""
+    """Resets a stream; the others continue. Waits for the end of stdin before."""
     client = Client(port)
     first = client.open("GET", "/wait")
     second = client.open("GET", "/fast")
-    client.finish(second)
+    sys.stdin.read()
     client.h2.reset_stream(first, error_code=8)
     client.flush()
+    client.finish(second)
     print("second", client.streams[second])
     print("third", client.get("/fast"))
 
@@ -319,15 +340,17 @@ def slow_reader(port):
     print("blocked", client.finish(blocked)[0])
 
 
-def websocket(port):
+def websocket(port, path):
     """Extended CONNECT (RFC 8441) to a server that upgrades, says hello, and echoes."""
     client = Client(port)
     client.until(lambda: client.h2.remote_settings.enable_connect_protocol == 1)
     pseudo = [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http"), (":authority", "test"),
-              (":path", "/ws")]
+              (":path", path)]
     stream = client.open(pseudo=pseudo, fields=[("sec-websocket-version", "13")], end=False)
-    client.until(lambda: client.streams[stream].body == b"hello")
+    client.until(lambda: client.streams[stream].body == b"hello" or client.streams[stream].over)
     print(client.streams[stream], "sec-websocket-accept" in client.streams[stream].fields)
+    if client.streams[stream].over:
+        return
     client.send(stream, b"ping")
     client.until(lambda: client.streams[stream].body == b"helloping")
     client.send(stream, b"", end=True)
@@ -463,7 +486,7 @@ def partial(port):
     """A head that is not complete."""
     connection = raw_connection(port)
     head = literal([(":method", "GET"), (":scheme", "http"), (":authority", "test"), (":path", "/")])
-    connection.sendall(frame(HEADERS, 0, 1, head))
+    connection.sendall(frame(HEADERS, 1, 1, head))
     frames_until_close(connection)
     print("closed")
 
@@ -483,11 +506,9 @@ def goaway(port):
     print("started", flush=True)
     client.until(lambda: client.goaways)
     print("goaway", flush=True)
-    late = client.open("GET", "/late")
     client.finish(stream)
     print(client.streams[stream], flush=True)
     client.until(lambda: client.closed)
-    print("late", client.streams[late])
     print("closed", [NAMES[code] for _, code in client.goaways], flush=True)
 
 

@@ -29,6 +29,9 @@ pub(super) struct Lane {
     is_extended_connect: bool,
     /// Content that the engine has not taken, and that was not returned to the client's window.
     unreturned_bytes: usize,
+    /// Bytes of the engine that were sent, from any start, and those at the last check.
+    sent_bytes: u64,
+    checked_bytes: u64,
 }
 
 /// Form of the rest of the request in the channel.
@@ -80,6 +83,8 @@ impl Lane {
             keeps_engine: false,
             is_extended_connect: false,
             unreturned_bytes: 0,
+            sent_bytes: 0,
+            checked_bytes: 0,
         }
     }
 
@@ -107,7 +112,13 @@ impl Lane {
     }
 
     /// Begins a stream: passes on the head of its request.
-    pub(super) fn begin(&mut self, stream: StreamKey, head: &RequestHead<'_>, is_end: bool) {
+    pub(super) fn begin(
+        &mut self,
+        stream: StreamKey,
+        head: &RequestHead<'_>,
+        is_end: bool,
+        rng: &mut fastrand::Rng,
+    ) {
         self.begin_rejected(stream);
         self.is_extended_connect = head.protocol.is_some();
         // An extended CONNECT is a GET with an upgrade in HTTP/1.1.
@@ -122,7 +133,7 @@ impl Lane {
             None => RequestProgress::Chunked,
         };
         let Some(end) = &self.end else { return };
-        end.write_with(HEAD_BYTES, |out| write_head(head, is_end, out));
+        end.write_with(HEAD_BYTES, |out| write_head(head, is_end, rng, out));
         if is_end && self.request == RequestProgress::Tunnel {
             self.end_request();
         }
@@ -177,6 +188,15 @@ impl Lane {
             end.shutdown(Shutdown::Write);
         }
         self.request = RequestProgress::Done;
+    }
+
+    /// Returns whether the client's window has blocked the response since the last check, so that less
+    /// than `bytes_min` were sent.
+    pub(super) fn is_stalled(&mut self, bytes_min: u64) -> bool {
+        let progress =
+            self.sent_bytes.wrapping_sub(std::mem::replace(&mut self.checked_bytes, self.sent_bytes));
+        let has_unsent = self.end.as_ref().is_some_and(|end| !end.received().is_empty());
+        self.stream.is_some() && has_unsent && progress < bytes_min.max(1)
     }
 
     /// Aborts the request: the engine notices that its client has gone.
@@ -283,9 +303,10 @@ impl Lane {
     /// Passes on content.
     fn serve_body(&mut self, connection: &mut Connection, stream: StreamKey, end: &ChannelEnd) -> Turn {
         let received = end.received();
+        let state = end.receive_state();
         let sendable = connection.sendable_bytes(stream);
         if received.is_empty() {
-            return match end.receive_state() {
+            return match state {
                 ReceiveState::Open => Turn::Waiting,
                 ReceiveState::Ended if self.decoder.handle_eof().is_ok() => {
                     connection.send_data(stream, &[], true);
@@ -294,12 +315,16 @@ impl Lane {
                 _ => reset(connection, stream, ErrorCode::INTERNAL_ERROR),
             };
         }
+        if sendable == 0 && state == ReceiveState::Reset {
+            return reset(connection, stream, ErrorCode::INTERNAL_ERROR);
+        }
         let Ok((used, is_end)) = self.send_content(connection, stream, &received, sendable) else {
             return reset(connection, stream, ErrorCode::INTERNAL_ERROR);
         };
-        let has_more = used < received.len();
+        let has_more = used < received.len() || state != ReceiveState::Open;
         drop(received);
         end.consume(used);
+        self.sent_bytes = self.sent_bytes.wrapping_add(used as u64);
         match is_end {
             true => self.end_response(connection, stream, end, self.keeps_engine),
             false if used > 0 && has_more => Turn::More,
@@ -371,6 +396,7 @@ impl Lane {
         let has_more = bytes < received.len() || end.receive_state() != ReceiveState::Open;
         drop(received);
         end.consume(bytes);
+        self.sent_bytes = self.sent_bytes.wrapping_add(bytes as u64);
         if bytes > 0 && has_more { Turn::More } else { Turn::Waiting }
     }
 

@@ -60,6 +60,10 @@ impl Lanes {
         self.client.request_count.get()
     }
 
+    pub(super) fn note_killed(&self) {
+        self.client.note_killed();
+    }
+
     pub(super) fn register_waker(&self, waker: &Waker) {
         self.ready.register_waker(waker);
     }
@@ -78,13 +82,13 @@ impl Lanes {
         &mut self,
         core: &Rc<Core>,
         stream: StreamKey,
-        head: &RequestHead<'_>,
-        is_end: bool,
+        (head, is_end): (&RequestHead<'_>, bool),
+        rng: &mut fastrand::Rng,
     ) {
         self.count_begin(core);
         let number = self.take_idle().unwrap_or_else(|| self.open_lane(core, None));
         self.assign(stream, number);
-        self.lanes[number as usize].begin(stream, head, is_end);
+        self.lanes[number as usize].begin(stream, head, is_end, rng);
     }
 
     /// Begins a stream whose request the engine rejects.
@@ -231,6 +235,21 @@ impl Lanes {
             }
         }
         true
+    }
+
+    /// Resets the streams that the client's windows block.
+    pub(super) fn reset_stalled(&mut self, core: &Core, connection: &mut Connection, bytes_min: u64) {
+        for number in 0..self.lanes.len() {
+            let lane = &mut self.lanes[number];
+            if let Some(stream) = lane.stream().filter(|_| lane.is_stalled(bytes_min)) {
+                lane.reset();
+                connection.reset(stream, ErrorCode::CANCEL);
+                // Lanes have numbers of 32 bits.
+                self.closed.push(number as u32);
+                self.count_end(core);
+                self.count(|counters| counters.count_reset_sent(ErrorCode::CANCEL));
+            }
+        }
     }
 
     /// Closes the unused channels.

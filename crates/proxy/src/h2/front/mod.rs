@@ -106,6 +106,11 @@ impl Front {
         }
     }
 
+    /// Notes that an operator closes the connection.
+    pub(crate) fn note_killed(&self) {
+        self.lanes.note_killed();
+    }
+
     /// Moves everything that can move. Ready: the connection is over.
     pub(crate) fn poll(
         &mut self,
@@ -187,7 +192,7 @@ impl Front {
                 }
             }
             client.buffered.release();
-            let used = match self.process(core, &scratch.input[..end]) {
+            let used = match self.process(core, &mut scratch.rng, &scratch.input[..end]) {
                 Ok(used) => used,
                 Err(fault) => return Poll::Ready(Err(ReadEnd::Fault(fault))),
             };
@@ -203,7 +208,12 @@ impl Front {
     }
 
     /// Handles the events of received bytes. Returns the number of bytes used.
-    fn process(&mut self, core: &Rc<Core>, input: &[u8]) -> Result<usize, FaultKind> {
+    fn process(
+        &mut self,
+        core: &Rc<Core>,
+        rng: &mut fastrand::Rng,
+        input: &[u8],
+    ) -> Result<usize, FaultKind> {
         let mut used = 0;
         loop {
             if self.connection.is_output_full() {
@@ -213,7 +223,7 @@ impl Front {
             let (bytes, event) = self.connection.next_event(&input[used..])?;
             used += bytes;
             let Some(event) = event else { return Ok(used) };
-            let follow_up = handle_event(&mut self.lanes, core, event);
+            let follow_up = handle_event(&mut self.lanes, core, rng, event);
             match follow_up {
                 FollowUp::None => {}
                 FollowUp::Discard(stream, bytes) => self.connection.consume(stream, bytes),
@@ -285,9 +295,11 @@ enum ReadEnd {
 }
 
 /// Handles one event.
-fn handle_event(lanes: &mut Lanes, core: &Rc<Core>, event: Event<'_>) -> FollowUp {
+fn handle_event(lanes: &mut Lanes, core: &Rc<Core>, rng: &mut fastrand::Rng, event: Event<'_>) -> FollowUp {
     match event {
-        Event::Request { stream, head, is_end } => lanes.begin_request(core, stream, &head, is_end),
+        Event::Request { stream, head, is_end } => {
+            lanes.begin_request(core, stream, (&head, is_end), rng);
+        }
         Event::RejectedRequest { stream, refusal } => lanes.reject_request(core, stream, refusal),
         Event::Data { stream, bytes, is_end } => {
             if !lanes.write_body(stream, bytes, is_end) {

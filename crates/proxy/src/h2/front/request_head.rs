@@ -3,12 +3,11 @@
 use wire::encode;
 use wire::h2::RequestHead;
 
-/// Key of the handshake of WebSocket, which HTTP/2 does not have (RFC 8441 §5). It has to be there, and
-/// proves only that the server has read it.
-const WEBSOCKET_KEY: &[u8] = b"AAAAAAAAAAAAAAAAAAAAAA==";
-
 /// Writes the head of a request. `is_end`: there is no body.
-pub(super) fn write_head(head: &RequestHead<'_>, is_end: bool, out: &mut Vec<u8>) {
+///
+/// An extended CONNECT (RFC 8441) becomes a GET with `Upgrade`; that of WebSocket gets the key that
+/// HTTP/2 does not have.
+pub(super) fn write_head(head: &RequestHead<'_>, is_end: bool, rng: &mut fastrand::Rng, out: &mut Vec<u8>) {
     let authority = head.authority.unwrap_or_default();
     let method = if head.protocol.is_some() { "GET" } else { head.method };
     for part in [method, " ", head.path.unwrap_or(authority), " HTTP/1.1\r\n"] {
@@ -34,7 +33,7 @@ pub(super) fn write_head(head: &RequestHead<'_>, is_end: bool, out: &mut Vec<u8>
             out.extend_from_slice(b"connection: upgrade\r\n");
             encode::field(out, "upgrade", protocol.as_bytes());
             if protocol.eq_ignore_ascii_case("websocket") && head.fields.get("sec-websocket-key").is_none() {
-                encode::field(out, "sec-websocket-key", WEBSOCKET_KEY);
+                encode::field(out, "sec-websocket-key", &websocket_key(rng));
             }
         }
         _ if head.method == "CONNECT" => {}
@@ -43,4 +42,32 @@ pub(super) fn write_head(head: &RequestHead<'_>, is_end: bool, out: &mut Vec<u8>
         (None, None) => {}
     }
     encode::end_of_head(out);
+}
+
+/// Returns 16 random bytes in Base64 (RFC 6455 §4.1).
+fn websocket_key(rng: &mut fastrand::Rng) -> [u8; 24] {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bits = rng.u128(..);
+    std::array::from_fn(|at| match at {
+        0..21 => ALPHABET[(bits >> (122 - 6 * at)) as usize & 0x3f],
+        // The last two bits.
+        21 => ALPHABET[(bits as usize & 3) << 4],
+        _ => b'=',
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_sixteen_bytes_in_base64() {
+        let key = websocket_key(&mut fastrand::Rng::with_seed(7));
+        assert!(
+            key.ends_with(b"==")
+                && key[..22].iter().all(|&byte| byte.is_ascii_alphanumeric() || b"+/".contains(&byte))
+        );
+        assert!(b"AQgw".contains(&key[21]));
+        assert_ne!(key, websocket_key(&mut fastrand::Rng::with_seed(8)));
+    }
 }

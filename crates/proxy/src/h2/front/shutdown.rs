@@ -88,7 +88,12 @@ impl Front {
         } else if is_unsent {
             return self.wait_for_client(cx, core, client, timeouts.write_ns);
         } else if self.lanes.in_use() > 0 {
-            client.disarm();
+            // The engine limits the time of a stream until its response is in the channel.
+            if client.has_timed_out(cx, core, TimeoutKind::StreamWrite, timeouts.write_ns) {
+                self.lanes.reset_stalled(core, &mut self.connection, timeouts.write_progress_bytes);
+                client.arm(core, cx.waker(), TimeoutKind::StreamWrite, timeouts.write_ns);
+                cx.waker().wake_by_ref();
+            }
         } else {
             return self.wait_idle(cx, core, client);
         }

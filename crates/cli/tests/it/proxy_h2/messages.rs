@@ -1,0 +1,141 @@
+//! Heads, bodies and trailers: their translation, and the refusal of those that HTTP/1.1 could read in
+//! another way.
+
+use super::*;
+use crate::support::shared_machine;
+
+#[test]
+fn interim_responses_trailers_and_expectations_are_forwarded() {
+    let _shared = shared_machine();
+    if !has_python_h2() {
+        return;
+    }
+    let server = scripted_server();
+    let proxy = start_proxy("", &server.authority, "");
+    let text = run_client(&proxy, "exchange", &["/interim"]);
+    assert_eq!(text, "200 5 end interim ['103'] trailers None\n");
+    let text = run_client(&proxy, "trailers", &[]);
+    // The server learns that trailers are accepted, gets the client's, and its own arrive.
+    assert_eq!(text, "200 8 end trailers {'x-sum': '5', 'x-answer': '1'}\n");
+    assert_eq!(run_client(&proxy, "expect", &[]), "200 4 end ['100'] body\n");
+    let text = run_client(&proxy, "exchange", &["/until-close"]);
+    assert_eq!(text, "200 13 end interim [] trailers None\n");
+}
+
+#[test]
+fn servers_learn_the_origin_of_a_request() {
+    let _shared = shared_machine();
+    if !has_python_h2() {
+        return;
+    }
+    let server = scripted_server();
+    let proxy = start_proxy("trusted = []", &server.authority, "");
+    let head = run_client(&proxy, "body", &["/head", "cookie=a=1", "cookie=b=2", "x-forwarded-for=1.1.1.1"]);
+    for line in [
+        "GET /head HTTP/1.1\r\n",
+        "\r\nHost: test\r\n",
+        "\r\ncookie: a=1; b=2\r\n",
+        "\r\nX-Forwarded-For: 127.0.0.1\r\n",
+        "\r\nX-Forwarded-Proto: http\r\n",
+        "\r\nVia: 2.0 weir\r\n",
+    ] {
+        assert!(head.contains(line), "{line:?} is not in {head:?}");
+    }
+    assert!(!head.contains("1.1.1.1"), "{head}");
+    let text = run_client(&proxy, "fields", &["/connection"]);
+    assert!(text.contains("'x-kept': '1'"), "{text}");
+    for gone in ["x-hop", "keep-alive", "connection", "transfer-encoding"] {
+        assert!(!text.contains(&format!("'{gone}'")), "{gone}: {text}");
+    }
+}
+
+#[test]
+fn incomplete_responses_reset_their_stream() {
+    let _shared = shared_machine();
+    if !has_python_h2() {
+        return;
+    }
+    let server = scripted_server();
+    let proxy = start_proxy("", &server.authority, "retries = 0");
+    for (path, expected, end) in [
+        ("/truncated", "200 4 open reset INTERNAL_ERROR", "server_closed"),
+        ("/bad-chunk", "502", "bad_response"),
+        ("/garbage", "502", "bad_response"),
+    ] {
+        let text = run_client(&proxy, "exchange", &[path]);
+        assert!(text.starts_with(expected), "{path}: {text}");
+        let line = &json_lines(&proxy, path, 1)[0];
+        assert_eq!(line["end"], end, "{line}");
+    }
+    let sent = [("from", "proxy"), ("code", "internal_error")];
+    assert_eq!(proxy.metrics().sum_known(RESETS, &sent), 1.0);
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn an_early_response_ends_the_request() {
+    let _shared = shared_machine();
+    if !has_python_h2() {
+        return;
+    }
+    let server = scripted_server();
+    let proxy = start_proxy("", &server.authority, "");
+    let text = run_client(&proxy, "early", &[]);
+    assert_eq!(text, "200 2 end reset NO_ERROR\nafter 200 0 end\n");
+    let line = &json_lines(&proxy, "/early", 1)[0];
+    assert_eq!((&line["end"], &line["status"]), (&"done".into(), &200.into()), "{line}");
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn requests_that_could_be_read_differently_are_refused() {
+    let _shared = shared_machine();
+    if !has_python_h2() {
+        return;
+    }
+    let server = scripted_server();
+    let proxy = start_proxy("", &server.authority, "");
+    let text = run_client(&proxy, "malformed", &[]);
+    assert_eq!(text.lines().count(), 26, "{text}");
+    for line in text.lines() {
+        assert!(line.ends_with(" reset PROTOCOL_ERROR") || line.ends_with(" response 400"), "{line}");
+    }
+    let text = run_client(&proxy, "lengths", &[]);
+    assert_eq!(text, "3 ['PROTOCOL_ERROR']\n7 ['PROTOCOL_ERROR']\n");
+    // Only bodies are found when the server may have the head already.
+    let targets = proxy.wait_for_lines_with("access.json", "/length", 2);
+    assert_eq!(targets.len(), 2);
+    let log = std::fs::read_to_string(proxy.file("access.json")).unwrap();
+    assert!(!log.contains("/malformed"), "{log}");
+    assert!(proxy.metrics().sum_known(FAULTS, &[]) >= 26.0);
+}
+
+#[test]
+fn a_head_over_the_limits_is_answered() {
+    let _shared = shared_machine();
+    if !has_python_h2() {
+        return;
+    }
+    let server = scripted_server();
+    let proxy = start_proxy("limits = { head = '4k', headers = 20 }", &server.authority, "");
+    assert_eq!(run_client(&proxy, "large_head", &["2000"]), "200 0 end\n200 0 end\n");
+    let text = run_client(&proxy, "large_head", &["12000"]);
+    assert!(text.starts_with("431 ") && text.ends_with("\n200 0 end\n"), "{text}");
+    let line = &json_lines(&proxy, "\"status\":431", 1)[0];
+    assert_eq!((&line["end"], &line["refusal"]), (&"bad_request".into(), &"head_too_large".into()), "{line}");
+}
+
+#[test]
+fn windows_stop_an_upload_and_a_slow_reader_stops_only_itself() {
+    let _shared = shared_machine();
+    if !has_python_h2() {
+        return;
+    }
+    let (server, origin) = (scripted_server(), crate::support::OriginProcess::start(&["-t", "1"]));
+    let proxy = start_proxy("", &server.authority, "");
+    assert_eq!(run_client(&proxy, "upload", &["100000000"]), "bounded True\n");
+    let proxy = start_proxy("", &origin.authority, "");
+    let text = run_client(&proxy, "slow_reader", &[]);
+    assert_eq!(text, "other 200 10 end\nblocked 1\nblocked 200 204800 end\n");
+    proxy.assert_all_returned();
+}
