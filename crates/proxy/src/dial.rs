@@ -18,7 +18,7 @@ pub(crate) enum ConnectError {
     /// The TLS handshake failed.
     Handshake(io::Error),
     /// The server did not begin HTTP/2.
-    NoHttp2(Box<str>),
+    NoHttp2,
     /// The server took too long.
     Timeout,
 }
@@ -30,7 +30,7 @@ impl ConnectError {
             Self::Socket(error) if rt::dial::is_exhausted(error) => EndReason::NoDescriptor,
             Self::Socket(_) => EndReason::ConnectFailed,
             Self::Handshake(_) => EndReason::TlsHandshakeFailed,
-            Self::NoHttp2(_) => EndReason::NoHttp2,
+            Self::NoHttp2 => EndReason::NoHttp2,
             Self::Timeout => EndReason::ConnectTimeout,
         }
     }
@@ -44,7 +44,7 @@ impl ConnectError {
         match self {
             Self::Socket(error) => Self::Socket(copy(error)),
             Self::Handshake(error) => Self::Handshake(copy(error)),
-            Self::NoHttp2(reason) => Self::NoHttp2(reason.clone()),
+            Self::NoHttp2 => Self::NoHttp2,
             Self::Timeout => Self::Timeout,
         }
     }

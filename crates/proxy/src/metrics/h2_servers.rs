@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 
-use wire::h2::ErrorCode;
+use wire::h2::{ErrorCode, FaultKind};
 
 use super::table::Metric;
-use super::{CounterCell, Metrics, Snapshot};
+use super::{CounterCell, Metrics, Snapshot, new_counters};
 use crate::h2::back::BackCounters;
 
 /// Number of error codes of RFC 9113 §7; another one counts as the last one.
@@ -15,7 +15,7 @@ const COMMON_CODES: [ErrorCode; 3] =
     [ErrorCode::INTERNAL_ERROR, ErrorCode::REFUSED_STREAM, ErrorCode::CANCEL];
 
 /// Counters of one server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ServerH2Counters {
     connections: CounterCell,
     connections_open: CounterCell,
@@ -25,9 +25,24 @@ pub(super) struct ServerH2Counters {
     pings_lost: CounterCell,
     resets_received: [CounterCell; CODES],
     resets_sent: [CounterCell; CODES],
+    faults: Vec<CounterCell>,
 }
 
 impl ServerH2Counters {
+    pub(super) fn new() -> Self {
+        Self {
+            connections: CounterCell::default(),
+            connections_open: CounterCell::default(),
+            streams_open: CounterCell::default(),
+            unprocessed: CounterCell::default(),
+            goaways: CounterCell::default(),
+            pings_lost: CounterCell::default(),
+            resets_received: Default::default(),
+            resets_sent: Default::default(),
+            faults: new_counters(FaultKind::ALL.len()),
+        }
+    }
+
     fn add(&self, counters: &BackCounters) {
         self.connections.add(counters.opened.get());
         self.unprocessed.add(counters.unprocessed.get());
@@ -40,6 +55,7 @@ impl ServerH2Counters {
         };
         add_all(&self.resets_received, &counters.resets_received);
         add_all(&self.resets_sent, &counters.resets_sent);
+        add_all(&self.faults, &counters.faults);
     }
 
     pub(super) fn add_to(&self, snapshot: &mut Snapshot, labels: [&str; 2]) {
@@ -60,6 +76,12 @@ impl ServerH2Counters {
                     let name = code.name().to_ascii_lowercase();
                     snapshot.add(Metric::ServerH2Resets, &[pool, server, from, &name], count.0.get());
                 }
+            }
+        }
+        for (kind, count) in FaultKind::ALL.iter().zip(&self.faults) {
+            // One kind has a series from the start.
+            if count.0.get() > 0 || *kind == FaultKind::PrefaceInvalid {
+                snapshot.add(Metric::ServerH2Faults, &[pool, server, kind.code()], count.0.get());
             }
         }
     }

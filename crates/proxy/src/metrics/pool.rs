@@ -61,7 +61,7 @@ impl ServerMetrics {
             slots: CounterCell::default(),
             in_flight: CounterCell::default(),
             tls_handshakes: pool.tls.as_ref().map(|_| HandshakeCounters::default()),
-            h2: (pool.http != ServerHttp::Http11).then(ServerH2Counters::default),
+            h2: (pool.http != ServerHttp::Http11).then(ServerH2Counters::new),
         }
     }
 }

@@ -247,10 +247,8 @@ fn parse_sample(line: &str) -> Option<Sample> {
             }
         }
     }
-    let is_name_byte = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    let is_name = |text: &str| {
-        text.starts_with(|first: char| first.is_ascii_lowercase()) && text.bytes().all(is_name_byte)
-    };
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    let is_name = |text: &str| !text.is_empty() && text.bytes().all(is_allowed);
     let value = rest.strip_prefix(' ')?;
     let all_are_names = is_name(name) && labels.iter().all(|(label, _)| is_name(label));
     let is_decimal = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');

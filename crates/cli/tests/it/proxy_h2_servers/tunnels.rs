@@ -70,7 +70,7 @@ fn connect_becomes_a_stream() {
     client.send(b"CONNECT b:1 HTTP/1.1\r\nHost: b:1\r\n\r\n");
     assert_eq!(client.read_response().unwrap().status, 200);
     client.send(b"x");
-    socket2::SockRef::from(&client.stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    rustix::net::sockopt::set_socket_linger(&client.stream, Some(std::time::Duration::ZERO)).unwrap();
     drop(client);
     server.wait_for_count("reset_8", 1);
     assert_eq!(server.count("connections"), 1);

@@ -66,7 +66,7 @@ async fn begin(
 ) -> Result<Begun, ConnectError> {
     let count_handshake = |result: HandshakeResult| {
         if let Some(connections) = server.upgrade() {
-            count(&connections.counters.handshakes[result as usize]);
+            connections.update_counters(|counters| count(&counters.handshakes[result as usize]));
         }
     };
     let opened = settings.dial.clone().open().await;
@@ -82,16 +82,13 @@ async fn begin(
         match settings.http {
             _ if is_http2 => {}
             ServerHttp::Auto => return Ok(Begun::Http11(stream)),
-            _ => {
-                let reason = "the server did not choose HTTP/2 in the TLS handshake (ALPN)";
-                return Err(ConnectError::NoHttp2(reason.into()));
-            }
+            _ => return Err(ConnectError::NoHttp2),
         }
     }
     let mut mux = Box::new(Mux::new(Rc::clone(core), Weak::clone(server), Rc::clone(settings), stream));
     let started = poll_fn(|cx| mux.poll_start(cx)).await;
     match started {
         Ok(()) => Ok(Begun::Http2(mux)),
-        Err(reason) => Err(ConnectError::NoHttp2(reason.into())),
+        Err(end) => Err(end.into_connect_error()),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use wire::h2::ErrorCode;
+use wire::h2::{ErrorCode, FaultKind};
 
 use crate::metrics::HandshakeResult;
 
@@ -11,7 +11,7 @@ use crate::metrics::HandshakeResult;
 const CODES: usize = 15;
 
 /// Counters since they were taken last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct BackCounters {
     /// Connections that began HTTP/2.
     pub(crate) opened: Cell<u64>,
@@ -27,20 +27,21 @@ pub(crate) struct BackCounters {
     pub(crate) resets_received: [Cell<u64>; CODES],
     /// Streams that the proxy reset, by error code.
     pub(crate) resets_sent: [Cell<u64>; CODES],
+    /// Violations of HTTP/2 by the server, by [`FaultKind`].
+    pub(crate) faults: [Cell<u64>; FaultKind::ALL.len()],
 }
 
-impl BackCounters {
-    /// Returns the counters, which are 0 afterwards.
-    pub(super) fn take(&self) -> Self {
-        let all = |counters: &[Cell<u64>; CODES]| std::array::from_fn(|index| counters[index].take().into());
+impl Default for BackCounters {
+    fn default() -> Self {
         Self {
-            opened: self.opened.take().into(),
-            goaways: self.goaways.take().into(),
-            unprocessed: self.unprocessed.take().into(),
-            pings_lost: self.pings_lost.take().into(),
-            handshakes: std::array::from_fn(|index| self.handshakes[index].take().into()),
-            resets_received: all(&self.resets_received),
-            resets_sent: all(&self.resets_sent),
+            opened: Cell::default(),
+            goaways: Cell::default(),
+            unprocessed: Cell::default(),
+            pings_lost: Cell::default(),
+            handshakes: Default::default(),
+            resets_received: Default::default(),
+            resets_sent: Default::default(),
+            faults: std::array::from_fn(|_| Cell::default()),
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct ServerConnections {
     waiting: RefCell<VecDeque<Rc<Ticket>>>,
     /// True if the server chose HTTP/1.1 in the last handshake.
     prefers_http11: Cell<bool>,
-    pub(super) counters: BackCounters,
+    counters: RefCell<BackCounters>,
     /// Settings for further connections; `None`: no request has needed one yet.
     settings: RefCell<Option<Rc<BackSettings>>>,
 }
@@ -175,7 +175,9 @@ impl ServerConnections {
         let is_missing = || self.pending.get().saturating_mul(streams) < self.waiting.borrow().len();
         // HTTP/1.1 connections have no limit of their own.
         let may_open = || {
-            let open = self.conns.borrow().len() + self.pending.get();
+            // Those that end have requests in progress, which limit their number.
+            let usable = self.conns.borrow().iter().filter(|conn| !conn.is_draining()).count();
+            let open = usable + self.pending.get();
             self.prefers_http11.get() || open < settings.limits.connections_max
         };
         while is_missing() && may_open() {
@@ -203,12 +205,12 @@ impl ServerConnections {
         match (result, owner) {
             (Ok(NewConnection::Http2(conn)), None) => {
                 self.prefers_http11.set(false);
-                count(&self.counters.opened);
+                self.update_counters(|counters| count(&counters.opened));
                 self.conns.borrow_mut().push(conn);
                 self.serve_waiting(core);
             }
             (Ok(NewConnection::Http2(conn)), Some(owner)) => {
-                count(&self.counters.opened);
+                self.update_counters(|counters| count(&counters.opened));
                 let granted = conn.attach(&core.channel_buffers);
                 self.conns.borrow_mut().push(conn);
                 if let Some(conn) = granted {
@@ -304,6 +306,11 @@ impl ServerConnections {
     /// Returns the counters since the last call.
     pub(crate) fn take_counters(&self) -> BackCounters {
         self.counters.take()
+    }
+
+    /// Updates the counters.
+    fn update_counters(&self, update: impl FnOnce(&BackCounters)) {
+        update(&self.counters.borrow());
     }
 }
 

@@ -8,12 +8,14 @@
 //! One poll serves all virtual connections with news, writes once, and handles all events of a read.
 
 use std::collections::VecDeque;
+use std::io;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
 use rt::deadlines::Deadline;
 use rt::stream::{Stream, yield_turn};
-use wire::h2::{Config, Connection, Event, Role, StreamKey};
+use rt::tls::TlsFault;
+use wire::h2::{Config, Connection, ErrorCode, Event, FaultKind, Role, StreamKey};
 
 use super::conn::{BackConn, StreamTable};
 use super::counters::{BackCounters, code_index, count};
@@ -21,6 +23,7 @@ use super::stream::{BackStream, Next, StreamEnd};
 use super::timers::{BackTimers, TimerResult};
 use super::{BackSettings, ServerConnections};
 use crate::core::Core;
+use crate::dial::ConnectError;
 
 /// Maximum number of reads in one poll before other tasks get their turn.
 const READS_MAX: u32 = 8;
@@ -53,8 +56,30 @@ enum Received {
     Bytes,
     /// Nothing now.
     Blocked,
-    /// The connection is over; the reason.
-    Ended(String),
+    /// The connection is over.
+    Ended(ConnectionEnd),
+}
+
+/// Reason of the end of a connection.
+#[derive(Debug)]
+pub(super) enum ConnectionEnd {
+    /// The server closed it.
+    Closed,
+    /// The socket or the TLS session failed.
+    Lost(io::Error),
+    /// The server broke the rules of HTTP/2.
+    Fault,
+}
+
+impl ConnectionEnd {
+    /// Returns the error of a connection that ended before the server's settings.
+    pub(super) fn into_connect_error(self) -> ConnectError {
+        match self {
+            // A server may reject the proxy's certificate only after the handshake (RFC 8446 §4.4.2.4).
+            Self::Lost(error) if TlsFault::from_error(&error).is_some() => ConnectError::Handshake(error),
+            Self::Closed | Self::Lost(_) | Self::Fault => ConnectError::NoHttp2,
+        }
+    }
 }
 
 impl Mux {
@@ -88,15 +113,14 @@ impl Mux {
         &self.shared
     }
 
-    /// Begins HTTP/2: ready once the server has sent its settings. The error is the reason that it did
-    /// not.
-    pub(super) fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+    /// Begins HTTP/2: ready once the server has sent its settings, or has ended the connection.
+    pub(super) fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionEnd>> {
         loop {
             if let Poll::Ready(Err(error)) = self.poll_flush(cx) {
-                return Poll::Ready(Err(format!("the connection was lost: {error}")));
+                return Poll::Ready(Err(ConnectionEnd::Lost(error)));
             }
             match self.receive(cx) {
-                Received::Ended(reason) => return Poll::Ready(Err(reason)),
+                Received::Ended(end) => return Poll::Ready(Err(end)),
                 _ if self.has_settings => return Poll::Ready(Ok(())),
                 Received::Bytes => {}
                 Received::Blocked => return Poll::Pending,
@@ -130,9 +154,15 @@ impl Mux {
         Poll::Pending
     }
 
-    /// Serves the virtual connections with news.
+    /// Serves the virtual connections with news, and those that can have a stream now.
     fn serve_streams(&mut self) {
         let shared = Rc::clone(&self.shared);
+        if !self.waiting_for_stream.is_empty() {
+            let count = self.wire.free_streams().min(self.waiting_for_stream.len());
+            for number in self.waiting_for_stream.drain(..count) {
+                shared.queue.push(number);
+            }
+        }
         let is_draining = shared.is_draining();
         {
             let mut streams = shared.streams.borrow_mut();
@@ -181,19 +211,10 @@ impl Mux {
         self.shared.has_freed.set(true);
         if stream.cancel(&mut self.wire) {
             self.with_counters(|counters| {
-                count(&counters.resets_sent[code_index(wire::h2::ErrorCode::CANCEL)]);
+                count(&counters.resets_sent[code_index(ErrorCode::CANCEL)]);
             });
             // A request that its server left unanswered may be the first sign of a dead connection.
             self.timers.suspect(&mut self.wire, self.core.now_ns.get());
-        }
-        drop(stream);
-        self.serve_one_waiting();
-    }
-
-    /// Lets a request that waits for a stream try again.
-    fn serve_one_waiting(&mut self) {
-        if let Some(number) = self.waiting_for_stream.pop_front() {
-            self.shared.queue.push(number);
         }
     }
 
@@ -209,12 +230,12 @@ impl Mux {
 
     fn with_counters(&self, update: impl FnOnce(&BackCounters)) {
         if let Some(server) = self.server.upgrade() {
-            update(&server.counters);
+            server.update_counters(update);
         }
     }
 
     /// Writes the output. Pending: the socket accepts no more now.
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.wire.output().is_empty() {
             match self.socket.poll_write(cx, self.wire.output()) {
                 Poll::Ready(Ok(written)) => drop(self.wire.output().drain(..written)),
@@ -240,9 +261,9 @@ impl Mux {
         input[..kept].copy_from_slice(&self.incomplete);
         let end = match self.socket.poll_read(cx, &mut input[kept..]) {
             Poll::Pending => return Received::Blocked,
-            Poll::Ready(Ok(0)) => return Received::Ended("the server closed the connection".into()),
+            Poll::Ready(Ok(0)) => return Received::Ended(ConnectionEnd::Closed),
             Poll::Ready(Ok(read)) => kept + read,
-            Poll::Ready(Err(error)) => return Received::Ended(format!("the connection was lost: {error}")),
+            Poll::Ready(Err(error)) => return Received::Ended(ConnectionEnd::Lost(error)),
         };
         self.timers.note_received(core.now_ns.get());
         match self.handle_events(&input[..end]) {
@@ -251,20 +272,20 @@ impl Mux {
                 self.incomplete.extend_from_slice(&input[used..end]);
                 Received::Bytes
             }
-            Err(reason) => Received::Ended(reason),
+            Err(fault) => {
+                self.with_counters(|counters| count(&counters.faults[fault as usize]));
+                Received::Ended(ConnectionEnd::Fault)
+            }
         }
     }
 
     /// Handles all complete frames of `input`. Returns the number of bytes used.
-    fn handle_events(&mut self, input: &[u8]) -> Result<usize, String> {
+    fn handle_events(&mut self, input: &[u8]) -> Result<usize, FaultKind> {
         let shared = Rc::clone(&self.shared);
         let mut streams = shared.streams.borrow_mut();
         let mut at = 0;
         loop {
-            let (used, event) = match self.wire.next_event(&input[at..]) {
-                Ok(next) => next,
-                Err(fault) => return Err(format!("the server broke the rules of HTTP/2: {fault}")),
-            };
+            let (used, event) = self.wire.next_event(&input[at..])?;
             at += used;
             let after = match event {
                 None => return Ok(at),
@@ -335,7 +356,10 @@ impl Mux {
         self.with_counters(|counters| {
             match end {
                 StreamEnd::Reset(code) => count(&counters.resets_received[code_index(code)]),
-                StreamEnd::Invalid(code) => count(&counters.resets_sent[code_index(code)]),
+                StreamEnd::Invalid(fault) => {
+                    count(&counters.resets_sent[code_index(fault.error_code())]);
+                    count(&counters.faults[fault as usize]);
+                }
                 StreamEnd::ConnectionLost => {}
             }
             if is_unprocessed {
@@ -348,7 +372,6 @@ impl Mux {
                 false => self.shared.queue.push(number),
             }
         }
-        self.serve_one_waiting();
     }
 
     /// Follows changed settings of the server.
@@ -359,9 +382,6 @@ impl Mux {
         self.shared.set_limits(streams_max, self.wire.peer_enables_connect_protocol());
         // Requests find other connections sooner than a stream here.
         self.remove_idle(streams, streams_max);
-        for number in self.waiting_for_stream.drain(..) {
-            self.shared.queue.push(number);
-        }
         self.shared.has_freed.set(true);
     }
 
@@ -399,7 +419,7 @@ impl Mux {
         for mut stream in lost {
             stream.lose();
         }
-        self.wire.go_away(wire::h2::ErrorCode::NO_ERROR, true);
+        self.wire.go_away(ErrorCode::NO_ERROR, true);
         // Nothing depends on whether the server gets it.
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let _ = self.poll_flush(&mut cx);
@@ -453,7 +473,7 @@ impl After {
     fn of(event: Event<'_>) -> Self {
         match event {
             Event::Reset { stream: key, code, fault, is_unprocessed } => {
-                let end = if fault.is_some() { StreamEnd::Invalid(code) } else { StreamEnd::Reset(code) };
+                let end = fault.map_or(StreamEnd::Reset(code), StreamEnd::Invalid);
                 Self::Reset { key, end, is_unprocessed }
             }
             Event::StreamWritable(key) => Self::Writable(key),

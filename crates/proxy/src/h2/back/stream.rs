@@ -12,7 +12,7 @@ use std::net::Shutdown;
 use std::rc::Rc;
 
 use rt::byte_channel::{ChannelEnd, ReceiveState};
-use wire::h2::{Connection, ErrorCode, Fields, OpenError, ResponseHead, StreamKey};
+use wire::h2::{Connection, ErrorCode, FaultKind, Fields, OpenError, ResponseHead, StreamKey};
 use wire::{BodyDecoder, Framing, Limits, RequestKind};
 
 use super::conn::BackConn;
@@ -35,7 +35,7 @@ pub(crate) enum StreamEnd {
     /// The server reset the stream.
     Reset(ErrorCode),
     /// The server broke the rules of HTTP/2 in the stream, or a limit.
-    Invalid(ErrorCode),
+    Invalid(FaultKind),
     /// The connection of the stream ended.
     ConnectionLost,
 }
