@@ -29,6 +29,7 @@ use active_tunnel::ActiveTunnel;
 pub(crate) use client_stream::{ClientStatus, ClientStream, ListenerSettings, TimeoutKind};
 pub(crate) use lingering::LINGER_TIMEOUT_NS;
 use lingering::LingeringClose;
+use tls_handshake::HandshakeSlot;
 pub(crate) use tls_handshake::open_stream;
 
 use crate::admission::Rejection;
@@ -49,7 +50,7 @@ struct Conn {
 enum ConnState {
     ProxyPreface,
     ClientHello,
-    TlsHandshake,
+    TlsHandshake(#[expect(dead_code, reason = "its drop frees the slot")] HandshakeSlot),
     Idle,
     Exchange(Box<Exchange>),
     Tunnel(Box<ActiveTunnel>),
@@ -106,11 +107,15 @@ impl Conn {
         let peer = settings.classify_peer(peer);
         let state = match (settings.plan.proxy_protocol, settings.plan.mode) {
             (true, _) => ConnState::ProxyPreface,
-            (false, _) if settings.plan.tls.is_some() => ConnState::TlsHandshake,
+            (false, _) if settings.plan.tls.is_some() => tls_handshake::first_state(&settings),
             (false, Mode::Http) => ConnState::Idle,
             (false, Mode::Tcp(_)) => ConnState::ProxyPreface,
         };
         let mut client = ClientStream::new(stream, settings, peer);
+        if matches!(state, ConnState::Closed) {
+            // Fails if the socket is gone already, which has the same effect.
+            let _ = client.stream.reset_on_close();
+        }
         let state = match rejection {
             Some(rejection) => {
                 client.set_rejection(rejection);
@@ -162,7 +167,7 @@ impl Conn {
                 ConnState::Tunnel(_) => self.poll_tunnel(cx, &core, scratch),
                 ConnState::ProxyPreface => self.poll_proxy_preface(cx, &core, scratch),
                 ConnState::ClientHello => self.poll_client_hello(cx, &core, scratch),
-                ConnState::TlsHandshake => self.poll_tls_handshake(cx, &core, scratch),
+                ConnState::TlsHandshake(_) => self.poll_tls_handshake(cx, &core, scratch),
                 ConnState::Lingering(_) => self.poll_lingering(cx, &core, scratch),
                 ConnState::Closed => return Poll::Ready(()),
             };
