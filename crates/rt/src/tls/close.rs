@@ -2,6 +2,10 @@
 
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::AsFd as _;
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use super::session::{End, READS_WITHOUT_CONTENT_MAX, TlsStream};
 
@@ -80,10 +84,11 @@ impl TlsStream {
     fn discard_received(&mut self) -> bool {
         let mut discarded = [0; DISCARD_BYTES];
         for _ in 0..DISCARDED_READS_MAX {
-            match self.socket.try_read(&mut discarded) {
-                Some(Ok(0) | Err(_)) => return true,
-                Some(Ok(_)) => {}
-                None => return false,
+            // The kernel is asked: the runtime may not know of the last bytes yet.
+            match rustix::net::recv(self.socket.as_fd(), &mut discarded, RecvFlags::DONTWAIT) {
+                Err(Errno::AGAIN | Errno::INTR) => return false,
+                Ok((0, _)) | Err(_) => return true,
+                Ok(_) => {}
             }
         }
         false
