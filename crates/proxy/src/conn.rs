@@ -33,6 +33,7 @@ pub(crate) use client_stream::{ClientStatus, ClientStream, ListenerSettings, Tim
 pub(crate) use h2_client::{H2Client, serve_stream};
 pub(crate) use lingering::LINGER_TIMEOUT_NS;
 use lingering::LingeringClose;
+use tls_handshake::HandshakeSlot;
 pub(crate) use tls_handshake::open_stream;
 
 use crate::admission::Rejection;
@@ -54,7 +55,7 @@ struct Conn {
 enum ConnState {
     ProxyPreface,
     ClientHello,
-    TlsHandshake,
+    TlsHandshake(#[expect(dead_code, reason = "its drop frees the slot")] HandshakeSlot),
     Idle,
     Exchange(Box<Exchange>),
     Tunnel(Box<ActiveTunnel>),
@@ -115,11 +116,15 @@ impl Conn {
         let peer = settings.classify_peer(peer);
         let state = match (settings.plan.proxy_protocol, settings.plan.mode) {
             (true, _) => ConnState::ProxyPreface,
-            (false, _) if settings.plan.tls.is_some() => ConnState::TlsHandshake,
+            (false, _) if settings.plan.tls.is_some() => tls_handshake::first_state(&settings),
             (false, Mode::Http) => ConnState::Idle,
             (false, Mode::Tcp(_)) => ConnState::ProxyPreface,
         };
         let mut client = ClientStream::new(stream, settings, peer);
+        if matches!(state, ConnState::Closed) {
+            // Fails if the socket is gone already, which has the same effect.
+            let _ = client.stream.reset_on_close();
+        }
         let state = match rejection {
             Some(rejection) => {
                 client.set_rejection(rejection);
@@ -171,7 +176,7 @@ impl Conn {
                 ConnState::Tunnel(_) => self.poll_tunnel(cx, &core, scratch),
                 ConnState::ProxyPreface => self.poll_proxy_preface(cx, &core, scratch),
                 ConnState::ClientHello => self.poll_client_hello(cx, &core, scratch),
-                ConnState::TlsHandshake => self.poll_tls_handshake(cx, &core, scratch),
+                ConnState::TlsHandshake(_) => self.poll_tls_handshake(cx, &core, scratch),
                 ConnState::Http2(_) => self.poll_http2(cx, &core, scratch),
                 ConnState::RejectedStream => Poll::Ready(self.reject_stream(cx, &core, scratch)),
                 ConnState::Lingering(_) => self.poll_lingering(cx, &core, scratch),

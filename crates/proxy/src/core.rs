@@ -231,8 +231,8 @@ impl Core {
         let listeners_and_limits = generation.plan.listeners.iter().zip(&generation.listener_limits);
         let settings = |(index, (listener, limits)): (usize, (&ListenerPlan, &Arc<ListenerLimits>))| {
             let old = existing.iter().find(|old| old.plan.name == listener.name);
-            let open_connections = old.map(|old| Rc::clone(&old.open_connections)).unwrap_or_default();
-            let shared = (open_connections, Arc::clone(limits));
+            let counters = old.map(|old| old.counters()).unwrap_or_default();
+            let shared = (counters, Arc::clone(limits));
             Rc::new(ListenerSettings::new(Rc::clone(self), listener.clone(), index, shared))
         };
         listeners_and_limits.enumerate().map(settings).collect()
@@ -368,10 +368,13 @@ impl Core {
     pub(crate) fn is_listener_full(&self, listener: usize) -> bool {
         self.settings(listener).is_some_and(|settings| {
             let max = settings.plan.connections_max;
-            max.is_some_and(|max| {
-                settings.open_connections.get() >= limit_of_core(max, self.index, self.core_count)
-            })
+            max.is_some_and(|max| settings.open_connections.get() >= self.own_limit(max))
         })
+    }
+
+    /// Returns this core's part of a maximum for all cores.
+    pub(crate) fn own_limit(&self, max: usize) -> usize {
+        limit_of_core(max, self.index, self.core_count)
     }
 
     /// Wakes the tasks that wait for a free slot, in `wait_ns` nanoseconds.

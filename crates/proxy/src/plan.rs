@@ -116,6 +116,8 @@ pub struct ListenerPlan {
     pub is_unix_trusted: bool,
     /// Maximum number of open connections; `None`: only the process's limit applies.
     pub connections_max: Option<usize>,
+    /// Maximum number of connections in their TLS handshake: 5,000. Further ones are reset.
+    pub handshakes_max: usize,
     /// Maximum requests on one connection; the last response closes it. `None`: unlimited.
     pub requests_max: Option<u32>,
     /// Limits of a request's head and framing.

@@ -213,7 +213,7 @@ struct Lane {
     streak: u8,
     /// True if the source's stream has ended.
     eof_received: bool,
-    /// True if that end was forwarded.
+    /// True if that end was forwarded, as far as the receiver's socket accepts it.
     eof_forwarded: bool,
     byte_counts: ByteCounts,
 }
@@ -253,7 +253,7 @@ impl Lane {
         resources: &mut TunnelResources<'_>,
     ) -> LanePoll {
         if self.eof_forwarded {
-            return Poll::Ready(Ok(()));
+            return Self::poll_end(cx, to);
         }
         for round in 0.. {
             ready!(self.poll_pending(cx, to))?;
@@ -265,7 +265,7 @@ impl Lane {
                 // The receiver may be gone already; its own lane reports that.
                 let _ = to.shutdown(Shutdown::Write);
                 self.eof_forwarded = true;
-                return Poll::Ready(Ok(()));
+                return Self::poll_end(cx, to);
             }
             if round == ROUNDS_MAX {
                 rt::stream::yield_turn(cx);
@@ -278,6 +278,13 @@ impl Lane {
             }
         }
         Poll::Pending
+    }
+
+    /// Waits until the socket has accepted the end of a TLS session, its close_notify.
+    fn poll_end(cx: &mut Context<'_>, to: &mut Stream) -> LanePoll {
+        // The receiver may be gone already; its own lane reports that.
+        let _ = ready!(to.poll_flush(cx));
+        Poll::Ready(Ok(()))
     }
 
     /// Writes the bytes of earlier reads.

@@ -106,6 +106,31 @@ impl Stream {
         }
     }
 
+    /// Reads bytes that are known to be available; `None` if there are none. No task is registered.
+    /// Not for TLS.
+    pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        self.attempt(Interest::READABLE, buffer.len(), |fd| recv(fd, &mut *buffer))
+    }
+
+    /// Writes as much as the socket accepts now; `None` if that is nothing. No task is registered.
+    /// Not for TLS.
+    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> Option<io::Result<usize>> {
+        let send = |fd: BorrowedFd<'_>| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL);
+        self.attempt(Interest::WRITABLE, bytes.len(), send)
+    }
+
+    /// Sends encrypted bytes of a TLS session that wait, such as its close_notify. Returns at once
+    /// without TLS.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tls(stream) => stream.poll_flush(cx),
+            Self::Tcp(_) | Self::Unix(_) | Self::Channel(_) => Poll::Ready(Ok(())),
+        }
+    }
+
     /// Checks for readable bytes without consuming them: 0 bytes are the end of the stream, 1
     /// stands for any number.
     ///

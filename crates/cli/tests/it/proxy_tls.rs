@@ -3,11 +3,15 @@
 
 mod authority;
 mod client;
+mod fairness;
 mod listeners;
 mod origin;
 mod pools;
 mod reloads;
+mod settings;
+mod sni;
 mod tunnels;
+mod upgrades;
 
 use serde_json::Value;
 

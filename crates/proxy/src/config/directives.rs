@@ -160,6 +160,7 @@ directives! {
         "proxy-protocol", Bool, Literal("false"), "false", "'v2'", "Expects a PROXY protocol header at the start of each connection; peers that are not trusted are rejected.";
         "trusted", TextsOrNone("a network"), Unset("none"), "['10.0.0.0/8', '::1']", "'10.0.0.1/8'", "Peers whose forwarding fields, request ids and PROXY headers are accepted; `unix` for those on a unix socket. From all others, `Forwarded`, `X-Forwarded` and `X-Forwarded-*`, `X-Real-IP`, `X-Client-IP`, `True-Client-IP`, `CF-Connecting-IP`, `X-Cluster-Client-IP`, `X-Original-URL` and `X-Rewrite-URL` are ignored and not forwarded.";
         "connections-max", Count(1, COUNT_MAX), Unset("only the limit of the process"), "10000", "0", "Maximum number of open connections; each thread may have at least one.";
+        "handshakes-max", Count(1, COUNT_MAX), Literal("5000"), "1000", "0", "With `tls`: maximum number of connections whose handshake is not complete; each thread may have at least one. Further connections are reset (`handshakes_full`).";
         "requests-max", Count(1, COUNT_MAX), Unset("no limit"), "1000", "-1", "Maximum number of requests on one connection; the last response closes it.";
         "body-max", Size(0, SIZE_MAX), Unset("no limit"), "'10m'", "'10x'", "Maximum size of a request body in bytes; larger is 413.";
         "connect", Bool, Literal("false"), "true", "'on'", "Forwards CONNECT requests; otherwise they are 405.";

@@ -61,6 +61,7 @@ pub(super) fn parse_listener(section: &Section, pools: &[&str], problems: &mut P
         trusted,
         is_unix_trusted: !unix_peers.is_empty(),
         connections_max: section.optional_size("connections-max"),
+        handshakes_max: section.size("handshakes-max"),
         requests_max: section.integer("requests-max").and_then(|max| u32::try_from(max).ok()),
         limits,
         body_bytes_max: section.integer("body-max"),

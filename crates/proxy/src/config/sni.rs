@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn faults_are_reported_at_their_positions() {
         for (listener, part) in [
-            ("mode = 'tcp'\nsni = [{ pool = 'ap' }]", "t:4:18: unknown pool 'ap'"),
+            ("mode = 'tcp'\nsni = [{ pool = 'ap' }]", "t:4:17: unknown pool 'ap'"),
             ("mode = 'tcp'\nsni = []", "t:4:1: 'sni' is empty"),
             ("pool = 'app'\nsni = [{ pool = 'app' }]", "'sni' needs mode = \"tcp\""),
             ("mode = 'tcp'\nsni = [{ pool = 'app', server-name = '127.0.0.1' }]", "is an address"),

@@ -33,6 +33,7 @@ fn config(row: &Directive, line: &str) -> String {
         },
         "privileges" => format!("[privileges]\n@\n{LISTENER}{POOL}"),
         "log[]" => format!("[[log]]\nto = 'stdout'\n@\n{LISTENER}{POOL}"),
+        "listener.*" if row.key == "sni" => format!("{}{POOL}", listener("mode = 'tcp'\n@\n")),
         "listener.*" => format!("{}{POOL}", listener("@\n")),
         "listener.*.per-source" => {
             format!("{}{POOL}", listener("[listener.web.per-source]\n@\n"))
@@ -46,7 +47,8 @@ fn config(row: &Directive, line: &str) -> String {
         }
         "listener.*.http2" => format!("{}{POOL}", listener("[listener.web.http2]\n@\n")),
         "listener.*.sni[]" => {
-            format!("{}{POOL}", listener("mode = 'tcp'\n[[listener.web.sni]]\npool = 'app'\n@\n"))
+            let entry = "mode = 'tcp'\n[[listener.web.sni]]\npool = 'app'\n@\n";
+            format!("{LISTENER}{entry}{POOL}")
         }
         "listener.*.limits" => format!("{}{POOL}", listener("[listener.web.limits]\n@\n")),
         "listener.*.forwarding" => format!("{}{POOL}", listener("[listener.web.forwarding]\n@\n")),

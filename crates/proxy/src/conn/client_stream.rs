@@ -35,8 +35,17 @@ pub(crate) struct ListenerSettings {
     last_generation: RefCell<Option<(Rc<ConfigGeneration>, usize)>>,
     /// Open connections of this core.
     pub(crate) open_connections: Rc<Cell<usize>>,
+    /// Connections of this core in their TLS handshake.
+    pub(crate) handshakes: Rc<Cell<usize>>,
     /// Admission state of the listener, shared by all cores.
     pub(crate) limits: Arc<ListenerLimits>,
+}
+
+/// Counters of a listener's connections on a core, which continue across reloads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConnectionCounters {
+    pub(crate) open: Rc<Cell<usize>>,
+    pub(crate) handshakes: Rc<Cell<usize>>,
 }
 
 /// Address of a client.
@@ -156,16 +165,22 @@ impl ListenerSettings {
         core: Rc<Core>,
         plan: ListenerPlan,
         index: usize,
-        (open_connections, limits): (Rc<Cell<usize>>, Arc<ListenerLimits>),
+        (counters, limits): (ConnectionCounters, Arc<ListenerLimits>),
     ) -> Self {
         Self {
             core,
             plan,
             index: Cell::new(Some(index)),
             last_generation: RefCell::default(),
-            open_connections,
+            open_connections: counters.open,
+            handshakes: counters.handshakes,
             limits,
         }
+    }
+
+    pub(crate) fn counters(&self) -> ConnectionCounters {
+        let (open, handshakes) = (Rc::clone(&self.open_connections), Rc::clone(&self.handshakes));
+        ConnectionCounters { open, handshakes }
     }
 
     /// Applies a new plan after `previous`. `new_index` is the listener's index there; `None`: the

@@ -44,7 +44,7 @@ impl Conn {
         let state = match &self.state {
             ConnState::ProxyPreface => "proxy-header",
             ConnState::ClientHello => "client-hello",
-            ConnState::TlsHandshake => "tls-handshake",
+            ConnState::TlsHandshake(_) => "tls-handshake",
             ConnState::Idle if client.buffered.is_empty() => "idle",
             ConnState::Idle => "request-head",
             ConnState::Http2(front) => front.state_name(),

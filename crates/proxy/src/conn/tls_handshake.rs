@@ -1,6 +1,7 @@
 //! The TLS session of a client: its begin, behind the PROXY header if the listener expects one, and
 //! its handshake before the first request.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use rt::tls::certificate_subject;
 
 use super::{ClientStream, Conn, ConnState, ListenerSettings, TimeoutKind};
 use crate::core::{Core, ScratchBuffers};
-use crate::metrics::HandshakeResult;
+use crate::metrics::{HandshakeResult, RejectReason};
 use crate::outcome::EndReason;
 
 /// Registers an accepted connection with the core, and prepares its TLS session if its listener has
@@ -31,6 +32,28 @@ pub(crate) fn open_stream(
         Some(tls) if settings.plan.proxy_protocol => stream.accept_tls_behind_header(&tls.server),
         Some(tls) => stream.accept_tls(&tls.server),
     }
+}
+
+/// Slot of a connection in its handshake among those of its listener and core.
+#[derive(Debug)]
+pub(super) struct HandshakeSlot(Rc<Cell<usize>>);
+
+impl Drop for HandshakeSlot {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Returns the state of a connection whose handshake begins: `Closed`, counted, beyond
+/// `handshakes-max`.
+pub(super) fn first_state(settings: &ListenerSettings) -> ConnState {
+    let (core, handshakes) = (&settings.core, &settings.handshakes);
+    if handshakes.get() >= core.own_limit(settings.plan.handshakes_max) {
+        core.count_rejection(RejectReason::HandshakesFull);
+        return ConnState::Closed;
+    }
+    handshakes.set(handshakes.get() + 1);
+    ConnState::TlsHandshake(HandshakeSlot(Rc::clone(handshakes)))
 }
 
 impl ClientStream {
@@ -84,7 +107,11 @@ impl Conn {
         client.stream.begin_tls(client.buffered.bytes());
         client.buffered.release();
         client.parses_buffered_first = false;
-        ConnState::TlsHandshake
+        let state = first_state(&client.settings);
+        if matches!(state, ConnState::Closed) {
+            let _ = client.stream.reset_on_close();
+        }
+        state
     }
 
     /// Completes the handshake, and then begins the listener's protocol.

@@ -44,6 +44,7 @@ fn listener(name: &str, mode: Mode) -> ListenerPlan {
         trusted: Vec::new(),
         is_unix_trusted: false,
         connections_max: None,
+        handshakes_max: 1,
         requests_max: None,
         limits: wire::Limits::default(),
         body_bytes_max: None,

@@ -75,16 +75,17 @@ fn json_has_everything_and_no_secret() {
          \"tr_us\":4000,\"td_us\":5000,\"total_us\":15000,\"retries\":1,\"reused\":false,\
          \"wasted\":false,\"request_id\":\"0192f0c1d2e3\",\"user_agent\":\"curl/8.5.0\",\
          \"referer\":\"http://***@a.example/?key=***\",\"tls_version\":null,\"tls_cipher\":null,\
-         \"tls_error\":null}\n"
+         \"sni\":null,\"tls_error\":null}\n"
     );
     let over_tls = Outcome {
         tls_names: Some(("TLSv1.3", "TLS_AES_256_GCM_SHA384")),
+        server_name: Some("a.test"),
         tls_error: Some("a \"fault\""),
         ..successful_request()
     };
     let line = line_of(LogFormat::Json, &over_tls);
     let end = ",\"tls_version\":\"TLSv1.3\",\"tls_cipher\":\"TLS_AES_256_GCM_SHA384\",\
-               \"tls_error\":\"a \\\"fault\\\"\"}\n";
+               \"sni\":\"a.test\",\"tls_error\":\"a \\\"fault\\\"\"}\n";
     assert!(line.ends_with(end), "{line}");
 }
 

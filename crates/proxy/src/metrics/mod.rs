@@ -68,6 +68,7 @@ reject_reasons! {
     SourceConnections, "source_connections", "the source reached its limit of connections (`per-source`)";
     SourceRate, "source_rate", "the source reached its rate limit (`per-source`)";
     SourceTable, "source_table", "the table of sources was full; the connection was served without limits";
+    HandshakesFull, "handshakes_full", "`handshakes-max` of the listener was reached; the connection was reset";
     RejectsFull, "rejects_full", "too many rejected connections were still open; this one was reset";
     ProxyHeader, "proxy_header", "the PROXY header was missing, malformed or late";
     Untrusted, "untrusted", "the peer was not in `trusted` on a listener with `proxy-protocol`";

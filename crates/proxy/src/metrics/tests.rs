@@ -390,6 +390,7 @@ fn every_metric_of_the_table_is_exported() {
     metrics.record(&malformed_request());
     let mut snapshot = metrics.snapshot();
     let config = "[listener.secure]\nbind = '127.0.0.1:0'\npool = 'secure'\ntls = { self-signed = true }\n\
+                  [listener.raw]\nbind = '127.0.0.1:0'\nmode = 'tcp'\nsni = [{ pool = 'secure' }]\n\
                   [pool.secure]\nservers = ['127.0.0.1:1']\nhttp = '2'\ntls = { verify = false }\n";
     snapshot.merge(Metrics::new(&crate::config::parse("t", config).unwrap().plan).snapshot());
     snapshot.add_logs(&[TargetCounts {

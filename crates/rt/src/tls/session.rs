@@ -21,61 +21,65 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncryptError};
 use rustls::{ClientConfig, CommonState, ServerConfig};
 
-use super::client_hello::{ParsedClientHello, parse_client_hello};
+use super::handshake_turn::HandshakeTurn;
 use super::info::TlsByteCounts;
 use super::records::{Output, RecordWriter, Step, UnfinishedWrite, advance};
 use super::staging::Staging;
 use crate::stream::{Stream, yield_turn};
 
 /// Maximum number of bytes of one read from the socket.
-const READ_BYTES_MAX: usize = 64 * 1024;
-const READ_BYTES_MIN: usize = 4 * 1024;
+pub(super) const READ_BYTES_MAX: usize = 64 * 1024;
+pub(super) const READ_BYTES_MIN: usize = 4 * 1024;
 /// Bytes that encryption can add to the content of a write, with room to spare.
-const RECORD_OVERHEAD: usize = 1_024;
+pub(super) const RECORD_OVERHEAD: usize = 1_024;
 /// Maximum number of bytes of an incomplete record or handshake message (RFC 8446 §5.1 and §4).
-const INCOMPLETE_BYTES_MAX: usize = 64 * 1024;
+pub(super) const INCOMPLETE_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of reads without content (tickets, key updates, empty records) in one poll.
-const READS_WITHOUT_CONTENT_MAX: usize = 16;
+pub(super) const READS_WITHOUT_CONTENT_MAX: usize = 16;
 
 thread_local! {
-    static SCRATCH: RefCell<Vec<u8>> =
+    pub(super) static SCRATCH: RefCell<Vec<u8>> =
         RefCell::new(vec![0; INCOMPLETE_BYTES_MAX + READ_BYTES_MAX + RECORD_OVERHEAD]);
     static STAGING: RefCell<Staging> = const { RefCell::new(Staging::new()) };
 }
 
 /// TLS session and the socket below it.
 pub struct TlsStream {
-    socket: Stream,
-    session: Session,
+    pub(super) socket: Stream,
+    pub(super) session: Session,
     /// Start of a record whose rest has not arrived.
-    incomplete: Vec<u8>,
+    pub(super) incomplete: Vec<u8>,
     /// Decrypted bytes that the engine has not read.
     content: Vec<u8>,
     content_read: usize,
     /// Encrypted bytes that the socket has not accepted.
-    outgoing: Vec<u8>,
-    outgoing_sent: usize,
+    pub(super) outgoing: Vec<u8>,
+    pub(super) outgoing_sent: usize,
     /// Write whose records are not all in the kernel.
-    unfinished_write: Option<UnfinishedWrite>,
-    end: Option<End>,
-    sends_close_notify: bool,
+    pub(super) unfinished_write: Option<UnfinishedWrite>,
+    pub(super) end: Option<End>,
+    pub(super) sends_close_notify: bool,
     /// True while bytes in clear come before the session: see [`TlsStream::begin`].
     is_plain: bool,
     /// True if the socket's sending side is to be shut down once `outgoing` is sent.
-    shuts_down_after_flush: bool,
+    pub(super) shuts_down_after_flush: bool,
     /// Encrypted bytes received from the socket, and accepted by it.
-    byte_counts: TlsByteCounts,
+    pub(super) byte_counts: TlsByteCounts,
     /// Server name that the client sent (RFC 6066 §3).
-    server_name: Option<Box<str>>,
+    pub(super) server_name: Option<Box<str>>,
+    /// Turn of a server's handshake, until its expensive part is computed.
+    pub(super) turn: Option<HandshakeTurn>,
+    /// True if `incomplete` has bytes that wait for the turn.
+    pub(super) has_unprocessed: bool,
 }
 
-enum Session {
+pub(super) enum Session {
     Server(UnbufferedServerConnection),
     Client(UnbufferedClientConnection),
 }
 
 /// Reason that nothing more will be received.
-enum End {
+pub(super) enum End {
     /// The peer sent close_notify.
     CloseNotify,
     /// The stream ended without it: content whose length is not known may be truncated.
@@ -90,7 +94,9 @@ impl TlsStream {
     /// The configuration does not suit the protocol.
     pub(crate) fn accept(socket: Stream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let session = UnbufferedServerConnection::new(config).map_err(invalid_data)?;
-        Ok(Self::new(socket, Session::Server(session)))
+        let mut stream = Self::new(socket, Session::Server(session));
+        stream.turn = Some(HandshakeTurn::default());
+        Ok(stream)
     }
 
     /// Begins the client's end of a session on `socket`: the first flight is sent by the first poll.
@@ -124,6 +130,8 @@ impl TlsStream {
             shuts_down_after_flush: false,
             byte_counts: TlsByteCounts::default(),
             server_name: None,
+            turn: None,
+            has_unprocessed: false,
         }
     }
 
@@ -137,10 +145,9 @@ impl TlsStream {
     pub(crate) fn begin(&mut self, received: &[u8]) {
         self.is_plain = false;
         self.byte_counts.received += received.len() as u64;
-        let mut records = received.to_vec();
-        self.note_server_name(&records);
-        let (used, _) = self.process(&mut records, &mut []);
-        self.keep_incomplete(&records[used..]);
+        self.note_server_name(received);
+        self.keep_incomplete(received);
+        self.has_unprocessed = !received.is_empty();
     }
 
     pub(crate) fn byte_counts(&self) -> TlsByteCounts {
@@ -231,13 +238,6 @@ impl TlsStream {
         self.content_read < self.content.len()
     }
 
-    /// Returns true if neither content nor an end has arrived. Records that carry none, such as
-    /// session tickets, are processed.
-    pub(crate) fn is_idle(&mut self) -> bool {
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        self.poll_peek(&mut cx).is_pending()
-    }
-
     /// Returns true if the stream ended without close_notify, so that content whose length was not
     /// given may be truncated (RFC 8446 §6.1).
     pub(crate) fn is_truncated(&self) -> bool {
@@ -309,7 +309,7 @@ impl TlsStream {
     }
 
     /// Lets `write` produce records into `output` and returns their length.
-    fn write_records(
+    pub(super) fn write_records(
         &mut self,
         output: &mut [u8],
         mut write: impl FnMut(&mut dyn RecordWriter, &mut [u8]) -> Result<usize, EncryptError>,
@@ -337,31 +337,15 @@ impl TlsStream {
         }
     }
 
-    /// Ends the own direction: sends close_notify, as far as the socket accepts it.
-    pub(crate) fn close(&mut self) {
-        let is_open = !self.session.common().is_handshaking() && !matches!(self.end, Some(End::Failed(_)));
-        if !std::mem::take(&mut self.sends_close_notify) || !is_open {
-            return;
-        }
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        let mut alert = [0; 128];
-        if let Ok(bytes) = self.write_records(&mut alert, |traffic, output| traffic.close(output)) {
-            let _ = self.poll_flush(&mut cx);
-            let _ = self.send(&mut cx, &alert[..bytes]);
-        }
-    }
-
-    /// Makes the close a plain one: the peer receives no close_notify.
-    pub(crate) fn abort(&mut self) {
-        self.sends_close_notify = false;
-    }
-
-    fn is_flushed(&self) -> bool {
+    pub(super) fn is_flushed(&self) -> bool {
         self.outgoing_sent == self.outgoing.len()
     }
 
-    /// Sends `outgoing`.
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Sends encrypted bytes that wait, and then ends the direction if that was asked for.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.is_flushed() {
             let sent = ready!(self.socket.poll_write(cx, &self.outgoing[self.outgoing_sent..]))?;
             self.byte_counts.sent += sent as u64;
@@ -375,18 +359,6 @@ impl TlsStream {
             self.socket.shutdown(Shutdown::Write)?;
         }
         Poll::Ready(Ok(()))
-    }
-
-    /// Ends the own direction with close_notify, and shuts down the socket's once the kernel has
-    /// accepted that: at once, or in a later poll.
-    pub(crate) fn shut_down(&mut self, how: Shutdown) -> io::Result<()> {
-        self.close();
-        // A write that was given up ends the stream in the middle.
-        if self.is_flushed() || how == Shutdown::Both || self.unfinished_write.is_some() {
-            return self.socket.shutdown(how);
-        }
-        self.shuts_down_after_flush = true;
-        Ok(())
     }
 
     /// Copies decrypted bytes to `buffer`; `None` if there are none.
@@ -405,58 +377,9 @@ impl TlsStream {
         Some(bytes)
     }
 
-    /// Reads from the socket once and processes the records: returns the number of content bytes
-    /// in `buffer`. More content than it holds waits in `content`.
-    fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        SCRATCH.with_borrow_mut(|scratch| {
-            let kept = self.incomplete.len();
-            if kept > INCOMPLETE_BYTES_MAX {
-                let reason = "a TLS message is too long";
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, reason)));
-            }
-            scratch[..kept].copy_from_slice(&self.incomplete);
-            let read_bytes = (buffer.len() + RECORD_OVERHEAD).clamp(READ_BYTES_MIN, READ_BYTES_MAX);
-            let received = ready!(self.socket.poll_read(cx, &mut scratch[kept..kept + read_bytes]))?;
-            self.byte_counts.received += received as u64;
-            if received == 0 {
-                self.end.get_or_insert(End::Truncated);
-                return Poll::Ready(Ok(0));
-            }
-            let records = &mut scratch[..kept + received];
-            self.note_server_name(records);
-            let (used, content_bytes) = self.process(records, buffer);
-            self.keep_incomplete(&records[used..]);
-            Poll::Ready(Ok(content_bytes))
-        })
-    }
-
-    /// Stores the server name of a client: the session does not tell it.
-    fn note_server_name(&mut self, records: &[u8]) {
-        let is_start = matches!(self.session, Session::Server(_)) && self.session.common().is_handshaking();
-        if is_start
-            && self.server_name.is_none()
-            && let Ok(ParsedClientHello::Complete(names)) = parse_client_hello(records)
-        {
-            self.server_name = names.server_name;
-        }
-    }
-
-    pub(crate) fn server_name(&self) -> Option<&str> {
-        self.server_name.as_deref()
-    }
-
-    fn keep_incomplete(&mut self, rest: &[u8]) {
-        if rest.is_empty() {
-            self.incomplete = Vec::new();
-        } else {
-            self.incomplete.clear();
-            self.incomplete.extend_from_slice(rest);
-        }
-    }
-
     /// Processes `records` until more input is needed: returns the number of used bytes, and of
     /// content bytes in `buffer`. Handshake messages and alerts go to `outgoing`.
-    fn process(&mut self, records: &mut [u8], buffer: &mut [u8]) -> (usize, usize) {
+    pub(super) fn process(&mut self, records: &mut [u8], buffer: &mut [u8]) -> (usize, usize) {
         let Self { session, content, outgoing, end, .. } = self;
         let mut output = Output { content, outgoing, buffer, filled: 0 };
         let mut used = 0;
@@ -479,12 +402,6 @@ impl TlsStream {
     }
 }
 
-impl Drop for TlsStream {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
 impl std::fmt::Debug for TlsStream {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("TlsStream").field("socket", &self.socket).finish_non_exhaustive()
@@ -492,7 +409,7 @@ impl std::fmt::Debug for TlsStream {
 }
 
 impl Session {
-    fn common(&self) -> &CommonState {
+    pub(super) fn common(&self) -> &CommonState {
         match self {
             Self::Server(session) => session,
             Self::Client(session) => session,

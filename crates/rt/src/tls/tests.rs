@@ -1,6 +1,7 @@
 //! Tests of sessions between both ends of a socket pair.
 
 use std::io::IoSlice;
+use std::os::fd::AsFd as _;
 use std::task::Poll;
 
 use super::*;
@@ -324,4 +325,96 @@ fn new_settings_resume_the_sessions_of_earlier_ones() {
             assert_eq!(client.tls_names(), server.tls_names());
         });
     }
+}
+
+#[test]
+fn a_peer_that_has_closed_gets_no_close_notify_and_no_reset() {
+    let (server_tls, client_tls) = (self_signed(), any_server());
+    for leaves_unread in [false, true] {
+        block_on(async {
+            let (mut server, mut client) = pair(&server_tls, &client_tls);
+            transfer(&mut client, &mut server, b"x", 1).await;
+            transfer(&mut server, &mut client, b"y", 1).await;
+            // The socket outlives the session, to see what else arrives.
+            let socket = std::os::unix::net::UnixStream::from(client.fd().unwrap().try_clone_to_owned().unwrap());
+            if leaves_unread {
+                client.send(b"nobody reads this").await.unwrap();
+            }
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+            if !leaves_unread {
+                assert_eq!(server.read(&mut [0; 8]).await.unwrap(), 0);
+            }
+            drop(server);
+            let read = std::io::Read::read(&mut &socket, &mut [0; 8]);
+            assert_eq!(read.ok(), Some(0), "an end, and neither an alert nor a reset");
+        });
+    }
+}
+
+#[test]
+fn a_peer_that_only_ended_its_session_gets_close_notify() {
+    let (server_tls, client_tls) = (self_signed(), any_server());
+    block_on(async {
+        let (mut server, mut client) = pair(&server_tls, &client_tls);
+        transfer(&mut client, &mut server, b"x", 1).await;
+        drop(server);
+        assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0);
+        assert!(!client.is_truncated());
+    });
+}
+
+#[test]
+fn a_check_for_an_idle_connection_keeps_the_waiting_task_registered() {
+    let (server_tls, client_tls) = (self_signed(), any_server());
+    block_on(async {
+        let (mut server, mut client) = pair(&server_tls, &client_tls);
+        transfer(&mut client, &mut server, b"x", 1).await;
+        transfer(&mut server, &mut client, b"y", 1).await;
+        let mut has_checked = false;
+        let mut buffer = [0; 8];
+        let waits = std::future::poll_fn(|cx| {
+            let polled = client.poll_read(cx, &mut buffer);
+            if polled.is_pending() && !std::mem::replace(&mut has_checked, true) {
+                assert!(client.is_idle());
+            }
+            polled
+        });
+        // The wait is polled before the content is sent, and must be woken by it.
+        let (read, sent) = tokio::join!(waits, server.send(b"late"));
+        sent.unwrap();
+        assert_eq!(read.unwrap(), 4);
+        assert!(has_checked);
+    });
+}
+
+#[test]
+fn an_end_that_the_socket_does_not_accept_is_sent_later() {
+    let (server_tls, client_tls) = (self_signed(), any_server());
+    block_on(async {
+        let (mut server, mut client) = pair(&server_tls, &client_tls);
+        transfer(&mut client, &mut server, b"x", 1).await;
+        transfer(&mut server, &mut client, b"y", 1).await;
+        let Stream::Tls(session) = &mut server else { panic!("no session") };
+        let (content, mut records, mut length) = ([7; 16_000], vec![0; 17_000], 0);
+        while session.is_flushed() {
+            let bytes =
+                session.write_records(&mut records, |traffic, output| traffic.encrypt(&content, output));
+            session.outgoing.extend_from_slice(&records[..bytes.unwrap()]);
+            length += content.len();
+            std::future::poll_fn(|cx| Poll::Ready(session.poll_flush(cx).is_ready())).await;
+        }
+        server.shutdown(std::net::Shutdown::Write).unwrap();
+        let receive = async {
+            let (mut buffer, mut total) = (vec![0; 1 << 16], 0);
+            loop {
+                match client.read(&mut buffer).await.unwrap() {
+                    0 => return total,
+                    bytes => total += bytes,
+                }
+            }
+        };
+        let (flushed, received) = tokio::join!(std::future::poll_fn(|cx| server.poll_flush(cx)), receive);
+        flushed.unwrap();
+        assert_eq!((received, client.is_truncated()), (length, false));
+    });
 }

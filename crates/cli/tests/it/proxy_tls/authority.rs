@@ -82,6 +82,23 @@ impl Authority {
         self.replace(file, &(read("leaf.crt") + &read("leaf.key")));
     }
 
+    /// Writes an OCSP response for a certificate of this authority, valid for a day.
+    pub(super) fn ocsp_response(&self, certificate: &str, file: &str) {
+        let serial = Command::new("openssl")
+            .args(["x509", "-noout", "-serial", "-in", certificate])
+            .current_dir(self.directory.path())
+            .output()
+            .unwrap();
+        let serial = String::from_utf8(serial.stdout).unwrap();
+        let serial = serial.trim().trim_start_matches("serial=");
+        fs::write(self.path("index.txt"), format!("V\t491231000000Z\t\t{serial}\tunknown\t/CN=x\n")).unwrap();
+        self.openssl(&["ocsp", "-issuer", "ca.pem", "-cert", certificate, "-reqout", "request.der"]);
+        let respond =
+            ["ocsp", "-index", "index.txt", "-rsigner", "ca.pem", "-rkey", "ca.key", "-CA", "ca.pem"];
+        let files = ["-reqin", "request.der", "-respout", file, "-ndays", "1"];
+        self.openssl(&[&respond[..], &files].concat());
+    }
+
     /// Replaces a file of this authority.
     pub(super) fn replace(&self, file: &str, text: &str) {
         let new = self.path("new");
