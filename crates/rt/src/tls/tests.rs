@@ -1,7 +1,6 @@
 //! Tests of sessions between both ends of a socket pair.
 
 use std::io::IoSlice;
-use std::os::fd::AsFd as _;
 use std::task::Poll;
 
 use super::*;
