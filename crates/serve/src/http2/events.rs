@@ -68,16 +68,24 @@ impl Http2Conn<'_> {
             let event = match self.wire.next_event(&input[used..end]) {
                 Ok((bytes, event)) => {
                     used += bytes;
-                    let Some(event) = event else { return used };
-                    if let Event::Request { stream, head, is_end: true } = &event
-                        && !is_logged
-                        && let Some(cached) = head.path.and_then(|path| targets.find(path.as_bytes()))
-                    {
-                        let (stream, is_head) = (*stream, head.method == "HEAD");
-                        self.respond_from_cache(core, cached, stream, is_head, bytes);
-                        continue;
+                    match event {
+                        None => return used,
+                        Some(Event::Request { stream, head, is_end }) => {
+                            let cached = head.path.and_then(|path| targets.find(path.as_bytes()));
+                            if let Some(target) = cached.and_then(|index| targets.simple(index))
+                                && is_end
+                                && !is_logged
+                            {
+                                let is_head = head.method == "HEAD";
+                                self.respond_from_cache(core, target, stream, is_head, bytes);
+                                continue;
+                            }
+                            let request =
+                                Http2Request::decide(core, rng, targets, cached, &head, bytes, is_logged);
+                            InputEvent::Request { stream, request, is_end }
+                        }
+                        Some(event) => detach(event),
                     }
-                    detach(event, |head| Http2Request::decide(core, rng, targets, head, bytes, is_logged))
                 }
                 Err(fault) => {
                     self.fail(core, fault);
@@ -277,12 +285,9 @@ fn count_abandoned(core: &OriginCore, exchange: &Exchange) {
     }
 }
 
-/// Converts an event; `decide` gets the head of a request.
-fn detach(event: Event<'_>, decide: impl FnOnce(&wire::h2::RequestHead<'_>) -> Http2Request) -> InputEvent {
+/// Converts an event, except a request.
+fn detach(event: Event<'_>) -> InputEvent {
     match event {
-        Event::Request { stream, head, is_end } => {
-            InputEvent::Request { stream, request: decide(&head), is_end }
-        }
         Event::RejectedRequest { stream, refusal } => InputEvent::Rejected { stream, refusal },
         Event::Data { stream, bytes, is_end } => InputEvent::Data { stream, bytes: bytes.len(), is_end },
         Event::Trailers { stream, .. } => InputEvent::Data { stream, bytes: 0, is_end: true },
@@ -291,7 +296,7 @@ fn detach(event: Event<'_>, decide: impl FnOnce(&wire::h2::RequestHead<'_>) -> H
         Event::ConnectionWritable => InputEvent::ConnectionWritable,
         Event::GoAway { .. } => InputEvent::GoAway,
         Event::Pong(payload) => InputEvent::Pong(payload),
-        // A server sends no request, and reads the settings at each frame.
-        Event::Response { .. } | Event::SettingsChanged => InputEvent::Nothing,
+        // Requests were handled before, a server receives no response, and settings need no action.
+        Event::Request { .. } | Event::Response { .. } | Event::SettingsChanged => InputEvent::Nothing,
     }
 }

@@ -33,25 +33,24 @@ pub(super) struct Http2Request {
 }
 
 impl Http2Request {
-    /// Decides the response to a request whose head has `head_bytes`, and counts it.
+    /// Decides the response to a request whose head has `head_bytes`, and counts it. `cached` is the
+    /// index of its target in the cache.
     pub(super) fn decide(
         core: &OriginCore,
         rng: &mut fastrand::Rng,
         targets: &mut TargetCache,
+        cached: Option<usize>,
         head: &RequestHead<'_>,
         head_bytes: usize,
         is_logged: bool,
     ) -> Self {
         let counters = &core.counters;
-        let mut has_unknown = false;
-        let mut request = Self::from_target(head, rng, &mut has_unknown);
+        let (mut request, has_unknown) = match cached.and_then(|index| targets.get(index)) {
+            Some(cached) => (Self::from_cache(cached, head.method == "HEAD", head_bytes), cached.has_unknown),
+            None => Self::from_target(head, rng, targets),
+        };
         add(&counters.unknown_option, u64::from(has_unknown));
-        if let Some(path) =
-            head.path.filter(|_| request.is_fixed && request.body_kind == BodyKind::FromTarget)
-            && request.interim_status.is_none()
-        {
-            targets.admit(path.as_bytes(), request.spec, has_unknown);
-        }
+        request.expects_continue = head.fields.get("expect").is_some();
         request.head_bytes = head_bytes;
         if request.body_kind == BodyKind::Stats {
             add(&counters.stats_requests, 1);
@@ -68,56 +67,56 @@ impl Http2Request {
         request
     }
 
+    /// Creates the request for a target, which enters the cache if its response is always the same.
+    /// Returns also whether the target has an unknown option.
+    fn from_target(
+        head: &RequestHead<'_>,
+        rng: &mut fastrand::Rng,
+        targets: &mut TargetCache,
+    ) -> (Self, bool) {
+        let mut request = Self::new(ResponseSpec::with_size(200, 0), head.method == "HEAD");
+        let Some(path) = head.path.filter(|_| head.method != "CONNECT") else {
+            // A 2xx would open a tunnel, and there is nothing at its other end.
+            (request.spec.status, request.spec.read_max) = (501, Some(0));
+            return (request, false);
+        };
+        let options = match parse_target(path.as_bytes()) {
+            TargetKind::Help => {
+                request.spec.size = help_page().len() as u64;
+                request.body_kind = BodyKind::Help;
+                return (request, false);
+            }
+            TargetKind::Stats => {
+                request.body_kind = BodyKind::Stats;
+                return (request, false);
+            }
+            TargetKind::Response(options) => options,
+        };
+        request.spec = ResponseSpec::decide(&options, path.as_bytes(), rng);
+        request.is_fixed = options.is_fixed();
+        if request.spec.status < 200 {
+            // A 1xx is never the last response, and HTTP/2 has no 101 (RFC 9113 §8.1, §8.6).
+            request.interim_status = Some(request.spec.status).filter(|status| *status != 101);
+            request.spec.status = 200;
+        } else if request.is_fixed {
+            targets.admit(path.as_bytes(), request.spec, options.has_unknown);
+        }
+        (request, options.has_unknown)
+    }
+
     /// Creates the request for a cached target.
     pub(super) fn from_cache(cached: &CachedTarget, is_head: bool, head_bytes: usize) -> Self {
+        Self { head_bytes, ..Self::new(cached.spec, is_head) }
+    }
+
+    fn new(spec: ResponseSpec, is_head: bool) -> Self {
         Self {
-            spec: cached.spec,
+            spec,
             properties: RequestProperties { version: Version::Http11, is_head, keep_alive: true },
             body_kind: BodyKind::FromTarget,
             interim_status: None,
             is_fixed: true,
             expects_continue: false,
-            received_ns: 0,
-            head_bytes,
-            logged_request: None,
-        }
-    }
-
-    fn from_target(head: &RequestHead<'_>, rng: &mut fastrand::Rng, has_unknown: &mut bool) -> Self {
-        let (mut spec, mut body_kind, mut is_fixed) =
-            (ResponseSpec::with_size(200, 0), BodyKind::FromTarget, true);
-        match head.path.filter(|_| head.method != "CONNECT") {
-            // A 2xx would open a tunnel, and there is nothing at its other end.
-            None => (spec.status, spec.read_max) = (501, Some(0)),
-            Some(path) => match parse_target(path.as_bytes()) {
-                TargetKind::Help => {
-                    (spec.size, body_kind) = (help_page().len() as u64, BodyKind::Help);
-                }
-                TargetKind::Stats => body_kind = BodyKind::Stats,
-                TargetKind::Response(options) => {
-                    *has_unknown = options.has_unknown;
-                    is_fixed = options.is_fixed();
-                    spec = ResponseSpec::decide(&options, path.as_bytes(), rng);
-                }
-            },
-        }
-        let mut interim_status = None;
-        if spec.status < 200 {
-            // A 1xx is never the last response, and HTTP/2 has no 101 (RFC 9113 §8.1, §8.6).
-            interim_status = Some(spec.status).filter(|status| *status != 101);
-            spec.status = 200;
-        }
-        Self {
-            spec,
-            properties: RequestProperties {
-                version: Version::Http11,
-                is_head: head.method == "HEAD",
-                keep_alive: true,
-            },
-            body_kind,
-            interim_status,
-            is_fixed,
-            expects_continue: head.fields.get("expect").is_some(),
             received_ns: 0,
             head_bytes: 0,
             logged_request: None,

@@ -1,4 +1,4 @@
-//! Cache of the recent targets of a core whose responses need nothing but their bytes. Uses no I/O.
+//! Cache of the recent targets of a core that get the same response each time. Uses no I/O.
 //!
 //! A load repeats its targets. Their options are parsed once, and each connection keeps their encoded
 //! heads as long as the date and its table are the same.
@@ -15,6 +15,8 @@ pub(crate) struct CachedTarget {
     pub(super) id: u64,
     pub(super) spec: ResponseSpec,
     pub(super) has_unknown: bool,
+    /// True if the response needs only a head and its content in frames of any size.
+    pub(super) is_simple: bool,
 }
 
 /// Cached targets of a core.
@@ -35,35 +37,48 @@ const TARGET_BYTES_MAX: usize = 512;
 const ADMIT_ONE_IN: u32 = 8;
 
 impl TargetCache {
-    /// Returns the cached response to a target.
+    /// Returns the index of a cached target.
     #[inline]
-    pub(super) fn find(&mut self, target: &[u8]) -> Option<&CachedTarget> {
+    pub(super) fn find(&mut self, target: &[u8]) -> Option<usize> {
         let matches = |entry: &CachedTarget| entry.target == target;
         if !self.entries.get(self.last_used).is_some_and(matches) {
             self.last_used = self.entries.iter().position(matches)?;
         }
-        self.entries.get(self.last_used)
+        Some(self.last_used)
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<&CachedTarget> {
+        self.entries.get(index)
+    }
+
+    /// Returns the target with this index if its response is simple.
+    #[inline]
+    pub(super) fn simple(&self, index: usize) -> Option<&CachedTarget> {
+        self.entries.get(index).filter(|entry| entry.is_simple)
     }
 
     /// Adds the response to a target, unless others are more useful.
     pub(super) fn admit(&mut self, target: &[u8], spec: ResponseSpec, has_unknown: bool) {
-        if target.len() > TARGET_BYTES_MAX || !is_cacheable(&spec) {
-            return;
-        }
         let misses = self.misses;
         self.misses = misses.wrapping_add(1);
+        let is_full = self.entries.len() == ENTRIES_MAX;
+        if target.len() > TARGET_BYTES_MAX || (is_full && !misses.is_multiple_of(ADMIT_ONE_IN)) {
+            return;
+        }
         self.last_id += 1;
-        let entry = CachedTarget { target: target.to_vec(), id: self.last_id, spec, has_unknown };
-        if self.entries.len() < ENTRIES_MAX {
-            self.entries.push(entry);
-        } else if misses.is_multiple_of(ADMIT_ONE_IN) {
+        let is_simple = is_simple(&spec);
+        let (target, id) = (target.to_vec(), self.last_id);
+        let entry = CachedTarget { target, id, spec, has_unknown, is_simple };
+        if is_full {
             self.entries[(misses / ADMIT_ONE_IN) as usize % ENTRIES_MAX] = entry;
+        } else {
+            self.entries.push(entry);
         }
     }
 }
 
 /// Returns whether a response needs only a head and its content in frames of any size.
-fn is_cacheable(spec: &ResponseSpec) -> bool {
+fn is_simple(spec: &ResponseSpec) -> bool {
     let properties = RequestProperties { version: wire::Version::Http11, is_head: false, keep_alive: true };
     spec.status >= 200
         && spec.is_immediate()
@@ -116,16 +131,17 @@ mod tests {
         }
         assert_eq!(cache.entries.len(), ENTRIES_MAX);
         let (target, size) = (cache.entries[3].target.clone(), cache.entries[3].spec.size);
-        assert_eq!(cache.find(&target).unwrap().spec.size, size);
+        let found = cache.find(&target).and_then(|index| cache.get(index));
+        assert_eq!(found.unwrap().spec.size, size);
         assert!(cache.find(b"/x").is_none());
         cache.admit(&[b'x'; TARGET_BYTES_MAX + 1], spec(1), false);
         assert!(cache.find(&[b'x'; TARGET_BYTES_MAX + 1]).is_none());
     }
 
     #[test]
-    fn responses_with_a_wait_or_work_are_not_cached() {
+    fn responses_with_a_wait_or_work_are_not_simple() {
         let fixed = ResponseSpec::with_size(200, 5);
-        assert!(is_cacheable(&fixed));
+        assert!(is_simple(&fixed));
         for spec in [
             ResponseSpec { delay_ns: 1, ..fixed },
             ResponseSpec { cpu_ns: 1, ..fixed },
@@ -134,7 +150,7 @@ mod tests {
             ResponseSpec { status: 103, ..fixed },
             ResponseSpec { idle_timeout_ns: Some(1), ..fixed },
         ] {
-            assert!(!is_cacheable(&spec), "{spec:?}");
+            assert!(!is_simple(&spec), "{spec:?}");
         }
     }
 }
