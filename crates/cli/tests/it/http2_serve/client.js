@@ -1,6 +1,6 @@
 // Requests with Node's http2 module on one session: GETs, a POST, a stream that the client resets.
 const http2 = require('node:http2');
-const session = http2.connect(process.argv[2], { rejectUnauthorized: false });
+const session = http2.connect(process.argv.at(-1), { rejectUnauthorized: false });
 session.on('error', (error) => { throw error; });
 
 function request(path, method = 'GET', body = undefined) {
