@@ -36,10 +36,8 @@ const OPENSSL_SUITES: [(rustls::CipherSuite, &str); 6] = [
 ];
 
 /// Names of groups besides those at IANA: of NIST and of OpenSSL.
-const OTHER_GROUPS: [(rustls::NamedGroup, &[&str]); 2] = [
-    (rustls::NamedGroup::secp256r1, &["P-256", "prime256v1"]),
-    (rustls::NamedGroup::secp384r1, &["P-384"]),
-];
+const OTHER_GROUPS: [(rustls::NamedGroup, &[&str]); 2] =
+    [(rustls::NamedGroup::secp256r1, &["P-256", "prime256v1"]), (rustls::NamedGroup::secp384r1, &["P-384"])];
 
 impl Eq for CipherSuite {}
 
@@ -117,8 +115,7 @@ impl FromStr for KeyExchangeGroup {
                 || others.iter().any(|name| text.eq_ignore_ascii_case(name))
         };
         aws_lc_rs::ALL_KX_GROUPS.iter().copied().map(Self).find(has_name).ok_or_else(|| {
-            let names: Vec<_> =
-                aws_lc_rs::ALL_KX_GROUPS.iter().map(|group| Self(*group).name()).collect();
+            let names: Vec<_> = aws_lc_rs::ALL_KX_GROUPS.iter().map(|group| Self(*group).name()).collect();
             format!("unknown group '{text}': use {}", names.join(", "))
         })
     }
@@ -156,7 +153,10 @@ mod tests {
         for (text, name) in [
             ("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
             ("ecdhe-rsa-aes128-gcm-sha256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
-            ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
+            (
+                "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+                "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+            ),
         ] {
             assert_eq!(text.parse::<CipherSuite>().map(CipherSuite::name), Ok(name));
         }
