@@ -1,6 +1,7 @@
 //! Observes the machine while a load runs, and puts the findings into its record: processes,
 //! sockets, links, functions, calls. The lab interprets them.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -12,7 +13,7 @@ use host::perf::call_counter::{self, CallKind, CountBudget, CountedCalls};
 use host::perf::{Profile, Profiler};
 use host::process_tree::with_descendants;
 use load::plan::RunPlan;
-use record::observed::{MachineObservation, UnobservableMetric};
+use record::observed::{FunctionUse, MachineObservation, UnobservableMetric};
 use record::run::Run;
 use record::units::SECOND_NS;
 use rt::address::Address;
@@ -23,6 +24,8 @@ use rt::clock::{now_ns, thread_cpu_ns};
 const SAMPLE_FREQUENCY_HZ: u32 = 199;
 /// Number of functions that a record keeps per role.
 const FUNCTIONS_MAX: usize = 60;
+/// Name of the sum of the others of a module.
+const OTHER_FUNCTIONS: &str = "[other functions]";
 /// Minimum length of a run in which calls are counted; a shorter one has no time for it.
 const CALL_COUNT_RUN_NS_MIN: u64 = 3 * SECOND_NS;
 /// Tracepoints that are counted, each for a part of the run; they cost a tenth of a microsecond. A
@@ -142,9 +145,7 @@ impl Observation {
                     missing.push(NotObservable { figure: what, reason: why });
                     continue;
                 }
-                let mut functions = profile.functions(role);
-                functions.truncate(FUNCTIONS_MAX);
-                observed.functions.extend(functions);
+                observed.functions.extend(keep_largest(profile.functions(role)));
             }
             observed.calls = probed.call_counts.into_iter().map(|counted| counted.call).collect();
             for call in &mut observed.calls {
@@ -157,6 +158,26 @@ impl Observation {
         observed.not_observable.extend(unobservable);
         observed
     }
+}
+
+/// Keeps the largest functions of a role, and one row per module for the sum of its others: a library
+/// may spend half of its time in hundreds of small ones.
+fn keep_largest(mut functions: Vec<FunctionUse>) -> Vec<FunctionUse> {
+    let others = functions.split_off(functions.len().min(FUNCTIONS_MAX));
+    let mut modules: BTreeMap<String, FunctionUse> = BTreeMap::new();
+    for one in others {
+        let FunctionUse { role, module, self_fraction, .. } = one;
+        let sum = modules.entry(module.clone()).or_insert_with(|| FunctionUse {
+            role,
+            function: OTHER_FUNCTIONS.to_owned(),
+            module,
+            ..FunctionUse::default()
+        });
+        sum.self_fraction += self_fraction;
+        sum.total_fraction += self_fraction;
+    }
+    functions.extend(modules.into_values().filter(|sum| sum.self_fraction > 0.0));
+    functions
 }
 
 /// Names the kind of samples that the fractions of a profile refer to.
@@ -247,6 +268,23 @@ mod tests {
     use std::io::Read as _;
     use std::os::unix::process::CommandExt as _;
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn the_sum_of_small_functions_is_kept_for_each_module() {
+        let function = |index: usize| FunctionUse {
+            role: "subject".to_owned(),
+            function: format!("f{index}"),
+            module: if index.is_multiple_of(2) { "libcrypto.so.3" } else { "nginx" }.to_owned(),
+            self_fraction: 0.01,
+            total_fraction: 0.5,
+        };
+        let kept = keep_largest((0..FUNCTIONS_MAX + 30).map(function).collect());
+        assert_eq!(kept.len(), FUNCTIONS_MAX + 2);
+        let sum = &kept[FUNCTIONS_MAX];
+        assert_eq!((&*sum.function, &*sum.module, &*sum.role), (OTHER_FUNCTIONS, "libcrypto.so.3", "subject"));
+        assert!((sum.self_fraction - 0.15).abs() < 1e-9 && (sum.total_fraction - 0.15).abs() < 1e-9);
+        assert_eq!(keep_largest((0..3).map(function).collect()).len(), 3);
+    }
 
     #[test]
     fn the_cost_includes_every_observing_thread() {
