@@ -3,6 +3,10 @@
 //! For tests and fuzz targets only: the tests of this crate replay the corpora under `fuzz/corpus`
 //! through these functions, so that a case found once stays fixed. Nothing in a product calls them.
 
+mod h2;
+
+pub use h2::{h2_client, h2_server, hpack};
+
 use crate::h1::{explain_request, explain_response};
 use crate::{
     BodyDecoder, Framing, HEADERS_CAP, Limits, Parsed, Refusal, RefusalKind, RequestHead, RequestKind,
@@ -180,6 +184,7 @@ fn check_prefixes(bytes: &[u8], parse: &impl Fn(&[u8]) -> ParseOutcome) {
 }
 
 fn check_request(head: &RequestHead<'_, '_>) {
+    h2::check_encoded_request(head);
     assert_ne!(head.framing, Framing::UntilClose);
     assert!(head.version == Version::Http10 || head.host.is_some());
     assert_eq!(encode::check_method(head.method), Ok(()));
@@ -207,6 +212,7 @@ fn check_request(head: &RequestHead<'_, '_>) {
 }
 
 fn check_response(head: &ResponseHead<'_, '_>, kind: RequestKind) {
+    h2::check_encoded_response(head);
     assert!((100..=999).contains(&head.status));
     assert!(!(head.is_informational() && head.is_switching_protocols()));
     assert!(head.status >= 200 || (head.framing == Framing::None && head.keep_alive));

@@ -355,6 +355,22 @@ impl Connection {
         self.open_block.is_some()
     }
 
+    /// Checks the limits of memory, and sums, for fuzz targets.
+    ///
+    /// # Panics
+    /// If one does not hold.
+    #[doc(hidden)]
+    pub fn check_invariants(&mut self) {
+        self.decoder.check_invariants();
+        let config = &self.config;
+        let streams_max = if self.role == Role::Server { config.concurrent_streams_max } else { u32::MAX };
+        assert!(self.streams.open() <= streams_max as usize);
+        assert_eq!(self.streams.unconsumed(), u64::from(self.receive.held));
+        assert!(self.receive.held <= self.receive.connection.bytes);
+        assert!(self.block.capacity() <= 4 * (config.head_bytes_max + config.frame_bytes_max as usize));
+        assert!(self.head.stored_bytes() <= config.head_bytes_max);
+    }
+
     /// Frees buffers that only hold memory for later messages. For connections that are idle; the
     /// tables of HPACK stay.
     pub fn release_memory(&mut self) {

@@ -74,6 +74,11 @@ impl Decoder {
         Ok(())
     }
 
+    /// Checks the limits of the table, for fuzz targets.
+    pub(super) fn check_invariants(&self) {
+        self.table.check_invariants();
+    }
+
     #[inline]
     fn indexed(&mut self, index: usize, head: &mut HeadScratch) -> Result<(), FaultKind> {
         if let Some((name, value)) = index.checked_sub(1).and_then(|at| STATIC.get(at)) {

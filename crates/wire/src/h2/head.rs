@@ -382,6 +382,11 @@ impl HeadScratch {
         self.parts.content_length
     }
 
+    /// Number of bytes of the stored fields.
+    pub(super) fn stored_bytes(&self) -> usize {
+        self.names_kept + self.values_kept
+    }
+
     fn text(&self) -> &str {
         // Only ASCII is stored: tokens, and values that were checked.
         std::str::from_utf8(&self.names[..self.names_kept]).unwrap_or_default()

@@ -16,6 +16,7 @@
 //! `GOAWAY`) and closes.
 
 mod abuse;
+mod block;
 mod config;
 mod connection;
 mod decoder;
@@ -43,6 +44,8 @@ mod tests_faults;
 mod tests_hpack;
 
 pub use abuse::Counters;
+#[doc(hidden)]
+pub use block::{BlockReader, BlockWriter};
 pub use config::{Config, INPUT_BYTES_MIN, PREFACE, PrefaceMatch, Role, StreamKey, preface_match};
 pub use connection::{Connection, OpenError};
 pub use encoder::FieldEncoder;

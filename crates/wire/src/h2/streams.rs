@@ -162,6 +162,12 @@ impl Streams {
             .map(|(slot, stream)| (StreamKey { slot: slot as u32, id: stream.id }, stream))
     }
 
+    /// Content that callers have and did not return, of all streams, for fuzz targets.
+    pub(super) fn unconsumed(&self) -> u64 {
+        let streams = self.slots.iter().filter(|stream| stream.id != 0);
+        streams.map(|stream| u64::from(stream.unconsumed)).sum()
+    }
+
     /// Frees memory if there are no streams.
     pub(super) fn release(&mut self) {
         if self.free.len() == self.slots.len() {

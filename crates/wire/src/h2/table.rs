@@ -144,6 +144,14 @@ impl DynamicTable {
         self.size
     }
 
+    /// Checks the sizes, for fuzz targets.
+    pub(super) fn check_invariants(&self) {
+        let size: usize = self.entries.iter().map(|entry| entry.size()).sum();
+        assert_eq!(size, self.size);
+        assert!(self.size <= self.size_max);
+        assert!(self.text.len() <= 2 * self.size_max.max(4_096));
+    }
+
     /// Changes the maximum size, and evicts what does not fit (RFC 7541 §4.3).
     pub(super) fn set_size_max(&mut self, size_max: usize) {
         self.size_max = size_max;
