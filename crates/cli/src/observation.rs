@@ -281,7 +281,10 @@ mod tests {
         let kept = keep_largest((0..FUNCTIONS_MAX + 30).map(function).collect());
         assert_eq!(kept.len(), FUNCTIONS_MAX + 2);
         let sum = &kept[FUNCTIONS_MAX];
-        assert_eq!((&*sum.function, &*sum.module, &*sum.role), (OTHER_FUNCTIONS, "libcrypto.so.3", "subject"));
+        assert_eq!(
+            (&*sum.function, &*sum.module, &*sum.role),
+            (OTHER_FUNCTIONS, "libcrypto.so.3", "subject")
+        );
         assert!((sum.self_fraction - 0.15).abs() < 1e-9 && (sum.total_fraction - 0.15).abs() < 1e-9);
         assert_eq!(keep_largest((0..3).map(function).collect()).len(), 3);
     }

@@ -55,11 +55,6 @@ pub(crate) fn exclusive_machine() -> std::sync::RwLockWriteGuard<'static, ()> {
 pub(crate) struct Process(Child);
 
 impl Process {
-    /// Takes the pipe of the standard output, of a process that was started with one.
-    pub(crate) fn take_stdout(&mut self) -> ChildStdout {
-        self.0.stdout.take().unwrap()
-    }
-
     pub(crate) fn spawn(command: &mut Command) -> Self {
         match command.spawn() {
             Ok(child) => Self(child),

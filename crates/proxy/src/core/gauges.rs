@@ -11,8 +11,8 @@ impl Core {
         for (index, pool) in generation.pools.iter().enumerate() {
             let servers = pool.plan().servers.len();
             for server in 0..servers {
-                let (idle, in_flight, _) = pool.load(server);
-                metrics.set_idle(index, server, idle as u64);
+                let (_, in_flight, _) = pool.load(server);
+                metrics.set_idle(index, server, pool.idle_connections(server) as u64);
                 metrics.set_http2_load(index, server, pool.http2_load(server));
                 metrics.set_in_flight(index, server, in_flight as u64);
                 // All cores share this value, so the first core reports it.
@@ -23,7 +23,7 @@ impl Core {
             }
             metrics.set_queued(index, pool.queued() as u64);
         }
-        generation.count_hash_overflow();
+        generation.collect_counters();
         metrics.set_buffers(self.buffers.in_use() as u64, self.buffers.exhausted_count());
         metrics.set_requests(self.in_flight.get() as u64, self.abandoned.get() as u64);
         // The streams of one connection count once.

@@ -335,7 +335,8 @@ fn a_peer_that_has_closed_gets_no_close_notify_and_no_reset() {
             transfer(&mut client, &mut server, b"x", 1).await;
             transfer(&mut server, &mut client, b"y", 1).await;
             // The socket outlives the session, to see what else arrives.
-            let socket = std::os::unix::net::UnixStream::from(client.fd().unwrap().try_clone_to_owned().unwrap());
+            let socket =
+                std::os::unix::net::UnixStream::from(client.fd().unwrap().try_clone_to_owned().unwrap());
             if leaves_unread {
                 client.send(b"nobody reads this").await.unwrap();
             }
