@@ -3,6 +3,8 @@
 //!
 //! Nothing here leaves its thread, so there is no lock; and nothing here is held across an await.
 
+mod gauges;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use rt::timers::Timers;
 
 use crate::admission::ListenerLimits;
 pub(crate) use crate::config_generation::ConfigGeneration;
-use crate::conn::{self, ListenerSettings};
+use crate::conn::ListenerSettings;
 use crate::exchange::Exchange;
 use crate::log::{self, CoreLog, LineCounters, LoadCounts, WallClock};
 use crate::metrics::{RejectReason, Snapshot};
@@ -64,7 +66,8 @@ pub(crate) struct Core {
     pub(crate) channel_buffers: ChannelBuffers,
     /// Streams of HTTP/2 that are in progress.
     pub(crate) h2_streams: Cell<usize>,
-    /// Clients' connections with at least one of them.
+    /// Clients' connections of HTTP/2, and those with at least one stream.
+    pub(crate) h2_connections: Cell<usize>,
     pub(crate) h2_busy: Cell<usize>,
     pub(crate) balancer: ConnectionBalancer,
     pub(crate) scratch: RefCell<ScratchBuffers>,
@@ -152,6 +155,7 @@ impl Core {
             buffers: BufferPool::new(BUFFER_BYTES, BUFFERS_MAX),
             channel_buffers: ChannelBuffers::new(),
             h2_streams: Cell::new(0),
+            h2_connections: Cell::new(0),
             h2_busy: Cell::new(0),
             balancer,
             scratch: RefCell::new(ScratchBuffers {
@@ -443,34 +447,6 @@ impl Core {
         }
         let previous = std::mem::replace(&mut *core_log, CoreLog::new(log, self.index));
         self.past_log_counters.borrow_mut().push(previous.line_counters().clone());
-    }
-
-    fn update_gauges(&self) {
-        let generation = self.current_generation.borrow();
-        let metrics = &generation.metrics;
-        for (index, pool) in generation.pools.iter().enumerate() {
-            let servers = pool.plan().servers.len();
-            for server in 0..servers {
-                let (_, in_flight, _) = pool.load(server);
-                metrics.set_idle(index, server, pool.idle_connections(server) as u64);
-                metrics.set_http2_load(index, server, pool.http2_load(server));
-                metrics.set_in_flight(index, server, in_flight as u64);
-                // All cores share this value, so the first core reports it.
-                let requests_max = pool.requests_max(server).filter(|_| self.index == 0);
-                let slots = if self.index == 0 { pool.slots_in_use(server) } else { 0 };
-                let requests_max = requests_max.unwrap_or_default() as u64;
-                metrics.set_requests_max(index, server, (requests_max, slots as u64));
-            }
-            metrics.set_queued(index, pool.queued() as u64);
-        }
-        generation.collect_counters();
-        metrics.set_buffers(self.buffers.in_use() as u64, self.buffers.exhausted_count());
-        metrics.set_requests(self.in_flight.get() as u64, self.abandoned.get() as u64);
-        // The streams of one connection count once.
-        let busy = self.in_flight.get().saturating_sub(self.h2_streams.get()) + self.h2_busy.get();
-        let idle = self.connection_limit.active_count().saturating_sub(busy);
-        metrics.set_h2_streams(self.h2_streams.get() as u64);
-        metrics.set_idle_clients(idle as u64, (idle * conn::IDLE_CONN_BYTES) as u64);
     }
 
     /// Keeps the counters of earlier plans that have no requests in flight any more.

@@ -16,34 +16,20 @@
 //! closed when one of its ends is dropped. Unlike TCP, unread bytes of the other direction do not
 //! turn this into a reset: everything that was written can be read.
 
-use std::cell::{Cell, Ref, RefCell};
-use std::collections::VecDeque;
+mod buffers;
+mod ready_queue;
+
+use std::cell::{Ref, RefCell};
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Default maximum number of unread bytes in each direction of a channel.
+pub use buffers::ChannelBuffers;
+pub use ready_queue::ReadyQueue;
+
+/// Default number of unread bytes in each direction of a channel at which writes wait.
 pub const CHANNEL_BYTES: usize = 64 * 1024;
-/// Minimum capacity of a buffer.
-const BUFFER_BYTES_MIN: usize = 1024;
-/// Maximum capacity of all unused buffers of a core; the rest are freed.
-const FREE_BYTES_MAX: usize = 1024 * 1024;
-
-/// Unused buffers of one core's channels. Cheap to clone; not `Send`.
-#[derive(Clone, Debug, Default)]
-pub struct ChannelBuffers {
-    inner: Rc<FreeBuffers>,
-}
-
-#[derive(Debug, Default)]
-struct FreeBuffers {
-    buffers: RefCell<Vec<Vec<u8>>>,
-    /// Sum of their capacities.
-    free_bytes: Cell<usize>,
-    /// Buffers in use.
-    in_use: Cell<usize>,
-}
 
 /// Addresses that an end reports, as a socket does; `None`: unknown, as on a unix socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,89 +105,9 @@ pub enum ReceiveState {
     Reset,
 }
 
-/// Ends with news, for a task that serves many: each is listed once until it is taken, in the order
-/// of the news. The task is woken when the first one is listed.
-#[derive(Debug, Default)]
-pub struct ReadyQueue {
-    waker: RefCell<Option<Waker>>,
-    ready: RefCell<VecDeque<u32>>,
-    /// True for the listed numbers.
-    is_listed: RefCell<Vec<bool>>,
-}
-
-impl ReadyQueue {
-    /// Creates an empty queue.
-    #[must_use]
-    pub fn new() -> Rc<Self> {
-        Rc::default()
-    }
-
-    /// Sets the task to wake.
-    pub fn register_waker(&self, waker: &Waker) {
-        let mut registered = self.waker.borrow_mut();
-        match &mut *registered {
-            Some(known) => known.clone_from(waker),
-            None => *registered = Some(waker.clone()),
-        }
-    }
-
-    /// Lists an end. The task can also do this itself, to come back to an end later.
-    pub fn push(&self, number: u32) {
-        let index = number as usize;
-        let mut is_listed = self.is_listed.borrow_mut();
-        if is_listed.len() <= index {
-            is_listed.resize(index + 1, false);
-        }
-        if std::mem::replace(&mut is_listed[index], true) {
-            return;
-        }
-        let mut ready = self.ready.borrow_mut();
-        ready.push_back(number);
-        if ready.len() == 1
-            && let Some(waker) = &*self.waker.borrow()
-        {
-            waker.wake_by_ref();
-        }
-    }
-
-    /// Takes the end that was listed first.
-    #[must_use]
-    pub fn pop(&self) -> Option<u32> {
-        let number = self.ready.borrow_mut().pop_front()?;
-        self.is_listed.borrow_mut()[number as usize] = false;
-        Some(number)
-    }
-
-    /// Returns the number of listed ends.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.ready.borrow().len()
-    }
-
-    /// Returns true if no end is listed.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.ready.borrow().is_empty()
-    }
-
-    /// Frees the memory that the numbers of many ends have left, if no end is listed.
-    pub fn shrink(&self) {
-        if self.is_empty() {
-            *self.ready.borrow_mut() = VecDeque::new();
-            *self.is_listed.borrow_mut() = Vec::new();
-        }
-    }
-}
-
 impl ChannelBuffers {
-    /// Creates an empty pool.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Opens a channel with at most `bytes_max` unread bytes in each direction, see
-    /// [`CHANNEL_BYTES`]. The first end reports `addresses`; the second one the same, exchanged.
+    /// Opens a channel whose writes wait while there are `bytes_max` unread bytes in their direction, see
+    /// [`CHANNEL_BYTES`]: one write may exceed it. The first end reports `addresses`; the second one the same, exchanged.
     #[must_use]
     pub fn open(&self, bytes_max: usize, addresses: ChannelAddresses) -> (ChannelEnd, ChannelEnd) {
         let channel = Rc::new(Channel {
@@ -212,33 +118,6 @@ impl ChannelBuffers {
             buffers: self.clone(),
         });
         (ChannelEnd { channel: Rc::clone(&channel), side: 0 }, ChannelEnd { channel, side: 1 })
-    }
-
-    /// Returns the number of buffers in use.
-    #[must_use]
-    pub fn in_use(&self) -> usize {
-        self.inner.in_use.get()
-    }
-
-    fn take(&self) -> Vec<u8> {
-        let inner = &self.inner;
-        inner.in_use.set(inner.in_use.get() + 1);
-        let Some(buffer) = inner.buffers.borrow_mut().pop() else {
-            return Vec::with_capacity(BUFFER_BYTES_MIN);
-        };
-        inner.free_bytes.set(inner.free_bytes.get() - buffer.capacity());
-        buffer
-    }
-
-    fn put_back(&self, mut buffer: Vec<u8>) {
-        let inner = &self.inner;
-        inner.in_use.set(inner.in_use.get() - 1);
-        let free_bytes = inner.free_bytes.get() + buffer.capacity();
-        if free_bytes <= FREE_BYTES_MAX {
-            buffer.clear();
-            inner.free_bytes.set(free_bytes);
-            inner.buffers.borrow_mut().push(buffer);
-        }
     }
 }
 
@@ -524,30 +403,26 @@ impl ChannelEnd {
         self.poll_receive(cx).map_ok(usize::from)
     }
 
-    /// Writes as many bytes as there is space for. Same as
-    /// [`crate::stream::Stream::poll_write_vectored`].
+    /// Writes all bytes if there is any space: a write is not split, so that its rest need not be kept.
+    /// Otherwise the same as [`crate::stream::Stream::poll_write_vectored`].
     #[inline]
     pub(crate) fn poll_write(&self, cx: &Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let total_bytes: usize = slices.iter().map(|slice| slice.len()).sum();
         if self.is_refused() || self.outgoing().borrow().is_ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let mut left = total_bytes.min(self.free_bytes());
-        if left == 0 && total_bytes > 0 {
+        if self.free_bytes() == 0 && total_bytes > 0 {
             let mut observer = self.channel.observers[self.side].borrow_mut();
             observer.wait(cx.waker());
             observer.wants_space = true;
             return Poll::Pending;
         }
-        let written = left;
-        self.write_with(written, |out| {
+        self.write_with(total_bytes, |out| {
             for slice in slices {
-                let count = left.min(slice.len());
-                out.extend_from_slice(&slice[..count]);
-                left -= count;
+                out.extend_from_slice(slice);
             }
         });
-        Poll::Ready(Ok(written))
+        Poll::Ready(Ok(total_bytes))
     }
 }
 

@@ -93,9 +93,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
     let reuse = flags.parse_choice("--reuse", "pool.*", "reuse", &text.reuse);
     let to_http = flags.parse_choice("--to-http", "pool.*", "http", &text.to_http);
     let (root_defaults, mut ignored_problems) = (Section::empty(""), Problems::default());
-    let [listener, pool] =
-        ["listener.*", "pool.*"].map(|table| Section::empty(table).with_name(DEFAULT_NAME));
-    let default_listener = listeners::parse_listener(&listener, &[DEFAULT_NAME], &mut ignored_problems);
+    let pool = Section::empty("pool.*").with_name(DEFAULT_NAME);
     let plan = Plan {
         threads,
         is_threads_set: true,
@@ -110,13 +108,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         admin_access: Default::default(),
         control,
         source: as_config(text).into(),
-        listeners: Arc::new([ListenerPlan {
-            bind,
-            mode,
-            tls,
-            http2: default_listener.http2.clone().filter(|_| mode == Mode::Http),
-            ..default_listener
-        }]),
+        listeners: Arc::new([default_listener(bind, mode, tls)]),
         routes: (mode == Mode::Http)
             .then(|| routes::listener_route(0, DEFAULT_NAME, 0))
             .into_iter()
@@ -131,6 +123,14 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         })],
     };
     if flags.problems.is_empty() { Ok(plan) } else { Err(flags.problems) }
+}
+
+/// Returns the listener, with the defaults of all keys that have no flag.
+fn default_listener(bind: Vec<Address>, mode: Mode, tls: Option<ListenerTls>) -> ListenerPlan {
+    let section = Section::empty("listener.*").with_name(DEFAULT_NAME);
+    let defaults = listeners::parse_listener(&section, &[DEFAULT_NAME], &mut Problems::default());
+    let http2 = defaults.http2.clone().filter(|_| mode == Mode::Http);
+    ListenerPlan { bind, mode, tls, http2, ..defaults }
 }
 
 /// Returns the equivalent config, shown to clients that query the running proxy.

@@ -62,7 +62,10 @@ impl Conn {
             server: description.server,
             state,
             age_ms: u64::from(current_tick(core).wrapping_sub(registered_at)) * (TICK_NS / 1_000_000),
-            requests: client.request_count,
+            requests: match &self.state {
+                ConnState::Http2(front) => front.request_count(),
+                _ => client.request_count,
+            },
             bytes_in,
             bytes_out,
         }

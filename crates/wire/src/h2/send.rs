@@ -115,31 +115,49 @@ impl Connection {
         let sendable = if bytes.is_empty() { 0 } else { self.sendable_bytes(stream) };
         let taken = sendable.min(bytes.len());
         let is_end = is_end && taken == bytes.len();
-        let Some(open) = self.streams.get_open(stream).filter(|open| open.send == Progress::Body) else {
+        if self.take_window(stream, taken, bytes.len(), is_end).is_none() {
             return 0;
-        };
+        }
+        self.write_data(stream.id, &bytes[..taken], is_end);
+        if is_end {
+            self.finish_if_done(stream);
+        }
+        taken
+    }
+
+    /// Sends the header of a DATA frame that does not end the message. The caller writes the content
+    /// itself, behind the output so far: it need not be copied. Returns its length, at most `len` and one
+    /// frame; 0: there is no window, and nothing was written.
+    pub fn send_data_header(&mut self, stream: StreamKey, len: usize) -> usize {
+        let taken = self.sendable_bytes(stream).min(len).min(self.peer.frame_bytes_max);
+        if taken == 0 || self.take_window(stream, taken, len, false).is_none() {
+            return 0;
+        }
+        frame::write_header(&mut self.output, taken, frame_type::DATA, 0, stream.id);
+        taken
+    }
+
+    /// Takes the window for `taken` of `offered` bytes; `None`: the stream cannot send them.
+    fn take_window(&mut self, stream: StreamKey, taken: usize, offered: usize, is_end: bool) -> Option<()> {
+        let open = self.streams.get_open(stream).filter(|open| open.send == Progress::Body)?;
         if taken == 0 && !is_end {
-            return 0;
+            return None;
         }
         // Windows are less than 2^31.
         open.send_window -= taken as i32;
         self.send_window -= taken as i32;
-        if taken < bytes.len() {
+        if taken < offered {
             open.is_blocked |= open.send_window == 0;
             self.is_send_blocked |= open.send_window > 0;
         }
         if is_end {
             open.send = Progress::Done;
         }
-        self.write_data(stream.id, &bytes[..taken], is_end);
         // The peer that opens its windows byte by byte gets no credit for the frames.
-        if taken == bytes.len() || taken >= 256 {
+        if taken == offered || taken >= 256 {
             self.abuse.credit_frame();
         }
-        if is_end {
-            self.finish_if_done(stream);
-        }
-        taken
+        Some(())
     }
 
     fn write_data(&mut self, id: u32, bytes: &[u8], is_end: bool) {

@@ -14,6 +14,11 @@ import h2.connection
 import h2.events
 import h2.settings
 
+# This module's connection is closed with the first GOAWAY, but streams in progress go on (RFC 9113 §6.8).
+h2.connection.H2ConnectionStateMachine._transitions[
+    h2.connection.ConnectionState.CLIENT_OPEN, h2.connection.ConnectionInputs.RECV_GOAWAY
+] = (None, h2.connection.ConnectionState.CLIENT_OPEN)
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 NAMES = {0: "NO_ERROR", 1: "PROTOCOL_ERROR", 2: "INTERNAL_ERROR", 3: "FLOW_CONTROL_ERROR", 5: "STREAM_CLOSED",

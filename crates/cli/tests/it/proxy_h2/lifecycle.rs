@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use rustix::process::Signal;
 
 use super::*;
-use crate::support::faulty_origins::GatedServer;
+use crate::support::faulty_origins::{GatedServer, take_pipes};
 use crate::support::metrics::{REQUESTS, REQUESTS_IN_FLIGHT};
 use crate::support::{EVENT_TIMEOUT, OriginProcess, run_weir, shared_machine};
 
@@ -22,12 +22,13 @@ fn a_reset_aborts_only_its_request() {
     targets.sort();
     assert_eq!(targets, ["/fast", "/wait"]);
     // Both are let through, in the order of their arrival; the client has cancelled one of them.
-    client.close_stdin();
+    let (stdin, mut stdout) = take_pipes(&mut client);
+    drop(stdin);
     let cancelled = [("listener", "web"), ("end", "client_gone")];
     proxy.metrics_until("one was aborted", |metrics| metrics.sum_known(REQUESTS, &cancelled) == 1.0);
     (0..3).for_each(|_| gated.admit_one());
     let mut output = String::new();
-    std::io::Read::read_to_string(&mut client.0.stdout.take().unwrap(), &mut output).unwrap();
+    std::io::Read::read_to_string(&mut stdout, &mut output).unwrap();
     assert_eq!(output, "second 200 7 end\nthird 200 7 end\n");
     let received = [("from", "client"), ("code", "cancel")];
     assert_eq!(proxy.metrics().sum_known(RESETS, &received), 1.0);
@@ -43,7 +44,8 @@ fn a_drain_announces_the_end_and_completes_streams() {
     let gated = GatedServer::start();
     let mut proxy = start_proxy("", &gated.server.authority, "");
     let mut client = start_client(&proxy, "goaway", &[]);
-    let mut lines = BufReader::new(client.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let (_stdin, stdout) = take_pipes(&mut client);
+    let mut lines = BufReader::new(stdout).lines().map(Result::unwrap);
     assert_eq!(lines.next().as_deref(), Some("started"));
     assert_eq!(gated.next_target(), "/wait");
     proxy.process.signal(Signal::TERM);
@@ -66,7 +68,8 @@ fn an_idle_connection_ends_after_its_timeout_and_in_a_drain() {
     assert_eq!(run_client(&proxy, "idle", &[]), "200 1 end\nclosed ['NO_ERROR', 'NO_ERROR']\n");
     let mut proxy = start_proxy("", &origin.authority, "");
     let mut client = start_client(&proxy, "idle", &[]);
-    let mut lines = BufReader::new(client.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let (_stdin, stdout) = take_pipes(&mut client);
+    let mut lines = BufReader::new(stdout).lines().map(Result::unwrap);
     assert_eq!(lines.next().as_deref(), Some("200 1 end"));
     proxy.process.signal(Signal::TERM);
     assert_eq!(lines.next().as_deref(), Some("closed ['NO_ERROR', 'NO_ERROR']"));

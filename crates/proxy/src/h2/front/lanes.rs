@@ -1,6 +1,7 @@
 //! The streams of one client's connection with their channels to the engine. A channel is used by one
 //! stream after the other.
 
+use std::cell::Ref;
 use std::rc::Rc;
 use std::task::Waker;
 
@@ -10,6 +11,7 @@ use wire::Refusal;
 use wire::h2::{Connection, ErrorCode, FaultKind, Fields, RequestHead, StreamKey};
 
 use super::lane::{Lane, Turn};
+use super::output::Output;
 use crate::conn::{H2Client, serve_stream};
 use crate::core::Core;
 use crate::metrics::{H2Count, H2Counters};
@@ -132,7 +134,7 @@ impl Lanes {
             None => self.lanes.len() as u32,
         };
         end.register(&self.ready, number);
-        let lane = Lane::new(end);
+        let lane = Lane::new(number, end);
         match self.lanes.get_mut(number as usize) {
             Some(slot) => *slot = lane,
             None => self.lanes.push(lane),
@@ -210,19 +212,26 @@ impl Lanes {
     }
 
     /// Gives the next ready stream its turn. Returns false if there is none.
-    pub(super) fn serve_next(&mut self, core: &Core, connection: &mut Connection) -> bool {
+    pub(super) fn serve_next(
+        &mut self,
+        core: &Core,
+        connection: &mut Connection,
+        output: &mut Output,
+    ) -> bool {
         let Some(number) = self.ready.pop() else { return false };
         let Some(lane) = self.lanes.get_mut(number as usize) else { return true };
         if lane.stream().is_none() {
-            // The engine has closed an unused connection.
-            if !lane.is_closed() && !lane.is_usable() {
+            // The engine may have closed an unused connection.
+            if let Some(at) = self.idle.iter().position(|idle| *idle == number)
+                && !lane.is_usable()
+            {
                 lane.finish(false);
-                self.idle.retain(|idle| *idle != number);
+                self.idle.swap_remove(at);
                 self.closed.push(number);
             }
             return true;
         }
-        match lane.serve(connection, &self.client.settings.plan.limits) {
+        match lane.serve(connection, output, &self.client.settings.plan.limits) {
             Turn::Waiting => {}
             Turn::More => self.ready.push(number),
             Turn::Over { keeps_engine, reset } => {
@@ -235,6 +244,18 @@ impl Lanes {
             }
         }
         true
+    }
+
+    /// Returns the received bytes of a lane.
+    pub(super) fn received(&self, number: u32) -> Option<Ref<'_, [u8]>> {
+        self.lanes.get(number as usize)?.received()
+    }
+
+    /// Consumes bytes of a lane that were written.
+    pub(super) fn consume_deferred(&mut self, number: u32) {
+        if let Some(lane) = self.lanes.get_mut(number as usize) {
+            lane.consume_deferred();
+        }
     }
 
     /// Resets the streams that the client's windows block.

@@ -15,7 +15,9 @@
 
 mod lane;
 mod lanes;
+mod output;
 mod request_head;
+mod response;
 mod shutdown;
 
 use std::rc::Rc;
@@ -28,6 +30,7 @@ use crate::core::{Core, ScratchBuffers};
 use crate::metrics::H2Count;
 use crate::profile::ProfilePhase;
 use lanes::Lanes;
+use output::Output;
 use shutdown::Shutdown;
 
 /// Maximum number of reads in one round.
@@ -36,6 +39,8 @@ const READS_MAX: u32 = 2;
 const ROUNDS_MAX: u32 = 4;
 /// Bytes of output at which no more are added until they are written.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+/// Memory of an idle connection, in addition to that of HTTP/1.1: its tables of HPACK and of streams.
+pub(crate) const IDLE_BYTES: usize = 4_300;
 /// Maximum capacity of the output that an idle connection keeps.
 const OUTPUT_BYTES_KEPT: usize = 1024;
 
@@ -44,6 +49,7 @@ const OUTPUT_BYTES_KEPT: usize = 1024;
 pub(crate) struct Front {
     connection: Connection,
     lanes: Lanes,
+    output: Output,
     shutdown: Shutdown,
     /// True if received bytes may be processed without reading more.
     has_unprocessed: bool,
@@ -85,9 +91,12 @@ impl Front {
         let config = shared.settings.plan.http2.as_ref()?;
         let connection = Connection::new(Role::Server, config);
         shared.count(|counters| counters.count(H2Count::Connections, 1));
+        let connections = &shared.settings.core.h2_connections;
+        connections.set(connections.get() + 1);
         Some(Self {
             connection,
             lanes: Lanes::new(shared),
+            output: Output::default(),
             shutdown: Shutdown::default(),
             has_unprocessed: !client.buffered.is_empty(),
             has_partial_frame: false,
@@ -104,6 +113,11 @@ impl Front {
             (false, true) => "http2",
             (false, false) => "idle",
         }
+    }
+
+    /// Returns the number of streams that the client has opened.
+    pub(crate) fn request_count(&self) -> u32 {
+        self.lanes.request_count()
     }
 
     /// Notes that an operator closes the connection.
@@ -235,30 +249,19 @@ impl Front {
     /// Passes on responses, one frame of each stream in turn.
     fn serve_lanes(&mut self, core: &Core) {
         let _section = core.profile.enter(ProfilePhase::ForwardResponse);
-        while self.connection.output().len() < OUTPUT_BYTES_MAX
-            && self.lanes.serve_next(core, &mut self.connection)
+        let Self { connection, lanes, output, .. } = self;
+        while output.unwritten_bytes(connection) < OUTPUT_BYTES_MAX
+            && lanes.serve_next(core, connection, output)
         {}
     }
 
     /// Writes the output. Pending: the socket does not accept all of it.
     fn flush(&mut self, cx: &mut Context<'_>, client: &mut ClientStream) -> Poll<std::io::Result<()>> {
-        let output = self.connection.output();
-        let mut written = 0;
-        let result = loop {
-            if written == output.len() {
-                break Poll::Ready(Ok(()));
-            }
-            match client.stream.poll_write(cx, &output[written..]) {
-                Poll::Ready(Ok(bytes)) => written += bytes,
-                Poll::Ready(Err(error)) => break Poll::Ready(Err(error)),
-                Poll::Pending => break Poll::Pending,
-            }
-        };
-        if written > 0 {
-            output.drain(..written);
-            if client.timeout_kind() == TimeoutKind::ClientWrite {
-                client.disarm();
-            }
+        let Self { connection, lanes, output, .. } = self;
+        let before = output.unwritten_bytes(connection);
+        let result = output.poll_write(cx, &mut client.stream, connection, lanes);
+        if client.timeout_kind() == TimeoutKind::ClientWrite && output.unwritten_bytes(connection) < before {
+            client.disarm();
         }
         result
     }
@@ -323,5 +326,6 @@ impl Drop for Front {
         let core = Rc::clone(self.lanes.core());
         self.lanes.reset_all(&core);
         self.count_busy(&core);
+        core.h2_connections.set(core.h2_connections.get() - 1);
     }
 }

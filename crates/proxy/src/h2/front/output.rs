@@ -1,0 +1,150 @@
+//! Output of a connection: frames, and content of DATA frames that is written from its channel without a
+//! copy.
+//!
+//! ```text
+//! frames:   [head][DATA header]      [DATA header]      [head] ...   Connection::output
+//! content:                     [16 KiB]           [16 KiB]           segments, in the channels
+//! ```
+//! Segments exist only from the turns of the streams to the write that follows: what the socket does not
+//! accept then is copied behind its frames.
+
+use std::cell::Ref;
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll, ready};
+
+use rt::stream::Stream;
+use wire::h2::{Connection, StreamKey};
+
+use super::lanes::Lanes;
+
+/// Minimum content that is not copied.
+const SEGMENT_BYTES_MIN: usize = 4 * 1024;
+/// Maximum number of segments in one write.
+const SEGMENTS_MAX: usize = 16;
+/// Written bytes at the start of the output at which the rest is moved.
+const WRITTEN_BYTES_MAX: usize = 64 * 1024;
+
+/// Content of a DATA frame that is still in its channel.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    lane: u32,
+    /// Position in the received bytes of the lane.
+    start: usize,
+    len: usize,
+    /// Length of the output before it.
+    output_len: usize,
+}
+
+/// Progress of the output.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    /// Number of written bytes at the start of the connection's output.
+    written: usize,
+    segments: Vec<Segment>,
+    segment_bytes: usize,
+}
+
+impl Output {
+    /// Returns the number of bytes that are to be written.
+    #[inline]
+    pub(super) fn unwritten_bytes(&self, connection: &mut Connection) -> usize {
+        connection.output().len() - self.written + self.segment_bytes
+    }
+
+    /// Sends content that begins at `start` in the received bytes of a lane, and does not end the message.
+    /// Returns true if it is written from there.
+    pub(super) fn send_data(
+        &mut self,
+        connection: &mut Connection,
+        stream: StreamKey,
+        (lane, start): (u32, usize),
+        bytes: &[u8],
+    ) -> bool {
+        if bytes.len() < SEGMENT_BYTES_MIN || self.segments.len() == SEGMENTS_MAX {
+            if !bytes.is_empty() {
+                connection.send_data(stream, bytes, false);
+            }
+            return false;
+        }
+        let len = connection.send_data_header(stream, bytes.len());
+        // A turn is not longer than the smallest frame that a client may allow, nor than its window.
+        debug_assert_eq!(len, bytes.len());
+        self.segments.push(Segment { lane, start, len, output_len: connection.output().len() });
+        self.segment_bytes += len;
+        true
+    }
+
+    /// Writes the output. Pending: the socket does not accept all of it.
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut Stream,
+        connection: &mut Connection,
+        lanes: &mut Lanes,
+    ) -> Poll<io::Result<()>> {
+        if !self.segments.is_empty() {
+            let result = self.write_segments(cx, stream, connection.output(), lanes);
+            for segment in self.segments.drain(..) {
+                lanes.consume_deferred(segment.lane);
+            }
+            self.segment_bytes = 0;
+            ready!(result)?;
+        }
+        let output = connection.output();
+        while self.written < output.len() {
+            let Poll::Ready(written) = stream.poll_write(cx, &output[self.written..]) else {
+                if self.written >= WRITTEN_BYTES_MAX {
+                    output.drain(..std::mem::take(&mut self.written));
+                }
+                return Poll::Pending;
+            };
+            self.written += written?;
+        }
+        output.clear();
+        self.written = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes the output with its segments once, and copies the rest into the output. Pending: nothing
+    /// was accepted.
+    fn write_segments(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut Stream,
+        output: &mut Vec<u8>,
+        lanes: &Lanes,
+    ) -> Poll<io::Result<()>> {
+        let contents: [Option<Ref<'_, [u8]>>; SEGMENTS_MAX] =
+            std::array::from_fn(|at| lanes.received(self.segments.get(at)?.lane));
+        let mut slices = [IoSlice::new(&[]); 2 * SEGMENTS_MAX + 1];
+        let mut position = self.written;
+        for (at, (segment, content)) in self.segments.iter().zip(&contents).enumerate() {
+            let content = content.as_deref().unwrap_or_default();
+            slices[2 * at] = IoSlice::new(&output[position..segment.output_len]);
+            slices[2 * at + 1] = IoSlice::new(&content[segment.start..segment.start + segment.len]);
+            position = segment.output_len;
+        }
+        slices[2 * self.segments.len()] = IoSlice::new(&output[position..]);
+        let slices = &slices[..=2 * self.segments.len()];
+        let result = stream.poll_write_vectored(cx, slices);
+        let mut written = match &result {
+            Poll::Ready(Ok(written)) => *written,
+            _ => 0,
+        };
+        let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        let mut rest = Vec::with_capacity(total - written);
+        for slice in slices {
+            let skipped = written.min(slice.len());
+            written -= skipped;
+            rest.extend_from_slice(&slice[skipped..]);
+        }
+        drop(contents);
+        self.written = 0;
+        if rest.is_empty() {
+            output.clear();
+        } else {
+            *output = rest;
+        }
+        result.map_ok(|_| ())
+    }
+}
