@@ -27,6 +27,7 @@ mod progress_limits;
 mod queued;
 mod request;
 mod response;
+mod retries;
 mod server_selection;
 mod session_dump;
 mod splice;

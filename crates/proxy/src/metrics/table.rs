@@ -102,7 +102,7 @@ metrics! {
     ServerH2Connections, "weir_server_http2_connections_total", Counter, ["pool", "server"], "Connections to a server that began HTTP/2.";
     ServerH2ConnectionsOpen, "weir_server_http2_connections_open", Gauge, ["pool", "server"], "Open HTTP/2 connections to a server.";
     ServerH2StreamsOpen, "weir_server_http2_streams_open", Gauge, ["pool", "server"], "HTTP/2 streams in progress at a server; each is one request.";
-    ServerH2Resets, "weir_server_http2_resets_total", Counter, ["pool", "server", "from", "code"], "HTTP/2 streams to a server that were reset, by sender (server, proxy) and error code of RFC 9113 §7.";
+    ServerH2Resets, "weir_server_http2_resets_total", Counter, ["pool", "server", "from", "code"], "HTTP/2 streams to a server that were reset, by sender (server, proxy) and error code of RFC 9113 §7; those above the last stream of GOAWAY count as refused_stream.";
     ServerH2Faults, "weir_server_http2_faults_total", Counter, ["pool", "server", "fault"], "Violations of HTTP/2 by a server, which ended a stream or the connection, by kind.";
     ServerH2Unprocessed, "weir_server_http2_unprocessed_total", Counter, ["pool", "server"], "Requests that a server reported as not processed: with REFUSED_STREAM, or by the last stream of GOAWAY.";
     ServerH2GoAways, "weir_server_http2_goaways_total", Counter, ["pool", "server"], "HTTP/2 connections whose end a server announced with GOAWAY.";

@@ -14,6 +14,7 @@ mod codel;
 mod concurrency_limit;
 mod cross_core_wakeup;
 mod eligibility;
+mod http2;
 mod outlier_counters;
 mod queue;
 mod retry_budget;
@@ -42,7 +43,7 @@ use queue::{Queue, QueueRules};
 
 use crate::balance::sticky::ServerTokens;
 use crate::balance::{BalanceInput, Candidate, PeakEwma, RoundRobinState, choose, digest};
-use crate::h2::back::{BackCounters, ServerConnections};
+use crate::h2::back::ServerConnections;
 use crate::outcome::Outcome;
 use crate::outlier::{FailureSignal, classify_status};
 use crate::plan::{Balance, Plan, PoolPlan, QueuePlan, Reuse};
@@ -429,14 +430,6 @@ impl Pool {
         }
     }
 
-    /// Does the same as [`Pool::take_idle`] if the idle connections are streams of HTTP/2 connections. A
-    /// server reports which of those it has not processed.
-    pub(crate) fn take_idle_stream(&self, server: usize) -> Option<ServerConn> {
-        let is_stream = |conn: &ServerConn| conn.http2.is_some();
-        let has_streams = self.servers[server].idle_conns.borrow().last().is_some_and(is_stream);
-        if has_streams { self.take_idle(server) } else { None }
-    }
-
     /// Keeps a connection for the next request, unless there are enough.
     pub(crate) fn keep_idle(&self, server: usize, conn: ServerConn, now_ns: u64) {
         let offered = match conn.http2 {
@@ -479,24 +472,6 @@ impl Pool {
     /// Returns the number of this core's requests at all servers.
     pub(crate) fn in_flight(&self) -> usize {
         self.servers.iter().map(|server| server.in_flight.get()).sum()
-    }
-
-    /// Returns the number of idle connections to a server: of HTTP/2 those without a stream.
-    pub(crate) fn idle_connections(&self, server: usize) -> usize {
-        let server = &self.servers[server];
-        let idle_conns = server.idle_conns.borrow();
-        let of_http11 = idle_conns.iter().filter(|conn| conn.http2.is_none()).count();
-        of_http11 + server.http2.get().map_or(0, |http2| http2.idle())
-    }
-
-    /// Returns the number of HTTP/2 connections to a server, and of streams on them.
-    pub(crate) fn http2_load(&self, server: usize) -> (usize, usize) {
-        self.servers[server].http2.get().map_or((0, 0), |http2| http2.load())
-    }
-
-    /// Returns the counters of HTTP/2 connections to a server, since the last call.
-    pub(crate) fn take_http2_counters(&self, server: usize) -> Option<BackCounters> {
-        self.servers[server].http2.get().map(|http2| http2.take_counters())
     }
 
     /// Returns the idle connections and the requests in flight of one server, and the requests that

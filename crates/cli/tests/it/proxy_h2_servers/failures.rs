@@ -33,7 +33,7 @@ fn requests_that_were_not_processed_are_sent_again() {
     let metrics = proxy.metrics();
     assert_eq!(metrics.sum_known("weir_server_http2_unprocessed_total", &[]), 4.0);
     assert_eq!(metrics.sum_known("weir_server_http2_goaways_total", &[]), 1.0);
-    assert_eq!(metrics.sum_known(RESETS, &[("from", "server"), ("code", "refused_stream")]), 3.0);
+    assert_eq!(metrics.sum_known(RESETS, &[("from", "server"), ("code", "refused_stream")]), 4.0);
     proxy.assert_all_returned();
 }
 

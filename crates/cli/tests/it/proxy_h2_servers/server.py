@@ -41,7 +41,11 @@ class Connection:
                 return
             with self.lock:
                 for event in self.h2.receive_data(data):
-                    self.handle(event)
+                    try:
+                        self.handle(event)
+                    except h2.exceptions.StreamClosedError:
+                        # A later frame of the same data has reset it.
+                        pass
                 if not self.is_closed:
                     self.flush()
 

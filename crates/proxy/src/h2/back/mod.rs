@@ -12,6 +12,7 @@
 mod conn;
 mod connect;
 mod counters;
+mod events;
 mod mux;
 mod request;
 mod response;

@@ -19,6 +19,7 @@ use wire::h2::{Config, Connection, ErrorCode, Event, FaultKind, Role, StreamKey}
 
 use super::conn::{BackConn, StreamTable};
 use super::counters::{BackCounters, code_index, count};
+use super::events::After;
 use super::stream::{BackStream, Next, StreamEnd};
 use super::timers::{BackTimers, TimerResult};
 use super::{BackSettings, ServerConnections};
@@ -439,52 +440,6 @@ fn find<'t>(
     let stream = streams.get_mut(number)?;
     let is_current = stream.open.as_ref().is_some_and(|open| open.key == key);
     is_current.then_some((number, stream))
-}
-
-/// Consequence of an event for the connection, which is borrowed during the event.
-enum After {
-    Nothing,
-    /// The virtual connection has to be served.
-    Serve(u32),
-    /// Content was delivered.
-    Content {
-        number: u32,
-        needs_service: bool,
-    },
-    /// Content of a stream without a virtual connection.
-    Unwanted(StreamKey, usize),
-    Reset {
-        key: StreamKey,
-        end: StreamEnd,
-        is_unprocessed: bool,
-    },
-    Writable(StreamKey),
-    AllWritable,
-    GoAway,
-    Settings,
-    Pong(u64),
-}
-
-impl After {
-    fn served(number: u32, needs_service: bool) -> Self {
-        if needs_service { Self::Serve(number) } else { Self::Nothing }
-    }
-
-    fn of(event: Event<'_>) -> Self {
-        match event {
-            Event::Reset { stream: key, code, fault, is_unprocessed } => {
-                let end = fault.map_or(StreamEnd::Reset(code), StreamEnd::Invalid);
-                Self::Reset { key, end, is_unprocessed }
-            }
-            Event::StreamWritable(key) => Self::Writable(key),
-            Event::ConnectionWritable => Self::AllWritable,
-            Event::GoAway { .. } => Self::GoAway,
-            Event::SettingsChanged => Self::Settings,
-            Event::Pong(payload) => Self::Pong(payload),
-            // The others do not occur, or are handled where their contents are borrowed.
-            _ => Self::Nothing,
-        }
-    }
 }
 
 /// Returns the settings of the proxy's end.

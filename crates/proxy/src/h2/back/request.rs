@@ -4,7 +4,7 @@
 //! The engine has parsed and written these heads itself, so they are only split here, not validated
 //! again.
 
-use memchr::memmem;
+use memchr::memchr;
 use wire::h2::FieldEncoder;
 use wire::{Framing, RequestKind};
 
@@ -37,25 +37,48 @@ pub(super) enum Purpose {
     WebSocket,
 }
 
-/// Fields of HTTP/1.1 connections, and those that became pseudo-header fields (RFC 9113 §8.2.2).
-const CONNECTION_FIELDS: [&str; 7] =
-    ["host", "connection", "transfer-encoding", "upgrade", "te", "keep-alive", "proxy-connection"];
-/// Fields whose values are secret, or nearly always different ones: they would only evict others from
-/// the server's table (RFC 7541 §7.1.3).
-const UNINDEXED_FIELDS: [&str; 12] = [
-    "authorization",
-    "proxy-authorization",
-    "cookie",
-    "content-length",
-    "x-request-id",
-    "x-forwarded-for",
-    "forwarded",
-    "traceparent",
-    "grpc-timeout",
-    "if-none-match",
-    "if-modified-since",
-    "range",
-];
+/// Treatment of a field on its way to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FieldClass {
+    /// A field of HTTP/1.1 connections (RFC 9113 §8.2.2), or one that became a pseudo-header field.
+    Dropped,
+    /// `Sec-WebSocket-Key`, which an extended CONNECT does not have.
+    WebSocketKey,
+    /// A value that is secret, or nearly always another one: it would only evict others from the
+    /// server's table (RFC 7541 §7.1.3).
+    Unindexed,
+    Indexed,
+}
+
+/// Returns the class of a field. Lengths are compared first: most fields match none of these.
+#[inline]
+fn class_of(name: &str) -> FieldClass {
+    let is = |other: &str| name.eq_ignore_ascii_case(other);
+    let (is_dropped, is_unindexed) = match name.len() {
+        2 => (is("te"), false),
+        4 => (is("host"), false),
+        5 => (false, is("range")),
+        6 => (false, is("cookie")),
+        7 => (is("upgrade"), false),
+        9 => (false, is("forwarded")),
+        10 => (is("connection") || is("keep-alive"), false),
+        11 => (false, is("traceparent")),
+        12 => (false, is("x-request-id") || is("grpc-timeout")),
+        13 => (false, is("authorization") || is("if-none-match")),
+        14 => (false, is("content-length")),
+        15 => (false, is("x-forwarded-for")),
+        16 => (is("proxy-connection"), false),
+        17 if is("sec-websocket-key") => return FieldClass::WebSocketKey,
+        17 => (is("transfer-encoding"), is("if-modified-since")),
+        19 => (false, is("proxy-authorization")),
+        _ => (false, false),
+    };
+    match (is_dropped, is_unindexed) {
+        (true, _) => FieldClass::Dropped,
+        (false, true) => FieldClass::Unindexed,
+        (false, false) => FieldClass::Indexed,
+    }
+}
 
 impl<'a> EngineHead<'a> {
     /// Splits the head at the start of `bytes`. Returns `None` if it is incomplete.
@@ -63,57 +86,47 @@ impl<'a> EngineHead<'a> {
     /// # Errors
     /// The bytes are no head, which would be a fault of the engine.
     pub(super) fn split(bytes: &'a [u8]) -> Result<Option<Self>, ()> {
-        let Some(end) = memmem::find(bytes, b"\r\n\r\n") else { return Ok(None) };
-        let head = &bytes[..end + 2];
-        let line_end = memchr::memchr(b'\n', head).ok_or(())?;
-        let line = std::str::from_utf8(&head[..line_end]).map_err(|_| ())?;
+        let Some(line_end) = memchr(b'\n', bytes) else { return Ok(None) };
+        let line = std::str::from_utf8(&bytes[..line_end]).map_err(|_| ())?;
         let (method, rest) = line.split_once(' ').ok_or(())?;
         let (target, _version) = rest.split_once(' ').ok_or(())?;
         let mut split = Self {
             method,
             target,
-            lines: &head[line_end + 1..],
+            lines: b"",
             host: b"",
             sends_te: false,
             websocket_key: None,
             framing: Framing::None,
-            bytes: end + 4,
+            bytes: 0,
         };
-        split.scan()?;
-        Ok(Some(split))
-    }
-
-    /// Reads the fields that decide how the request is sent.
-    fn scan(&mut self) -> Result<(), ()> {
+        let (start, mut at) = (line_end + 1, line_end + 1);
         let (mut is_websocket, mut key) = (false, None);
-        for (name, value) in self.fields() {
-            let is = |other: &str| name.eq_ignore_ascii_case(other);
+        while let Some(length) = memchr(b'\n', &bytes[at..]) {
+            let line = &bytes[at..at + length];
+            at += length + 1;
+            if line.len() <= 1 {
+                split.lines = &bytes[start..at - length - 1];
+                split.bytes = at;
+                split.websocket_key = key.filter(|_| is_websocket);
+                return Ok(Some(split));
+            }
+            let Some((name, value)) = split_field(line) else { continue };
+            let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
             match name.len() {
-                2 if is("te") => self.sends_te = true,
-                4 if is("host") => self.host = value,
-                7 if is("upgrade") => is_websocket = value.eq_ignore_ascii_case(b"websocket"),
-                14 if is("content-length") => {
+                2 if is(b"te") => split.sends_te = true,
+                4 if is(b"host") => split.host = value,
+                7 if is(b"upgrade") => is_websocket = value.eq_ignore_ascii_case(b"websocket"),
+                14 if is(b"content-length") => {
                     let digits = std::str::from_utf8(value).map_err(|_| ())?;
-                    self.framing = Framing::Length(digits.parse().map_err(|_| ())?);
+                    split.framing = Framing::Length(digits.parse().map_err(|_| ())?);
                 }
-                17 if is("transfer-encoding") => self.framing = Framing::Chunked,
-                17 if is("sec-websocket-key") => key = Some(value),
+                17 if is(b"transfer-encoding") => split.framing = Framing::Chunked,
+                17 if is(b"sec-websocket-key") => key = Some(value),
                 _ => {}
             }
         }
-        self.websocket_key = key.filter(|_| is_websocket);
-        Ok(())
-    }
-
-    /// Returns the fields in their order.
-    fn fields(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
-        let lines = self.lines.split_inclusive(|&byte| byte == b'\n');
-        lines.filter_map(|line| {
-            let colon = memchr::memchr(b':', line)?;
-            // The engine wrote only names that are tokens.
-            let name = std::str::from_utf8(&line[..colon]).ok()?;
-            Some((name, line[colon + 1..].trim_ascii()))
-        })
+        Ok(None)
     }
 
     /// Returns the meaning of the request.
@@ -152,16 +165,12 @@ impl<'a> EngineHead<'a> {
                 encoder.protocol("websocket");
             }
         }
-        for (name, value) in self.fields() {
-            let is = |other: &&str| name.eq_ignore_ascii_case(other);
-            if CONNECTION_FIELDS.iter().any(is) || purpose == Purpose::WebSocket && is(&"sec-websocket-key") {
-                continue;
-            }
-            match UNINDEXED_FIELDS.iter().any(is) {
-                true => encoder.field_without_index(name, value),
-                false => encoder.field(name, value),
-            }
-        }
+        encode_fields(self.lines, |name, value| match class_of(name) {
+            FieldClass::Dropped => {}
+            FieldClass::WebSocketKey if purpose == Purpose::WebSocket => {}
+            FieldClass::Indexed => encoder.field(name, value),
+            FieldClass::Unindexed | FieldClass::WebSocketKey => encoder.field_without_index(name, value),
+        });
         if self.sends_te {
             // The only value that HTTP/2 allows, and that the engine writes.
             encoder.field("te", b"trailers");
@@ -171,12 +180,27 @@ impl<'a> EngineHead<'a> {
 
 /// Writes the trailer section of a request: `lines` are those of a [`wire::BodyDecoder`].
 pub(super) fn encode_trailers(lines: &[u8], encoder: &mut FieldEncoder<'_>) {
-    for line in lines.split_inclusive(|&byte| byte == b'\n') {
-        let Some(colon) = memchr::memchr(b':', line) else { continue };
-        if let Ok(name) = std::str::from_utf8(&line[..colon]) {
-            encoder.field(name, line[colon + 1..].trim_ascii());
+    encode_fields(lines, |name, value| encoder.field(name, value));
+}
+
+/// Calls `encode` with the fields of `lines` in their order.
+#[inline]
+fn encode_fields(mut lines: &[u8], mut encode: impl FnMut(&str, &[u8])) {
+    while let Some(length) = memchr(b'\n', lines) {
+        if let Some((name, value)) = split_field(&lines[..length])
+            && let Ok(name) = std::str::from_utf8(name)
+        {
+            encode(name, value);
         }
+        lines = &lines[length + 1..];
     }
+}
+
+/// Splits a field line, with or without its line end, into the name and the value.
+#[inline]
+fn split_field(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = memchr(b':', line)?;
+    Some((&line[..colon], line[colon + 1..].trim_ascii()))
 }
 
 #[cfg(test)]
@@ -193,13 +217,29 @@ mod tests {
         let head = split(text);
         assert_eq!((head.method, head.target, head.host), ("POST", "/a?b", &b"h:1"[..]));
         assert_eq!((head.framing, &text[head.bytes..]), (Framing::Length(3), "abc"));
-        let fields: Vec<_> = head.fields().collect();
-        assert_eq!(fields, [("Host", &b"h:1"[..]), ("X-A", b"b"), ("Content-Length", b"3")]);
+        let mut fields = Vec::new();
+        encode_fields(head.lines, |name, value| fields.push(format!("{name}={}", value.escape_ascii())));
+        assert_eq!(fields, ["Host=h:1", "X-A=b", "Content-Length=3"]);
         assert!(!head.is_end());
         for end in 0..head.bytes {
             assert!(EngineHead::split(&text.as_bytes()[..end]).unwrap().is_none(), "{end}");
         }
         assert!(EngineHead::split(b"x\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn fields_are_classified_without_case() {
+        for (name, class) in [
+            ("Host", FieldClass::Dropped),
+            ("keep-alive", FieldClass::Dropped),
+            ("Transfer-Encoding", FieldClass::Dropped),
+            ("If-Modified-Since", FieldClass::Unindexed),
+            ("Authorization", FieldClass::Unindexed),
+            ("sec-websocket-key", FieldClass::WebSocketKey),
+            ("user-agent", FieldClass::Indexed),
+        ] {
+            assert_eq!(class_of(name), class, "{name}");
+        }
     }
 
     #[test]
