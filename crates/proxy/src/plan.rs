@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rt::address::Address;
 use rt::unix_socket::SocketAccess;
 
+mod acme;
 mod balance;
 mod health;
 mod network;
@@ -16,6 +17,7 @@ mod request_rules;
 mod sni;
 mod tls;
 
+pub use acme::{AcmeChallenge, AcmePlan};
 pub use balance::{Balance, HashKey, HashPlan, SameSite, Secret, StickyMode, StickyPlan};
 pub use health::{
     CheckKind, CheckPlan, HttpCheck, Lookup, NamedServers, OutlierPlan, PreferredFamily, ResolvePlan,
