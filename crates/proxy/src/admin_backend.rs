@@ -67,6 +67,7 @@ impl admin::AdminDataSource for AdminBackend {
             let active = self.active_config.borrow();
             (active.plan.threads, active.reload_results.clone())
         };
+        crate::acme::add_metrics(&mut merged);
         merged.add_process(&ProcessStats::read(CORE_THREAD), self.started_unix_ns, threads);
         merged.add_reloads(&results);
         merged

@@ -16,6 +16,7 @@ use rt::listen::Listener;
 use rt::privileges::{Confinement, drop_privileges};
 use rt::tokio::sync::{mpsc, oneshot, watch};
 
+use crate::acme::{Acme, acme_plans};
 use crate::admin_backend::{self, AdminBackend};
 use crate::capacity::connections_max;
 use crate::ctl::{ActiveConfig, CommandContext, ControlCommand, ControlSocket, OwnerTask, TryLock};
@@ -38,6 +39,8 @@ pub struct RunningProxy {
     core_senders: Vec<mpsc::Sender<CoreCommand>>,
     listeners: ListenAddresses,
     health: Health,
+    /// `None`: no listener had automatic certificates at the start.
+    acme: Option<Acme>,
     /// The plan as configured, without the servers that host names resolve to.
     template: Arc<Plan>,
     plan: Arc<Plan>,
@@ -109,6 +112,7 @@ pub fn start(
     let sandbox = drop_privileges(&privileges(&template, extra_paths)).map_err(io::Error::other)?;
     let log = log::start(&template.logs, count)?;
     let mut health = Health::start()?;
+    let acme = if acme_plans(&template).is_empty() { None } else { Some(Acme::start()?) };
     let plan = Arc::new(health.resolve(&template));
     let shared = Arc::new(CrossCoreState::new(&plan, &wakeups, Some((&template, &shared)))?);
     let (balancer, inboxes) = ConnectionBalancer::new(count)?;
@@ -140,6 +144,7 @@ pub fn start(
         core_senders,
         listeners,
         health,
+        acme,
         template,
         plan,
         shared,
@@ -156,6 +161,7 @@ pub fn start(
         ports_held_until_ns: 0,
     };
     running.start_accepting(inherited, pages).inspect_err(|_| running.drain.advance(DrainStage::Abort))?;
+    running.follow_certificates();
     Ok(running)
 }
 
@@ -325,6 +331,19 @@ impl RunningProxy {
     /// Does periodic work. Must be called several times a second.
     pub fn tick(&mut self) {
         self.listeners.close_expired(now_ns());
+        if self.acme.as_mut().is_some_and(Acme::take_issued) && !self.is_draining() {
+            let renewed = self.template.with_stored_certificates().map_err(io::Error::other);
+            if let Err(error) = renewed.and_then(|plan| self.reload(plan)) {
+                eprintln!("weir: the new certificate is not in use: {error}");
+            }
+        }
+    }
+
+    /// Informs the thread of automatic certificates of the plan.
+    fn follow_certificates(&self) {
+        if let Some(acme) = &self.acme {
+            acme.apply_plan(&self.plan);
+        }
     }
 
     /// Sends a message to all cores, and waits until they have processed it.
@@ -393,6 +412,7 @@ impl RunningProxy {
         let plan = self.health.resolve(&template);
         let reopen_error = self.apply(plan).map_err(|error| explain_denied_access(error, &self.sandbox))?;
         self.template = template;
+        self.follow_certificates();
         self.active_config.send_modify(|active| active.reload_results.record(None, unix_ns()));
         Ok(reopen_error.map(|error| explain_denied_access(error, &self.sandbox)))
     }
@@ -482,6 +502,8 @@ impl RunningProxy {
             ("admin", plan.admin != old.admin),
             ("control", plan.control != old.control),
             ("privileges", plan.privileges != old.privileges),
+            // Its thread can only be started before the cores.
+            ("acme", self.acme.is_none() && !acme_plans(plan).is_empty()),
         ]
         .into_iter()
         .filter_map(|(name, changed)| changed.then_some(name))

@@ -6,6 +6,7 @@
 
 use std::net::IpAddr;
 
+use rt::tls::client_hello::{ParsedClientHello, parse_client_hello};
 use wire::{Framing, Limits, Parsed, RequestHead, RequestKind, ResponseHead, Version, encode};
 
 use crate::balance::sticky::{
@@ -105,6 +106,28 @@ pub fn target(bytes: &[u8]) -> bool {
         redirect_location.starts_with(b"https://h/") && !redirect_location.starts_with(b"https://h//"),
         "{text}"
     );
+    true
+}
+
+/// Checks that the names in a ClientHello do not depend on how its bytes arrive, and that a name has
+/// one form. `true`: it was a ClientHello.
+///
+/// # Panics
+/// One of the properties does not hold.
+pub fn client_hello(bytes: &[u8]) -> bool {
+    let complete = parse_client_hello(bytes);
+    for end in 0..bytes.len() {
+        let partial = parse_client_hello(&bytes[..end]);
+        assert!(partial == Ok(ParsedClientHello::Incomplete) || partial == complete, "the first {end} bytes");
+    }
+    let Ok(ParsedClientHello::Complete(names)) = complete else { return false };
+    if let Some(name) = &names.server_name {
+        let is_allowed =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+        assert!(!name.is_empty() && name.len() <= 253 && name.bytes().all(is_allowed), "{name}");
+        assert!(!name.starts_with('.') && !name.ends_with('.') && !name.contains(".."), "{name}");
+    }
+    assert!(names.alpn.iter().all(|protocol| !protocol.is_empty()));
     true
 }
 

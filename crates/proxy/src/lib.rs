@@ -5,6 +5,7 @@
 //! the queue, the rewriting of heads) are pure; code that does I/O decides nothing.
 #![forbid(unsafe_code)]
 
+mod acme;
 mod admin;
 mod admin_backend;
 mod admission;

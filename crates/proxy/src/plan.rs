@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rt::address::Address;
 use rt::unix_socket::SocketAccess;
 
+mod acme;
 mod balance;
 mod health;
 mod http2;
@@ -17,6 +18,7 @@ mod request_rules;
 mod sni;
 mod tls;
 
+pub use acme::{AcmeChallenge, AcmePlan};
 pub use balance::{Balance, HashKey, HashPlan, SameSite, Secret, StickyMode, StickyPlan};
 pub use health::{
     CheckKind, CheckPlan, HttpCheck, Lookup, NamedServers, OutlierPlan, PreferredFamily, ResolvePlan,

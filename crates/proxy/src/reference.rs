@@ -52,6 +52,22 @@ longer, the connection is closed, with an alert where TLS has one, and counts as
 client that speaks plain HTTP. A connection that ends before its first byte is not a failure. Servers get \
 `X-Forwarded-Proto: https`, and `proto=https` in `Forwarded`.
 
+`cipher-suites` and `groups` enable only the named algorithms; all that exist have forward secrecy and authenticated \
+encryption. With `cipher-suites` their order decides, otherwise that of the client (`cipher-preference`).
+
+A core computes handshakes for 0.5 ms in each turn of its event loop, but at least one; the others wait in order, so \
+a burst of handshakes does not delay requests by more than one signature (1 ms with RSA-2048). Connections beyond \
+`handshakes-max` are reset and counted as `handshakes_full`.
+
+Session tickets are encrypted with random keys, which all threads share, a reload keeps, and a new process gets from \
+the old one (`--upgrade-from`). A key encrypts for 6 hours. A ticket is accepted for 12 hours, and only under the same \
+rules for clients' certificates. With `ticket-key-file` all hosts with these files accept each other's tickets; whoever \
+can read the files can decrypt recorded sessions of TLS 1.2, so replace them daily. Sessions by id (TLS 1.2 without \
+tickets) belong to one process. 0-RTT is not accepted.
+
+An OCSP response (`ocsp`) must be one for its certificate with the status `good`, or the config is invalid; its \
+signature is left to clients. An expired one is a warning, and is not sent.
+
 A reload reads all files again. New connections get the new certificates, open ones continue, and clients resume \
 their sessions, unless the accepted authorities of clients have changed. A fault in a file rejects the reload, and \
 the old certificates stay in use. The files must be readable after the start, too: by `user`, and with Landlock in the \
@@ -66,9 +82,18 @@ A response that only the end of the connection delimits is truncated if a server
 (`server_closed`). Bodies and tunnels over TLS are copied, not spliced. An idle session takes 4.1 kB of user-space \
 memory more than a plain connection.
 
-To redirect from HTTP to HTTPS, a route of the plain listener has `redirect = { status = 308, location = \
-\"https://{host}{path}{query}\" }`. For HSTS (RFC 6797), the routes of the listener with `tls` have \
-`set-response-header = { strict-transport-security = \"max-age=31536000\" }`.
+`redirect-https` of a plain listener redirects to HTTPS at port 443; for another port, a route has `redirect = { status = \
+308, location = \"https://{host}:8443{path}{query}\" }`. `hsts` adds `Strict-Transport-Security` (RFC 6797) to all responses; \
+a route that sets or removes the field decides for its own responses.
+
+## Server names in mode tcp
+
+`sni` of a listener in mode tcp selects the pool by the ClientHello, and forwards all bytes unchanged: the servers \
+terminate TLS. The ClientHello may have up to 16.5 KiB in any number of records, and has the time `timeouts.head`. Without \
+a matching entry and without `pool`, the client gets the alert `unrecognized_name`, and the connection ends with \
+`unknown_server_name`. What is no ClientHello is closed as `bad_client_hello`. A name that two readers could understand in \
+two ways (repeated, with other bytes than letters, digits, `-`, `_` and dots) is no valid ClientHello. With encrypted \
+ClientHellos (ECH), the outer name decides.
 
 ## HTTP/2
 

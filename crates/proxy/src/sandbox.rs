@@ -8,6 +8,7 @@ use rt::address::Address;
 use rt::privileges::{AllowedFiles, Confinement, Privileges, RESOLVER_PATHS};
 use rt::tls::{HOST_ROOT_PATHS, Verification};
 
+use crate::acme::acme_plans;
 use crate::plan::{ListenerTls, LogTarget, Plan, PoolTls};
 
 /// Files that the process must access in addition to those in its plan.
@@ -41,9 +42,15 @@ pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
     let key_logs =
         plan.listeners.iter().filter_map(|listener| listener.tls.as_ref()?.options.key_log.as_ref());
     let key_logs = key_logs.map(|path| directory_of(path));
+    let acme_storage = acme_plans(plan).into_iter().map(|acme| acme.storage);
     let files = AllowedFiles {
         read: read.chain(["/proc/self".into(), "/var/run/netns".into()]).collect(),
-        write: log_directories.chain(sockets).chain(key_logs).chain(["/dev".into()]).collect(),
+        write: log_directories
+            .chain(sockets)
+            .chain(key_logs)
+            .chain(acme_storage)
+            .chain(["/dev".into()])
+            .collect(),
     };
     Privileges {
         user: configured.user,
@@ -64,8 +71,11 @@ fn tls_paths(plan: &Plan) -> Vec<PathBuf> {
         let targets = [Some(file.to_owned()), std::fs::canonicalize(file).ok()];
         directories.extend(targets.iter().flatten().map(|path| directory_of(path)));
     }
+    let acme = acme_plans(plan);
+    directories.extend(acme.iter().map(|acme| acme.storage.clone()));
+    directories.extend(acme.iter().filter_map(|acme| acme.ca.as_deref()).map(directory_of));
     let verifies_by_host = |tls: &PoolTls| tls.options.verification == Verification::HostRoots;
-    if pools.clone().any(verifies_by_host) {
+    if pools.clone().any(verifies_by_host) || acme.iter().any(|acme| acme.ca.is_none()) {
         let roots = HOST_ROOT_PATHS.iter().map(PathBuf::from);
         directories.extend(roots.filter(|directory| directory.exists()));
     }

@@ -16,7 +16,7 @@ pub(crate) mod tls_peers;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::PoisonError;
 use std::time::Duration;
 

@@ -182,6 +182,7 @@ directives! {
         "certificates", Entries("listener.*.tls.certificates[]", Some("certificate")), Unset("`directory`"), "['/etc/weir/site.pem', { certificate = '/etc/weir/site.pem', key = '/etc/weir/site.pem' }]", "['/no/such/file']", "PEM files with a certificate, its chain and its key, or tables. The client's server name selects a certificate, with wildcards; of several for the same name, the type of the key (ECDSA, RSA). The first one is for clients that send no name, or an unknown one.";
         "directory", Text("a directory"), Unset("none"), "'/etc/weir/certs'", "'/no/such/directory'", "Directory whose files `*.pem` each have a certificate, its chain and its key; sorted by name, behind `certificates`.";
         "self-signed", Bool, Literal("false"), "true", "'yes'", "Adds a certificate for `localhost`, made at each start and each reload: for tests.";
+        "acme", Table("listener.*.tls.acme"), Unset("none"), "{ directory = 'https://localhost/dir', domains = 'a.example.org', storage = '/tmp', agree-to-terms = true }", "true", "Certificate that is ordered and renewed automatically (ACME).";
         "client-ca", Text("a file"), Unset("clients need no certificate"), "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the authorities of clients' certificates.";
         "client-certificate", Choice(&["required", "optional"]), Literal("'required'"), "'optional'", "'none'", "With `client-ca`: `required` fails the handshake of a client without a certificate. A certificate of another authority always fails it.";
         "client-certificate-header", Text("a field name"), Unset("none"), "'x-ssl-client-s-dn'", "'host'", "Field of requests with the subject of the verified certificate (RFC 4514: `CN=a,O=b`, bytes beyond ASCII escaped); absent without a certificate. It is removed from the requests of clients.";
@@ -201,6 +202,15 @@ directives! {
         "connection-window-max", Size(65_535, (1 << 31) - 1), Literal("'4m'"), "'16m'", "1000", "Maximum receive window of a connection, and so the most memory that its requests can hold.";
         "header-table", Size(0, 1 << 16), Literal("'4k'"), "0", "'65k'", "Maximum size of the table with which a client may compress its fields (HPACK).";
         "abuse", Integer(10, 1_000_000), Literal("200"), "500", "0", "Maximum balance of frames that cost work and bring nothing (resets of streams, PING, SETTINGS, empty DATA); each useful one reduces it. Beyond it the connection is closed (`ENHANCE_YOUR_CALM`).";
+    }
+    "listener.*.tls.acme" {
+        "directory", Text("a URL"), Required, "'https://localhost/dir'", "'http://localhost/dir'", "URL of the directory of the ACME server.";
+        "ca", Text("a file"), Unset("the authorities that this host trusts"), "'/etc/weir/site.pem'", "5", "PEM file with the authorities of the ACME server's own certificate.";
+        "contact", Texts("a URL"), Unset("none"), "'mailto:admin@example.org'", "1", "URLs to reach the owner of the account.";
+        "domains", Texts("a DNS name"), Required, "['a.example.org', 'b.example.org']", "'*.example.org'", "Names in the certificate, without wildcards; the first one names its file.";
+        "storage", Text("a directory"), Required, "'/tmp'", "'/no/such/directory'", "Directory for the account's key and the certificate (mode 0600).";
+        "challenge", Choice(&["http-01", "tls-alpn-01"]), Literal("'http-01'"), "'tls-alpn-01'", "'dns-01'", "Proof of the control of the names: `http-01` at port 80, on any plain listener; `tls-alpn-01` at port 443, on this listener.";
+        "agree-to-terms", Bool, Literal("false"), "true", "'yes'", "Agreement to the terms of service of the ACME server; required.";
     }
     "listener.*.tls.certificates[]" {
         "certificate", Text("a file"), Required, "'/etc/weir/site.pem'", "'/no/such/file'", "PEM file with the certificate and its chain, the certificate first.";

@@ -8,6 +8,7 @@
 //! Markdown. `messages` has the messages for wrong keys and values, `syntax` those for texts that
 //! are not TOML.
 
+mod acme;
 mod balance;
 mod cross_checks;
 mod directives;

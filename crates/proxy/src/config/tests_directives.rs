@@ -41,6 +41,11 @@ fn config(row: &Directive, line: &str) -> String {
         "listener.*.tls" => {
             format!("{}{POOL}", listener("[listener.web.tls]\nself-signed = true\nclient-ca = 'SITE'\n@\n"))
         }
+        "listener.*.tls.acme" => {
+            let table = "[listener.web.tls.acme]\ndirectory = 'https://localhost/dir'\ndomains = 'a.test'\n\
+                         storage = '/tmp'\nagree-to-terms = true\n@\n";
+            format!("{}{POOL}", listener(table))
+        }
         "listener.*.tls.certificates[]" => {
             let entry = "[[listener.web.tls.certificates]]\ncertificate = 'SITE'\n@\n";
             format!("{}{POOL}", listener(entry))

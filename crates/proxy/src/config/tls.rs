@@ -13,10 +13,10 @@ use rt::tls::{
 
 use crate::plan::{ListenerTls, Mode, NamedServers, PoolTls, ServerHttp, ServerPlan};
 
-use super::hsts;
 use super::spans::{Located, Problems};
 use super::validate;
 use super::value::Section;
+use super::{acme, hsts};
 
 /// Protocols that clients of HTTP listeners negotiate (RFC 7301).
 const HTTP_ALPN: &[u8] = b"http/1.1";
@@ -94,18 +94,23 @@ pub(super) fn parse_listener_tls(
         }));
         Some(PathBuf::from(&*text.value))
     });
-    let is_empty = certificates.is_empty() && !section.flag("self-signed");
-    let is_any_given = ["certificates", "directory"].iter().any(|key| section.key_offset(key).is_some());
+    let acme = acme::parse_acme(&section, mode, problems);
+    let is_empty = certificates.is_empty() && !section.flag("self-signed") && acme.is_none();
+    let is_any_given =
+        ["certificates", "directory", "acme"].iter().any(|key| section.key_offset(key).is_some());
     if is_empty && !is_any_given {
-        problems
-            .add_error(section.offset, "TLS needs a certificate: add certificates, directory or self-signed");
+        problems.add_error(
+            section.offset,
+            "TLS needs a certificate: add certificates, directory, acme or self-signed",
+        );
     }
     warn_of_readable_keys(&certificates, &files, problems);
     let client_header = parse_client_header(&section, mode, problems);
     let algorithms = parse_algorithms(&section, problems);
     let hsts = parse_hsts(&section, mode, problems);
-    let options = ServerTlsOptions {
+    let mut options = ServerTlsOptions {
         certificates,
+        answers_acme: false,
         self_signed: section.flag("self-signed"),
         client_ca: section.text("client-ca").map(|text| files.add(text)),
         ticket_key_files: parse_ticket_key_files(&section, &mut files, problems),
@@ -124,12 +129,15 @@ pub(super) fn parse_listener_tls(
     if is_empty {
         return None;
     }
+    if let Some(acme) = &acme {
+        acme.complete(&mut options);
+    }
     match ServerTls::new(&options) {
         Ok(server) => {
             for warning in server.warnings() {
                 problems.warn(files.offset_of(warning).unwrap_or(section.offset), warning.to_string());
             }
-            Some(ListenerTls { options, directory, client_header, hsts, server })
+            Some(ListenerTls { options, directory, client_header, hsts, acme, server })
         }
         Err(failures) => {
             files.report(failures, section.offset, problems);
@@ -255,7 +263,7 @@ pub(super) fn listener_tls_of_flags(
         ..ServerTlsOptions::default()
     };
     let server = ServerTls::new(&options)?;
-    Ok(ListenerTls { options, directory: None, client_header: None, hsts: None, server })
+    Ok(ListenerTls { options, directory: None, client_header: None, hsts: None, acme: None, server })
 }
 
 /// Reads the TLS settings of a pool, if it has some.

@@ -76,6 +76,7 @@ const COMMANDS: &[CommandSpec] = &[
                 "servers: state, effective and configured weight and maxconn, requests in flight, counters",
             ),
             ("connections", "client connections: id, client, server, state, age, bytes"),
+            ("certificates", "automatic certificates (ACME): expiry, next order, counters, last error"),
             ("config", "text of the active config"),
         ],
         run: show::run,

@@ -1,6 +1,6 @@
 //! `show`: state, settings, and counters since the start.
 
-use rt::clock::{now_ns, unix_ns};
+use rt::clock::{SECOND_NS, now_ns, unix_ns};
 
 use super::table::{Cell, OutputTable, render};
 use super::{ActiveConfig, CommandRequest, CommandResult, ReloadResults};
@@ -26,6 +26,7 @@ pub(super) fn run(request: &CommandRequest<'_>) -> CommandResult {
         }
         ["config"] => return show_config(request),
         ["connections"] => vec![connections_table(request)?],
+        ["certificates"] => vec![certificates_table()],
         [topic] => {
             let build = match *topic {
                 "info" => None,
@@ -82,6 +83,27 @@ fn info_table(request: &CommandRequest<'_>, active: &ActiveConfig, summary: &Met
         summary.total.in_flight.into(),
         summary.total.queued.into(),
     ]);
+    table
+}
+
+/// Returns the automatic certificates (ACME).
+fn certificates_table() -> OutputTable {
+    let columns = &["domain", "expires_in_ns", "next_order_in_ns", "issued", "failed", "last_error"];
+    let mut table = OutputTable::new("certificates", columns);
+    let left = |at_s: u64| (at_s > 0).then(|| (at_s * SECOND_NS).saturating_sub(unix_ns()));
+    table.rows = crate::acme::statuses()
+        .into_iter()
+        .map(|(domain, status)| {
+            vec![
+                domain.into(),
+                Cell::time(left(status.expires_at_s)),
+                Cell::time(left(status.next_order_s)),
+                status.issued.into(),
+                status.failed.into(),
+                if status.last_error.is_empty() { Cell::Empty } else { status.last_error.into() },
+            ]
+        })
+        .collect();
     table
 }
 

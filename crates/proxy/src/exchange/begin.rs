@@ -9,6 +9,7 @@ use wire::{Framing, RefusalKind, RequestHead, RequestKind};
 
 use super::finish::ALLOWED_METHODS;
 use super::{Exchange, ExchangeStage, ServerSlot, StepResult};
+use crate::acme::{CHALLENGE_PREFIX, answer_to_challenge};
 use crate::conn::{ClientStream, TimeoutKind};
 use crate::core::{ConfigGeneration, Core};
 use crate::forward::{
@@ -24,9 +25,6 @@ use crate::route::{
     RateLimitKey, RetryAfterNs, RouteRequest, RouteScratch, build_location, changes_target, forwarded_target,
     rewrite_target,
 };
-
-/// Prefix of the paths that prove the control of a host (RFC 8555 §8.3).
-const ACME_CHALLENGE_PREFIX: &str = "/.well-known/acme-challenge/";
 
 /// Inputs of a new exchange, except the head.
 pub(crate) struct ExchangeStart<'a> {
@@ -100,6 +98,9 @@ impl Exchange {
                 self.reject(core, client, rng, EndReason::BadRequest);
             }
             Ok(_) if is_last_hop(head) => self.respond_as_last_hop(core, client, head.method),
+            Ok((target, _)) if target.starts_with(CHALLENGE_PREFIX) && has_answer(target) => {
+                self.answer_challenge(core, client, target);
+            }
             Ok((target, _)) if redirects_to_https(listener, head, target) => {
                 self.redirect_to_https(core, client, head, listener.redirect_https.unwrap_or_default());
             }
@@ -223,6 +224,12 @@ impl Exchange {
         }
         let text = b"405 Method Not Allowed: this proxy does not reflect requests\n";
         self.respond(core, client, 405, "text/plain", text, &[]);
+    }
+
+    /// Answers the challenge of an ACME server that validates a name of this proxy.
+    fn answer_challenge(&mut self, core: &Core, client: &ClientStream, target: &str) {
+        let answer = answer_to_challenge(target).unwrap_or_default();
+        self.respond(core, client, 200, "application/octet-stream", answer.as_bytes(), &[]);
     }
 
     /// Redirects the request to the same target with https.
@@ -429,6 +436,12 @@ fn normalise_target<'a>(
     forwarded_target(head.target, listener.path, target_buffer).ok_or(RefusalKind::AmbiguousPath)
 }
 
+/// Returns whether a target is a challenge for this proxy; all others are routed.
+#[cold]
+fn has_answer(target: &str) -> bool {
+    answer_to_challenge(target).is_some()
+}
+
 /// Returns whether a request with a normalised target is redirected to https: not without a host,
 /// and not for challenges of ACME (RFC 8555 §8.3), `*` and CONNECT.
 fn redirects_to_https(listener: &ListenerPlan, head: &RequestHead<'_, '_>, target: &str) -> bool {
@@ -437,7 +450,7 @@ fn redirects_to_https(listener: &ListenerPlan, head: &RequestHead<'_, '_>, targe
     }
     let (path, _) = split_target(target);
     let has_location = path.starts_with('/') && head.host.is_some_and(|host| !host.is_empty());
-    has_location && !path.starts_with(ACME_CHALLENGE_PREFIX)
+    has_location && !path.starts_with(CHALLENGE_PREFIX)
 }
 
 /// Returns whether `Max-Forwards` forbids to forward a request.

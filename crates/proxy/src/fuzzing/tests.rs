@@ -183,6 +183,11 @@ fn what_is_accepted_of_a_server_is_one_response_to_a_client() {
 }
 
 #[test]
+fn a_client_hello_has_the_same_names_however_it_arrives() {
+    run_mutations(&read_corpus("client_hello"), 10, super::client_hello);
+}
+
+#[test]
 fn a_target_has_one_normal_form_and_stays_a_target() {
     let seeds = to_bytes(&[
         "/a/./b/../c%2fd%7Ee?x=/../",

@@ -32,6 +32,13 @@ impl Snapshot {
         self.add(Metric::Generations, &[], number);
     }
 
+    /// Adds the state of an automatic certificate.
+    pub(crate) fn add_certificate(&mut self, domain: &str, expires_at_s: u64, issued: u64, failed: u64) {
+        self.add(Metric::CertificateExpiry, &[domain], expires_at_s);
+        self.add(Metric::AcmeOrders, &[domain, "issued"], issued);
+        self.add(Metric::AcmeOrders, &[domain, "failed"], failed);
+    }
+
     /// Adds the results of reloads.
     pub(crate) fn add_reloads(&mut self, results: &ReloadResults) {
         for (result, count, at_ns) in [

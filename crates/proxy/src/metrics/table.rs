@@ -96,6 +96,8 @@ metrics! {
     H2Faults, "weir_http2_faults_total", Counter, ["listener", "fault"], "Violations of HTTP/2 by clients, which ended a stream or the connection, by kind.";
     H2StreamsOpen, "weir_http2_streams_open", Gauge, [], "HTTP/2 streams of clients in progress.";
     ClientHellos, "weir_client_hellos_total", Counter, ["listener", "result"], "ClientHellos on listeners with sni by result: matched (an entry of sni), default (none; forwarded to the default pool), unknown (none; rejected), invalid (no valid ClientHello in time).";
+    CertificateExpiry, "weir_acme_certificate_expiry_timestamp_seconds", Gauge, ["domain"], "End of the validity of an automatic certificate, in seconds since 1970; 0: there is none yet.";
+    AcmeOrders, "weir_acme_orders_total", Counter, ["domain", "result"], "Orders of automatic certificates by result: issued, failed.";
     Refused, "weir_connections_refused_total", Counter, ["reason"], "Client connections that were closed before they were served, by reason. For process_full and listener_full, this includes connections that had to wait for the limit. Connections counted as source_table were served.";
     Idle, "weir_pool_idle_connections", Gauge, ["pool", "server"], "Idle connections to a server; of HTTP/2 those without a stream in progress.";
     ServerTlsHandshakes, "weir_server_tls_handshakes_total", Counter, ["pool", "server", "result"], "TLS handshakes with a server for requests by result: full, resumed, failed; those of active checks are not included.";

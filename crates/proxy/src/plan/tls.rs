@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rt::address::Address;
-use rt::tls::{ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, Verification};
+use rt::tls::{ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, TlsConfigError, Verification};
 
-use super::{ListenerPlan, Plan, PoolPlan, ServerHttp, ServerPlan};
+use super::{AcmePlan, ListenerPlan, Plan, PoolPlan, ServerHttp, ServerPlan};
 
 /// `[listener.NAME.tls]`.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct ListenerTls {
     pub client_header: Option<Box<str>>,
     /// Value of `Strict-Transport-Security` in all responses (RFC 6797).
     pub hsts: Option<Box<str>>,
+    /// Automatic certificate.
+    pub acme: Option<AcmePlan>,
     /// Certificates and keys, as they were when the config was read.
     pub server: ServerTls,
 }
@@ -41,8 +43,8 @@ impl PartialEq for ListenerTls {
     /// Compares the settings. The files are read again at each reload, and nothing depends on
     /// a change of them.
     fn eq(&self, other: &Self) -> bool {
-        (&self.options, &self.directory, &self.client_header, &self.hsts)
-            == (&other.options, &other.directory, &other.client_header, &other.hsts)
+        (&self.options, &self.directory, &self.client_header, &self.hsts, &self.acme)
+            == (&other.options, &other.directory, &other.client_header, &other.hsts, &other.acme)
     }
 }
 
@@ -109,6 +111,27 @@ impl PoolPlan {
 }
 
 impl Plan {
+    /// Returns the plan with the automatic certificates that are stored now.
+    ///
+    /// # Errors
+    /// A stored file is faulty.
+    pub(crate) fn with_stored_certificates(&self) -> Result<Self, TlsConfigError> {
+        let renewed = |listener: &ListenerPlan| {
+            let mut listener = listener.clone();
+            if let Some(tls) = &mut listener.tls
+                && let Some(acme) = &tls.acme
+            {
+                acme.complete(&mut tls.options);
+                let server = ServerTls::new(&tls.options);
+                // At least one fault is reported.
+                tls.server = server.map_err(|mut faults| faults.remove(0))?;
+            }
+            Ok(listener)
+        };
+        let listeners: Arc<[_]> = self.listeners.iter().map(renewed).collect::<Result<_, _>>()?;
+        Ok(Self { listeners, ..self.clone() })
+    }
+
     /// Returns the plan with the TLS sessions of `previous`, so that clients resume them.
     #[must_use]
     pub(crate) fn with_tls_sessions_of(self, previous: &Self) -> Self {

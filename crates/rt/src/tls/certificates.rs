@@ -8,6 +8,7 @@ use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
+use super::der::CertificateParts;
 use super::{TlsConfigError, crypto_provider};
 
 /// Maximum size of a PEM file: a bundle of all public authorities has 250 kB.
@@ -43,6 +44,34 @@ pub(super) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'stati
         Ok(certificates) => Ok(certificates),
         Err(error) => Err(TlsConfigError::in_file(path, error)),
     }
+}
+
+/// Returns the start and the end of the validity of a file's first certificate, in seconds since
+/// 1970.
+///
+/// # Errors
+/// The file cannot be read, or has no certificate.
+pub fn certificate_validity(path: &Path) -> Result<(u64, u64), TlsConfigError> {
+    let certificates = read_certificates(path)?;
+    let parts = certificates.first().and_then(|leaf| CertificateParts::parse(leaf));
+    parts
+        .map(|parts| parts.validity_s)
+        .ok_or_else(|| TlsConfigError::in_file(path, "the certificate cannot be parsed"))
+}
+
+/// Returns the DNS names of a file's first certificate.
+///
+/// # Errors
+/// The file cannot be read, or has no certificate.
+pub fn certificate_names(path: &Path) -> Result<Vec<String>, TlsConfigError> {
+    let certificates = read_certificates(path)?;
+    Ok(certificates.first().map(names_in).unwrap_or_default())
+}
+
+/// Returns the DNS names of a certificate (subjectAltName, RFC 5280 §4.2.1.6).
+pub(super) fn names_in(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let parsed = webpki::EndEntityCert::try_from(certificate);
+    parsed.map(|certificate| certificate.valid_dns_names().map(String::from).collect()).unwrap_or_default()
 }
 
 /// Reads the certificate authorities of a file.

@@ -4,6 +4,7 @@
 
 mod algorithms;
 mod certificates;
+mod challenges;
 mod client;
 pub mod client_hello;
 mod client_sessions;
@@ -24,6 +25,8 @@ mod stream;
 mod tickets;
 
 pub use algorithms::{CipherSuite, KeyExchangeGroup, TlsAlgorithms};
+pub use certificates::{certificate_names, certificate_validity};
+pub use challenges::TlsAlpnChallenge;
 pub(crate) use client::parse_server_name;
 pub use client::{ClientTls, ClientTlsOptions, Verification, check_server_name};
 pub use distinguished_name::certificate_subject;

@@ -10,7 +10,8 @@ use rustls::server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache, 
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
-use super::certificates::{read_certified_key, read_roots};
+use super::certificates::{names_in, read_certified_key, read_roots};
+use super::challenges::{ACME_PROTOCOL, challenge_of};
 use super::key_log::KeyLogFile;
 use super::ocsp::read_ocsp_response;
 use super::tickets::{TicketKeyExport, TicketKeys};
@@ -51,6 +52,8 @@ pub struct ServerTlsOptions {
     /// Files with keys of session tickets that hosts share, the encrypting one first; none: random
     /// keys that rotate.
     pub ticket_key_files: Vec<PathBuf>,
+    /// True if validations of an ACME server are answered (TLS-ALPN-01, RFC 8737).
+    pub answers_acme: bool,
     /// File that the secrets of all sessions are written to.
     pub key_log: Option<PathBuf>,
     /// Protocols of ALPN (RFC 7301), the preferred one first.
@@ -217,8 +220,11 @@ fn build(
         .with_protocol_versions(&protocol_versions(options.version_min, TlsVersion::Tls13))
         .map_err(TlsConfigError::without_file)?
         .with_client_cert_verifier(verifier)
-        .with_cert_resolver(Arc::new(CertificatesByName::new(certificates)));
+        .with_cert_resolver(Arc::new(CertificatesByName::new(certificates, options.answers_acme)));
     config.alpn_protocols.clone_from(&options.alpn);
+    if options.answers_acme {
+        config.alpn_protocols.push(ACME_PROTOCOL.to_vec());
+    }
     config.ignore_client_order = options.prefers_own_suites;
     config.session_storage = ServerSessionMemoryCache::new(STORED_SESSIONS_MAX);
     Ok(config)
@@ -281,17 +287,19 @@ struct CertificatesByName {
     all: Vec<ServerCertificate>,
     /// Indexes into `all` by lower-case name.
     indexes: HashMap<String, Vec<usize>>,
+    answers_acme: bool,
 }
 
 impl CertificatesByName {
-    fn new(all: Vec<ServerCertificate>) -> Self {
+    fn new(all: Vec<ServerCertificate>, answers_acme: bool) -> Self {
         let mut indexes: HashMap<String, Vec<usize>> = HashMap::new();
         for (index, certificate) in all.iter().enumerate() {
-            for name in names_in(&certificate.key) {
+            let leaf = certificate.key.cert.first();
+            for name in leaf.map(names_in).unwrap_or_default() {
                 indexes.entry(name.to_ascii_lowercase()).or_default().push(index);
             }
         }
-        Self { all, indexes }
+        Self { all, indexes, answers_acme }
     }
 
     /// Returns the candidates for a name, or the default ones for none and for an unknown name.
@@ -304,17 +312,16 @@ impl CertificatesByName {
 
 impl ResolvesServerCert for CertificatesByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let is_validation =
+            || hello.alpn().is_some_and(|mut protocols| protocols.any(|protocol| protocol == ACME_PROTOCOL));
+        if self.answers_acme && is_validation() {
+            return challenge_of(hello.server_name().unwrap_or_default());
+        }
         let named = self.candidates(hello.server_name());
         let in_order = named.iter().copied().chain(0..self.all.len());
         let suits = |one: &&ServerCertificate| one.key.key.choose_scheme(hello.signature_schemes()).is_some();
-        let certificate = in_order.map(|index| &self.all[index]).find(suits)?;
+        // Without a common algorithm the handshake fails, with the alert for that.
+        let certificate = in_order.map(|index| &self.all[index]).find(suits).or_else(|| self.all.first())?;
         Some(Arc::clone(certificate.current(UnixTime::now().as_secs())))
     }
-}
-
-/// Returns the DNS names of a certificate (subjectAltName, RFC 5280 §4.2.1.6).
-fn names_in(key: &CertifiedKey) -> Vec<String> {
-    let Ok(certificate) = key.end_entity_cert() else { return Vec::new() };
-    let parsed = webpki::EndEntityCert::try_from(certificate);
-    parsed.map(|certificate| certificate.valid_dns_names().map(String::from).collect()).unwrap_or_default()
 }
