@@ -2,6 +2,11 @@
 //! (`MAX_TLS13_TICKETS_PER_SERVER`): fewer than a load has connections, which then make full
 //! handshakes.
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "the trait of rustls needs a store that threads can share; each core has its own"
+)]
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
