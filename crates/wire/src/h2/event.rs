@@ -1,7 +1,10 @@
 //! Events of a connection, and the heads in them, which borrow from the connection.
 
+use std::fmt;
+
 use super::config::StreamKey;
 use super::fault::{ErrorCode, FaultKind};
+use super::table::{FieldRef, Texts};
 
 /// Something that the peer sent, or that happened to a stream.
 #[derive(Debug)]
@@ -112,36 +115,32 @@ pub struct ResponseHead<'e> {
 }
 
 /// Decoded field lines in their order, with lower-case names and valid values.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Fields<'e> {
-    pub(super) names: &'e str,
-    pub(super) values: &'e [u8],
-    pub(super) ranges: &'e [FieldRange],
+    pub(super) texts: Texts<'e>,
+    pub(super) refs: &'e [FieldRef],
 }
 
 impl<'e> Fields<'e> {
     /// Fields of a head without any.
-    pub const EMPTY: Fields<'static> = Fields { names: "", values: &[], ranges: &[] };
+    pub const EMPTY: Fields<'static> = Fields { texts: Texts { table: &[], literals: &[] }, refs: &[] };
 
     /// Returns the fields in their order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'e str, &'e [u8])> + use<'e> {
-        let (names, values) = (self.names, self.values);
-        self.ranges.iter().map(move |range| {
-            let name = &names[range.name_start as usize..range.name_end as usize];
-            (name, &values[range.value_start as usize..range.value_end as usize])
-        })
+        let texts = self.texts;
+        self.refs.iter().map(move |field| (texts.token(field.name), texts.value(field.value)))
     }
 
     /// Returns the number of fields.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ranges.len()
+        self.refs.len()
     }
 
     /// Returns whether there are no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
+        self.refs.is_empty()
     }
 
     /// Returns the value of the first field with a lower-case name.
@@ -165,11 +164,10 @@ impl<'e> Fields<'e> {
     }
 }
 
-/// Position of one field in the scratch bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FieldRange {
-    pub(super) name_start: u32,
-    pub(super) name_end: u32,
-    pub(super) value_start: u32,
-    pub(super) value_end: u32,
+impl fmt::Debug for Fields<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.iter().map(|(name, value)| (name, value.escape_ascii().to_string())))
+            .finish()
+    }
 }

@@ -4,6 +4,7 @@ use super::abuse::FloodClass;
 use super::config::{Role, StreamKey};
 use super::connection::{Connection, DataFrame, Handled, InputState, OpenBlock, Step};
 use super::fault::{ErrorCode, FaultKind};
+use super::flow::PROBE_PAYLOAD;
 use super::frame::{self, FrameHeader, HEADER_BYTES, flag, frame_type, read_u32};
 use super::head::{HeadProblem, Section};
 use super::streams::{Progress, Stream};
@@ -126,7 +127,9 @@ impl Connection {
         stream.receive_window -= header.len as i32;
         stream.unconsumed += content as u32;
         self.receive.held += content as u32;
-        self.receive.record(header.stream, content);
+        if self.receive.record(header.stream, content) {
+            frame::write_ping(&mut self.output, 0, PROBE_PAYLOAD);
+        }
         if content >= 128 {
             self.abuse.credit_frame();
         } else if content == 0 && !is_end {
@@ -305,7 +308,7 @@ impl Connection {
         if block.depends_on_itself {
             return self.reset_for(stream, FaultKind::SelfDependency).map(Some);
         }
-        match self.head.finish_request() {
+        match self.head.finish_request(self.decoder.texts()) {
             Err(HeadProblem::Malformed(fault)) => self.reset_for(stream, fault).map(Some),
             Err(HeadProblem::Refused(kind)) => {
                 if let Some(open) = self.streams.get_open(stream) {
