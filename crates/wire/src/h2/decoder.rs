@@ -12,6 +12,9 @@ use super::table::{DynamicTable, EntryName, FieldRef, STATIC, STATIC_LEN, TextRe
 /// Size of a dynamic table before any settings (RFC 9113 §6.5.2).
 pub(super) const TABLE_BYTES_DEFAULT: usize = 4_096;
 
+/// Capacity for literals that survives a large head.
+const LITERALS_KEPT: usize = 4_096;
+
 /// Decoder of one direction of a connection.
 #[derive(Debug)]
 pub(super) struct Decoder {
@@ -55,6 +58,9 @@ impl Decoder {
     pub(super) fn decode(&mut self, block: &[u8], head: &mut Head) -> Result<(), FaultKind> {
         self.table.begin_block();
         self.literals.clear();
+        if self.literals.capacity() > LITERALS_KEPT {
+            self.literals.shrink_to(LITERALS_KEPT);
+        }
         let mut rest = block;
         while let [byte @ 0x20..=0x3f, ..] = *rest {
             let size = integer(&mut rest, byte, 5)?;

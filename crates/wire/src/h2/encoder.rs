@@ -11,6 +11,9 @@ use super::table::{DynamicTable, ENTRY_OVERHEAD, EntryName, STATIC, STATIC_LEN, 
 /// Pairs of entries in the cache of fields.
 const CACHE_SETS: usize = 64;
 
+/// Fields of a block that are found by their position.
+const POSITIONS: usize = 16;
+
 /// A field that was written before.
 #[derive(Clone, Copy, Debug)]
 struct CacheEntry {
@@ -30,6 +33,11 @@ pub(super) struct Encoder {
     cache: Vec<[CacheEntry; 2]>,
     /// Smallest size since the last block, if the size has changed (RFC 7541 §4.2).
     smallest_size: Option<usize>,
+    /// Sequence numbers of the fields of earlier blocks by their position: the heads of a connection are
+    /// often alike. Allocated with the cache.
+    by_position: Vec<u32>,
+    /// Position of the next field of the block.
+    position: usize,
     /// Name in lower case.
     lower: Vec<u8>,
 }
@@ -40,6 +48,8 @@ impl Encoder {
             table: DynamicTable::new(TABLE_BYTES_DEFAULT),
             cache: Vec::new(),
             smallest_size: None,
+            by_position: Vec::new(),
+            position: 0,
             lower: Vec::new(),
         }
     }
@@ -57,6 +67,7 @@ impl Encoder {
     /// Begins a block: writes the changes of the table's size.
     #[inline]
     pub(super) fn begin(&mut self, out: &mut Vec<u8>) {
+        self.position = 0;
         if let Some(smallest) = self.smallest_size.take() {
             if smallest < self.table.size_max() {
                 write_integer(out, 0x20, 5, smallest);
@@ -68,19 +79,35 @@ impl Encoder {
     /// Writes a field. Its name may have upper-case letters, which are made lower case.
     #[inline]
     pub(super) fn field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+        let position = self.position;
+        self.position += 1;
+        if let Some(&sequence) = self.by_position.get(position)
+            && let Some(index) = self.find(sequence, name, value)
+        {
+            return write_integer(out, 0x80, 7, STATIC_LEN + 1 + index);
+        }
         let hash = hash_field(name, value);
         if let Some(set) = self.cache.get(hash as usize / 2 % CACHE_SETS) {
             for entry in set.iter().filter(|entry| entry.hash == hash) {
-                if let Some(index) = self.table.index_of(entry.sequence)
-                    && let Some(found) = self.table.get(index)
-                    && is_equal(value, self.table.value(found))
-                    && is_equal_ignoring_case(name, self.table.name(found))
-                {
+                if let Some(index) = self.find(entry.sequence, name, value) {
+                    if let Some(sequence) = self.by_position.get_mut(position) {
+                        *sequence = entry.sequence;
+                    }
                     return write_integer(out, 0x80, 7, STATIC_LEN + 1 + index);
                 }
             }
         }
         self.new_field(out, name, value, hash);
+    }
+
+    /// Returns the index of a field in the table, if its sequence number is the given one.
+    #[inline]
+    fn find(&self, sequence: u32, name: &[u8], value: &[u8]) -> Option<usize> {
+        let index = self.table.index_of(sequence)?;
+        let entry = self.table.get(index)?;
+        let is_equal =
+            is_equal(value, self.table.value(entry)) && is_equal_ignoring_case(name, self.table.name(entry));
+        is_equal.then_some(index)
     }
 
     /// Writes a field that is not in the table of the peer.
@@ -104,6 +131,7 @@ impl Encoder {
         }
         if self.cache.is_empty() {
             self.cache = vec![[EMPTY_ENTRY; 2]; CACHE_SETS];
+            self.by_position = vec![0; POSITIONS];
         }
         let set = &mut self.cache[hash as usize / 2 % CACHE_SETS];
         let repeated = set.iter_mut().find(|entry| entry.hash == hash);

@@ -37,7 +37,10 @@ pub enum Event<'e> {
         is_end: bool,
     },
     /// A part of a body. The caller returns the bytes to the peer's window with
-    /// [`Connection::consume`] when it has passed them on; padding is returned without it.
+    /// [`Connection::consume`](super::Connection::consume) when it has passed them on; padding is returned
+    /// without it.
+    /// Content must be consumed also after the end of the stream, or be given up with
+    /// [`Connection::reset`](super::Connection::reset).
     Data {
         /// Stream.
         stream: StreamKey,
@@ -54,7 +57,10 @@ pub enum Event<'e> {
         fields: Fields<'e>,
     },
     /// The stream is over before its end: reset by the peer, or by this end because of the peer's
-    /// fault. Its key is invalid from now on.
+    /// fault. Its key is invalid from now on; its content that was not consumed is returned to the
+    /// window of the connection.
+    ///
+    /// At a server it may be a stream that was not reported before: its request was malformed.
     Reset {
         /// Stream.
         stream: StreamKey,
@@ -80,7 +86,7 @@ pub enum Event<'e> {
     },
     /// The peer changed its settings, for example the number of streams that it accepts.
     SettingsChanged,
-    /// The peer acknowledged a [`Connection::ping`] with this payload.
+    /// The peer acknowledged a [`Connection::ping`](super::Connection::ping) with this payload.
     Pong(u64),
 }
 

@@ -12,6 +12,9 @@ use super::streams::{Progress, Stream};
 /// Maximum CONTINUATION frames of a block.
 const CONTINUATIONS_MAX: usize = 16;
 
+/// DATA frames with as much content compensate frames without a use.
+const USEFUL_CONTENT: usize = 128;
+
 /// Maximum interim responses before the final one, as [`crate::Limits::interim_responses_max`].
 const INTERIM_RESPONSES_MAX: u16 = 16;
 
@@ -103,7 +106,7 @@ impl Connection {
     ) -> Result<Result<StreamKey, Option<Step>>, FaultKind> {
         let Some(key) = self.streams.find(header.stream) else {
             self.check_late_frame(header.stream)?;
-            if content == 0 {
+            if content < USEFUL_CONTENT {
                 self.abuse.charge(FloodClass::LateFrame)?;
             }
             return Ok(Err(None));
@@ -130,7 +133,7 @@ impl Connection {
         if self.receive.record(header.stream, content) {
             frame::write_ping(&mut self.output, 0, PROBE_PAYLOAD);
         }
-        if content >= 128 {
+        if content >= USEFUL_CONTENT {
             self.abuse.credit_frame();
         } else if content == 0 && !is_end {
             self.abuse.charge(FloodClass::EmptyFrame)?;

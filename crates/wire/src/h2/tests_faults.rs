@@ -521,11 +521,15 @@ fn floods_end_the_connection() {
         ("tiny windows", &|_| window_update(1, 1)),
         ("tiny windows of the connection", &|_| window_update(0, 1)),
         ("resets of a closed stream", &|_| rst(1)),
+        ("content of a reset stream", &|_| frame(DATA, 0, 3, b"x")),
         ("empty unknown frames", &|_| frame(99, 0, 0, b"")),
         ("goaway", &|_| frame(frame_type::GOAWAY, 0, 0, &[0; 8])),
     ];
     for (name, flood) in floods {
-        assert!(flood_bytes(&post(1), flood).is_some(), "{name}");
+        // Stream 3 is reset by the server: it has no path.
+        let malformed = frame(HEADERS, END_HEADERS, 3, &block(&POST[..3]));
+        let prefix = if name.contains("reset stream") { [post(1), malformed].concat() } else { post(1) };
+        assert!(flood_bytes(&prefix, flood).is_some(), "{name}");
     }
     // Content is no flood.
     assert_eq!(flood_bytes(&post(1), |_| frame(DATA, 0, 1, b"123456789")), None);
