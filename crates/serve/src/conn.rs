@@ -116,12 +116,8 @@ impl Conn {
     fn poll_fast(&mut self, cx: &mut Context<'_>) -> Poll<FastPathExit> {
         let core = Rc::clone(&self.core);
         let scratch = &mut *core.scratch.borrow_mut();
-        if !matches!(self.stage, ConnStage::Http1 | ConnStage::Undecided) {
-            match self.poll_handshake(cx, &core) {
-                Poll::Ready(None) => {}
-                Poll::Ready(Some(exit)) => return Poll::Ready(exit),
-                Poll::Pending => return self.poll_waiting(cx, &core, false),
-            }
+        if let Some(exit) = self.poll_start(cx, &core) {
+            return exit;
         }
         let mut reads = 0;
         loop {
@@ -152,12 +148,10 @@ impl Conn {
             if unparsed_len > 0 {
                 scratch.input[..unparsed_len].copy_from_slice(&self.unparsed);
             }
-            if self.stage == ConnStage::Undecided {
-                match self.detect_version(&scratch.input[..end], unparsed_len > 0) {
-                    Poll::Ready(None) => {}
-                    Poll::Ready(Some(exit)) => return Poll::Ready(exit),
-                    Poll::Pending => continue,
-                }
+            match self.check_version(&scratch.input[..end], unparsed_len > 0) {
+                None => {}
+                Some(Poll::Pending) => continue,
+                Some(exit) => return exit,
             }
             let may_be_complete = check_from == 0
                 || end >= core.limits.head_bytes_max

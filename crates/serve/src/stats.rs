@@ -70,7 +70,7 @@ counters! {
     h2_rapid_resets: "Streams that clients reset, or broke so that they were reset, before their response began.",
     h2_refused_streams: "Streams beyond the maximum number of concurrent ones.",
     h2_pings: "PING frames, without acknowledgements.",
-    h2_settings: "SETTINGS frames, without acknowledgements.",
+    h2_settings: "SETTINGS frames, with acknowledgements.",
     h2_priorities: "PRIORITY frames.",
     h2_empty_frames: "DATA, CONTINUATION and unknown frames without content.",
     h2_tiny_window_updates: "WINDOW_UPDATE frames of less than 128 bytes.",

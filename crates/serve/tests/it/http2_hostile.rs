@@ -14,6 +14,9 @@ use crate::http2_client::{
 
 const FRAMES: u32 = 100_000;
 
+/// Maker of the frames of a flood, from their number.
+type MakeFrames = Box<dyn Fn(u32) -> Vec<u8>>;
+
 /// Sends the preface, `first`, and frames until the origin ends the connection; returns its frames.
 fn flood(origin: &TestOrigin, first: &[u8], make: impl Fn(u32) -> Vec<u8>) -> Vec<RawFrame> {
     let client = origin.client();
@@ -40,7 +43,7 @@ fn floods_end_their_connection_and_are_counted() {
     let calm = 11;
     let get_1 = get_frame(1, "/?s=100m");
     let upload = frame(HEADERS, END_HEADERS, 1, &request_block("POST", "/"));
-    let floods: [(&str, &[u8], Box<dyn Fn(u32) -> Vec<u8>>); 6] = [
+    let floods: [(&str, &[u8], MakeFrames); 6] = [
         ("ping", b"", Box::new(|n| frame(PING, 0, 0, &u64::from(n).to_be_bytes()))),
         ("settings", b"", Box::new(|_| frame(SETTINGS, 0, 0, &[]))),
         ("empty data", &upload, Box::new(|_| frame(DATA, 0, 1, &[]))),
