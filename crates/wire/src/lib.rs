@@ -1,13 +1,13 @@
-//! HTTP/1.1, both ends, sans-I/O.
+//! HTTP/1.1 and HTTP/2, both ends, sans-I/O.
 //!
 //! Bytes in, heads and body ranges out; values in, bytes out. The same parser serves an origin, a
 //! proxy and a client, so that each accepts what the others accept. It follows RFC 9110 and RFC
 //! 9112 and is strict. It refuses whatever two implementations could interpret differently, with
 //! the status of a server's response.
 //!
-//! It is not a connection: there is no socket, no task, no clock and no buffer in it. The caller
-//! owns the bytes, calls [`parse_request`] or [`parse_response`] for a head, and passes the
-//! following bytes to a [`BodyDecoder`].
+//! There is no socket, no task and no clock in it. With HTTP/1.1 there is no connection either: the
+//! caller owns the bytes, calls [`parse_request`] or [`parse_response`] for a head, and passes the
+//! following bytes to a [`BodyDecoder`]. [`h2::Connection`] has the state of a connection of HTTP/2.
 //!
 //! ```
 //! use wire::{BodyDecoder, Framing, Limits, Parsed, header_slots, parse_request};

@@ -4,7 +4,7 @@ use super::decoder::Decoder;
 use super::encoder::{Encoder, FieldEncoder, WrittenHead};
 use super::event::{RequestHead, ResponseHead};
 use super::fault::FaultKind;
-use super::head::{HeadLimits, HeadProblem, HeadScratch, Section};
+use super::head::{Head, HeadLimits, HeadProblem, Section};
 
 type OwnedField = (String, Vec<u8>);
 
@@ -12,7 +12,7 @@ type OwnedField = (String, Vec<u8>);
 #[derive(Debug)]
 pub struct BlockReader {
     decoder: Decoder,
-    head: HeadScratch,
+    head: Head,
 }
 
 impl Default for BlockReader {
@@ -31,7 +31,7 @@ impl BlockReader {
             target_bytes_max: 1 << 20,
             allows_protocol: true,
         };
-        Self { decoder: Decoder::new(4_096), head: HeadScratch::new(limits) }
+        Self { decoder: Decoder::new(4_096), head: Head::new(limits) }
     }
 
     /// Decodes a block and returns its regular fields; none if it is malformed.
@@ -40,7 +40,7 @@ impl BlockReader {
     /// The block is not HPACK.
     pub fn read(&mut self, block: &[u8]) -> Result<Vec<OwnedField>, FaultKind> {
         self.decode(Section::Trailers, block)?;
-        let fields = self.head.fields();
+        let fields = self.head.fields(self.decoder.texts());
         Ok(fields.iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect())
     }
 
@@ -50,8 +50,8 @@ impl BlockReader {
     /// The block is not HPACK, or the head is malformed.
     pub fn read_request(&mut self, block: &[u8]) -> Result<RequestHead<'_>, FaultKind> {
         self.decode(Section::Request, block)?;
-        self.head.finish_request().map_err(fault)?;
-        Ok(self.head.request())
+        self.head.finish_request(self.decoder.texts()).map_err(fault)?;
+        Ok(self.head.request(self.decoder.texts()))
     }
 
     /// Decodes the head of a response.
@@ -61,7 +61,7 @@ impl BlockReader {
     pub fn read_response(&mut self, block: &[u8]) -> Result<ResponseHead<'_>, FaultKind> {
         self.decode(Section::Response, block)?;
         self.head.finish_response().map_err(fault)?;
-        Ok(self.head.response())
+        Ok(self.head.response(self.decoder.texts()))
     }
 
     #[inline]

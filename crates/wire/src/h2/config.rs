@@ -51,7 +51,7 @@ pub struct Config {
     pub headers_max: usize,
     /// Announces extended CONNECT (RFC 8441).
     pub enables_connect_protocol: bool,
-    /// Maximum balance of abusive frames, see [`FaultKind::EnhanceYourCalm`]: 200.
+    /// Maximum balance of abusive frames, see [`FaultKind::EnhanceYourCalm`](super::FaultKind::EnhanceYourCalm): 200.
     pub abuse_max: u32,
     /// Maximum bytes of `:path`: 8,192. More is 414.
     pub target_bytes_max: usize,

@@ -13,7 +13,7 @@ use super::event::Event;
 use super::fault::{ErrorCode, FaultKind};
 use super::flow::{ReceiveFlow, WindowSize};
 use super::frame::{self, frame_type, setting};
-use super::head::{HeadLimits, HeadScratch};
+use super::head::{Head, HeadLimits};
 use super::streams::Streams;
 use crate::{Refusal, RefusalKind};
 
@@ -102,7 +102,7 @@ pub struct Connection {
     pub(super) input: InputState,
     pub(super) decoder: Decoder,
     pub(super) encoder: Encoder,
-    pub(super) head: HeadScratch,
+    pub(super) head: Head,
     pub(super) streams: Streams,
     /// Events that follow from a frame in addition to its own.
     pub(super) pending: VecDeque<Step>,
@@ -154,8 +154,9 @@ impl Connection {
             input: if role == Role::Server { InputState::Preface } else { InputState::Frame },
             decoder: Decoder::new(config.header_table_bytes as usize),
             encoder: Encoder::new(),
-            head: HeadScratch::new(HeadLimits {
-                bytes_max: config.head_bytes_max,
+            head: Head::new(HeadLimits {
+                // A limit beyond all memory is none, and sizes do not overflow.
+                bytes_max: config.head_bytes_max.min(usize::MAX / 4),
                 fields_max: config.headers_max,
                 target_bytes_max: config.target_bytes_max,
                 allows_protocol: role == Role::Server && config.enables_connect_protocol,
@@ -279,15 +280,19 @@ impl Connection {
     /// Adds the borrowed parts to an event.
     fn event<'e>(&'e self, step: Step, input: &'e [u8]) -> Event<'e> {
         match step {
-            Step::Request { stream, is_end } => Event::Request { stream, head: self.head.request(), is_end },
+            Step::Request { stream, is_end } => {
+                Event::Request { stream, head: self.head.request(self.decoder.texts()), is_end }
+            }
             Step::RejectedRequest { stream, kind } => {
                 Event::RejectedRequest { stream, refusal: Refusal::from_client(kind) }
             }
             Step::Response { stream, is_end } => {
-                Event::Response { stream, head: self.head.response(), is_end }
+                Event::Response { stream, head: self.head.response(self.decoder.texts()), is_end }
             }
             Step::Data { stream, range, is_end } => Event::Data { stream, bytes: &input[range], is_end },
-            Step::Trailers { stream } => Event::Trailers { stream, fields: self.head.fields() },
+            Step::Trailers { stream } => {
+                Event::Trailers { stream, fields: self.head.fields(self.decoder.texts()) }
+            }
             Step::Reset { stream, code, fault, is_unprocessed } => {
                 Event::Reset { stream, code, fault, is_unprocessed }
             }
@@ -368,13 +373,14 @@ impl Connection {
         assert_eq!(self.streams.unconsumed(), u64::from(self.receive.held));
         assert!(self.receive.held <= self.receive.connection.bytes);
         assert!(self.block.capacity() <= 4 * (config.head_bytes_max + config.frame_bytes_max as usize));
-        assert!(self.head.stored_bytes() <= config.head_bytes_max);
+        assert!(self.head.size() <= config.head_bytes_max);
     }
 
     /// Frees buffers that only hold memory for later messages. For connections that are idle; the
     /// tables of HPACK stay.
     pub fn release_memory(&mut self) {
         self.head.release();
+        self.decoder.release();
         self.streams.release();
         self.block = Vec::new();
         if self.pending.is_empty() {

@@ -1,21 +1,26 @@
 //! Decoder of HPACK field blocks (RFC 7541 §3 and §6).
 //!
-//! It has no opinion about fields: [`super::head`] classifies and validates them. The text of each
-//! field is appended to the scratch of the head, which removes it if the field is not kept.
+//! Fields are references to the tables, or to the literals of the block: nothing is copied.
+//! [`super::fields`] checks each literal once, and [`super::head`] the fields together.
 
 use super::fault::FaultKind;
-use super::fields::FieldKind;
-use super::head::HeadScratch;
+use super::fields::{FieldKind, NameKind, classify};
+use super::head::Head;
 use super::huffman;
-use super::table::{DynamicTable, STATIC, STATIC_LEN};
+use super::table::{DynamicTable, EntryName, FieldRef, STATIC, STATIC_LEN, TextRef, Texts};
 
 /// Size of a dynamic table before any settings (RFC 9113 §6.5.2).
 pub(super) const TABLE_BYTES_DEFAULT: usize = 4_096;
+
+/// Capacity for literals that survives a large head.
+const LITERALS_KEPT: usize = 4_096;
 
 /// Decoder of one direction of a connection.
 #[derive(Debug)]
 pub(super) struct Decoder {
     table: DynamicTable,
+    /// Literals of the last block that are not in the table.
+    literals: Vec<u8>,
     /// Maximum that a size update may choose.
     size_limit: usize,
     /// True if the next block must begin with a size update, because the limit was reduced (RFC 9113
@@ -29,6 +34,7 @@ impl Decoder {
     pub(super) fn new(announced: usize) -> Self {
         Self {
             table: DynamicTable::new(TABLE_BYTES_DEFAULT),
+            literals: Vec::new(),
             size_limit: announced.max(TABLE_BYTES_DEFAULT),
             needs_size_update: false,
         }
@@ -40,11 +46,21 @@ impl Decoder {
         self.needs_size_update = self.table.size_max() > announced;
     }
 
+    /// Checks the limits of the table, for fuzz targets.
+    pub(super) fn check_invariants(&self) {
+        self.table.check_invariants();
+    }
+
     /// Decodes a complete block into the head.
     ///
     /// # Errors
     /// The block is not valid HPACK: the connection cannot go on (RFC 9113 §4.3).
-    pub(super) fn decode(&mut self, block: &[u8], head: &mut HeadScratch) -> Result<(), FaultKind> {
+    pub(super) fn decode(&mut self, block: &[u8], head: &mut Head) -> Result<(), FaultKind> {
+        self.table.begin_block();
+        self.literals.clear();
+        if self.literals.capacity() > LITERALS_KEPT {
+            self.literals.shrink_to(LITERALS_KEPT);
+        }
         let mut rest = block;
         while let [byte @ 0x20..=0x3f, ..] = *rest {
             let size = integer(&mut rest, byte, 5)?;
@@ -63,10 +79,10 @@ impl Decoder {
                 self.indexed(index, head)?;
             } else if byte & 0x40 != 0 {
                 let index = integer(&mut rest, byte, 6)?;
-                self.literal(&mut rest, index, true, head)?;
+                self.inserted_literal(&mut rest, index, head)?;
             } else if byte & 0x20 == 0 {
                 let index = integer(&mut rest, byte, 4)?;
-                self.literal(&mut rest, index, false, head)?;
+                self.literal(&mut rest, index, head)?;
             } else {
                 return Err(FaultKind::TableSizeInvalid);
             }
@@ -74,63 +90,100 @@ impl Decoder {
         Ok(())
     }
 
-    /// Checks the limits of the table, for fuzz targets.
-    pub(super) fn check_invariants(&self) {
-        self.table.check_invariants();
+    /// Texts that the fields of the last block refer to.
+    #[inline]
+    pub(super) fn texts(&self) -> Texts<'_> {
+        Texts { table: self.table.text(), literals: &self.literals }
+    }
+
+    /// Frees the literals of the last block.
+    pub(super) fn release(&mut self) {
+        self.literals = Vec::new();
     }
 
     #[inline]
-    fn indexed(&mut self, index: usize, head: &mut HeadScratch) -> Result<(), FaultKind> {
-        if let Some((name, value)) = index.checked_sub(1).and_then(|at| STATIC.get(at)) {
-            let kind = STATIC_KINDS[index - 1];
-            head.add_checked(kind, name.as_bytes(), value.as_bytes());
+    fn indexed(&self, index: usize, head: &mut Head) -> Result<(), FaultKind> {
+        if let Some(&(kind, len)) = STATIC_FIELDS.get(index.wrapping_sub(1)) {
+            let text = TextRef::fixed(index as u8);
+            self.add(head, kind, FieldRef { name: text, value: text }, usize::from(len));
             return Ok(());
         }
-        let entry = index.checked_sub(STATIC_LEN + 1).and_then(|index| self.table.get(index));
-        let Some(entry) = entry else { return Err(FaultKind::TableIndexInvalid) };
-        let (name, value) = self.table.text(entry);
-        head.add_checked(entry.kind, name, value);
+        let Some(entry) = self.table.get(index.wrapping_sub(STATIC_LEN + 1)) else {
+            return Err(FaultKind::TableIndexInvalid);
+        };
+        self.add(head, entry.kind, entry.field, entry.len as usize);
         Ok(())
     }
 
-    #[inline]
-    fn literal(
-        &mut self,
-        rest: &mut &[u8],
-        index: usize,
-        is_inserted: bool,
-        head: &mut HeadScratch,
-    ) -> Result<(), FaultKind> {
-        let name_kind = if index == 0 {
-            string(rest, &mut head.names)?;
-            None
-        } else if let Some((name, _)) = STATIC.get(index - 1) {
-            head.names.extend_from_slice(name.as_bytes());
-            Some(STATIC_KINDS[index - 1].name)
+    #[inline(always)]
+    fn add(&self, head: &mut Head, kind: FieldKind, field: FieldRef, len: usize) {
+        if !head.add_regular(kind, field, len) {
+            head.add_special(kind, field, len, self.texts());
+        }
+    }
+
+    /// Decodes a literal that enters the table, whose text it becomes a part of.
+    fn inserted_literal(&mut self, rest: &mut &[u8], index: usize, head: &mut Head) -> Result<(), FaultKind> {
+        let start = self.table.text().len();
+        let (name, known) = if index == 0 {
+            string(rest, self.table.text_mut())?;
+            (EntryName::Text(self.table.text().len() - start), None)
+        } else if let Some((kind, _)) = STATIC_FIELDS.get(index - 1) {
+            (EntryName::Static(index as u8), Some(kind.name))
+        } else {
+            let entry = *self.table.get(index - STATIC_LEN - 1).ok_or(FaultKind::TableIndexInvalid)?;
+            (self.table.append_name(entry), Some(entry.kind.name))
+        };
+        string(rest, self.table.text_mut())?;
+        let text = &self.table.text()[start..];
+        let (name_text, value) = match name {
+            EntryName::Static(index) => (STATIC[usize::from(index) - 1].0.as_bytes(), text),
+            EntryName::Text(len) => text.split_at(len),
+        };
+        let kind = classify(known, name_text, value);
+        let entry = self.table.commit(start, name, kind);
+        self.add(head, kind, entry.field, entry.len as usize);
+        Ok(())
+    }
+
+    /// Decodes a literal that does not enter the table.
+    fn literal(&mut self, rest: &mut &[u8], index: usize, head: &mut Head) -> Result<(), FaultKind> {
+        if head.is_over() {
+            // Nothing refers to the literals any more.
+            self.literals.clear();
+        }
+        let start = self.literals.len();
+        let (name_ref, known): (_, Option<NameKind>) = if index == 0 {
+            string(rest, &mut self.literals)?;
+            (TextRef::literal(start, self.literals.len() - start), None)
+        } else if let Some((kind, _)) = STATIC_FIELDS.get(index - 1) {
+            (TextRef::fixed(index as u8), Some(kind.name))
         } else {
             let entry = self.table.get(index - STATIC_LEN - 1).ok_or(FaultKind::TableIndexInvalid)?;
-            head.names.extend_from_slice(self.table.text(entry).0);
-            Some(entry.kind.name)
+            (entry.field.name, Some(entry.kind.name))
         };
-        string(rest, &mut head.values)?;
-        let kind = head.classify(name_kind);
-        if is_inserted {
-            let (name, value) = head.last_text();
-            self.table.insert(name, value, kind);
-        }
-        head.add_last(kind);
+        let value_start = self.literals.len();
+        string(rest, &mut self.literals)?;
+        let texts = self.texts();
+        let (name, value) = (texts.name(name_ref), &self.literals[value_start..]);
+        let kind = classify(known, name, value);
+        let len = name.len() + value.len();
+        let field = FieldRef { name: name_ref, value: TextRef::literal(value_start, value.len()) };
+        self.add(head, kind, field, len);
         Ok(())
     }
 }
 
-static STATIC_KINDS: [FieldKind; STATIC_LEN] = {
-    let mut kinds = [FieldKind::OTHER; STATIC_LEN];
+/// Kinds of the entries of the static table, and their lengths.
+static STATIC_FIELDS: [(FieldKind, u8); STATIC_LEN] = {
+    let mut fields = [(FieldKind::OTHER, 0); STATIC_LEN];
     let mut at = 0;
     while at < STATIC_LEN {
-        kinds[at] = FieldKind::from_static_index(at + 1);
+        let (name, value) = STATIC[at];
+        fields[at] = (FieldKind::from_static_index(at + 1), (name.len() + value.len()) as u8);
         at += 1;
     }
-    kinds
+    fields
 };
 
 /// Decodes an integer whose prefix has the given bits of `first`, the first byte of the rest (RFC

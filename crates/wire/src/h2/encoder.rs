@@ -6,10 +6,13 @@
 use super::decoder::TABLE_BYTES_DEFAULT;
 use super::fields::FieldKind;
 use super::huffman;
-use super::table::{DynamicTable, ENTRY_OVERHEAD, STATIC, STATIC_LEN, static_index};
+use super::table::{DynamicTable, ENTRY_OVERHEAD, EntryName, STATIC, STATIC_LEN, static_index};
 
 /// Pairs of entries in the cache of fields.
 const CACHE_SETS: usize = 64;
+
+/// Fields of a block that are found by their position.
+const POSITIONS: usize = 16;
 
 /// A field that was written before.
 #[derive(Clone, Copy, Debug)]
@@ -18,10 +21,9 @@ struct CacheEntry {
     hash: u32,
     /// Sequence number in the table, if it was inserted.
     sequence: u32,
-    is_inserted: bool,
 }
 
-const EMPTY_ENTRY: CacheEntry = CacheEntry { hash: 0, sequence: 0, is_inserted: false };
+const EMPTY_ENTRY: CacheEntry = CacheEntry { hash: 0, sequence: 0 };
 
 /// Encoder of one direction of a connection.
 #[derive(Debug)]
@@ -31,6 +33,11 @@ pub(super) struct Encoder {
     cache: Vec<[CacheEntry; 2]>,
     /// Smallest size since the last block, if the size has changed (RFC 7541 §4.2).
     smallest_size: Option<usize>,
+    /// Sequence numbers of the fields of earlier blocks by their position: the heads of a connection are
+    /// often alike. Allocated with the cache.
+    by_position: Vec<u32>,
+    /// Position of the next field of the block.
+    position: usize,
     /// Name in lower case.
     lower: Vec<u8>,
 }
@@ -41,6 +48,8 @@ impl Encoder {
             table: DynamicTable::new(TABLE_BYTES_DEFAULT),
             cache: Vec::new(),
             smallest_size: None,
+            by_position: Vec::new(),
+            position: 0,
             lower: Vec::new(),
         }
     }
@@ -58,6 +67,7 @@ impl Encoder {
     /// Begins a block: writes the changes of the table's size.
     #[inline]
     pub(super) fn begin(&mut self, out: &mut Vec<u8>) {
+        self.position = 0;
         if let Some(smallest) = self.smallest_size.take() {
             if smallest < self.table.size_max() {
                 write_integer(out, 0x20, 5, smallest);
@@ -66,64 +76,153 @@ impl Encoder {
         }
     }
 
-    /// Writes a field with a lower-case name.
+    /// Writes a field. Its name may have upper-case letters, which are made lower case.
+    #[inline]
     pub(super) fn field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-        let hash = hash_field(name, value);
-        if self.cache.is_empty() {
-            self.cache = vec![[EMPTY_ENTRY; 2]; CACHE_SETS];
-        }
-        let set = &mut self.cache[hash as usize % CACHE_SETS];
-        let at = usize::from(set[0].hash != hash);
-        let entry = &mut set[at];
-        let is_repeated = entry.hash == hash;
-        if is_repeated
-            && entry.is_inserted
-            && let Some(index) = self.table.index_of(entry.sequence)
-            && let Some(found) = self.table.get(index)
-            && self.table.text(found) == (name, value)
+        let position = self.position;
+        self.position += 1;
+        if let Some(&sequence) = self.by_position.get(position)
+            && let Some(index) = self.find(sequence, name, value)
         {
             return write_integer(out, 0x80, 7, STATIC_LEN + 1 + index);
         }
+        let hash = hash_field(name, value);
+        if let Some(set) = self.cache.get(hash as usize / 2 % CACHE_SETS) {
+            for entry in set.iter().filter(|entry| entry.hash == hash) {
+                if let Some(index) = self.find(entry.sequence, name, value) {
+                    if let Some(sequence) = self.by_position.get_mut(position) {
+                        *sequence = entry.sequence;
+                    }
+                    return write_integer(out, 0x80, 7, STATIC_LEN + 1 + index);
+                }
+            }
+        }
+        self.new_field(out, name, value, hash);
+    }
+
+    /// Returns the index of a field in the table, if its sequence number is the given one.
+    #[inline]
+    fn find(&self, sequence: u32, name: &[u8], value: &[u8]) -> Option<usize> {
+        let index = self.table.index_of(sequence)?;
+        let entry = self.table.get(index)?;
+        let is_equal =
+            is_equal(value, self.table.value(entry)) && is_equal_ignoring_case(name, self.table.name(entry));
+        is_equal.then_some(index)
+    }
+
+    /// Writes a field that is not in the table of the peer.
+    fn new_field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8], hash: u32) {
+        let mut lower = std::mem::take(&mut self.lower);
+        lower.clear();
+        lower.extend_from_slice(name);
+        lower.make_ascii_lowercase();
+        match field_class(&lower, value) {
+            FieldClass::Forbidden => {}
+            FieldClass::Secret => Self::field_never_indexed(out, &lower, value),
+            FieldClass::Regular => self.regular_field(out, &lower, value, hash),
+        }
+        self.lower = lower;
+    }
+
+    fn regular_field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8], hash: u32) {
         let name_index = usize::from(static_index(name));
         if name_index > 0 && STATIC[name_index - 1].1.as_bytes() == value && !value.is_empty() {
             return write_integer(out, 0x80, 7, name_index);
         }
+        if self.cache.is_empty() {
+            self.cache = vec![[EMPTY_ENTRY; 2]; CACHE_SETS];
+            self.by_position = vec![0; POSITIONS];
+        }
+        let set = &mut self.cache[hash as usize / 2 % CACHE_SETS];
+        let repeated = set.iter_mut().find(|entry| entry.hash == hash);
         let fits = name.len() + value.len() + ENTRY_OVERHEAD <= self.table.size_max() / 2;
-        if is_repeated && fits {
-            *entry = CacheEntry { hash, sequence: self.table.inserted(), is_inserted: true };
-            self.table.insert(name, value, FieldKind::OTHER);
+        if let Some(entry) = repeated
+            && fits
+        {
+            entry.sequence = self.table.inserted();
+            self.insert(name_index, name, value);
             return write_literal(out, 0x40, 6, name_index, name, value);
         }
+        // A sequence number that is not in the table: half the numbers away.
+        let sequence = self.table.inserted().wrapping_add(1 << 31);
         set[1] = set[0];
-        set[0] = CacheEntry { hash, sequence: 0, is_inserted: false };
+        set[0] = CacheEntry { hash, sequence };
         write_literal(out, 0, 4, name_index, name, value);
     }
 
-    /// Writes a field that no recipient may put into a table (RFC 7541 §6.2.3).
+    fn insert(&mut self, name_index: usize, name: &[u8], value: &[u8]) {
+        self.table.begin_block();
+        let text = self.table.text_mut();
+        let start = text.len();
+        let entry_name = if name_index > 0 {
+            EntryName::Static(name_index as u8)
+        } else {
+            text.extend_from_slice(name);
+            EntryName::Text(name.len())
+        };
+        text.extend_from_slice(value);
+        self.table.commit(start, entry_name, FieldKind::OTHER);
+    }
+
+    /// Writes a field with a lower-case name that no recipient may put into a table (RFC 7541 §6.2.3).
     pub(super) fn field_never_indexed(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
         write_literal(out, 0x10, 4, usize::from(static_index(name)), name, value);
     }
 }
 
-/// Returns a hash of name and value. Collisions only cost compression.
+/// Returns a hash of name, ignoring case, and value, from samples of both: equal hashes of different
+/// fields only cost compression.
 #[inline]
 fn hash_field(name: &[u8], value: &[u8]) -> u32 {
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut hash = (name.len() as u64) << 32 ^ value.len() as u64;
-    for part in [name, value] {
-        let (words, rest) = part.as_chunks::<8>();
-        for word in words {
-            hash = (hash ^ u64::from_le_bytes(*word)).wrapping_mul(FACTOR);
-            hash ^= hash >> 32;
+    // Makes letters lower case, and some other bytes equal.
+    const LOWER: u64 = 0x2020_2020_2020_2020;
+    let lens = (name.len() as u64) << 32 ^ value.len() as u64;
+    let mut hash = sample(name, LOWER).wrapping_add(lens).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash = (hash.rotate_left(29) ^ sample(value, 0)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    // 0 is an empty entry.
+    (hash >> 32) as u32 | 1
+}
+
+/// Mixes the first, the middle and the last eight bytes of a text.
+#[inline]
+fn sample(text: &[u8], mask: u64) -> u64 {
+    let Some(first) = text.first_chunk::<8>() else { return last_word(text) | mask };
+    let middle = text[text.len() / 2 - 4..].first_chunk::<8>().unwrap_or(first);
+    let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes) | mask;
+    word(first) ^ word(middle).rotate_left(21) ^ (last_word(text) | mask).rotate_left(43)
+}
+
+/// Returns the last eight bytes as a word, or all bytes of a shorter text.
+#[inline]
+fn last_word(text: &[u8]) -> u64 {
+    if let Some(word) = text.last_chunk::<8>() {
+        u64::from_le_bytes(*word)
+    } else if let (Some(first), Some(last)) = (text.first_chunk::<4>(), text.last_chunk::<4>()) {
+        u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 32
+    } else {
+        match *text {
+            [] => 0,
+            [a] => u64::from(a),
+            [a, .., c] => u64::from(a) | u64::from(c) << 8 | u64::from(text[1]) << 16,
         }
-        let mut last = 0;
-        for &byte in rest {
-            last = last << 8 | u64::from(byte);
-        }
-        hash = (hash ^ last).wrapping_mul(FACTOR);
-        hash ^= hash >> 32;
     }
-    (hash as u32).max(1)
+}
+
+/// Compares two texts, which are short and mostly equal, without a call.
+#[inline]
+fn is_equal(text: &[u8], other: &[u8]) -> bool {
+    if text.len() != other.len() {
+        return false;
+    }
+    let (words, _) = text.as_chunks::<8>();
+    let (others, _) = other.as_chunks::<8>();
+    words.iter().zip(others).all(|(word, other)| word == other) && last_word(text) == last_word(other)
+}
+
+/// Compares a name with one in lower case.
+#[inline]
+fn is_equal_ignoring_case(name: &[u8], lower: &[u8]) -> bool {
+    is_equal(name, lower) || name.eq_ignore_ascii_case(lower)
 }
 
 fn write_literal(
@@ -253,29 +352,21 @@ impl FieldEncoder<'_> {
     ///
     /// `authorization`, `proxy-authorization`, `cookie` and `set-cookie` are written as by
     /// [`FieldEncoder::field_without_index`].
+    #[inline]
     pub fn field(&mut self, name: &str, value: &[u8]) {
-        self.write_field(name, value, true);
+        self.encoder.field(self.out, name.as_bytes(), value);
     }
 
     /// Same as [`FieldEncoder::field`], never put into the table of the peer (RFC 7541 §7.1.3): for
     /// values that are secret, or different each time.
     pub fn field_without_index(&mut self, name: &str, value: &[u8]) {
-        self.write_field(name, value, false);
-    }
-
-    fn write_field(&mut self, name: &str, value: &[u8], may_index: bool) {
-        let mut lower = std::mem::take(&mut self.encoder.lower);
+        let lower = &mut self.encoder.lower;
         lower.clear();
         lower.extend_from_slice(name.as_bytes());
         lower.make_ascii_lowercase();
-        match field_class(&lower, value) {
-            FieldClass::Forbidden => {}
-            FieldClass::Regular if may_index => self.encoder.field(self.out, &lower, value),
-            FieldClass::Regular | FieldClass::Secret => {
-                Encoder::field_never_indexed(self.out, &lower, value);
-            }
+        if !matches!(field_class(lower, value), FieldClass::Forbidden) {
+            Encoder::field_never_indexed(self.out, lower, value);
         }
-        self.encoder.lower = lower;
     }
 }
 

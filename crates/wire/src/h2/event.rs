@@ -1,7 +1,10 @@
 //! Events of a connection, and the heads in them, which borrow from the connection.
 
+use std::fmt;
+
 use super::config::StreamKey;
 use super::fault::{ErrorCode, FaultKind};
+use super::table::{FieldRef, Texts};
 
 /// Something that the peer sent, or that happened to a stream.
 #[derive(Debug)]
@@ -34,7 +37,10 @@ pub enum Event<'e> {
         is_end: bool,
     },
     /// A part of a body. The caller returns the bytes to the peer's window with
-    /// [`Connection::consume`] when it has passed them on; padding is returned without it.
+    /// [`Connection::consume`](super::Connection::consume) when it has passed them on; padding is returned
+    /// without it.
+    /// Content must be consumed also after the end of the stream, or be given up with
+    /// [`Connection::reset`](super::Connection::reset).
     Data {
         /// Stream.
         stream: StreamKey,
@@ -51,7 +57,10 @@ pub enum Event<'e> {
         fields: Fields<'e>,
     },
     /// The stream is over before its end: reset by the peer, or by this end because of the peer's
-    /// fault. Its key is invalid from now on.
+    /// fault. Its key is invalid from now on; its content that was not consumed is returned to the
+    /// window of the connection.
+    ///
+    /// At a server it may be a stream that was not reported before: its request was malformed.
     Reset {
         /// Stream.
         stream: StreamKey,
@@ -77,7 +86,7 @@ pub enum Event<'e> {
     },
     /// The peer changed its settings, for example the number of streams that it accepts.
     SettingsChanged,
-    /// The peer acknowledged a [`Connection::ping`] with this payload.
+    /// The peer acknowledged a [`Connection::ping`](super::Connection::ping) with this payload.
     Pong(u64),
 }
 
@@ -112,36 +121,32 @@ pub struct ResponseHead<'e> {
 }
 
 /// Decoded field lines in their order, with lower-case names and valid values.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Fields<'e> {
-    pub(super) names: &'e str,
-    pub(super) values: &'e [u8],
-    pub(super) ranges: &'e [FieldRange],
+    pub(super) texts: Texts<'e>,
+    pub(super) refs: &'e [FieldRef],
 }
 
 impl<'e> Fields<'e> {
     /// Fields of a head without any.
-    pub const EMPTY: Fields<'static> = Fields { names: "", values: &[], ranges: &[] };
+    pub const EMPTY: Fields<'static> = Fields { texts: Texts { table: &[], literals: &[] }, refs: &[] };
 
     /// Returns the fields in their order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'e str, &'e [u8])> + use<'e> {
-        let (names, values) = (self.names, self.values);
-        self.ranges.iter().map(move |range| {
-            let name = &names[range.name_start as usize..range.name_end as usize];
-            (name, &values[range.value_start as usize..range.value_end as usize])
-        })
+        let texts = self.texts;
+        self.refs.iter().map(move |field| (texts.token(field.name), texts.value(field.value)))
     }
 
     /// Returns the number of fields.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ranges.len()
+        self.refs.len()
     }
 
     /// Returns whether there are no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
+        self.refs.is_empty()
     }
 
     /// Returns the value of the first field with a lower-case name.
@@ -151,25 +156,25 @@ impl<'e> Fields<'e> {
     }
 
     /// Joins the values of all `cookie` fields with `; ` (RFC 9113 §8.2.3), for a recipient that is
-    /// not HTTP/2. Returns false, and appends nothing, if there is none.
+    /// not HTTP/2; empty ones are left out. Returns false, and appends nothing, if there is none.
     pub fn join_cookies(&self, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
         let mut has_cookie = false;
         for (_, value) in self.iter().filter(|(name, _)| *name == "cookie") {
-            if has_cookie {
+            has_cookie = true;
+            if out.len() > start && !value.is_empty() {
                 out.extend_from_slice(b"; ");
             }
             out.extend_from_slice(value);
-            has_cookie = true;
         }
         has_cookie
     }
 }
 
-/// Position of one field in the scratch bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FieldRange {
-    pub(super) name_start: u32,
-    pub(super) name_end: u32,
-    pub(super) value_start: u32,
-    pub(super) value_end: u32,
+impl fmt::Debug for Fields<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.iter().map(|(name, value)| (name, value.escape_ascii().to_string())))
+            .finish()
+    }
 }

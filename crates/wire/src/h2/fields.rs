@@ -36,6 +36,12 @@ pub(super) struct FieldKind {
 impl FieldKind {
     pub(super) const OTHER: Self = Self { name: NameKind::Other, is_value_valid: true };
 
+    /// Returns whether the field has no meaning here, and is valid.
+    #[inline]
+    pub(super) fn is_regular(self) -> bool {
+        (self.name as u8, self.is_value_valid) == (NameKind::Other as u8, true)
+    }
+
     /// Kind of an entry of the static table, with its value.
     pub(super) const fn from_static_index(index: usize) -> Self {
         let name = match index {
@@ -56,9 +62,16 @@ impl FieldKind {
     }
 }
 
+/// Returns the kind of a field, whose name may be known.
+#[inline]
+pub(super) fn classify(known_name: Option<NameKind>, name: &[u8], value: &[u8]) -> FieldKind {
+    let name = known_name.unwrap_or_else(|| name_kind(name));
+    FieldKind { name, is_value_valid: is_valid_value(name, value) }
+}
+
 /// Returns the kind of a name.
 #[inline]
-pub(super) fn name_kind(name: &[u8]) -> NameKind {
+fn name_kind(name: &[u8]) -> NameKind {
     if !name.iter().all(|&byte| IS_LOWER_TOKEN[usize::from(byte)]) {
         return special_name(name);
     }
@@ -90,7 +103,7 @@ fn special_name(name: &[u8]) -> NameKind {
 
 /// Returns whether a value is allowed for a name of this kind.
 #[inline]
-pub(super) fn is_valid_value(name: NameKind, value: &[u8]) -> bool {
+fn is_valid_value(name: NameKind, value: &[u8]) -> bool {
     match name {
         NameKind::Other => is_valid_text(value),
         NameKind::Path => is_valid_path(value),

@@ -50,6 +50,8 @@ pub(super) struct ReceiveFlow {
     pub(super) stream: WindowSize,
     /// Window of a new stream, as announced in the settings.
     stream_initial: i32,
+    /// A window update was sent since the last measurement began.
+    pub(super) is_probe_due: bool,
     probe: Option<Probe>,
 }
 
@@ -65,7 +67,7 @@ impl ReceiveFlow {
     pub(super) fn new(connection: WindowSize, stream: WindowSize) -> Self {
         // Windows are less than 2^31.
         let stream_initial = stream.bytes as i32;
-        Self { window: 65_535, held: 0, connection, stream, stream_initial, probe: None }
+        Self { window: 65_535, held: 0, connection, stream, stream_initial, is_probe_due: false, probe: None }
     }
 
     /// Returns the window of a new stream.
@@ -74,25 +76,24 @@ impl ReceiveFlow {
         self.stream_initial
     }
 
-    /// Counts content of a DATA frame.
+    /// Counts content of a DATA frame. Returns whether a PING with [`PROBE_PAYLOAD`] must be sent: the
+    /// measurement begins with the first content after a window update, so that a peer that waits
+    /// for windows fills one within the round trip.
     #[inline]
-    pub(super) fn record(&mut self, stream: u32, bytes: usize) {
-        if let Some(probe) = &mut self.probe {
-            probe.connection_bytes += bytes as u64;
-            if probe.stream == stream {
-                probe.stream_bytes += bytes as u64;
+    pub(super) fn record(&mut self, stream: u32, bytes: usize) -> bool {
+        let begins = self.is_probe_due && self.probe.is_none();
+        if begins {
+            self.is_probe_due = false;
+            if self.stream.can_grow() || self.connection.can_grow() {
+                self.probe = Some(Probe { stream, stream_bytes: 0, connection_bytes: 0 });
             }
         }
-    }
-
-    /// Begins a measurement, if a window can grow and there is none. Returns whether a PING with
-    /// [`PROBE_PAYLOAD`] must be sent.
-    pub(super) fn begin_probe(&mut self, stream: u32) -> bool {
-        if self.probe.is_some() || !(self.stream.can_grow() || self.connection.can_grow()) {
-            return false;
+        let Some(probe) = &mut self.probe else { return false };
+        probe.connection_bytes += bytes as u64;
+        if probe.stream == stream {
+            probe.stream_bytes += bytes as u64;
         }
-        self.probe = Some(Probe { stream, stream_bytes: 0, connection_bytes: 0 });
-        true
+        begins
     }
 
     /// Ends the measurement. Returns false if there was none.

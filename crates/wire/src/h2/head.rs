@@ -1,13 +1,13 @@
-//! Heads and trailer sections while they are decoded: storage, limits, and the rules about several
+//! Heads and trailer sections while they are decoded: references, limits, and the rules about several
 //! fields (RFC 9113 §8.2 and §8.3).
 //!
 //! [`super::fields`] checks single fields. After the first problem nothing is stored any more, but
 //! the block is decoded on, for the state of the table.
 
-use super::event::{FieldRange, Fields, RequestHead, ResponseHead};
+use super::event::{Fields, RequestHead, ResponseHead};
 use super::fault::FaultKind;
-use super::fields::{FieldKind, NameKind, is_valid_text, is_valid_value, name_kind};
-use super::table::ENTRY_OVERHEAD;
+use super::fields::{FieldKind, NameKind, is_valid_text};
+use super::table::{ENTRY_OVERHEAD, FieldRef, TextRef, Texts};
 use crate::RefusalKind;
 use crate::h1::{parse_content_length, split_host_port};
 
@@ -41,52 +41,37 @@ pub(super) struct HeadLimits {
     pub(super) allows_protocol: bool,
 }
 
-/// Part of the text that is ASCII: names, and values of pseudo-header fields.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    start: u32,
-    end: u32,
-}
-
 #[derive(Clone, Copy, Debug, Default)]
 struct HeadParts {
-    method: Option<Span>,
-    scheme: Option<Span>,
-    authority: Option<Span>,
-    path: Option<Span>,
-    protocol: Option<Span>,
-    host: Option<Span>,
+    method: Option<TextRef>,
+    scheme: Option<TextRef>,
+    authority: Option<TextRef>,
+    path: Option<TextRef>,
+    protocol: Option<TextRef>,
+    host: Option<TextRef>,
     status: Option<u16>,
     content_length: Option<u64>,
-    has_regular: bool,
 }
 
-/// Storage of the section that was decoded last.
+/// Size after a problem, at most: any further field is over the limit.
+const SIZE_OVER: usize = usize::MAX / 2;
+
+/// Head or trailer section that was decoded last. Its texts are in the decoder.
 #[derive(Debug)]
-pub(super) struct HeadScratch {
-    /// Names, and values of pseudo-header fields: ASCII.
-    pub(super) names: Vec<u8>,
-    /// Values of regular fields.
-    pub(super) values: Vec<u8>,
-    ranges: Vec<FieldRange>,
-    /// End of the stored fields; behind it is the field that is being decoded.
-    names_kept: usize,
-    values_kept: usize,
+pub(super) struct Head {
+    refs: Vec<FieldRef>,
     section: Section,
+    /// Size by RFC 9113 §6.5.2; beyond the limit after any problem.
     size: usize,
     parts: HeadParts,
     problem: Option<HeadProblem>,
     limits: HeadLimits,
 }
 
-impl HeadScratch {
+impl Head {
     pub(super) fn new(limits: HeadLimits) -> Self {
         Self {
-            names: Vec::new(),
-            values: Vec::new(),
-            ranges: Vec::new(),
-            names_kept: 0,
-            values_kept: 0,
+            refs: Vec::new(),
             section: Section::Ignored,
             size: 0,
             parts: HeadParts::default(),
@@ -101,97 +86,77 @@ impl HeadScratch {
     }
 
     /// Begins a section.
+    #[inline]
     pub(super) fn begin(&mut self, section: Section) {
-        self.names.clear();
-        self.values.clear();
-        self.ranges.clear();
-        (self.names_kept, self.values_kept, self.size) = (0, 0, 0);
+        self.refs.clear();
+        self.size = 0;
         self.section = section;
         self.parts = HeadParts::default();
-        self.problem = (section == Section::Ignored).then_some(HeadProblem::Ignored);
-    }
-
-    /// Adds a field of a table.
-    #[inline]
-    pub(super) fn add_checked(&mut self, kind: FieldKind, name: &[u8], value: &[u8]) {
-        if self.is_within_limits(name.len() + value.len()) {
-            self.names.extend_from_slice(name);
-            self.values.extend_from_slice(value);
-            self.keep(kind);
+        self.problem = None;
+        if section == Section::Ignored {
+            self.stop(HeadProblem::Ignored);
         }
     }
 
-    /// Returns the name and the value that were decoded last.
+    /// Returns whether no further fields are stored.
     #[inline]
-    pub(super) fn last_text(&self) -> (&[u8], &[u8]) {
-        (&self.names[self.names_kept..], &self.values[self.values_kept..])
+    pub(super) fn is_over(&self) -> bool {
+        self.problem.is_some()
     }
 
-    /// Checks the field that was decoded last.
-    #[inline]
-    pub(super) fn classify(&self, known_name: Option<NameKind>) -> FieldKind {
-        let (name, value) = self.last_text();
-        let name = known_name.unwrap_or_else(|| name_kind(name));
-        FieldKind { name, is_value_valid: is_valid_value(name, value) }
-    }
-
-    /// Adds the field that was decoded last.
-    #[inline]
-    pub(super) fn add_last(&mut self, kind: FieldKind) {
-        let (name, value) = self.last_text();
-        if self.is_within_limits(name.len() + value.len()) {
-            self.keep(kind);
-        } else {
-            self.names.truncate(self.names_kept);
-            self.values.truncate(self.values_kept);
-        }
-    }
-
-    #[inline]
-    fn is_within_limits(&mut self, len: usize) -> bool {
-        if self.problem.is_some() {
+    /// Adds a field without a meaning here, whose name and value have `len` bytes. Returns false if it
+    /// must be passed to [`Head::add_special`].
+    #[inline(always)]
+    pub(super) fn add_regular(&mut self, kind: FieldKind, field: FieldRef, len: usize) -> bool {
+        // Both are far less than 2^63.
+        let size = self.size + len + ENTRY_OVERHEAD;
+        if size > self.limits.bytes_max || self.refs.len() >= self.limits.fields_max || !kind.is_regular() {
             return false;
         }
-        self.size += len + ENTRY_OVERHEAD;
-        if self.size > self.limits.bytes_max {
-            self.problem = Some(HeadProblem::Refused(RefusalKind::HeadTooLarge));
-            return false;
-        }
+        self.size = size;
+        self.refs.push(field);
         true
     }
 
-    #[inline]
-    fn keep(&mut self, kind: FieldKind) {
-        if kind == FieldKind::OTHER {
-            return self.keep_regular();
+    /// Adds a field with a meaning here, or with an invalid name or value, or beyond a limit.
+    #[inline(never)]
+    pub(super) fn add_special(&mut self, kind: FieldKind, field: FieldRef, len: usize, texts: Texts<'_>) {
+        self.size = self.size.saturating_add(len + ENTRY_OVERHEAD).min(SIZE_OVER);
+        let result = if self.size > self.limits.bytes_max {
+            Err(HeadProblem::Refused(RefusalKind::HeadTooLarge))
+        } else if kind.is_regular() {
+            self.keep(field)
+        } else {
+            self.keep_special(kind, field, texts)
+        };
+        if let Err(problem) = result {
+            self.stop(problem);
         }
-        if let Err(problem) = self.keep_special(kind) {
-            self.problem = Some(problem);
-        }
-        self.names.truncate(self.names_kept);
-        self.values.truncate(self.values_kept);
     }
 
-    #[inline]
-    fn keep_regular(&mut self) {
-        if self.ranges.len() >= self.limits.fields_max {
-            self.problem = Some(HeadProblem::Refused(RefusalKind::TooManyFields));
-            return;
+    /// Stores no further fields. The first problem counts.
+    #[cold]
+    fn stop(&mut self, problem: HeadProblem) {
+        self.problem.get_or_insert(problem);
+        self.size = self.limits.bytes_max.saturating_add(1).min(SIZE_OVER);
+        self.refs.clear();
+    }
+
+    fn keep(&mut self, field: FieldRef) -> Result<(), HeadProblem> {
+        if self.refs.len() >= self.limits.fields_max {
+            return Err(HeadProblem::Refused(RefusalKind::TooManyFields));
         }
-        // Heads are limited to `bytes_max`, which is far less than 4 GiB.
-        self.ranges.push(FieldRange {
-            name_start: self.names_kept as u32,
-            name_end: self.names.len() as u32,
-            value_start: self.values_kept as u32,
-            value_end: self.values.len() as u32,
-        });
-        self.names_kept = self.names.len();
-        self.values_kept = self.values.len();
-        self.parts.has_regular = true;
+        self.refs.push(field);
+        Ok(())
     }
 
     /// Handles a field with a meaning here, or with an invalid name or value.
-    fn keep_special(&mut self, kind: FieldKind) -> Result<(), HeadProblem> {
+    fn keep_special(
+        &mut self,
+        kind: FieldKind,
+        field: FieldRef,
+        texts: Texts<'_>,
+    ) -> Result<(), HeadProblem> {
         use NameKind as Name;
         let malformed = |fault| Err(HeadProblem::Malformed(fault));
         match kind.name {
@@ -199,91 +164,101 @@ impl HeadScratch {
             Name::Connection => malformed(FaultKind::ConnectionField),
             Name::Other => malformed(FaultKind::FieldValueInvalid),
             Name::Te if !kind.is_value_valid => malformed(FaultKind::ConnectionField),
-            Name::Te => Ok(self.keep_regular()),
-            Name::Host | Name::Expect if self.section != Section::Request => self.keep_foreign(kind.name),
+            Name::Te => self.keep(field),
+            Name::Host | Name::Expect if self.section != Section::Request => {
+                self.keep_foreign(kind, field, texts)
+            }
             Name::Expect if !kind.is_value_valid => Err(HeadProblem::Refused(RefusalKind::ExpectationFailed)),
-            Name::Expect => Ok(self.keep_regular()),
-            Name::Host => self.keep_host(kind),
-            Name::ContentLength => self.keep_content_length(),
+            Name::Expect => self.keep(field),
+            Name::Host => self.keep_host(kind, field),
+            Name::ContentLength => self.keep_content_length(texts.value(field.value)),
             Name::UnknownPseudo
             | Name::Method
             | Name::Scheme
             | Name::Authority
             | Name::Path
             | Name::Protocol
-            | Name::Status => self.keep_pseudo(kind).map_err(HeadProblem::Malformed),
+            | Name::Status => self.keep_pseudo(kind, field, texts).map_err(HeadProblem::Malformed),
         }
     }
 
     /// Handles a field that has its meaning only in requests.
-    fn keep_foreign(&mut self, name: NameKind) -> Result<(), HeadProblem> {
-        if self.section == Section::Trailers && name == NameKind::Host {
+    fn keep_foreign(
+        &mut self,
+        kind: FieldKind,
+        field: FieldRef,
+        texts: Texts<'_>,
+    ) -> Result<(), HeadProblem> {
+        if self.section == Section::Trailers && kind.name == NameKind::Host {
             return Err(HeadProblem::Malformed(FaultKind::TrailerForbidden));
         }
-        if !is_valid_text(self.last_text().1) {
+        if !is_valid_text(texts.value(field.value)) {
             return Err(HeadProblem::Malformed(FaultKind::FieldValueInvalid));
         }
-        self.keep_regular();
-        Ok(())
+        self.keep(field)
     }
 
-    fn keep_host(&mut self, kind: FieldKind) -> Result<(), HeadProblem> {
+    fn keep_host(&mut self, kind: FieldKind, field: FieldRef) -> Result<(), HeadProblem> {
         if !kind.is_value_valid || self.parts.host.is_some() {
             return Err(HeadProblem::Malformed(FaultKind::HostInvalid));
         }
-        self.parts.has_regular = true;
-        self.parts.host = Some(self.keep_value_as_text());
+        self.parts.host = Some(field.value);
         Ok(())
     }
 
-    fn keep_content_length(&mut self) -> Result<(), HeadProblem> {
+    fn keep_content_length(&mut self, value: &[u8]) -> Result<(), HeadProblem> {
         if self.section == Section::Trailers {
             return Err(HeadProblem::Malformed(FaultKind::TrailerForbidden));
         }
-        let value = self.last_text().1;
         let invalid = HeadProblem::Malformed(FaultKind::ContentLengthInvalid);
         // Some servers parse a number that starts with 0 as octal.
         if self.section == Section::Request && matches!(value, [b'0', _, ..]) {
             return Err(invalid);
         }
         let length = parse_content_length(value).map_err(|_| invalid)?;
-        self.parts.has_regular = true;
         match self.parts.content_length.replace(length) {
             None => Ok(()),
             Some(_) => Err(invalid),
         }
     }
 
-    fn keep_pseudo(&mut self, kind: FieldKind) -> Result<(), FaultKind> {
-        if self.section == Section::Trailers || self.parts.has_regular {
-            return Err(FaultKind::PseudoMisplaced);
+    #[inline]
+    fn keep_pseudo(&mut self, kind: FieldKind, field: FieldRef, texts: Texts<'_>) -> Result<(), FaultKind> {
+        let parts = &self.parts;
+        let has_regular = !self.refs.is_empty() || parts.host.is_some() || parts.content_length.is_some();
+        if has_regular || self.section != Section::Request {
+            return self.keep_status(kind, field.value, texts, has_regular);
         }
-        let is_response = self.section == Section::Response;
-        match kind.name {
-            NameKind::UnknownPseudo => return Err(FaultKind::PseudoUnknown),
-            NameKind::Status if !is_response => return Err(FaultKind::PseudoUnknown),
-            NameKind::Protocol if !self.limits.allows_protocol => return Err(FaultKind::PseudoUnknown),
-            NameKind::Status => return self.keep_status(kind),
-            _ if is_response => return Err(FaultKind::PseudoUnknown),
-            _ if !kind.is_value_valid => return Err(FaultKind::PseudoInvalid),
-            _ => {}
-        }
-        let span = self.keep_value_as_text();
         let part = match kind.name {
             NameKind::Method => &mut self.parts.method,
             NameKind::Scheme => &mut self.parts.scheme,
             NameKind::Authority => &mut self.parts.authority,
             NameKind::Path => &mut self.parts.path,
-            _ => &mut self.parts.protocol,
+            NameKind::Protocol if self.limits.allows_protocol => &mut self.parts.protocol,
+            _ => return Err(FaultKind::PseudoUnknown),
         };
-        match part.replace(span) {
+        match part.replace(field.value) {
+            _ if !kind.is_value_valid => Err(FaultKind::PseudoInvalid),
             None => Ok(()),
             Some(_) => Err(FaultKind::PseudoRepeated),
         }
     }
 
-    fn keep_status(&mut self, kind: FieldKind) -> Result<(), FaultKind> {
-        let &[hundreds, tens, ones] = self.last_text().1 else { return Err(FaultKind::PseudoInvalid) };
+    /// Handles a pseudo-header field outside of a request: only `:status` is allowed.
+    fn keep_status(
+        &mut self,
+        kind: FieldKind,
+        value: TextRef,
+        texts: Texts<'_>,
+        has_regular: bool,
+    ) -> Result<(), FaultKind> {
+        if has_regular || self.section != Section::Response {
+            return Err(FaultKind::PseudoMisplaced);
+        }
+        if kind.name != NameKind::Status {
+            return Err(FaultKind::PseudoUnknown);
+        }
+        let &[hundreds, tens, ones] = texts.value(value) else { return Err(FaultKind::PseudoInvalid) };
         if !kind.is_value_valid {
             return Err(FaultKind::PseudoInvalid);
         }
@@ -297,27 +272,13 @@ impl HeadScratch {
         }
     }
 
-    /// Moves the value that was decoded last to the text, in place of its name.
-    #[inline]
-    fn keep_value_as_text(&mut self) -> Span {
-        self.names.truncate(self.names_kept);
-        self.names.extend_from_slice(&self.values[self.values_kept..]);
-        let span = Span { start: self.names_kept as u32, end: self.names.len() as u32 };
-        self.names_kept = self.names.len();
-        span
-    }
-
-    fn bytes_of(&self, span: Option<Span>) -> Option<&[u8]> {
-        span.map(|span| &self.names[span.start as usize..span.end as usize])
-    }
-
     /// Checks a complete request head (RFC 9113 §8.3.1 and §8.5).
-    pub(super) fn finish_request(&mut self) -> Result<(), HeadProblem> {
+    pub(super) fn finish_request(&self, texts: Texts<'_>) -> Result<(), HeadProblem> {
         if let Some(problem) = self.problem {
             return Err(problem);
         }
         let malformed = |fault| Err(HeadProblem::Malformed(fault));
-        let Some(method) = self.bytes_of(self.parts.method) else {
+        let Some(method) = self.parts.method.map(|method| texts.value(method)) else {
             return malformed(FaultKind::PseudoMissing);
         };
         let is_connect = method == b"CONNECT";
@@ -329,14 +290,15 @@ impl HeadScratch {
             if self.parts.scheme.is_some() || self.parts.path.is_some() {
                 return malformed(FaultKind::PseudoUnknown);
             }
-            let authority = self.bytes_of(self.parts.authority).and_then(split_host_port);
+            let authority =
+                self.parts.authority.and_then(|authority| split_host_port(texts.value(authority)));
             match authority {
                 None => return malformed(FaultKind::PseudoMissing),
                 Some((_, None)) => return malformed(FaultKind::PseudoInvalid),
                 Some((_, Some(_))) => {}
             }
         } else {
-            let path = self.bytes_of(self.parts.path);
+            let path = self.parts.path.map(|path| texts.value(path));
             let (Some(path), Some(_)) = (path, self.parts.scheme) else {
                 return malformed(FaultKind::PseudoMissing);
             };
@@ -350,12 +312,14 @@ impl HeadScratch {
                 return Err(HeadProblem::Refused(RefusalKind::TargetTooLong));
             }
         }
-        self.check_host()
+        self.check_host(texts)
     }
 
-    fn check_host(&mut self) -> Result<(), HeadProblem> {
-        match (self.bytes_of(self.parts.authority), self.bytes_of(self.parts.host)) {
-            (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => {
+    fn check_host(&self, texts: Texts<'_>) -> Result<(), HeadProblem> {
+        match (self.parts.authority, self.parts.host) {
+            (Some(authority), Some(host))
+                if !texts.value(authority).eq_ignore_ascii_case(texts.value(host)) =>
+            {
                 Err(HeadProblem::Malformed(FaultKind::HostInvalid))
             }
             (None, None) => Err(HeadProblem::Refused(RefusalKind::HostMissing)),
@@ -364,7 +328,7 @@ impl HeadScratch {
     }
 
     /// Checks a complete response head (RFC 9113 §8.3.2).
-    pub(super) fn finish_response(&mut self) -> Result<u16, HeadProblem> {
+    pub(super) fn finish_response(&self) -> Result<u16, HeadProblem> {
         match (self.problem, self.parts.status) {
             (Some(problem), _) => Err(problem),
             (None, None) => Err(HeadProblem::Malformed(FaultKind::PseudoMissing)),
@@ -373,7 +337,7 @@ impl HeadScratch {
     }
 
     /// Checks a complete trailer section.
-    pub(super) fn finish_trailers(&mut self) -> Result<(), HeadProblem> {
+    pub(super) fn finish_trailers(&self) -> Result<(), HeadProblem> {
         self.problem.map_or(Ok(()), Err)
     }
 
@@ -382,27 +346,21 @@ impl HeadScratch {
         self.parts.content_length
     }
 
-    /// Number of bytes of the stored fields.
-    pub(super) fn stored_bytes(&self) -> usize {
-        self.names_kept + self.values_kept
-    }
-
-    fn text(&self) -> &str {
-        // Only ASCII is stored: tokens, and values that were checked.
-        std::str::from_utf8(&self.names[..self.names_kept]).unwrap_or_default()
+    /// Number of bytes of the fields (RFC 9113 §6.5.2).
+    pub(super) fn size(&self) -> usize {
+        if self.is_over() { 0 } else { self.size }
     }
 
     /// Fields of the section.
-    pub(super) fn fields(&self) -> Fields<'_> {
-        Fields { names: self.text(), values: &self.values, ranges: &self.ranges }
+    #[inline]
+    pub(super) fn fields<'e>(&'e self, texts: Texts<'e>) -> Fields<'e> {
+        Fields { texts, refs: &self.refs }
     }
 
-    /// Head of a request that [`HeadScratch::finish_request`] accepted.
-    pub(super) fn request(&self) -> RequestHead<'_> {
-        let fields = self.fields();
-        let text = |span: Option<Span>| {
-            span.map(|span| fields.names.get(span.start as usize..span.end as usize).unwrap_or_default())
-        };
+    /// Head of a request that [`Head::finish_request`] accepted.
+    #[inline]
+    pub(super) fn request<'e>(&'e self, texts: Texts<'e>) -> RequestHead<'e> {
+        let text = |value: Option<TextRef>| value.map(|value| texts.ascii(value));
         RequestHead {
             method: text(self.parts.method).unwrap_or_default(),
             scheme: text(self.parts.scheme),
@@ -410,16 +368,17 @@ impl HeadScratch {
             path: text(self.parts.path),
             protocol: text(self.parts.protocol),
             content_length: self.parts.content_length,
-            fields,
+            fields: self.fields(texts),
         }
     }
 
-    /// Head of a response that [`HeadScratch::finish_response`] accepted.
-    pub(super) fn response(&self) -> ResponseHead<'_> {
+    /// Head of a response that [`Head::finish_response`] accepted.
+    #[inline]
+    pub(super) fn response<'e>(&'e self, texts: Texts<'e>) -> ResponseHead<'e> {
         ResponseHead {
             status: self.parts.status.unwrap_or_default(),
             content_length: self.parts.content_length,
-            fields: self.fields(),
+            fields: self.fields(texts),
         }
     }
 }

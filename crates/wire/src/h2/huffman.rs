@@ -12,10 +12,38 @@ const STEP_BITS: u32 = 12;
 struct Step {
     first: u8,
     second: u8,
-    /// Bits of the first byte; 0 if its code is longer than a step.
-    first_bits: u8,
-    /// Bits of both bytes; equal to `first_bits` if there is one.
+    /// Bits of both bytes.
     bits: u8,
+    /// Number of bytes in the lowest two bits, and the bits of the first byte above them; 0 if the code
+    /// is longer than a step.
+    info: u8,
+}
+
+impl Step {
+    const fn new(first: (u8, u8), second: (u8, u8)) -> Self {
+        let ((first, first_bits), (second, second_bits)) = (first, second);
+        let has_second = second_bits > 0 && first_bits as u32 + second_bits as u32 <= STEP_BITS;
+        if first_bits == 0 {
+            return Self { first, second, bits: 0, info: 0 };
+        }
+        let (bits, count) = if has_second { (first_bits + second_bits, 2) } else { (first_bits, 1) };
+        Self { first, second, bits, info: first_bits << 2 | count }
+    }
+
+    #[inline]
+    fn is_long(self) -> bool {
+        self.info == 0
+    }
+
+    #[inline]
+    fn count(self) -> usize {
+        usize::from(self.info & 3)
+    }
+
+    #[inline]
+    fn first_bits(self) -> u32 {
+        u32::from(self.info >> 2)
+    }
 }
 
 static STEPS: [Step; 1 << STEP_BITS] = make_steps();
@@ -50,16 +78,11 @@ const fn make_steps() -> [Step; 1 << STEP_BITS] {
         }
         byte += 1;
     }
-    let mut steps = [Step { first: 0, second: 0, first_bits: 0, bits: 0 }; 1 << STEP_BITS];
+    let mut steps = [Step::new((0, 0), (0, 0)); 1 << STEP_BITS];
     let mut at = 0;
     while at < steps.len() {
-        let (first, first_bits) = firsts[at];
-        let rest = (at << first_bits) & ((1 << STEP_BITS) - 1);
-        let (second, second_bits) = firsts[rest];
-        let has_second =
-            first_bits > 0 && second_bits > 0 && first_bits as u32 + second_bits as u32 <= STEP_BITS;
-        let bits = if has_second { first_bits + second_bits } else { first_bits };
-        steps[at] = Step { first, second, first_bits, bits };
+        let rest = (at << firsts[at].1) & ((1 << STEP_BITS) - 1);
+        steps[at] = Step::new(firsts[at], firsts[rest]);
         at += 1;
     }
     steps
@@ -144,29 +167,60 @@ pub(super) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), FaultKind> {
     let start = out.len();
     // The shortest code has 5 bits; two more bytes for the last step.
     out.resize(start + input.len() * 8 / 5 + 2, 0);
-    let mut bits = BitReader { rest: input, buffer: 0, count: 0 };
-    let mut at = start;
+    let (mut at, position) = decode_words(input, out, start);
+    // The first byte of the rest may have bits that were decoded.
+    let mut bits = BitReader { rest: &input[position / 8..], buffer: 0, count: 0 };
+    bits.fill();
+    bits.skip(position as u32 % 8);
     loop {
         bits.fill();
         if bits.count < STEP_BITS {
             break;
         }
         let step = STEPS[(bits.buffer >> (64 - STEP_BITS)) as usize];
-        if step.first_bits == 0 {
+        if step.is_long() {
             let Some(byte) = decode_long(&mut bits) else { return Err(FaultKind::HuffmanInvalid) };
             out[at] = byte;
             at += 1;
             continue;
         }
-        if let Some(slot) = out.get_mut(at..at + 2) {
-            slot.copy_from_slice(&[step.first, step.second]);
-        }
-        at += 1 + usize::from(step.bits != step.first_bits);
+        write_step(out, at, step);
+        at += step.count();
         bits.skip(u32::from(step.bits));
     }
     let len = decode_end(&mut bits, out, at)?;
     out.truncate(len);
     Ok(())
+}
+
+/// Decodes eight bytes at a time, without a check of the end after each step. It stops near the end,
+/// or at a long code. Returns the end of the output and the position in the input in bits.
+#[inline]
+fn decode_words(input: &[u8], out: &mut [u8], start: usize) -> (usize, usize) {
+    let (mut at, mut position) = (start, 0);
+    while let Some(word) = input.get(position / 8..).and_then(<[u8]>::first_chunk::<8>) {
+        let mut buffer = u64::from_be_bytes(*word) << (position % 8);
+        // At least 57 bits are valid: four steps of at most 12.
+        for _ in 0..4 {
+            let step = STEPS[(buffer >> (64 - STEP_BITS)) as usize];
+            if step.is_long() {
+                return (at, position);
+            }
+            write_step(out, at, step);
+            at += step.count();
+            buffer <<= step.bits;
+            position += usize::from(step.bits);
+        }
+    }
+    (at, position)
+}
+
+/// Writes both bytes of a step; a later one replaces the second if there is one only.
+#[inline]
+fn write_step(out: &mut [u8], at: usize, step: Step) {
+    if let Some(slot) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>) {
+        *slot = [step.first, step.second];
+    }
 }
 
 /// Decodes a code of more than twelve bits; `None` if it is the end-of-string symbol, or incomplete.
@@ -191,12 +245,12 @@ fn decode_long(bits: &mut BitReader<'_>) -> Option<u8> {
 fn decode_end(bits: &mut BitReader<'_>, out: &mut [u8], mut at: usize) -> Result<usize, FaultKind> {
     while bits.count > 0 {
         let step = STEPS[(bits.buffer >> (64 - STEP_BITS)) as usize];
-        if step.first_bits == 0 || u32::from(step.first_bits) > bits.count {
+        if step.is_long() || step.first_bits() > bits.count {
             break;
         }
         out[at] = step.first;
         at += 1;
-        bits.skip(u32::from(step.first_bits));
+        bits.skip(step.first_bits());
     }
     let padding = bits.buffer.checked_shr(64 - bits.count).unwrap_or(0);
     if bits.count > 7 || padding != (1 << bits.count) - 1 {

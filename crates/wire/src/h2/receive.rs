@@ -4,12 +4,16 @@ use super::abuse::FloodClass;
 use super::config::{Role, StreamKey};
 use super::connection::{Connection, DataFrame, Handled, InputState, OpenBlock, Step};
 use super::fault::{ErrorCode, FaultKind};
+use super::flow::PROBE_PAYLOAD;
 use super::frame::{self, FrameHeader, HEADER_BYTES, flag, frame_type, read_u32};
 use super::head::{HeadProblem, Section};
 use super::streams::{Progress, Stream};
 
 /// Maximum CONTINUATION frames of a block.
 const CONTINUATIONS_MAX: usize = 16;
+
+/// DATA frames with as much content compensate frames without a use.
+const USEFUL_CONTENT: usize = 128;
 
 /// Maximum interim responses before the final one, as [`crate::Limits::interim_responses_max`].
 const INTERIM_RESPONSES_MAX: u16 = 16;
@@ -102,7 +106,7 @@ impl Connection {
     ) -> Result<Result<StreamKey, Option<Step>>, FaultKind> {
         let Some(key) = self.streams.find(header.stream) else {
             self.check_late_frame(header.stream)?;
-            if content == 0 {
+            if content < USEFUL_CONTENT {
                 self.abuse.charge(FloodClass::LateFrame)?;
             }
             return Ok(Err(None));
@@ -126,8 +130,10 @@ impl Connection {
         stream.receive_window -= header.len as i32;
         stream.unconsumed += content as u32;
         self.receive.held += content as u32;
-        self.receive.record(header.stream, content);
-        if content >= 128 {
+        if self.receive.record(header.stream, content) {
+            frame::write_ping(&mut self.output, 0, PROBE_PAYLOAD);
+        }
+        if content >= USEFUL_CONTENT {
             self.abuse.credit_frame();
         } else if content == 0 && !is_end {
             self.abuse.charge(FloodClass::EmptyFrame)?;
@@ -305,7 +311,7 @@ impl Connection {
         if block.depends_on_itself {
             return self.reset_for(stream, FaultKind::SelfDependency).map(Some);
         }
-        match self.head.finish_request() {
+        match self.head.finish_request(self.decoder.texts()) {
             Err(HeadProblem::Malformed(fault)) => self.reset_for(stream, fault).map(Some),
             Err(HeadProblem::Refused(kind)) => {
                 if let Some(open) = self.streams.get_open(stream) {

@@ -4,7 +4,6 @@ use super::config::{Role, StreamKey};
 use super::connection::{Connection, OpenError, Step};
 use super::encoder::{FieldEncoder, WrittenHead};
 use super::fault::{ErrorCode, FaultKind};
-use super::flow::PROBE_PAYLOAD;
 use super::frame::{self, HEADER_BYTES, STREAM_ID_MAX, flag, frame_type};
 use super::streams::Progress;
 
@@ -205,9 +204,7 @@ impl Connection {
         if let Some(increment) = increment {
             stream.receive_window += increment as i32;
             frame::write_window_update(&mut self.output, key.id, increment);
-            if self.receive.begin_probe(key.id) {
-                frame::write_ping(&mut self.output, 0, PROBE_PAYLOAD);
-            }
+            self.receive.is_probe_due = true;
         }
     }
 
@@ -217,6 +214,8 @@ impl Connection {
         let receive = &mut self.receive;
         if let Some(increment) = receive.connection.increment(receive.window, receive.held) {
             receive.window += increment as i32;
+            // Before the settings of the peer it is the first update, which no content caused.
+            receive.is_probe_due |= self.has_peer_settings;
             frame::write_window_update(&mut self.output, 0, increment);
         }
     }

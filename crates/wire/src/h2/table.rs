@@ -1,6 +1,6 @@
 //! Tables of HPACK (RFC 7541 §2.3): the static one, and the dynamic one of each direction.
 
-use std::collections::VecDeque;
+use std::fmt;
 
 use super::fields::FieldKind;
 
@@ -88,36 +88,60 @@ pub(super) fn static_index(name: &[u8]) -> u8 {
     }
 }
 
-/// Position of one entry in the text of a dynamic table.
+/// References to name and value of a field.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FieldRef {
+    pub(super) name: TextRef,
+    pub(super) value: TextRef,
+}
+
+/// One entry of a dynamic table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// Offset from the first byte that was ever inserted, modulo 2^32.
-    start: u32,
-    name_len: u32,
-    value_len: u32,
+    pub(super) field: FieldRef,
+    /// Bytes of name and value.
+    pub(super) len: u32,
     /// Kind of the field, with the result of its validation, so that a reference costs no check.
     pub(super) kind: FieldKind,
 }
 
+const EMPTY_ENTRY: Entry = Entry {
+    field: FieldRef { name: TextRef { at: 0, len: 0 }, value: TextRef { at: 0, len: 0 } },
+    len: 0,
+    kind: FieldKind::OTHER,
+};
+
 impl Entry {
-    fn text_len(self) -> u32 {
-        self.name_len + self.value_len
+    fn size(&self) -> usize {
+        self.len as usize + ENTRY_OVERHEAD
     }
 
-    fn size(self) -> usize {
-        self.text_len() as usize + ENTRY_OVERHEAD
+    /// Offset of the first byte of its text.
+    fn start(&self) -> u32 {
+        if self.field.name.is_fixed() { self.field.value.at } else { self.field.name.at }
     }
 }
 
+/// Name of the next entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum EntryName {
+    /// Index in the static table.
+    Static(u8),
+    /// The first bytes of the appended text.
+    Text(usize),
+}
+
 /// Dynamic table. It allocates with its first entry.
+///
+/// Text is only appended during a block: references to it stay valid until the next block, also
+/// those to evicted entries.
 #[derive(Debug)]
 pub(super) struct DynamicTable {
     /// Text of the entries, oldest first, after that of evicted ones.
     text: Vec<u8>,
-    /// Offset of the first byte of `text`, modulo 2^32.
-    text_start: u32,
-    /// Oldest first.
-    entries: VecDeque<Entry>,
+    /// Ring of a power of two: the position of an entry is its sequence number modulo the length.
+    entries: Vec<Entry>,
+    len: usize,
     size: usize,
     size_max: usize,
     /// Number of entries that were ever inserted, modulo 2^32.
@@ -126,9 +150,10 @@ pub(super) struct DynamicTable {
 
 impl DynamicTable {
     pub(super) fn new(size_max: usize) -> Self {
-        Self { text: Vec::new(), text_start: 0, entries: VecDeque::new(), size: 0, size_max, inserted: 0 }
+        Self { text: Vec::new(), entries: Vec::new(), len: 0, size: 0, size_max, inserted: 0 }
     }
 
+    #[inline]
     pub(super) fn size_max(&self) -> usize {
         self.size_max
     }
@@ -146,86 +171,234 @@ impl DynamicTable {
 
     /// Checks the sizes, for fuzz targets.
     pub(super) fn check_invariants(&self) {
-        let size: usize = self.entries.iter().map(|entry| entry.size()).sum();
+        let size: usize = (0..self.len).filter_map(|index| self.get(index)).map(|entry| entry.size()).sum();
         assert_eq!(size, self.size);
         assert!(self.size <= self.size_max);
-        assert!(self.text.len() <= 2 * self.size_max.max(4_096));
     }
 
     /// Changes the maximum size, and evicts what does not fit (RFC 7541 §4.3).
     pub(super) fn set_size_max(&mut self, size_max: usize) {
         self.size_max = size_max;
         self.evict(0);
-        if self.entries.is_empty() {
-            self.text = Vec::new();
+    }
+
+    /// Begins a block: removes the text of evicted entries if there is as much as the table may have,
+    /// so that each byte moves at most once on average.
+    #[inline]
+    pub(super) fn begin_block(&mut self) {
+        if self.text.len() > self.size_max * 2 {
+            self.remove_garbage();
+        }
+    }
+
+    #[cold]
+    fn remove_garbage(&mut self) {
+        let oldest = self.len.checked_sub(1).and_then(|index| self.get(index));
+        let start = oldest.map_or(self.text.len(), |entry| entry.start() as usize);
+        self.text.drain(..start);
+        self.text.shrink_to(4 * self.size_max);
+        // Entries that are not in use have any offsets.
+        for entry in &mut self.entries {
+            entry.field.name.move_back(start as u32);
+            entry.field.value.move_back(start as u32);
         }
     }
 
     /// Returns the entry with an index of the dynamic table: 0 is the newest.
     #[inline]
-    pub(super) fn get(&self, index: usize) -> Option<Entry> {
-        let at = self.entries.len().checked_sub(index + 1)?;
-        self.entries.get(at).copied()
+    pub(super) fn get(&self, index: usize) -> Option<&Entry> {
+        if index >= self.len {
+            return None;
+        }
+        let sequence = self.inserted.wrapping_sub(1).wrapping_sub(index as u32);
+        self.entries.get(sequence as usize & (self.entries.len() - 1))
     }
 
     /// Returns the index of the entry with a sequence number, if it is still there.
     #[inline]
     pub(super) fn index_of(&self, sequence: u32) -> Option<usize> {
         let index = self.inserted.wrapping_sub(sequence).wrapping_sub(1) as usize;
-        (index < self.entries.len()).then_some(index)
+        (index < self.len).then_some(index)
     }
 
-    /// Name and value of an entry of this table.
+    /// Text of the table, to which [`TextRef`]s refer.
     #[inline]
-    pub(super) fn text(&self, entry: Entry) -> (&[u8], &[u8]) {
-        let start = entry.start.wrapping_sub(self.text_start) as usize;
-        let text = &self.text[start..start + entry.text_len() as usize];
-        text.split_at(entry.name_len as usize)
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
     }
 
-    /// Inserts an entry, and evicts the oldest ones for it. One that is larger than the table only
-    /// empties it (RFC 7541 §4.4).
+    /// Text for appending the next entry; see [`DynamicTable::commit`].
     #[inline]
-    pub(super) fn insert(&mut self, name: &[u8], value: &[u8], kind: FieldKind) {
-        let len = name.len() + value.len();
-        self.evict(len + ENTRY_OVERHEAD);
-        if len + ENTRY_OVERHEAD > self.size_max {
-            return;
+    pub(super) fn text_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.text
+    }
+
+    /// Name of an entry of this table.
+    #[inline]
+    pub(super) fn name(&self, entry: &Entry) -> &[u8] {
+        Texts { table: &self.text, literals: &[] }.name(entry.field.name)
+    }
+
+    /// Value of an entry of this table.
+    #[inline]
+    pub(super) fn value(&self, entry: &Entry) -> &[u8] {
+        &self.text[entry.field.value.at as usize..][..entry.field.value.len as usize]
+    }
+
+    /// Appends the name of an entry, for a new entry, unless it is in the static table.
+    pub(super) fn append_name(&mut self, entry: Entry) -> EntryName {
+        let name = entry.field.name;
+        if name.is_fixed() {
+            return EntryName::Static(name.at as u8);
         }
-        self.make_room(len);
-        let entry = Entry {
-            start: self.text_start.wrapping_add(self.text.len() as u32),
-            name_len: name.len() as u32,
-            value_len: value.len() as u32,
-            kind,
+        let start = name.at as usize;
+        self.text.extend_from_within(start..start + name.len as usize);
+        EntryName::Text(name.len as usize)
+    }
+
+    /// Inserts the text from `start` on as an entry, and evicts the oldest ones for it. One that is
+    /// larger than the table only empties it (RFC 7541 §4.4). Returns the entry in both cases.
+    #[inline]
+    pub(super) fn commit(&mut self, start: usize, name: EntryName, kind: FieldKind) -> Entry {
+        let stored = self.text.len() - start;
+        let (name, name_len, value_len) = match name {
+            EntryName::Static(index) => {
+                (TextRef::fixed(index), STATIC[usize::from(index) - 1].0.len(), stored)
+            }
+            EntryName::Text(len) => (TextRef::table(start, len), len, stored - len),
         };
-        self.text.extend_from_slice(name);
-        self.text.extend_from_slice(value);
-        self.entries.push_back(entry);
+        let value = TextRef::table(start + stored - value_len, value_len);
+        // Blocks and tables are far smaller than 4 GiB.
+        let entry = Entry { field: FieldRef { name, value }, len: (name_len + value_len) as u32, kind };
+        self.evict(entry.size());
+        if entry.size() > self.size_max {
+            return entry;
+        }
+        if self.len == self.entries.len() {
+            self.grow();
+        }
+        let mask = self.entries.len() - 1;
+        self.entries[self.inserted as usize & mask] = entry;
+        self.len += 1;
         self.size += entry.size();
         self.inserted = self.inserted.wrapping_add(1);
+        entry
     }
 
-    /// Removes the text of evicted entries when it is as large as the table: so each byte moves at
-    /// most once on average.
-    #[inline]
-    fn make_room(&mut self, len: usize) {
-        if self.text.len() + len <= self.size_max.saturating_mul(2) {
-            return;
+    #[cold]
+    fn grow(&mut self) {
+        let len = (self.entries.len() * 2).max(8);
+        let old = std::mem::replace(&mut self.entries, vec![EMPTY_ENTRY; len]);
+        for index in 0..self.len {
+            let sequence = self.inserted.wrapping_sub(1).wrapping_sub(index as u32) as usize;
+            self.entries[sequence & (len - 1)] = old[sequence & (old.len() - 1)];
         }
-        let start = self
-            .entries
-            .front()
-            .map_or(self.text.len(), |oldest| oldest.start.wrapping_sub(self.text_start) as usize);
-        self.text.drain(..start);
-        self.text_start = self.text_start.wrapping_add(start as u32);
     }
 
     #[inline]
     fn evict(&mut self, needed: usize) {
         while self.size + needed > self.size_max {
-            let Some(oldest) = self.entries.pop_front() else { return };
+            let Some(oldest) = self.len.checked_sub(1).and_then(|index| self.get(index)) else { return };
             self.size -= oldest.size();
+            self.len -= 1;
+        }
+    }
+}
+
+/// Reference to a text: in the static table, in a dynamic one, or among the literals of a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TextRef {
+    /// Offset, with the source in the two highest bits.
+    at: u32,
+    len: u32,
+}
+
+const LITERAL: u32 = 1 << 30;
+const FIXED: u32 = 2 << 30;
+
+impl TextRef {
+    /// Refers to an entry of the static table: its name or its value.
+    #[inline]
+    pub(super) fn fixed(index: u8) -> Self {
+        Self { at: FIXED | u32::from(index), len: 0 }
+    }
+
+    #[inline]
+    fn is_fixed(self) -> bool {
+        self.at & FIXED != 0
+    }
+
+    /// Follows the text of the table, whose first bytes are removed.
+    fn move_back(&mut self, bytes: u32) {
+        if !self.is_fixed() {
+            self.at = self.at.wrapping_sub(bytes) & !(LITERAL | FIXED);
+        }
+    }
+
+    /// Refers to the text of the table.
+    #[inline]
+    pub(super) fn table(start: usize, len: usize) -> Self {
+        Self { at: start as u32, len: len as u32 }
+    }
+
+    /// Refers to the literals.
+    #[inline]
+    pub(super) fn literal(start: usize, len: usize) -> Self {
+        Self { at: LITERAL | start as u32, len: len as u32 }
+    }
+}
+
+/// Texts that the fields of a block refer to.
+#[derive(Clone, Copy)]
+pub(super) struct Texts<'e> {
+    pub(super) table: &'e [u8],
+    pub(super) literals: &'e [u8],
+}
+
+impl fmt::Debug for Texts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Texts").finish_non_exhaustive()
+    }
+}
+
+impl<'e> Texts<'e> {
+    #[inline]
+    fn stored(self, text: TextRef) -> Result<&'e [u8], u8> {
+        let len = text.len as usize;
+        match text.at & (LITERAL | FIXED) {
+            0 => Ok(&self.table[text.at as usize..][..len]),
+            LITERAL => Ok(&self.literals[(text.at & !LITERAL) as usize..][..len]),
+            _ => Err(text.at as u8),
+        }
+    }
+
+    /// Name of a field.
+    #[inline]
+    pub(super) fn name(self, name: TextRef) -> &'e [u8] {
+        self.stored(name).unwrap_or_else(|index| STATIC[usize::from(index) - 1].0.as_bytes())
+    }
+
+    /// Name of a field that was checked: a token.
+    #[inline]
+    pub(super) fn token(self, name: TextRef) -> &'e str {
+        match self.stored(name) {
+            Ok(bytes) => std::str::from_utf8(bytes).unwrap_or_default(),
+            Err(index) => STATIC[usize::from(index) - 1].0,
+        }
+    }
+
+    /// Value of a field.
+    #[inline]
+    pub(super) fn value(self, value: TextRef) -> &'e [u8] {
+        self.stored(value).unwrap_or_else(|index| STATIC[usize::from(index) - 1].1.as_bytes())
+    }
+
+    /// Value of a field that was checked: ASCII.
+    #[inline]
+    pub(super) fn ascii(self, value: TextRef) -> &'e str {
+        match self.stored(value) {
+            Ok(bytes) => std::str::from_utf8(bytes).unwrap_or_default(),
+            Err(index) => STATIC[usize::from(index) - 1].1,
         }
     }
 }

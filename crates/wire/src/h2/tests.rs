@@ -178,3 +178,129 @@ fn go_away_ends_what_is_not_processed() {
     server.send_headers(first, true, |head| head.status(204));
     assert_eq!(pass(&mut server, &mut client), ["1 response 204 None [] true"]);
 }
+
+#[test]
+fn an_idle_connection_is_small() {
+    for role in [Role::Client, Role::Server] {
+        let connection = Connection::new(role, &Config::default());
+        let bytes = size_of::<Connection>() + connection.output.capacity();
+        assert!(bytes < 1_500, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn receive_windows_grow_while_they_are_filled() {
+    let (mut client, mut server) = pair();
+    let stream = client.open_stream().expect("a stream");
+    client.send_headers(stream, false, |head| {
+        head.request("POST", Some("http"), Some("a.example"), Some("/"));
+    });
+    for _ in 0..200 {
+        let len = client.sendable_bytes(stream);
+        client.send_data(stream, &vec![0; len], false);
+        transfer(&mut client, &mut server);
+        transfer(&mut server, &mut client);
+    }
+    let config = Config::default();
+    assert!(server.receive.stream.bytes <= config.stream_window_bytes_max);
+    assert!(server.receive.stream.bytes > config.stream_window_bytes_max / 2);
+    assert!(server.receive.connection.bytes <= config.connection_window_bytes_max);
+    assert!(server.receive.connection.bytes >= server.receive.stream.bytes);
+    assert!(client.sendable_bytes(stream) > config.stream_window_bytes_max as usize / 2);
+}
+
+#[test]
+fn unconsumed_content_stops_the_peer() {
+    let (mut client, mut server) = pair();
+    let stream = client.open_stream().expect("a stream");
+    client.send_headers(stream, false, |head| {
+        head.request("POST", Some("http"), Some("a.example"), Some("/"));
+    });
+    assert_eq!(client.send_data(stream, &[0; 100_000], true), 65_535);
+    pass(&mut client, &mut server);
+    pass(&mut server, &mut client);
+    assert_eq!(client.sendable_bytes(stream), 0);
+    server.consume(stream, 65_535);
+    assert_eq!(pass(&mut server, &mut client), [format!("StreamWritable({stream:?})")]);
+    assert_eq!(client.send_data(stream, &[0; 34_465], true), 34_465);
+    pass(&mut client, &mut server);
+    server.send_headers(stream, true, |head| head.status(200));
+    assert_eq!((server.open_streams(), server.receive.held), (0, 34_465));
+    // The slot stays with its content.
+    let other = get(&mut client);
+    pass(&mut client, &mut server);
+    assert_eq!(server.streams.find(other.id).map(|key| key.slot), Some(1));
+    server.consume(stream, 34_465);
+    assert_eq!(server.receive.held, 0);
+    let third = get(&mut client);
+    pass(&mut client, &mut server);
+    assert_eq!(server.streams.find(third.id).map(|key| key.slot), Some(0));
+}
+
+#[test]
+fn windows_may_become_negative() {
+    let (mut client, mut server) = pair();
+    let stream = get(&mut client);
+    pass(&mut client, &mut server);
+    server.send_headers(stream, false, |head| head.status(200));
+    assert_eq!(server.send_data(stream, &[0; 65_000], false), 65_000);
+    let settings = |window: u32| {
+        let [a, b, c, d] = window.to_be_bytes();
+        [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, a, b, c, d]
+    };
+    assert_eq!(receive(&mut server, &settings(10)).as_deref(), Ok(&["SettingsChanged".to_owned()][..]));
+    assert_eq!(server.sendable_bytes(stream), 0);
+    let events = receive(&mut server, &settings(65_100)).expect("no fault");
+    assert_eq!(events, ["SettingsChanged".to_owned(), format!("StreamWritable({stream:?})")]);
+    assert_eq!(server.send_data(stream, &[0; 200], true), 100);
+}
+
+#[test]
+fn a_graceful_end_accepts_streams_on_their_way() {
+    let (mut client, mut server) = pair();
+    let first = get(&mut client);
+    server.go_away(ErrorCode::NO_ERROR, false);
+    server.ping(1);
+    assert_eq!(pass(&mut client, &mut server).len(), 1);
+    assert_eq!(pass(&mut server, &mut client), ["GoAway { last_stream: 2147483647, code: ErrorCode(0) }"]);
+    assert_eq!(client.open_stream(), Err(OpenError::Closed));
+    assert_eq!(pass(&mut client, &mut server), ["Pong(1)"]);
+    server.go_away(ErrorCode::NO_ERROR, true);
+    server.send_headers(first, true, |head| head.status(204));
+    let events = pass(&mut server, &mut client);
+    assert_eq!(events, ["GoAway { last_stream: 1, code: ErrorCode(0) }", "1 response 204 None [] true"]);
+}
+
+#[test]
+fn large_heads_are_split() {
+    let (mut client, mut server) = pair();
+    let value = vec![0xff; 10_000];
+    let stream = client.open_stream().expect("a stream");
+    client.send_headers(stream, true, |head| {
+        head.request("GET", Some("http"), Some("a.example"), Some("/"));
+        head.field("x-a", &value);
+        head.field("x-b", &value);
+    });
+    assert_eq!(client.output[9 + 16_384 + 3], super::frame::frame_type::CONTINUATION);
+    let events = pass(&mut client, &mut server);
+    assert!(events[0].starts_with("RejectedRequest"), "{}", &events[0][..100]);
+    assert!(server.block.capacity() <= 4_096);
+}
+
+#[test]
+fn extended_connect_needs_the_setting() {
+    let config = Config { enables_connect_protocol: true, ..Config::default() };
+    let mut client = Connection::new(Role::Client, &Config::default());
+    let mut server = Connection::new(Role::Server, &config);
+    pass(&mut client, &mut server);
+    assert!(!client.peer_enables_connect_protocol());
+    pass(&mut server, &mut client);
+    assert!(client.peer_enables_connect_protocol());
+    let stream = client.open_stream().expect("a stream");
+    client.send_headers(stream, false, |head| {
+        head.request("CONNECT", Some("https"), Some("a.example"), Some("/chat"));
+        head.protocol("websocket");
+    });
+    let events = pass(&mut client, &mut server);
+    assert!(events[0].contains("Some(\"/chat\") Some(\"websocket\")"), "{events:?}");
+}

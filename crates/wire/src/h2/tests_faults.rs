@@ -475,8 +475,11 @@ fn unknown_frames_and_settings_are_ignored() {
     check(server, &input.concat(), &Outcome::Accepted, "unknown");
 }
 
-/// Number of repetitions after which a peer that sends the frames at once is stopped.
-fn repetitions(prefix: &[u8], flood: impl Fn(u32) -> Vec<u8>) -> Option<u32> {
+/// Frames of one repetition.
+type Flood<'f> = &'f dyn Fn(u32) -> Vec<u8>;
+
+/// Number of bytes after which a peer that sends the frames at once is stopped.
+fn flood_bytes(prefix: &[u8], flood: impl Fn(u32) -> Vec<u8>) -> Option<usize> {
     let mut server = server();
     let mut input = prefix.to_vec();
     for at in 0..2_000 {
@@ -489,7 +492,7 @@ fn repetitions(prefix: &[u8], flood: impl Fn(u32) -> Vec<u8>) -> Option<u32> {
             Err(fault) => {
                 assert_eq!(fault, FaultKind::EnhanceYourCalm);
                 assert_eq!(fault.error_code(), ErrorCode::ENHANCE_YOUR_CALM);
-                return Some((used.max(prefix.len()) - prefix.len()) as u32);
+                return Some(used);
             }
             Ok((_, None)) => return None,
             Ok((bytes, Some(_))) => {
@@ -503,7 +506,7 @@ fn repetitions(prefix: &[u8], flood: impl Fn(u32) -> Vec<u8>) -> Option<u32> {
 
 #[test]
 fn floods_end_the_connection() {
-    let floods: &[(&str, &dyn Fn(u32) -> Vec<u8>)] = &[
+    let floods: &[(&str, Flood<'_>)] = &[
         ("rapid reset", &|at| [get(3 + 2 * at), rst(3 + 2 * at)].concat()),
         ("malformed", &|at| frame(HEADERS, END | END_HEADERS, 3 + 2 * at, &block(&GET[..2]))),
         ("broken windows", &|at| [get(3 + 2 * at), window_update(3 + 2 * at, 0)].concat()),
@@ -518,14 +521,18 @@ fn floods_end_the_connection() {
         ("tiny windows", &|_| window_update(1, 1)),
         ("tiny windows of the connection", &|_| window_update(0, 1)),
         ("resets of a closed stream", &|_| rst(1)),
+        ("content of a reset stream", &|_| frame(DATA, 0, 3, b"x")),
         ("empty unknown frames", &|_| frame(99, 0, 0, b"")),
         ("goaway", &|_| frame(frame_type::GOAWAY, 0, 0, &[0; 8])),
     ];
     for (name, flood) in floods {
-        assert!(repetitions(&post(1), flood).is_some(), "{name}");
+        // Stream 3 is reset by the server: it has no path.
+        let malformed = frame(HEADERS, END_HEADERS, 3, &block(&POST[..3]));
+        let prefix = if name.contains("reset stream") { [post(1), malformed].concat() } else { post(1) };
+        assert!(flood_bytes(&prefix, flood).is_some(), "{name}");
     }
     // Content is no flood.
-    assert_eq!(repetitions(&post(1), |_| frame(DATA, 0, 1, b"123456789")), None);
+    assert_eq!(flood_bytes(&post(1), |_| frame(DATA, 0, 1, b"123456789")), None);
 }
 
 #[test]

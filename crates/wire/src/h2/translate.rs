@@ -125,9 +125,12 @@ pub fn encode_request(
         None if head.method == "CONNECT" => fields.request(head.method, None, authority, None),
         None => fields.request(head.method, Some(scheme), authority, Some(&path_of(head))),
     }
+    let is_tunnel = protocol.is_some() || head.method == "CONNECT";
     encode_fields(fields, head.headers, |name| {
         name.eq_ignore_ascii_case("host")
             || (protocol.is_some() && name.eq_ignore_ascii_case("sec-websocket-key"))
+            // It is 0, and not allowed in HTTP/2.
+            || (is_tunnel && name.eq_ignore_ascii_case("content-length"))
     });
 }
 
