@@ -240,6 +240,8 @@ fn expected_fields<'e>(
     for (name, value) in fields.iter().filter(|(name, _)| !is_dropped(name)) {
         let joined = expected.iter_mut().find(|(other, _)| name == "cookie" && *other == "cookie");
         match joined {
+            Some((_, joined)) if joined.is_empty() => joined.extend_from_slice(value),
+            Some(_) if value.is_empty() => {}
             Some((_, joined)) => joined.extend_from_slice(&[b"; ", value].concat()),
             None => expected.push((name, value.to_vec())),
         }

@@ -156,15 +156,16 @@ impl<'e> Fields<'e> {
     }
 
     /// Joins the values of all `cookie` fields with `; ` (RFC 9113 §8.2.3), for a recipient that is
-    /// not HTTP/2. Returns false, and appends nothing, if there is none.
+    /// not HTTP/2; empty ones are left out. Returns false, and appends nothing, if there is none.
     pub fn join_cookies(&self, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
         let mut has_cookie = false;
         for (_, value) in self.iter().filter(|(name, _)| *name == "cookie") {
-            if has_cookie {
+            has_cookie = true;
+            if out.len() > start && !value.is_empty() {
                 out.extend_from_slice(b"; ");
             }
             out.extend_from_slice(value);
-            has_cookie = true;
         }
         has_cookie
     }

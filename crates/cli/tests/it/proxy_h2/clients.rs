@@ -126,3 +126,31 @@ fn python_gets_and_posts_bodies_of_all_forms() {
         proxy.assert_all_returned();
     }
 }
+
+#[test]
+fn streams_share_the_certificate_and_the_proxy_header_of_their_connection() {
+    let _shared = shared_machine();
+    let Some(certificates) = crate::support::tls_peers::Certificates::create() else { return };
+    let server = scripted_server();
+    let (both, ca) = (certificates.file("both.pem"), certificates.file("ca.pem"));
+    let listener = format!(
+        "proxy-protocol = true\ntrusted = ['127.0.0.0/8']\n[listener.web.tls]\ncertificates = ['{both}']\n\
+         client-ca = '{ca}'\nclient-certificate-header = 'x-subject'"
+    );
+    let proxy = start_proxy(&listener, &server.authority, "");
+    let url = format!("https://{}/head", proxy.authority());
+    let flags = ["-k", "--http2", "--haproxy-protocol", "--cert", &both, "-H", "x-subject: CN=forged"];
+    // Two requests on one connection.
+    let (code, stdout) = curl(&[&flags[..], &["-w", "%{http_version}\n", &url, &url]].concat());
+    let text = String::from_utf8(stdout).unwrap();
+    assert_eq!((code, text.matches("x-subject: CN=localhost\r\n").count()), (0, 2), "{text}");
+    assert!(text.contains("\r\n2\n") && !text.contains("forged"), "{text}");
+    let metrics = proxy.metrics();
+    assert_eq!(metrics.sum_known("weir_http2_connections_total", &[("listener", "web")]), 1.0);
+    assert_eq!(metrics.sum_known(STREAMS, &[("listener", "web")]), 2.0);
+    let plain = start_proxy("proxy-protocol = true\ntrusted = ['127.0.0.0/8']", &server.authority, "");
+    let url = format!("http://{}/head", plain.authority());
+    let (code, stdout) = curl(&["--http2-prior-knowledge", "--haproxy-protocol", &url]);
+    let text = String::from_utf8(stdout).unwrap();
+    assert!(code == 0 && text.contains("Via: 2.0 weir"), "{code} {text}");
+}

@@ -149,7 +149,9 @@ fn classify(vector: &Vector, got: &Exchange, recorded: &[RecordedRequest], subje
 
 fn run_corpus(subject: ProxyKind, corpus: &[Vector]) -> Vec<Verdict> {
     let origin = start_origin();
-    let mut proxy = subject.start(origin.authority(), ProxySetup::default());
+    // The rows are messages of HTTP/1.1; one begins like a connection of HTTP/2.
+    let setup = ProxySetup { listener: "http2 = false", ..ProxySetup::default() };
+    let mut proxy = subject.start(origin.authority(), setup);
     let verdicts = corpus.iter().map(|vector| judge(&proxy, &origin, vector, subject)).collect();
     proxy.assert_alive();
     verdicts
