@@ -121,11 +121,7 @@ impl Collector {
         // A run that ends with a second has an empty rest, which is not shown.
         let empty = length_s < 1e-6 && interval.responses == 0 && interval.errors.is_empty();
         if empty {
-            // Connections are closed after the end, which HTTP/2 announces to the server.
-            if let Some(last) = self.intervals.last_mut() {
-                last.bytes_in += interval.bytes_in;
-                last.bytes_out += interval.bytes_out;
-            }
+            self.add_bytes_to_last(&interval);
         } else {
             observer.on_second(&mut interval, &latencies);
             self.due.push(sum.due);
@@ -139,6 +135,15 @@ impl Collector {
                 self.total.add(&phases);
                 self.window_requests += due;
             }
+        }
+    }
+
+    /// Adds the bytes of an interval that is not shown to the last one: connections are closed after
+    /// the end, which HTTP/2 announces to the server.
+    fn add_bytes_to_last(&mut self, interval: &Interval) {
+        if let Some(last) = self.intervals.last_mut() {
+            last.bytes_in += interval.bytes_in;
+            last.bytes_out += interval.bytes_out;
         }
     }
 

@@ -98,20 +98,19 @@ fn outcome(run: &Run) -> String {
 fn latencies(run: &Run) -> String {
     let names = ["latency", "", "p50", "p90", "p99", "p99.9", "max", "mean", "count"];
     let mut rows = vec![names.map(ToOwned::to_owned).to_vec()];
-    let mut add = |name: &str, pair: &LatencyPair| {
-        for (kind, summary) in [("service", &pair.service), ("response", &pair.response)] {
-            let name = if kind == "service" { name } else { "" };
-            rows.push(latency_row(name, kind, summary));
-        }
-    };
-    add("connect", &run.latency.connect);
+    add_pair(&mut rows, "connect", &run.latency.connect);
     if let Some(handshake) = &run.latency.tls_handshake {
-        add("tls handshake", handshake);
+        add_pair(&mut rows, "tls handshake", handshake);
     }
-    add("first byte", &run.latency.first_byte);
-    add("last byte", &run.latency.last_byte);
+    // One kind is all of them.
+    if let (Some(full), Some(resumed)) = (&run.latency.tls_full, &run.latency.tls_resumed) {
+        rows.push(latency_row("  full", "service", full));
+        rows.push(latency_row("  resumed", "service", resumed));
+    }
+    add_pair(&mut rows, "first byte", &run.latency.first_byte);
+    add_pair(&mut rows, "last byte", &run.latency.last_byte);
     if let Some(bad) = &run.latency.last_byte_bad {
-        add("(bad)", bad);
+        add_pair(&mut rows, "(bad)", bad);
     }
     table(&rows)
         + &latency_histogram(&run.latency.last_byte.response)
@@ -125,6 +124,11 @@ fn latencies(run: &Run) -> String {
             run.window.to_s,
             run.window.text
         )
+}
+
+fn add_pair(rows: &mut Vec<Vec<String>>, name: &str, pair: &LatencyPair) {
+    rows.push(latency_row(name, "service", &pair.service));
+    rows.push(latency_row("", "response", &pair.response));
 }
 
 /// Formats the number of requests that are in no percentile.

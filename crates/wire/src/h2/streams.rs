@@ -51,7 +51,7 @@ pub(super) struct Streams {
     slots: Vec<Stream>,
     free: Vec<u32>,
     /// Slots by identifier, open addressing; 0 is empty. Identifiers of one initiator are consecutive
-    /// odd numbers, so that half of them modulo the length rarely collide.
+    /// odd numbers, which are spread.
     index: Vec<(u32, u32)>,
     open: usize,
     /// Identifiers that this end has reset, oldest first: the peer's frames on their way are ignored.
@@ -179,7 +179,9 @@ impl Streams {
 
     #[inline]
     fn home(id: u32, mask: usize) -> usize {
-        (id >> 1) as usize & mask
+        // Consecutive identifiers side by side would be one long chain, which each removal follows to
+        // its end: Fibonacci hashing spreads them.
+        ((id >> 1).wrapping_mul(0x9e37_79b9) >> 16) as usize & mask
     }
 
     fn index_insert(&mut self, id: u32, slot: u32) {
