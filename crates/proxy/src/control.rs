@@ -1,6 +1,8 @@
 //! The proxy as seen from outside its cores: start, reload, metrics and stop. It runs in the
 //! caller's thread; the data path never waits for it.
 
+mod certificates;
+
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -331,19 +333,7 @@ impl RunningProxy {
     /// Does periodic work. Must be called several times a second.
     pub fn tick(&mut self) {
         self.listeners.close_expired(now_ns());
-        if self.acme.as_mut().is_some_and(Acme::take_issued) && !self.is_draining() {
-            let renewed = self.template.with_stored_certificates().map_err(io::Error::other);
-            if let Err(error) = renewed.and_then(|plan| self.reload(plan)) {
-                eprintln!("weir: the new certificate is not in use: {error}");
-            }
-        }
-    }
-
-    /// Informs the thread of automatic certificates of the plan.
-    fn follow_certificates(&self) {
-        if let Some(acme) = &self.acme {
-            acme.apply_plan(&self.plan);
-        }
+        self.apply_new_certificates();
     }
 
     /// Sends a message to all cores, and waits until they have processed it.

@@ -145,17 +145,6 @@ pub struct ListenerPlan {
     pub admission: Admission,
 }
 
-impl ListenerPlan {
-    /// Returns the pools that a listener in mode tcp forwards to.
-    pub(crate) fn tcp_pools(&self) -> Vec<PoolIndex> {
-        match (&self.sni, self.mode) {
-            (Some(sni), _) => sni.pools().collect(),
-            (None, Mode::Tcp(pool)) => vec![pool],
-            (None, Mode::Http) => Vec::new(),
-        }
-    }
-}
-
 /// Access rules of the admin pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminAccess {

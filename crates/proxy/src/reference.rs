@@ -86,6 +86,17 @@ memory more than a plain connection.
 308, location = \"https://{host}:8443{path}{query}\" }`. `hsts` adds `Strict-Transport-Security` (RFC 6797) to all responses; \
 a route that sets or removes the field decides for its own responses.
 
+## Automatic certificates
+
+`acme` of a listener with TLS orders a certificate (RFC 8555), and renews it at two thirds of its lifetime. Until the first \
+one is issued, clients get a self-signed certificate. Challenges of `http-01` arrive at port 80 of each name: any plain \
+listener in mode http answers them, before `redirect-https` and the routes. Challenges of `tls-alpn-01` arrive at port 443, and \
+this listener answers them. A new certificate is put into force like a reload, without a lost connection; reloads of the config \
+use it, too. After a failure the next attempt follows in 1 minute, then 2, 4 and so on up to 6 hours, each varied by a fifth. An \
+order may take 5 minutes. `storage` has the account's key and the certificates with their keys, and a lock: of several \
+processes with the same directory one orders. It must exist at the start, and be writable by `user`. `weir ctl show \
+certificates` and the metrics `weir_acme_*` show the state. The first `acme` of a config needs a restart.
+
 ## Server names in mode tcp
 
 `sni` of a listener in mode tcp selects the pool by the ClientHello, and forwards all bytes unchanged: the servers \

@@ -1,6 +1,7 @@
 //! Tests of TLS in `weir proxy`, with peers that share no code with weir: openssl makes the
 //! certificates; curl, Python and nginx are the other ends.
 
+mod acme;
 mod authority;
 mod client;
 mod fairness;

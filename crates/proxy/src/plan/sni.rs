@@ -3,7 +3,7 @@
 
 use rt::tls::client_hello::ClientHelloNames;
 
-use super::PoolIndex;
+use super::{ListenerPlan, Mode, PoolIndex};
 use crate::route::matches_host_pattern;
 
 /// `[[listener.NAME.sni]]`, in order.
@@ -50,6 +50,17 @@ impl SniPlan {
     /// Returns all pools that connections may be forwarded to.
     pub(crate) fn pools(&self) -> impl Iterator<Item = PoolIndex> {
         self.routes.iter().map(|route| route.pool).chain(self.default_pool)
+    }
+}
+
+impl ListenerPlan {
+    /// Returns the pools that a listener in mode tcp forwards to.
+    pub(crate) fn tcp_pools(&self) -> Vec<PoolIndex> {
+        match (&self.sni, self.mode) {
+            (Some(sni), _) => sni.pools().collect(),
+            (None, Mode::Tcp(pool)) => vec![pool],
+            (None, Mode::Http) => Vec::new(),
+        }
     }
 }
 
