@@ -133,7 +133,7 @@ fn parse(received: &[u8], is_end: bool) -> io::Result<Option<BytesResponse>> {
         rest = &rest[step.consumed..];
     }
     let is_delimited_by_end = head.framing == wire::Framing::UntilClose;
-    if !is_complete && !(is_end && is_delimited_by_end) {
+    if !(is_complete || is_end && is_delimited_by_end) {
         return Ok(None);
     }
     let mut builder = http::Response::builder().status(head.status);

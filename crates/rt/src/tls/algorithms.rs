@@ -163,7 +163,7 @@ mod tests {
         for suite in aws_lc_rs::ALL_CIPHER_SUITES {
             let suite = CipherSuite(*suite);
             assert_eq!(suite.name().parse(), Ok(suite));
-            assert_eq!(suite.openssl_name().unwrap_or(suite.name()).parse(), Ok(suite));
+            assert_eq!(suite.openssl_name().unwrap_or_else(|| suite.name()).parse(), Ok(suite));
         }
         let error = "AES128-SHA".parse::<CipherSuite>().unwrap_err();
         assert!(error.starts_with("unknown cipher suite 'AES128-SHA': use TLS_AES_"), "{error}");

@@ -86,8 +86,11 @@ pub fn parse_client_hello(bytes: &[u8]) -> Result<ParsedClientHello, ClientHello
     }
 }
 
-/// Returns the content of the first record and the bytes after it; `None` if it is incomplete.
-fn split_record(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, ClientHelloFault> {
+/// Content of a record, and the bytes after it.
+type SplitRecord<'a> = (&'a [u8], &'a [u8]);
+
+/// Splits the first record off; `None` if it is incomplete.
+fn split_record(bytes: &[u8]) -> Result<Option<SplitRecord<'_>>, ClientHelloFault> {
     // Each byte is checked as soon as it is there, so that other protocols are detected early.
     for (&byte, is_valid) in bytes.iter().zip([|byte| byte == HANDSHAKE_RECORD, |byte| byte == 3]) {
         if !is_valid(byte) {

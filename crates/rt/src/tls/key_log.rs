@@ -36,7 +36,7 @@ impl KeyLogFile {
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-                let parent = parent.unwrap_or(Path::new("."));
+                let parent = parent.unwrap_or_else(|| Path::new("."));
                 if !parent.is_dir() {
                     return Err(in_file(&format_args!("missing directory: {}", parent.display())));
                 }

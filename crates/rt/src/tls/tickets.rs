@@ -90,6 +90,11 @@ impl std::fmt::Debug for TicketKeys {
 }
 
 impl TicketKeys {
+    #[allow(clippy::disallowed_types, reason = "see the import")]
+    fn new(ring: KeyRing, binding: [u8; 32]) -> Self {
+        Self { ring: RwLock::new(ring), binding }
+    }
+
     /// Creates random keys for sessions under the rules with this digest.
     ///
     /// # Errors
@@ -98,7 +103,7 @@ impl TicketKeys {
         let now_s = UnixTime::now().as_secs();
         let key = TicketKey::random().ok_or_else(|| TlsConfigError::without_file("no random numbers"))?;
         let ring = KeyRing { keys: vec![Arc::new(key)], rotates_at_s: Some(now_s + ROTATION_S) };
-        Ok(Self { ring: RwLock::new(ring), binding })
+        Ok(Self::new(ring, binding))
     }
 
     /// Reads the keys of files that hosts share, in the formats of nginx (48 or 80 bytes, one key
@@ -118,7 +123,7 @@ impl TicketKeys {
                 return Err(TlsConfigError::in_file(path, format_args!("more than {KEYS_MAX} ticket keys")));
             }
         }
-        Ok(Self { ring: RwLock::new(KeyRing { keys, rotates_at_s: None }), binding })
+        Ok(Self::new(KeyRing { keys, rotates_at_s: None }, binding))
     }
 
     /// Returns a copy of random keys for another process; `None`: the keys come from files.

@@ -253,7 +253,7 @@ impl BackStream {
             open.body.is_discarded = true;
             return false;
         }
-        if !(is_unprocessed && !open.has_response) {
+        if !is_unprocessed || open.has_response {
             self.shared.end.set(Some(end));
             self.end.reset_on_close();
         }
