@@ -22,7 +22,17 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
         &[
             (
                 "Load",
-                &["connections", "rate", "duration", "requests", "threads", "timeout"],
+                &[
+                    "connections",
+                    "rate",
+                    "duration",
+                    "requests",
+                    "threads",
+                    "timeout",
+                    "http",
+                    "streams",
+                    "header",
+                ],
                 &[
                     "timeout-from",
                     "requests-per-connection",
@@ -33,7 +43,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                     "drain",
                 ],
             ),
-            ("Requests", &["header", "data"], &["method", "data-file", "expect-status", "expect-bytes"]),
+            ("Requests", &[], &["data", "method", "data-file", "expect-status", "expect-bytes"]),
             (
                 "Objectives and checks",
                 &["slo", "confirm"],
@@ -57,7 +67,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                     "tls",
                 ],
             ),
-            ("HTTP versions", &["http", "streams"], &["window", "connection-window", "mix", "grpc"]),
+            ("HTTP/2", &[], &["window", "connection-window", "mix", "grpc"]),
             ("Output", &["verbose", "json", "live"], &["quiet", "csv", "hdr", "percentiles"]),
             ("Machine", &[], &["unix", "source", "pin", "spin", "seed"]),
         ],

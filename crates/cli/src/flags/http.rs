@@ -8,7 +8,7 @@ pub(super) const HTTP: Flag = Flag {
     long: "http",
     value: "1.1|2",
     default: "1.1",
-    doc: "Version of HTTP. 2: with https the server must choose it (ALPN h2); with http it is \
+    doc: "Version of HTTP; 2: with https the server must choose it (ALPN h2), with http it is \
           spoken from the first byte (prior knowledge)",
     valid: &["2", "1.1"],
     invalid: &["3", "1.0", "h2"],

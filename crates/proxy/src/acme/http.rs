@@ -64,10 +64,12 @@ async fn exchange(tls: &ClientTls, request: Request<BodyWrapper<Bytes>>) -> io::
     let mut stream = connect(&host, port).await?.connect_tls(tls, &host)?;
     poll_fn(|cx| stream.poll_handshake(cx)).await?;
     stream.send(&request_bytes(&parts, &host, port, &content)).await?;
+    // Nonces are requested with HEAD, whose responses have no content.
+    let kind = RequestKind::from_method(parts.method.as_str());
     let mut received = Vec::new();
     let mut buffer = vec![0; 16 * 1024];
     loop {
-        if let Some(response) = parse(&received, false)? {
+        if let Some(response) = parse(&received, kind, false)? {
             return Ok(response);
         }
         match stream.read(&mut buffer).await? {
@@ -79,7 +81,7 @@ async fn exchange(tls: &ClientTls, request: Request<BodyWrapper<Bytes>>) -> io::
         }
     }
     let truncated = || io::Error::new(io::ErrorKind::UnexpectedEof, "the response is not complete");
-    parse(&received, true)?.ok_or_else(truncated)
+    parse(&received, kind, true)?.ok_or_else(truncated)
 }
 
 async fn connect(host: &str, port: u16) -> io::Result<Stream> {
@@ -114,11 +116,11 @@ fn request_bytes(parts: &http::request::Parts, host: &str, port: u16, content: &
 }
 
 /// Parses a response; `None`: it is not complete. `is_end` is true at the end of the stream.
-fn parse(received: &[u8], is_end: bool) -> io::Result<Option<BytesResponse>> {
+fn parse(received: &[u8], kind: RequestKind, is_end: bool) -> io::Result<Option<BytesResponse>> {
     let malformed = |refusal: wire::Refusal| io::Error::other(format!("malformed response: {refusal}"));
     let limits = Limits::default();
     let mut slots = wire::header_slots();
-    let parsed = wire::parse_response(received, &limits, RequestKind::Other, &mut slots);
+    let parsed = wire::parse_response(received, &limits, kind, &mut slots);
     let Parsed::Complete { head, bytes } = parsed.map_err(malformed)? else { return Ok(None) };
     let mut decoder = BodyDecoder::new(head.framing, &limits);
     let (mut rest, mut content) = (&received[bytes..], Vec::new());

@@ -409,7 +409,7 @@ mod tests {
     #[test]
     fn settings_without_a_certificate_or_effect_are_reported() {
         for (tls, part) in [
-            ("{}", "t:4:7: TLS needs a certificate: add certificates, directory or self-signed"),
+            ("{}", "t:4:7: TLS needs a certificate: add certificates, directory, acme or self-signed"),
             ("true", "'tls' is true: write a table"),
             ("{ certificates = [] }", "'certificates' is empty"),
             ("{ directory = '/' }", "/ has no file *.pem"),

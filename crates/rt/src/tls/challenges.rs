@@ -36,8 +36,11 @@ impl TlsAlpnChallenge {
         let key = rcgen::KeyPair::generate().map_err(TlsConfigError::without_file)?;
         let certificate = params.self_signed(&key).map_err(TlsConfigError::without_file)?;
         let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(TlsConfigError::without_file)?;
-        let key = CertifiedKey::from_der(vec![certificate.der().clone()], key, &crypto_provider())
-            .map_err(TlsConfigError::without_file)?;
+        // Without the check that key and certificate belong together: its parser refuses the critical
+        // extension of the challenge (RFC 8737 §3).
+        let key = crypto_provider().key_provider.load_private_key(key);
+        let key = key.map_err(TlsConfigError::without_file)?;
+        let key = CertifiedKey::new(vec![certificate.der().clone()], key);
         let mut all = CHALLENGES.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         all.insert(name.clone(), Arc::new(key));
         Ok(Self { name })
