@@ -28,7 +28,8 @@ fn clients_and_servers_of_both_versions_understand_each_other() {
             assert!(code == 0 && received == vec![b'c'; 200_000], "{version}: {code} {}", received.len());
             let (code, received) = curl(&[version, &url("/big?1000000")]);
             assert_eq!((code, received.len()), (0, 1_000_000), "{version}");
-            let (code, received) = curl(&[version, "-H", "transfer-encoding: chunked", "-d", "abc", &url("/stream")]);
+            let (code, received) =
+                curl(&[version, "-H", "transfer-encoding: chunked", "-d", "abc", &url("/stream")]);
             assert!(code == 0 && received == b"abc", "{version}: {code}");
             let (code, received) = curl(&[version, "-i", &url("/early")]);
             let text = String::from_utf8(received).unwrap();
