@@ -2,7 +2,6 @@
 //! nginx and nghttpd.
 
 mod connections;
-mod crossing;
 mod failures;
 mod negotiation;
 mod requests;

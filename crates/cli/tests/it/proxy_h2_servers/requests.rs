@@ -142,7 +142,7 @@ fn windows_of_both_ends_limit_the_sender() {
     server.wait_for_count("reset_8", 1);
     // A client that reads nothing holds at most the windows, and some buffers of sockets.
     let mut client = proxy.client();
-    client.send(b"GET /big?40000000 HTTP/1.1\r\nHost: h\r\n\r\n");
+    client.send(b"GET /big?200000000 HTTP/1.1\r\nHost: h\r\n\r\n");
     server.wait_for_count("requests", 2);
     // Meanwhile others get much more on the same connection.
     let mut other = proxy.client();
