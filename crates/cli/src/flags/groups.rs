@@ -18,6 +18,28 @@ type GroupRow = (&'static str, &'static [&'static str], &'static [&'static str])
 /// Groups of the commands with many flags. Flags in no group are listed last.
 const GROUPS: &[(&str, &[GroupRow])] = &[
     (
+        "calibrate",
+        &[
+            (
+                "Load",
+                &[
+                    "connections",
+                    "size",
+                    "requests-per-connection",
+                    "method",
+                    "header",
+                    "data",
+                    "timeout",
+                    "tls",
+                    "http",
+                    "streams",
+                ],
+                &["tls-min", "tls-max", "tls-resume", "tls-new", "tls-ciphers", "tls-groups"],
+            ),
+            ("Trials", &["trials", "trial-time", "target", "pin", "json"], &[]),
+        ],
+    ),
+    (
         "load",
         &[
             (

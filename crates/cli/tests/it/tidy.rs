@@ -353,7 +353,8 @@ fn product_files() -> Vec<String> {
         }
     }
     let is_product = |file: &String| {
-        let by_name = ["/tests.rs", "/tests/", "/fuzzing.rs", "/fuzzing/"].iter().any(|name| file.contains(name));
+        let by_name =
+            ["/tests.rs", "/tests/", "/fuzzing.rs", "/fuzzing/"].iter().any(|name| file.contains(name));
         let stem = file.trim_end_matches(".rs");
         let declared = test_only.iter().any(|module| {
             stem.strip_prefix(module.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
