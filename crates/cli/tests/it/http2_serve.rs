@@ -26,7 +26,7 @@ fn run_client(program: &str, arguments: &[&str]) -> (i32, String) {
 }
 
 /// Runs a client that must succeed; returns its output.
-fn run_successfully(program: &str, arguments: &[&str]) -> String {
+pub(crate) fn run_successfully(program: &str, arguments: &[&str]) -> String {
     let (code, output) = run_client(program, arguments);
     assert_eq!(code, 0, "{program} {arguments:?}: {output}");
     output
@@ -174,7 +174,7 @@ fn nghttp_gets_many_bodies_on_one_connection() {
 }
 
 /// Returns a Python with httpx and h2: that of the path, or Debian's.
-fn python_with_httpx() -> Option<&'static str> {
+pub(crate) fn python_with_httpx() -> Option<&'static str> {
     let found =
         ["python3", "/usr/bin/python3"].into_iter().find(|one| succeeds(one, &["-c", "import httpx, h2"]));
     if found.is_none() {

@@ -23,6 +23,7 @@ mod proxy_h2_servers;
 mod proxy_heads;
 mod proxy_health;
 mod proxy_http;
+mod proxy_interop;
 mod proxy_life;
 mod proxy_logs;
 mod proxy_matrix;

@@ -108,7 +108,7 @@ fn idle_connections_do_not_take_the_admin_pages_away() {
 }
 
 /// Returns the browser, if there is one.
-fn browser() -> Option<&'static str> {
+pub(crate) fn browser() -> Option<&'static str> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let is_there = |name: &&str| {
         let path = std::env::var_os("PATH").unwrap_or_default();
