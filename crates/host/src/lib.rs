@@ -5,8 +5,8 @@
 //! all other processes. It also checks that the machine has the descriptors and ports
 //! that the run needs.
 //!
-//! This crate does not change the host's settings ([`sandbox`] starts programs and creates devices for
-//! experiments). It does not interpret figures: thresholds and verdicts live with their users. It
+//! Only [`tuning`] changes the host's settings, and [`sandbox`] starts programs and creates devices for
+//! experiments. It does not interpret figures: thresholds and verdicts live with their users. It
 //! reads no clock: every time is an argument.
 //!
 //! Every collector has two halves. A pure parser turns text into values; it is tested on captured
@@ -25,6 +25,7 @@ pub mod cpu;
 pub mod cpu_window;
 pub mod facts;
 pub mod interrupts;
+pub mod journal;
 mod kernel_file;
 pub mod limits;
 pub mod links;
@@ -41,6 +42,7 @@ pub mod snmp;
 pub mod sock_diag;
 pub mod sockets;
 pub mod softnet;
+pub mod tuning;
 pub mod wakeup_probe;
 
 pub use kernel_file::NotObservable;

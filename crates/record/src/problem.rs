@@ -41,6 +41,17 @@ pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> S
     nearest.map_or_else(String::new, |(_, known)| format!(" (did you mean '{known}'?)"))
 }
 
+/// Returns the nearest of `known`, if one is near. Unlike [`suggestion`] it takes names as they are.
+#[must_use]
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let near = known
+        .into_iter()
+        .filter(|known| known.len().abs_diff(word.len()) <= known.len() / 3)
+        .map(|known| (edit_distance(word, known), known))
+        .filter(|(distance, known)| *distance <= (known.len() / 4).max(1));
+    near.min().map(|(_, known)| known)
+}
+
 /// Returns the edit distance in letters; a transposition counts as one.
 fn edit_distance(one: &str, other: &str) -> usize {
     let one: Vec<char> = one.chars().collect();

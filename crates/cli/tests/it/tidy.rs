@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 /// Every crate, and the crates of this workspace that it may depend on. Data flows one way: a lower
 /// crate in the list never uses a higher one, and siblings never use each other.
 const CRATES: &[(&str, &[&str])] = &[
-    ("cli", &["record", "rt", "host", "serve", "load", "proxy", "lab", "fleet"]),
+    ("cli", &["record", "rt", "host", "serve", "load", "proxy", "lab", "tune", "fleet"]),
+    ("tune", &["host", "record"]),
     ("fleet", &["load", "record"]),
     ("lab", &["host", "record"]),
     ("load", &["wire", "rt", "record"]),

@@ -53,6 +53,17 @@ impl EthtoolSocket {
         parse_speed(&settings)
     }
 
+    /// Runs a command that writes a structure of fixed length, and returns the structure.
+    #[allow(unsafe_code)]
+    pub(super) fn query(&self, link: ShortName, command: u32) -> io::Result<Vec<u8>> {
+        // The largest such structure is `struct ethtool_coalesce` with 92 bytes.
+        let mut structure = vec![0; 256];
+        set_words(&mut structure, &[command]);
+        // SAFETY: the callers pass commands whose structures are shorter than 256 bytes.
+        unsafe { ethtool_ioctl(&self.socket, link, &mut structure) }?;
+        Ok(structure)
+    }
+
     /// Returns the names of the driver's counters in order; empty if there are none, or too many.
     #[allow(unsafe_code)]
     pub(crate) fn counter_names(&mut self, link: ShortName) -> Vec<String> {

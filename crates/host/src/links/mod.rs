@@ -10,6 +10,7 @@
 
 mod driver;
 mod message;
+mod offload;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,6 +24,17 @@ use crate::namespace::Namespace;
 use crate::netlink::{NetlinkFamily, NetlinkSocket};
 use driver::EthtoolSocket;
 use message::{Link, Qdisc, RTM_GETLINK, RTM_GETQDISC, RTM_GETTCLASS};
+
+pub use offload::DriverSetting;
+
+/// Reads a setting of a network driver, in this thread's network namespace.
+///
+/// # Errors
+/// The driver does not report it, or the interface does not exist.
+pub(crate) fn read_driver_setting(interface: &str, setting: DriverSetting) -> io::Result<String> {
+    let socket = EthtoolSocket::open(&Namespace::open_pid(None)?)?;
+    offload::read_setting(&socket, interface, setting)
+}
 
 /// Maximum number of links sampled in one namespace.
 pub const MAX_LINKS: usize = 256;

@@ -1,0 +1,248 @@
+//! Plan of a change: requested values, compared with the machine's. Pure: the machine's values are arguments.
+
+use std::path::PathBuf;
+
+use host::tuning::{ObservedValue, interface_file, sysctl_path};
+use record::problem::{InputProblem, nearest};
+
+use crate::catalogue::{find_setting, settings};
+use crate::judge::{JudgeContext, judge_value, same_value};
+use crate::profiles::{PROFILES, Profile, find_profile};
+use crate::setting::{Probe, Scope, Setting, Verdict};
+
+/// Requested value of one setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestedValue {
+    /// Row of the catalogue.
+    pub setting: &'static Setting,
+    /// Full name: that of the row, with `@INTERFACE` for a setting of an interface, or that of the interface's
+    /// sysctl.
+    pub name: String,
+    /// Value.
+    pub value: String,
+    /// File to write.
+    pub path: PathBuf,
+    /// True if it comes from a profile: it is skipped if it cannot be set here.
+    pub is_optional: bool,
+}
+
+/// Change of one setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedChange {
+    /// Request.
+    pub requested: RequestedValue,
+    /// Value in force.
+    pub old: String,
+    /// Verdict on the new value.
+    pub verdict: Verdict,
+    /// Reason of the verdict.
+    pub reason: String,
+}
+
+/// Plan of an apply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApplyPlan {
+    /// Changes, in the order of writing.
+    pub changes: Vec<PlannedChange>,
+    /// Names of settings that have the requested value already.
+    pub unchanged: Vec<String>,
+    /// Settings of a profile that cannot be set here, with the reason.
+    pub skipped: Vec<(String, String)>,
+}
+
+/// Parses the values of the command line: names of profiles, and `name=value`. A later value replaces an
+/// earlier one.
+///
+/// # Errors
+/// All problems of the values.
+pub fn parse_requests(words: &[String]) -> Result<Vec<RequestedValue>, Vec<InputProblem>> {
+    let mut requests: Vec<RequestedValue> = Vec::new();
+    let mut problems = Vec::new();
+    let mut add = |request: RequestedValue| {
+        requests.retain(|earlier| earlier.name != request.name);
+        requests.push(request);
+    };
+    for word in words {
+        if let Some(profile) = find_profile(word) {
+            profile_requests(profile).into_iter().for_each(&mut add);
+            continue;
+        }
+        match parse_assignment(word) {
+            Ok(request) => add(request),
+            Err(text) => problems.push(InputProblem::new(word.as_str(), text)),
+        }
+    }
+    if words.is_empty() {
+        let text = format!("name a profile ({}), or settings as name=value", profile_names());
+        problems.push(InputProblem::new("PROFILE|NAME=VALUE", text));
+    }
+    if problems.is_empty() { Ok(requests) } else { Err(problems) }
+}
+
+/// Returns the requests of a profile. Settings that weir never writes are kept, and skipped by the plan.
+#[must_use]
+pub fn profile_requests(profile: &Profile) -> Vec<RequestedValue> {
+    let request = |one: &crate::profiles::ProfileSetting| {
+        let setting = one.setting()?;
+        let path = setting_path(setting, one.name, None).unwrap_or_default();
+        Some(RequestedValue {
+            setting,
+            name: one.name.to_owned(),
+            value: one.value.to_owned(),
+            path,
+            is_optional: true,
+        })
+    };
+    profile.settings.iter().filter_map(request).collect()
+}
+
+/// Returns the names of all profiles.
+#[must_use]
+pub fn profile_names() -> String {
+    PROFILES.iter().map(|profile| profile.name).collect::<Vec<_>>().join(", ")
+}
+
+fn parse_assignment(word: &str) -> Result<RequestedValue, String> {
+    let Some((name, value)) = word.split_once('=') else {
+        let hint = match nearest(word, PROFILES.iter().map(|profile| profile.name)) {
+            Some(near) => format!(" (did you mean '{near}'?)"),
+            None => String::new(),
+        };
+        return Err(format!("no such profile{hint}; profiles: {}; a setting is name=value", profile_names()));
+    };
+    let (name, value) = (name.trim(), value.trim());
+    let (row_name, interface) = match name.split_once('@') {
+        Some((row, interface)) => (row, Some(interface)),
+        None => (name, None),
+    };
+    let Some(setting) = find_setting(row_name) else {
+        let hint = match nearest(row_name, settings().map(|setting| setting.name)) {
+            Some(near) => format!(" (did you mean '{near}'?)"),
+            None => String::new(),
+        };
+        return Err(format!("not in the catalogue{hint}; weir tune check --all lists it"));
+    };
+    if value.is_empty() || value.contains('\n') {
+        return Err("the value is missing".to_owned());
+    }
+    let path = setting_path(setting, row_name, interface)?;
+    let request =
+        RequestedValue { setting, name: name.to_owned(), value: value.to_owned(), path, is_optional: false };
+    Ok(request)
+}
+
+/// Returns the file of a setting, or the reason why weir does not write it.
+fn setting_path(setting: &Setting, name: &str, interface: Option<&str>) -> Result<PathBuf, String> {
+    if setting.scope == Scope::Boot {
+        return Err("a boot parameter: weir reports it, and never sets it".to_owned());
+    }
+    let is_name =
+        |text: &&str| !text.is_empty() && !text.contains(['/', '\0']) && *text != "." && *text != "..";
+    match setting.probe {
+        Probe::Sysctl if interface.is_none() => sysctl_path(name).ok_or_else(|| "invalid name".to_owned()),
+        Probe::Sysctl => Err(format!("write {name} without @INTERFACE")),
+        Probe::File(path) if path.starts_with("/sys/") => Ok(PathBuf::from(path)),
+        Probe::InterfaceFile(file) => match interface.filter(is_name) {
+            Some(interface) => Ok(interface_file(interface, file)),
+            None => Err(format!("name the interface: {name}@eth0=…")),
+        },
+        Probe::Ethtool(_) => Err(format!("weir does not set it; {}", setting.effect)),
+        _ => Err(format!("weir does not set it; {}: {}", setting.scope.name(), setting.effect)),
+    }
+}
+
+/// Plans the change of the requested values. `observe` reads a file; `is_namespace` is true if the target
+/// is a network namespace and not the host.
+///
+/// # Errors
+/// All settings that cannot be set here, except optional ones.
+pub fn plan_apply(
+    requests: &[RequestedValue],
+    context: &JudgeContext<'_>,
+    is_namespace: bool,
+    observe: impl Fn(&RequestedValue) -> ObservedValue,
+) -> Result<ApplyPlan, Vec<InputProblem>> {
+    let mut plan = ApplyPlan::default();
+    let mut problems = Vec::new();
+    for request in requests {
+        let old = match obstacle(request, context, is_namespace, &observe) {
+            Ok(old) => old,
+            Err(reason) if request.is_optional => {
+                plan.skipped.push((request.name.clone(), reason));
+                continue;
+            }
+            Err(reason) => {
+                problems.push(InputProblem::new(request.name.as_str(), reason));
+                continue;
+            }
+        };
+        if same_value(&old, &request.value) {
+            plan.unchanged.push(request.name.clone());
+            continue;
+        }
+        let judged = judge_value(request.setting, &request.value, context);
+        if judged.verdict == Verdict::Invalid {
+            problems.push(InputProblem::new(request.name.as_str(), judged.reason));
+            continue;
+        }
+        let change =
+            PlannedChange { requested: request.clone(), old, verdict: judged.verdict, reason: judged.reason };
+        plan.changes.push(change);
+    }
+    if problems.is_empty() { Ok(plan) } else { Err(problems) }
+}
+
+/// Returns the value in force, or the reason why the setting cannot be written here.
+fn obstacle(
+    request: &RequestedValue,
+    context: &JudgeContext<'_>,
+    is_namespace: bool,
+    observe: impl Fn(&RequestedValue) -> ObservedValue,
+) -> Result<String, String> {
+    let setting = request.setting;
+    if let Some(removed) = setting.removed.filter(|removed| *removed <= context.kernel) {
+        return Err(format!("removed in {removed}"));
+    }
+    if request.path.as_os_str().is_empty() {
+        return setting_path(setting, &request.name, None).map(|_| String::new());
+    }
+    let is_of_namespace =
+        setting.scope == Scope::NetworkNamespace || (setting.scope == Scope::Interface && is_sysctl(setting));
+    if is_namespace && !is_of_namespace {
+        return Err(format!("{}: a network namespace has no value of its own", setting.scope.name()));
+    }
+    match observe(request) {
+        ObservedValue::Value(old) => Ok(old),
+        ObservedValue::Absent => Err("this kernel does not have it, or not in this namespace".to_owned()),
+        ObservedValue::NotObservable(reason) => Err(format!("not observable: {reason}")),
+    }
+}
+
+fn is_sysctl(setting: &Setting) -> bool {
+    setting.probe == Probe::Sysctl
+}
+
+/// Returns a file for `/etc/sysctl.d` with the reasons as comments.
+#[must_use]
+pub fn persistent_text(plan: &ApplyPlan, command: &str) -> String {
+    let mut text = format!("# Written by: {command}\n# Remove this file to undo it at the next boot.\n");
+    for change in &plan.changes {
+        let request = &change.requested;
+        let setting = request.setting;
+        text.push_str(&format!("\n# {} (was {}): {}\n", change.verdict.name(), change.old, change.reason));
+        text.push_str(&format!("# Risk: {}. Source: {}\n", setting.risk, setting.source));
+        if is_sysctl(setting) {
+            text.push_str(&format!("{} = {}\n", request.name, request.value));
+        } else {
+            let path = request.path.display();
+            text.push_str(&format!(
+                "# Not a sysctl: a boot script has to write {} to {path}\n",
+                request.value
+            ));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! Journal of an apply: its lines, and the decisions about them. Pure: files are read and written through
+//! `host::journal`, and values through `host::tuning`.
+//!
+//! A journal is complete before the first setting is written: a header, and one line with the old and the new
+//! value of each setting. A last line confirms that all values were written and read back. So whoever finds a
+//! journal later knows every value to restore, wherever the apply was interrupted.
+
+use std::path::PathBuf;
+
+use host::journal::ProcessIdentity;
+use serde::{Deserialize, Serialize};
+
+use crate::judge::same_value;
+
+/// Schema of the header.
+pub const SCHEMA: &str = "weir.tune-journal/1";
+/// Ending of the name of a journal.
+pub const EXTENSION: &str = "journal";
+
+/// System whose settings were changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// The host, in the network namespace of weir.
+    Host,
+    /// A network namespace of `ip netns`.
+    Namespace {
+        /// Its name.
+        name: String,
+        /// Its inode: another namespace of the same name is not the target.
+        inode: u64,
+    },
+}
+
+impl Target {
+    /// Returns a description for messages.
+    #[must_use]
+    pub fn description(&self) -> String {
+        match self {
+            Self::Host => "this host".to_owned(),
+            Self::Namespace { name, .. } => format!("network namespace {name}"),
+        }
+    }
+}
+
+/// Event that ends an apply.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndsWith {
+    /// `weir tune revert`.
+    Revert,
+    /// A time, RFC 3339, or the end of the process before it.
+    Time {
+        /// End.
+        at: String,
+    },
+    /// The end of a command.
+    Command {
+        /// Its words.
+        command: Vec<String>,
+    },
+}
+
+/// First line of a journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalHeader {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Process that applies.
+    pub owner: StoredProcess,
+    /// Boot of the machine; after another boot there is nothing to revert.
+    pub boot_id: String,
+    /// Time of the apply, RFC 3339.
+    pub started_at: String,
+    /// Requested profiles and settings.
+    pub requested: Vec<String>,
+    /// Changed system.
+    pub target: Target,
+    /// Event that ends it.
+    pub ends_with: EndsWith,
+    /// File of `--persist`, if it was written; a revert removes it if it has this text.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub persisted: Option<PersistedFile>,
+}
+
+/// Process identity as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredProcess {
+    /// PID.
+    pub pid: i32,
+    /// Start time, in ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl From<ProcessIdentity> for StoredProcess {
+    fn from(process: ProcessIdentity) -> Self {
+        Self { pid: process.pid, start_ticks: process.start_ticks }
+    }
+}
+
+/// File that `--persist` wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PersistedFile {
+    /// Path.
+    pub path: PathBuf,
+    /// Text.
+    pub text: String,
+}
+
+/// Change of a setting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournaledChange {
+    /// Name of the setting.
+    pub name: String,
+    /// File of the setting.
+    pub path: PathBuf,
+    /// Value before.
+    pub old: String,
+    /// Value written.
+    pub new: String,
+}
+
+/// Line after the header.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum JournalLine {
+    /// Change, before it is made.
+    Change(JournaledChange),
+    /// Confirmation, with the values read back.
+    Applied { values: Vec<String> },
+}
+
+/// Parsed journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TuneJournal {
+    /// Header.
+    pub header: JournalHeader,
+    /// Changes, in the order of writing.
+    pub changes: Vec<JournaledChange>,
+    /// Values read back after the last write; `None` if the apply was interrupted.
+    pub applied: Option<Vec<String>>,
+}
+
+/// Decision about a journal that is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalAction {
+    /// The apply is in force, or its process is at it.
+    Keep,
+    /// Restore the old values.
+    Revert,
+    /// Nothing is left of it: another boot, or a removed namespace.
+    Discard,
+}
+
+/// Decision about one setting of a revert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RevertStep {
+    /// Write the old value.
+    Write,
+    /// The old value is in force.
+    AlreadyReverted,
+    /// Somebody changed it meanwhile: leave it.
+    ChangedByOther,
+    /// The setting is gone.
+    Missing,
+}
+
+impl TuneJournal {
+    /// Creates a journal for an apply that is about to start.
+    #[must_use]
+    pub fn new(header: JournalHeader, changes: Vec<JournaledChange>) -> Self {
+        Self { header, changes, applied: None }
+    }
+
+    /// Returns the text to store before the first write.
+    #[must_use]
+    pub fn initial_text(&self) -> String {
+        let mut text = to_line(&self.header);
+        for change in &self.changes {
+            text.push_str(&to_line(&JournalLine::Change(change.clone())));
+        }
+        text
+    }
+
+    /// Returns the line to store after the last write.
+    #[must_use]
+    pub fn applied_text(values: &[String]) -> String {
+        to_line(&JournalLine::Applied { values: values.to_vec() })
+    }
+
+    /// Parses a journal. An incomplete last line is ignored: nothing was written for it. `None` if there is no
+    /// complete header.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let header: JournalHeader = serde_json::from_str(lines.next()?).ok()?;
+        let mut journal = Self::new(header, Vec::new());
+        for line in lines {
+            match serde_json::from_str(line) {
+                Ok(JournalLine::Change(change)) => journal.changes.push(change),
+                Ok(JournalLine::Applied { values }) => journal.applied = Some(values),
+                Err(_) => {}
+            }
+        }
+        Some(journal)
+    }
+
+    /// Decides about a journal that a start of weir finds.
+    #[must_use]
+    pub fn action(&self, owner_is_alive: bool, boot_id: &str, target_exists: bool) -> JournalAction {
+        if self.header.boot_id != boot_id || !target_exists {
+            return JournalAction::Discard;
+        }
+        match (&self.header.ends_with, &self.applied) {
+            _ if owner_is_alive => JournalAction::Keep,
+            (EndsWith::Revert, Some(_)) => JournalAction::Keep,
+            _ => JournalAction::Revert,
+        }
+    }
+
+    /// Decides about the setting at `index`. `current` is its value; `force` overrides other people's changes.
+    #[must_use]
+    pub fn revert_step(&self, index: usize, current: Option<&str>, force: bool) -> RevertStep {
+        let (Some(change), Some(current)) = (self.changes.get(index), current) else {
+            return RevertStep::Missing;
+        };
+        if same_value(current, &change.old) {
+            return RevertStep::AlreadyReverted;
+        }
+        // Between the write and the read-back the kernel may have adjusted the value.
+        let is_interrupted = self.applied.is_none();
+        let applied = self.applied.as_ref().and_then(|values| values.get(index));
+        let is_ours = applied.is_some_and(|applied| same_value(applied, current));
+        if is_ours || is_interrupted || force { RevertStep::Write } else { RevertStep::ChangedByOther }
+    }
+}
+
+fn to_line(value: &impl Serialize) -> String {
+    // Strings, numbers and enums only: serialization has no error.
+    let mut text = serde_json::to_string(value).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! Verdict on one value of a setting, for a machine. Pure: the machine's values are arguments.
+
+use std::collections::BTreeMap;
+
+use crate::kernel::KernelVersion;
+use crate::setting::{Certainty, Role, RuleCondition, Setting, Verdict, WantedValue};
+
+/// Facts that a verdict depends on.
+#[derive(Clone, Debug)]
+pub struct JudgeContext<'a> {
+    /// Version of the kernel.
+    pub kernel: KernelVersion,
+    /// Memory of the machine, in bytes.
+    pub memory_bytes: u64,
+    /// Size of a page, in bytes.
+    pub page_bytes: u64,
+    /// Role of the machine.
+    pub role: Role,
+    /// Values of this machine, by setting name.
+    pub machine: &'a BTreeMap<String, String>,
+    /// Values that a file sets in place of the machine's, by setting name.
+    pub replaced: BTreeMap<String, ReplacedValue>,
+}
+
+/// Value of a setting in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplacedValue {
+    /// The value.
+    pub value: String,
+    /// Position: `FILE:LINE`.
+    pub location: String,
+}
+
+/// Verdict on a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueJudgement {
+    /// Verdict.
+    pub verdict: Verdict,
+    /// Basis.
+    pub certainty: Certainty,
+    /// Reason.
+    pub reason: String,
+    /// True if a kernel rejects the line, or does not know it.
+    pub is_rejected: bool,
+}
+
+impl ValueJudgement {
+    fn new(verdict: Verdict, certainty: Certainty, reason: impl Into<String>) -> Self {
+        Self { verdict, certainty, reason: reason.into(), is_rejected: false }
+    }
+
+    fn rejected(self) -> Self {
+        Self { is_rejected: true, ..self }
+    }
+}
+
+/// Judges `value` for `setting`.
+#[must_use]
+pub fn judge_value(setting: &Setting, value: &str, context: &JudgeContext<'_>) -> ValueJudgement {
+    if let Some(judged) = judge_existence(setting, context.kernel) {
+        return judged;
+    }
+    if let Some(reason) = format_problem(setting, value, context.kernel) {
+        return ValueJudgement::new(Verdict::Invalid, Certainty::Measured, reason).rejected();
+    }
+    if let Some(judged) = judge_by_rule(setting, value, context) {
+        return judged;
+    }
+    let is_default = setting.default_for(context.kernel).is_some_and(|default| same_value(default, value));
+    if let Some(advice) = setting.advice_for(context.role, context.memory_bytes)
+        && is_satisfied(advice.wanted, value)
+    {
+        let note = if is_default { "the default, and recommended: " } else { "" };
+        let parity = parity_note(advice.wanted, value);
+        let reason = format!("{note}{}{parity}", setting.effect);
+        return ValueJudgement::new(Verdict::Recommend, advice.certainty, reason);
+    }
+    if is_default {
+        let reason = format!("the default of kernel {}: the line has no effect", context.kernel);
+        return ValueJudgement::new(Verdict::Obsolete, Certainty::Documented, reason);
+    }
+    let verdict = match setting.verdict {
+        Verdict::Obsolete => Verdict::Obsolete,
+        _ => Verdict::Conditional,
+    };
+    let reason = format!("{}; risk: {}", setting.effect, setting.risk);
+    ValueJudgement::new(verdict, Certainty::Judgement, reason)
+}
+
+/// Returns the verdict on a setting that the kernel does not have, or ignores.
+fn judge_existence(setting: &Setting, kernel: KernelVersion) -> Option<ValueJudgement> {
+    let effect = setting.effect;
+    if let Some(removed) = setting.removed.filter(|removed| *removed <= kernel) {
+        let reason = format!("removed in {removed}: the kernel rejects it; {effect}");
+        return Some(ValueJudgement::new(Verdict::Obsolete, Certainty::Measured, reason).rejected());
+    }
+    if let Some(added) = setting.added.filter(|added| *added > kernel) {
+        let reason = format!("new in {added}: kernel {kernel} rejects it; {effect}");
+        return Some(ValueJudgement::new(Verdict::Obsolete, Certainty::Documented, reason).rejected());
+    }
+    let since = setting.ignored.filter(|since| *since <= kernel)?;
+    let reason = format!("ignored since {since}; {effect}");
+    Some(ValueJudgement::new(Verdict::Obsolete, Certainty::Documented, reason))
+}
+
+fn judge_by_rule(setting: &Setting, value: &str, context: &JudgeContext<'_>) -> Option<ValueJudgement> {
+    let rule = setting.rules.iter().find(|rule| holds(rule.when, setting, value, context))?;
+    let mut reason = rule.reason.to_owned();
+    match rule.when {
+        RuleCondition::FieldBelowDefault(at) => {
+            if let Some((basis, origin)) = baseline(setting, context) {
+                let field = basis.split_whitespace().nth(at).unwrap_or_default();
+                reason.push_str(&format!(" ({origin} {field})"));
+            }
+        }
+        RuleCondition::OtherIs(name, _) => {
+            if let Some(other) = context.replaced.get(name) {
+                reason.push_str(&format!(" ({})", other.location));
+            }
+        }
+        RuleCondition::PagesAboveMemory | RuleCondition::BytesEachAboveMemory(_) => {
+            reason.push_str(&format!(" ({:.1} GiB)", context.memory_bytes as f64 / (1_u64 << 30) as f64));
+        }
+        _ => {}
+    }
+    Some(ValueJudgement::new(rule.verdict, rule.certainty, reason))
+}
+
+/// Returns the value that a change is measured against, and its origin: the default, or the machine's value
+/// if the default depends on the machine.
+fn baseline<'a>(setting: &Setting, context: &'a JudgeContext<'_>) -> Option<(&'a str, &'static str)> {
+    if let Some(default) = setting.default_for(context.kernel) {
+        return Some((default, "default"));
+    }
+    context.machine.get(setting.name).map(|value| (value.as_str(), "this machine:"))
+}
+
+fn holds(when: RuleCondition, setting: &Setting, value: &str, context: &JudgeContext<'_>) -> bool {
+    let field = |text: &str, at: usize| text.split_whitespace().nth(at).and_then(parse_number);
+    let compared = |at: usize| {
+        let (basis, _) = baseline(setting, context)?;
+        Some((field(value, at)?, field(basis, at)?))
+    };
+    match when {
+        RuleCondition::Is(text) => same_value(text, value),
+        RuleCondition::Below(limit) => field(value, 0).is_some_and(|number| number < i128::from(limit)),
+        RuleCondition::Above(limit) => field(value, 0).is_some_and(|number| number > i128::from(limit)),
+        RuleCondition::FieldBelowDefault(at) => compared(at).is_some_and(|(ours, basis)| ours < basis),
+        RuleCondition::FieldAboveDefault(at) => compared(at).is_some_and(|(ours, basis)| ours > basis),
+        RuleCondition::PagesAboveMemory => {
+            let pages = value.split_whitespace().next_back().and_then(parse_number);
+            let memory = i128::from(context.memory_bytes);
+            pages.is_some_and(|pages| pages.saturating_mul(i128::from(context.page_bytes)) > memory)
+        }
+        RuleCondition::BytesEachAboveMemory(bytes) => {
+            let memory = i128::from(context.memory_bytes);
+            field(value, 0).is_some_and(|count| count.saturating_mul(i128::from(bytes)) > memory)
+        }
+        RuleCondition::OtherIs(name, expected) => {
+            let replaced = context.replaced.get(name).map(|other| other.value.as_str());
+            let other = replaced.or_else(|| context.machine.get(name).map(String::as_str));
+            other.is_some_and(|other| same_value(expected, other))
+        }
+        RuleCondition::Always => true,
+    }
+}
+
+/// Returns the reason why the kernel rejects a value: a unit, or a wrong number of fields.
+fn format_problem(setting: &Setting, value: &str, kernel: KernelVersion) -> Option<String> {
+    let default = setting.default_for(kernel)?;
+    let is_numeric = !default.is_empty() && default.split_whitespace().all(|one| parse_number(one).is_some());
+    if !is_numeric {
+        return None;
+    }
+    if value.trim().is_empty() {
+        return Some("the value is missing".to_owned());
+    }
+    if let Some(field) = value.split_whitespace().find(|one| parse_number(one).is_none()) {
+        let digits: String = field.chars().take_while(char::is_ascii_digit).collect();
+        if !digits.is_empty() && !setting.unit.is_empty() {
+            return Some(format!("'{field}': the unit is {}; write the number alone", setting.unit));
+        }
+        return Some(format!("'{field}' is not a number"));
+    }
+    let (given, wanted) = (value.split_whitespace().count(), default.split_whitespace().count());
+    (given != wanted).then(|| {
+        let fields = if wanted == 1 { "one number".to_owned() } else { format!("{wanted} numbers") };
+        format!("{given} numbers, where the kernel expects {fields}")
+    })
+}
+
+/// Parses a whole number.
+fn parse_number(text: &str) -> Option<i128> {
+    text.parse().ok()
+}
+
+/// Returns whether two values are equal: field by field, as numbers or as words.
+#[must_use]
+pub fn same_value(one: &str, other: &str) -> bool {
+    let fields = |text: &str| -> Vec<String> {
+        let field = |one: &str| parse_number(one).map_or_else(|| one.to_owned(), |number| number.to_string());
+        text.split_whitespace().map(field).collect()
+    };
+    fields(one) == fields(other)
+}
+
+/// Returns whether a value is what an advice asks for.
+#[must_use]
+pub fn is_satisfied(wanted: WantedValue, value: &str) -> bool {
+    let compare = |text: &str, fits: fn(i128, i128) -> bool| {
+        let ours: Vec<Option<i128>> = value.split_whitespace().map(parse_number).collect();
+        let theirs: Vec<Option<i128>> = text.split_whitespace().map(parse_number).collect();
+        let mut pairs = ours.iter().zip(&theirs);
+        ours.len() == theirs.len()
+            && pairs.all(|(ours, theirs)| ours.zip(*theirs).is_some_and(|(ours, theirs)| fits(ours, theirs)))
+    };
+    match wanted {
+        WantedValue::Exactly(text) => same_value(text, value),
+        WantedValue::OneOf(texts) => texts.iter().any(|text| same_value(text, value)),
+        WantedValue::AtLeast(text) => value == "unlimited" || compare(text, |ours, theirs| ours >= theirs),
+        WantedValue::AtMost(text) => compare(text, |ours, theirs| ours <= theirs),
+        WantedValue::PortCount(count, _) => {
+            port_range(value).is_some_and(|(first, last)| last - first + 1 >= i128::from(count))
+        }
+    }
+}
+
+fn port_range(value: &str) -> Option<(i128, i128)> {
+    let mut fields = value.split_whitespace().map(parse_number);
+    Some((fields.next()??, fields.next()??))
+}
+
+fn parity_note(wanted: WantedValue, value: &str) -> &'static str {
+    let is_range = matches!(wanted, WantedValue::PortCount(..));
+    match port_range(value).filter(|_| is_range) {
+        Some((first, last)) if first % 2 == last % 2 => {
+            "; start and end of different parity are preferred (the kernel logs it)"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests;

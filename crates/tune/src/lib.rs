@@ -1,0 +1,18 @@
+//! Host settings: a catalogue with verdicts, checks of this machine and of other people's files, and the plan
+//! and the journal of a change.
+//!
+//! Reading and writing the machine is in `host`; the command line and the output are in `cli`.
+
+#![forbid(unsafe_code)]
+
+pub mod apply;
+pub mod catalogue;
+pub mod check;
+pub mod foreign;
+pub mod journal;
+pub mod judge;
+pub mod kernel;
+pub mod observation;
+pub mod profiles;
+pub mod report;
+pub mod setting;

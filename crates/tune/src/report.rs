@@ -1,0 +1,107 @@
+//! Schema of the result of a check, `weir.tune-check/1`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::setting::{Certainty, Role, Scope, Verdict};
+
+/// Name of this schema.
+pub const SCHEMA: &str = "weir.tune-check/1";
+
+/// Result of a check of this machine, or of files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckReport {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of weir that wrote it.
+    pub weir_version: String,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Memory, in bytes.
+    pub memory_bytes: u64,
+    /// Role that the advice is for.
+    pub role: Role,
+    /// Settings of this machine; empty if files were checked.
+    pub settings: Vec<SettingFinding>,
+    /// Lines of the files.
+    pub lines: Vec<LineFinding>,
+    /// Number of settings to change, and of lines to remove.
+    pub findings: usize,
+}
+
+/// Action for a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Change it: the value is harmful, or the recommended one is better without a condition.
+    Change,
+    /// Measure whether the recommended value helps.
+    Consider,
+    /// Keep it.
+    Keep,
+    /// This kernel does not have it.
+    Absent,
+    /// It cannot be read here.
+    NotObservable,
+}
+
+/// One setting of this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingFinding {
+    /// Name of the setting.
+    pub name: String,
+    /// Interface, for a setting of each interface.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub interface: Option<String>,
+    /// Part of the system that has one value.
+    pub scope: Scope,
+    /// Unit of the values; empty for words and switches.
+    pub unit: String,
+    /// Value in force.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub value: Option<String>,
+    /// Default of this kernel, if it is the same on every machine.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub default: Option<String>,
+    /// Recommended value for the role, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub wanted: Option<String>,
+    /// Action.
+    pub action: Action,
+    /// Verdict on the value; absent without a value.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub verdict: Option<Verdict>,
+    /// Basis of the verdict.
+    pub certainty: Certainty,
+    /// Reason.
+    pub reason: String,
+    /// Effect of the setting.
+    pub effect: String,
+    /// Risk of a change.
+    pub risk: String,
+    /// Source: a document of the kernel, or a manual page.
+    pub source: String,
+}
+
+/// One line of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineFinding {
+    /// Path of the file.
+    pub file: String,
+    /// Number of the line, from 1.
+    pub line: usize,
+    /// Name of the setting.
+    pub name: String,
+    /// Value in the file.
+    pub value: String,
+    /// Verdict.
+    pub verdict: Verdict,
+    /// Basis of the verdict.
+    pub certainty: Certainty,
+    /// Reasons: first that of the verdict, then notes.
+    pub reasons: Vec<String>,
+    /// Source of the row of the catalogue; absent for unknown names.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub source: Option<String>,
+    /// True if the line should go: harmful, invalid, or rejected by the kernel.
+    pub is_finding: bool,
+}
