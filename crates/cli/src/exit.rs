@@ -11,15 +11,17 @@ use record::validity::ValidityVerdict;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Finished; the result, if there is one, is valid or suspect.
-    Done = 0,
+    Done,
     /// Could not run: cannot bind or connect, limits too low, or the output cannot be written.
-    CannotRun = 1,
+    CannotRun,
     /// Wrong usage or config.
-    Usage = 2,
+    Usage,
     /// An objective was missed.
-    ObjectiveMissed = 3,
+    ObjectiveMissed,
     /// The result is invalid.
-    Invalid = 4,
+    Invalid,
+    /// A command ran in between, and its exit code is returned.
+    Command(u8),
 }
 
 /// Exit codes with their meaning, for the help and the manual.
@@ -31,7 +33,10 @@ pub(crate) const EXIT_CODES: &[(Exit, &str)] = &[
          be written",
     ),
     (Exit::Usage, "invalid usage or config"),
-    (Exit::ObjectiveMissed, "an objective (--slo) was missed; the result is valid or suspect"),
+    (
+        Exit::ObjectiveMissed,
+        "an objective (--slo) was missed, or weir tune check found settings to change; the result is valid or suspect",
+    ),
     (
         Exit::Invalid,
         "the result is invalid, whatever its objectives; the reasons are printed and \
@@ -40,6 +45,18 @@ pub(crate) const EXIT_CODES: &[(Exit, &str)] = &[
 ];
 
 impl Exit {
+    /// Returns the number.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::CannotRun => 1,
+            Self::Usage => 2,
+            Self::ObjectiveMissed => 3,
+            Self::Invalid => 4,
+            Self::Command(code) => code,
+        }
+    }
+
     /// Returns the exit code of one run. An invalid result takes precedence over a missed objective,
     /// because it proves nothing about objectives.
     pub(crate) fn from_run(run: &Run) -> Self {
@@ -55,7 +72,7 @@ impl Exit {
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+        Self::from(exit.code())
     }
 }
 

@@ -166,6 +166,16 @@ impl BlockedSignals {
         Ok(())
     }
 
+    /// Passes the number of each signal to `on_signal`, in a separate thread, until it returns false.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn spawn_listener(self, mut on_signal: impl FnMut(i32) -> bool + Send + 'static) -> io::Result<()> {
+        let listen = move || while on_signal(self.wait()) {};
+        std::thread::Builder::new().name("signals".to_owned()).spawn(listen)?;
+        Ok(())
+    }
+
     #[allow(unsafe_code)]
     fn wait(&self) -> libc::c_int {
         let mut number = 0;

@@ -15,4 +15,5 @@ pub mod kernel;
 pub mod observation;
 pub mod profiles;
 pub mod report;
+pub mod session;
 pub mod setting;

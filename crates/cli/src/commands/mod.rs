@@ -10,6 +10,7 @@ mod report;
 mod serve;
 mod text_file;
 mod tools;
+mod tune;
 mod watch;
 
 use std::io::Read;
@@ -34,6 +35,7 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
         ("load", _) => load::run(CommandArgs(args), arguments),
         ("calibrate", _) => calibrate::run(CommandArgs(args)),
         ("edge", _) => edge::run(CommandArgs(args), arguments),
+        ("tune", _) => tune::run(CommandArgs(args), arguments),
         ("watch", _) => watch::run(CommandArgs(args), arguments),
         ("completions", _) => tools::completions(CommandArgs(args)),
         ("man", _) => tools::man(CommandArgs(args)),
@@ -61,6 +63,12 @@ pub(crate) fn check_calibrate(
     url: String,
 ) -> Result<(), Vec<record::problem::InputProblem>> {
     calibrate::parse_flags(args, url).map(|_| ())
+}
+
+/// Does the same as [`check_calibrate`] for `weir tune`.
+#[cfg(test)]
+pub(crate) fn check_tune(args: CommandArgs<'_>) -> Result<(), Vec<record::problem::InputProblem>> {
+    tune::check_flags(args)
 }
 
 /// Does the same as [`check_calibrate`] for `weir edge`.

@@ -97,7 +97,7 @@ pub(super) const ABOUT: &str = "HTTP/TCP proxy, load generator and bottleneck di
 pub(super) fn exit_codes() -> String {
     let lines = crate::exit::EXIT_CODES.iter().map(|(exit, meaning)| {
         let text = wrapped(meaning, 5);
-        format!("  {}  {}", *exit as u8, text.trim_start())
+        format!("  {}  {}", exit.code(), text.trim_start())
     });
     format!("Exit codes:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }

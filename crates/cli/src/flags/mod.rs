@@ -16,6 +16,7 @@ mod proxy;
 mod serve;
 mod tls;
 mod tools;
+mod tune;
 mod watch;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -91,6 +92,11 @@ pub(crate) const COMMANDS: &[&CommandInfo] = &[
     &lab::TRY,
     &lab::SELFTEST,
     &lab::FAULTY_SERVER,
+    &tune::TUNE,
+    &tune::CHECK,
+    &tune::APPLY,
+    &tune::REVERT,
+    &tune::STATUS,
     &tools::COMPLETIONS,
     &tools::MAN,
     &tools::REFERENCE,

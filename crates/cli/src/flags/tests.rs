@@ -42,6 +42,7 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
         "proxy" => ::proxy::config::from_flags(&proxy_flags(args)).map(|_| ()),
         "lab profile" => crate::commands::check_lab_profile(args),
         "lab run" | "lab compare" | "lab serve" => crate::commands::check_lab_experiment(command, args),
+        "tune check" | "tune apply" => crate::commands::check_tune(args),
         "watch" => crate::commands::check_watch(args),
         "calibrate" => crate::commands::check_calibrate(args, url),
         "edge" => crate::commands::check_edge(args, url),
@@ -63,6 +64,8 @@ fn every_flag_accepts_its_valid_and_rejects_its_invalid_values() {
         &lab_experiment::COMPARE,
         &lab_experiment::SERVE,
         &watch::WATCH,
+        &tune::CHECK,
+        &tune::APPLY,
     ] {
         for flag in row.flags {
             let long = format!("--{}", flag.long);

@@ -14,6 +14,7 @@ pub(crate) mod reference;
 pub(crate) mod run_ratios;
 pub(crate) mod summary;
 pub(crate) mod table;
+pub(crate) mod tune;
 pub(crate) mod verbose;
 pub(crate) mod watch;
 

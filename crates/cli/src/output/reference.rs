@@ -20,7 +20,7 @@ pub(crate) fn markdown() -> String {
     }
     text.push_str("\n## Exit codes\n\n| Code | Meaning |\n| --- | --- |\n");
     for (exit, meaning) in EXIT_CODES {
-        text.push_str(&format!("| {} | {meaning} |\n", *exit as u8));
+        text.push_str(&format!("| {} | {meaning} |\n", exit.code()));
     }
     text.push_str(
         "\n## Verdict of a load\n\nEach rule that fires is a reason in `validity.reasons`; the \

@@ -260,7 +260,7 @@ pub(super) const ROWS: &[Setting] = &[
                 Documented,
                 "lowers the max: new connections are dropped when it is reached",
             ),
-            super::ValueRule {
+            ValueRule {
                 when: Always,
                 verdict: Conditional,
                 certainty: Measured,

@@ -1,0 +1,208 @@
+//! `weir tune apply`: plans the change, writes it, and restores it at its end.
+
+use std::io;
+use std::path::Path;
+
+use record::file::{format_wall_clock, wall_clock_now, wall_clock_ns, write_atomically};
+use record::problem::InputProblem;
+use rt::drain::{SignalSet, block_signals};
+use tune::apply::{ApplyPlan, RequestedValue, parse_requests, persistent_text, plan_apply};
+use tune::check::judge_context;
+use tune::journal::{EndsWith, PersistedFile, Target};
+use tune::observation::{MachineState, observe_machine};
+use tune::session::{
+    ApplyOptions, ApplyStep, apply, conflicts, namespace_target, revert, run_in_target, stored_journals,
+};
+use tune::setting::Role;
+
+use super::command::{self, Foreground};
+use super::{journals, parse_role, parse_time_limit, restore_leftovers};
+use crate::exit::{Exit, Failure};
+use crate::flags::CommandArgs;
+use crate::output::print;
+use crate::output::tune::format_plan;
+
+/// Environment variable of tests: the number of the step at which this process kills itself.
+const KILL_AT: &str = "WEIR_TEST_TUNE_KILL_AT";
+
+/// Parsed command line.
+struct ApplyRequest {
+    role: Role,
+    target: Target,
+    requests: Vec<RequestedValue>,
+    words: Vec<String>,
+    command: Vec<String>,
+    time_limit_ns: Option<u64>,
+    is_dry_run: bool,
+}
+
+pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
+    let request = parse(args, arguments)?;
+    if !request.is_dry_run {
+        restore_leftovers(args);
+    }
+    let state = run_in_target(&request.target, observe_machine)?;
+    let plan = plan(&request, &state)?;
+    print(&format_plan(&plan, &request.target, request.is_dry_run));
+    if request.is_dry_run {
+        return Ok(Exit::Done);
+    }
+    let directory = journals(args);
+    let managed = conflicts(&plan, &request.target, &stored_journals(&directory));
+    if !managed.is_empty() {
+        let texts = managed.iter().map(|(name, text)| format!("{name}: {text}"));
+        return Err(Failure::CannotRun(texts.collect::<Vec<_>>().join("\nweir: ")));
+    }
+    // Before the first write, so that a signal cannot end this process between two of them.
+    let signals = block_signals(SignalSet::All)?;
+    let foreground = Foreground::new(request.time_limit_ns, &request.command, signals)?;
+    let mut options = ApplyOptions {
+        directory,
+        target: request.target.clone(),
+        ends_with: ends_with(&request),
+        requested: request.words.clone(),
+        started_at: wall_clock_now(),
+        persisted: None,
+    };
+    if let Some(path) = args.text("persist") {
+        options.persisted = Some(persist(&path, &plan, arguments)?);
+    }
+    if plan.changes.is_empty() && request.command.is_empty() {
+        print("nothing to change\n");
+        return Ok(Exit::Done);
+    }
+    let journal = run_in_target(&request.target, || apply(&plan, &options, &mut kill_hook()))?;
+    let journal = journal.map_err(|error| {
+        remove_persisted(&options);
+        Failure::CannotRun(error.to_string())
+    })?;
+    if options.ends_with == EndsWith::Revert {
+        print("applied; weir tune revert restores the old values\n");
+        return Ok(Exit::Done);
+    }
+    let result = run_in_target(&request.target, move || foreground.wait());
+    restore(&journal)?;
+    result?.map_err(Failure::from)
+}
+
+fn parse(args: CommandArgs<'_>, arguments: &[String]) -> Result<ApplyRequest, Failure> {
+    let mut problems = Vec::new();
+    let command = command::words_after_dashes(arguments);
+    let mut words = args.values();
+    words.truncate(words.len() - command.len().min(words.len()));
+    let requests = parse_requests(&words).map_err(|found| problems.extend(found)).unwrap_or_default();
+    let role = parse_role(args).map_err(|problem| problems.push(problem)).unwrap_or(Role::Proxy);
+    let time_limit_ns = parse_time_limit(args).map_err(|problem| problems.push(problem)).unwrap_or_default();
+    let target = parse_target(args, &mut problems);
+    if args.is_given("persist") && (time_limit_ns.is_some() || !command.is_empty()) {
+        let text = "not with --for or a command: these settings do not persist";
+        problems.push(InputProblem::new("--persist", text));
+    }
+    if args.is_given("persist") && args.is_given("netns") {
+        problems.push(InputProblem::new("--persist", "not with --netns: sysctl.d is for the host"));
+    }
+    if !problems.is_empty() {
+        return Err(problems.into());
+    }
+    let is_dry_run = args.is_set("dry-run");
+    Ok(ApplyRequest { role, target, requests, words, command, time_limit_ns, is_dry_run })
+}
+
+fn parse_target(args: CommandArgs<'_>, problems: &mut Vec<InputProblem>) -> Target {
+    match (args.text("netns"), args.is_set("host")) {
+        (Some(_), true) => problems.push(InputProblem::new("--netns", "give either --netns or --host")),
+        (Some(name), false) if name.is_empty() || name.contains('/') || name.starts_with('.') => {
+            problems.push(InputProblem::new("--netns", format!("'{name}' is no name of a namespace")));
+        }
+        (Some(name), false) => match namespace_target(&name) {
+            Ok(target) => return target,
+            Err(error) => {
+                let text = format!("{error} (ip netns add {name} makes it)");
+                problems.push(InputProblem::new("--netns", text));
+            }
+        },
+        (None, false) if !args.is_set("dry-run") => {
+            let text = "this changes settings: add --host for this host, --netns NAME for a network namespace, or \
+                        --dry-run";
+            problems.push(InputProblem::new("--host", text));
+        }
+        (None, _) => {}
+    }
+    Target::Host
+}
+
+/// Compares the requests with the machine.
+fn plan(request: &ApplyRequest, state: &MachineState) -> Result<ApplyPlan, Failure> {
+    let values = state.values();
+    let mut context = judge_context(state, &values, request.role);
+    // Settings of the same apply are in force together.
+    for one in &request.requests {
+        let replaced =
+            tune::judge::ReplacedValue { value: one.value.clone(), location: "in the same apply".to_owned() };
+        context.replaced.insert(one.name.clone(), replaced);
+    }
+    let is_namespace = request.target != Target::Host;
+    let planned = run_in_target(&request.target, || {
+        plan_apply(&request.requests, &context, is_namespace, |one| host::tuning::read_choice(&one.path))
+    })?;
+    Ok(planned?)
+}
+
+fn ends_with(request: &ApplyRequest) -> EndsWith {
+    if !request.command.is_empty() {
+        return EndsWith::Command { command: request.command.clone() };
+    }
+    match request.time_limit_ns {
+        Some(ns) => EndsWith::Time { at: format_wall_clock(wall_clock_ns().saturating_add(ns)) },
+        None => EndsWith::Revert,
+    }
+}
+
+/// Writes the file for `sysctl.d`. Never replaces a file of somebody else.
+fn persist(path: &str, plan: &ApplyPlan, arguments: &[String]) -> Result<PersistedFile, Failure> {
+    let text = persistent_text(plan, &arguments.join(" "));
+    if Path::new(path).exists() {
+        return Err(vec![InputProblem::new("--persist", format!("{path} exists: remove it first"))].into());
+    }
+    write_atomically(Path::new(path), text.as_bytes())
+        .map_err(|error| Failure::cannot(format!("--persist {path}"), error))?;
+    Ok(PersistedFile { path: path.into(), text })
+}
+
+fn remove_persisted(options: &ApplyOptions) {
+    if let Some(file) = &options.persisted {
+        // The apply failed; the error of the apply is the one to report.
+        let _ = std::fs::remove_file(&file.path);
+    }
+}
+
+/// Restores the settings of this apply, and reports it.
+fn restore(journal: &Path) -> Result<(), Failure> {
+    let report = revert(journal, false)?;
+    let Some(report) = report else {
+        warn!("weir: already restored by another weir tune revert");
+        return Ok(());
+    };
+    warn!("weir: restored {} settings", report.restored.len() + report.unchanged.len());
+    super::revert::report_problems(&report);
+    if report.is_complete() {
+        Ok(())
+    } else {
+        Err(Failure::CannotRun("not everything is restored".to_owned()))
+    }
+}
+
+/// Returns the hook that kills this process at the step that a test asks for.
+fn kill_hook() -> impl FnMut(ApplyStep) + Send {
+    let wanted = std::env::var(KILL_AT).ok().and_then(|text| text.parse::<usize>().ok());
+    let mut step = 0;
+    move |_| {
+        if wanted == Some(step) {
+            let own = rustix::process::getpid();
+            // SIGKILL to this process does not return.
+            let _: io::Result<()> =
+                rustix::process::kill_process(own, rustix::process::Signal::KILL).map_err(io::Error::from);
+        }
+        step += 1;
+    }
+}
