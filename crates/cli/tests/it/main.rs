@@ -40,5 +40,6 @@ mod support;
 mod tidy;
 mod tls;
 mod truth;
+mod tune;
 mod watch;
 mod wire_truth;

@@ -1,0 +1,264 @@
+//! `weir tune` with the real binary: files are judged, and settings of a namespace are applied, restored on
+//! demand, after a command, after a time, and after a kill at every step.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{EVENT_TIMEOUT, Process, WEIR, command, shared_machine, temp_dir, within};
+
+/// Network namespace of a test; removed with everything in it.
+struct TestNamespace(String);
+
+impl TestNamespace {
+    /// Returns `None` without the permission to make one.
+    fn create(name: &str) -> Option<Self> {
+        let name = format!("weirtune{}{name}", std::process::id());
+        let made = Command::new("ip").args(["netns", "add", &name]).stderr(Stdio::null()).status();
+        if made.is_ok_and(|status| status.success()) {
+            return Some(Self(name));
+        }
+        println!("skipped: ip netns add takes root");
+        None
+    }
+
+    fn read(&self, name: &str) -> String {
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        let output = Command::new("ip").args(["netns", "exec", &self.0, "cat", &path]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    fn write(&self, name: &str, value: &str) {
+        let line = format!("echo {value} > /proc/sys/{}", name.replace('.', "/"));
+        let status = Command::new("ip").args(["netns", "exec", &self.0, "sh", "-c", &line]).status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for TestNamespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+/// Settings that the tests change, in the order of writing.
+const SETTINGS: [(&str, &str, &str); 3] = [
+    ("net.ipv4.tcp_fin_timeout", "60", "30"),
+    ("net.ipv4.ip_local_port_range", "32768 60999", "1024 65023"),
+    ("net.ipv4.tcp_tw_reuse", "2", "1"),
+];
+
+fn tune(directory: &Path, arguments: &[&str]) -> Output {
+    let mut weir = command(WEIR, directory);
+    weir.arg("tune").args(arguments).current_dir(directory).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Arguments of an apply of [`SETTINGS`].
+fn apply_arguments(namespace: &TestNamespace) -> Vec<String> {
+    let fixed = ["tune", "apply", "--journals", "journals", "--netns", &namespace.0].map(str::to_owned);
+    let values = SETTINGS.iter().map(|(name, _, new)| format!("{name}={new}"));
+    fixed.into_iter().chain(values).collect()
+}
+
+fn journals(directory: &Path) -> usize {
+    fs::read_dir(directory.join("journals")).map_or(0, |entries| entries.count())
+}
+
+fn assert_old_values(namespace: &TestNamespace, context: &str) {
+    for (name, old, _) in SETTINGS {
+        assert_eq!(namespace.read(name), old, "{context}: {name}");
+    }
+}
+
+#[test]
+fn a_kill_at_every_step_leaves_the_old_values_after_the_next_start() {
+    let _shared = shared_machine();
+    let Some(namespace) = TestNamespace::create("k") else { return };
+    let directory = temp_dir();
+    let mut killed = 0;
+    // Start, journal, three writes, verified, confirmed; one more step is never reached.
+    for step in 0..8 {
+        let mut weir = command(WEIR, directory.path());
+        weir.args(apply_arguments(&namespace)).args(["--", "true"]).current_dir(directory.path());
+        weir.env("WEIR_TEST_TUNE_KILL_AT", step.to_string());
+        let output = weir.output().unwrap();
+        killed += usize::from(output.status.code().is_none());
+        if step == 3 {
+            assert_ne!(namespace.read(SETTINGS[0].0), SETTINGS[0].1, "written before the kill");
+        }
+        let status = tune(directory.path(), &["status", "--journals", "journals"]);
+        assert_eq!(status.status.code(), Some(0), "{}", text(&status));
+        assert_old_values(&namespace, &format!("step {step}"));
+        assert_eq!(journals(directory.path()), 0, "step {step}");
+    }
+    assert_eq!(killed, 7);
+}
+
+#[test]
+fn an_apply_is_in_force_until_it_is_reverted() {
+    let _shared = shared_machine();
+    let Some(namespace) = TestNamespace::create("r") else { return };
+    let directory = temp_dir();
+    let mut weir = command(WEIR, directory.path());
+    let applied = weir.args(apply_arguments(&namespace)).current_dir(directory.path()).output().unwrap();
+    assert_eq!(applied.status.code(), Some(0), "{}", text(&applied));
+    for (name, _, new) in SETTINGS {
+        assert_eq!(namespace.read(name), new);
+    }
+    let status = tune(directory.path(), &["status", "--journals", "journals", "--json", "-"]);
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(status["schema"], "weir.tune-status/1");
+    assert_eq!(status["applied"][0]["settings"][0]["state"], "in force");
+    // A second apply of the same setting is refused.
+    let fixed = ["apply", "--journals", "journals", "--netns", &namespace.0];
+    let again = tune(directory.path(), &[&fixed[..], &["net.ipv4.tcp_fin_timeout=40"]].concat());
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again).contains("revert that first"), "{}", text(&again));
+    // Somebody else changes one of them.
+    namespace.write("net.ipv4.tcp_fin_timeout", "45");
+    let reverted = tune(directory.path(), &["revert", "--journals", "journals"]);
+    assert_eq!(reverted.status.code(), Some(1), "{}", text(&reverted));
+    assert!(text(&reverted).contains("is 45, and weir had set 30"), "{}", text(&reverted));
+    assert_eq!(namespace.read("net.ipv4.tcp_fin_timeout"), "45");
+    assert_eq!(namespace.read("net.ipv4.tcp_tw_reuse"), "2");
+    let forced = tune(directory.path(), &["revert", "--force", "--journals", "journals"]);
+    assert_eq!(forced.status.code(), Some(0), "{}", text(&forced));
+    assert_old_values(&namespace, "forced");
+    assert_eq!(journals(directory.path()), 0);
+}
+
+#[test]
+fn the_end_of_a_command_and_of_a_time_restores() {
+    let _shared = shared_machine();
+    let Some(namespace) = TestNamespace::create("c") else { return };
+    let directory = temp_dir();
+    let start = |words: &[&str]| {
+        let mut weir = command(WEIR, directory.path());
+        weir.args(apply_arguments(&namespace)).args(words).current_dir(directory.path());
+        weir.stderr(Stdio::null());
+        weir
+    };
+    let output =
+        start(&["--", "sh", "-c", "cat /proc/sys/net/ipv4/tcp_fin_timeout; exit 7"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert!(String::from_utf8_lossy(&output.stdout).lines().any(|line| line == "30"), "{}", text(&output));
+    assert_old_values(&namespace, "exit");
+    // Signals reach the command.
+    let ready = directory.path().join("ready");
+    let script = "trap 'exit 9' TERM; touch ready; while :; do sleep 0.01; done";
+    let mut process = Process::spawn(start(&["--", "sh", "-c", script]).stdout(Stdio::null()));
+    assert!(within(EVENT_TIMEOUT, || ready.exists()));
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait(EVENT_TIMEOUT), 9);
+    assert_old_values(&namespace, "signal");
+    // A time ends by itself, or by a signal.
+    let output = start(&["--for", "50ms"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert_old_values(&namespace, "time");
+    let mut process = Process::spawn(start(&["--for", "10m"]).stdout(Stdio::null()));
+    assert!(within(EVENT_TIMEOUT, || namespace.read("net.ipv4.tcp_tw_reuse") == "1"));
+    process.signal(Signal::INT);
+    assert_eq!(process.wait(EVENT_TIMEOUT), 0);
+    assert_old_values(&namespace, "Ctrl-C");
+    // A command that does not exist.
+    assert_eq!(start(&["--", "no-such-command"]).output().unwrap().status.code(), Some(1));
+    assert_old_values(&namespace, "no command");
+    assert_eq!(journals(directory.path()), 0);
+}
+
+#[test]
+fn a_rejected_value_restores_the_others() {
+    let _shared = shared_machine();
+    let Some(namespace) = TestNamespace::create("x") else { return };
+    let directory = temp_dir();
+    let fixed = ["apply", "--journals", "journals", "--netns", &namespace.0, "net.ipv4.tcp_fin_timeout=30"];
+    let output =
+        tune(directory.path(), &[&fixed[..], &["net.ipv4.ip_local_port_range=70000 80000"]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("the kernel rejects this value"), "{}", text(&output));
+    assert_old_values(&namespace, "rejected");
+    assert_eq!(journals(directory.path()), 0);
+    let global = tune(directory.path(), &[&fixed[..5], &["net.core.netdev_max_backlog=2000"]].concat());
+    assert_eq!(global.status.code(), Some(2), "{}", text(&global));
+    assert!(text(&global).contains("global"), "{}", text(&global));
+    // Those of a profile are skipped.
+    let profile = tune(directory.path(), &[&fixed[..5], &["--dry-run", "sources-001-nginx"]].concat());
+    assert_eq!(profile.status.code(), Some(0), "{}", text(&profile));
+    for part in ["skipped: net.ipv4.tcp_tw_recycle: removed in 4.12", "skipped: fs.file-max: global"] {
+        assert!(text(&profile).contains(part), "{}", text(&profile));
+    }
+    assert_old_values(&namespace, "dry run");
+}
+
+#[test]
+fn wrong_flags_are_reported_together_and_the_host_needs_a_flag() {
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    let usage = |arguments: &[&str], parts: &[&str]| {
+        let output = tune(directory.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output));
+        for part in parts {
+            assert!(text(&output).contains(part), "{arguments:?}: {}", text(&output));
+        }
+    };
+    usage(&["apply", "proxy"], &["--host", "--netns NAME", "--dry-run"]);
+    usage(&["apply", "--netns", "no-such", "proxi"], &["/run/netns/no-such", "did you mean 'proxy'?"]);
+    usage(
+        &["apply", "--host", "net.core.somaxcon=1", "boot.idle=poll", "nic.mtu=9000"],
+        &["did you mean 'net.core.somaxconn'?", "boot parameter", "nic.mtu@eth0"],
+    );
+    usage(&["apply", "--host", "--dry-run", "net.core.somaxconn=4k"], &["the unit is connections"]);
+    usage(&["apply", "--dry-run", "net.ipv4.tcp_tw_recycle=1"], &["removed in 4.12"]);
+    usage(&["apply", "--dry-run"], &["name a profile"]);
+    usage(&["check", "--role", "servr", "--file", "no-such.conf"], &["--role", "no-such.conf"]);
+    assert_eq!(journals(directory.path()), 0);
+}
+
+#[test]
+fn files_and_directories_are_judged_with_their_lines() {
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    let sysctls = directory.path().join("sysctl.d");
+    fs::create_dir(&sysctls).unwrap();
+    fs::write(sysctls.join("10-a.conf"), "net.ipv4.tcp_tw_reuse = 1\nnet.ipv4.tcp_timestamps = 0\n").unwrap();
+    fs::write(sysctls.join("20-b.conf"), "net.ipv4.tcp_tw_recycle = 1\nnet.ipv4.tcp_tw_reuse=1\n").unwrap();
+    let output = tune(directory.path(), &["check", "--file", "sysctl.d"]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    for part in [
+        "sysctl.d/10-a.conf:1: obsolete: net.ipv4.tcp_tw_reuse = 1",
+        "needs tcp_timestamps, which is off: 50 of 50 connections failed (sysctl.d/10-a.conf:2)",
+        "repeated by sysctl.d/20-b.conf:2",
+        "sysctl.d/20-b.conf:1: obsolete: net.ipv4.tcp_tw_recycle = 1",
+        "removed in 4.12",
+    ] {
+        assert!(text(&output).contains(part), "{part}: {}", text(&output));
+    }
+    fs::write(directory.path().join("good.conf"), "net.ipv4.tcp_slow_start_after_idle = 0\n").unwrap();
+    let output = tune(directory.path(), &["check", "--json", "-", "--file", "good.conf"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["schema"], &report["findings"]), (&"weir.tune-check/1".into(), &0.into()));
+    assert_eq!(report["lines"][0]["verdict"], "recommend");
+}
+
+#[test]
+fn the_machine_is_checked_without_root() {
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    let output = tune(directory.path(), &["check", "--json", "-", "--role", "client"]);
+    assert!([Some(0), Some(3)].contains(&output.status.code()), "{}", text(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let settings = report["settings"].as_array().unwrap();
+    assert!(settings.len() > 170);
+    let range = settings.iter().find(|one| one["name"] == "net.ipv4.ip_local_port_range").unwrap();
+    assert!(range["value"].is_string() && range["wanted"] == "1024 65023");
+    let removed = settings.iter().find(|one| one["name"] == "net.ipv4.tcp_tw_recycle").unwrap();
+    assert_eq!((&removed["action"], &removed["reason"]), (&"absent".into(), &"removed in 4.12".into()));
+}
