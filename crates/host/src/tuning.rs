@@ -105,7 +105,7 @@ pub fn write_value(path: &Path, value: &str) -> io::Result<()> {
     file.write_all(format!("{value}\n").as_bytes()).map_err(explain)
 }
 
-/// Returns the network interfaces except loopback, by name.
+/// Returns the network interfaces with a device, by name; without any, all except loopback.
 #[must_use]
 pub fn interfaces() -> Vec<String> {
     let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
@@ -114,7 +114,9 @@ pub fn interfaces() -> Vec<String> {
     let is_device = |name: &String| name != "lo" && Path::new("/sys/class/net").join(name).is_dir();
     let mut names: Vec<String> = names.filter(is_device).take(crate::links::MAX_LINKS).collect();
     names.sort();
-    names
+    let has_driver = |name: &String| Path::new("/sys/class/net").join(name).join("device").exists();
+    let with_driver: Vec<String> = names.iter().filter(|name| has_driver(name)).cloned().collect();
+    if with_driver.is_empty() { names } else { with_driver }
 }
 
 /// Returns a file of an interface.

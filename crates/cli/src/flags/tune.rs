@@ -18,7 +18,7 @@ pub(crate) const TUNE: CommandInfo = CommandInfo {
     doc: "A catalogue of sysctls, driver settings, limits, boot parameters and server options, each with its \
           effect, its risk and a verdict, is in the program. `weir tune check` compares this machine, or \
           somebody's sysctl.conf, with it. `weir tune apply` changes settings with a journal, so that `weir tune \
-          revert`, a time-out, the end of a command or the next start after a crash restores them.",
+          revert`, a timeout, the end of a command or the next start after a crash restores them.",
     values: None,
     flags: &[],
     examples: &[("weir tune status", "settings that weir has changed")],

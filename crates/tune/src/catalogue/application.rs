@@ -17,7 +17,7 @@ pub(super) const ROWS: &[Setting] = &[
     },
     Setting {
         name: "app.maxconn",
-        effect: "max connections and queue time-out of a proxy: back-pressure; the sum of the servers' slots and of the \
+        effect: "max connections and queue timeout of a proxy: back-pressure; the sum of the servers' slots and of the \
                  queue",
         risk: "too low: errors",
         verdict: Recommend,

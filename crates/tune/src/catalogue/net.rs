@@ -303,10 +303,10 @@ pub(super) const ROWS: &[Setting] = &[
         defaults: &[(ANY, "432000")],
         rules: &[depends(
             Below(432_000),
-            "frees entries of dead peers; must exceed the idle time-out of the proxy",
+            "frees entries of dead peers; must exceed the idle timeout of the proxy",
         )],
         effect: "time that an idle connection stays tracked",
-        risk: "idle connections break if it is shorter than their idle time-out",
+        risk: "idle connections break if it is shorter than their idle timeout",
         source: CONNTRACK,
         ..SETTING
     },

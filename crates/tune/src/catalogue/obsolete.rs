@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Setting] = &[
         "retransmitted after one duplicate ACK; RACK replaces it",
     ),
     gone(TCP, "net.ipv4.tcp_abc", v(3, 9), "appropriate byte counting"),
-    gone(TCP, "net.ipv4.tcp_frto_response", v(3, 10), "reaction to a spurious time-out"),
+    gone(TCP, "net.ipv4.tcp_frto_response", v(3, 10), "reaction to a spurious timeout"),
     gone(TCP, "net.ipv4.tcp_cookie_size", v(3, 10), "cookie transactions"),
     gone(TCP, "net.ipv4.tcp_dma_copybreak", v(3, 18), "copies by a DMA engine"),
     gone(

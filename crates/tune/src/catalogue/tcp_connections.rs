@@ -226,7 +226,7 @@ pub(super) const ROWS: &[Setting] = &[
         unit: "retries",
         defaults: &[(ANY, "4")],
         added: Some(v(6, 5)),
-        effect: "first SYN retransmissions come after 1 s each, before the time-out doubles",
+        effect: "first SYN retransmissions come after 1 s each, before the timeout doubles",
         risk: "none",
         source: IP,
         ..NETNS

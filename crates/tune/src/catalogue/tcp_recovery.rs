@@ -90,7 +90,7 @@ pub(super) const ROWS: &[Setting] = &[
             Documented,
             "below the delayed ACK of peers: spurious retransmissions",
         )],
-        effect: "min retransmission time-out; lower only where every path is short and controlled",
+        effect: "min retransmission timeout; lower only where every path is short and controlled",
         risk: "spurious retransmissions",
         source: IP,
         ..NETNS
@@ -100,7 +100,7 @@ pub(super) const ROWS: &[Setting] = &[
         unit: "ms",
         defaults: &[(ANY, "120000")],
         added: Some(v(6, 15)),
-        effect: "max retransmission time-out",
+        effect: "max retransmission timeout",
         risk: "more packets to dead peers",
         source: IP,
         ..NETNS
@@ -136,7 +136,7 @@ pub(super) const ROWS: &[Setting] = &[
         rules: &[harmful(
             Is("0"),
             Documented,
-            "turns off tail loss probes: a lost last segment costs a time-out of 200 ms",
+            "turns off tail loss probes: a lost last segment costs a timeout of 200 ms",
         )],
         effect: "tail loss probes",
         risk: "none at 3",
@@ -155,7 +155,7 @@ pub(super) const ROWS: &[Setting] = &[
     Setting {
         name: "net.ipv4.tcp_frto",
         defaults: &[(ANY, "2")],
-        effect: "detects spurious time-outs",
+        effect: "detects spurious timeouts",
         risk: "none at 2",
         source: IP,
         ..NETNS
@@ -172,7 +172,7 @@ pub(super) const ROWS: &[Setting] = &[
     Setting {
         name: "net.ipv4.tcp_thin_linear_timeouts",
         defaults: &[(ANY, "0")],
-        effect: "linear time-outs for connections with few segments in flight",
+        effect: "linear timeouts for connections with few segments in flight",
         risk: "more retransmissions on a congested path",
         source: IP,
         ..NETNS
