@@ -62,8 +62,11 @@ impl JournalFile {
     /// # Errors
     /// The directory or the file cannot be created, or the file exists.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let explain =
-            |error: io::Error| io::Error::new(error.kind(), format!("journal {}: {error}", path.display()));
+        let explain = |error: io::Error| {
+            let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+            let hint = if is_denied { " (run as root)" } else { "" };
+            io::Error::new(error.kind(), format!("journal {}: {error}{hint}", path.display()))
+        };
         let directory = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(directory).map_err(explain)?;
         let file = File::options().create_new(true).append(true).open(path).map_err(explain)?;

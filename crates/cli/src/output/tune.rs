@@ -100,7 +100,9 @@ pub(crate) fn format_lines(report: &CheckReport) -> String {
 /// Formats the plan of a change.
 pub(crate) fn format_plan(plan: &ApplyPlan, target: &Target, is_dry_run: bool) -> String {
     let mode = if is_dry_run { "would change" } else { "changes" };
-    let mut text = format!("{mode} {} settings of {}\n", plan.changes.len(), target.description());
+    let count = plan.changes.len();
+    let noun = if count == 1 { "setting" } else { "settings" };
+    let mut text = format!("{mode} {count} {noun} of {}\n", target.description());
     for change in &plan.changes {
         let (name, new) = (&change.requested.name, &change.requested.value);
         text.push_str(&format!("  {name}: {} → {new}\n", change.old));
