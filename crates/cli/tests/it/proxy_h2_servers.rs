@@ -2,6 +2,7 @@
 //! nginx and nghttpd.
 
 mod connections;
+mod crossing;
 mod failures;
 mod negotiation;
 mod requests;

@@ -26,8 +26,9 @@ use super::{BackSettings, ServerConnections};
 use crate::core::Core;
 use crate::dial::ConnectError;
 
-/// Maximum number of reads in one poll before other tasks get their turn.
-const READS_MAX: u32 = 8;
+/// Maximum number of reads in one poll before other tasks get their turn: the engine takes what was read
+/// while it is in the cache.
+const READS_MAX: u32 = 2;
 
 /// The task of one connection.
 #[derive(Debug)]

@@ -5,10 +5,11 @@ use std::cell::Ref;
 use std::net::Shutdown;
 
 use rt::byte_channel::{ChannelEnd, ReceiveState};
+use wire::h2::translate::write_h1_request;
 use wire::h2::{ErrorCode, Fields, RequestHead, StreamKey};
 use wire::{BodyDecoder, Framing, Limits, RequestKind, encode};
 
-use super::request_head::write_head;
+use super::websocket_key::websocket_key;
 
 /// Expected length of a head in HTTP/1.1.
 const HEAD_BYTES: usize = 512;
@@ -138,7 +139,7 @@ impl Lane {
             None => RequestProgress::Chunked,
         };
         let Some(end) = &self.end else { return };
-        end.write_with(HEAD_BYTES, |out| write_head(head, is_end, rng, out));
+        end.write_with(HEAD_BYTES, |out| write_h1_request(head, is_end, || websocket_key(rng), out));
         if is_end && self.request == RequestProgress::Tunnel {
             self.end_request();
         }

@@ -12,6 +12,7 @@ use wire::h2::{Connection, ErrorCode, FaultKind, Fields, RequestHead, StreamKey}
 
 use super::lane::{Lane, Turn};
 use super::output::Output;
+use super::response_head::LastHead;
 use crate::conn::{H2Client, serve_stream};
 use crate::core::Core;
 use crate::metrics::{H2Count, H2Counters};
@@ -30,6 +31,7 @@ pub(super) struct Lanes {
     /// Lane of the stream in each slot of the connection.
     lane_of_slot: Vec<u32>,
     in_use: usize,
+    last_head: LastHead,
 }
 
 /// Mark of a slot without a lane.
@@ -45,6 +47,7 @@ impl Lanes {
             closed: Vec::new(),
             lane_of_slot: Vec::new(),
             in_use: 0,
+            last_head: LastHead::default(),
         }
     }
 
@@ -231,7 +234,7 @@ impl Lanes {
             }
             return true;
         }
-        match lane.serve(connection, output, &self.client.settings.plan.limits) {
+        match lane.serve(connection, output, (&self.client.settings.plan.limits, &mut self.last_head)) {
             Turn::Waiting => {}
             Turn::More => self.ready.push(number),
             Turn::Over { keeps_engine, reset } => {
@@ -275,6 +278,7 @@ impl Lanes {
 
     /// Closes the unused channels.
     pub(super) fn close_idle(&mut self) {
+        self.last_head.clear();
         for number in std::mem::take(&mut self.idle) {
             self.lanes[number as usize].finish(false);
             self.closed.push(number);

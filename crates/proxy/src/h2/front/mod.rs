@@ -16,9 +16,10 @@
 mod lane;
 mod lanes;
 mod output;
-mod request_head;
 mod response;
+mod response_head;
 mod shutdown;
+mod websocket_key;
 
 use std::rc::Rc;
 use std::task::{Context, Poll};

@@ -4,11 +4,12 @@ use std::cell::Ref;
 use std::ops::Range;
 
 use rt::byte_channel::{ChannelEnd, ReceiveState};
-use wire::h2::{Connection, ErrorCode, FieldEncoder, StreamKey};
-use wire::{BodyDecoder, Limits, Parsed, RequestKind};
+use wire::h2::{Connection, ErrorCode, StreamKey};
+use wire::{BodyDecoder, Framing, Limits, RequestKind};
 
 use super::lane::{Lane, RequestProgress, ResponseProgress, Turn};
 use super::output::Output;
+use super::response_head::{EngineHead, LastHead, is_empty, write_lines};
 
 /// Maximum content that a stream sends before the next one: one frame.
 const TURN_BYTES: usize = 16 * 1024;
@@ -29,12 +30,12 @@ impl Lane {
         &mut self,
         connection: &mut Connection,
         output: &mut Output,
-        limits: &Limits,
+        heads: (&Limits, &mut LastHead),
     ) -> Turn {
         let (Some(stream), Some(end)) = (self.stream, self.end.take()) else { return Turn::Waiting };
         self.return_window(connection, stream, &end);
         let turn = match self.response {
-            ResponseProgress::Head => match self.serve_head(connection, stream, &end, limits) {
+            ResponseProgress::Head => match self.serve_head(connection, stream, &end, heads) {
                 Some(turn) => turn,
                 None => self.serve_body(connection, output, stream, &end),
             },
@@ -70,48 +71,59 @@ impl Lane {
         connection: &mut Connection,
         stream: StreamKey,
         end: &ChannelEnd,
-        limits: &Limits,
+        (limits, last_head): (&Limits, &mut LastHead),
     ) -> Option<Turn> {
         loop {
             let received = end.received();
-            let mut slots = wire::header_slots();
-            let (head, used) = match wire::parse_response(&received, limits, self.kind, &mut slots) {
-                Ok(Parsed::Complete { head, bytes }) => (head, bytes),
-                Ok(Parsed::Incomplete) if end.receive_state() == ReceiveState::Open => {
-                    return Some(Turn::Waiting);
-                }
-                Ok(Parsed::Incomplete) | Err(_) => {
-                    return Some(reset(connection, stream, ErrorCode::INTERNAL_ERROR));
-                }
+            let text = (&*received, self.kind);
+            if !self.is_extended_connect
+                && let Some(head) = last_head.send_again(connection, stream, text)
+            {
+                drop(received);
+                end.consume(head.bytes);
+                return self.begin_body(connection, stream, end, (head.framing, head.keeps_engine, limits));
+            }
+            let head = match EngineHead::split(&received, self.kind) {
+                Ok(Some(head)) => head,
+                Ok(None) if end.receive_state() == ReceiveState::Open => return Some(Turn::Waiting),
+                Ok(None) | Err(()) => return Some(reset(connection, stream, ErrorCode::INTERNAL_ERROR)),
             };
+            let (bytes, framing, keeps_engine) = (head.bytes, head.framing, head.keeps_engine);
             let is_success = (200..300).contains(&head.status);
-            let is_accepted =
-                head.is_switching_protocols() || self.kind == RequestKind::Connect && is_success;
+            let is_accepted = head.status == 101 || self.kind == RequestKind::Connect && is_success;
+            let is_interim = head.is_informational();
             if self.is_extended_connect && is_success {
                 // The server did not change the protocol; the client would take this for a success.
                 connection.send_headers(stream, true, |fields| fields.status(502));
                 return Some(self.end_response(connection, stream, end, false));
+            } else if is_accepted || is_interim {
+                head.send(connection, stream, false);
+            } else {
+                last_head.send_and_keep(connection, stream, &head, text);
             }
-            let is_interim = head.is_informational() && !is_accepted;
-            let mut is_end = false;
+            drop(received);
+            end.consume(bytes);
             if is_accepted {
                 self.response = ResponseProgress::Tunnel;
+                return Some(self.serve_tunnel(connection, stream, end));
             } else if !is_interim {
-                self.response = ResponseProgress::Body;
-                self.keeps_engine = head.keep_alive;
-                self.decoder = BodyDecoder::new(head.framing, limits);
-                is_end = self.decoder.is_done();
-            }
-            send_head(connection, stream, &head, is_end);
-            drop(received);
-            end.consume(used);
-            match self.response {
-                ResponseProgress::Tunnel => return Some(self.serve_tunnel(connection, stream, end)),
-                _ if is_end => return Some(self.end_response(connection, stream, end, self.keeps_engine)),
-                ResponseProgress::Body => return None,
-                _ => {}
+                return self.begin_body(connection, stream, end, (framing, keeps_engine, limits));
             }
         }
+    }
+
+    /// Begins the body after the final head. `None`: it has content.
+    fn begin_body(
+        &mut self,
+        connection: &mut Connection,
+        stream: StreamKey,
+        end: &ChannelEnd,
+        (framing, keeps_engine, limits): (Framing, bool, &Limits),
+    ) -> Option<Turn> {
+        self.response = ResponseProgress::Body;
+        self.keeps_engine = keeps_engine;
+        self.decoder = BodyDecoder::new(framing, limits);
+        is_empty(framing).then(|| self.end_response(connection, stream, end, keeps_engine))
     }
 
     /// Passes on content.
@@ -196,7 +208,7 @@ impl Lane {
         }
         let trailers = self.decoder.trailers();
         if !trailers.is_empty() {
-            connection.send_headers(stream, true, |fields| write_trailers(fields, trailers));
+            connection.send_headers(stream, true, |fields| write_lines(fields, trailers, |_| false));
         }
         Ok(SentContent { used, is_end, is_deferred })
     }
@@ -256,33 +268,4 @@ impl Lane {
 fn reset(connection: &mut Connection, stream: StreamKey, code: ErrorCode) -> Turn {
     connection.reset(stream, code);
     Turn::Over { keeps_engine: false, reset: Some(code) }
-}
-
-/// Sends the head of a response. Fields of a connection are left out. A changed protocol is 200, and
-/// has no key to confirm (RFC 8441 §5).
-fn send_head(
-    connection: &mut Connection,
-    stream: StreamKey,
-    head: &wire::ResponseHead<'_, '_>,
-    is_end: bool,
-) {
-    let is_switching = head.is_switching_protocols();
-    connection.send_headers(stream, is_end, |fields| {
-        fields.status(if is_switching { 200 } else { head.status });
-        for header in head.headers {
-            if !(is_switching && header.name.eq_ignore_ascii_case("sec-websocket-accept")) {
-                fields.field(header.name, header.value);
-            }
-        }
-    });
-}
-
-/// Writes field lines of HTTP/1.1, which were checked.
-fn write_trailers(fields: &mut FieldEncoder<'_>, lines: &[u8]) {
-    for line in lines.split(|&byte| byte == b'\n') {
-        let mut parts = line.splitn(2, |&byte| byte == b':');
-        if let (Some(Ok(name)), Some(value)) = (parts.next().map(std::str::from_utf8), parts.next()) {
-            fields.field(name, value.trim_ascii());
-        }
-    }
 }

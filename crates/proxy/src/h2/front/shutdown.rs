@@ -17,7 +17,7 @@ use crate::conn::{ClientStream, LINGER_TIMEOUT_NS, TimeoutKind};
 use crate::core::Core;
 
 /// Time without streams after which a connection frees what it does not need.
-const SHRINK_NS: u64 = 1_000_000_000;
+const SHRINK_NS: u64 = 300_000_000;
 
 /// Progress of the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
