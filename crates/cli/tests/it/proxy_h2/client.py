@@ -224,13 +224,21 @@ def uploads(port, tls):
 
 def concurrent(port, tls, count):
     """Many downloads at once, whose bodies arrive interleaved."""
-    client = Client(port, tls=tls == "tls", settings={h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20})
+    first = 16_384
+    client = Client(port, tls=tls == "tls", settings={h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: first})
+    client.acknowledges = False
     client.h2.increment_flow_control_window((1 << 24) - 65535)
     streams = [client.open("GET", "/?s=1m", flush=False) for _ in range(int(count))]
     client.flush()
+    # The windows open when the origin has begun all responses: its order is not the proxy's.
+    client.until(lambda: all(len(client.streams[stream].body) == first for stream in streams))
+    for stream in streams:
+        client.h2.increment_flow_control_window(1 << 20, stream)
+    client.flush()
     client.until(lambda: any(client.streams[stream].over for stream in streams))
+    # A busy origin may fill the buffers of some connections earlier than those of others.
     least = min(len(client.streams[stream].body) for stream in streams)
-    print("fair", least > 700_000, "" if least > 700_000 else least)
+    print("fair", least > 200_000, "" if least > 200_000 else least)
     for stream in client.finish(*streams):
         assert stream.ended and len(stream.body) == 1 << 20
     print("complete")

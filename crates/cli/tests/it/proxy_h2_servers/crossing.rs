@@ -1,14 +1,9 @@
-//! Clients of HTTP/2 and of HTTP/1.1 with servers of both, and gRPC from end to end.
-
-use std::process::{Command, Stdio};
+//! Clients of HTTP/2 and of HTTP/1.1 with servers of both.
 
 use super::{H2Server, config_with_listener, start_proxy};
-use crate::support::proxies::is_installed;
 use crate::support::proxy_under_test::ProxyUnderTest;
-use crate::support::tls_peers::{curl, python};
-use crate::support::{Process, temp_dir};
-
-const GRPC_PEER: &str = include_str!("grpc_peer.py");
+use crate::support::temp_dir;
+use crate::support::tls_peers::curl;
 
 #[test]
 fn clients_and_servers_of_both_versions_understand_each_other() {
@@ -43,25 +38,4 @@ fn clients_and_servers_of_both_versions_understand_each_other() {
     }
     h2_proxy.assert_all_returned();
     h1_proxy.assert_all_returned();
-}
-
-#[test]
-fn grpc_works_in_every_kind_of_call() {
-    if !is_installed("python3", &["-c", "import grpc"]) {
-        return;
-    }
-    let mut command = Command::new("python3");
-    command.args(["-c", GRPC_PEER, "serve"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut server = Process::spawn(&mut command);
-    let port = server.first_line();
-    let address = format!("127.0.0.1:{}", port.trim());
-    // With a limit, bodies of other requests are buffered.
-    let proxy = start_proxy(&[&address], "maxconn = 20");
-    let printed = python(GRPC_PEER, &["call", proxy.authority()]);
-    let expected = "unary re:x 1\nlarge 2000003\ndown 500\nup 500000\nboth echo 0\nboth echo 1\nboth echo 2\n\
-                    end []\nfail NOT_FOUND\nnever DEADLINE_EXCEEDED\n";
-    assert_eq!(printed, expected);
-    let metrics = proxy.metrics();
-    assert_eq!(metrics.sum_known("weir_server_http2_connections_total", &[]), 1.0);
-    proxy.assert_all_returned();
 }

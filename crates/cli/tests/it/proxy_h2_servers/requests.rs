@@ -71,19 +71,12 @@ fn bodies_and_trailers_pass_in_both_directions() {
     let response = client.read_response().unwrap();
     assert!(response.head.contains("x-digest: 77\r\n") && response.body == b"abcdefg", "{}", response.head);
     client.send(b"GET /big?1000000 HTTP/1.1\r\nHost: h\r\n\r\n");
-    let received = read_until(&mut client, "\r\n0\r\n\r\n");
-    assert_eq!(received.bytes().filter(|&byte| byte == b'b').count(), 1_000_000 + chunk_digits(&received));
+    let response = client.read_response().unwrap();
+    assert!(response.body == vec![b'b'; 1_000_000], "{} bytes", response.body.len());
     client.send(b"GET /big-length?1000000 HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(client.read_response().unwrap().body.len(), 1_000_000);
     assert_eq!(client.get("/ok").status, 200);
     proxy.assert_all_returned();
-}
-
-/// Returns the number of `b` in the size lines of chunks.
-fn chunk_digits(text: &str) -> usize {
-    let is_size = |line: &&str| line.len() < 9 && u64::from_str_radix(line, 16).is_ok();
-    let (_, body) = text.split_once("\r\n\r\n").unwrap();
-    body.split("\r\n").filter(is_size).map(|line| line.matches('b').count()).sum()
 }
 
 #[test]
