@@ -80,3 +80,24 @@ pub(super) fn check_flags(args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>
     problems.extend(parse_time_limit(args).err());
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
+
+#[cfg(test)]
+mod tests {
+    use lab::diagnosis::verdicts::VERDICTS;
+    use tune::apply::parse_requests;
+
+    #[test]
+    fn remedies_of_verdicts_name_settings_of_the_catalogue() {
+        let mut named = Vec::new();
+        for verdict in VERDICTS {
+            for rest in verdict.remedy.split("`weir tune apply --host ").skip(1) {
+                let words = rest.split('`').next().unwrap_or_default().trim_matches('\'');
+                let requests = parse_requests(&[words.to_owned()]).unwrap();
+                named.extend(requests.into_iter().map(|request| request.name));
+            }
+        }
+        for name in ["net.core.somaxconn", "net.ipv4.tcp_tw_reuse", "net.ipv4.tcp_notsent_lowat"] {
+            assert!(named.iter().any(|other| other == name), "{name}: {named:?}");
+        }
+    }
+}

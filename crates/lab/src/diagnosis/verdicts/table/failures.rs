@@ -10,8 +10,8 @@ pub(super) const PORT_EXHAUSTION: VerdictRule = VerdictRule {
     required: &[at_least(&s::NO_PORT, 0.000_1)],
     supporting: &[at_least(&s::PORTS, 0.9), at_least(&s::CONNECT_FAILURES, 0.001)],
     confusions: "TIME_WAIT on the server, which is harmless; no descriptors (fd_limit)",
-    remedy: "keep connections open; more source addresses; a wider ip_local_port_range with \
-             ip_local_reserved_ports; tcp_tw_reuse=1 (needs timestamps); IP_BIND_ADDRESS_NO_PORT",
+    remedy: "keep connections open; more source addresses; IP_BIND_ADDRESS_NO_PORT; `weir tune apply --host net.ipv4.tcp_tw_reuse=1` (needs \
+             timestamps); `weir tune apply --host 'net.ipv4.ip_local_port_range=1024 65023'`",
     counter_test: (
         Perturbation::ToggleKeepAlive,
         ThroughputChange::Rises,
@@ -70,7 +70,7 @@ pub(super) const ACCEPT_BACKLOG_OVERFLOW: VerdictRule = VerdictRule {
     supporting: &[at_least(&s::CONNECT_RETRIES, 0.001), at_least(&s::CONNECT_FAILURES, 0.001)],
     confusions: "loss of SYN packets; no descriptors (fd_limit), which also stops accepting",
     remedy: "accept in batches and on more threads; a larger backlog together with \
-             somaxconn; keep-alive",
+             `weir tune apply --host net.core.somaxconn=16384`; keep-alive",
     counter_test: (
         Perturbation::ToggleKeepAlive,
         ThroughputChange::Rises,
@@ -87,8 +87,8 @@ pub(super) const SYN_BACKLOG_OVERFLOW: VerdictRule = VerdictRule {
     excluding: &[at_least(&s::LISTENER_FULL, 0.8)],
     confusions: "a SYN flood; with syncookies on, the limit is the listen backlog, not \
                  tcp_max_syn_backlog",
-    remedy: "a larger listen backlog and somaxconn; find the clients that do not complete \
-             handshakes; SYN cookies only protect against floods",
+    remedy: "a larger listen backlog with `weir tune apply --host net.core.somaxconn=16384`; find the \
+             clients that do not complete handshakes; SYN cookies only protect against floods",
     counter_test: (
         Perturbation::ToggleKeepAlive,
         ThroughputChange::Rises,

@@ -17,7 +17,8 @@ pub(super) const BUFFERBLOAT: VerdictRule = VerdictRule {
     ],
     excluding: &[at_least(&s::RETRANSMITTED, 0.01)],
     confusions: "the same link at its limit (link_bound); bufferbloat is its effect on latency",
-    remedy: "fq_codel or fq at the queue; tcp_notsent_lowat=131072; BBR; smaller buffers",
+    remedy: "fq_codel or fq at the queue; `weir tune apply --host net.ipv4.tcp_notsent_lowat=131072`; BBR; \
+             smaller buffers",
     counter_test: (
         Perturbation::HalveConnections,
         ThroughputChange::Stays,
