@@ -5,6 +5,7 @@ mod ctl;
 mod edge;
 mod lab;
 mod load;
+mod plan;
 mod proxy;
 mod report;
 mod serve;
@@ -12,6 +13,8 @@ mod text_file;
 mod tools;
 mod tune;
 mod watch;
+
+pub(crate) use plan::Verification;
 
 use std::io::Read;
 
@@ -36,6 +39,7 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
         ("calibrate", _) => calibrate::run(CommandArgs(args)),
         ("edge", _) => edge::run(CommandArgs(args), arguments),
         ("tune", _) => tune::run(CommandArgs(args), arguments),
+        ("plan", _) => plan::run(CommandArgs(args)),
         ("watch", _) => watch::run(CommandArgs(args), arguments),
         ("completions", _) => tools::completions(CommandArgs(args)),
         ("man", _) => tools::man(CommandArgs(args)),
@@ -48,6 +52,8 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
 /// Drains when stdin ends. The parent process holds the other end, which closes even when that
 /// process is killed.
 fn drain_on_stdin_close(drain: Drain) {
+    // A stopped process would not notice the end of its parent; without the signal it only notices later.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT));
     std::thread::spawn(move || {
         let mut ignored = [0; 256];
         while std::io::stdin().read(&mut ignored).is_ok_and(|bytes| bytes > 0) {}
@@ -101,6 +107,12 @@ pub(crate) fn check_lab_experiment(
     args: CommandArgs<'_>,
 ) -> Result<(), Vec<record::problem::InputProblem>> {
     lab::check_experiment(command, args)
+}
+
+/// Does the same for `weir plan`.
+#[cfg(test)]
+pub(crate) fn check_plan(args: CommandArgs<'_>) -> Result<(), Vec<record::problem::InputProblem>> {
+    plan::read_request(args).map(|_| ())
 }
 
 /// Returns everything that is wrong with the flags of `weir watch`, for the test of the flag

@@ -12,6 +12,7 @@ mod lab_experiment;
 mod lab_profile;
 mod load;
 mod load_report;
+mod plan;
 mod proxy;
 mod serve;
 mod tls;
@@ -22,7 +23,7 @@ mod watch;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 /// One flag.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Flag {
     /// Long name, without dashes.
     pub(crate) long: &'static str,
@@ -80,6 +81,7 @@ pub(crate) const COMMANDS: &[&CommandInfo] = &[
     &load_report::REPORT,
     &calibrate::CALIBRATE,
     &edge::EDGE,
+    &plan::PLAN,
     &watch::WATCH,
     &lab::LAB,
     &lab::DIAGNOSE,

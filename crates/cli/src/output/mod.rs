@@ -9,6 +9,7 @@ pub(crate) mod file;
 pub(crate) mod histogram;
 pub(crate) mod live;
 pub(crate) mod percentiles;
+pub(crate) mod plan;
 pub(crate) mod profile;
 pub(crate) mod reference;
 pub(crate) mod run_ratios;

@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 /// Every crate, and the crates of this workspace that it may depend on. Data flows one way: a lower
 /// crate in the list never uses a higher one, and siblings never use each other.
 const CRATES: &[(&str, &[&str])] = &[
-    ("cli", &["record", "rt", "host", "serve", "load", "proxy", "lab", "tune", "fleet"]),
+    ("cli", &["record", "rt", "host", "serve", "load", "proxy", "lab", "tune", "plan", "fleet"]),
     ("tune", &["host", "record"]),
     ("fleet", &["load", "record"]),
+    ("plan", &["record"]),
     ("lab", &["host", "record"]),
     ("load", &["wire", "rt", "record"]),
     ("proxy", &["wire", "rt", "record"]),
@@ -55,7 +56,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("socket2", &["rt"]),
     ("statrs", &["lab"]),
     ("tokio-rustls", &["rt"]),
-    ("toml", &["proxy", "lab"]),
+    ("toml", &["proxy", "lab", "plan"]),
 ];
 
 /// Crates that may contain unsafe code.

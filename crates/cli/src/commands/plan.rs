@@ -1,0 +1,159 @@
+//! `weir plan`: inputs from flags, a plan file and records; prints the sizes, or a config.
+
+mod verify;
+
+use std::path::Path;
+
+use plan::config::{ConfigTarget, documentation_address};
+use plan::inputs::{INPUTS, Inputs};
+use plan::sizing::Sizing;
+use plan::verification::{Comparison, VerifiedPlan};
+use record::problem::InputProblem;
+use serde::Serialize;
+
+use super::text_file::read_text_file;
+use crate::exit::{Exit, Failure};
+use crate::flags::CommandArgs;
+use crate::output::file::write_json;
+use crate::output::plan::{format_plan, format_verification};
+use crate::output::{print, print_valid};
+use crate::preflight;
+
+/// Plan with its verification, if there was one.
+#[derive(Serialize)]
+struct PlanRecord {
+    #[serde(flatten)]
+    sizing: Sizing,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verification: Option<Verification>,
+}
+
+/// Plan that was run, and its figures.
+#[derive(Serialize)]
+pub(crate) struct Verification {
+    pub(crate) plan: VerifiedPlan,
+    pub(crate) comparisons: Vec<Comparison>,
+}
+
+/// Everything that the user gave.
+pub(super) struct PlanRequest {
+    inputs: Inputs,
+    config: Option<ConfigTarget>,
+}
+
+pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    let request = read_request(args)?;
+    preflight::outputs(args, &["json"], &[])?;
+    if args.is_set("check") {
+        print_valid(&args.text("file").unwrap_or_else(|| "flags".to_owned()));
+        return Ok(Exit::Done);
+    }
+    let sizing = Sizing::compute(&request.inputs);
+    if let Some(target) = request.config {
+        if sizing.backends.is_empty() {
+            let text = "the plan has no servers: give --backend, or --servers with --maxconn or --service";
+            return Err(vec![InputProblem::new("--config", text)].into());
+        }
+        print(&plan::config::write(&sizing, target, &documentation_address));
+        for finding in &sizing.findings {
+            warn!("weir: {}: {}", finding.code, finding.text);
+        }
+    } else if !preflight::writes_to_stdout(args, &["json"]) {
+        print(&format_plan(&sizing, args.is_set("verbose")));
+    }
+    let has_error = sizing.has_error();
+    let verification = match args.is_set("verify") {
+        true => Some(verify_plan(&sizing, &request.inputs)?),
+        false => None,
+    };
+    if let Some(verification) = &verification
+        && !preflight::writes_to_stdout(args, &["json"])
+    {
+        print(&format_verification(verification));
+    }
+    let is_off = verification.iter().flat_map(|one| &one.comparisons).any(|one| !one.holds);
+    write_json(&PlanRecord { sizing, verification }, args.text("json").as_deref())?;
+    Ok(if has_error || is_off { Exit::ObjectiveMissed } else { Exit::Done })
+}
+
+/// Runs a plan on this machine and compares its figures.
+fn verify_plan(sizing: &Sizing, inputs: &Inputs) -> Result<Verification, Failure> {
+    let plan = VerifiedPlan::new(sizing, inputs).map_err(|why| Failure::cannot("--verify", why))?;
+    let timeout_s = inputs.number("client-timeout").unwrap_or(5.0);
+    let measured = verify::verify(&plan, timeout_s)?;
+    let comparisons = plan.compare(&measured);
+    Ok(Verification { plan, comparisons })
+}
+
+/// Reads flags, file and records in the order of their precedence; reports every problem at once.
+pub(super) fn read_request(args: CommandArgs<'_>) -> Result<PlanRequest, Vec<InputProblem>> {
+    let mut inputs = Inputs::default();
+    let mut problems = Vec::new();
+    for row in INPUTS {
+        let flag = format!("--{}", row.name);
+        let texts = match row.kind {
+            plan::inputs::InputKind::Backends => args.texts(row.name),
+            _ => args.text(row.name).into_iter().collect(),
+        };
+        if !texts.is_empty()
+            && let Err(why) = inputs.give_texts(row.name, &texts, &format!("flag {flag}"))
+        {
+            problems.push(InputProblem::new(flag, why));
+        }
+    }
+    if let Some(path) = args.text("file") {
+        match read_text_file(&path) {
+            Ok(text) => {
+                problems.extend(plan::file::read(&path, &text, &mut inputs).err().unwrap_or_default())
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    for path in args.values() {
+        if let Err(problem) = read_record(&path, &mut inputs) {
+            problems.push(problem);
+        }
+    }
+    let config = args.text("config").map(|text| ConfigTarget::parse(&text)).transpose();
+    let config = config.unwrap_or_else(|why| {
+        problems.push(InputProblem::new("--config", why));
+        None
+    });
+    if problems.is_empty() {
+        problems = inputs.problems();
+    }
+    if problems.is_empty() { Ok(PlanRequest { inputs, config }) } else { Err(problems) }
+}
+
+/// Takes the inputs of a record, by its schema.
+fn read_record(path: &str, inputs: &mut Inputs) -> Result<(), InputProblem> {
+    let problem = |error: record::file::ReadError| {
+        let text = error.to_string();
+        let text = text.strip_prefix(&format!("{path}: ")).map_or_else(|| text.clone(), ToOwned::to_owned);
+        InputProblem::new(path, text)
+    };
+    let file = Path::new(path);
+    match record::file::read_schema(file).map_err(problem)?.as_str() {
+        record::run::SCHEMA => {
+            let run = record::file::read_run(file).map_err(problem)?;
+            plan::records::from_run(path, &run, inputs);
+        }
+        record::capacity_search::SCHEMA => {
+            let search = record::file::read_record(file, record::capacity_search::SCHEMA).map_err(problem)?;
+            plan::records::from_search(path, &search, inputs);
+        }
+        load::calibrate::SCHEMA => {
+            let calibration: load::calibrate::Calibration =
+                record::file::read_record(file, load::calibrate::SCHEMA).map_err(problem)?;
+            plan::records::from_calibration(path, calibration.all_per_s, inputs);
+        }
+        other => {
+            let hint = if path.ends_with(".toml") { " (for a plan file: --file)" } else { "" };
+            let text = format!(
+                "the schema is '{other}'; records of weir load, weir edge and weir calibrate have inputs{hint}"
+            );
+            return Err(InputProblem::new(path, text));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! The processes of a verification: one `weir serve` with an address for each server, and one `weir
+//! proxy` before it. They end with this process in every case.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use plan::verification::VerifiedPlan;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::exit::Failure;
+
+/// Timeout and limit of the queue without shedding.
+const OPEN_QUEUE: &str = "limit = 1000000, timeout = \"10m\", order = \"oldest-first\"";
+
+/// Running origin and proxy.
+pub(super) struct Setup {
+    // The proxy ends before its servers.
+    proxy: ChildProcess,
+    origin: ChildProcess,
+    base_url: String,
+    admin: SocketAddr,
+    config: std::path::PathBuf,
+}
+
+impl Setup {
+    /// Starts both on ports that the kernel chooses.
+    pub(super) fn start(plan: &VerifiedPlan) -> Result<Self, Failure> {
+        let mut serve = vec!["serve".to_owned(), "--threads".to_owned(), "1".to_owned()];
+        for _ in 0..plan.servers {
+            serve.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
+        }
+        let (origin, servers) = ChildProcess::start(&serve, plan.servers as usize)?;
+        let config = std::env::temp_dir().join(format!("weir-plan-{}.toml", std::process::id()));
+        record::file::write_atomically(&config, proxy_config(plan, &servers).as_bytes())?;
+        let proxy = vec!["proxy".to_owned(), "--config".to_owned(), config.display().to_string()];
+        let started = ChildProcess::start(&proxy, 2);
+        let (proxy, urls) = started.inspect_err(|_| drop(std::fs::remove_file(&config)))?;
+        let admin = urls[1].parse().map_err(|error| Failure::cannot("the proxy's admin address", error))?;
+        Ok(Self { proxy, origin, base_url: format!("http://{}", urls[0]), admin, config })
+    }
+
+    pub(super) fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    pub(super) fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// Stops all servers until the value is dropped.
+    pub(super) fn stall_servers(&self) -> Stalled<'_> {
+        self.origin.signal(Signal::STOP);
+        Stalled(&self.origin)
+    }
+}
+
+impl Drop for Setup {
+    fn drop(&mut self) {
+        self.proxy.end();
+        self.origin.end();
+        // A file that is gone needs no removal.
+        let _ = std::fs::remove_file(&self.config);
+    }
+}
+
+/// Servers that are stopped.
+pub(super) struct Stalled<'a>(&'a ChildProcess);
+
+impl Drop for Stalled<'_> {
+    fn drop(&mut self) {
+        self.0.signal(Signal::CONT);
+    }
+}
+
+fn proxy_config(plan: &VerifiedPlan, servers: &[String]) -> String {
+    let listed =
+        servers.iter().map(|address| format!("{{ address = \"{address}\", maxconn = {} }}", plan.maxconn));
+    let listed = listed.collect::<Vec<_>>().join(", ");
+    let bounded =
+        format!("limit = {}, timeout = \"{:.0}ms\"", plan.queue_limit, (plan.queue_s * 1e3).max(1.0));
+    let pool = |name: &str, queue: &str| {
+        format!(
+            "[[route]]\npath-prefix = \"/{name}\"\npool = \"{name}\"\n[pool.{name}]\nqueue = {{ {queue} }}\n\
+             servers = [{listed}]\ntimeouts = {{ first-byte = \"10m\" }}\nretries = 0\n\
+             outlier = {{ failures = 0 }}\n"
+        )
+    };
+    format!(
+        "threads = 1\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\n{}{}",
+        pool("open", OPEN_QUEUE),
+        pool("bounded", &bounded)
+    )
+}
+
+/// Child that ends when its stdin closes.
+struct ChildProcess {
+    child: Child,
+    pid: Option<Pid>,
+}
+
+impl ChildProcess {
+    /// Starts weir with these arguments, and reads `addresses` addresses from its output.
+    fn start(arguments: &[String], addresses: usize) -> Result<(Self, Vec<String>), Failure> {
+        let name = format!("weir {}", arguments[0]);
+        let failed = |why: &dyn std::fmt::Display| Failure::cannot(&name, why);
+        let program = std::env::current_exe().map_err(|error| failed(&error))?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .arg("--until-stdin-closes")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(&error))?;
+        let stdout = child.stdout.take();
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let mut process = Self { child, pid };
+        let mut found = Vec::new();
+        let lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines());
+        for line in lines.map_while(Result::ok) {
+            let url = line.split_whitespace().find_map(|word| word.strip_prefix("http://"));
+            found.extend(url.map(|url| url.trim_end_matches('/').to_owned()));
+            if found.len() == addresses {
+                // Nobody reads its messages from here on; it ignores a closed stderr.
+                drop(process.child.stderr.take());
+                return Ok((process, found));
+            }
+        }
+        let mut why = String::new();
+        if let Some(mut stderr) = process.child.stderr.take() {
+            // Without its message only the failed start can be reported.
+            let _ = stderr.read_to_string(&mut why);
+        }
+        process.end();
+        Err(failed(&format!("it did not start: {}", why.trim())))
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid {
+            // It is our child and not reaped, so the id is its own.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Ends it: closes its stdin, and kills it if it does not drain in time.
+    fn end(&mut self) {
+        let child = &mut self.child;
+        drop(child.stdin.take());
+        for _ in 0..50 {
+            if !matches!(child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        // It may have ended meanwhile.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}

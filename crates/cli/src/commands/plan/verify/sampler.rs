@@ -1,0 +1,89 @@
+//! Samples of a pool's gauges, from the metrics of the proxy.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rt::clock::now_ns;
+
+/// Time between two samples.
+const INTERVAL: Duration = Duration::from_millis(20);
+/// Timeout of a sample.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum number of samples: an hour.
+const SAMPLES_MAX: usize = 180_000;
+
+/// Gauges at one time after the start of the load.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GaugeSample {
+    pub(super) time_s: f64,
+    /// Requests in the queue.
+    pub(super) queued: f64,
+    /// Requests at the servers.
+    pub(super) in_flight: f64,
+}
+
+/// Samples: time by the clock, queued requests, requests in flight.
+type RawSamples = Vec<(u64, f64, f64)>;
+
+/// Thread that samples until it is finished.
+pub(super) struct Sampler {
+    ended: Arc<AtomicBool>,
+    thread: JoinHandle<RawSamples>,
+}
+
+impl Sampler {
+    pub(super) fn start(admin: SocketAddr, pool: &'static str) -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let is_ended = Arc::clone(&ended);
+        let thread = std::thread::spawn(move || {
+            let mut samples = Vec::new();
+            while !is_ended.load(Ordering::Relaxed) && samples.len() < SAMPLES_MAX {
+                if let Ok(text) = fetch(admin) {
+                    let queued = sum(&text, "weir_pool_queued_requests{", pool);
+                    let in_flight = sum(&text, "weir_server_requests_in_flight{", pool);
+                    samples.push((now_ns(), queued, in_flight));
+                }
+                std::thread::sleep(INTERVAL);
+            }
+            samples
+        });
+        Self { ended, thread }
+    }
+
+    /// Ends the thread and returns its samples.
+    pub(super) fn finish(self) -> RawSamples {
+        self.ended.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+fn fetch(admin: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&admin, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    stream.take(16 << 20).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Returns the sum of a gauge over all rows of a pool.
+fn sum(text: &str, metric: &str, pool: &str) -> f64 {
+    let label = format!("pool=\"{pool}\"");
+    let rows = text.lines().filter(|line| line.starts_with(metric) && line.contains(&label));
+    rows.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gauges_of_a_pool_are_added() {
+        let text = "# HELP x\nx{pool=\"a\",server=\"1\"} 3\nx{pool=\"a\",server=\"2\"} 4\nx{pool=\"b\"} 9\n";
+        assert_eq!((sum(text, "x{", "a"), sum(text, "x{", "b"), sum(text, "y{", "a")), (7.0, 9.0, 0.0));
+    }
+}

@@ -1,0 +1,143 @@
+//! Text form of a plan, 80 columns: the inputs with their sources, the figures with their formulas, the
+//! findings.
+
+use plan::inputs::format_input;
+use plan::sizing::Sizing;
+use plan::verification::TOLERANCE;
+use record::units::{format_rate, round_to_digits};
+
+use super::summary::{WIDTH, fit};
+use super::table::table;
+use crate::commands::Verification;
+
+/// Columns of the name and of the value.
+const NAME: usize = 26;
+const VALUE: usize = 12;
+
+/// Formats a plan; with `-v` each figure has its formula by names.
+pub(crate) fn format_plan(sizing: &Sizing, is_verbose: bool) -> String {
+    let mut lines = vec!["inputs".to_owned()];
+    for input in &sizing.inputs {
+        let value = format_input(input.name, &input.given.value);
+        lines.extend(row(input.name, &value, &input.given.source));
+    }
+    let mut section = "";
+    for figure in &sizing.figures {
+        if section != figure.section {
+            section = figure.section;
+            lines.push(String::new());
+            lines.push(section.to_owned());
+        }
+        let value = figure.value_text();
+        lines.extend(row(figure.name, &value, &format!("= {}", figure.computed)));
+        if is_verbose {
+            lines.extend(row("", "", figure.formula));
+        }
+    }
+    lines.push(String::new());
+    lines.push("findings".to_owned());
+    if sizing.findings.is_empty() {
+        lines.push("  none".to_owned());
+    }
+    for finding in &sizing.findings {
+        let severity = format!("{:?}", finding.severity).to_lowercase();
+        let text = format!("{}: {}", finding.code, finding.text);
+        let mut first = format!("  {severity:<8} ");
+        for part in wrap(&text, WIDTH - 11) {
+            lines.push(first + &part);
+            first = " ".repeat(11);
+        }
+    }
+    if !is_verbose {
+        lines.push("-v shows the formulas with their names".to_owned());
+    }
+    lines.iter().map(|line| fit(line.trim_end(), WIDTH) + "\n").collect()
+}
+
+/// Formats the plan that was run, and predictions beside measurements.
+pub(crate) fn format_verification(verification: &Verification) -> String {
+    let plan = &verification.plan;
+    let scale = match plan.scale {
+        scale if scale < 0.999 => format!(", scaled to {:.1} % of the plan", scale * 100.0),
+        _ => String::new(),
+    };
+    let mut rows = vec![["verification", "predicted", "measured", "ratio", ""].map(str::to_owned).to_vec()];
+    for one in &verification.comparisons {
+        let value = |value: f64| match one.unit {
+            "1/s" => format_rate(value),
+            "s" if value.is_infinite() => "never".to_owned(),
+            "s" => format!("{value:.2} s"),
+            _ => format!("{}", round_to_digits(value, 4)),
+        };
+        let verdict = if one.holds { "holds" } else { "is off" };
+        rows.push(vec![
+            format!("  {}", one.name),
+            value(one.predicted),
+            value(one.measured),
+            format!("{:.2}", one.ratio),
+            verdict.to_owned(),
+        ]);
+    }
+    format!(
+        "\n{}  run: {} with {} servers x {} of {:.1} ms, stall {:.1} s{scale}\n  a prediction holds within {:.0} %\n",
+        table(&rows),
+        format_rate(plan.rate_per_s),
+        plan.servers,
+        plan.maxconn,
+        plan.service_s * 1e3,
+        plan.stall_s,
+        TOLERANCE * 100.0
+    )
+}
+
+/// Formats a name, its value and a text, which continues on further lines.
+fn row(name: &str, value: &str, text: &str) -> Vec<String> {
+    let start = format!("  {name:<NAME$}{value:>VALUE$}  ");
+    let indent = " ".repeat(start.chars().count().min(NAME + VALUE + 4));
+    let parts = wrap(text, WIDTH - (NAME + VALUE + 4));
+    parts
+        .iter()
+        .enumerate()
+        .map(|(index, part)| if index == 0 { format!("{start}{part}") } else { format!("{indent}{part}") })
+        .collect()
+}
+
+/// Breaks a text into lines of at most `width` columns.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last().map_or(0, |line| line.chars().count());
+        if last > 0 && last + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+        } else if let Some(line) = lines.last_mut() {
+            if last > 0 {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use plan::inputs::Inputs;
+
+    use super::*;
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let mut inputs = Inputs::default();
+        for (name, text) in
+            [("rate", "1k"), ("service", "20ms"), ("servers", "2"), ("maxconn", "10"), ("slo", "p99<1s")]
+        {
+            inputs.give_texts(name, &[text.to_owned()], "flag").unwrap();
+        }
+        let sizing = Sizing::compute(&inputs);
+        for is_verbose in [false, true] {
+            let text = format_plan(&sizing, is_verbose);
+            assert!(text.lines().all(|line| line.chars().count() <= WIDTH && !line.contains('…')), "{text}");
+            assert!(text.contains("never") && text.contains("overloaded"), "{text}");
+        }
+    }
+}

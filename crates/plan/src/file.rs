@@ -1,0 +1,98 @@
+//! Plan files: TOML with the names of the flags as keys. All problems are reported at once, each with
+//! its line and column.
+
+use record::problem::{InputProblem, suggestion};
+use toml::de::{DeTable, DeValue};
+
+use crate::inputs::{INPUTS, InputKind, Inputs, spec};
+
+/// Reads the text of a plan file into `inputs`, which keep the values that they have.
+///
+/// # Errors
+/// Every problem of the file, with its position.
+pub fn read(name: &str, text: &str, inputs: &mut Inputs) -> Result<(), Vec<InputProblem>> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let mut problems: Vec<(usize, String)> = errors
+        .iter()
+        .map(|error| (error.span().map_or(0, |span| span.start), error.message().to_owned()))
+        .collect();
+    for (key, value) in document.get_ref() {
+        let key_name: &str = key.get_ref();
+        let Some(row) = spec(key_name) else {
+            let hint = suggestion(key_name, INPUTS.iter().map(|row| row.name));
+            problems.push((key.span().start, format!("unknown key '{key_name}'{hint}")));
+            continue;
+        };
+        let start = value.span().start;
+        let source = format!("{name}:{}: {key_name}", position(text, start).0);
+        let result =
+            texts(value.get_ref(), row.kind).and_then(|texts| inputs.give_texts(row.name, &texts, &source));
+        if let Err(why) = result {
+            problems.push((start, format!("{key_name}: {why}")));
+        }
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    problems.sort();
+    let located = problems.into_iter().map(|(at, why)| {
+        let (line, column) = position(text, at);
+        InputProblem::new(format!("{name}:{line}:{column}"), why)
+    });
+    Err(located.collect())
+}
+
+/// Returns the texts of a value: a text, a number, or a list of backends.
+fn texts(value: &DeValue<'_>, kind: InputKind) -> Result<Vec<String>, String> {
+    match value {
+        DeValue::String(text) => Ok(vec![text.to_string()]),
+        DeValue::Integer(_) | DeValue::Float(_) if kind == InputKind::Backends => {
+            Err("write a list of texts: [\"app=18x2\"]".to_owned())
+        }
+        DeValue::Integer(number) => Ok(vec![number.to_string()]),
+        DeValue::Float(number) => Ok(vec![number.to_string()]),
+        DeValue::Array(entries) if kind == InputKind::Backends => {
+            let entries = entries.iter().map(|entry| match entry.get_ref() {
+                DeValue::String(text) => Ok(text.to_string()),
+                _ => Err("each backend is a text: \"app=18x2\"".to_owned()),
+            });
+            entries.collect()
+        }
+        _ if kind == InputKind::Backends => Err("write a list of texts: [\"app=18x2\"]".to_owned()),
+        _ => Err("write a text or a number, as for the flag".to_owned()),
+    }
+}
+
+/// Converts a byte offset to line and column, both from 1.
+fn position(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_the_words_of_the_flags() {
+        let mut inputs = Inputs::default();
+        let text = "rate = \"4k\"\nservice = 20\nbackend = [\"app=18x2\", \"240x1\"]\n";
+        read("plan.toml", text, &mut inputs).unwrap();
+        assert_eq!((inputs.number("rate"), inputs.number("service")), (Some(4000.0), Some(0.02)));
+        assert_eq!(inputs.backends().len(), 2);
+        assert_eq!(inputs.get("service").unwrap().source, "plan.toml:2: service");
+    }
+
+    #[test]
+    fn all_problems_have_their_position() {
+        let text = "rat = 1\nservice = \"x\"\nbackend = 3\nslo = [1]\nx =\n";
+        let problems = read("p.toml", text, &mut Inputs::default()).unwrap_err();
+        let locations: Vec<_> = problems.iter().map(|one| one.location.as_str()).collect();
+        assert_eq!(
+            locations,
+            ["p.toml:1:1", "p.toml:2:11", "p.toml:3:11", "p.toml:4:7", "p.toml:5:1", "p.toml:5:4"]
+        );
+        assert!(problems[0].text.contains("'rate'"), "{}", problems[0].text);
+    }
+}

@@ -1,0 +1,86 @@
+//! Inputs from records: of a run, of a capacity search and of a calibration.
+
+use record::capacity_search::CapacitySearch;
+use record::run::Run;
+
+use crate::inputs::Inputs;
+
+/// Nanoseconds of a second.
+const NS: f64 = 1e9;
+
+/// Takes the inputs that the record of a run has; `inputs` keep the values that they have.
+pub fn from_run(name: &str, run: &Run, inputs: &mut Inputs) {
+    let source = |field: &str| format!("{name}: {field}");
+    match run.rates.offered_per_s {
+        Some(offered) => inputs.give_number("rate", offered, &source("rates.offered_per_s")),
+        None => {
+            inputs.give_number("rate", run.rates.responses_per_s, &source("rates.responses_per_s"));
+        }
+    }
+    match &run.baseline {
+        Some(baseline) if baseline.good > 0 => {
+            inputs.give_number("service", baseline.mean_ns / NS, &source("baseline.mean_ns"));
+        }
+        _ => {
+            let latency = &run.latency.last_byte.service;
+            inputs.give_number("service", latency.mean_ns / NS, &source("latency.last_byte.service mean"));
+        }
+    }
+    let totals = &run.totals;
+    let per_response = |bytes: u64| bytes as f64 / totals.responses.max(1) as f64;
+    if totals.responses > 0 {
+        inputs.give_number(
+            "response-size",
+            per_response(totals.bytes_in),
+            &source("totals.bytes_in / responses"),
+        );
+        inputs.give_number(
+            "request-size",
+            per_response(totals.bytes_out),
+            &source("totals.bytes_out / responses"),
+        );
+    }
+    let connections = &totals.connections;
+    inputs.give_number("connections", connections.max_open as f64, &source("totals.connections.max_open"));
+    if let Some(each) = run.plan["requests_per_connection"].as_f64() {
+        inputs.give_number("requests-per-connection", each, &source("plan.requests_per_connection"));
+    }
+    if let Some(cpus) = run.cpu.subject_cpus {
+        let per_request_s = cpus / run.rates.responses_per_s.max(1e-9);
+        inputs.give_number("request-cpu", per_request_s, &source("cpu.subject_cpus / rates.responses_per_s"));
+    }
+    if let Some(sessions) = &run.tls {
+        let resumed = sessions.resumed as f64;
+        let all = (sessions.full + sessions.resumed) as f64;
+        inputs.give_number("tls", 1.0, &source("tls"));
+        inputs.give_number("tls-resume", resumed / all.max(1.0), &source("tls.resumed"));
+    }
+}
+
+/// Takes the inputs that the record of a capacity search has: the capacity of one server, and its
+/// response time without load.
+pub fn from_search(name: &str, search: &CapacitySearch, inputs: &mut Inputs) {
+    let source = |field: &str| format!("{name}: {field}");
+    let level = search.conclusion.level.or(search.conclusion.lower);
+    if let (Some(level), "rate") = (level, search.quantity.as_str()) {
+        inputs.give_number("server-rate", level, &source("conclusion.level"));
+    }
+    if let Some(baseline) = search.baseline.as_ref().filter(|baseline| baseline.good > 0) {
+        inputs.give_number("service", baseline.mean_ns / NS, &source("baseline.mean_ns"));
+    }
+    for objective in &search.objectives {
+        let text = objective.split(',').next().unwrap_or_default().replace(' ', "");
+        // Objectives of errors and rates are not objectives of a response time.
+        let _ = inputs.give_texts("slo", &[text], &source("objectives"));
+    }
+    if let Some(run) = &search.at_edge {
+        let totals = &run.totals;
+        let size = totals.bytes_in as f64 / totals.responses.max(1) as f64;
+        inputs.give_number("response-size", size, &source("at_edge.totals.bytes_in / responses"));
+    }
+}
+
+/// Takes the capacity of a load generator from its calibration: `all_per_s`, per second.
+pub fn from_calibration(name: &str, all_per_s: f64, inputs: &mut Inputs) {
+    inputs.give_number("client-rate", all_per_s, &format!("{name}: all_per_s"));
+}

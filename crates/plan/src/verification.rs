@@ -1,0 +1,203 @@
+//! Verification of a plan: its size on one machine, the predictions for it, and the comparison with a
+//! measurement.
+
+use serde::Serialize;
+
+use crate::inputs::Inputs;
+use crate::queueing::SlotPool;
+use crate::sizing::Sizing;
+
+/// Maximum relative difference of a measured figure from its prediction.
+pub const TOLERANCE: f64 = 0.15;
+/// Highest rate of a verification, per second: one machine carries all roles.
+const RATE_PER_S_MAX: f64 = 1_500.0;
+/// Largest backlog of a verification: each queued request is a connection.
+const BACKLOG_MAX: f64 = 6_000.0;
+/// Longest drain of a verification, in s; a longer one is no result within a bounded time.
+const DRAIN_S_MAX: f64 = 60.0;
+/// Maximum number of servers of a verification.
+const SERVERS_MAX: u64 = 16;
+
+/// Plan of the size that one machine can carry.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VerifiedPlan {
+    /// Fraction of the plan's rate and slots; 1 is the plan itself.
+    pub scale: f64,
+    /// Requests per second.
+    pub rate_per_s: f64,
+    /// Mean service time, in s.
+    pub service_s: f64,
+    /// Coefficient of variation of the service time.
+    pub service_cv: f64,
+    /// Number of servers.
+    pub servers: u64,
+    /// Concurrent requests of each.
+    pub maxconn: u64,
+    /// Duration of the stall, in s.
+    pub stall_s: f64,
+    /// Multiple of the rate in the overload.
+    pub overload: f64,
+    /// Timeout of the queue, in s.
+    pub queue_s: f64,
+    /// Limit of the queue.
+    pub queue_limit: u64,
+}
+
+/// Prediction and measurement of one figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Name of the figure.
+    pub name: &'static str,
+    /// Unit: `requests`, `s`, `1/s`.
+    pub unit: &'static str,
+    /// Predicted value.
+    pub predicted: f64,
+    /// Measured value.
+    pub measured: f64,
+    /// Measured divided by predicted.
+    pub ratio: f64,
+    /// True if the ratio is within [`TOLERANCE`] of 1.
+    pub holds: bool,
+}
+
+impl Comparison {
+    fn new(name: &'static str, unit: &'static str, predicted: f64, measured: f64) -> Self {
+        let ratio = measured / predicted.max(1e-9);
+        Self { name, unit, predicted, measured, ratio, holds: (ratio - 1.0).abs() <= TOLERANCE }
+    }
+}
+
+/// Measured figures of a verification.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Measured {
+    /// Mean connections to the servers in use, in steady state.
+    pub busy_connections: f64,
+    /// Longest queue after the stall, without a bound.
+    pub backlog: f64,
+    /// Time until it had drained, in s.
+    pub drain_s: f64,
+    /// Longest queue after the stall, with the bounds of the plan.
+    pub bounded_backlog: f64,
+    /// Good responses per second in the overload.
+    pub goodput_per_s: f64,
+    /// Mean connections to the servers in use in the overload.
+    pub overload_connections: f64,
+}
+
+impl VerifiedPlan {
+    /// Scales a plan down to one machine, if necessary.
+    ///
+    /// # Errors
+    /// The plan cannot be verified; the error says why.
+    pub fn new(sizing: &Sizing, inputs: &Inputs) -> Result<Self, String> {
+        let service_s = inputs.number("service").ok_or("needs --service")?;
+        let slots = sizing
+            .value("slots")
+            .ok_or("needs servers with a limit: --servers and --maxconn, or --backend")?;
+        let (rate, stall_s) = (inputs.default_number("rate"), inputs.default_number("stall"));
+        let utilisation = rate * service_s / slots;
+        if utilisation >= 1.0 {
+            return Err("the plan is overloaded: nothing drains".to_owned());
+        }
+        let scale = (RATE_PER_S_MAX / rate).min(BACKLOG_MAX / (rate * stall_s)).min(1.0);
+        let all: u64 =
+            sizing.backends.iter().filter(|one| one.maxconn.is_some()).map(|one| one.servers).sum();
+        let wanted = (slots * scale).round().max(1.0) as u64;
+        let servers = match scale < 1.0 || sizing.backends.len() > 1 {
+            true => all.min(SERVERS_MAX).min(wanted),
+            false => all,
+        };
+        let maxconn = (wanted as f64 / servers as f64).round().max(1.0) as u64;
+        let rate_per_s = utilisation * (servers * maxconn) as f64 / service_s;
+        let queue_s = sizing.value("queue-timeout").unwrap_or(0.1);
+        let plan = Self {
+            scale: rate_per_s / rate,
+            rate_per_s,
+            service_s,
+            service_cv: inputs.default_number("service-cv").min(1.0),
+            servers,
+            maxconn,
+            stall_s,
+            overload: inputs.default_number("overload"),
+            queue_s,
+            queue_limit: (rate_per_s * queue_s).ceil().clamp(1.0, 1e6) as u64,
+        };
+        if all > 64 && scale >= 1.0 {
+            return Err("more than 64 servers: give the same slots with fewer".to_owned());
+        }
+        match plan.drain_s(plan.backlog()) {
+            drain_s if drain_s > DRAIN_S_MAX => Err(format!(
+                "it would drain for {drain_s:.0} s, {DRAIN_S_MAX:.0} s are allowed: shorten --stall, or add slots"
+            )),
+            _ => Ok(plan),
+        }
+    }
+
+    /// Returns the pool of its slots.
+    #[must_use]
+    pub fn pool(&self) -> SlotPool {
+        SlotPool {
+            slots: self.servers * self.maxconn,
+            rate_per_s: self.rate_per_s,
+            service_s: self.service_s,
+            arrival_cv: 1.0,
+            service_cv: self.service_cv,
+        }
+    }
+
+    /// Returns the queue after the stall without a bound.
+    #[must_use]
+    pub fn backlog(&self) -> f64 {
+        let pool = self.pool();
+        (self.rate_per_s * self.stall_s - (pool.slots as f64 - pool.erlangs())).max(0.0)
+    }
+
+    /// Returns the time to drain a queue, in s.
+    #[must_use]
+    pub fn drain_s(&self, queued: f64) -> f64 {
+        let pool = self.pool();
+        (queued - pool.slots as f64).max(0.0) / (pool.capacity_per_s() - self.rate_per_s)
+    }
+
+    /// Compares the predictions with a measurement.
+    #[must_use]
+    pub fn compare(&self, measured: &Measured) -> Vec<Comparison> {
+        let pool = self.pool();
+        let backlog = self.backlog();
+        let bounded = backlog.min(self.queue_limit as f64).min(self.rate_per_s * self.queue_s);
+        let offered = self.rate_per_s * self.overload;
+        let goodput = offered.min(pool.capacity_per_s());
+        vec![
+            Comparison::new("connections in use", "requests", pool.erlangs(), measured.busy_connections),
+            Comparison::new("queue after the stall", "requests", backlog, measured.backlog),
+            Comparison::new("drain time", "s", self.drain_s(backlog), measured.drain_s),
+            Comparison::new("queue with shedding", "requests", bounded, measured.bounded_backlog),
+            Comparison::new("goodput in the overload", "1/s", goodput, measured.goodput_per_s),
+            Comparison::new(
+                "connections in the overload",
+                "requests",
+                (goodput * self.service_s).min(pool.slots as f64),
+                measured.overload_connections,
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_plan_is_scaled_with_its_utilisation() {
+        let mut inputs = Inputs::default();
+        for (name, text) in [("rate", "40k"), ("service", "20ms"), ("servers", "10"), ("maxconn", "100")] {
+            inputs.give_texts(name, &[text.to_owned()], "test").unwrap();
+        }
+        let plan = VerifiedPlan::new(&Sizing::compute(&inputs), &inputs).unwrap();
+        assert_eq!((plan.servers, plan.maxconn), (10, 3));
+        assert!((plan.pool().utilisation() - 0.8).abs() < 1e-9 && plan.rate_per_s <= 1500.0, "{plan:?}");
+        let comparisons =
+            plan.compare(&Measured { busy_connections: 24.0, backlog: 5000.0, ..Measured::default() });
+        assert!(comparisons[0].holds && !comparisons[2].holds, "{comparisons:?}");
+    }
+}
