@@ -289,10 +289,12 @@ class Scene:
         time.sleep(5)
         tasks = os.listdir(f"/proc/{self.process.pid}/task")
         # Each core has its own descriptor table.
-        each = [len(os.listdir(f"/proc/{self.process.pid}/task/{task}/fd")) for task in tasks]
+        self.kinds = collections.Counter()
+        for task in tasks:
+            self.kinds.update(_descriptor_kinds(self.process.pid, task))
         with open(f"/proc/{self.process.pid}/statm") as file:
             resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        return sum(each), len(tasks), resident
+        return self.kinds.total(), len(tasks), resident
 
     def close(self):
         harness.stop(self.process)
@@ -305,6 +307,28 @@ class Scene:
 def _metrics(admin):
     with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=30) as answer:
         return answer.read().decode()
+
+
+def _descriptor_kinds(pid, task):
+    """Counts the open descriptors of one thread by what they refer to; sockets by state and addresses."""
+    sockets = {}
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/task/{task}/net/{table}") as file:
+            for line in list(file)[1:]:
+                fields = line.split()
+                local, remote = (int(fields[column].split(":")[1], 16) for column in (1, 2))
+                sockets[fields[9]] = f"tcp state {fields[3]}, port {local} to {remote}"
+    kinds = collections.Counter()
+    directory = f"/proc/{pid}/task/{task}/fd"
+    for descriptor in os.listdir(directory):
+        try:
+            target = os.readlink(f"{directory}/{descriptor}")
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            target = sockets.get(target[8:-1], "socket, not TCP")
+        kinds[target] += 1
+    return kinds
 
 
 def _open_connections(admin):
@@ -321,6 +345,7 @@ def measure(bench):
         # Warm-up: allocates the buffers, pages and threads that the proxy keeps.
         scene.churn(time.monotonic() + min(30, 15 * minutes))
         before = scene.held()
+        kinds_before = scene.kinds
         scene.done.clear()
         scene.churn(time.monotonic() + 60 * minutes)
         after = scene.held()
@@ -338,6 +363,10 @@ def measure(bench):
                   [["before", before[0], before[1], before[2] // 1024],
                    ["after", after[0], after[1], after[2] // 1024],
                    ["given back", verdict, "", ""]])
+    if after[0] > before[0]:
+        rows = [[kind, kinds_before[kind], count] for kind, count in sorted(scene.kinds.items())
+                if count != kinds_before[kind]]
+        harness.table("churn: descriptors that differ", ["kind", "before", "after"], rows)
     harness.table("churn: what was done", ["fault", "times"], sorted(scene.done.items()))
     kept = ("weir_requests_total", "weir_connections_refused_total", "weir_log_lines_total")
     for line in text.splitlines():
