@@ -412,7 +412,7 @@ directives! {
     "pool.*.queue" {
         "limit", Count(0, 1_000_000), Literal("1024"), "0", "'1x'", "Maximum number of queued requests, on all cores; more are 503.";
         "timeout", Time, Literal("'100ms'"), "'1s'", "'1t'", "Maximum time in the queue; then 503.";
-        "order", Choice(&["adaptive", "oldest-first", "newest-first"]), Literal("'adaptive'"), "'oldest-first'", "'lifo'", "Order of service. `adaptive`: oldest first while the queue is short, newest first while it is a standing queue, or while clients leave it before their turn (three within `standing-after`).";
+        "order", Choice(&["adaptive", "oldest-first", "newest-first"]), Literal("'adaptive'"), "'oldest-first'", "'lifo'", "Order of service. `adaptive`: oldest first while the queue is short, newest first while it is a standing queue, or while clients leave it before their turn (three within `standing-after`); then a request whose response would come after the longest wait of those clients gets no slot.";
         "standing-after", Time, Literal("'100ms'"), "'50ms'", "100", "Time after which the queue is a standing queue: its oldest request was never younger than a tenth of this time.";
     }
     "pool.*.adaptive" {

@@ -18,10 +18,38 @@ pub(super) struct StandingDetector {
     standing_since_ns: u64,
     /// Times when clients left the queue before their turn, the latest first; 0: never.
     departures_ns: [u64; DEPARTURES_MIN],
+    patience: PatienceEstimate,
+}
+
+/// The longest wait after which a client left, in the current and in the previous window.
+#[derive(Clone, Copy, Debug, Default)]
+struct PatienceEstimate {
+    window_start_ns: u64,
+    longest_ns: u64,
+    previous_longest_ns: u64,
+}
+
+impl PatienceEstimate {
+    fn add(&mut self, waited_ns: u64, window_ns: u64, now_ns: u64) {
+        let elapsed_ns = now_ns.saturating_sub(self.window_start_ns);
+        if elapsed_ns >= window_ns {
+            let is_next_window = elapsed_ns < window_ns.saturating_mul(2);
+            self.previous_longest_ns = if is_next_window { self.longest_ns } else { 0 };
+            (self.window_start_ns, self.longest_ns) = (now_ns, 0);
+        }
+        self.longest_ns = self.longest_ns.max(waited_ns);
+    }
+
+    fn longest_ns(&self) -> u64 {
+        self.longest_ns.max(self.previous_longest_ns)
+    }
 }
 
 /// Clients that have to leave within the window: a single one may leave for its own reasons.
 const DEPARTURES_MIN: usize = 3;
+
+/// Margin on the average time of a response, as a divisor.
+const SERVICE_MARGIN_DIVISOR: u64 = 8;
 
 /// A queue is short if its oldest entry has waited for less than this part of the window.
 const SHORT_DIVISOR: u64 = 10;
@@ -29,13 +57,43 @@ const SHORT_DIVISOR: u64 = 10;
 impl StandingDetector {
     /// Creates the history of an empty queue.
     pub(super) fn new() -> Self {
-        Self { last_short_ns: 0, standing_since_ns: 0, departures_ns: [0; DEPARTURES_MIN] }
+        Self {
+            last_short_ns: 0,
+            standing_since_ns: 0,
+            departures_ns: [0; DEPARTURES_MIN],
+            patience: PatienceEstimate::default(),
+        }
     }
 
-    /// Records that a client left the queue before its turn.
-    pub(super) fn note_departure(&mut self, now_ns: u64) {
+    /// Records that a client left the queue before its turn, after a wait of `waited_ns`.
+    pub(super) fn note_departure(&mut self, waited_ns: u64, window_ns: u64, now_ns: u64) {
         self.departures_ns.rotate_right(1);
         self.departures_ns[0] = now_ns;
+        self.patience.add(waited_ns, window_ns, now_ns);
+    }
+
+    /// Returns the arrival time of the oldest entry whose response, after `service_ns`, would still
+    /// find its client; 0 without evidence of the contrary.
+    ///
+    /// The clients' patience is the longest recent wait before a departure. An entry that has waited
+    /// longer than that and still waits (`oldest_ns`) is evidence of more patience.
+    pub(super) fn useful_since_ns(
+        &self,
+        oldest_ns: u64,
+        service_ns: u64,
+        window_ns: u64,
+        now_ns: u64,
+    ) -> u64 {
+        if !self.has_departures(window_ns, now_ns) {
+            return 0;
+        }
+        let patience_ns = self.patience.longest_ns().max(now_ns.saturating_sub(oldest_ns));
+        let needed_ns = service_ns + service_ns / SERVICE_MARGIN_DIVISOR;
+        match patience_ns.checked_sub(needed_ns) {
+            Some(wait_max_ns) => now_ns.saturating_sub(wait_max_ns),
+            // No response would be in time, so the estimate of the service time proves nothing.
+            None => 0,
+        }
     }
 
     /// Returns whether clients leave the queue.
@@ -93,15 +151,49 @@ mod tests {
     fn a_queue_that_clients_leave_stands_while_they_do() {
         let mut detector = StandingDetector::new();
         for now_ns in [1_000, 1_010] {
-            detector.note_departure(now_ns);
+            detector.note_departure(1, AFTER, now_ns);
             assert!(!detector.update(Some(now_ns), AFTER, now_ns));
         }
-        detector.note_departure(1_020);
+        detector.note_departure(1, AFTER, 1_020);
         // Its oldest has just come.
         assert!(detector.update(Some(1_020), AFTER, 1_020));
         assert!(detector.update(Some(1_090), AFTER, 1_099));
         assert!(!detector.update(Some(1_100), AFTER, 1_100));
         assert_eq!(detector.standing_ns(1_099), 0);
+    }
+
+    #[test]
+    fn what_would_come_too_late_is_known_from_those_who_left() {
+        let mut detector = StandingDetector::new();
+        let useful = |detector: &StandingDetector, oldest_ns, now_ns| {
+            detector.useful_since_ns(oldest_ns, 16, AFTER, now_ns)
+        };
+        // Two departures are no evidence.
+        for now_ns in [1_000, 1_010] {
+            detector.note_departure(30, AFTER, now_ns);
+            assert_eq!(useful(&detector, now_ns, now_ns), 0);
+        }
+        detector.note_departure(28, AFTER, 1_020);
+        // Clients stay for 30, and a response takes 16 and a margin of 2.
+        assert_eq!(useful(&detector, 1_000, 1_020), 1_020 - 12);
+        // One waits for 60 already.
+        assert_eq!(useful(&detector, 960, 1_020), 1_020 - 42);
+        // The last departures are over.
+        assert_eq!(useful(&detector, 1_200, 1_200), 0);
+        // Responses that take longer than any client waits.
+        assert_eq!(detector.useful_since_ns(1_020, 200, AFTER, 1_020), 0);
+    }
+
+    #[test]
+    fn patience_is_forgotten_after_two_windows() {
+        let mut patience = PatienceEstimate::default();
+        patience.add(30, AFTER, 1_000);
+        patience.add(10, AFTER, 1_110);
+        assert_eq!(patience.longest_ns(), 30);
+        patience.add(12, AFTER, 1_215);
+        assert_eq!(patience.longest_ns(), 12);
+        patience.add(5, AFTER, 2_000);
+        assert_eq!(patience.longest_ns(), 5);
     }
 
     #[test]

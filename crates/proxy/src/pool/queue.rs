@@ -111,6 +111,20 @@ impl<T> ClassQueue<T> {
             QueueOrder::NewestFirst => true,
         }
     }
+
+    /// Returns the arrival time of the oldest entry that is worth a slot.
+    fn useful_since_ns(&self, rules: &QueueRules, service_ns: u64, now_ns: u64) -> u64 {
+        let Some(oldest) = self.entries.front() else { return 0 };
+        match rules.order {
+            QueueOrder::OldestFirst => 0,
+            QueueOrder::Adaptive | QueueOrder::NewestFirst => self.standing_detector.useful_since_ns(
+                oldest.enqueued_ns,
+                service_ns,
+                rules.standing_after_ns,
+                now_ns,
+            ),
+        }
+    }
 }
 
 impl<T> Queue<T> {
@@ -153,14 +167,16 @@ impl<T> Queue<T> {
     /// Returns the next entry to be served.
     #[cfg(test)]
     pub(crate) fn take(&mut self, now_ns: u64) -> Option<T> {
-        self.offer_slots(now_ns, &mut |_| Offer::Slot(())).map(|(item, ())| item)
+        self.offer_slots(now_ns, 0, &mut |_| Offer::Slot(())).map(|(item, ())| item)
     }
 
     /// Returns the next entry that accepts a slot, with that slot. Makes offers to at most
-    /// [`OFFERS_MAX`] entries.
+    /// [`OFFERS_MAX`] entries, and none to an entry whose client would leave before its response, which
+    /// takes `service_ns`, if clients that left the queue show this.
     pub(crate) fn offer_slots<R>(
         &mut self,
         now_ns: u64,
+        service_ns: u64,
         offer: &mut impl FnMut(&T) -> Offer<R>,
     ) -> Option<(T, R)> {
         let first_priority = self.next_class()?;
@@ -170,9 +186,13 @@ impl<T> Queue<T> {
             let rules = self.rules;
             let class_queue = &mut self.classes[priority as usize];
             let newest_first = class_queue.serves_newest_first(&rules, now_ns);
+            let useful_since_ns = class_queue.useful_since_ns(&rules, service_ns, now_ns);
             let length = class_queue.entries.len();
             for step in 0..length.min(offers_left) {
                 let at = if newest_first { length - 1 - step } else { step };
+                if newest_first && class_queue.entries[at].enqueued_ns < useful_since_ns {
+                    break;
+                }
                 match offer(&class_queue.entries[at].item) {
                     Offer::Skip => {}
                     Offer::Stop => return None,
@@ -263,10 +283,12 @@ impl<T> Queue<T> {
 
     /// Removes an entry before its turn. Returns `None` if it has already left.
     pub(crate) fn remove(&mut self, position: QueuePosition, now_ns: u64) -> Option<T> {
+        let window_ns = self.rules.standing_after_ns;
         let ClassQueue { entries, standing_detector, .. } = &mut self.classes[position.priority as usize];
         let at = entries.binary_search_by_key(&position.serial, |one| one.serial).ok()?;
-        standing_detector.note_departure(now_ns);
-        entries.remove(at).map(|one| one.item)
+        let removed = entries.remove(at)?;
+        standing_detector.note_departure(now_ns.saturating_sub(removed.enqueued_ns), window_ns, now_ns);
+        Some(removed.item)
     }
 }
 

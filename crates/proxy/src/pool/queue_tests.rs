@@ -191,3 +191,28 @@ fn a_class_has_its_turn_in_time() {
         assert!(grants <= PASSES_MAX + 2, "seed {seed}: {grants}");
     }
 }
+
+#[test]
+fn who_would_leave_before_the_response_gets_no_slot() {
+    let service_ns = 16 * MS;
+    let next = |queue: &mut Queue<u64>, now_ms: u64| {
+        queue.offer_slots(now_ms * MS, service_ns, &mut |_| Offer::Slot(())).map(|(number, ())| number)
+    };
+    let mut queue = adaptive();
+    // Three clients leave after 30 ms each; the response takes 16 ms, and 2 ms are the margin.
+    for number in 0..3 {
+        let arrived_ns = (1_000 + number) * MS;
+        let position = queue.push(Priority::Normal, arrived_ns, NO_DEADLINE, number);
+        assert!(queue.remove(position, arrived_ns + 30 * MS).is_some());
+    }
+    queue.push(Priority::Normal, 1_020 * MS, NO_DEADLINE, 7);
+    queue.push(Priority::Normal, 1_026 * MS, NO_DEADLINE, 8);
+    assert_eq!(next(&mut queue, 1_033), Some(8));
+    assert_eq!(next(&mut queue, 1_033), None, "13 ms old");
+    // It stays longer than the others did: so do its like.
+    assert_eq!(next(&mut queue, 1_051), None);
+    queue.push(Priority::Normal, 1_039 * MS, NO_DEADLINE, 9);
+    assert_eq!(next(&mut queue, 1_051), Some(9));
+    // Nobody has left for a window.
+    assert_eq!(next(&mut queue, 1_135), Some(7));
+}

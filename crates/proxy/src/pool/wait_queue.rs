@@ -110,6 +110,7 @@ impl Pool {
     /// if they do not.
     pub(crate) fn serve_queue(&self, rng: &mut fastrand::Rng) {
         let mut is_full = false;
+        let (now_ns, service_ns) = (self.now_ns.get(), self.service_ns.get());
         loop {
             let mut offer = |ticket: &Rc<Ticket>| {
                 let is_pinned = self.effective_pin(ticket.requirements).is_some();
@@ -125,7 +126,7 @@ impl Pool {
                     }
                 }
             };
-            let next = self.queue.borrow_mut().offer_slots(self.now_ns.get(), &mut offer);
+            let next = self.queue.borrow_mut().offer_slots(now_ns, service_ns, &mut offer);
             let Some((ticket, server)) = next else {
                 return;
             };
