@@ -237,6 +237,7 @@ fn http2_totals(plan: &Http2Plan, counters: &Http2Counters) -> Http2Totals {
         goaways: by_code(&counters.goaways),
         retried: counters.retried,
         cancelled: counters.cancelled,
+        pings_lost: counters.pings_lost,
         grpc_status: statuses.map(|(index, count)| (status_name(index), *count)).collect(),
     }
 }

@@ -98,6 +98,15 @@ fn tls_negotiates_http2() {
 }
 
 #[test]
+fn a_calibration_drives_an_origin_with_http2() {
+    let _shared = shared_machine();
+    let flags = ["calibrate", "--http", "2", "-m", "8", "-c", "2", "--trials", "1", "--trial-time", "1s"];
+    let output = run_weir(&[&flags[..], &["--json", "RECORD"]].concat());
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.record["profile"]["http2"].is_object(), "{:#}", output.record["profile"]);
+}
+
+#[test]
 fn a_server_that_does_not_choose_http2_is_reported() {
     let _shared = shared_machine();
     let plain = ScriptedServer::responding(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");

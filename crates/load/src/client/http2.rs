@@ -11,12 +11,14 @@
 //!          └─────────────────────────────────────────────────┘
 //! ```
 //!
-//! A timeout resets its stream (CANCEL) and leaves the connection open. A lost connection fails all
+//! A timeout resets its stream (CANCEL) and leaves the connection open, unless [`silence`] shows that it
+//! is dead. A lost connection fails all
 //! its requests, each once. After a GOAWAY no stream is opened. Requests that the server did not
 //! process are sent again on the next connection, once, with their first due and send times.
 
 mod connection;
 mod exchange;
+mod silence;
 mod source;
 
 use std::collections::VecDeque;
@@ -302,6 +304,7 @@ impl Http2Client {
             if let (Some(connection), true) = (&mut self.connection, has_stream) {
                 is_written = connection.is_written(&exchange);
                 connection.reset(exchange.stream, CANCEL);
+                connection.suspect(now_ns);
                 core.recorder.borrow_mut().counters.http2.cancelled += 1;
             }
             let estimator = &mut core.dispatcher.borrow_mut().latency_estimator;
@@ -309,12 +312,18 @@ impl Http2Client {
             exchange.record_failure(&core, FailureKind::Timeout, now_ns, is_written);
             self.source.release(now_ns);
         }
+        if self.connection.as_ref().is_some_and(|connection| connection.lost_at_ns() <= now_ns) {
+            core.recorder.borrow_mut().counters.http2.pings_lost += 1;
+            self.lose(FailureKind::Timeout);
+        }
         self.find_next_deadline();
     }
 
     fn find_next_deadline(&mut self) {
         let all = self.exchanges.iter().chain(&self.retries);
-        self.next_deadline_ns = all.map(|exchange| exchange.deadline_ns).min().unwrap_or(u64::MAX);
+        let earliest_ns = all.map(|exchange| exchange.deadline_ns).min().unwrap_or(u64::MAX);
+        let lost_at_ns = self.connection.as_ref().map_or(u64::MAX, |connection| connection.lost_at_ns());
+        self.next_deadline_ns = earliest_ns.min(lost_at_ns);
         self.dialer.deadline.set(self.next_deadline_ns);
     }
 

@@ -37,6 +37,8 @@ pub struct Http2Counters {
     pub retried: u64,
     /// Streams that were reset because of a timeout.
     pub cancelled: u64,
+    /// Connections that did not respond to a PING.
+    pub pings_lost: u64,
     /// Minimum number of concurrent streams that a server allowed on a connection; `None` if there
     /// was no limit.
     pub streams_allowed: Option<u64>,
@@ -84,6 +86,7 @@ impl Http2Counters {
         add_each(&mut self.grpc_statuses, &other.grpc_statuses);
         self.retried += other.retried;
         self.cancelled += other.cancelled;
+        self.pings_lost += other.pings_lost;
         other.streams_allowed.into_iter().for_each(|limit| self.note_streams_allowed(limit));
     }
 }

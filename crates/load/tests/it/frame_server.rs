@@ -232,6 +232,11 @@ impl Peer {
         }
     }
 
+    /// Reads and ignores everything until the client closes the connection.
+    pub(crate) fn ignore_everything(&mut self) -> io::Result<()> {
+        io::copy(&mut self.socket, &mut io::sink()).map(|_| ())
+    }
+
     /// Returns the stream of the next complete request.
     pub(crate) fn next_request(&mut self) -> io::Result<u32> {
         if let Some(stream) = self.early.pop_front() {

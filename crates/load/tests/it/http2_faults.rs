@@ -118,6 +118,35 @@ fn a_timeout_cancels_its_stream_only() {
 }
 
 #[test]
+fn a_dead_connection_is_replaced_and_a_slow_server_keeps_its_own() {
+    let dead = FrameServer::start(&[], |peer| match peer.number {
+        0 => peer.ignore_everything(),
+        _ => peer.respond_to_all(10),
+    });
+    let hasty = |server: &FrameServer, requests| LoadFlags {
+        timeout: Some("1100ms".to_owned()),
+        ..flags(server, 1, 2, requests)
+    };
+    let measured = run(&hasty(&dead, 100));
+    let http2 = &measured.counters.http2;
+    assert_eq!((http2.pings_lost, measured.counters.opened, measured.counters.lost), (1, 2, 1));
+    // Each of a few seconds costs both streams a request.
+    let timeouts = errors(&measured, FailureKind::Timeout);
+    assert!((4..=20).contains(&timeouts), "{timeouts}");
+    assert_eq!(measured.counters.good(), 100 - timeouts);
+    // One that responds to PING frames only.
+    let slow = FrameServer::start(&[], |peer| {
+        for _ in 0..16 {
+            peer.next_request()?;
+        }
+        peer.respond_to_all(10)
+    });
+    let measured = run(&hasty(&slow, 100));
+    assert_eq!((measured.counters.http2.pings_lost, measured.counters.opened), (0, 1));
+    assert_eq!((errors(&measured, FailureKind::Timeout), measured.counters.good()), (16, 84));
+}
+
+#[test]
 fn requests_in_flight_at_the_end_of_the_drain_are_unfinished() {
     let server = FrameServer::start(&[], |peer| {
         loop {

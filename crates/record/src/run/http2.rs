@@ -26,6 +26,9 @@ pub struct Http2Totals {
     /// Number of streams that the generator reset because of a timeout.
     #[serde(default)]
     pub cancelled: u64,
+    /// Number of connections that were given up because they did not respond to a PING.
+    #[serde(default)]
+    pub pings_lost: u64,
     /// Number of finished gRPC calls by status; `missing` if the response had none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub grpc_status: BTreeMap<String, u64>,
@@ -46,6 +49,7 @@ impl Http2Totals {
         add_each(&mut self.grpc_status, &other.grpc_status);
         self.retried += other.retried;
         self.cancelled += other.cancelled;
+        self.pings_lost += other.pings_lost;
     }
 }
 

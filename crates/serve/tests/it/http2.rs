@@ -206,6 +206,11 @@ fn the_first_bytes_decide_between_the_versions() {
     );
     assert_eq!(upgrade.read_response().status(), 200);
     assert_eq!(upgrade.get("/?s=5").body.len(), 5);
+    // Only the rest of the preface is invalid.
+    let mut broken = origin.client();
+    broken.send("PRI * HTTP/2.0\r\n\r\nSX\r\n\r\n");
+    let frames = read_frames(&mut broken.stream, |_| false);
+    assert_eq!(frames.last().map(|frame| frame.kind), Some(GOAWAY));
     // It begins like the preface.
     let mut put = origin.client();
     put.send("P");

@@ -76,24 +76,28 @@ impl Default for Config {
     }
 }
 
+/// Request line of [`PREFACE`], which no request of HTTP/1.1 has.
+const PREFACE_LINE: &[u8; 16] = b"PRI * HTTP/2.0\r\n";
+
 /// Agreement of received bytes with the preface of HTTP/2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefaceMatch {
-    /// The bytes are a part of the preface: more are needed.
+    /// The bytes are a part of the preface's first line: more are needed.
     Partial,
-    /// The bytes begin with the preface.
+    /// The bytes begin with the preface's first line: the connection is HTTP/2. If the rest is invalid,
+    /// [`Connection`](super::Connection) ends it with GOAWAY (RFC 9113 §3.4).
     Full,
     /// The bytes are something else, for example a request of HTTP/1.1.
     No,
 }
 
-/// Compares the first bytes of a connection with [`PREFACE`], to detect a client that uses HTTP/2
-/// with prior knowledge (RFC 9113 §3.3).
+/// Compares the first bytes of a connection with the first line of [`PREFACE`], to detect a client that
+/// uses HTTP/2 with prior knowledge (RFC 9113 §3.3).
 #[must_use]
 pub fn preface_match(bytes: &[u8]) -> PrefaceMatch {
-    if bytes.starts_with(PREFACE) {
+    if bytes.starts_with(PREFACE_LINE) {
         PrefaceMatch::Full
-    } else if PREFACE.starts_with(bytes) {
+    } else if PREFACE_LINE.starts_with(bytes) {
         PrefaceMatch::Partial
     } else {
         PrefaceMatch::No

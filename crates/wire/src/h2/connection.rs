@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::abuse::{AbuseBalance, Counters};
-use super::config::{Config, PREFACE, PrefaceMatch, Role, StreamKey, preface_match};
+use super::config::{Config, PREFACE, Role, StreamKey};
 use super::decoder::Decoder;
 use super::encoder::Encoder;
 use super::event::Event;
@@ -266,14 +266,12 @@ impl Connection {
                 self.input = if bytes == left { InputState::Frame } else { InputState::Skip(left - bytes) };
                 Ok(Handled::Used(bytes, None))
             }
-            InputState::Preface => match preface_match(input) {
-                PrefaceMatch::No => Err(FaultKind::PrefaceInvalid),
-                PrefaceMatch::Partial => Ok(Handled::Incomplete),
-                PrefaceMatch::Full => {
-                    self.input = InputState::Frame;
-                    Ok(Handled::Used(PREFACE.len(), None))
-                }
-            },
+            InputState::Preface if input.starts_with(PREFACE) => {
+                self.input = InputState::Frame;
+                Ok(Handled::Used(PREFACE.len(), None))
+            }
+            InputState::Preface if PREFACE.starts_with(input) => Ok(Handled::Incomplete),
+            InputState::Preface => Err(FaultKind::PrefaceInvalid),
         }
     }
 

@@ -142,6 +142,19 @@ fn check(make: impl Fn() -> Connection, input: &[u8], expected: &Outcome, name: 
 }
 
 #[test]
+fn the_first_line_of_the_preface_decides_on_the_protocol() {
+    use crate::h2::{PREFACE, PrefaceMatch, preface_match};
+    for length in 0..16 {
+        assert_eq!(preface_match(&PREFACE[..length]), PrefaceMatch::Partial, "{length}");
+    }
+    assert_eq!(preface_match(PREFACE), PrefaceMatch::Full);
+    assert_eq!(preface_match(b"PRI * HTTP/2.0\r\nHost: x"), PrefaceMatch::Full);
+    for other in ["PRI * HTTP/1.1\r\n", "PRI /", "GET / HTTP/1.1\r\n", "P0"] {
+        assert_eq!(preface_match(other.as_bytes()), PrefaceMatch::No, "{other}");
+    }
+}
+
+#[test]
 fn faults_of_the_preface() {
     let new = || Connection::new(Role::Server, &Config::default());
     let cases: &[(&[u8], FaultKind)] = &[

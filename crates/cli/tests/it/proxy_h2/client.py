@@ -495,6 +495,44 @@ def flood(port, kind):
     print("ended", sent < 200_000)
 
 
+def hpack_bomb(port, count):
+    """Small heads that refer to a large field thousands of times. Prints how many got an answer."""
+    connection = raw_connection(port)
+    head = literal([(":method", "GET"), (":scheme", "http"), (":authority", "test"), (":path", "/bomb")])
+    value = b"y" * 4000
+    # Literal with incremental indexing: it becomes the first entry of the dynamic table.
+    entry = b"\x40\x06x-bomb\x7f" + bytes([(len(value) - 127) % 128 + 128, (len(value) - 127) // 128]) + value
+    received = b""
+    try:
+        connection.sendall(frame(HEADERS, 5, 1, head + entry))
+        for at in range(1, int(count)):
+            connection.sendall(frame(HEADERS, 5, 2 * at + 1, head + b"\xbe" * 12_000))
+        connection.sendall(frame(PING, 0, 0, b"12345678"))
+        while b"12345678" not in received and (data := connection.recv(65536)):
+            received += data
+    except (ConnectionResetError, BrokenPipeError):
+        pass
+    connection.close()
+    print("sent")
+
+
+def broken_preface(port, preface):
+    """A preface that begins as the one of HTTP/2. Prints the types of the frames up to the end."""
+    connection = socket.create_connection(("127.0.0.1", int(port)), timeout=30)
+    connection.sendall(preface.encode().decode("unicode_escape").encode("latin-1"))
+    frames = frames_until_close(connection)
+    print([(kind, NAMES[int.from_bytes(payload[4:8], "big")] if kind == GOAWAY else len(payload))
+           for kind, _, _, payload in frames])
+
+
+def slow_readers(port, count):
+    """Responses without any window, until the proxy gives up on them."""
+    client = Client(port, settings={h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    streams = [client.open("GET", "/?s=1g") for _ in range(int(count))]
+    client.until(lambda: all(client.streams[stream].over for stream in streams))
+    print({NAMES[client.streams[stream].reset] for stream in streams})
+
+
 def partial(port):
     """A head that is not complete."""
     connection = raw_connection(port)

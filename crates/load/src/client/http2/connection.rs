@@ -10,6 +10,7 @@ use rt::stream::Stream;
 use wire::h2::{Config, Connection, ErrorCode, Event, INPUT_BYTES_MIN, OpenError, Role, StreamKey};
 
 use super::exchange::{Exchange, ExchangeTable};
+use super::silence::Silence;
 use super::source::RequestSource;
 use crate::client::READS_MAX;
 use crate::client::dialer::{Dialer, OpenError as ConnectError};
@@ -25,6 +26,8 @@ const BODY_TURN_BYTES: usize = 16 * 1024;
 const NO_ERROR: ErrorCode = ErrorCode(0);
 const REFUSED_STREAM: ErrorCode = ErrorCode(7);
 const CANCEL: ErrorCode = ErrorCode(8);
+/// Payload of PING frames.
+const PING_PAYLOAD: u64 = u64::from_be_bytes(*b"weirload");
 
 // The scratch buffer takes the rest of a frame and more bytes.
 const _: () = assert!(SCRATCH_BYTES > INPUT_BYTES_MIN);
@@ -57,6 +60,7 @@ pub(super) struct Http2Connection {
     is_closing: bool,
     /// True if the socket accepts no bytes any more.
     is_write_closed: bool,
+    silence: Silence,
 }
 
 /// Requests that events concern.
@@ -96,6 +100,7 @@ impl Http2Connection {
             is_confirmed: false,
             is_closing: false,
             is_write_closed: false,
+            silence: Silence::new(now_ns()),
         }
     }
 
@@ -167,6 +172,7 @@ impl Http2Connection {
             };
             core.recorder.borrow_mut().counters.bytes_in += bytes as u64;
             let now_ns = now_ns();
+            self.silence.note_received(now_ns);
             let target = EventTarget { core, exchanges, retries, source, now_ns };
             let input = &scratch[..kept + bytes];
             let used = self.handle_input(input, target)?;
@@ -323,6 +329,19 @@ impl Http2Connection {
         self.mux.reset(stream, code);
     }
 
+    /// Notes the timeout of a request, and checks the connection if it has been silent.
+    pub(super) fn suspect(&mut self, now_ns: u64) {
+        if self.silence.suspect(now_ns) {
+            self.mux.ping(PING_PAYLOAD);
+        }
+    }
+
+    /// Returns the time at which the connection is lost because it did not respond to a PING; `u64::MAX`:
+    /// none is on its way.
+    pub(super) fn lost_at_ns(&self) -> u64 {
+        self.silence.lost_at_ns()
+    }
+
     /// Announces the close, as far as the socket accepts it now.
     pub(super) fn say_goodbye(&mut self, cx: &mut Context<'_>, core: &CoreState) {
         self.mux.go_away(NO_ERROR, true);
@@ -399,7 +418,8 @@ impl EventTarget<'_> {
                 EventEffect::Closing
             }
             Event::SettingsChanged => EventEffect::Settings,
-            // A client gets no requests and sends no PING; bodies are tried in every turn.
+            // A client gets no requests, any byte is a response to its PING, and bodies are tried in every
+            // turn.
             _ => EventEffect::None,
         }
     }
