@@ -67,7 +67,7 @@ impl JournalFile {
             let hint = if is_denied { " (run as root)" } else { "" };
             io::Error::new(error.kind(), format!("journal {}: {error}{hint}", path.display()))
         };
-        let directory = path.parent().unwrap_or(Path::new("."));
+        let directory = path.parent().unwrap_or_else(|| Path::new("."));
         fs::create_dir_all(directory).map_err(explain)?;
         let file = File::options().create_new(true).append(true).open(path).map_err(explain)?;
         Ok(Self { path: path.to_owned(), file })
@@ -81,7 +81,7 @@ impl JournalFile {
         self.file.write_all(text.as_bytes())?;
         self.file.sync_all()?;
         // The directory entry must survive a power failure as well.
-        let directory = self.path.parent().unwrap_or(Path::new("."));
+        let directory = self.path.parent().unwrap_or_else(|| Path::new("."));
         File::open(directory).and_then(|directory| directory.sync_all())
     }
 

@@ -82,7 +82,7 @@ pub fn observe(setting: &Setting, interface: Option<&str>) -> ObservedValue {
         Probe::Sysctl => tuning::read_sysctl(setting.name),
         Probe::File(path) => tuning::read_choice(path),
         Probe::InterfaceFile(file) => match interface {
-            Some(interface) => tuning::read_choice(&tuning::interface_file(interface, file)),
+            Some(interface) => tuning::read_choice(tuning::interface_file(interface, file)),
             None => ObservedValue::NotObservable("name an interface".to_owned()),
         },
         Probe::Ethtool(which) => match interface {
