@@ -10,7 +10,7 @@ use record::units::format_count;
 use crate::diagnosis::verdicts::{
     CounterTest, LimitClass, Perturbation, ThroughputChange, UNKNOWN, find_rule,
 };
-use crate::statistics::median;
+use stats::median;
 
 /// Pairs of trials in one counter-test.
 pub const PAIRS_PER_TEST: usize = 3;

@@ -18,6 +18,5 @@ pub mod judge;
 pub mod report;
 pub mod scenario;
 pub mod selftest;
-pub mod statistics;
 pub mod trial;
 pub mod trial_counts;

@@ -2,8 +2,9 @@
 //! spread. Also selects the stored calibration for a run, and computes the number of clients that a
 //! target needs. Pure: the trials run elsewhere.
 
-use record::quantiles::{ascending, quantile_of_sorted};
 use serde::{Deserialize, Serialize};
+use stats::median;
+use stats::quantiles::ascending;
 
 use crate::pace::Pace;
 use crate::plan::{Arrivals, PENDING_MAX, RunPlan, version_name};
@@ -258,7 +259,7 @@ fn median_and_spread(values: Vec<f64>) -> (f64, Option<f64>) {
     let (Some(first), Some(last)) = (values.first(), values.last()) else {
         return (0.0, None);
     };
-    let median = quantile_of_sorted(&values, 0.5).unwrap_or(0.0);
+    let median = median(&values).unwrap_or(0.0);
     let spread = (values.len() > 1 && median > 0.0).then(|| (last - first) / median);
     (median, spread)
 }

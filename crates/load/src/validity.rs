@@ -3,9 +3,9 @@
 
 mod stalls;
 
-use record::quantiles::median;
 use record::units::{format_count, format_duration_ns, format_plural};
 use record::validity::{Validity, ValidityReason, ValidityVerdict};
+use stats::median;
 
 use crate::run::RunMeasurement;
 

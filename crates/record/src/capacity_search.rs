@@ -2,6 +2,7 @@
 //! the knee, and the scaling. Figures of one run are in [`crate::run`].
 
 use serde::{Deserialize, Serialize};
+use stats::scalability::{EXTRAPOLATION_MAX, ScalabilityFit, ScalabilityLaw};
 
 use crate::facts::HostFacts;
 use crate::run::{Baseline, Diagnosis, Run, WeirVersion};
@@ -220,6 +221,13 @@ pub struct Estimate {
     pub high: f64,
 }
 
+impl From<stats::fit::Estimate> for Estimate {
+    fn from(fitted: stats::fit::Estimate) -> Self {
+        let stats::fit::Estimate { value, low, high } = fitted;
+        Self { value, low, high }
+    }
+}
+
 /// Intersection of the two lines that best fit the logarithm of p99 against the level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
@@ -229,6 +237,12 @@ pub struct Knee {
     pub r_squared: f64,
     /// Number of fitted points.
     pub points: u32,
+}
+
+impl From<stats::knee::Knee> for Knee {
+    fn from(fitted: stats::knee::Knee) -> Self {
+        Self { level: fitted.level.into(), r_squared: fitted.r_squared, points: fitted.points as u32 }
+    }
 }
 
 /// The Universal Scalability Law, X(N) = γN / (1 + α(N−1) + βN(N−1)), over connections.
@@ -251,6 +265,37 @@ pub struct Scaling {
     pub r_squared: f64,
     /// Connections and responses per second, as measured in a closed loop.
     pub points: Vec<(f64, f64)>,
+}
+
+impl From<ScalabilityFit> for Scaling {
+    fn from(fitted: ScalabilityFit) -> Self {
+        Self {
+            alpha: fitted.alpha.into(),
+            beta: fitted.beta.into(),
+            gamma_per_s: fitted.gamma.into(),
+            best_connections: fitted.peak.map(Into::into),
+            best_per_s: fitted.peak_throughput,
+            measured_max: fitted.measured_max as u64,
+            r_squared: fitted.r_squared,
+            points: fitted.points,
+        }
+    }
+}
+
+impl Scaling {
+    /// Returns the fitted law.
+    #[must_use]
+    pub fn law(&self) -> ScalabilityLaw {
+        ScalabilityLaw { alpha: self.alpha.value, beta: self.beta.value, gamma: self.gamma_per_s.value }
+    }
+
+    /// Returns the throughput of the law for `connections`, in responses per second; `None` beyond
+    /// twice the measured maximum.
+    #[must_use]
+    pub fn predicted_per_s(&self, connections: f64) -> Option<f64> {
+        let in_range = connections <= EXTRAPOLATION_MAX * self.measured_max as f64;
+        in_range.then(|| self.law().throughput(connections))
+    }
 }
 
 /// Latency that the subject adds to the server behind it.

@@ -16,7 +16,6 @@ pub mod interval_log;
 pub mod merge;
 pub mod observed;
 pub mod problem;
-pub mod quantiles;
 pub mod run;
 pub mod trial;
 pub mod units;

@@ -1,7 +1,7 @@
 //! Text form of a search for the edge: the result in a sentence, the ladder, the scaling law, the
 //! verdict at the edge. Reads only the record.
 
-use load::capacity_search::{SearchQuantity, limit_kind, predicted_per_s};
+use load::capacity_search::{SearchQuantity, limit_kind};
 use load::plan::RunPlan;
 use record::capacity_search::{CapacitySearch, Estimate, LevelOutcome, SearchEnd, SearchTrial};
 use record::units::{
@@ -285,7 +285,7 @@ fn scaling(edge: &CapacitySearch) -> String {
         _ => format!("no maximum within twice the measured {measured} connections"),
     };
     text.push_str(&format!("             {best}"));
-    if let Some(twice) = predicted_per_s(law, 2.0 * measured as f64) {
+    if let Some(twice) = law.predicted_per_s(2.0 * measured as f64) {
         text.push_str(&format!("; {} with {}", format_rate(twice), 2 * measured));
     }
     text + "\n"

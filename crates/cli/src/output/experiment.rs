@@ -6,13 +6,13 @@ use lab::format::{
     better_fraction, bound_percent, count, duration_estimates, duration_text, int_range, probability, value,
 };
 use lab::report::TrialRecords;
-use lab::statistics::multiple_comparisons::{p_adjusted_min, pairs_to_conclude};
-use lab::statistics::signed_rank::PAIRS_MIN;
 use lab::trial_counts::LeftOutCounts;
 use record::experiment::{
     Arm, Comparison, ComparisonOutcome, Experiment, ExperimentCell, ExperimentMetric, ExperimentPlan,
     ONLY_LOAD, ValueDistribution, counted_blocks,
 };
+use stats::multiple_comparisons::{p_adjusted_min, pairs_to_conclude};
+use stats::signed_rank::PAIRS_MIN;
 
 use super::table::table;
 

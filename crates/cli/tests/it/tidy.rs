@@ -15,17 +15,18 @@ use std::path::{Path, PathBuf};
 /// Every crate, and the crates of this workspace that it may depend on. Data flows one way: a lower
 /// crate in the list never uses a higher one, and siblings never use each other.
 const CRATES: &[(&str, &[&str])] = &[
-    ("cli", &["record", "rt", "host", "serve", "load", "proxy", "lab", "tune", "plan", "fleet"]),
+    ("cli", &["record", "rt", "host", "stats", "serve", "load", "proxy", "lab", "tune", "plan", "fleet"]),
     ("tune", &["host", "record"]),
     ("fleet", &["load", "record"]),
     ("plan", &["record"]),
-    ("lab", &["host", "record"]),
-    ("load", &["wire", "rt", "record"]),
+    ("lab", &["host", "record", "stats"]),
+    ("load", &["wire", "rt", "record", "stats"]),
     ("proxy", &["wire", "rt", "record"]),
     ("serve", &["wire", "rt", "record"]),
-    ("host", &["record"]),
-    ("record", &[]),
+    ("host", &["record", "stats"]),
+    ("record", &["stats"]),
     ("rt", &[]),
+    ("stats", &[]),
     ("wire", &[]),
 ];
 
@@ -54,7 +55,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("rustls", &["rt"]),
     ("sha2", &["proxy"]),
     ("socket2", &["rt"]),
-    ("statrs", &["lab"]),
+    ("statrs", &["stats"]),
     ("tokio-rustls", &["rt"]),
     ("toml", &["proxy", "lab", "plan"]),
 ];

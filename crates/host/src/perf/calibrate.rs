@@ -11,6 +11,8 @@ use std::hint::black_box;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
+use stats::median;
+
 use super::event::{self, PerfEvent};
 use super::maps::{self, AddressSpace};
 use crate::cpu::thread_cpu_ns;
@@ -117,8 +119,7 @@ fn measure(event: &PerfEvent, events_per_call: usize, calls: &dyn Fn()) -> io::R
         event::close_all(events);
         costs.push((with_ns - without_ns) / CALLS as f64);
     }
-    costs.sort_by(f64::total_cmp);
-    Ok(costs[costs.len() / 2])
+    Ok(median(&costs).unwrap_or(0.0))
 }
 
 /// Returns the file of a function of this process, and its offset.

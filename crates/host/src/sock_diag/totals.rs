@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use record::observed::{ConnectionEnd, EndQueues, ListenerQueue};
-use record::quantiles::median_in_place_by;
+use stats::quantiles::median_in_place_by;
 
 use super::tcp_socket::{TCP_STATES, TcpInfo, TcpSocket, TcpState};
 use super::traffic::{LastSender, SocketCounters, SocketTraffic, TrafficTracker, is_active, last_sender};

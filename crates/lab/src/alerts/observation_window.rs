@@ -8,8 +8,6 @@ use record::observed::{
     MachineSample, NamespaceUse, Pressure, QdiscUse, QueueSnapshot, RoleUse, ThreadCpuUse, WakeupLag,
 };
 
-use crate::statistics;
-
 /// Input of lines and rules.
 #[derive(Debug)]
 pub(super) struct ObservationWindow<'a> {
@@ -335,7 +333,7 @@ impl EndSeries<'_> {
 
     fn median_if_known(&self, value: fn(&EndQueues) -> Option<f64>) -> Option<f64> {
         let values: Vec<f64> = self.0.iter().filter_map(|end| value(end)).collect();
-        statistics::median(&values)
+        stats::median(&values)
     }
 }
 
@@ -405,5 +403,5 @@ fn merge_exchange_states(ends: &EndSeries<'_>, last: &EndQueues) -> EndQueues {
 
 /// Returns the median; 0 if there are no values.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
-    statistics::median(&values.collect::<Vec<f64>>()).unwrap_or(0.0)
+    stats::median(&values.collect::<Vec<f64>>()).unwrap_or(0.0)
 }

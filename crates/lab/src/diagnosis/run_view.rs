@@ -14,7 +14,6 @@ use record::observed::{
 use record::run::Run;
 
 use super::traffic;
-use crate::statistics;
 
 /// Role of the load generator.
 pub(super) const GENERATOR: &str = "generator";
@@ -243,17 +242,7 @@ pub(super) fn namespace<'a>(sample: &'a MachineSample, role: &str) -> Option<&'a
 /// Returns the median of the finite values; `None` if there are none.
 pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.retain(|value| value.is_finite());
-    statistics::median(&values)
-}
-
-/// Returns standard deviation divided by mean; `None` for fewer than three values, or a mean of 0.
-pub(super) fn relative_spread(values: &[f64]) -> Option<f64> {
-    if values.len() < 3 {
-        return None;
-    }
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() - 1) as f64;
-    (mean > 0.0).then(|| variance.sqrt() / mean)
+    stats::median(&values)
 }
 
 /// Returns a part as a fraction of a whole; 0 if the whole is 0.

@@ -5,7 +5,6 @@ use record::observed::InFlightByLocation;
 use record::run::TimeFraction;
 
 use super::run_view::{RunView, SUBJECT};
-use crate::statistics;
 
 /// Minimum fraction of a location; smaller ones are noise of the snapshots, and left out.
 const FRACTION_MIN: f64 = 0.01;
@@ -29,7 +28,7 @@ pub(super) fn time_split(view: &RunView<'_>) -> Vec<TimeFraction> {
     let mut fractions: Vec<TimeFraction> = LOCATIONS
         .iter()
         .filter_map(|(location, count)| {
-            let fraction = fraction_at(view, *count, statistics::mean)?;
+            let fraction = fraction_at(view, *count, stats::mean)?;
             Some(TimeFraction { location: (*location).to_owned(), fraction })
         })
         .collect();
@@ -48,7 +47,7 @@ pub(super) fn time_split(view: &RunView<'_>) -> Vec<TimeFraction> {
 
 /// Returns the median fraction of the requests in flight at one location.
 pub(super) fn median_fraction_at(view: &RunView<'_>, count: fn(&InFlightByLocation) -> u64) -> Option<f64> {
-    fraction_at(view, count, statistics::median).map(|fraction| fraction.min(1.0))
+    fraction_at(view, count, stats::median).map(|fraction| fraction.min(1.0))
 }
 
 /// Returns the fraction of the requests in flight at one location: the `average` of the snapshots,

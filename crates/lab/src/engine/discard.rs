@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use record::experiment::TrialSummary;
 use record::trial::{Covariates, DiscardReason, TrialKind};
 use record::units::format_duration_ns;
+use stats::median;
 
 /// Number of first trials of an arm under a load that define its usual wake-up lag, the pilot
 /// included. Each arm under each load has its own reference: a busier CPU wakes threads later, and
@@ -220,18 +221,14 @@ fn cell_key(line: &TrialSummary) -> (&str, &str) {
 /// Computes the median wake-up lag of the first trials of each arm under each load, in nanoseconds.
 /// Probes are excluded: counting calls adds delays.
 fn median_wake_up_lags(lines: &[TrialSummary]) -> BTreeMap<(&str, &str), f64> {
-    let mut lags: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
+    let mut lags: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
     for line in lines.iter().filter(|line| line.position.kind != TrialKind::Probe) {
         let of_it = lags.entry(cell_key(line)).or_default();
         let is_wanted = of_it.len() < WAKE_UP_REFERENCE_TRIALS;
-        of_it.extend(line.covariates.wake_up_p99_ns.filter(|_| is_wanted));
+        of_it.extend(line.covariates.wake_up_p99_ns.filter(|_| is_wanted).map(|ns| ns as f64));
     }
     lags.retain(|_, lags| lags.len() == WAKE_UP_REFERENCE_TRIALS);
-    let median_of = |mut lags: Vec<u64>| {
-        lags.sort_unstable();
-        lags[lags.len() / 2] as f64
-    };
-    lags.into_iter().map(|(cell, lags)| (cell, median_of(lags))).collect()
+    lags.into_iter().filter_map(|(cell, lags)| Some((cell, median(&lags)?))).collect()
 }
 
 #[cfg(test)]

@@ -174,9 +174,7 @@ pub(super) fn judge(input: JudgeInput<'_>) -> Conclusions {
         let baseline = values_of(&plan.baseline, &load.name);
         for arm in &plan.arms {
             let own = values_of(&arm.name, &load.name);
-            let mut sorted: Vec<f64> = own.values().copied().collect();
-            sorted.sort_by(f64::total_cmp);
-            let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
+            let median = stats::median(&own.values().copied().collect::<Vec<f64>>()).unwrap_or(0.0);
             let metrics = BTreeMap::from([(
                 METRIC.to_owned(),
                 ValueDistribution { median, ..ValueDistribution::default() },

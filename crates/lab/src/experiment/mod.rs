@@ -22,7 +22,7 @@ use record::problem::InputProblem;
 
 use crate::scenario::read::{Problems, parse_document};
 use crate::scenario::setup::LabSetup;
-use crate::statistics::multiple_comparisons::pairs_to_conclude;
+use stats::multiple_comparisons::pairs_to_conclude;
 
 use self::cells::ExperimentCells;
 use self::file::FileParts;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use record::experiment::{ExperimentCell, ValueDistribution};
 
 use super::judged_trials::JudgedTrials;
-use crate::statistics::bootstrap::{Resampling, percentile_interval};
-use crate::statistics::signed_rank::PAIRS_MIN;
-use crate::statistics::{median_in_place, quantile_of_sorted};
+use stats::bootstrap::{Resampling, percentile_interval};
+use stats::quantiles::{median_in_place, quantile_of_sorted};
+use stats::signed_rank::PAIRS_MIN;
 
 /// Maximum number of draws of a median's interval. Every metric of every cell has one, and none
 /// decides.

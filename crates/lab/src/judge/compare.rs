@@ -10,10 +10,10 @@ use record::experiment::{
 use super::decide::{ComparisonFigures, decide, effect_log};
 use super::judged_trials::JudgedTrials;
 use super::{bottleneck, sentence};
-use crate::statistics::bootstrap::{Resampling, bca_interval};
-use crate::statistics::effect::{larger_fraction, t_half_width};
-use crate::statistics::signed_rank::{self, PAIRS_MIN};
-use crate::statistics::{mean, multiple_comparisons};
+use stats::bootstrap::{Resampling, bca_interval};
+use stats::effect::{larger_fraction, t_half_width};
+use stats::signed_rank::{self, PAIRS_MIN};
+use stats::{mean, multiple_comparisons};
 
 /// Computes all comparisons: by load, then metric, then arm.
 pub(super) fn compare_all(

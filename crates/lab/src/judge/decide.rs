@@ -2,8 +2,8 @@
 
 use record::experiment::{BetterDirection, ComparisonOutcome};
 
-use crate::statistics::effect::t_factor;
-use crate::statistics::signed_rank::PAIRS_MIN;
+use stats::effect::t_factor;
+use stats::signed_rank::PAIRS_MIN;
 
 /// Maximum number of blocks that a text names as needed for a decision. Beyond it, the text says
 /// that no practical number of blocks would decide.

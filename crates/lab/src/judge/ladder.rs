@@ -12,8 +12,8 @@ use super::sentence::list_up_to;
 use super::warnings::WarningInput;
 use super::warnings::limits::generator_limit;
 use crate::format::{count, value};
-use crate::statistics::bootstrap::Resampling;
-use crate::statistics::{mean, median};
+use stats::bootstrap::Resampling;
+use stats::{mean, median};
 
 /// Fraction of the maximum that is nearly as much.
 const NEARLY_MAX_FRACTION: f64 = 0.95;

@@ -31,6 +31,7 @@ mod decide;
 mod judged_trials;
 mod ladder;
 mod phrases;
+mod scaling;
 mod sentence;
 mod summary;
 mod unpaired;
@@ -43,11 +44,11 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::experiment::{Comparison, ExperimentCell, ExperimentPlan, TrialSummary, Warning};
+use record::experiment::{Comparison, ExperimentCell, ExperimentPlan, ScalingSummary, TrialSummary, Warning};
+use stats::bootstrap::DRAWS;
+use stats::multiple_comparisons::can_conclude;
 
 use crate::experiment::tested_comparisons;
-use crate::statistics::bootstrap::DRAWS;
-use crate::statistics::multiple_comparisons::can_conclude;
 use judged_trials::JudgedTrials;
 pub use ladder::parse_level;
 pub use unpaired::{UnpairedComparison, UnpairedSets, compare_unpaired};
@@ -84,6 +85,8 @@ pub struct ExperimentJudgement {
     pub warnings: Vec<Warning>,
     /// Pairs of arm and load in which the load generator was the limit.
     pub generator_limited: BTreeSet<(String, String)>,
+    /// Scaling of the primary metric along each factor with numeric levels.
+    pub scalings: Vec<ScalingSummary>,
     /// Summary in sentences; the first one is the result.
     pub summary: Vec<String>,
 }
@@ -107,8 +110,9 @@ fn judge_with(
     let warnings = warnings::all_warnings(&input);
     let summary = summary::summary(&input, &warnings, draws);
     let limited = cells.iter().filter(|cell| generator_limit(&blocks, cell).is_some());
-    let generator_limited = limited.map(|cell| (cell.arm.clone(), cell.load.clone())).collect();
-    ExperimentJudgement { cells, comparisons, warnings, generator_limited, summary }
+    let generator_limited: BTreeSet<_> = limited.map(|cell| (cell.arm.clone(), cell.load.clone())).collect();
+    let scalings = scaling::fit_factors(plan, trials, &generator_limited);
+    ExperimentJudgement { cells, comparisons, warnings, generator_limited, scalings, summary }
 }
 
 /// Returns whether there are enough blocks: the stopping rule, fixed before the first block and

@@ -9,8 +9,8 @@ use super::decide::{BLOCKS_NAMED_MAX, ComparisonFigures, OutcomeReason, blocks_n
 use super::judged_trials::JudgedTrials;
 use super::phrases::{difference_phrase, interval_text, join_list, noun};
 use crate::format::{bound_percent, count, p_value, percent, value};
-use crate::statistics::signed_rank::{PAIRS_MIN, p_min};
-use crate::statistics::{median, standard_deviation};
+use stats::signed_rank::{PAIRS_MIN, p_min};
+use stats::{median, standard_deviation};
 
 /// Returns the text of a comparison with a ratio.
 pub(super) fn comparison_text(

@@ -11,7 +11,7 @@ use record::trial::{SteadyState, TrialPosition};
 
 use super::compare::log_interval;
 use super::{JudgeExtras, is_precise_enough_with, judge_with};
-use crate::statistics::bootstrap::{Resampling, bca_interval};
+use stats::bootstrap::{Resampling, bca_interval};
 
 /// Draws of an interval: a fiftieth of the judge's. Student's end is nearly always the outer one.
 const DRAWS: u32 = 200;

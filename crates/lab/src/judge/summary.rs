@@ -12,8 +12,8 @@ use super::sentence::{basis, list_up_to};
 use super::warnings::WarningInput;
 use crate::experiment::changed_keys;
 use crate::format::{bound_percent, count, percent};
-use crate::statistics::median;
-use crate::statistics::signed_rank::PAIRS_MIN;
+use stats::median;
+use stats::signed_rank::PAIRS_MIN;
 
 /// Maximum number of names in a sentence, for each outcome.
 const NAMED_MAX: usize = 5;

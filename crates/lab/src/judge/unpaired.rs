@@ -9,9 +9,9 @@ use record::experiment::{BetterDirection, ComparisonOutcome, ExperimentMetric};
 use super::decide::{ComparisonFigures, OutcomeReason, decide, effect_log};
 use super::phrases;
 use crate::format::{bound_percent, p_value};
-use crate::statistics::effect::{hodges_lehmann_shift, larger_fraction, welch_interval};
-use crate::statistics::multiple_comparisons::holm;
-use crate::statistics::{median, rank_sum};
+use stats::effect::{hodges_lehmann_shift, larger_fraction, welch_interval};
+use stats::multiple_comparisons::holm;
+use stats::{median, rank_sum};
 
 /// Minimum number of values of each set: with three, p cannot be below 0.1.
 const VALUES_MIN: usize = 4;

@@ -2,6 +2,7 @@
 //! experiment has those.
 
 use record::trial::Covariates;
+use stats::median;
 
 use super::metrics::{error_fraction, generator_busiest_thread};
 use super::trial_view::{SUBJECT, TrialView};
@@ -48,9 +49,8 @@ fn wake_up_p99_ns(view: &TrialView<'_>) -> Option<u64> {
     cpus.dedup();
     let median_of_cpu = |cpu: u32| {
         let all = samples.iter().flat_map(|sample| &sample.wakeup_lags);
-        let mut lags: Vec<u64> = all.filter(|one| one.cpu == cpu).map(|one| one.lag_p99_ns).collect();
-        lags.sort_unstable();
-        lags.get(lags.len() / 2).copied()
+        let lags = all.filter(|one| one.cpu == cpu).map(|one| one.lag_p99_ns as f64);
+        median(&lags.collect::<Vec<f64>>()).map(|ns| ns.round() as u64)
     };
     cpus.into_iter().filter_map(median_of_cpu).max()
 }

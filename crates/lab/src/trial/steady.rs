@@ -13,7 +13,7 @@
 use record::trial::{ExperimentTrial, SteadyState};
 
 use super::trial_view::{GENERATOR, TrialView};
-use crate::statistics::median;
+use stats::median;
 
 /// Number of seconds for the median.
 pub const MEDIAN_SECONDS: usize = 5;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use host::budget::FdBudget;
 use load::capacity_search::{
     LADDER_FRACTIONS, LevelSearch, SearchQuantity, SearchStep, TrialPurpose, TrialSpec, added_latency,
-    closed_loop_plan, find_knee, fit_scaling, ladder_levels, level_objectives, observer_plan,
-    observer_rate_per_s, operating_range, scaling_connections, scaling_points, trial_plan,
+    closed_loop_plan, ladder_levels, level_objectives, observer_plan, observer_rate_per_s, operating_range,
+    scaling_connections, scaling_points, trial_plan,
 };
 use load::plan::{Objective, RunPlan};
 use record::capacity_search::{
@@ -20,6 +20,9 @@ use record::capacity_search::{
 use record::problem::InputProblem;
 use record::run::{Baseline, Run, WeirVersion};
 use rt::drain::{Drain, DrainWatch, SignalSet, block_signals};
+use stats::fit::FitError;
+use stats::knee::find_knee;
+use stats::scalability::fit_scalability;
 
 use failed_levels::{FailedLevel, FailedLevels, HeldLevel};
 use options::EdgeOptions;
@@ -346,7 +349,10 @@ impl<'a> EdgeExplorer<'a> {
             .iter()
             .filter(|trial| trial.purpose == "ladder" && trial.outcome != LevelOutcome::NoVerdict);
         let points: Vec<_> = of_ladder.map(|trial| (trial.level, trial.p99_ns as f64)).collect();
-        self.knee = find_knee(&points, self.options.base.seed).map_err(|why| self.notes.push(why)).ok();
+        match find_knee(&points, self.options.base.seed) {
+            Ok(knee) => self.knee = Some(knee.into()),
+            Err(why) => self.notes.push(format!("no knee: {why}")),
+        }
         self.operating_range = Some(operating_range(edge, self.knee.as_ref()));
         Ok(())
     }
@@ -375,8 +381,13 @@ impl<'a> EdgeExplorer<'a> {
         }
         let (points, left_out) = scaling_points(&trials);
         self.notes.extend(left_out);
-        let fitted = fit_scaling(&points, self.options.base.seed);
-        self.scaling = fitted.map_err(|why| self.notes.push(why)).ok();
+        match fit_scalability(&points, self.options.base.seed) {
+            Ok(law) => self.scaling = Some(law.into()),
+            Err(why @ FitError::TooFewPoints { .. }) => {
+                self.notes.push(format!("no scaling law: {why} (increase -c)"));
+            }
+            Err(why) => self.notes.push(format!("no scaling law: {why}")),
+        }
         Ok(())
     }
 

@@ -4,8 +4,12 @@
 use std::collections::BTreeMap;
 
 use record::observed::{LinkUse, MachineSample};
+use stats::relative_deviation;
 
-use crate::diagnosis::run_view::{RunView, median, relative_spread};
+use crate::diagnosis::run_view::{RunView, median};
+
+/// Minimum number of samples for a spread.
+const SPREAD_SAMPLES_MIN: usize = 3;
 
 /// Samples of one link.
 type LinkSamples<'a> = Vec<&'a LinkUse>;
@@ -63,7 +67,12 @@ pub(super) fn link_utilization(view: &RunView<'_>) -> Option<f64> {
 pub(super) fn link_spread(view: &RunView<'_>) -> Option<f64> {
     let (link, _) = busiest(view, utilization)?;
     let bytes = link.iter().map(|link| link.rx_bytes_per_s.max(link.tx_bytes_per_s));
-    relative_spread(&bytes.collect::<Vec<_>>())
+    spread(&bytes.collect::<Vec<_>>())
+}
+
+/// Returns the spread of enough samples, relative to their mean.
+fn spread(samples: &[f64]) -> Option<f64> {
+    relative_deviation(samples).filter(|_| samples.len() >= SPREAD_SAMPLES_MIN)
 }
 
 /// Returns bytes per packet, on the link with the most packets.
@@ -78,7 +87,7 @@ pub(super) fn packet_bytes(view: &RunView<'_>) -> Option<f64> {
 pub(super) fn packet_spread(view: &RunView<'_>) -> Option<f64> {
     let (link, _) = busiest(view, packets_per_s)?;
     let packets = link.iter().map(|link| link.rx_packets_per_s.max(link.tx_packets_per_s));
-    relative_spread(&packets.collect::<Vec<_>>())
+    spread(&packets.collect::<Vec<_>>())
 }
 
 /// Returns a figure summed over all links, on the machine with the highest sum.

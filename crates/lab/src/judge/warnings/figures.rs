@@ -9,7 +9,7 @@ use crate::format::{count, int_range, percent};
 use crate::judge::compare::log_ratios;
 use crate::judge::phrases::{interval_text as interval, join_list, noun};
 use crate::judge::sentence::list_up_to;
-use crate::statistics::{OUTLIER_Z, mean, median, modified_z_scores};
+use stats::{OUTLIER_Z, mean, median, modified_z_scores};
 
 /// Maximum difference between error fractions.
 const ERROR_DIFFERENCE_MAX: f64 = 0.001;

@@ -10,7 +10,7 @@ use crate::judge::decide::effect_log;
 use crate::judge::judged_trials::JudgedTrials;
 use crate::judge::phrases::join_list;
 use crate::judge::sentence::list_up_to;
-use crate::statistics::median;
+use stats::median;
 
 /// Busy fraction of a trial from which a generator's thread has no time left.
 const GENERATOR_BUSY: f64 = 0.95;

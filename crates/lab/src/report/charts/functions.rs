@@ -254,7 +254,7 @@ fn calls_chart(
     columns.extend(arms.iter().map(|arm| arm.name.clone()));
     let median = |call: &String, arm: &Arm| {
         let values = calls_by_arm.get(&(call.clone(), arm.name.clone()));
-        values.and_then(|all| crate::statistics::median(all))
+        values.and_then(|all| stats::median(all))
     };
     let row = |call: &&String| {
         let median_text =

@@ -4,6 +4,7 @@
 
 use record::capacity_search::Scaling;
 use record::experiment::{Experiment, ScalingSummary, ValueDistribution};
+use stats::scalability::EXTRAPOLATION_MAX;
 
 use super::panel::{self, WIDTH, X_AXIS_HEIGHT};
 use super::{ChartPart, LegendEntry, ReportChart, series_index};
@@ -20,9 +21,6 @@ const LINES_MAX: usize = 8;
 const POINTS_MAX: usize = 100;
 /// Number of points of a curve.
 const CURVE_POINTS: usize = 60;
-/// Multiple of the measured maximum to which a curve is extended, dashed. Nothing is known beyond
-/// it.
-const EXTRAPOLATION_FACTOR: f64 = 2.0;
 const HEIGHT: f64 = 250.0;
 
 /// Builds the chart: a drawing for each factor under each load.
@@ -111,10 +109,7 @@ fn interval(experiment: &Experiment, line: &ScalingSummary, level: f64) -> Optio
 
 /// Returns the throughput at a level by the fitted law; `None` if it is not a number.
 fn usl_throughput(fit: &Scaling, level: f64) -> Option<f64> {
-    let (alpha, beta, gamma) = (fit.alpha.value, fit.beta.value, fit.gamma_per_s.value);
-    let slowed = 1.0 + alpha * (level - 1.0) + beta * level * (level - 1.0);
-    let value = gamma * level / slowed;
-    (slowed > 0.0 && value.is_finite()).then_some(value)
+    Some(fit.law().throughput(level)).filter(|value| value.is_finite() && *value >= 0.0)
 }
 
 fn add_rows(data: &mut DataTable, experiment: &Experiment, line: &ScalingSummary) {
@@ -144,7 +139,7 @@ fn measured_max(line: &ScalingSummary) -> f64 {
 /// Returns the curve of a line up to twice the highest measured level.
 fn usl_curve(line: &ScalingSummary) -> Vec<(f64, f64)> {
     let Some(fit) = &line.fit else { return Vec::new() };
-    let end = measured_max(line) * EXTRAPOLATION_FACTOR;
+    let end = measured_max(line) * EXTRAPOLATION_MAX;
     let level = |index: usize| end * (index as f64 + 0.5) / CURVE_POINTS as f64;
     let at = |level: f64| usl_throughput(fit, level).map(|value| (level, value));
     (0..CURVE_POINTS).map(level).filter_map(at).collect()

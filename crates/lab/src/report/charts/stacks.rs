@@ -98,7 +98,7 @@ pub(super) fn arm_stacks(experiment: &Experiment, raw: &dyn TrialRecords, arm: &
             us.extend(cost.filter(|us| us.is_finite() && *us > 0.0));
         }
     }
-    stacks.us_per_response = crate::statistics::median(&us);
+    stacks.us_per_response = stats::median(&us);
     (stacks.samples > 0).then_some(stacks)
 }
 

@@ -13,8 +13,8 @@ use record::trial::ExperimentTrial;
 
 use crate::format;
 use crate::report::TrialRecords;
-use crate::statistics::median;
-use crate::statistics::signed_rank::PAIRS_MIN;
+use stats::median;
+use stats::signed_rank::PAIRS_MIN;
 
 /// Returns the judged trials of an arm under a load.
 pub(in crate::report) fn counted_trials<'a>(

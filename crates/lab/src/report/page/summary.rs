@@ -10,8 +10,8 @@ use crate::diagnosis::verdicts;
 use crate::format;
 use crate::report::charts::{change, has_few_blocks, has_several_loads, outcome, small_forest};
 use crate::report::svg::escaped;
-use crate::statistics::signed_rank::PAIRS_MIN;
 use crate::trial_counts::LeftOutCounts;
+use stats::signed_rank::PAIRS_MIN;
 
 /// Maximum number of comparisons on the first screen; the forest plot below has the others.
 const SHOWN_MAX: usize = 12;

@@ -1,22 +1,44 @@
-//! Statistics over a few values, each from a complete trial: medians, intervals, rank tests. No I/O;
-//! randomness comes from a seed, so that the same trials always give the same figures.
+//! Pure statistics and queueing formulas: one definition of each in weir. No I/O; randomness comes
+//! from a seed, so that the same values always give the same figures.
 //!
-//! These methods are not valid for the thousands of latencies inside one trial, which depend on
-//! each other; the `record` crate keeps those in histograms. [`crate::judge`] interprets the
-//! figures.
+//! | Task | Module | Method |
+//! | --- | --- | --- |
+//! | median and quantiles of a few exact values | [`quantiles`] | type 7 of Hyndman and Fan 1996 |
+//! | mean, deviation, outliers | this one | median absolute deviation |
+//! | interval of any statistic | [`bootstrap`] | percentile and BCa, Efron 1979 and 1987 |
+//! | interval of a mean, size of a difference | [`effect`] | Student, Welch, Hodges and Lehmann |
+//! | interval of a fraction | [`proportion`] | Wilson 1927 |
+//! | paired and unpaired tests | [`signed_rank`], [`rank_sum`] | Wilcoxon 1945, Mann and Whitney 1947, exact |
+//! | several tests | [`multiple_comparisons`] | Holm 1979 |
+//! | latency over load | [`knee`] | two lines with a free breakpoint |
+//! | throughput over concurrency | [`scalability`] | Universal Scalability Law, Gunther 1993 |
+//! | waiting in a queue | [`erlang`] | Erlang B and C, Erlang 1917 |
+//! | normal and Student's t distribution | [`distribution`] | the crate `statrs` |
 //!
-//! If a value cannot be computed (too few values, or one that is not finite) the result is `None`,
-//! never a placeholder number.
+//! The tests and intervals are for a few values, each from a complete trial. They are not valid for
+//! the thousands of latencies inside one trial, which depend on each other: the crate `record`
+//! keeps those in histograms.
+//!
+//! If a value cannot be computed (too few values, or one that is not finite) the result is `None`
+//! or an error, never a placeholder number.
+
+#![forbid(unsafe_code)]
 
 pub mod bootstrap;
 pub mod distribution;
 pub mod effect;
+pub mod erlang;
+pub mod fit;
+pub mod knee;
 pub mod multiple_comparisons;
+pub mod proportion;
+pub mod quantiles;
 pub mod rank_sum;
 pub mod ranks;
+pub mod scalability;
 pub mod signed_rank;
 
-pub use record::quantiles::{median, median_in_place, quantile, quantile_of_sorted};
+pub use quantiles::{median, quantile};
 
 /// Returns the mean; `None` without values.
 #[must_use]
@@ -30,6 +52,14 @@ pub fn standard_deviation(values: &[f64]) -> Option<f64> {
     let mean = mean(values).filter(|_| values.len() > 1)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     Some((squares / (values.len() - 1) as f64).sqrt())
+}
+
+/// Returns the standard deviation divided by the mean (the coefficient of variation); `None` for
+/// fewer than two values, or if the mean is not positive.
+#[must_use]
+pub fn relative_deviation(values: &[f64]) -> Option<f64> {
+    let mean = mean(values).filter(|mean| *mean > 0.0)?;
+    Some(standard_deviation(values)? / mean)
 }
 
 /// Returns the median of the distances from the median (MAD), unscaled; `None` without values.

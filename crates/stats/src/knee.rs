@@ -5,9 +5,10 @@
 //! The logarithm is needed because latencies past the edge are a thousand times those below.
 //! Without it only the last two points would count.
 
-use record::capacity_search::{Estimate, Knee};
-
-use super::{RESAMPLES, estimate_interval, residual_scale, t_975};
+use super::distribution::t_quantile;
+use super::fit::{
+    Estimate, FitError, RESAMPLES, UPPER_95, estimate_interval, least_squares, r_squared, residual_scale,
+};
 
 /// Minimum number of points for a knee.
 pub const KNEE_POINTS_MIN: usize = 6;
@@ -20,26 +21,35 @@ const R_SQUARED_MIN: f64 = 0.5;
 /// Minimum factor by which the second line has to rise from the knee to the last point.
 const RISE_MIN: f64 = 1.5;
 
-/// Returns the knee of `points`, levels with their p99 in ns.
+/// Knee of a latency curve.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Knee {
+    /// Level at which the two lines meet, in the unit of the levels.
+    pub level: Estimate,
+    /// Fraction of the variance that the two lines explain.
+    pub r_squared: f64,
+    /// Number of fitted points.
+    pub points: usize,
+}
+
+/// Returns the knee of `points`, levels with their p99 in ns. Points without a latency are left
+/// out. The same points and `seed` give the same interval.
 ///
 /// # Errors
 /// There are too few points, or they have no knee.
-pub fn find_knee(points: &[(f64, f64)], seed: u64) -> Result<Knee, String> {
+pub fn find_knee(points: &[(f64, f64)], seed: u64) -> Result<Knee, FitError> {
     let mut points: Vec<(f64, f64)> =
         points.iter().filter(|(_, ns)| *ns > 0.0).map(|(level, ns)| (*level, ns.ln())).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     if points.len() < KNEE_POINTS_MIN {
-        let text = format!("no knee: {} points, {KNEE_POINTS_MIN} are needed", points.len());
-        return Err(text);
+        return Err(FitError::TooFewPoints { points: points.len(), needed: KNEE_POINTS_MIN });
     }
     let best = fit(&points);
-    let mean = points.iter().map(|(_, y)| y).sum::<f64>() / points.len() as f64;
-    let total: f64 = points.iter().map(|(_, y)| (y - mean).powi(2)).sum();
-    let r_squared = if total > 0.0 { 1.0 - best.squared_error / total } else { 0.0 };
+    let r_squared = r_squared(&points, |level| best.value_at(level));
     let last = points.last().map_or(0.0, |(level, _)| *level);
     let rise = best.slope_change * (last - best.breakpoint);
     if r_squared < R_SQUARED_MIN || rise < RISE_MIN.ln() {
-        return Err("no knee: latency grows evenly within the tested rates".to_owned());
+        return Err(FitError::NoKnee);
     }
     let degrees_of_freedom = points.len() - FITTED_PARAMETERS;
     let scale = residual_scale(points.len(), FITTED_PARAMETERS);
@@ -56,7 +66,7 @@ pub fn find_knee(points: &[(f64, f64)], seed: u64) -> Result<Knee, String> {
     let (from, to) = breakpoint_interval(&points, &best, degrees_of_freedom);
     let first = points.first().map_or(0.0, |(level, _)| *level);
     let level = Estimate { low: level.low.min(from).max(first), high: level.high.max(to).min(last), ..level };
-    Ok(Knee { level, r_squared, points: points.len() as u32 })
+    Ok(Knee { level, r_squared, points: points.len() })
 }
 
 /// y = start + slope·x + bend·max(0, x − at).
@@ -96,8 +106,8 @@ fn fit(points: &[(f64, f64)]) -> PiecewiseFit {
 /// Returns the range of meeting points whose lines fit no worse than chance allows, by the F test
 /// with one and `degrees_of_freedom` degrees of freedom. Its bound is the square of Student's.
 fn breakpoint_interval(points: &[(f64, f64)], best: &PiecewiseFit, degrees_of_freedom: usize) -> (f64, f64) {
-    let max_squares =
-        best.squared_error * (1.0 + t_975(degrees_of_freedom).powi(2) / degrees_of_freedom as f64);
+    let max_squares = best.squared_error
+        * (1.0 + t_quantile(UPPER_95, degrees_of_freedom as f64).powi(2) / degrees_of_freedom as f64);
     let (first, last) = (points[0].0, points[points.len() - 1].0);
     let breakpoints =
         (1..BREAKPOINTS_TRIED).map(|index| first + (last - first) * index as f64 / BREAKPOINTS_TRIED as f64);
@@ -114,42 +124,6 @@ fn fit_with_breakpoint(points: &[(f64, f64)], at: f64) -> Option<PiecewiseFit> {
     let mut lines = PiecewiseFit { breakpoint: at, start, slope, slope_change: bend, squared_error: 0.0 };
     lines.squared_error = points.iter().map(|(x, y)| (y - lines.value_at(*x)).powi(2)).sum();
     Some(lines)
-}
-
-/// Returns the three coefficients that fit rows of three values best; `None` if they are not
-/// determined.
-pub(super) fn least_squares(rows: impl Iterator<Item = ([f64; 3], f64)>) -> Option<[f64; 3]> {
-    let mut matrix = [[0.0; 4]; 3];
-    for (row, y) in rows {
-        for i in 0..3 {
-            for j in 0..3 {
-                matrix[i][j] += row[i] * row[j];
-            }
-            matrix[i][3] += row[i] * y;
-        }
-    }
-    solve_linear(matrix)
-}
-
-/// Solves three equations by Gaussian elimination with pivots.
-pub(super) fn solve_linear(mut matrix: [[f64; 4]; 3]) -> Option<[f64; 3]> {
-    for column in 0..3 {
-        let below = column..3;
-        let pivot = below.max_by(|a, b| matrix[*a][column].abs().total_cmp(&matrix[*b][column].abs()))?;
-        matrix.swap(column, pivot);
-        let top = matrix[column];
-        if top[column].abs() < 1e-300 {
-            return None;
-        }
-        for (_, row) in matrix.iter_mut().enumerate().filter(|(index, _)| *index != column) {
-            let factor = row[column] / top[column];
-            for (cell, above) in row.iter_mut().zip(top) {
-                *cell -= factor * above;
-            }
-        }
-    }
-    let solution = [0, 1, 2].map(|row: usize| matrix[row][3] / matrix[row][row]);
-    solution.iter().all(|value| value.is_finite()).then_some(solution)
 }
 
 #[cfg(test)]
@@ -194,10 +168,9 @@ mod tests {
 
     #[test]
     fn a_queue_bends_before_it_is_full() {
-        let points: Vec<(f64, f64)> = super::super::ladder_levels(900.0, f64::INFINITY)
-            .iter()
-            .map(|level| (*level, 1e6 / (1.0 - (level / 1000.0).min(0.999))))
-            .collect();
+        let fractions = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.1];
+        let levels = fractions.map(|fraction| 900.0 * fraction);
+        let points = levels.map(|level| (level, 1e6 / (1.0 - (level / 1000.0_f64).min(0.999))));
         let level = find_knee(&points, 1).unwrap().level.value;
         assert!((700.0..990.0).contains(&level), "{level}");
     }
@@ -205,8 +178,8 @@ mod tests {
     #[test]
     fn what_does_not_bend_has_no_knee() {
         let even: Vec<(f64, f64)> = (1..=12).map(|x| (f64::from(x), 1e6)).collect();
-        assert!(find_knee(&even, 1).unwrap_err().contains("evenly"));
-        assert!(find_knee(&even[..5], 1).unwrap_err().contains("5 points"));
+        assert!(find_knee(&even, 1) == Err(FitError::NoKnee));
+        assert!(find_knee(&even[..5], 1).unwrap_err().to_string().contains("5 points"));
         assert!(find_knee(&[], 1).is_err());
         let line: Vec<(f64, f64)> =
             (1..=12).map(|x| (f64::from(x), (10.0 + 0.1 * f64::from(x)).exp())).collect();

@@ -1,7 +1,7 @@
 //! Medians and quantiles of a few exact values: the only definition in weir, type 7 of Hyndman and
 //! Fan, "Sample Quantiles in Statistical Packages" (The American Statistician 50, 1996), which is
-//! the default of R, NumPy and spreadsheets. Latencies use histograms instead
-//! ([`crate::histogram`]), which do not keep the values.
+//! the default of R, NumPy and spreadsheets. Latencies use histograms instead (`record::histogram`),
+//! which do not keep the values.
 
 use std::cmp::Ordering;
 

@@ -2,10 +2,11 @@
 //! statistic over the draws is its uncertainty. No shape of the noise is assumed.
 //!
 //! Do not use it alone for fewer than twenty or thirty values. With few values such intervals are
-//! too narrow (they know nothing beyond the sample), so the judge combines them with Student's.
+//! too narrow (they know nothing beyond the sample), so combine them with Student's ([`crate::effect::t_half_width`]).
 
 use super::distribution::{normal_cdf, normal_quantile};
-use super::quantile_of_sorted;
+use super::mean;
+use super::quantiles::quantile_of_sorted;
 
 /// Number of draws of an interval: enough that its ends are stable to about a hundredth of its
 /// width.
@@ -102,7 +103,7 @@ fn acceleration(values: &[f64], statistic: &impl Fn(&mut [f64]) -> f64) -> f64 {
             statistic(&mut rest)
         })
         .collect();
-    let mean = without.iter().sum::<f64>() / without.len() as f64;
+    let mean = mean(&without).unwrap_or(0.0);
     let squares: f64 = without.iter().map(|value| (mean - value).powi(2)).sum();
     let cubes: f64 = without.iter().map(|value| (mean - value).powi(3)).sum();
     let skewness = cubes / (6.0 * squares.powf(1.5));
@@ -112,7 +113,7 @@ fn acceleration(values: &[f64], statistic: &impl Fn(&mut [f64]) -> f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::{mean, median};
+    use crate::median;
 
     /// Table 14.1 of Efron and Tibshirani, "An Introduction to the Bootstrap" (1993): spatial test
     /// A.

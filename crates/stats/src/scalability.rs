@@ -2,34 +2,41 @@
 //! Gauss–Newton method with Levenberg's damping. α is contention, β coherency, γ the throughput of
 //! one. There are no predictions beyond twice the measured maximum.
 
-use record::capacity_search::{Estimate, Scaling};
-
-use super::knee::{least_squares, solve_linear};
-use super::{RESAMPLES, estimate_interval, residual_scale};
+use super::fit::{
+    Estimate, FitError, RESAMPLES, estimate_interval, least_squares, r_squared, residual_scale, solve_linear,
+};
 
 /// Minimum number of points for a fit.
-pub const SCALING_POINTS_MIN: usize = 6;
+pub const SCALABILITY_POINTS_MIN: usize = 6;
 /// Maximum multiple of the highest measured number for predictions.
-const EXTRAPOLATION_MAX: f64 = 2.0;
+pub const EXTRAPOLATION_MAX: f64 = 2.0;
 /// Number of fitted parameters: α, β and γ.
 const FITTED_PARAMETERS: usize = 3;
 /// Maximum number of steps of the fit.
 const STEPS_MAX: u32 = 100;
 
-#[derive(Clone, Copy, Debug)]
-struct ScalabilityLaw {
-    alpha: f64,
-    beta: f64,
-    gamma: f64,
+/// Coefficients of the law.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ScalabilityLaw {
+    /// Contention: the fraction of work that cannot be done in parallel.
+    pub alpha: f64,
+    /// Coherency: the cost of each pair.
+    pub beta: f64,
+    /// Throughput of one, per second.
+    pub gamma: f64,
 }
 
 impl ScalabilityLaw {
-    fn throughput(&self, n: f64) -> f64 {
+    /// Returns the throughput of `n`, in the unit of gamma. Coefficients that no fit returns may
+    /// give a negative or infinite number.
+    #[must_use]
+    pub fn throughput(&self, n: f64) -> f64 {
         self.gamma * n / (1.0 + self.alpha * (n - 1.0) + self.beta * n * (n - 1.0))
     }
 
-    /// Returns the point of highest throughput; infinite if throughput never falls.
-    fn peak(&self) -> f64 {
+    /// Returns the number with the highest throughput; infinite if throughput never falls.
+    #[must_use]
+    pub fn peak(&self) -> f64 {
         if self.beta > 0.0 { ((1.0 - self.alpha).max(0.0) / self.beta).sqrt() } else { f64::INFINITY }
     }
 
@@ -44,19 +51,39 @@ impl ScalabilityLaw {
     }
 }
 
-/// Fits the law to `points`: connections and responses per second.
+/// Law fitted to points.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ScalabilityFit {
+    /// Contention, 0 to 1.
+    pub alpha: Estimate,
+    /// Coherency, 0 or more.
+    pub beta: Estimate,
+    /// Throughput of one, in the unit of the points.
+    pub gamma: Estimate,
+    /// Number with the highest throughput; absent if that is more than [`EXTRAPOLATION_MAX`] times
+    /// the measured maximum.
+    pub peak: Option<Estimate>,
+    /// Throughput with that many.
+    pub peak_throughput: Option<f64>,
+    /// Highest measured number.
+    pub measured_max: f64,
+    /// Fraction of the variance that the law explains.
+    pub r_squared: f64,
+    /// Points that were fitted: numbers with their throughput.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Fits the law to `points`, numbers (connections, threads) with their throughput per second.
+/// Points that are not positive are left out. The same points and `seed` give the same intervals.
 ///
 /// # Errors
 /// There are too few points, or they do not determine the law.
-pub fn fit_scaling(points: &[(f64, f64)], seed: u64) -> Result<Scaling, String> {
+pub fn fit_scalability(points: &[(f64, f64)], seed: u64) -> Result<ScalabilityFit, FitError> {
     let points: Vec<(f64, f64)> = points.iter().copied().filter(|(n, x)| *n > 0.0 && *x > 0.0).collect();
-    if points.len() < SCALING_POINTS_MIN {
-        return Err(format!(
-            "no scaling law: {} points, {SCALING_POINTS_MIN} are needed (increase -c)",
-            points.len()
-        ));
+    if points.len() < SCALABILITY_POINTS_MIN {
+        return Err(FitError::TooFewPoints { points: points.len(), needed: SCALABILITY_POINTS_MIN });
     }
-    let law = fit(&points).ok_or("no scaling law: the points do not determine it")?;
+    let law = fit(&points).ok_or(FitError::Undetermined)?;
     let resampled = resample(&law, &points, seed);
     let degrees_of_freedom = points.len() - FITTED_PARAMETERS;
     let interval = |value: f64, pick: fn(&ScalabilityLaw) -> f64| {
@@ -65,32 +92,17 @@ pub fn fit_scaling(points: &[(f64, f64)], seed: u64) -> Result<Scaling, String> 
     let measured_max = points.iter().map(|(n, _)| *n).fold(0.0, f64::max);
     let best = law.peak();
     let in_range = best <= EXTRAPOLATION_MAX * measured_max;
-    let mean = points.iter().map(|(_, x)| x).sum::<f64>() / points.len() as f64;
-    let total: f64 = points.iter().map(|(_, x)| (x - mean).powi(2)).sum();
-    let squared_error: f64 = points.iter().map(|(n, x)| (law.throughput(*n) - x).powi(2)).sum();
-    Ok(Scaling {
+    Ok(ScalabilityFit {
         alpha: clamp_estimate(interval(law.alpha, |law| law.alpha), 1.0),
         beta: clamp_estimate(interval(law.beta, |law| law.beta), f64::INFINITY),
-        gamma_per_s: clamp_estimate(interval(law.gamma, |law| law.gamma), f64::INFINITY),
-        best_connections: in_range
+        gamma: clamp_estimate(interval(law.gamma, |law| law.gamma), f64::INFINITY),
+        peak: in_range
             .then(|| clamp_estimate(interval(best, ScalabilityLaw::peak), EXTRAPOLATION_MAX * measured_max)),
-        best_per_s: in_range.then(|| law.throughput(best.max(1.0))),
-        measured_max: measured_max as u64,
-        r_squared: if total > 0.0 { 1.0 - squared_error / total } else { 0.0 },
+        peak_throughput: in_range.then(|| law.throughput(best.max(1.0))),
+        measured_max,
+        r_squared: r_squared(&points, |n| law.throughput(n)),
         points,
     })
-}
-
-/// Returns the throughput of a fitted law for `connections`; `None` beyond twice the measured
-/// maximum.
-#[must_use]
-pub fn predicted_per_s(scaling: &Scaling, connections: f64) -> Option<f64> {
-    let law = ScalabilityLaw {
-        alpha: scaling.alpha.value,
-        beta: scaling.beta.value,
-        gamma: scaling.gamma_per_s.value,
-    };
-    (connections <= EXTRAPOLATION_MAX * scaling.measured_max as f64).then(|| law.throughput(connections))
 }
 
 fn clamp_estimate(estimate: Estimate, max: f64) -> Estimate {
@@ -185,12 +197,14 @@ fn step(law: &ScalabilityLaw, points: &[(f64, f64)], damping: f64) -> Option<Sca
 mod tests {
     use super::*;
 
-    fn points(law: ScalabilityLaw, max_connections: u64, noise: f64, seed: u64) -> Vec<(f64, f64)> {
+    const NUMBERS: [u32; 8] = [1, 2, 3, 6, 11, 20, 35, 64];
+
+    fn points(law: ScalabilityLaw, max: u32, noise: f64, seed: u64) -> Vec<(f64, f64)> {
         let mut random = fastrand::Rng::with_seed(seed);
-        let ns = super::super::scaling_connections(max_connections).into_iter();
+        let ns = NUMBERS.into_iter().filter(|n| *n <= max);
         ns.map(|n| {
             let noisy = 1.0 + noise * (2.0 * random.f64() - 1.0);
-            (n as f64, law.throughput(n as f64) * noisy)
+            (f64::from(n), law.throughput(f64::from(n)) * noisy)
         })
         .collect()
     }
@@ -198,11 +212,11 @@ mod tests {
     #[test]
     fn a_law_is_found_again() {
         let law = ScalabilityLaw { alpha: 0.05, beta: 0.001, gamma: 1000.0 };
-        let exact = fit_scaling(&points(law, 64, 0.0, 1), 1).unwrap();
+        let exact = fit_scalability(&points(law, 64, 0.0, 1), 1).unwrap();
         assert!((exact.alpha.value - 0.05).abs() < 1e-4, "{exact:?}");
         assert!((exact.beta.value - 0.001).abs() < 1e-5, "{exact:?}");
-        assert!((exact.gamma_per_s.value - 1000.0).abs() < 1.0, "{exact:?}");
-        let best = exact.best_connections.unwrap();
+        assert!((exact.gamma.value - 1000.0).abs() < 1.0, "{exact:?}");
+        let best = exact.peak.unwrap();
         assert!((best.value - law.peak()).abs() < 0.1 && exact.r_squared > 0.999);
     }
 
@@ -212,31 +226,29 @@ mod tests {
         let searches = 400;
         let (mut alpha, mut gamma) = (0, 0);
         for seed in 0..searches {
-            let fitted = fit_scaling(&points(law, 64, 0.05, seed), 1).unwrap();
+            let fitted = fit_scalability(&points(law, 64, 0.05, seed), 1).unwrap();
             let has = |estimate: Estimate, truth| estimate.low <= truth && truth <= estimate.high;
             alpha += usize::from(has(fitted.alpha, 0.05));
-            gamma += usize::from(has(fitted.gamma_per_s, 1000.0));
+            gamma += usize::from(has(fitted.gamma, 1000.0));
         }
         let enough = 93 * searches as usize / 100;
         assert!(alpha >= enough && gamma >= enough, "{alpha} and {gamma} of {searches}");
     }
 
     #[test]
-    fn nothing_is_predicted_beyond_twice_the_measured_maximum() {
+    fn no_peak_is_predicted_beyond_twice_the_measured_maximum() {
         let law = ScalabilityLaw { alpha: 0.01, beta: 1e-6, gamma: 1000.0 };
-        let fitted = fit_scaling(&points(law, 64, 0.0, 1), 1).unwrap();
-        assert_eq!((fitted.best_connections, fitted.best_per_s), (None, None));
-        assert!(predicted_per_s(&fitted, 128.0).is_some());
-        assert!(predicted_per_s(&fitted, 129.0).is_none());
+        let fitted = fit_scalability(&points(law, 64, 0.0, 1), 1).unwrap();
+        assert_eq!((fitted.peak, fitted.peak_throughput), (None, None));
     }
 
     #[test]
     fn a_flat_subject_is_all_contention_and_too_few_points_are_refused() {
         let flat: Vec<(f64, f64)> = [1.0, 2.0, 3.0, 6.0, 11.0, 20.0].map(|n| (n, 500.0)).to_vec();
-        let fitted = fit_scaling(&flat, 1).unwrap();
+        let fitted = fit_scalability(&flat, 1).unwrap();
         assert!(fitted.alpha.value > 0.95, "{fitted:?}");
-        assert!(fit_scaling(&flat[..5], 1).unwrap_err().contains("5 points"));
+        assert!(fit_scalability(&flat[..5], 1).unwrap_err().to_string().contains("5 points"));
         let silent: Vec<(f64, f64)> = flat.iter().map(|(n, _)| (*n, 0.0)).collect();
-        assert!(fit_scaling(&silent, 1).is_err());
+        assert!(fit_scalability(&silent, 1).is_err());
     }
 }

@@ -1,0 +1,103 @@
+//! Common parts of the fits ([`crate::knee`], [`crate::scalability`]): values with their intervals,
+//! least squares, and the reasons for no fit.
+
+use super::distribution::{normal_quantile, t_quantile};
+use super::quantiles::{ascending, quantile_of_sorted};
+
+/// Number of resamples of a fit.
+pub(crate) const RESAMPLES: usize = 1_000;
+/// Upper fraction of a two-sided 95 % interval.
+pub(crate) const UPPER_95: f64 = 0.975;
+
+/// Fitted value with its 95 % interval, in the unit of the fitted points.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// Estimated value.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+/// Reasons for no fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FitError {
+    /// There are too few usable points.
+    #[error("{points} points, {needed} are needed")]
+    TooFewPoints {
+        /// Number of usable points.
+        points: usize,
+        /// Minimum number.
+        needed: usize,
+    },
+    /// Several laws fit the points equally well.
+    #[error("the points do not determine it")]
+    Undetermined,
+    /// The points have no knee.
+    #[error("latency grows evenly within the tested rates")]
+    NoKnee,
+}
+
+/// Returns the 95 % interval of a bootstrap around `value`, for a fit with `degrees_of_freedom`
+/// left. The quantiles of resamples assume a known variance; a variance from few points needs
+/// Student's t.
+pub(crate) fn estimate_interval(value: f64, resampled: Vec<f64>, degrees_of_freedom: usize) -> Estimate {
+    let resampled = ascending(resampled.into_iter().filter(|value| value.is_finite()));
+    let end = |q| quantile_of_sorted(&resampled, q).unwrap_or(value);
+    let (low, high) = (end(1.0 - UPPER_95), end(UPPER_95));
+    let widening = t_quantile(UPPER_95, degrees_of_freedom.max(1) as f64) / normal_quantile(UPPER_95);
+    let (low, high) = (value - widening * (value - low), value + widening * (high - value));
+    Estimate { value, low: low.min(value), high: high.max(value) }
+}
+
+/// Returns the factor that corrects residuals of a fit of `parameters` to `points`. Residuals are
+/// smaller than the errors that caused them; with the factor they have the same variance.
+pub(crate) fn residual_scale(points: usize, parameters: usize) -> f64 {
+    (points as f64 / points.saturating_sub(parameters).max(1) as f64).sqrt()
+}
+
+/// Returns the fraction of the variance of `points` (x, y) that a fitted `curve` explains; 0 if they
+/// have no variance.
+pub(crate) fn r_squared(points: &[(f64, f64)], curve: impl Fn(f64) -> f64) -> f64 {
+    let mean = points.iter().map(|(_, y)| y).sum::<f64>() / points.len().max(1) as f64;
+    let total: f64 = points.iter().map(|(_, y)| (y - mean).powi(2)).sum();
+    let left: f64 = points.iter().map(|(x, y)| (curve(*x) - y).powi(2)).sum();
+    if total > 0.0 { 1.0 - left / total } else { 0.0 }
+}
+
+/// Returns the three coefficients that fit rows of three values best; `None` if they are not
+/// determined.
+pub(crate) fn least_squares(rows: impl Iterator<Item = ([f64; 3], f64)>) -> Option<[f64; 3]> {
+    let mut matrix = [[0.0; 4]; 3];
+    for (row, y) in rows {
+        for i in 0..3 {
+            for j in 0..3 {
+                matrix[i][j] += row[i] * row[j];
+            }
+            matrix[i][3] += row[i] * y;
+        }
+    }
+    solve_linear(matrix)
+}
+
+/// Solves three equations by Gaussian elimination with pivots.
+pub(crate) fn solve_linear(mut matrix: [[f64; 4]; 3]) -> Option<[f64; 3]> {
+    for column in 0..3 {
+        let below = column..3;
+        let pivot = below.max_by(|a, b| matrix[*a][column].abs().total_cmp(&matrix[*b][column].abs()))?;
+        matrix.swap(column, pivot);
+        let top = matrix[column];
+        if top[column].abs() < 1e-300 {
+            return None;
+        }
+        for (_, row) in matrix.iter_mut().enumerate().filter(|(index, _)| *index != column) {
+            let factor = row[column] / top[column];
+            for (cell, above) in row.iter_mut().zip(top) {
+                *cell -= factor * above;
+            }
+        }
+    }
+    let solution = [0, 1, 2].map(|row: usize| matrix[row][3] / matrix[row][row]);
+    solution.iter().all(|value| value.is_finite()).then_some(solution)
+}
