@@ -1,29 +1,6 @@
-//! Waiting in a pool of slots with one queue: Erlang B and C, and the approximation of Allen and
-//! Cunneen for arrivals and service times that are not exponential.
+//! Waiting in a pool of slots with one queue: Erlang C, and the approximation of Allen and Cunneen for arrivals and service times that are not exponential.
 
-/// Maximum number of slots for which the recursion is computed; larger pools hardly ever wait.
-pub const SLOTS_MAX: u64 = 10_000_000;
-
-/// Returns the probability that a call is lost in `slots` slots without a queue, for a load of
-/// `erlangs` (arrival rate × service time).
-#[must_use]
-pub fn erlang_b(slots: u64, erlangs: f64) -> f64 {
-    if erlangs <= 0.0 {
-        return if slots == 0 { 1.0 } else { 0.0 };
-    }
-    (1..=slots.min(SLOTS_MAX)).fold(1.0, |lost, slot| erlangs * lost / (slot as f64 + erlangs * lost))
-}
-
-/// Returns the probability that a request waits for one of `slots` slots; 1 if they are overloaded.
-#[must_use]
-pub fn erlang_c(slots: u64, erlangs: f64) -> f64 {
-    let utilisation = erlangs / slots.max(1) as f64;
-    if slots == 0 || utilisation >= 1.0 {
-        return 1.0;
-    }
-    let lost = erlang_b(slots, erlangs);
-    lost / (1.0 - utilisation * (1.0 - lost))
-}
+use stats::erlang::{SERVERS_MAX, erlang_c};
 
 /// Pool of equal slots with one queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,10 +36,10 @@ impl SlotPool {
         self.slots as f64 / self.service_s
     }
 
-    /// Returns the probability that a request waits.
+    /// Returns the probability that a request waits; 1 in overload.
     #[must_use]
     pub fn wait_probability(&self) -> f64 {
-        erlang_c(self.slots, self.erlangs())
+        erlang_c(self.slots, self.erlangs()).unwrap_or(1.0)
     }
 
     /// Returns the mean wait in s; infinite in overload.
@@ -106,7 +83,7 @@ pub fn service_quantile_s(mean_s: f64, cv: f64, quantile: f64) -> f64 {
     (mean_s * (1.0 - cv)).max(0.0) + mean_s * cv * exponential
 }
 
-/// Returns the smallest number of slots, at most [`SLOTS_MAX`], whose wait meets a limit; `None` if
+/// Returns the smallest number of slots, at most [`SERVERS_MAX`], whose wait meets a limit; `None` if
 /// there is none.
 #[must_use]
 pub fn slots_for_wait(pool: &SlotPool, quantile: f64, limit_s: f64) -> Option<u64> {
@@ -118,7 +95,7 @@ pub fn slots_for_wait(pool: &SlotPool, quantile: f64, limit_s: f64) -> Option<u6
         low = high + 1;
         high += step;
         step *= 2;
-        if high > SLOTS_MAX {
+        if high > SERVERS_MAX {
             return None;
         }
     }
@@ -141,13 +118,11 @@ mod tests {
     }
 
     #[test]
-    fn erlang_formulas_have_their_published_values() {
-        // Tables of Erlang B: 10 trunks with 5 erlangs, 100 with 90.
-        assert!(near(erlang_b(10, 5.0), 0.018_385), "{}", erlang_b(10, 5.0));
-        assert!(near(erlang_b(100, 90.0), 0.026_957), "{}", erlang_b(100, 90.0));
+    fn the_probability_of_a_wait_is_erlangs() {
         // M/M/1 waits with the probability of its utilisation.
-        assert!(near(erlang_c(1, 0.7), 0.7));
-        assert_eq!((erlang_c(2, 2.0), erlang_b(0, 1.0), erlang_b(3, 0.0)), (1.0, 1.0, 0.0));
+        let pool = |slots, rate_per_s| SlotPool { slots, rate_per_s, service_s: 0.01, ..POOL };
+        assert!(near(pool(1, 70.0).wait_probability(), 0.7));
+        assert_eq!((pool(2, 200.0).wait_probability(), pool(3, 0.0).wait_probability()), (1.0, 0.0));
     }
 
     #[test]

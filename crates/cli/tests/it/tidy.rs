@@ -18,7 +18,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("cli", &["record", "rt", "host", "stats", "serve", "load", "proxy", "lab", "tune", "plan", "fleet"]),
     ("tune", &["host", "record"]),
     ("fleet", &["load", "record"]),
-    ("plan", &["record"]),
+    ("plan", &["record", "stats"]),
     ("lab", &["host", "record", "stats"]),
     ("load", &["wire", "rt", "record", "stats"]),
     ("proxy", &["wire", "rt", "record"]),
