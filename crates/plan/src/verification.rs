@@ -25,8 +25,10 @@ pub struct VerifiedPlan {
     pub scale: f64,
     /// Requests per second.
     pub rate_per_s: f64,
-    /// Mean service time, in s.
+    /// Mean service time, in s; after the baseline the measured one.
     pub service_s: f64,
+    /// Service time of the plan, in s: the delay of the servers.
+    pub delay_s: f64,
     /// Coefficient of variation of the service time.
     pub service_cv: f64,
     /// Number of servers.
@@ -114,6 +116,7 @@ impl VerifiedPlan {
             scale: rate_per_s / rate,
             rate_per_s,
             service_s,
+            delay_s: service_s,
             service_cv: inputs.default_number("service-cv").min(1.0),
             servers,
             maxconn,

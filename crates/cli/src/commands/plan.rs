@@ -78,9 +78,9 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
 
 /// Runs a plan on this machine and compares its figures.
 fn verify_plan(sizing: &Sizing, inputs: &Inputs) -> Result<Verification, Failure> {
-    let plan = VerifiedPlan::new(sizing, inputs).map_err(|why| Failure::cannot("--verify", why))?;
+    let mut plan = VerifiedPlan::new(sizing, inputs).map_err(|why| Failure::cannot("--verify", why))?;
     let timeout_s = inputs.number("client-timeout").unwrap_or(5.0);
-    let measured = verify::verify(&plan, timeout_s)?;
+    let measured = verify::verify(&mut plan, timeout_s)?;
     let comparisons = plan.compare(&measured);
     Ok(Verification { plan, comparisons })
 }

@@ -79,12 +79,13 @@ pub(crate) fn format_verification(verification: &Verification) -> String {
         ]);
     }
     format!(
-        "\n{}  run: {} with {} servers x {} of {:.1} ms, stall {:.1} s{scale}\n  a prediction holds within {:.0} %\n",
+        "\n{}  run: {} with {} servers x {} of {:.2} ms (planned {:.2} ms), stall {:.1} s{scale}\n  a prediction holds within {:.0} %\n",
         table(&rows),
         format_rate(plan.rate_per_s),
         plan.servers,
         plan.maxconn,
         plan.service_s * 1e3,
+        plan.delay_s * 1e3,
         plan.stall_s,
         TOLERANCE * 100.0
     )

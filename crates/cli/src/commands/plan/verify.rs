@@ -24,69 +24,142 @@ const STEADY_S: f64 = 6.0;
 const SETTLE_S: f64 = 1.5;
 /// Load after the expected drain, in s.
 const AFTER_S: f64 = 2.0;
+/// Duration of the baseline, in s.
+const BASELINE_S: f64 = 3.0;
 /// Duration of the overload, in s.
 const OVERLOAD_S: f64 = 6.0;
+/// Maximum number of queued connections in the overload.
+const CONNECTIONS_MAX: f64 = 7_000.0;
 /// Steady state before the stall with shedding, in s.
 const STEADY_BOUNDED_S: f64 = 2.0;
 /// Fraction of the backlog up to which its drain is timed; the time of the rest, which random arrivals
 /// dominate, is in proportion.
 const REST_FRACTION: f64 = 0.1;
 
-/// Runs the three phases.
-pub(super) fn verify(plan: &VerifiedPlan, timeout_s: f64) -> Result<Measured, Failure> {
+/// Runs the three phases after a baseline, whose service time is that of the predictions: it contains
+/// the time of the proxy and of this machine.
+pub(super) fn verify(plan: &mut VerifiedPlan, timeout_s: f64) -> Result<Measured, Failure> {
     let drain = Drain::default();
     let stop = drain.watch();
     block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
     let setup = Setup::start(plan)?;
+    plan.service_s = measure_service_s(&setup, plan, &stop)?;
+    let plan = &*plan;
+    if plan.pool().utilisation() >= 1.0 {
+        return Err(Failure::CannotRun(format!(
+            "--verify: the service time is {:.2} ms on this machine, so the slots are overloaded",
+            plan.service_s * 1e3
+        )));
+    }
     let mut measured = Measured::default();
-    let drain_s = plan.drain_s(plan.backlog());
-    let stalled = Phase {
+    measure_stall(&setup, plan, &stop, &mut measured)?;
+    measure_bounded_stall(&setup, plan, &stop, &mut measured)?;
+    measure_overload(&setup, plan, timeout_s, &stop, &mut measured)?;
+    Ok(measured)
+}
+
+/// Measures the steady state, and the stall without a bound of the queue.
+fn measure_stall(
+    setup: &Setup,
+    plan: &VerifiedPlan,
+    stop: &DrainWatch,
+    measured: &mut Measured,
+) -> Result<(), Failure> {
+    let phase = Phase {
         pool: "open",
         rate_per_s: plan.rate_per_s,
-        duration_s: STEADY_S + plan.stall_s + drain_s * 1.2 + AFTER_S,
+        duration_s: STEADY_S + plan.stall_s + plan.drain_s(plan.backlog()) * 1.2 + AFTER_S,
         stall_at_s: Some(STEADY_S),
-        connections: plan.rate_per_s * plan.stall_s * 1.15 + plan.pool().slots as f64 + 100.0,
+        connections: stall_connections(plan),
         timeout_s: 60.0 + plan.stall_s,
     };
-    warn!("weir: steady state and stall: {:.0} s", stalled.duration_s);
-    let (samples, _) = stalled.run(&setup, plan, &stop)?;
+    warn!("weir: steady state and stall: {:.0} s", phase.duration_s);
+    let (samples, _) = phase.run(setup, plan, stop)?;
     measured.busy_connections = mean(&samples, SETTLE_S, STEADY_S, |sample| sample.in_flight);
     let resumed_s = STEADY_S + plan.stall_s;
     measured.backlog = max(&samples, STEADY_S);
-    let drained = samples.iter().filter(|sample| sample.time_s >= resumed_s);
-    let drained = drained.clone().find(|sample| sample.queued <= measured.backlog * REST_FRACTION);
+    let mut after = samples.iter().filter(|sample| sample.time_s >= resumed_s);
+    let drained = after.find(|sample| sample.queued <= measured.backlog * REST_FRACTION);
     measured.drain_s =
         drained.map_or(f64::INFINITY, |sample| (sample.time_s - resumed_s) / (1.0 - REST_FRACTION));
-    let bounded = Phase {
+    Ok(())
+}
+
+/// Returns the connections of a load during a stall: one for each request that waits.
+fn stall_connections(plan: &VerifiedPlan) -> f64 {
+    plan.rate_per_s * plan.stall_s * 1.15 + plan.pool().slots as f64 + 100.0
+}
+
+/// Measures the stall with the queue of the plan.
+fn measure_bounded_stall(
+    setup: &Setup,
+    plan: &VerifiedPlan,
+    stop: &DrainWatch,
+    measured: &mut Measured,
+) -> Result<(), Failure> {
+    let phase = Phase {
         pool: "bounded",
+        rate_per_s: plan.rate_per_s,
         duration_s: STEADY_BOUNDED_S + plan.stall_s + AFTER_S,
         stall_at_s: Some(STEADY_BOUNDED_S),
-        ..stalled
+        connections: stall_connections(plan),
+        timeout_s: 60.0 + plan.stall_s,
     };
-    warn!("weir: stall with shedding: {:.0} s", bounded.duration_s);
-    let (samples, _) = bounded.run(&setup, plan, &stop)?;
+    warn!("weir: stall with shedding: {:.0} s", phase.duration_s);
+    let (samples, _) = phase.run(setup, plan, stop)?;
     measured.bounded_backlog = max(&samples, STEADY_BOUNDED_S);
+    Ok(())
+}
+
+/// Measures the overload with the queue of the plan.
+fn measure_overload(
+    setup: &Setup,
+    plan: &VerifiedPlan,
+    timeout_s: f64,
+    stop: &DrainWatch,
+    measured: &mut Measured,
+) -> Result<(), Failure> {
     let rate_per_s = plan.rate_per_s * plan.overload;
     let waiting = rate_per_s * (plan.queue_s + plan.service_s * 2.0);
-    let overload = Phase {
+    let phase = Phase {
+        pool: "bounded",
         rate_per_s,
         duration_s: OVERLOAD_S,
         stall_at_s: None,
-        connections: waiting + plan.pool().slots as f64 + 100.0,
+        connections: waiting.min(CONNECTIONS_MAX) + plan.pool().slots as f64 + 100.0,
         timeout_s,
-        ..bounded
     };
-    warn!("weir: overload: {:.0} s", overload.duration_s);
-    let (samples, run) = overload.run(&setup, plan, &stop)?;
+    warn!("weir: overload: {:.0} s", phase.duration_s);
+    let (samples, run) = phase.run(setup, plan, stop)?;
     measured.overload_connections = mean(&samples, SETTLE_S, OVERLOAD_S, |sample| sample.in_flight);
-    let complete = run
+    let is_complete =
+        |one: &&Interval| one.length_s > 0.99 && (SETTLE_S..OVERLOAD_S + 0.1).contains(&one.time_s);
+    let (good, length_s) = run
         .intervals
         .iter()
-        .filter(|one| one.length_s > 0.99 && one.time_s > 1.5 && one.time_s < OVERLOAD_S + 0.1);
-    let (good, length_s) = complete
+        .filter(is_complete)
         .fold((0, 0.0), |(good, length_s), one| (good + one.good.unwrap_or(0), length_s + one.length_s));
     measured.goodput_per_s = good as f64 / f64::max(length_s, 1e-9);
-    Ok(measured)
+    Ok(())
+}
+
+/// Returns the mean response time of requests one at a time, in s.
+fn measure_service_s(setup: &Setup, plan: &VerifiedPlan, stop: &DrainWatch) -> Result<f64, Failure> {
+    let phase = Phase {
+        pool: "open",
+        rate_per_s: 0.0,
+        duration_s: BASELINE_S,
+        stall_at_s: None,
+        connections: 1.0,
+        timeout_s: 60.0,
+    };
+    warn!("weir: baseline: {BASELINE_S:.0} s");
+    let (_, run) = phase.run(setup, plan, stop)?;
+    let service = &run.latencies.last_byte.service;
+    if service.is_empty() {
+        return Err(Failure::CannotRun("--verify: the servers did not respond".to_owned()));
+    }
+    Ok(service.mean_ns() / 1e9)
 }
 
 fn mean(samples: &[GaugeSample], from_s: f64, to_s: f64, value: fn(&GaugeSample) -> f64) -> f64 {
@@ -155,17 +228,18 @@ impl Phase {
         // Two service times with the planned mean and variation.
         let delays = [1.0 - plan.service_cv, 1.0 + plan.service_cv];
         let url = |part: f64| {
-            format!("{}/{}?s=100&t={:.0}us", setup.base_url(), self.pool, plan.service_s * part * 1e6)
+            format!("{}/{}?s=100&t={:.0}us", setup.base_url(), self.pool, plan.delay_s * part * 1e6)
         };
         let urls = match plan.service_cv > 0.0 {
             true => delays.map(url).into(),
             false => vec![url(1.0)],
         };
+        let is_open = self.rate_per_s > 0.0;
         let flags = LoadFlags {
             urls,
             connections: Some(format!("{:.0}", self.connections)),
-            rate: Some(format!("{:.3}", self.rate_per_s)),
-            arrivals: Some("poisson".to_owned()),
+            rate: is_open.then(|| format!("{:.3}", self.rate_per_s)),
+            arrivals: is_open.then(|| "poisson".to_owned()),
             duration: Some(format!("{:.3}s", self.duration_s)),
             timeout: Some(format!("{:.0}ms", self.timeout_s * 1e3)),
             threads: Some("1".to_owned()),
