@@ -1,4 +1,5 @@
-//! Waiting in a pool of slots with one queue: Erlang C, and the approximation of Allen and Cunneen for arrivals and service times that are not exponential.
+//! Waiting in a pool of slots with one queue: Erlang C, and the approximation of Allen and Cunneen for
+//! arrivals and service times that are not exponential.
 
 use stats::erlang::{SERVERS_MAX, erlang_c};
 

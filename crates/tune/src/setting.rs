@@ -112,7 +112,7 @@ pub enum Certainty {
     Measured,
     /// Stated in the kernel's documentation or source.
     Documented,
-    /// Judgement: depends on the load; `weir tune trial` measures it.
+    /// Judgement: depends on the load; an experiment (`weir lab run`) measures it.
     Judgement,
 }
 

@@ -13,7 +13,11 @@ pub(crate) fn format_settings(report: &CheckReport, all: bool) -> String {
     let mut text = format!("kernel {}, {memory_gib:.1} GiB, role {role}\n", report.kernel);
     let with = |action: Action| report.settings.iter().filter(move |one| one.action == action);
     section(&mut text, "Change", with(Action::Change));
-    section(&mut text, "Consider (depends on the load: weir tune trial measures it)", with(Action::Consider));
+    section(
+        &mut text,
+        "Consider (depends on the load: measure it with weir lab run)",
+        with(Action::Consider),
+    );
     if all {
         let program = |one: &&SettingFinding| one.scope == Scope::Application;
         section(&mut text, "Keep", with(Action::Keep));

@@ -18,18 +18,18 @@ pub(super) struct StandingDetector {
     standing_since_ns: u64,
     /// Times when clients left the queue before their turn, the latest first; 0: never.
     departures_ns: [u64; DEPARTURES_MIN],
-    patience: PatienceEstimate,
+    client_timeout: ClientTimeoutEstimate,
 }
 
 /// The longest wait after which a client left, in the current and in the previous window.
 #[derive(Clone, Copy, Debug, Default)]
-struct PatienceEstimate {
+struct ClientTimeoutEstimate {
     window_start_ns: u64,
     longest_ns: u64,
     previous_longest_ns: u64,
 }
 
-impl PatienceEstimate {
+impl ClientTimeoutEstimate {
     fn add(&mut self, waited_ns: u64, window_ns: u64, now_ns: u64) {
         let elapsed_ns = now_ns.saturating_sub(self.window_start_ns);
         if elapsed_ns >= window_ns {
@@ -61,7 +61,7 @@ impl StandingDetector {
             last_short_ns: 0,
             standing_since_ns: 0,
             departures_ns: [0; DEPARTURES_MIN],
-            patience: PatienceEstimate::default(),
+            client_timeout: ClientTimeoutEstimate::default(),
         }
     }
 
@@ -69,14 +69,14 @@ impl StandingDetector {
     pub(super) fn note_departure(&mut self, waited_ns: u64, window_ns: u64, now_ns: u64) {
         self.departures_ns.rotate_right(1);
         self.departures_ns[0] = now_ns;
-        self.patience.add(waited_ns, window_ns, now_ns);
+        self.client_timeout.add(waited_ns, window_ns, now_ns);
     }
 
     /// Returns the arrival time of the oldest entry whose response, after `service_ns`, would still
     /// find its client; 0 without evidence of the contrary.
     ///
-    /// The clients' patience is the longest recent wait before a departure. An entry that has waited
-    /// longer than that and still waits (`oldest_ns`) is evidence of more patience.
+    /// The clients' timeout is estimated as the longest recent wait before a departure. An entry that has
+    /// waited longer than that and still waits (`oldest_ns`) shows that the timeout is longer.
     pub(super) fn useful_since_ns(
         &self,
         oldest_ns: u64,
@@ -87,9 +87,9 @@ impl StandingDetector {
         if !self.has_departures(window_ns, now_ns) {
             return 0;
         }
-        let patience_ns = self.patience.longest_ns().max(now_ns.saturating_sub(oldest_ns));
+        let timeout_ns = self.client_timeout.longest_ns().max(now_ns.saturating_sub(oldest_ns));
         let needed_ns = service_ns + service_ns / SERVICE_MARGIN_DIVISOR;
-        match patience_ns.checked_sub(needed_ns) {
+        match timeout_ns.checked_sub(needed_ns) {
             Some(wait_max_ns) => now_ns.saturating_sub(wait_max_ns),
             // No response would be in time, so the estimate of the service time proves nothing.
             None => 0,
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_come_too_late_is_known_from_those_who_left() {
+    fn departures_show_which_responses_would_be_late() {
         let mut detector = StandingDetector::new();
         let useful = |detector: &StandingDetector, oldest_ns, now_ns| {
             detector.useful_since_ns(oldest_ns, 16, AFTER, now_ns)
@@ -185,15 +185,15 @@ mod tests {
     }
 
     #[test]
-    fn patience_is_forgotten_after_two_windows() {
-        let mut patience = PatienceEstimate::default();
-        patience.add(30, AFTER, 1_000);
-        patience.add(10, AFTER, 1_110);
-        assert_eq!(patience.longest_ns(), 30);
-        patience.add(12, AFTER, 1_215);
-        assert_eq!(patience.longest_ns(), 12);
-        patience.add(5, AFTER, 2_000);
-        assert_eq!(patience.longest_ns(), 5);
+    fn waits_before_departures_are_forgotten_after_two_windows() {
+        let mut estimate = ClientTimeoutEstimate::default();
+        estimate.add(30, AFTER, 1_000);
+        estimate.add(10, AFTER, 1_110);
+        assert_eq!(estimate.longest_ns(), 30);
+        estimate.add(12, AFTER, 1_215);
+        assert_eq!(estimate.longest_ns(), 12);
+        estimate.add(5, AFTER, 2_000);
+        assert_eq!(estimate.longest_ns(), 5);
     }
 
     #[test]

@@ -193,7 +193,7 @@ fn a_class_has_its_turn_in_time() {
 }
 
 #[test]
-fn who_would_leave_before_the_response_gets_no_slot() {
+fn an_entry_whose_client_would_leave_before_the_response_gets_no_slot() {
     let service_ns = 16 * MS;
     let next = |queue: &mut Queue<u64>, now_ms: u64| {
         queue.offer_slots(now_ms * MS, service_ns, &mut |_| Offer::Slot(())).map(|(number, ())| number)
