@@ -42,7 +42,8 @@ fn small_heads_that_become_large_ones_are_refused_without_memory() {
     let metrics = proxy.metrics_until("all have left", |metrics| {
         metrics.sum_known(CONNECTIONS_OPEN, &[("listener", "web")]) == 0.0
     });
-    assert!(metrics.sum_known(FAULTS, &[("fault", "head_too_large")]) >= 1.0, "{metrics}");
+    let rejected = [("from", "client"), ("reason", "head_too_large")];
+    assert_eq!(metrics.sum_known("weir_messages_rejected_total", &rejected), 90.0, "{metrics}");
     let grown = crate::support::anonymous_bytes(proxy.process.id()).saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} B more");
     assert_eq!(proxy.get("/echo").status, 200);

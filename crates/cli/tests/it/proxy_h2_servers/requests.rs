@@ -71,12 +71,28 @@ fn bodies_and_trailers_pass_in_both_directions() {
     let response = client.read_response().unwrap();
     assert!(response.head.contains("x-digest: 77\r\n") && response.body == b"abcdefg", "{}", response.head);
     client.send(b"GET /big?1000000 HTTP/1.1\r\nHost: h\r\n\r\n");
-    let response = client.read_response().unwrap();
-    assert!(response.body == vec![b'b'; 1_000_000], "{} bytes", response.body.len());
+    let received = read_until(&mut client, "\r\n0\r\n\r\n");
+    let (_, chunks) = received.split_once("\r\n\r\n").unwrap();
+    let body = decode_chunks(chunks);
+    assert!(body.len() == 1_000_000 && body.bytes().all(|byte| byte == b'b'), "{} bytes", body.len());
     client.send(b"GET /big-length?1000000 HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(client.read_response().unwrap().body.len(), 1_000_000);
     assert_eq!(client.get("/ok").status, 200);
     proxy.assert_all_returned();
+}
+
+/// Returns the content of chunks without extensions and trailers (RFC 9112 §7.1).
+fn decode_chunks(mut chunks: &str) -> String {
+    let mut content = String::new();
+    loop {
+        let (size, rest) = chunks.split_once("\r\n").unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        if size == 0 {
+            return content;
+        }
+        content.push_str(&rest[..size]);
+        chunks = rest[size..].strip_prefix("\r\n").unwrap();
+    }
 }
 
 #[test]
