@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use host::tuning::{self, DriverSetting, ObservedValue};
+use host::tuning::{self, ObservedValue};
 
 use crate::catalogue::settings;
 use crate::kernel::KernelVersion;
-use crate::setting::{EthtoolSetting, Probe, Scope, Setting};
+use crate::setting::{Probe, Scope, Setting};
 
 /// One setting as found on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub fn observe(setting: &Setting, interface: Option<&str>) -> ObservedValue {
             None => ObservedValue::NotObservable("name an interface".to_owned()),
         },
         Probe::Ethtool(which) => match interface {
-            Some(interface) => tuning::read_driver(interface, driver_setting(which)),
+            Some(interface) => tuning::read_driver(interface, which),
             None => ObservedValue::NotObservable("name an interface".to_owned()),
         },
         Probe::NofileSoft => tuning::nofile_soft(),
@@ -98,18 +98,5 @@ pub fn observe(setting: &Setting, interface: Option<&str>) -> ObservedValue {
             ObservedValue::NotObservable("an option of the program".to_owned())
         }
         Probe::None => ObservedValue::NotObservable("weir does not read it".to_owned()),
-    }
-}
-
-fn driver_setting(which: EthtoolSetting) -> DriverSetting {
-    match which {
-        EthtoolSetting::RxRing => DriverSetting::RxRing,
-        EthtoolSetting::TxRing => DriverSetting::TxRing,
-        EthtoolSetting::RxUsecs => DriverSetting::RxUsecs,
-        EthtoolSetting::AdaptiveRx => DriverSetting::AdaptiveRx,
-        EthtoolSetting::CombinedChannels => DriverSetting::CombinedChannels,
-        EthtoolSetting::Gro => DriverSetting::Gro,
-        EthtoolSetting::Tso => DriverSetting::Tso,
-        EthtoolSetting::Lro => DriverSetting::Lro,
     }
 }

@@ -1,6 +1,7 @@
 //! Types of the catalogue: one setting, its scope, defaults, advice and rules. The rows are in
 //! [`crate::catalogue`]; reading and writing settings is elsewhere.
 
+use host::tuning::DriverSetting;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::KernelVersion;
@@ -138,7 +139,7 @@ pub enum Probe {
     /// File below `/sys/class/net/INTERFACE`, for every interface except loopback.
     InterfaceFile(&'static str),
     /// Driver setting of every interface except loopback (ethtool(8)).
-    Ethtool(EthtoolSetting),
+    Ethtool(DriverSetting),
     /// `RLIMIT_NOFILE` of this process, soft limit.
     NofileSoft,
     /// `RLIMIT_MEMLOCK` of this process, soft limit.
@@ -151,27 +152,6 @@ pub enum Probe {
     Module(&'static str),
     /// Not readable from outside the program.
     None,
-}
-
-/// Driver settings that ethtool(8) prints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EthtoolSetting {
-    /// Receive ring: `current of max`.
-    RxRing,
-    /// Transmit ring: `current of max`.
-    TxRing,
-    /// Interrupt delay of receives, in µs.
-    RxUsecs,
-    /// Adaptive interrupt delay of receives, 0 or 1.
-    AdaptiveRx,
-    /// Combined queues: `current of max`.
-    CombinedChannels,
-    /// Generic receive offload, 0 or 1.
-    Gro,
-    /// TCP segmentation offload, 0 or 1.
-    Tso,
-    /// Large receive offload, 0 or 1.
-    Lro,
 }
 
 /// Value that an advice asks for.

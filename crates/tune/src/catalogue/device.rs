@@ -1,12 +1,14 @@
 //! Rows about network interfaces and their drivers.
 
+use host::tuning::DriverSetting;
+
 use super::{ALL, NAPI, SCALING, advise, harmful};
 use crate::kernel::ANY;
 use crate::setting::Certainty::{Documented, Measured};
 use crate::setting::RuleCondition::{Above, Is};
 use crate::setting::Verdict::Recommend;
 use crate::setting::WantedValue::Exactly;
-use crate::setting::{EthtoolSetting, Probe, SETTING, Scope, Setting};
+use crate::setting::{Probe, SETTING, Scope, Setting};
 
 /// Source of the driver settings.
 const ETHTOOL: &str = "networking/ethtool-netlink";
@@ -22,7 +24,7 @@ pub(super) const ROWS: &[Setting] = &[
         unit: "packets",
         effect: "receive ring (ethtool -G IF rx N): longer bursts without drops (rx_missed, rx_no_buffer)",
         risk: "delay and cache misses",
-        probe: Probe::Ethtool(EthtoolSetting::RxRing),
+        probe: Probe::Ethtool(DriverSetting::RxRing),
         source: ETHTOOL,
         ..NIC
     },
@@ -31,7 +33,7 @@ pub(super) const ROWS: &[Setting] = &[
         unit: "packets",
         effect: "transmit ring (ethtool -G IF tx N)",
         risk: "bufferbloat without BQL",
-        probe: Probe::Ethtool(EthtoolSetting::TxRing),
+        probe: Probe::Ethtool(DriverSetting::TxRing),
         source: ETHTOOL,
         ..NIC
     },
@@ -41,7 +43,7 @@ pub(super) const ROWS: &[Setting] = &[
         rules: &[harmful(Above(100), Documented, "each packet may wait that long: for bulk transfers only")],
         effect: "interrupt delay of receives (ethtool -C IF rx-usecs N): fewer interrupts, more delay",
         risk: "adds up to its value to every latency",
-        probe: Probe::Ethtool(EthtoolSetting::RxUsecs),
+        probe: Probe::Ethtool(DriverSetting::RxUsecs),
         source: ETHTOOL,
         ..NIC
     },
@@ -49,7 +51,7 @@ pub(super) const ROWS: &[Setting] = &[
         name: "nic.adaptive_rx",
         effect: "adapts the interrupt delay to the packet rate (ethtool -C IF adaptive-rx on)",
         risk: "latency that changes with the load",
-        probe: Probe::Ethtool(EthtoolSetting::AdaptiveRx),
+        probe: Probe::Ethtool(DriverSetting::AdaptiveRx),
         source: ETHTOOL,
         ..NIC
     },
@@ -58,7 +60,7 @@ pub(super) const ROWS: &[Setting] = &[
         unit: "queues",
         effect: "queues with an interrupt each (ethtool -L IF combined N): one for each CPU that handles packets",
         risk: "more interrupts",
-        probe: Probe::Ethtool(EthtoolSetting::CombinedChannels),
+        probe: Probe::Ethtool(DriverSetting::CombinedChannels),
         source: SCALING,
         ..NIC
     },
@@ -69,7 +71,7 @@ pub(super) const ROWS: &[Setting] = &[
         effect: "joins received segments (ethtool -K IF gro on)",
         risk: "none for a server; off on some routers",
         verdict: Recommend,
-        probe: Probe::Ethtool(EthtoolSetting::Gro),
+        probe: Probe::Ethtool(DriverSetting::Gro),
         source: "networking/segmentation-offloads",
         ..NIC
     },
@@ -80,7 +82,7 @@ pub(super) const ROWS: &[Setting] = &[
         effect: "the NIC cuts segments (ethtool -K IF tso on)",
         risk: "none with a working driver",
         verdict: Recommend,
-        probe: Probe::Ethtool(EthtoolSetting::Tso),
+        probe: Probe::Ethtool(DriverSetting::Tso),
         source: "networking/segmentation-offloads",
         ..NIC
     },
@@ -90,7 +92,7 @@ pub(super) const ROWS: &[Setting] = &[
         effect: "the NIC joins segments, without GRO's care for headers (ethtool -K IF lro off)",
         risk: "breaks forwarding and some measurements",
         verdict: Recommend,
-        probe: Probe::Ethtool(EthtoolSetting::Lro),
+        probe: Probe::Ethtool(DriverSetting::Lro),
         source: "networking/segmentation-offloads",
         ..NIC
     },
