@@ -36,7 +36,6 @@ mod outlier;
 pub mod plan;
 mod pool;
 mod profile;
-mod proxy_protocol;
 mod reference;
 mod relay;
 mod route;

@@ -388,7 +388,7 @@ pub struct PoolPlan {
     pub slow_start_ns: u64,
     /// Version of the PROXY protocol header at the start of each connection to a server; `None`: no
     /// header.
-    pub send_proxy_protocol: Option<ProxyVersion>,
+    pub send_proxy_protocol: Option<wire::proxy_protocol::ProxyVersion>,
     /// TLS of the connections to its servers; `None`: they are plain.
     pub tls: Option<PoolTls>,
     /// Network namespace to connect in; `None`: our own.
@@ -452,15 +452,6 @@ pub struct ServerTimeouts {
     /// Maximum time for which a limited server keeps the slot of a request whose client has left,
     /// until it ends its response or its connection: 10 s.
     pub abandoned_ns: u64,
-}
-
-/// Version of a PROXY protocol header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyVersion {
-    /// Text.
-    V1,
-    /// Binary.
-    V2,
 }
 
 /// One access log.

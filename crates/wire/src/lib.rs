@@ -32,6 +32,7 @@ mod h1;
 pub mod h2;
 
 pub mod fuzzing;
+pub mod proxy_protocol;
 
 pub use h1::{
     BodyDecoder, Decoded, Framing, HEADERS_CAP, Header, HeaderSlots, Limits, Parsed, Refusal, RefusalKind,

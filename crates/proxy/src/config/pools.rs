@@ -1,6 +1,6 @@
 //! Converts a `[pool.NAME]` section to a [`PoolPlan`].
 
-use crate::plan::{Balance, Lookup, NamedServers, PoolPlan, ProxyVersion, Reuse, ServerPlan, ServerTimeouts};
+use crate::plan::{Balance, Lookup, NamedServers, PoolPlan, Reuse, ServerPlan, ServerTimeouts};
 use rt::address::Address;
 
 use super::health::{self, ServerTarget};
@@ -50,8 +50,8 @@ pub(super) fn parse_pool(section: &Section, problems: &mut Problems) -> PoolPlan
         retries_max: u8::try_from(section.integer_or_zero("retries")).unwrap_or(u8::MAX),
         slow_start_ns: section.integer_or_zero("slow-start"),
         send_proxy_protocol: match &*text("send-proxy-protocol") {
-            "v1" => Some(ProxyVersion::V1),
-            "v2" => Some(ProxyVersion::V2),
+            "v1" => Some(wire::proxy_protocol::ProxyVersion::V1),
+            "v2" => Some(wire::proxy_protocol::ProxyVersion::V2),
             _ => None,
         },
         tls,

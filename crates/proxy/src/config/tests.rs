@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use wire::proxy_protocol::ProxyVersion;
+
 use super::parse;
 use crate::plan::{
-    Action, LogFormat, LogTarget, Mode, PathCondition, Plan, ProxyVersion, RateKey, RouteChange,
-    ValueCondition,
+    Action, LogFormat, LogTarget, Mode, PathCondition, Plan, RateKey, RouteChange, ValueCondition,
 };
 
 fn plan(text: &str) -> Plan {

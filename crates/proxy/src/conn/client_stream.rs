@@ -17,9 +17,9 @@ use crate::admission::{ListenerLimits, Rejection, SourceSlot};
 use crate::core::{ConfigGeneration, Core, TICK_NS};
 use crate::metrics::RejectReason;
 use crate::outcome::EndReason;
-use crate::plan::{ClientTimeouts, ListenerPlan, ProxyVersion};
+use crate::plan::{ClientTimeouts, ListenerPlan};
 use crate::pool::{CoreServer, Pool, ServerConn};
-use crate::proxy_protocol;
+use wire::proxy_protocol;
 
 /// Settings of a listener at the time of a connection's accept. They stay the same for that
 /// connection.
@@ -500,7 +500,7 @@ impl ClientStream {
     }
 
     /// Writes a PROXY header with the client's address, for the start of a server connection.
-    pub(crate) fn write_proxy_header(&self, version: ProxyVersion, out: &mut Vec<u8>) {
+    pub(crate) fn write_proxy_header(&self, version: proxy_protocol::ProxyVersion, out: &mut Vec<u8>) {
         let source = self.peer.address.map(|address| SocketAddr::new(address, self.peer.port));
         let reported = self.rare_state.as_ref().and_then(|rare| rare.destination);
         let destination = reported.or_else(|| self.stream.local_address());

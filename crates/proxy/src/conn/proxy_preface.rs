@@ -8,7 +8,7 @@ use super::{Conn, ConnState, TimeoutKind};
 use crate::core::{Core, ScratchBuffers};
 use crate::metrics::RejectReason;
 use crate::outcome::EndReason;
-use crate::proxy_protocol::{self, HEADER_BYTES_MAX, Header};
+use wire::proxy_protocol::{self, HEADER_BYTES_MAX, Header};
 
 /// State of reading the PROXY header.
 enum PrefaceStatus {

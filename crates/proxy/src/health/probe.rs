@@ -12,8 +12,8 @@ use wire::{BodyDecoder, Limits, Parsed, RequestKind, encode};
 
 use super::agent::{self, AgentReport, LINE_BYTES_MAX};
 use super::probe_http2;
-use crate::plan::{ALPN_HTTP2, CheckKind, CheckPlan, HttpCheck, PoolTls, ProxyVersion, ServerHttp};
-use crate::proxy_protocol;
+use crate::plan::{ALPN_HTTP2, CheckKind, CheckPlan, HttpCheck, PoolTls, ServerHttp};
+use wire::proxy_protocol;
 
 macro_rules! check_results {
     ($($variant:ident, $code:literal;)*) => {
@@ -67,7 +67,7 @@ pub(super) struct CheckSpec {
     pub(super) target: Address,
     pub(super) plan: CheckPlan,
     /// PROXY header version that the pool sends at the start of each connection.
-    pub(super) proxy_protocol: Option<ProxyVersion>,
+    pub(super) proxy_protocol: Option<proxy_protocol::ProxyVersion>,
     /// TLS of the pool, and the name that the server has to prove.
     pub(super) tls: Option<(PoolTls, String)>,
 }

@@ -1,5 +1,5 @@
 //! The PROXY protocol, versions 1 and 2: the original address of a connection, sent in its first
-//! bytes by the proxy in front, and by this proxy to a server. Follows HAProxy's
+//! bytes by the proxy in front, and by a proxy or a load generator to a server. Follows HAProxy's
 //! `doc/proxy-protocol.txt`.
 //!
 //! Pure: bytes in, result out. No socket, and no decision about which peers to trust. The presence
@@ -8,13 +8,25 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::plan::ProxyVersion;
+/// Version of a PROXY protocol header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyVersion {
+    /// Text.
+    V1,
+    /// Binary.
+    V2,
+}
 
 /// Parse result for the start of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ParsedHeader {
+pub enum ParsedHeader {
     /// A header of `bytes` bytes; what follows belongs to the connection.
-    Complete { header: Header, bytes: usize },
+    Complete {
+        /// Contents.
+        header: Header,
+        /// Length of the header.
+        bytes: usize,
+    },
     /// The header may still become complete. With [`HEADER_BYTES_MAX`] bytes it never will.
     Incomplete,
     /// Not a valid header; the connection must be closed.
@@ -23,9 +35,14 @@ pub(crate) enum ParsedHeader {
 
 /// Contents of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Header {
+pub enum Header {
     /// The client's address and the address that it connected to, over TCP.
-    Proxied { source: SocketAddr, destination: SocketAddr },
+    Proxied {
+        /// Address of the client.
+        source: SocketAddr,
+        /// Address that the client connected to.
+        destination: SocketAddr,
+    },
     /// The connection's own addresses apply: the sender knows no others (`UNKNOWN`, `UNSPEC`),
     /// connects for itself (`LOCAL`), or its client came over a unix socket or UDP.
     Unproxied,
@@ -36,13 +53,14 @@ macro_rules! header_errors {
     ($($variant:ident, $text:literal;)*) => {
         /// Error in a header.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum HeaderError {
+        pub enum HeaderError {
             $(#[doc = $text] $variant,)*
         }
 
         impl HeaderError {
             /// Returns the text for people.
-            pub(crate) fn text(self) -> &'static str {
+            #[must_use]
+            pub fn text(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }
         }
@@ -80,7 +98,7 @@ const V2_FIXED_BYTES: usize = 16;
 /// accept.
 const V2_VARIABLE_BYTES_MAX: usize = 536;
 /// Maximum size of any header in bytes.
-pub(crate) const HEADER_BYTES_MAX: usize = V2_FIXED_BYTES + V2_VARIABLE_BYTES_MAX;
+pub const HEADER_BYTES_MAX: usize = V2_FIXED_BYTES + V2_VARIABLE_BYTES_MAX;
 
 const V1_PREFIX: &[u8] = b"PROXY ";
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -89,7 +107,8 @@ const TLV_CRC32C: u8 = 0x03;
 
 /// Parses the start of a connection. The result for a header does not depend on how many of the
 /// following bytes have arrived. An error is returned as soon as no further byte could fix it.
-pub(crate) fn parse(bytes: &[u8]) -> ParsedHeader {
+#[must_use]
+pub fn parse(bytes: &[u8]) -> ParsedHeader {
     let parsed = if is_prefix_either_way(bytes, V2_SIGNATURE) {
         parse_v2(bytes)
     } else if is_prefix_either_way(bytes, V1_PREFIX) {
@@ -251,7 +270,7 @@ fn crc32c<'a>(bytes: impl Iterator<Item = &'a u8>) -> u32 {
 /// Appends a header to `out`. Without both addresses (a unix socket, or the proxy's own connection)
 /// the header states that the connection's own addresses apply. An IPv4 address mapped into IPv6 is
 /// written as IPv4. If only one of the two is IPv4, both are written as IPv6.
-pub(crate) fn write_header(
+pub fn write_header(
     version: ProxyVersion,
     source: Option<SocketAddr>,
     destination: Option<SocketAddr>,
