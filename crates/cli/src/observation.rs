@@ -259,7 +259,7 @@ fn run_probe(subjects: &[RoleSpec], length_ns: u64, stop_receiver: &Receiver<()>
 /// Puts the observation and its diagnosis into the record.
 pub(crate) fn diagnose(run: &mut Run, observed: MachineObservation) {
     run.observed = vec![observed];
-    run.diagnosis = Some(lab::diagnosis::diagnose(run));
+    run.diagnosis = Some(diagnose::diagnose(run));
 }
 
 #[cfg(test)]

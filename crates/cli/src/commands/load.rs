@@ -231,7 +231,7 @@ fn confirm_diagnosis(job: &LoadJob<'_>, run: &mut Run, quiet: bool, stop: &Drain
             run.diagnosis = run
                 .diagnosis
                 .take()
-                .map(|diagnosis| lab::counter_test::apply_confirmation(diagnosis, outcome));
+                .map(|diagnosis| diagnose::counter_test::apply_confirmation(diagnosis, outcome));
         }
         Err(why) => {
             warn!("weir: --confirm ran no test: {why}");

@@ -96,7 +96,7 @@ pub(crate) fn check_lab_profile(args: CommandArgs<'_>) -> Result<(), Vec<record:
 #[cfg(test)]
 pub(crate) fn check_lab_faulty_server(
     args: CommandArgs<'_>,
-) -> Result<::lab::faulty_server::FaultConfig, Vec<record::problem::InputProblem>> {
+) -> Result<experiment::faulty_server::FaultConfig, Vec<record::problem::InputProblem>> {
     lab::check_faulty_server(args)
 }
 

@@ -1,7 +1,7 @@
 //! `weir watch`: live metrics of this machine and of chosen processes. Shows them full screen, prints
 //! them as text per interval, or prints one sample (`--once`). `--json` saves the record.
 //!
-//! `host::observe` takes the samples, and `lab::alerts` finds the alerts.
+//! `host::observe` takes the samples, and `diagnose::alerts` finds the alerts.
 
 mod busiest;
 mod live;
@@ -11,8 +11,8 @@ mod targets;
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use diagnose::alerts::{LIVE_WINDOWS, ScreenWindows, screen};
 use host::observe::Monitor;
-use lab::alerts::{LIVE_WINDOWS, ScreenWindows, screen};
 use record::observed::{MachineObservation, UnobservableMetric};
 use record::run::WeirVersion;
 use record::watch::{SCHEMA, WatchRecord};

@@ -158,7 +158,7 @@ fn every_flag_has_a_doc_and_every_command_an_example() {
 
 #[test]
 fn every_key_of_a_fault_is_a_flag_of_the_faulty_server() {
-    use ::lab::scenario::keys::{SCENARIO, ValueForm};
+    use experiment::scenario::keys::{SCENARIO, ValueForm};
 
     let row = SCENARIO.iter().find(|key| key.name == "fault").unwrap();
     let ValueForm::Table(keys) = row.form else { panic!("it is a table") };
@@ -173,11 +173,11 @@ fn every_key_of_a_fault_is_a_flag_of_the_faulty_server() {
         split-write = true\nbacklog = 9\naccept-delay = \"10ms\"\ndelay = \"11ms\"\n\
         error-fraction = \"12%\"\ndrop-fraction = 0.13\nbody = 14\nclose-after-response = true\n\
         ignore-close = true\n[load]\nflags = \"u\"\n";
-    let words = ::lab::scenario::setup::LabSetup::parse("a", text).unwrap().subject.command;
+    let words = experiment::scenario::setup::LabSetup::parse("a", text).unwrap().subject.command;
     let words: Vec<&str> = words[5..].iter().map(|word| word.as_str()).collect();
     let args = typed("lab faulty-server", &words);
     let fault = crate::commands::check_lab_faulty_server(CommandArgs(&args)).unwrap();
-    let expected = ::lab::faulty_server::FaultConfig {
+    let expected = experiment::faulty_server::FaultConfig {
         listen: "127.0.0.1:8000".parse().unwrap(),
         threads: Some(2),
         burn_ns: 1_500,

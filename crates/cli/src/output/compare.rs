@@ -1,7 +1,7 @@
 //! `weir lab compare A B`: the comparison of two experiments or of two lists of runs, as JSON and
 //! as text. Does not compute it.
 
-use lab::format::{better_fraction, probability, value};
+use experiment::format::{better_fraction, probability, value};
 use record::experiment::ComparisonOutcome;
 use serde::Serialize;
 

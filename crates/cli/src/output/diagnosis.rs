@@ -1,7 +1,7 @@
 //! Diagnosis of a run as text: first the verdict, then its evidence, the alternatives and the next
 //! limits. Reads only the record.
 
-use lab::counter_test::is_testable;
+use diagnose::counter_test::is_testable;
 use record::run::{AlternativeVerdict, Confidence, Confirmation, Diagnosis, Run};
 
 /// Maximum number of lines about ruled-out limits; the record has them all.

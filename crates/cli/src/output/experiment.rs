@@ -1,16 +1,16 @@
 //! Text form of an experiment for a terminal: the result, every comparison with its figures, and
-//! the caveats. Reads only the record; `lab::report` makes the report with its charts.
+//! the caveats. Reads only the record; `report` makes the report with its charts.
 
-use lab::experiment::tested_comparisons;
-use lab::format::{
+use experiment::definition::tested_comparisons;
+use experiment::format::{
     better_fraction, bound_percent, count, duration_estimates, duration_text, int_range, probability, value,
 };
-use lab::report::TrialRecords;
-use lab::trial_counts::LeftOutCounts;
+use experiment::trial_counts::LeftOutCounts;
 use record::experiment::{
     Arm, Comparison, ComparisonOutcome, Experiment, ExperimentCell, ExperimentMetric, ExperimentPlan,
     ONLY_LOAD, ValueDistribution, counted_blocks,
 };
+use report::TrialRecords;
 use stats::multiple_comparisons::{p_adjusted_min, pairs_to_conclude};
 use stats::signed_rank::PAIRS_MIN;
 
@@ -22,7 +22,7 @@ pub(crate) fn format_experiment(experiment: &Experiment, raw: &dyn TrialRecords)
     for sentence in &experiment.summary {
         text.push_str(&format!("{sentence}\n"));
     }
-    match lab::report::text_table(experiment, raw) {
+    match report::text_table(experiment, raw) {
         // With one arm under several levels, the result at each level matters, not the ratio to the
         // baseline.
         Some(grid) => {
@@ -166,7 +166,7 @@ pub(crate) fn plan(plan: &ExperimentPlan, expected_s: (f64, f64)) -> String {
     }
     let changed_arms = plan.arms.iter().filter(|arm| arm.repeats.is_none() && arm.name != plan.baseline);
     let identical_arms: Vec<&str> = changed_arms
-        .filter(|arm| lab::experiment::changed_keys(plan, arm).is_empty())
+        .filter(|arm| experiment::definition::changed_keys(plan, arm).is_empty())
         .map(|arm| arm.name.as_str())
         .collect();
     for load in &plan.loads {

@@ -2,7 +2,7 @@
 //! and responses.
 
 use clap::Command;
-use lab::diagnosis::verdicts::{Criterion, VERDICTS};
+use diagnose::verdicts::{Criterion, VERDICTS};
 use load::failure::FAILURE_KINDS;
 use load::validity::RULES;
 
@@ -107,7 +107,7 @@ fn command_section(row: &CommandInfo) -> String {
         text.push_str(&format!("\n{}", proxy::ctl::reference()));
     }
     if row.name == "lab try" {
-        text.push_str(&format!("\n{}", lab::scenario::keys::markdown()));
+        text.push_str(&format!("\n{}", experiment::scenario::keys::markdown()));
     }
     if !row.examples.is_empty() {
         text.push_str("\n```sh\n");

@@ -15,11 +15,30 @@ use std::path::{Path, PathBuf};
 /// Every crate, and the crates of this workspace that it may depend on. Data flows one way: a lower
 /// crate in the list never uses a higher one, and siblings never use each other.
 const CRATES: &[(&str, &[&str])] = &[
-    ("cli", &["record", "rt", "host", "stats", "serve", "load", "proxy", "lab", "tune", "plan", "fleet"]),
+    (
+        "cli",
+        &[
+            "record",
+            "rt",
+            "host",
+            "stats",
+            "serve",
+            "load",
+            "proxy",
+            "report",
+            "experiment",
+            "diagnose",
+            "tune",
+            "plan",
+            "fleet",
+        ],
+    ),
     ("tune", &["host", "record"]),
     ("fleet", &["load", "record"]),
     ("plan", &["record", "stats"]),
-    ("lab", &["host", "record", "stats"]),
+    ("report", &["diagnose", "experiment", "record", "stats"]),
+    ("experiment", &["diagnose", "host", "record", "stats"]),
+    ("diagnose", &["record", "stats"]),
     ("load", &["wire", "rt", "record", "stats"]),
     ("proxy", &["wire", "rt", "record"]),
     ("serve", &["wire", "rt", "record"]),
@@ -57,7 +76,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("socket2", &["rt"]),
     ("statrs", &["stats"]),
     ("tokio-rustls", &["rt"]),
-    ("toml", &["proxy", "lab", "plan"]),
+    ("toml", &["proxy", "experiment", "plan"]),
 ];
 
 /// Crates that may contain unsafe code.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lab::counter_test::{apply_confirmation, earlier_confirmation};
+use diagnose::counter_test::{apply_confirmation, earlier_confirmation};
 use record::capacity_search::{self, CapacitySearch};
 use record::file::{ReadError, read_record, read_run, read_schema};
 use record::observed::MachineObservation;
@@ -82,7 +82,7 @@ fn rediagnose(run: &mut Run) -> Option<String> {
     let (previous_verdict, untested) = (earlier.verdict.clone(), earlier.untested_reason.clone());
     let counter_test = earlier_confirmation(earlier);
     let tested_verdict = counter_test.as_ref().map(|test| test.verdict.clone());
-    let diagnosis = lab::diagnosis::diagnose(run);
+    let diagnosis = diagnose::diagnose(run);
     let mut diagnosis = match counter_test {
         Some(test) => apply_confirmation(diagnosis, test),
         None => diagnosis,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::engine::experiment_dir::{
+use experiment::engine::experiment_dir::{
     CONCLUSIONS_FILE, ExperimentDir, ExperimentDirError, ExperimentEntry, PLAN_FILE, TRIALS_DIR,
     list_experiments,
 };
@@ -167,8 +167,8 @@ fn experiment_row(root: &Path, listed: &ExperimentEntry) -> ExperimentRow {
 /// Summarises an experiment without reading its trials: their file names show its progress. This is
 /// called often while the experiment runs, and must not disturb it.
 pub(super) fn read_unfinished(path: &Path) -> Result<ExperimentRow, record::file::ReadError> {
-    let schema = lab::engine::experiment_dir::PLAN_SCHEMA;
-    let start: lab::engine::experiment_dir::ExperimentStart =
+    let schema = experiment::engine::experiment_dir::PLAN_SCHEMA;
+    let start: experiment::engine::experiment_dir::ExperimentStart =
         record::file::read_record(&path.join(PLAN_FILE), schema)?;
     let mut row = ExperimentRow {
         name: start.plan.name.clone(),

@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use lab::engine::experiment_dir::ExperimentDir;
-use lab::engine::{Conclusions, JudgeInput};
-use lab::experiment::{EnvironmentChecks, ExperimentFile, ExperimentOptions};
-use lab::judge::JudgeExtras;
-use lab::report::{ReportPage, TrialRecords};
-use lab::trial::metrics::METRICS;
+use experiment::definition::{EnvironmentChecks, ExperimentFile, ExperimentOptions};
+use experiment::engine::experiment_dir::ExperimentDir;
+use experiment::engine::{Conclusions, JudgeInput};
+use experiment::judge::JudgeExtras;
+use experiment::trial::metrics::METRICS;
 use record::experiment::{Experiment, ExperimentMetric, ExperimentPlan, LoadPlan};
 use record::file::write_atomically;
 use record::problem::InputProblem;
 use record::trial::ExperimentTrial;
+use report::{ReportPage, TrialRecords};
 
 use crate::exit::Failure;
 
@@ -26,7 +26,7 @@ const NAMES_SHOWN_MAX: usize = 6;
 
 /// Returns all metrics.
 pub(super) fn metrics() -> Vec<ExperimentMetric> {
-    METRICS.iter().map(lab::trial::metrics::TrialMetric::metric).collect()
+    METRICS.iter().map(experiment::trial::metrics::TrialMetric::metric).collect()
 }
 
 /// Parses an experiment's file.
@@ -52,7 +52,7 @@ pub(super) fn parse_stored(
 /// Judges the trials; `file` is the experiment that they ran.
 pub(super) fn judge(file: &ExperimentFile, case: JudgeInput<'_>) -> Conclusions {
     let extras = extras(file, &case);
-    let judged = lab::judge::judge(case.plan, case.trials, &extras);
+    let judged = experiment::judge::judge(case.plan, case.trials, &extras);
     Conclusions {
         scalings: judged.scalings,
         cells: judged.cells,
@@ -86,7 +86,7 @@ fn unreported_metrics(
         let Some(setup) = file.setup(&arm.name, &load.name) else { continue };
         let program_output = environment.get(&format!("program {}", setup.tool.name()));
         for metric in &case.plan.metrics {
-            let figure = lab::trial::metrics::find_metric(&metric.name);
+            let figure = experiment::trial::metrics::find_metric(&metric.name);
             let why = figure
                 .and_then(|figure| figure.unavailable_reason(setup, program_output.map(String::as_str)));
             let key = || (arm.name.clone(), load.name.clone(), metric.name.clone());
@@ -143,8 +143,8 @@ impl TrialRecords for Records<'_> {
 /// Writes both reports into the experiment's directory.
 pub(super) fn write_reports(experiment: &Experiment, directory: &ExperimentDir) -> Result<(), Failure> {
     let raw = &Records(directory);
-    write_page(&lab::report::html(experiment, raw), &directory.path().join(REPORT_HTML))?;
-    let words = lab::report::markdown(experiment, raw);
+    write_page(&report::html(experiment, raw), &directory.path().join(REPORT_HTML))?;
+    let words = report::markdown(experiment, raw);
     write_atomically(&directory.path().join(REPORT_MARKDOWN), words.as_bytes())?;
     Ok(())
 }
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn data_that_exceeds_a_page_goes_to_a_file_beside_it() {
         let directory = tempfile::tempdir().unwrap();
-        let beside = lab::report::DataFile { name: "a.heat-map.csv".to_owned(), text: "x\n".to_owned() };
+        let beside = report::DataFile { name: "a.heat-map.csv".to_owned(), text: "x\n".to_owned() };
         let page = ReportPage { html: "<html>".to_owned(), data_files: vec![beside] };
         write_page(&page, &directory.path().join("report.html")).unwrap();
         for (name, text) in [("report.html", "<html>"), ("a.heat-map.csv", "x\n")] {

@@ -17,8 +17,8 @@ mod target;
 
 use std::path::PathBuf;
 
-use lab::scenario::journal::journal_directory;
-use lab::scenario::testbed::{self, TestbedContext};
+use experiment::scenario::journal::journal_directory;
+use experiment::scenario::testbed::{self, TestbedContext};
 use record::run::WeirVersion;
 
 use crate::exit::{Exit, Failure};

@@ -1,7 +1,7 @@
 //! `weir lab try FILE`: one scenario, run once.
 
-use lab::scenario::setup::LabSetup;
-use lab::trial::{TrialError, TrialResult, TrialTools};
+use experiment::scenario::setup::LabSetup;
+use experiment::trial::{TrialError, TrialResult, TrialTools};
 use record::problem::InputProblem;
 use record::units::{DurationUnit, parse_duration_ns};
 use rt::drain::{Drain, DrainStage, SignalHandlers, SignalSet, block_signals};
@@ -44,7 +44,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         shows_output: json.as_deref() != Some("-"),
         should_stop: &stopped,
     };
-    let done = match lab::trial::run_keeping_partial(&setup, tools) {
+    let done = match experiment::trial::run_keeping_partial(&setup, tools) {
         Ok(done) => done,
         Err(TrialError::Stopped) => {
             warn!("weir: stopped; no results");

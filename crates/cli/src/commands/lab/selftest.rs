@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use lab::engine::environment::program_file;
-use lab::selftest::cases::{CaseSet, HostCapabilities, NOT_INDUCED, TestCase};
-use lab::selftest::matrix::{CaseOutcome, NotInducible, SCHEMA, SelfTest, matrix_text};
-use lab::selftest::order::order;
-use lab::selftest::split::CasePart;
-use lab::selftest::{markdown, reliability};
-use lab::trial::TrialTools;
+use experiment::engine::environment::program_file;
+use experiment::selftest::cases::{CaseSet, HostCapabilities, NOT_INDUCED, TestCase};
+use experiment::selftest::matrix::{CaseOutcome, NotInducible, SCHEMA, SelfTest, matrix_text};
+use experiment::selftest::order::order;
+use experiment::selftest::split::CasePart;
+use experiment::selftest::{markdown, reliability};
+use experiment::trial::TrialTools;
 use record::problem::InputProblem;
 use record::run::Run;
 use record::units::{DurationUnit, parse_count, parse_duration_ns};
@@ -97,7 +97,7 @@ fn run_cases(
     let begin_ns = now_ns();
     let mut number = 0;
     let mut not_kept = None;
-    let outcomes = lab::selftest::run(&order, tools, &mut |outcome, run| {
+    let outcomes = experiment::selftest::run(&order, tools, &mut |outcome, run| {
         number += 1;
         warn!("{number:4}/{} {}", order.len(), outcome_line(outcome));
         if let (Some(directory), Some(run)) = (keep, run)
@@ -131,9 +131,9 @@ fn announce(runs: usize, cases: usize, options: &SelftestOptions) {
     let expected_s = runs as f64 * (options.duration_ns as f64 / 1e9 + OVERHEAD_S);
     warn!(
         "{} of {}, about {}; seed {}",
-        lab::format::count(runs, "run"),
-        lab::format::count(cases, "case"),
-        lab::format::duration_estimate(expected_s),
+        experiment::format::count(runs, "run"),
+        experiment::format::count(cases, "case"),
+        experiment::format::duration_estimate(expected_s),
         options.seed
     );
 }
@@ -182,7 +182,7 @@ pub(super) fn show(result: &SelfTest, json: Option<&str>) -> Result<(), Failure>
 fn counts_text(result: &SelfTest) -> String {
     let mut text = format!("{} wrong with high confidence", result.wrong_sure);
     if result.failed > 0 {
-        let failed = lab::format::count(result.failed as usize, "run");
+        let failed = experiment::format::count(result.failed as usize, "run");
         text.push_str(&format!("; {failed} failed, counted as incorrect"));
     }
     if let (runs @ 1.., both_count) = result.both {
@@ -236,7 +236,7 @@ fn select_cases(
     options: &SelftestOptions,
 ) -> (Vec<&'static TestCase>, Vec<NotInducible>) {
     let machine = HostCapabilities {
-        is_root: lab::scenario::testbed::is_root(),
+        is_root: experiment::scenario::testbed::is_root(),
         cpus: rt::cores::available_cpus().len() as u32,
         allow_global: args.is_set("allow-global"),
         has_program: &|name| program_file(name).is_some(),

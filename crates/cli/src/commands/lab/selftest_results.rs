@@ -2,7 +2,7 @@
 //!
 //! [`super::selftest`] runs the self-tests.
 
-use lab::selftest::matrix::{SelfTest, parse_self_test};
+use experiment::selftest::matrix::{SelfTest, parse_self_test};
 
 use super::selftest::{show, write_markdown};
 use crate::exit::{Exit, Failure};
@@ -36,7 +36,7 @@ fn read_result(path: &str) -> Result<SelfTest, String> {
 
 /// Sums the results of all runs. Sets and parts are joined where they differ.
 fn sum_results(results: Vec<SelfTest>) -> SelfTest {
-    let mut sum = SelfTest { schema: lab::selftest::matrix::SCHEMA.to_owned(), ..SelfTest::default() };
+    let mut sum = SelfTest { schema: experiment::selftest::matrix::SCHEMA.to_owned(), ..SelfTest::default() };
     let mut sets: Vec<String> = Vec::new();
     let mut parts: Vec<String> = Vec::new();
     for result in results {

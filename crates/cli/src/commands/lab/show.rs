@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use lab::engine::JudgeInput;
-use lab::engine::blocks::mark_discarded;
-use lab::engine::experiment_dir::ExperimentDir;
-use lab::format::count;
+use experiment::engine::JudgeInput;
+use experiment::engine::blocks::mark_discarded;
+use experiment::engine::experiment_dir::ExperimentDir;
+use experiment::format::count;
 use record::experiment::{Experiment, SCHEMA, StopReason, TrialSummary, Warning, counted_blocks};
 use record::file::write_atomically;
 use record::problem::InputProblem;
@@ -30,9 +30,9 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let directory = open(Path::new(path))?;
     let experiment = rejudge(&directory)?;
     if let Some(to) = html {
-        write_page(&lab::report::html(&experiment, &Records(&directory)), Path::new(&to))?;
+        write_page(&report::html(&experiment, &Records(&directory)), Path::new(&to))?;
     }
-    let markdown_text = lab::report::markdown(&experiment, &Records(&directory));
+    let markdown_text = report::markdown(&experiment, &Records(&directory));
     match markdown.as_deref() {
         Some("-") => print(&markdown_text),
         Some(to) => write_atomically(Path::new(to), markdown_text.as_bytes())?,
@@ -63,7 +63,7 @@ fn rejudge(directory: &ExperimentDir) -> Result<Experiment, Failure> {
         .map_or_else(|| (unfinished_reason(&lines), true), |stored| (stored.stopped, stored.partial));
     let mut warnings = Vec::from_iter(unreadable_warning(directory));
     warnings.extend(judged.warnings);
-    warnings.extend(lab::engine::warnings(directory, &plan, &lines));
+    warnings.extend(experiment::engine::warnings(directory, &plan, &lines));
     Ok(Experiment {
         schema: SCHEMA.to_owned(),
         weir: build_info(),

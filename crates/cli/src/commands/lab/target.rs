@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use lab::engine::environment::program_file;
+use experiment::engine::environment::program_file;
 use record::units::SECOND_NS;
 use rt::clock::now_ns;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};

@@ -3,11 +3,11 @@
 //!
 //! A test that could only have one outcome here is not made, with the reason.
 
+use diagnose::counter_test::{PAIRS_PER_TEST, combine, decision_threshold, judge};
+use diagnose::verdicts::{CounterTest, NONE, Perturbation, ThroughputChange, find_rule};
+use experiment::cpu_throttle::CpuThrottle;
 use host::observe::GENERATOR;
 use host::process_tree::with_descendants;
-use lab::counter_test::{PAIRS_PER_TEST, combine, decision_threshold, judge};
-use lab::cpu_throttle::CpuThrottle;
-use lab::diagnosis::verdicts::{CounterTest, NONE, Perturbation, ThroughputChange, find_rule};
 use load::pace::Pace;
 use load::plan::RunPlan;
 use record::run::{Confirmation, Run};
@@ -37,7 +37,7 @@ pub(super) fn confirm(
     let cpus = usable_cpus(plan, run, rt::cores::available_cpus().len());
     let diagnosis = run.diagnosis.as_ref().ok_or("no samples of this load (--no-watch)")?;
     let mut changes = Vec::new();
-    for test in lab::counter_test::distinguishing_tests(diagnosis)? {
+    for test in diagnose::counter_test::distinguishing_tests(diagnosis)? {
         match change(plan, run, test, cpus) {
             Ok(change) => changes.push((test, change)),
             // The second change is optional.

@@ -83,7 +83,7 @@ pub(super) fn check_flags(args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>
 
 #[cfg(test)]
 mod tests {
-    use lab::diagnosis::verdicts::VERDICTS;
+    use diagnose::verdicts::VERDICTS;
     use tune::apply::parse_requests;
 
     #[test]

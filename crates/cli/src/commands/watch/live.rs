@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use lab::alerts::{LIVE_WINDOWS, Screen, screen};
+use diagnose::alerts::{LIVE_WINDOWS, Screen, screen};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use record::observed::MachineObservation;

@@ -1,7 +1,7 @@
 //! Converts lines to rows: sections with headings, tables of lines with the same figures, sentences
 //! broken at the width. A terminal and a pipe get the same rows.
 
-use lab::alerts::{RULES, RuleUnit, Screen, ScreenLine, ScreenSection, Severity};
+use diagnose::alerts::{RULES, RuleUnit, Screen, ScreenLine, ScreenSection, Severity};
 use record::units::{format_bytes, format_count, format_duration_ns};
 
 use super::{Glyphs, Span, Style, StyledRow, sparkline, truncate, width, wrap};
@@ -307,7 +307,7 @@ pub(crate) fn format_threshold(above: f64, unit: RuleUnit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lab::alerts::{LIVE_WINDOWS, screen};
+    use diagnose::alerts::{LIVE_WINDOWS, screen};
     use record::observed::{CpuUse, MachineObservation, MachineSample, UnobservableMetric};
 
     pub(crate) fn observed() -> MachineObservation {

@@ -1,12 +1,12 @@
 //! Display of a watched machine: lines as rows of styled text, which a terminal draws and a pipe
-//! gets unchanged. `lab::alerts` decides the content of the lines.
+//! gets unchanged. `diagnose::alerts` decides the content of the lines.
 
 pub(crate) mod layout;
 pub(crate) mod screen;
 mod sparkline;
 pub(crate) mod text;
 
-use lab::alerts::Severity;
+use diagnose::alerts::Severity;
 
 /// Kind of a piece of text, which selects its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The full screen: a title, tabs, rows that scroll, keys. Key handling needs no terminal, and
 //! drawing accepts any backend, so that tests can check both.
 
-use lab::alerts::{Screen, ScreenSection, Severity};
+use diagnose::alerts::{Screen, ScreenSection, Severity};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style as Colours};
@@ -199,7 +199,7 @@ fn tui_style(style: Style, colour: bool) -> Colours {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lab::alerts::{LIVE_WINDOWS, screen};
+    use diagnose::alerts::{LIVE_WINDOWS, screen};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use record::observed::{CpuUse, MachineSample};

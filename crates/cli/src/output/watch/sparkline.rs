@@ -1,6 +1,6 @@
 //! Bars and small graphs, made of characters.
 
-use lab::alerts::{BarPart, ScreenLine};
+use diagnose::alerts::{BarPart, ScreenLine};
 
 use super::{Glyphs, Span, Style, StyledRow};
 
@@ -75,7 +75,7 @@ pub(super) fn graph(line: &ScreenLine, width: usize, glyphs: Glyphs) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lab::alerts::{ScreenSection, Severity};
+    use diagnose::alerts::{ScreenSection, Severity};
 
     fn line(parts: Vec<(BarPart, f64)>, utilization: Option<f64>) -> ScreenLine {
         ScreenLine {

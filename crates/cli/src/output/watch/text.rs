@@ -1,6 +1,6 @@
 //! A watched machine as text: for pipes and files, and for one sample with `--once`.
 
-use lab::alerts::{Screen, Severity};
+use diagnose::alerts::{Screen, Severity};
 use record::observed::MachineObservation;
 
 use super::layout::{LayoutOptions, Overflow, rows};

@@ -7,11 +7,11 @@ mod patterns;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use lab::engine::blocks::mark_discarded;
-use lab::engine::experiment_dir::ExperimentDir;
-use lab::format::count;
-use lab::judge::{UnpairedSets, compare_unpaired};
-use lab::trial::metrics;
+use experiment::engine::blocks::mark_discarded;
+use experiment::engine::experiment_dir::ExperimentDir;
+use experiment::format::count;
+use experiment::judge::{UnpairedSets, compare_unpaired};
+use experiment::trial::metrics;
 use record::experiment::{ExperimentMetric, ExperimentPlan, ONLY_LOAD, TrialSummary};
 use record::file::read_run;
 use record::problem::InputProblem;

@@ -1,9 +1,9 @@
 //! Checks of the file of an experiment or of a scenario before it runs: against this machine, and against the flags of
 //! `weir load`.
 
+use experiment::definition::EnvironmentChecks;
+use experiment::engine::environment::{cpus, program_version, start_problem};
 use host::perf::call_counter::CallKind;
-use lab::engine::environment::{cpus, program_version, start_problem};
-use lab::experiment::EnvironmentChecks;
 use load::plan::RunPlan;
 
 use crate::flags::{CommandArgs, build_command_line, load_flags};

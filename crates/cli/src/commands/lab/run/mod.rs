@@ -7,12 +7,14 @@ mod trials;
 
 use std::path::{Path, PathBuf};
 
-use lab::engine::environment::{self, EnvironmentFacts, ExecutableSet};
-use lab::engine::experiment_dir::{CONCLUSIONS_FILE, ExperimentDir, ExperimentDirError, ExperimentStart};
-use lab::engine::{EngineContext, EngineError, expected_duration_s};
-use lab::experiment::{ExperimentFile, ExperimentOptions, ready};
-use lab::scenario::setup::LabSetup;
-use lab::trial::TrialTools;
+use experiment::definition::{ExperimentFile, ExperimentOptions, ready};
+use experiment::engine::environment::{self, EnvironmentFacts, ExecutableSet};
+use experiment::engine::experiment_dir::{
+    CONCLUSIONS_FILE, ExperimentDir, ExperimentDirError, ExperimentStart,
+};
+use experiment::engine::{EngineContext, EngineError, expected_duration_s};
+use experiment::scenario::setup::LabSetup;
+use experiment::trial::TrialTools;
 use record::experiment::{Experiment, ExperimentPlan, StopReason, TrialSummary, counted_blocks};
 use record::file::{wall_clock_now, wall_clock_ns};
 use record::problem::{InputProblem, suggestion};
@@ -166,7 +168,7 @@ fn print_checked(name: &str, plan: &ExperimentPlan) {
 
 /// Returns every reason why the experiment cannot run, all at once.
 fn check_run(file: &ExperimentFile) -> Result<(), Failure> {
-    lab::engine::check(file.plan()).map_err(engine_failure)
+    experiment::engine::check(file.plan()).map_err(engine_failure)
 }
 
 /// Reads the flags and the file; reports everything that is wrong with both.
@@ -268,11 +270,11 @@ fn run_to_end(
         pause: &pause,
         read_environment: &current_environment,
         allow_changed_environment: args.is_set("allow-changed-environment"),
-        is_precise_enough: &lab::judge::is_precise_enough,
+        is_precise_enough: &experiment::judge::is_precise_enough,
         judge: &|case| judge(file, case),
         on_event: &mut |event| progress.report(event),
     };
-    let result = lab::engine::run(directory, &mut FileTrials { file, tools }, hooks);
+    let result = experiment::engine::run(directory, &mut FileTrials { file, tools }, hooks);
     progress.end();
     let experiment = result.map_err(engine_failure)?;
     write_reports(&experiment, directory)?;

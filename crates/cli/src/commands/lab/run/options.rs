@@ -1,10 +1,10 @@
 //! Options of `weir lab run`: parses flags to values and reports all problems at once. The experiment's
-//! file has the rest (`lab::experiment`).
+//! file has the rest (`experiment::definition`).
 
 use std::path::PathBuf;
 
-use lab::engine::experiment_dir::ExperimentDirError;
-use lab::experiment::{ExperimentOptions, parse_discard_bound, ready};
+use experiment::definition::{ExperimentOptions, parse_discard_bound, ready};
+use experiment::engine::experiment_dir::ExperimentDirError;
 use record::problem::{InputProblem, suggestion};
 use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns};
 use rt::clock::now_ns;

@@ -3,8 +3,8 @@
 
 use std::io::{IsTerminal, Write};
 
-use lab::engine::events::{Eta, Event};
-use lab::format::{duration_estimates, int_range};
+use experiment::engine::events::{Eta, Event};
+use experiment::format::{duration_estimates, int_range};
 use record::experiment::{Comparison, ExperimentPlan};
 use record::trial::{TrialKind, TrialPosition};
 

@@ -1,10 +1,10 @@
-//! Adapter from the engine's [`Runner`] to `lab::trial`: runs the trials of an experiment's file. Does not
+//! Adapter from the engine's [`Runner`] to `experiment::trial`: runs the trials of an experiment's file. Does not
 //! choose trials or judge them.
 
-use lab::engine::{Runner, TrialOutput, TrialParams, TrialRunError};
-use lab::experiment::ExperimentFile;
-use lab::scenario::setup::LabSetup;
-use lab::trial::{TrialError, TrialTools};
+use experiment::definition::ExperimentFile;
+use experiment::engine::{Runner, TrialOutput, TrialParams, TrialRunError};
+use experiment::scenario::setup::LabSetup;
+use experiment::trial::{TrialError, TrialTools};
 use record::trial::TrialPosition;
 
 /// Runner of the trials of a file.
@@ -28,7 +28,7 @@ impl Runner for FileTrials<'_> {
             ..setup.clone()
         };
         let tools = TrialTools { duration_ns: spec.duration_ns, ..self.tools };
-        match lab::trial::run(&setup, tools) {
+        match experiment::trial::run(&setup, tools) {
             Ok(done) => Ok(TrialOutput { trial: done.trial, folded: done.folded, leftovers: done.leftovers }),
             Err(TrialError::Stopped) => Err(TrialRunError::Stopped),
             Err(error) => Err(TrialRunError::Failed(error.to_string())),

@@ -1,4 +1,4 @@
-//! HTML building blocks of all pages here: frame, style and escaping. `lab::report` makes the
+//! HTML building blocks of all pages here: frame, style and escaping. `report` makes the
 //! reports.
 
 /// Style of all pages; it follows the system's light or dark mode.

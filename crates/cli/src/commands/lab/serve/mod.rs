@@ -8,7 +8,7 @@ mod side_by_side;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use lab::engine::experiment_dir::{PLAN_FILE, list_experiments};
+use experiment::engine::experiment_dir::{PLAN_FILE, list_experiments};
 use record::problem::InputProblem;
 use rt::address::Address;
 use rt::drain::{Drain, SignalSet, block_signals};

@@ -1,0 +1,126 @@
+//! Traffic of links, on the machines at both ends of the path between generator and subject.
+//! Thresholds are elsewhere.
+
+use std::collections::BTreeMap;
+
+use record::observed::{LinkUse, MachineSample};
+use stats::relative_deviation;
+
+use crate::run_view::{RunView, median};
+
+/// Minimum number of samples for a spread.
+const SPREAD_SAMPLES_MIN: usize = 3;
+
+/// Samples of one link.
+type LinkSamples<'a> = Vec<&'a LinkUse>;
+
+/// Returns all links. Loopback counts only if a queue gives it a rate.
+fn links<'a>(view: &RunView<'a>) -> Vec<LinkSamples<'a>> {
+    let mut all = Vec::new();
+    for machine in view.path_machines() {
+        let mut samples_by_link: BTreeMap<(&str, &str), LinkSamples<'a>> = BTreeMap::new();
+        let samples = machine.samples();
+        let shaped = |name: &str| {
+            let named = samples.iter().flat_map(|sample| &sample.links).filter(|one| one.name == name);
+            named.flat_map(|one| &one.queues).any(|queue| queue.rate_bits_per_s.is_some())
+        };
+        for link in samples.iter().flat_map(|sample| &sample.links) {
+            if link.name != "lo" || shaped("lo") {
+                samples_by_link.entry((&link.role, &link.name)).or_default().push(link);
+            }
+        }
+        all.extend(samples_by_link.into_values());
+    }
+    all
+}
+
+fn median_over_samples(link: &LinkSamples<'_>, figure: fn(&LinkUse) -> Option<f64>) -> Option<f64> {
+    median(link.iter().filter_map(|link| figure(link)).collect())
+}
+
+/// Returns the link with the highest value of a figure, and that value.
+fn busiest<'a>(view: &RunView<'a>, figure: fn(&LinkUse) -> Option<f64>) -> Option<(LinkSamples<'a>, f64)> {
+    let links = links(view).into_iter();
+    let with_values = links.filter_map(|link| median_over_samples(&link, figure).map(|value| (link, value)));
+    with_values.max_by(|one, other| one.1.total_cmp(&other.1))
+}
+
+/// Returns the utilisation of a link in its fuller direction.
+fn utilization(link: &LinkUse) -> Option<f64> {
+    let shaped = link.queues.iter().filter_map(|queue| queue.rate_bits_per_s);
+    let sending = shaped.chain(link.speed_bits_per_s).reduce(f64::min);
+    let sent = sending.map(|rate| link.tx_bytes_per_s * 8.0 / rate.max(1.0));
+    let received = link.speed_bits_per_s.map(|rate| link.rx_bytes_per_s * 8.0 / rate.max(1.0));
+    sent.into_iter().chain(received).reduce(f64::max)
+}
+
+fn packets_per_s(link: &LinkUse) -> Option<f64> {
+    Some(link.rx_packets_per_s + link.tx_packets_per_s)
+}
+
+/// Returns the utilisation of the fullest link.
+pub(super) fn link_utilization(view: &RunView<'_>) -> Option<f64> {
+    Some(busiest(view, utilization)?.1)
+}
+
+/// Returns the spread of the traffic on the fullest link.
+pub(super) fn link_spread(view: &RunView<'_>) -> Option<f64> {
+    let (link, _) = busiest(view, utilization)?;
+    let bytes = link.iter().map(|link| link.rx_bytes_per_s.max(link.tx_bytes_per_s));
+    spread(&bytes.collect::<Vec<_>>())
+}
+
+/// Returns the spread of enough samples, relative to their mean.
+fn spread(samples: &[f64]) -> Option<f64> {
+    relative_deviation(samples).filter(|_| samples.len() >= SPREAD_SAMPLES_MIN)
+}
+
+/// Returns bytes per packet, on the link with the most packets.
+pub(super) fn packet_bytes(view: &RunView<'_>) -> Option<f64> {
+    median_over_samples(&busiest(view, packets_per_s)?.0, |link| {
+        let packets = packets_per_s(link).filter(|packets| *packets > 0.0)?;
+        Some((link.rx_bytes_per_s + link.tx_bytes_per_s) / packets)
+    })
+}
+
+/// Returns the spread of the packets on the link with the most.
+pub(super) fn packet_spread(view: &RunView<'_>) -> Option<f64> {
+    let (link, _) = busiest(view, packets_per_s)?;
+    let packets = link.iter().map(|link| link.rx_packets_per_s.max(link.tx_packets_per_s));
+    spread(&packets.collect::<Vec<_>>())
+}
+
+/// Returns a figure summed over all links, on the machine with the highest sum.
+fn max_over_machines(view: &RunView<'_>, figure: fn(&MachineSample) -> Option<f64>) -> Option<f64> {
+    let machines = view.path_machines().into_iter();
+    machines.filter_map(|machine| machine.sample_median(figure)).reduce(f64::max)
+}
+
+/// Returns the time to send the deepest queue, in ns.
+pub(super) fn queue_ns(view: &RunView<'_>) -> Option<f64> {
+    max_over_machines(view, |sample| {
+        let queues = sample.links.iter().flat_map(|link| &link.queues);
+        let times =
+            queues.filter_map(|queue| Some(queue.backlog_bytes as f64 * 8e9 / queue.rate_bits_per_s?));
+        times.reduce(f64::max)
+    })
+}
+
+/// Returns the rate of packets that were delayed at a link.
+pub(super) fn overlimits(view: &RunView<'_>) -> Option<f64> {
+    max_over_machines(view, |sample| {
+        let queues = sample.links.iter().flat_map(|link| &link.queues);
+        queues.map(|queue| queue.overlimits_per_s).reduce(f64::max)
+    })
+}
+
+/// Returns the rate of packets that interfaces and their queues dropped.
+pub(super) fn drops(view: &RunView<'_>) -> Option<f64> {
+    max_over_machines(view, |sample| {
+        let dropped_per_s = |link: &LinkUse| {
+            let queued: f64 = link.queues.iter().map(|queue| queue.drops_per_s).sum();
+            link.rx_drops_per_s + link.tx_drops_per_s + queued
+        };
+        Some(sample.links.iter().map(dropped_per_s).sum())
+    })
+}

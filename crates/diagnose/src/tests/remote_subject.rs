@@ -1,0 +1,173 @@
+//! Tests on synthetic records of a subject on another machine than the generator, with and without
+//! monitoring there.
+
+use super::*;
+use crate::signals as s;
+use crate::signals::Signal;
+
+/// Removes what only the subject's machine observes from the record, as `weir load` writes it if no
+/// local process listens at the port.
+fn without_subject_machine(mut run: Run) -> Run {
+    let observed = &mut run.observed[0];
+    observed.roles.truncate(1);
+    observed.ports[0].served_by = None;
+    for sample in &mut observed.samples {
+        sample.roles.truncate(1);
+        sample.namespaces[0].roles.truncate(1);
+    }
+    for snapshot in &mut observed.queues {
+        snapshot.listeners.clear();
+        snapshot.ends.retain(|ends| ends.end == ConnectionEnd::Client);
+    }
+    run
+}
+
+/// Returns the output of `weir watch` on the subject's machine.
+fn subject_observation(connections: u64) -> MachineObservation {
+    let mut observed = observed(connections);
+    observed.roles.remove(0);
+    observed.ports[0].used_by = None;
+    for sample in &mut observed.samples {
+        sample.roles.remove(0);
+        sample.namespaces[0].roles.remove(0);
+    }
+    for snapshot in &mut observed.queues {
+        snapshot.ends.retain(|ends| ends.end == ConnectionEnd::Server);
+    }
+    observed
+}
+
+fn value(signal: &Signal, run: &Run) -> Option<f64> {
+    (signal.read)(&RunView::new(run))
+}
+
+/// Makes the run an open loop of which half is served.
+fn overload(run: &mut Run) {
+    run.plan = serde_json::json!({"pace": {"loop": "open", "rate_per_s": 10_000.0}});
+    run.rates.offered_per_s = Some(run.rates.responses_per_s * 2.0);
+}
+
+#[test]
+fn a_late_generator_is_detected_without_the_subject() {
+    let mut run = without_subject_machine(run(32, MS));
+    overload(&mut run);
+    run.generator.busiest_thread_fraction = Some(1.0);
+    run.generator.lag_p99_ns = 50 * MS;
+    change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 30);
+    assert_first(&run, "client_bound");
+    // A generator that has read everything is not late: the busy thread is only one source, and no
+    // proof.
+    change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 0);
+    assert_first(&run, "unknown");
+}
+
+#[test]
+fn both_ends_are_compared_over_two_machines() {
+    let mut run = without_subject_machine(run(32, MS));
+    run.observed.push(subject_observation(32));
+    run.generator.busiest_thread_fraction = Some(0.99);
+    change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 30);
+    assert_eq!(value(&s::SUBJECT_UNREAD, &run), Some(0.0));
+    assert!(value(&s::UNREAD_RESPONSES_OVER_REQUESTS, &run) > Some(10.0));
+    assert_eq!(value(&s::GENERATOR_UNREAD_WITHOUT_SUBJECT, &run), None);
+    assert_first(&run, "client_bound");
+    // The CPUs are those of the subject's machine.
+    run.observed[1].samples.iter_mut().for_each(|sample| sample.foreign_cpus = Some(0.5));
+    assert_eq!(value(&s::FOREIGN_CPUS, &run), Some(0.5));
+}
+
+#[test]
+fn the_worst_of_merged_generators_counts() {
+    let mut run = without_subject_machine(run(32, MS));
+    let mut other = run.observed[0].clone();
+    other.host = "other".to_owned();
+    for ends in other.queues.iter_mut().flat_map(|snapshot| &mut snapshot.ends) {
+        ends.with_unread = 30;
+    }
+    run.observed.extend([subject_observation(32), other]);
+    assert!(value(&s::GENERATOR_UNREAD, &run) > Some(0.9));
+    run.generator.busiest_thread_fraction = Some(0.99);
+    assert_first(&run, "client_bound");
+    // Segments of all three namespaces are added up.
+    set_counter(&mut run, "Tcp.RetransSegs", 300.0);
+    assert!((value(&s::RETRANSMITTED, &run).unwrap() - 0.01).abs() < 1e-9);
+}
+
+#[test]
+fn exhausted_ports_are_detected_without_the_subject() {
+    let mut ports = without_subject_machine(run(40, MS));
+    ports.totals.errors.insert("no_port".to_owned(), 20_000);
+    ports.totals.connections.failed = 20_000;
+    assert_eq!(value(&s::PORTS, &ports), Some(40.0 / 28_232.0));
+    change_ends(&mut ports, ConnectionEnd::Client, |_, ends| {
+        ends.states.insert("time-wait".to_owned(), 28_000);
+    });
+    assert_first(&ports, "port_exhaustion");
+}
+
+#[test]
+fn a_full_link_is_detected_from_either_machine() {
+    let link = |bytes_per_s: f64| LinkUse {
+        name: "eth0".to_owned(),
+        rx_bytes_per_s: bytes_per_s,
+        rx_packets_per_s: bytes_per_s / 1_400.0,
+        speed_bits_per_s: Some(1e9),
+        ..LinkUse::default()
+    };
+    let fill = |observed: &mut MachineObservation, bytes_per_s: f64| {
+        observed.samples.iter_mut().for_each(|sample| sample.links = vec![link(bytes_per_s)]);
+    };
+    let mut generator_only = without_subject_machine(run(32, 50 * MS));
+    fill(&mut generator_only.observed[0], 122e6);
+    assert_first(&generator_only, "link_bound");
+    // A generator that is busy itself may also be the limit.
+    generator_only.generator.busiest_thread_fraction = Some(0.95);
+    assert_ne!(diagnose(&generator_only).verdict, "link_bound");
+
+    let mut both_machines = without_subject_machine(run(32, 50 * MS));
+    both_machines.observed.push(subject_observation(32));
+    fill(&mut both_machines.observed[0], 122e6);
+    fill(&mut both_machines.observed[1], 1e6);
+    assert!((value(&s::LINK, &both_machines).unwrap() - 0.976).abs() < 1e-9);
+    assert_first(&both_machines, "link_bound");
+    fill(&mut both_machines.observed[0], 1e6);
+    fill(&mut both_machines.observed[1], 122e6);
+    assert!((value(&s::LINK, &both_machines).unwrap() - 0.976).abs() < 1e-9);
+}
+
+#[test]
+fn unwatched_figures_are_not_observable_and_not_zero() {
+    let run = without_subject_machine(run(20, 44 * MS));
+    for signal in [
+        &s::SUBJECT_UNREAD,
+        &s::SUBJECT_THREAD,
+        &s::UNSENT_WITH_OPEN_WINDOW,
+        &s::ROUND_TRIP,
+        &s::FOREIGN_CPUS,
+    ] {
+        assert_eq!(value(signal, &run), None, "{signal:?}");
+    }
+    let not_observable = diagnose(&run).not_observable;
+    for code in ["user_cpu_bound", "latency_bound", "delayed_ack_stall", "fd_limit"] {
+        assert!(not_observable.iter().any(|line| line.starts_with(code)), "{code}: {not_observable:?}");
+    }
+}
+
+#[test]
+fn connections_to_a_remote_origin_are_the_subjects() {
+    let mut run = run(100, 200 * MS);
+    let observed = &mut run.observed[0];
+    observed.ports.push(PortRoles { port: 9_000, served_by: None, used_by: Some("subject".to_owned()) });
+    for snapshot in &mut observed.queues {
+        let states = [("established".to_owned(), 10)].into();
+        let origin = EndQueues {
+            port: 9_000,
+            end: ConnectionEnd::Client,
+            states,
+            awaiting_response: 10,
+            ..EndQueues::default()
+        };
+        snapshot.ends.push(origin);
+    }
+    assert_first(&run, "connection_limited");
+}

@@ -1,0 +1,148 @@
+//! Typical trials, for charts that can show only one trial of an arm: for each arm under each load,
+//! the counting trial whose primary metric is the median. The judge uses all trials.
+
+use record::experiment::{Experiment, TrialSummary};
+use record::observed::MachineObservation;
+use record::trial::ExperimentTrial;
+
+use super::trial_data::counted_trials;
+use crate::TrialRecords;
+
+/// Maximum number of arms under loads that are shown: each needs a record to read and draw.
+pub(super) const SHOWN_MAX: usize = 12;
+
+/// A typical trial of an arm under a load.
+#[derive(Debug)]
+pub(super) struct TypicalTrial<'a> {
+    /// Line of the trial in the experiment.
+    pub(super) line: &'a TrialSummary,
+    /// Record of the trial.
+    pub(super) trial: ExperimentTrial,
+}
+
+impl TypicalTrial<'_> {
+    /// Returns the name of its arm.
+    pub(super) fn arm(&self) -> &str {
+        &self.line.position.arm
+    }
+
+    /// Returns the observations of the machines during the trial.
+    pub(super) fn observed(&self) -> impl Iterator<Item = &MachineObservation> {
+        let of_run = self.trial.run.iter().flat_map(|run| &run.observed);
+        of_run.chain(&self.trial.observed)
+    }
+}
+
+/// Typical trials of one load, one for each arm.
+#[derive(Debug)]
+pub(super) struct LoadGroup<'a> {
+    /// The load.
+    pub(super) load: &'a str,
+    /// Trials in the order of the arms.
+    pub(super) trials: Vec<TypicalTrial<'a>>,
+}
+
+/// Typical trials by load, and notes on omissions.
+#[derive(Debug, Default)]
+pub(super) struct TypicalTrials<'a> {
+    /// Loads that have at least one typical trial.
+    pub(super) groups: Vec<LoadGroup<'a>>,
+    /// Descriptions of missing trials.
+    pub(super) notes: Vec<String>,
+}
+
+/// Returns the primary metric of a trial.
+pub(super) fn primary_value(experiment: &Experiment, line: &TrialSummary) -> Option<f64> {
+    let name = &experiment.plan.primary()?.name;
+    line.metrics.get(name).copied().filter(|value| value.is_finite())
+}
+
+/// Returns the typical trials of all arms but the A/A one, which repeats the baseline.
+pub(super) fn typical_trials<'a>(experiment: &'a Experiment, raw: &dyn TrialRecords) -> TypicalTrials<'a> {
+    let mut trial_groups = TypicalTrials::default();
+    let (mut shown, mut left_out, mut unread) = (0, 0, 0);
+    for load in &experiment.plan.loads {
+        let mut group = LoadGroup { load: &load.name, trials: Vec::new() };
+        for arm in experiment.plan.arms.iter().filter(|arm| arm.repeats.is_none()) {
+            let of = counted_trials(experiment, &arm.name, &load.name);
+            let Some(line) = median_trial(experiment, &of) else { continue };
+            if shown == SHOWN_MAX {
+                left_out += 1;
+                continue;
+            }
+            match raw.trial(&line.file) {
+                Some(trial) => group.trials.push(TypicalTrial { line, trial }),
+                None => unread += 1,
+            }
+            shown += 1;
+        }
+        if !group.trials.is_empty() {
+            trial_groups.groups.push(group);
+        }
+    }
+    if left_out > 0 {
+        trial_groups.notes.push(format!(
+            "{left_out} more pairs of arm and load are not drawn; their trials are in the directory."
+        ));
+    }
+    if unread > 0 {
+        trial_groups.notes.push(format!("The records of {unread} trials could not be read."));
+    }
+    trial_groups
+}
+
+/// Returns the median trial by the primary metric; if no trial has it, the first.
+fn median_trial<'a>(experiment: &Experiment, lines: &[&'a TrialSummary]) -> Option<&'a TrialSummary> {
+    let mut by_value: Vec<(f64, &TrialSummary)> =
+        lines.iter().filter_map(|&line| primary_value(experiment, line).map(|value| (value, line))).collect();
+    by_value.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let middle = by_value.get(by_value.len().saturating_sub(1) / 2);
+    middle.map(|(_, line)| *line).or_else(|| lines.first().copied())
+}
+
+/// Returns the heading of a group: the load if there are several.
+pub(super) fn load_heading(experiment: &Experiment, load: &str) -> Option<String> {
+    super::has_several_loads(&experiment.plan).then(|| load.to_owned())
+}
+
+/// Returns the heading of one trial: arm, load if there are several, and number of the trial.
+pub(super) fn heading(experiment: &Experiment, typical: &TypicalTrial<'_>) -> String {
+    let position = &typical.line.position;
+    match super::has_several_loads(&experiment.plan) {
+        true => format!("{}, {} (trial {})", position.arm, position.load, position.number),
+        false => format!("{} (trial {})", position.arm, position.number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{LOADS, NoRecords, SECONDS, synthetic_experiment};
+
+    #[test]
+    fn the_typical_trial_has_the_median() {
+        let (experiment, raw) = synthetic_experiment();
+        let trial_groups = typical_trials(&experiment, &raw);
+        assert_eq!(trial_groups.groups.len(), LOADS.len());
+        assert!(trial_groups.notes.is_empty(), "{:?}", trial_groups.notes);
+        for group in &trial_groups.groups {
+            assert_eq!(group.trials.len(), 2, "the A/A arm is left out");
+            for one in &group.trials {
+                assert!(one.line.is_counted());
+                let own = primary_value(&experiment, one.line).unwrap();
+                let same = counted_trials(&experiment, one.arm(), group.load);
+                let below = same.iter().filter(|l| primary_value(&experiment, l).unwrap() < own).count();
+                assert_eq!(below, (same.len() - 1) / 2);
+                assert_eq!(one.trial.position.number, one.line.position.number);
+                assert_eq!(one.observed().next().unwrap().samples.len(), SECONDS as usize);
+            }
+        }
+    }
+
+    #[test]
+    fn missing_records_are_noted() {
+        let (experiment, _) = synthetic_experiment();
+        let result = typical_trials(&experiment, &NoRecords);
+        assert!(result.groups.is_empty() && result.notes.len() == 1);
+    }
+}
