@@ -81,7 +81,8 @@ def measure(bench):
     print(f"\nproxy: subject alone on CPU {harness.SUBJECT_CPU}; origin (weir serve) and "
           f"client (weir load) on {harness.OTHER_CPU}")
     kept = {}
-    cases = {name: without_missing(CASES[name], there) for name in chosen if name in CASES}
+    cases = {name: with_before(without_missing(CASES[name], there), bench.options.before)
+             for name in chosen if name in CASES}
     with peers.weir_serve(harness.OTHER_CPU, "origin") as origin:
         parts = {"load": lambda: measure_cases(bench, "proxy", origin, cases, drive),
                  "threads": lambda: _measure_threads(bench, there),
@@ -98,6 +99,15 @@ def without_missing(case, there):
     arms = {label: arm for label, arm in case.arms.items() if there or arm[0] != "weir"}
     judged = [bound for bound in case.judged if {bound.over, bound.under} <= set(arms)]
     return case._replace(arms=arms, judged=judged)
+
+
+def with_before(case, program):
+    """Adds an arm with another build of weir, if there is one, and the ratio to it."""
+    if not program or "weir" not in case.arms:
+        return case
+    name, keywords = case.arms["weir"]
+    arms = case.arms | {"weir before": (name, keywords | {"program": program})}
+    return case._replace(arms=arms, judged=[*case.judged, Bound("weir", "weir before", None, None)])
 
 
 # CPU time under load.

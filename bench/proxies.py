@@ -95,10 +95,10 @@ servers = ["127.0.0.1:{inner}"]
 """
 
 
-def weir(bench, cpu, origin, logs=True, threads=1, tls=None, http2=False, stacked=False):
+def weir(bench, cpu, origin, logs=True, threads=1, tls=None, http2=False, stacked=False, program=peers.WEIR):
     """Starts weir with all defaults, metrics, and a log in HAProxy's format.
 
-    `tls` is a file with certificate and key. Its cleartext listeners accept HTTP/2 by default, so `http2`
+    `program` is another build of weir. `tls` is a file with certificate and key. Its cleartext listeners accept HTTP/2 by default, so `http2`
     changes nothing."""
     port = harness.free_port()
     log = _log_path(bench, "weir", port, logs)
@@ -108,7 +108,7 @@ def weir(bench, cpu, origin, logs=True, threads=1, tls=None, http2=False, stacke
         tls=WEIR_TLS.format(pem=tls, suite=CIPHER_SUITE, group=GROUP) if tls else "",
         log=f'[[log]]\nto = "file:{log}"\nformat = "haproxy"\n' if log else "")
         + (WEIR_STACKED.format(inner=harness.free_port()) if stacked else ""))
-    argv = [peers.WEIR, "proxy", "--config", conf]
+    argv = [program, "proxy", "--config", conf]
     return Proxy(spawn("weir", argv, cpu, port), log, tls)
 
 

@@ -332,7 +332,7 @@ mod tests {
         rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
         shell.wait().unwrap();
         let Some((role, profile)) = probed.profiles.first() else {
-            return println!("skipped: {:?}", probed.missing);
+            return test_needs::skip(test_needs::PERF, format!("{:?}", probed.missing));
         };
         assert_eq!((role.as_str(), profile.pids.len()), (host::observe::SUBJECT, 2));
         // The shell that was named only waits.

@@ -198,7 +198,7 @@ mod tests {
                 assert_eq!(throttle.stop(), Ok(()));
                 assert_eq!(groups(), before);
             }
-            Err(why) => eprintln!("skipped: {why}"),
+            Err(why) => test_needs::skip(test_needs::KERNEL, why),
         }
         child.kill().unwrap();
         child.wait().unwrap();

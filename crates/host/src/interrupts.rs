@@ -199,7 +199,7 @@ PIW:          0          7
         assert!(!softirqs.sample().unwrap().cpu_ids.is_empty());
         match InterruptReader::open() {
             Ok(mut interrupts) => assert!(!interrupts.sample().unwrap().counts.is_empty()),
-            Err(missing) => println!("skipped: {missing}"),
+            Err(missing) => test_needs::skip(test_needs::KERNEL, missing),
         }
     }
 }

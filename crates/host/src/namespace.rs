@@ -144,14 +144,14 @@ mod tests {
     fn another_process_s_namespace_is_entered_and_left_live() {
         let mut child = match unshared() {
             Ok(child) => child,
-            Err(error) => return println!("skipped: unshare: {error}"),
+            Err(error) => return test_needs::skip(test_needs::ROOT, format!("unshare: {error}")),
         };
         let before = fs::read_link(OWN_NETNS).unwrap();
         let namespace = loop {
             let namespace = Namespace::open_pid(Some(child.id() as i32));
             match (namespace, child.try_wait().unwrap()) {
                 (Ok(namespace), None) if namespace.fd.is_some() => break namespace,
-                (_, Some(_)) => return println!("skipped: unshare -n takes root"),
+                (_, Some(_)) => return test_needs::skip(test_needs::ROOT, "unshare -n takes root"),
                 _ => std::thread::sleep(std::time::Duration::from_millis(1)),
             }
         };
@@ -160,7 +160,7 @@ mod tests {
         child.wait().unwrap();
         match within {
             Ok(within) => assert_ne!(within, before),
-            Err(error) => println!("skipped: {error}"),
+            Err(error) => test_needs::skip(test_needs::ROOT, error),
         }
         assert_eq!(fs::read_link(OWN_NETNS).unwrap(), before);
     }

@@ -111,7 +111,7 @@ mod tests {
                 assert_eq!(reader.sample(1.0).unwrap(), None);
                 assert!(reader.sample(1.0).unwrap().is_some());
             }
-            Err(missing) => println!("skipped: {missing}"),
+            Err(missing) => test_needs::skip(test_needs::KERNEL, missing),
         }
     }
 }

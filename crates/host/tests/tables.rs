@@ -14,7 +14,7 @@ const FILES: u64 = 100;
 fn a_thread_with_its_own_fd_table_is_counted() {
     let pid = std::process::id() as i32;
     if !has_kcmp(pid) {
-        return println!("skipped: kcmp(2): {}", std::io::Error::last_os_error());
+        return test_needs::skip(test_needs::KERNEL, format!("kcmp(2): {}", std::io::Error::last_os_error()));
     }
     assert_eq!(fd_tables(pid), [pid]);
     let before = max_open_fds(pid, &[pid]).unwrap();
@@ -31,7 +31,7 @@ fn a_thread_with_its_own_fd_table_is_counted() {
     });
     match ready_rx.recv().unwrap() {
         Some(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => {
-            return println!("skipped: unshare(2): {error}");
+            return test_needs::skip(test_needs::ROOT, format!("unshare(2): {error}"));
         }
         failed => assert!(failed.is_none(), "{failed:?}"),
     }

@@ -478,7 +478,7 @@ mod tests {
         let missing = [Some(libc::EADDRNOTAVAIL), Some(libc::EAFNOSUPPORT)];
         match std::net::TcpListener::bind("[::1]:0") {
             Err(error) if missing.contains(&error.raw_os_error()) => {
-                println!("skipped: IPv6: {error}");
+                test_needs::skip(test_needs::KERNEL, format!("IPv6: {error}"));
                 "127.0.0.1:0".parse().unwrap()
             }
             _ => "[::1]:0".parse().unwrap(),

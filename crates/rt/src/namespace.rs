@@ -148,11 +148,11 @@ pub(crate) mod testing {
         let ip = |arguments: &[&str]| match Command::new("ip").args(arguments).output() {
             Ok(output) if output.status.success() => true,
             Ok(output) => {
-                println!("skipped: ip: {}", String::from_utf8_lossy(&output.stderr).trim());
+                test_needs::skip(test_needs::ROOT, String::from_utf8_lossy(&output.stderr).trim());
                 false
             }
             Err(error) => {
-                println!("skipped: ip: {error}");
+                test_needs::skip("ip", error);
                 false
             }
         };

@@ -33,7 +33,9 @@ fn main() -> ExitCode {
         return match case(Path::new(&directory)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(reason) => {
-                println!("skipped: {reason}");
+                let is_root = rustix::process::geteuid().is_root();
+                let need = if is_root { test_needs::KERNEL } else { test_needs::ROOT };
+                test_needs::skip(need, format!("{name}: {reason}"));
                 ExitCode::from(SKIPPED)
             }
         };
@@ -179,7 +181,7 @@ fn files_are_confined_and_logs_can_be_rotated(root: &Path) -> CaseResult {
     if Path::new("/etc/hosts").symlink_metadata().is_ok_and(|hosts| hosts.is_file()) {
         std::fs::read("/etc/hosts").unwrap();
     } else {
-        println!("skipped: there is no file /etc/hosts");
+        test_needs::skip("/etc/hosts", "there is no such file");
     }
 
     assert_eq!(std::fs::read(other.join("file")).unwrap_err().kind(), PermissionDenied);

@@ -175,7 +175,7 @@ fn every_example_of_the_reference_works() {
         if line.starts_with("weir lab profile")
             && let Err(reason) = crate::profile::sampling_allowed()
         {
-            println!("skipped: {line}: {reason}");
+            test_needs::skip(test_needs::PERF, format!("{line}: {reason}"));
             continue;
         }
         let (mut code, mut stdout) = run_line(&line, directory.path());

@@ -178,7 +178,7 @@ pub(crate) fn python_with_httpx() -> Option<&'static str> {
     let found =
         ["python3", "/usr/bin/python3"].into_iter().find(|one| succeeds(one, &["-c", "import httpx, h2"]));
     if found.is_none() {
-        eprintln!("skipped: no Python with httpx and h2 here");
+        test_needs::skip("httpx", "no Python with httpx and h2 here");
     }
     found
 }

@@ -112,7 +112,7 @@ fn a_killed_run_leaves_nothing_after_the_next_start() {
     // The next start must be that of this test: any other weir cleans up too.
     let _exclusive = exclusive_machine();
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can make network namespaces");
+        test_needs::skip(test_needs::ROOT, "only root can make network namespaces");
         return;
     }
     let directory = temp_dir();
@@ -135,7 +135,7 @@ fn a_killed_run_leaves_nothing_after_the_next_start() {
     };
     let stood = within(EVENT_TIMEOUT, || is_set_up() || lab.has_ended());
     if lab.has_ended() {
-        println!("skipped: this machine cannot make the scenario");
+        test_needs::skip(test_needs::ROOT, "this machine cannot make the scenario");
         return;
     }
     assert!(stood && remaining_resources(&run).len() >= 6, "{:?}", remaining_resources(&run));

@@ -54,7 +54,7 @@ fn what_workers_do_is_their_masters() {
     assert!(output.number("cpu.subject_cpus") > 0.01, "{output:?}");
     let observed = &output.record["observed"][0];
     if let Err(reason) = sampling_allowed() {
-        println!("skipped: {reason}");
+        test_needs::skip(test_needs::PERF, reason);
         return;
     }
     let burns = |functions: &[Value]| {

@@ -27,7 +27,7 @@ pub(crate) fn sampling_allowed() -> Result<(), String> {
 fn a_function_that_burns_is_on_top() {
     let _shared = shared_machine();
     if let Err(reason) = sampling_allowed() {
-        println!("skipped: {reason}");
+        test_needs::skip(test_needs::PERF, reason);
         return;
     }
     let origin = OriginProcess::start(&["-t", "1"]);
@@ -67,7 +67,7 @@ fn a_function_that_burns_is_on_top() {
 fn a_command_is_sampled_to_its_end() {
     let _shared = shared_machine();
     if let Err(reason) = sampling_allowed() {
-        println!("skipped: {reason}");
+        test_needs::skip(test_needs::PERF, reason);
         return;
     }
     let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo said";
@@ -122,7 +122,7 @@ fn impossible_sampling_is_reported() {
 fn a_system_call_that_the_kernel_does_not_have_is_refused_before_the_run() {
     let _shared = shared_machine();
     if host::perf::call_counter::CallKind::parse("no_such_call").unwrap().is_known().is_none() {
-        return println!("skipped: this kernel does not tell which there are, or not to us");
+        return test_needs::skip(test_needs::PERF, "this kernel does not list the tracepoints, or not to us");
     }
     let arguments = ["lab", "profile", "--pid", "1", "-d", "1h", "--calls", "read,no_such_call"];
     let output = run_weir(&arguments);

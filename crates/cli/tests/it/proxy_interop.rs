@@ -57,7 +57,7 @@ fn go_program() -> Option<&'static Path> {
         }
         // An error in our source is no reason to skip.
         assert!(!errors.contains("# weir-interop"), "{errors}");
-        eprintln!("skipped: the Go program of these tests cannot be built here: {errors}");
+        test_needs::skip("go-modules", format!("the Go program cannot be built here: {errors}"));
         None
     });
     built.as_deref()
@@ -159,8 +159,7 @@ fn page() -> String {
 fn a_browser_loads_a_page_with_many_assets() {
     let _shared = shared_machine();
     let Some(browser) = browser() else {
-        eprintln!("not tested: there is no chromium here (apt-get install chromium)");
-        return;
+        return test_needs::skip("chromium", "no browser here (apt-get install chromium)");
     };
     let server = ScriptedServer::start(|peer| {
         while let Some(head) = peer.request()? {

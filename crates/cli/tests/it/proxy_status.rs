@@ -121,8 +121,7 @@ pub(crate) fn browser() -> Option<&'static str> {
 fn a_browser_shows_it_without_a_complaint() {
     let _shared = shared_machine();
     let Some(browser) = browser() else {
-        eprintln!("not tested: there is no chromium here (apt-get install chromium)");
-        return;
+        return test_needs::skip("chromium", "no browser here (apt-get install chromium)");
     };
     let origin = crate::support::OriginProcess::start(&["-t", "1"]);
     let proxy = ProxyUnderTest::weir(&config(&origin.authority, &origin.authority));

@@ -175,7 +175,8 @@ pub(crate) fn pause_ms(ms: u64) {
 pub(crate) fn can_open_descriptors(descriptors: u64) -> bool {
     let limit = rt::limits::raise_descriptor_limit().current;
     if limit < descriptors {
-        println!("skipped: a process may open {limit} files here, and {descriptors} are needed");
+        let reason = format!("a process may open {limit} files here, and {descriptors} are needed");
+        test_needs::skip(test_needs::DESCRIPTORS, reason);
     }
     limit >= descriptors
 }

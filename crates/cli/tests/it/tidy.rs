@@ -46,6 +46,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("record", &["stats"]),
     ("rt", &[]),
     ("stats", &[]),
+    ("test_needs", &[]),
     ("wire", &[]),
 ];
 

@@ -21,7 +21,7 @@ impl TestNamespace {
         if made.is_ok_and(|status| status.success()) {
             return Some(Self(name));
         }
-        println!("skipped: ip netns add takes root");
+        test_needs::skip(test_needs::ROOT, "ip netns add takes root");
         None
     }
 

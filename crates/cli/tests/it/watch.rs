@@ -135,7 +135,7 @@ fn the_full_screen_comes_and_q_ends_it() {
     shell.env("TERM", "xterm").args(["-qefc", &line]).arg(&typed);
     shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = shell.spawn() else {
-        println!("skipped: there is no script(1) here");
+        test_needs::skip("script", "there is no script(1) here");
         return;
     };
     let mut keys = child.stdin.take().unwrap();

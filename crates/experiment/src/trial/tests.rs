@@ -39,7 +39,7 @@ fn is_installed(name: &str) -> bool {
     let directories = path.split(':').chain(["/usr/sbin", "/sbin"]);
     let there = directories.into_iter().any(|directory| Path::new(directory).join(name).is_file());
     if !there {
-        println!("skipped: {name} is not installed");
+        test_needs::skip(name, "it is not installed");
     }
     there
 }

@@ -165,7 +165,7 @@ mod tests {
                 (port, 1, ConnectionEnd::Server)
             );
         } else {
-            println!("skipped: {:?}", network.not_observable());
+            test_needs::skip(test_needs::KERNEL, format!("{:?}", network.not_observable()));
         }
     }
 }

@@ -82,7 +82,7 @@ fn both_ends_of_a_port_are_sampled() {
             break;
         }
         if snapshot.listeners.is_empty() && !observer.not_observable().is_empty() {
-            return println!("skipped: {:?}", observer.not_observable());
+            return test_needs::skip(test_needs::KERNEL, format!("{:?}", observer.not_observable()));
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
         snapshot = observer.snapshot_queues(clock_ns());
@@ -144,7 +144,7 @@ fn client_of(ports: &[u16]) -> Option<Child> {
     let child =
         Command::new("bash").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let Ok(mut child) = child else {
-        println!("skipped: there is no bash");
+        test_needs::skip("bash", "there is no bash");
         return None;
     };
     let mut line = [0; 6];
@@ -167,7 +167,7 @@ fn every_origin_is_found_and_the_request_is_at_one_of_them() {
     if observed.origins.is_empty() {
         subject.kill().unwrap();
         subject.wait().unwrap();
-        return println!("skipped: {:?}", observed.not_observable);
+        return test_needs::skip(test_needs::KERNEL, format!("{:?}", observed.not_observable));
     }
     let ports_found: BTreeSet<u16> = observed.origins.iter().map(|origin| origin.port).collect();
     assert_eq!(ports_found, ports.into_iter().collect(), "{:?}", observed.origins);
@@ -214,7 +214,7 @@ fn a_unix_socket_of_the_subject_is_watched() {
     let observed = observer.describe();
     let Some(unix) = snapshot.unix.iter().find(|one| one.path == name) else {
         assert!(!observed.not_observable.is_empty());
-        return println!("skipped: {:?}", observed.not_observable);
+        return test_needs::skip(test_needs::KERNEL, format!("{:?}", observed.not_observable));
     };
     assert_eq!((unix.sockets, unix.waiting), (1, 1));
     let used = observed.unix.iter().find(|one| one.path == name).unwrap();

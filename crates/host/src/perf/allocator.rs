@@ -203,7 +203,7 @@ mod tests {
                 assert!(any.len() > malloc.len(), "{}", allocator.description);
                 assert!(File::open(&allocator.path).is_ok(), "{}", allocator.path);
             }
-            Err(why) => println!("skipped: {why}"),
+            Err(why) => test_needs::skip(test_needs::PERF, why),
         }
         assert!(Allocator::detect(i32::MAX).is_err());
     }

@@ -346,7 +346,7 @@ mod tests {
         let profiler = match Profiler::start(&[pid], FREQUENCY, || 0) {
             Ok(profiler) => profiler,
             Err(why) => {
-                println!("skipped: {why}");
+                test_needs::skip(test_needs::PERF, why);
                 return;
             }
         };
@@ -355,7 +355,10 @@ mod tests {
         assert_ne!(worker.join().unwrap(), 0);
         let profile = profiler.stop();
         if profile.threads_only {
-            return println!("skipped: threads that begin later are not seen here: {profile:?}");
+            return test_needs::skip(
+                test_needs::PERF,
+                format!("threads that begin later are not seen here: {profile:?}"),
+            );
         }
         assert!(profile.samples > 0, "{profile:?}");
         let functions = profile.functions("subject");

@@ -71,10 +71,10 @@ mod tests {
                 assert!(tracefs.tracepoint_id("no_such_group", "x").is_err());
                 match tracefs.tracepoint_id("raw_syscalls", "sys_enter") {
                     Ok(id) => assert!(id > 0),
-                    Err(error) => println!("skipped: {error}"),
+                    Err(error) => test_needs::skip(test_needs::PERF, error),
                 }
             }
-            Err(why) => println!("skipped: {why}"),
+            Err(why) => test_needs::skip(test_needs::PERF, why),
         }
     }
 }

@@ -138,7 +138,7 @@ mod tests {
         ] {
             match known {
                 Ok(known) => assert!(known, "{file}"),
-                Err(error) => println!("skipped: /proc/self/{file}: {error}"),
+                Err(error) => test_needs::skip(test_needs::KERNEL, format!("/proc/self/{file}: {error}")),
             }
         }
     }

@@ -89,7 +89,7 @@ mod tests {
                 }
                 assert!(!path.exists());
             }
-            Err(error) => println!("skipped: {error}"),
+            Err(error) => test_needs::skip(test_needs::ROOT, error),
         }
     }
 }

@@ -156,7 +156,7 @@ fn rows_that_are_cut_or_garbage_are_refused_or_read_but_never_a_panic() {
 fn own_sockets_are_read_live() {
     let mut diag = match SockDiag::open(None) {
         Ok(diag) => diag,
-        Err(error) => return println!("skipped: {error}"),
+        Err(error) => return test_needs::skip(test_needs::KERNEL, error),
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -168,7 +168,7 @@ fn own_sockets_are_read_live() {
     for _ in 0..3000 {
         (listeners, ends) = (vec![], vec![]);
         if let Err(error) = diag.snapshot(1.0, &[port], &mut listeners, &mut ends) {
-            return println!("skipped: {error}");
+            return test_needs::skip(test_needs::KERNEL, error);
         }
         let established = |end: &EndQueues| end.states.get("established") == Some(&3);
         let waiting = listeners.iter().any(|one| one.waiting == 2);
@@ -197,7 +197,9 @@ fn own_sockets_are_read_live() {
 
 #[test]
 fn no_port_is_no_socket() {
-    let Ok(mut diag) = SockDiag::open(None) else { return println!("skipped: no netlink") };
+    let Ok(mut diag) = SockDiag::open(None) else {
+        return test_needs::skip(test_needs::KERNEL, "no netlink");
+    };
     let (mut listeners, mut ends) = (vec![], vec![]);
     diag.snapshot(1.0, &[], &mut listeners, &mut ends).unwrap();
     assert_eq!((listeners, ends), (vec![], vec![]));

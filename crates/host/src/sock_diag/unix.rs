@@ -216,11 +216,11 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let mut diag = match UnixDiag::open(None) {
             Ok(diag) => diag,
-            Err(error) => return println!("skipped: {error}"),
+            Err(error) => return test_needs::skip(test_needs::KERNEL, error),
         };
         let mut rows = vec![];
         if let Err(error) = diag.read_sockets(&mut rows) {
-            return println!("skipped: {error}");
+            return test_needs::skip(test_needs::KERNEL, error);
         }
         let queues = sum_by_path(&rows, &[name, "/not/there".to_owned()]);
         assert_eq!((queues[0].waiting, queues[0].sockets, queues[1].sockets), (1, 1, 0));

@@ -143,8 +143,8 @@ fn a_thousand_idle_connections_hold_no_buffer() {
     // Both ends of each connection are in this process, and other tests beside them.
     let descriptors = rt::limits::raise_descriptor_limit().current;
     if descriptors < 3000 {
-        println!("skipped: this process may have no more than {descriptors} descriptors open");
-        return;
+        let reason = format!("this process may have no more than {descriptors} descriptors open");
+        return test_needs::skip(test_needs::DESCRIPTORS, reason);
     }
     let origin = TestOrigin::start(|text| text.threads = "2".to_owned());
     let mut clients: Vec<Client<TcpStream>> = (0..1000).map(|_| origin.client()).collect();

@@ -64,9 +64,9 @@ fn defaults_are_those_of_a_new_namespace() {
         .filter_map(|row| sysctl_path(row.name))
         .map(|path| format!("cat {} 2>/dev/null || echo absent\n", path.display()));
     let output = Command::new("unshare").args(["-n", "sh", "-c", &script.collect::<String>()]).output();
-    let Ok(output) = output else { return println!("skipped: no unshare") };
+    let Ok(output) = output else { return test_needs::skip("unshare", "it is not installed") };
     if !output.status.success() && output.stdout.is_empty() {
-        return println!("skipped: unshare -n takes root");
+        return test_needs::skip(test_needs::ROOT, "unshare -n takes root");
     }
     let text = String::from_utf8(output.stdout).unwrap();
     for (row, value) in rows.iter().zip(text.lines()) {
@@ -97,7 +97,7 @@ fn global_settings_are_not_in_a_new_namespace() {
         .map(|path| format!("test -w {0} && stat -c %A {0} | grep -q '^-rw' && echo {0}\n", path.display()));
     let script = format!("{}true", script.collect::<String>());
     let Ok(output) = Command::new("unshare").args(["-n", "sh", "-c", &script]).output() else {
-        return println!("skipped: no unshare");
+        return test_needs::skip("unshare", "it is not installed");
     };
     let writable = String::from_utf8(output.stdout).unwrap();
     assert_eq!(writable, "", "these have a value of their own in a namespace");

@@ -161,8 +161,7 @@ fn a_drain_ends_at_its_timeout_and_at_a_second_signal() {
 fn privileges_are_dropped_once_its_sockets_are_bound() {
     let _shared = shared_machine();
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not tested: only root has privileges to drop");
-        return;
+        return test_needs::skip(test_needs::ROOT, "only root has privileges to drop");
     }
     let origin = respond_to_each(|_, _| Some(ok_response(b"here")));
     let proxy = ProxyUnderTest::weir(&format!(

@@ -144,8 +144,7 @@ fn invalid_input_gets_an_error_and_a_close_and_requests_continue() {
 fn the_socket_is_the_user_s_that_the_proxy_becomes() {
     let _shared = shared_machine();
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not tested: only root has privileges to drop");
-        return;
+        return test_needs::skip(test_needs::ROOT, "only root has privileges to drop");
     }
     let a = echoing_server("a");
     let proxy = ProxyUnderTest::weir(&format!(
@@ -165,8 +164,7 @@ fn the_socket_is_the_user_s_that_the_proxy_becomes() {
 fn another_user_is_refused_even_where_the_file_lets_him_in() {
     let _shared = shared_machine();
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not tested: only root can be somebody else");
-        return;
+        return test_needs::skip(test_needs::ROOT, "only root can be somebody else");
     }
     let a = echoing_server("a");
     let proxy = start_proxy(&[&a]);

@@ -46,7 +46,7 @@ impl ForeignPeer {
     fn go() -> Option<Self> {
         let known = ["go", "/usr/local/go/bin/go"];
         let Some(go) = known.into_iter().find(|go| succeeds(go, &["version"])) else {
-            eprintln!("skipped: no Go here");
+            test_needs::skip("go", "no Go here");
             return None;
         };
         let directory = temp_dir();

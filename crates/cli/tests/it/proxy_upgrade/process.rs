@@ -303,8 +303,7 @@ fn where_nobody_is_to_be_replaced_it_just_starts() {
 fn a_process_without_privileges_passes_its_sockets_on() {
     let _shared = shared_machine();
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not tested: only root has privileges to drop");
-        return;
+        return test_needs::skip(test_needs::ROOT, "only root has privileges to drop");
     }
     let directory = temp_dir();
     let config = |body| {

@@ -67,7 +67,12 @@ pub(crate) fn succeeds(program: &str, arguments: &[&str]) -> bool {
 pub(crate) fn is_installed(program: &str, arguments: &[&str]) -> bool {
     let is_here = succeeds(program, arguments);
     if !is_here {
-        eprintln!("skipped: `{program} {}` does not run here", arguments.join(" "));
+        let need = if arguments.iter().any(|argument| argument.contains("import h2")) {
+            test_needs::PYTHON_H2
+        } else {
+            program
+        };
+        test_needs::skip(need, format!("`{program} {}` does not run here", arguments.join(" ")));
     }
     is_here
 }

@@ -20,7 +20,7 @@ fn create_testbed(scenario: &Scenario, directory: &Path) -> Option<Testbed> {
         Ok(testbed) => Some(testbed),
         Err(reason) => {
             assert!(is_not_permitted(&reason), "{reason}");
-            println!("skipped: {reason}");
+            test_needs::skip(test_needs::ROOT, reason);
             None
         }
     }
