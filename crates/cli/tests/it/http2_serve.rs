@@ -53,8 +53,7 @@ fn h2spec_finds_no_fault() {
     if !is_installed("h2spec", &["--version"]) {
         return;
     }
-    // Without TLS, and with both versions, the invalid preface of a case is a bad request of HTTP/1.1.
-    for flags in [&["--http", "2"][..], &["--tls-self-signed"]] {
+    for flags in [&["--http", "2"][..], &["--http", "auto"], &["--tls-self-signed"]] {
         let origin = OriginProcess::start(&[&["-t", "1"], flags].concat());
         let (host, port) = origin.authority.rsplit_once(':').unwrap();
         let is_tls = flags[0] == "--tls-self-signed";

@@ -79,13 +79,18 @@ impl Default for Config {
 /// Request line of [`PREFACE`], which no request of HTTP/1.1 has.
 const PREFACE_LINE: &[u8; 16] = b"PRI * HTTP/2.0\r\n";
 
+/// Methods of HTTP/1.1 (RFC 9110 §9, RFC 5789): a line that begins with one is a request, valid or not.
+const METHODS: [&[u8]; 9] =
+    [b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"CONNECT", b"PATCH", b"TRACE"];
+
 /// Agreement of received bytes with the preface of HTTP/2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefaceMatch {
     /// The bytes are a part of the preface's first line: more are needed.
     Partial,
-    /// The bytes begin with the preface's first line: the connection is HTTP/2. If the rest is invalid,
-    /// [`Connection`](super::Connection) ends it with GOAWAY (RFC 9113 §3.4).
+    /// The bytes are the preface, or an invalid one: they begin with the preface's first line, or with a
+    /// line that has the form of a request line, but neither a method nor a version of HTTP/1.1. If they
+    /// are invalid, [`Connection`](super::Connection) ends with GOAWAY (RFC 9113 §3.4).
     Full,
     /// The bytes are something else, for example a request of HTTP/1.1.
     No,
@@ -99,7 +104,26 @@ pub fn preface_match(bytes: &[u8]) -> PrefaceMatch {
         PrefaceMatch::Full
     } else if PREFACE_LINE.starts_with(bytes) {
         PrefaceMatch::Partial
+    } else if is_foreign_line(bytes) {
+        PrefaceMatch::Full
     } else {
         PrefaceMatch::No
     }
+}
+
+/// Returns whether the bytes begin with a line of three words of which neither the first is a method nor
+/// the last a version of HTTP/1.1. So the line does not appear to be a request (RFC 9112 §2.2).
+fn is_foreign_line(bytes: &[u8]) -> bool {
+    let mut words = bytes.split(|&byte| byte == b' ');
+    let method = words.next().unwrap_or_default();
+    if METHODS.iter().any(|known| method.eq_ignore_ascii_case(known)) {
+        return false;
+    }
+    let line_end = memchr::memchr(b'\n', bytes).unwrap_or_default();
+    let mut words = bytes[..line_end].trim_ascii_end().split(|&byte| byte == b' ');
+    let (Some(_), Some(_), Some(version), None) = (words.next(), words.next(), words.next(), words.next())
+    else {
+        return false;
+    };
+    !version.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"HTTP/"))
 }

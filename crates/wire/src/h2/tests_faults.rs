@@ -149,7 +149,12 @@ fn the_first_line_of_the_preface_decides_on_the_protocol() {
     }
     assert_eq!(preface_match(PREFACE), PrefaceMatch::Full);
     assert_eq!(preface_match(b"PRI * HTTP/2.0\r\nHost: x"), PrefaceMatch::Full);
-    for other in ["PRI * HTTP/1.1\r\n", "PRI /", "GET / HTTP/1.1\r\n", "P0"] {
+    for foreign in ["INVALID CONNECTION PREFACE\r\n\r\n", "EHLO a b\n"] {
+        assert_eq!(preface_match(foreign.as_bytes()), PrefaceMatch::Full, "{foreign}");
+    }
+    let requests = ["PRI * HTTP/1.1\r\n", "GET / HTTP/1.1\r\n", "LOCK / HTTP/1.1\r\n", "GET / HTPP/1.1\r\n"];
+    let others = ["PRI /", "P0", "get / http/1.1\r\n", "EHLO a\r\n", "a b c d\r\n", "EHLO a b", "\r\n\r\n"];
+    for other in requests.iter().chain(&others) {
         assert_eq!(preface_match(other.as_bytes()), PrefaceMatch::No, "{other}");
     }
 }
