@@ -25,7 +25,7 @@ pub use health::{
     Statuses,
 };
 pub(crate) use http2::ALPN_HTTP2;
-pub use http2::{ServerHttp, ServerHttp2Plan};
+pub use http2::{ClientHttp2Plan, ServerHttp, ServerHttp2Plan};
 pub use network::Network;
 pub use overload::{
     AdaptivePlan, Admission, OnLimit, PoolLimits, Priority, QueueOrder, RetryBudgetPlan, SourcePlan,
@@ -106,7 +106,7 @@ pub struct ListenerPlan {
     /// TLS of its connections; `None`: they are plain.
     pub tls: Option<ListenerTls>,
     /// Settings and limits of HTTP/2; `None`: only HTTP/1.1.
-    pub http2: Option<wire::h2::Config>,
+    pub http2: Option<ClientHttp2Plan>,
     /// In mode tcp, routes by the client's ClientHello; `None`: all connections have one pool.
     pub sni: Option<SniPlan>,
     /// True if each connection from a trusted network starts with a PROXY protocol header (v1 or

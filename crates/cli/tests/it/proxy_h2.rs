@@ -30,6 +30,8 @@ const STREAMS_OPEN: &str = "weir_http2_streams_open";
 const RESETS: &str = "weir_http2_resets_total";
 /// Announced ends of connections; labels `listener`, `from` and `code`.
 const GOAWAYS: &str = "weir_http2_goaways_total";
+/// Connections whose PING got no response; label `listener`.
+const PINGS_LOST: &str = "weir_http2_pings_lost_total";
 /// Violations of the protocol; labels `listener` and `fault`.
 const FAULTS: &str = "weir_http2_faults_total";
 

@@ -202,6 +202,8 @@ directives! {
         "connection-window-max", Size(65_535, (1 << 31) - 1), Literal("'4m'"), "'16m'", "1000", "Maximum receive window of a connection, and so the most memory that its requests can hold.";
         "header-table", Size(0, 1 << 16), Literal("'4k'"), "0", "'65k'", "Maximum size of the table with which a client may compress its fields (HPACK).";
         "abuse", Integer(10, 1_000_000), Literal("200"), "500", "0", "Maximum balance of frames that cost work and bring nothing (resets of streams, PING, SETTINGS, empty DATA); each useful one reduces it. Beyond it the connection is closed (`ENHANCE_YOUR_CALM`).";
+        "ping-interval", Time, Literal("'30s'"), "'5m'", "30", "Time without a received byte after which a connection is checked with a PING frame, with or without streams. A connection without streams is closed after `timeouts.keep-alive` in any case.";
+        "ping-timeout", Time, Literal("'10s'"), "'1s'", "1", "Maximum time from a PING frame to the next received byte; then the connection is reset.";
     }
     "listener.*.tls.acme" {
         "directory", Text("a URL"), Required, "'https://localhost/dir'", "'http://localhost/dir'", "URL of the directory of the ACME server.";

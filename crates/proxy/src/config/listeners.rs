@@ -3,7 +3,7 @@
 use rt::address::Address;
 use rt::unix_socket::SocketAccess;
 
-use crate::plan::{ClientTimeouts, Forwarding, ListenerPlan, Mode, PathRule, Underscores};
+use crate::plan::{ClientHttp2Plan, ClientTimeouts, Forwarding, ListenerPlan, Mode, PathRule, Underscores};
 
 use super::spans::{Located, Problems, suggestion};
 use super::value::Section;
@@ -190,7 +190,7 @@ fn parse_http2(
     mode: Mode,
     limits: &wire::Limits,
     problems: &mut Problems,
-) -> Option<wire::h2::Config> {
+) -> Option<ClientHttp2Plan> {
     if mode != Mode::Http || listener.is_switched_off("http2") {
         return None;
     }
@@ -208,7 +208,7 @@ fn parse_http2(
     };
     let stream_window = window("stream-window", "stream-window-max");
     let connection_window = window("connection-window", "connection-window-max");
-    Some(wire::h2::Config {
+    let config = wire::h2::Config {
         concurrent_streams_max: number("concurrent-streams"),
         stream_window_bytes: stream_window.0,
         stream_window_bytes_max: stream_window.1,
@@ -222,6 +222,11 @@ fn parse_http2(
         target_bytes_max: limits.target_bytes_max,
         enables_connect_protocol: true,
         ..wire::h2::Config::default()
+    };
+    Some(ClientHttp2Plan {
+        config,
+        ping_interval_ns: section.integer_or_zero("ping-interval"),
+        ping_timeout_ns: section.integer_or_zero("ping-timeout"),
     })
 }
 

@@ -12,6 +12,8 @@ pub(crate) enum H2Count {
     Connections,
     /// Streams that clients opened.
     Streams,
+    /// Connections that did not respond to a PING.
+    PingsLost,
 }
 
 /// Number of error codes of RFC 9113 §7; another one counts as the last one.
@@ -42,7 +44,7 @@ impl CodeCounters {
 /// Counters of the HTTP/2 connections of a listener.
 #[derive(Debug)]
 pub(crate) struct H2Counters {
-    counts: [CounterCell; 2],
+    counts: [CounterCell; 3],
     resets_received: CodeCounters,
     resets_sent: CodeCounters,
     goaways_received: CodeCounters,
@@ -93,9 +95,10 @@ impl H2Counters {
     }
 
     pub(super) fn add_to(&self, snapshot: &mut Snapshot, listener: &str) {
-        let [connections, streams] = &self.counts;
+        let [connections, streams, pings_lost] = &self.counts;
         snapshot.add(Metric::H2Connections, &[listener], connections.0.get());
         snapshot.add(Metric::H2Streams, &[listener], streams.0.get());
+        snapshot.add(Metric::H2PingsLost, &[listener], pings_lost.0.get());
         for (metric, from, counters) in [
             (Metric::H2Resets, "client", &self.resets_received),
             (Metric::H2Resets, "proxy", &self.resets_sent),

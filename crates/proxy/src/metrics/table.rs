@@ -94,6 +94,7 @@ metrics! {
     H2Resets, "weir_http2_resets_total", Counter, ["listener", "from", "code"], "HTTP/2 streams that were reset, by sender (client, proxy) and error code of RFC 9113 §7.";
     H2GoAways, "weir_http2_goaways_total", Counter, ["listener", "from", "code"], "HTTP/2 connections whose end was announced with GOAWAY, by sender (client, proxy) and error code.";
     H2Faults, "weir_http2_faults_total", Counter, ["listener", "fault"], "Violations of HTTP/2 by clients, which ended a stream or the connection, by kind.";
+    H2PingsLost, "weir_http2_pings_lost_total", Counter, ["listener"], "HTTP/2 connections of clients that were reset because no byte followed a PING frame in time.";
     H2StreamsOpen, "weir_http2_streams_open", Gauge, [], "HTTP/2 streams of clients in progress.";
     ClientHellos, "weir_client_hellos_total", Counter, ["listener", "result"], "ClientHellos on listeners with sni by result: matched (an entry of sni), default (none; forwarded to the default pool), unknown (none; rejected), invalid (no valid ClientHello in time).";
     CertificateExpiry, "weir_acme_certificate_expiry_timestamp_seconds", Gauge, ["domain"], "End of the validity of an automatic certificate, in seconds since 1970; 0: there is none yet.";

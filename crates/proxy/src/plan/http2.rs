@@ -28,6 +28,17 @@ pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 /// Name of HTTP/1.1 over TLS (RFC 7301 §6).
 const ALPN_HTTP11: &[u8] = b"http/1.1";
 
+/// `[listener.NAME.http2]`: settings and limits of HTTP/2 connections of clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientHttp2Plan {
+    /// Settings and limits of the protocol.
+    pub config: wire::h2::Config,
+    /// Time without a received byte after which a connection is checked with a PING frame: 30 s.
+    pub ping_interval_ns: u64,
+    /// Maximum time from a PING frame to the next received byte: 10 s.
+    pub ping_timeout_ns: u64,
+}
+
 /// `[pool.NAME.http2]`: limits of HTTP/2 connections to servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerHttp2Plan {

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::*;
 use crate::support::faulty_origins::{GatedServer, take_pipes};
-use crate::support::metrics::{REQUESTS, REQUESTS_IN_FLIGHT};
+use crate::support::metrics::{Metrics, REQUESTS, REQUESTS_IN_FLIGHT};
 use crate::support::{EVENT_TIMEOUT, OriginProcess, run_weir, shared_machine};
 
 #[test]
@@ -74,6 +74,33 @@ fn an_idle_connection_ends_after_its_timeout_and_in_a_drain() {
     proxy.process.signal(Signal::TERM);
     assert_eq!(lines.next().as_deref(), Some("closed ['NO_ERROR', 'NO_ERROR']"));
     assert_eq!(proxy.process.wait(EVENT_TIMEOUT), 0);
+}
+
+#[test]
+fn a_dead_client_is_found_by_pings_and_one_that_responds_stays() {
+    let _shared = shared_machine();
+    if !has_python_h2() {
+        return;
+    }
+    let gated = GatedServer::start();
+    let pings = "http2 = { ping-interval = '100ms', ping-timeout = '300ms' }";
+    let proxy = start_proxy(pings, &gated.server.authority, "");
+    // This client waits for its stdin, and reads nothing.
+    let mut client = start_client(&proxy, "hold", &["1"]);
+    gated.next_target();
+    let is_lost = |metrics: &Metrics| metrics.sum_known(PINGS_LOST, &[("listener", "web")]) == 1.0;
+    proxy.metrics_until("a lost PING", is_lost);
+    gated.admit_one();
+    assert_eq!(json_lines(&proxy, "\"end\":\"client_gone\"", 1).len(), 1);
+    client.close_stdin();
+    client.wait(EVENT_TIMEOUT);
+    proxy.assert_all_returned();
+    // PING frames do not prolong the life of an idle connection.
+    let origin = OriginProcess::start(&["-t", "1"]);
+    let listener = "http2 = { ping-interval = '100ms' }\ntimeouts = { keep-alive = '1s' }";
+    let proxy = start_proxy(listener, &origin.authority, "");
+    assert_eq!(run_client(&proxy, "idle", &[]), "200 1 end\nclosed ['NO_ERROR', 'NO_ERROR']\n");
+    assert_eq!(proxy.metrics().sum_known(PINGS_LOST, &[("listener", "web")]), 0.0);
 }
 
 #[test]

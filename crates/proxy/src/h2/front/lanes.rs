@@ -12,6 +12,7 @@ use wire::h2::{Connection, ErrorCode, FaultKind, Fields, RequestHead, StreamKey}
 
 use super::lane::{Lane, Turn};
 use super::output::Output;
+use super::ping::PingTimes;
 use super::response_head::LastHead;
 use crate::conn::{H2Client, serve_stream};
 use crate::core::Core;
@@ -53,6 +54,15 @@ impl Lanes {
 
     pub(super) fn core(&self) -> &Rc<Core> {
         &self.client.settings.core
+    }
+
+    /// Returns the times of PING frames of the listener.
+    pub(super) fn ping_times(&self) -> PingTimes {
+        let plan = self.client.settings.plan.http2.as_ref();
+        plan.map_or(PingTimes { interval_ns: u64::MAX, timeout_ns: u64::MAX }, |plan| PingTimes {
+            interval_ns: plan.ping_interval_ns,
+            timeout_ns: plan.ping_timeout_ns,
+        })
     }
 
     /// Returns the number of streams in progress.

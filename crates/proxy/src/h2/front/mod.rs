@@ -16,6 +16,7 @@
 mod lane;
 mod lanes;
 mod output;
+mod ping;
 mod response;
 mod response_head;
 mod shutdown;
@@ -32,6 +33,7 @@ use crate::metrics::H2Count;
 use crate::profile::ProfilePhase;
 use lanes::Lanes;
 use output::Output;
+use ping::PingState;
 use shutdown::Shutdown;
 
 /// Maximum number of reads in one round.
@@ -62,6 +64,9 @@ pub(crate) struct Front {
     is_half_closed: bool,
     /// Bytes that the socket had not sent when it blocked.
     blocked_bytes: u64,
+    pings: PingState,
+    /// End of the current wait for streams or for the next one.
+    wait_end_ns: u64,
 }
 
 /// Fate of the connection.
@@ -80,8 +85,8 @@ enum FollowUp {
     None,
     /// Content of a stream that nobody reads.
     Discard(wire::h2::StreamKey, usize),
-    /// The round trip of the announcement is over.
-    Pong,
+    /// The client has responded to a PING with this payload.
+    Pong(u64),
 }
 
 impl Front {
@@ -89,8 +94,9 @@ impl Front {
     /// buffer.
     pub(crate) fn new(client: &mut ClientStream) -> Option<Self> {
         let shared = Rc::new(client.begin_h2());
-        let config = shared.settings.plan.http2.as_ref()?;
-        let connection = Connection::new(Role::Server, config);
+        let plan = shared.settings.plan.http2.as_ref()?;
+        let connection = Connection::new(Role::Server, &plan.config);
+        let now_ns = shared.settings.core.now_ns.get();
         shared.count(|counters| counters.count(H2Count::Connections, 1));
         let connections = &shared.settings.core.h2_connections;
         connections.set(connections.get() + 1);
@@ -104,6 +110,8 @@ impl Front {
             is_busy: false,
             is_half_closed: false,
             blocked_bytes: 0,
+            pings: PingState::new(now_ns),
+            wait_end_ns: 0,
         })
     }
 
@@ -205,6 +213,7 @@ impl Front {
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(ReadEnd::Gone)),
                     Poll::Ready(Ok(read)) => end += read,
                 }
+                self.pings.note_received(core.now_ns.get());
             }
             client.buffered.release();
             let used = match self.process(core, &mut scratch.rng, &scratch.input[..end]) {
@@ -242,7 +251,7 @@ impl Front {
             match follow_up {
                 FollowUp::None => {}
                 FollowUp::Discard(stream, bytes) => self.connection.consume(stream, bytes),
-                FollowUp::Pong => self.finish_announcement(),
+                FollowUp::Pong(payload) => self.handle_pong(payload),
             }
         }
     }
@@ -314,7 +323,7 @@ fn handle_event(lanes: &mut Lanes, core: &Rc<Core>, rng: &mut fastrand::Rng, eve
         Event::Reset { stream, code, fault, .. } => lanes.handle_reset(core, stream, code, fault),
         Event::StreamWritable(stream) => lanes.resume(stream),
         Event::ConnectionWritable => lanes.resume_all(),
-        Event::Pong(_) => return FollowUp::Pong,
+        Event::Pong(payload) => return FollowUp::Pong(payload),
         Event::GoAway { code, .. } => lanes.count(|counters| counters.count_goaway_received(code)),
         // A server neither gets responses nor opens streams.
         Event::Response { .. } | Event::SettingsChanged => {}

@@ -12,9 +12,15 @@ use std::task::{Context, Poll};
 
 use wire::h2::ErrorCode;
 
+use super::ping::PingCheck;
 use super::{Front, FrontEnd};
 use crate::conn::{ClientStream, LINGER_TIMEOUT_NS, TimeoutKind};
 use crate::core::Core;
+use crate::metrics::H2Count;
+
+/// Payloads of PING frames: behind the announcement of the end, and to a silent client.
+const ANNOUNCEMENT_PAYLOAD: u64 = 0;
+const PING_PAYLOAD: u64 = u64::from_be_bytes(*b"weirping");
 
 /// Time without streams after which a connection frees what it does not need.
 const SHRINK_NS: u64 = 300_000_000;
@@ -36,6 +42,15 @@ impl Shutdown {
     }
 }
 
+/// State of a wait.
+enum Wait {
+    Pending,
+    /// The time is over.
+    Over,
+    /// The client is dead.
+    Lost,
+}
+
 impl Front {
     /// Announces the end of the connection if there is a reason for it.
     pub(super) fn announce_shutdown_if_due(&mut self, core: &Core, client: &ClientStream) {
@@ -54,7 +69,14 @@ impl Front {
     fn announce_shutdown(&mut self) {
         self.shutdown = Shutdown::Announced;
         self.connection.go_away(ErrorCode::NO_ERROR, false);
-        self.connection.ping(0);
+        self.connection.ping(ANNOUNCEMENT_PAYLOAD);
+    }
+
+    /// Handles the response to a PING.
+    pub(super) fn handle_pong(&mut self, payload: u64) {
+        if payload == ANNOUNCEMENT_PAYLOAD {
+            self.finish_announcement();
+        }
     }
 
     /// Ends the announcement: the client has received it.
@@ -89,15 +111,51 @@ impl Front {
             return self.wait_for_client(cx, core, client, timeouts.write_ns);
         } else if self.lanes.in_use() > 0 {
             // The engine limits the time of a stream until its response is in the channel.
-            if client.has_timed_out(cx, core, TimeoutKind::StreamWrite, timeouts.write_ns) {
-                self.lanes.reset_stalled(core, &mut self.connection, timeouts.write_progress_bytes);
-                client.arm(core, cx.waker(), TimeoutKind::StreamWrite, timeouts.write_ns);
-                cx.waker().wake_by_ref();
+            match self.poll_wait(cx, core, client, (TimeoutKind::StreamWrite, timeouts.write_ns)) {
+                Wait::Pending => {}
+                Wait::Lost => return Poll::Ready(FrontEnd::Reset),
+                Wait::Over => {
+                    self.lanes.reset_stalled(core, &mut self.connection, timeouts.write_progress_bytes);
+                    client.disarm();
+                    cx.waker().wake_by_ref();
+                }
             }
         } else {
             return self.wait_idle(cx, core, client);
         }
         Poll::Pending
+    }
+
+    /// Waits for the end of a time, and checks meanwhile whether the client lives.
+    fn poll_wait(
+        &mut self,
+        cx: &Context<'_>,
+        core: &Core,
+        client: &mut ClientStream,
+        (kind, time_ns): (TimeoutKind, u64),
+    ) -> Wait {
+        let now_ns = core.now_ns.get();
+        if client.timeout_kind() != kind {
+            self.wait_end_ns = now_ns.saturating_add(time_ns);
+        } else if !client.is_deadline_expired() {
+            return Wait::Pending;
+        } else if now_ns >= self.wait_end_ns {
+            return Wait::Over;
+        }
+        let next_ns = match self.pings.check(self.lanes.ping_times(), now_ns) {
+            PingCheck::WaitUntil(next_ns) => next_ns,
+            PingCheck::Send(next_ns) => {
+                self.connection.ping(PING_PAYLOAD);
+                cx.waker().wake_by_ref();
+                next_ns
+            }
+            PingCheck::Lost => {
+                self.lanes.count(|counters| counters.count(H2Count::PingsLost, 1));
+                return Wait::Lost;
+            }
+        };
+        client.arm(core, cx.waker(), kind, next_ns.min(self.wait_end_ns).saturating_sub(now_ns));
+        Wait::Pending
     }
 
     /// Waits for a client that does not read.
@@ -140,10 +198,14 @@ impl Front {
             }
             self.shrink();
         }
-        if client.has_timed_out(cx, core, TimeoutKind::KeepAlive, keep_alive_ns - shrink_ns) {
-            self.announce_shutdown();
-            cx.waker().wake_by_ref();
+        match self.poll_wait(cx, core, client, (TimeoutKind::KeepAlive, keep_alive_ns - shrink_ns)) {
+            Wait::Pending => Poll::Pending,
+            Wait::Lost => Poll::Ready(FrontEnd::Reset),
+            Wait::Over => {
+                self.announce_shutdown();
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
         }
-        Poll::Pending
     }
 }
