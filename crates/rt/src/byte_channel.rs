@@ -74,6 +74,8 @@ struct Direction {
     is_refused: bool,
     /// True if the end of this direction becomes a reset when the writer is dropped.
     resets_on_close: bool,
+    /// Code for the reader of an end too early; 0: none.
+    reset_code: u32,
 }
 
 /// Notification of an end about bytes, space, and the end of the channel.
@@ -316,6 +318,18 @@ impl ChannelEnd {
     /// Makes the close of this end a reset.
     pub fn reset_on_close(&self) {
         self.outgoing().borrow_mut().resets_on_close = true;
+    }
+
+    /// Sets the code that the other end gets from [`ChannelEnd::reset_code`]. It means what both ends agree
+    /// on.
+    pub fn set_reset_code(&self, code: u32) {
+        self.outgoing().borrow_mut().reset_code = code;
+    }
+
+    /// Returns the code that the other end has set for what ends too early; `None`: it has not.
+    #[must_use]
+    pub fn reset_code(&self) -> Option<u32> {
+        Some(self.incoming().borrow().reset_code).filter(|code| *code != 0)
     }
 
     /// Ends one or both directions: the other end reads the end of the stream, or writes in vain.

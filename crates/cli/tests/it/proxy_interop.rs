@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::http2_serve::{python_with_httpx, run_successfully};
 use crate::proxy_status::browser;
+use crate::support::faulty_origins::RefusingPort;
 use crate::support::metrics::CONNECTIONS_OPEN;
 use crate::support::peers::ScriptedServer;
 use crate::support::proxies::is_installed;
@@ -114,6 +115,39 @@ fn grpc_calls_of_all_kinds_pass_the_proxy() {
         let proxy = start_proxy(listener, &server.authority(0), "http = \"2\"");
         let text = run_go(program, &["grpc-client", proxy.authority(), security]);
         assert_eq!(text, "unary\nstatus\ndownload 100\nupload 2000000\nchat\ncancelled\n", "{security}");
+        assert_idle(&proxy);
+    }
+}
+
+#[test]
+fn clients_of_grpc_get_a_status_of_grpc() {
+    let _shared = shared_machine();
+    let Some(program) = go_program() else { return };
+    let grpc_server = GoServer::start(program, "grpc-server");
+    let server = grpc_server.authority(0);
+    let closed = RefusingPort::new();
+    let timeouts = "timeouts = { first-byte = \"200ms\" }";
+    let limit = "rate-limit = { rate = 0.001, burst = 1 }";
+    // A unary call without a response, and a stream whose first message is sent back.
+    for (server, pool, route, expected) in [
+        (&closed.authority, "", "", ["Unavailable the server could not be reached"; 2]),
+        (&server, timeouts, "", ["DeadlineExceeded the server did not respond, or continue, in time", "OK "]),
+        (
+            &server,
+            timeouts,
+            limit,
+            [
+                "DeadlineExceeded the server did not respond, or continue, in time",
+                "ResourceExhausted a route's rate limit was reached",
+            ],
+        ),
+        (&server, "", "deny = 403", ["PermissionDenied a route denied the request"; 2]),
+    ] {
+        let pool = format!("http = \"2\"\n{pool}\n[[route]]\n{route}");
+        let action = if route.starts_with("deny") { "" } else { "\npool = \"app\"" };
+        let proxy = start_proxy("", server, &(pool + action));
+        let text = run_go(program, &["grpc-failure", proxy.authority()]);
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected, "{route}");
         assert_idle(&proxy);
     }
 }

@@ -42,9 +42,6 @@ pub(crate) struct ExchangeStart<'a> {
     pub(crate) rng: &'a mut fastrand::Rng,
 }
 
-/// Start of the content types of gRPC.
-const GRPC: &[u8] = b"application/grpc";
-
 impl Exchange {
     /// Starts with a parsed head.
     pub(crate) fn begin(
@@ -77,7 +74,7 @@ impl Exchange {
         // Bytes after a CONNECT belong to a tunnel, even if none is opened.
         self.keeps_client = head.keep_alive && self.request_kind != RequestKind::Connect;
         self.is_idempotent = matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
-        self.is_streaming = head.framing == Framing::Chunked && is_grpc(head.headers);
+        self.note_grpc(head);
         self.outcome.begin(start.start_ns, start.now_ns, start.head_bytes);
         let protocol = client.protocol(head.version);
         self.outcome.note_request(head, protocol, core.needs_header_fields());
@@ -184,6 +181,7 @@ impl Exchange {
         self.version = wire::Version::Http11;
         self.keeps_client = false;
         self.may_pipeline = true;
+        self.is_grpc = false;
         self.outcome.begin(start.start_ns, start.now_ns, start.head_bytes);
         // Bytes after the invalid ones must not be read.
         self.is_request_broken = true;
@@ -472,12 +470,6 @@ fn check_listener_rules(listener: &ListenerPlan, kind: RequestKind, framing: Fra
 /// names without case.
 fn contains_http2(protocols: &str) -> bool {
     protocols.split(',').any(|one| one.trim().get(..2).is_some_and(|start| start.eq_ignore_ascii_case("h2")))
-}
-
-/// Returns whether a request is a call of gRPC, whose messages may come one by one in both directions.
-fn is_grpc(headers: &[wire::Header<'_>]) -> bool {
-    let content_type = wire::field_value(headers, "content-type").unwrap_or_default();
-    content_type.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
 }
 
 /// Returns whether an upgrade is a WebSocket handshake.

@@ -124,6 +124,10 @@ impl OutcomeBuilder {
         &self.texts[start as usize..self.text_ends[index] as usize]
     }
 
+    pub(super) fn end(&self) -> EndReason {
+        self.end
+    }
+
     fn logged_request(&self) -> Option<LoggedRequest<'_>> {
         self.protocol.map(|protocol| LoggedRequest {
             method: self.text(0),
@@ -178,6 +182,7 @@ impl Exchange {
         if is_server_fault && let Some(slot) = &self.slot {
             slot.pool.record_failure_sample(slot.server);
         }
+        let is_reset = self.pass_on_reset(client);
         self.abandon_to_server(client, end);
         self.server = None;
         if let Some(ServerSlot { pool, server }) = &self.slot
@@ -198,7 +203,7 @@ impl Exchange {
         let is_truncated = self.response_relay.is_partially_sent() || client.stream.has_unfinished_write();
         let has_responded =
             matches!(self.stage, ExchangeStage::Responding) || self.outcome.status != 0 || is_truncated;
-        if status == 0 || has_responded || self.is_tcp {
+        if status == 0 || has_responded || is_reset || self.is_tcp {
             self.stage = ExchangeStage::Unused;
             return StepResult::Finished(self.action_after_failure(core, client));
         }
@@ -223,6 +228,15 @@ impl Exchange {
     }
 
     fn write_rejection(&mut self, core: &Core, client: &ClientStream, status: u16) {
+        let saved_end = (self.outcome.end, self.outcome.phase);
+        match self.is_grpc {
+            true => self.write_grpc_rejection(core, client, status),
+            false => self.write_http_rejection(core, client, status),
+        }
+        (self.outcome.end, self.outcome.phase) = saved_end;
+    }
+
+    fn write_http_rejection(&mut self, core: &Core, client: &ClientStream, status: u16) {
         let reason = encode::reason(status);
         let body = format!("{status} {reason}: {}\n", self.outcome.end.doc());
         let mut seconds = itoa::Buffer::new();
@@ -232,9 +246,7 @@ impl Exchange {
         };
         let retry_after = [("Retry-After", seconds.format(wait_s).as_bytes())];
         let fields = if wait_s > 0 { &retry_after[..] } else { &[] };
-        let saved_end = (self.outcome.end, self.outcome.phase);
         self.respond(core, client, status, "text/plain", body.as_bytes(), fields);
-        (self.outcome.end, self.outcome.phase) = saved_end;
     }
 
     /// Starts a response of the proxy's own.

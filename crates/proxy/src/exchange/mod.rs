@@ -15,7 +15,7 @@
 //! the server. `buffering` receives
 //! the start of a body before acquiring a server with a limit. `queued` waits for a free slot.
 //! `request` and `response` are the two directions of a connected exchange (`splice` for long
-//! bodies). `finish` ends it.
+//! bodies). `finish` ends it, `grpc` tells clients of gRPC about errors.
 
 mod abandoned;
 mod begin;
@@ -23,6 +23,7 @@ mod buffering;
 mod connect;
 mod detached;
 mod finish;
+mod grpc;
 mod progress_limits;
 mod queued;
 mod request;
@@ -88,6 +89,8 @@ pub(crate) struct Exchange {
     lacks_upgrade: bool,
     /// True if the client may be waiting for `100 Continue` before it sends the body.
     expects_continue: bool,
+    /// True if the request is a call of gRPC.
+    is_grpc: bool,
     /// True if client and server may send at the same time, and pause for long (gRPC).
     is_streaming: bool,
     /// True if unparsed bytes are forwarded (mode tcp).
@@ -210,6 +213,7 @@ impl Exchange {
             requests_websocket: false,
             lacks_upgrade: false,
             expects_continue: false,
+            is_grpc: false,
             is_streaming: false,
             is_tcp: false,
             is_request_broken: false,

@@ -122,9 +122,11 @@ fn a_reset_is_an_error_for_the_other_end() {
     assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     let (_, mut near, far) = open(100);
     near.reset_on_close().unwrap();
-    assert_eq!(far.receive_state(), ReceiveState::Open);
+    assert_eq!((far.receive_state(), far.reset_code()), (ReceiveState::Open, None));
+    let Stream::Channel(end) = &near else { panic!() };
+    end.set_reset_code(8);
     drop(near);
-    assert_eq!(far.receive_state(), ReceiveState::Reset);
+    assert_eq!((far.receive_state(), far.reset_code()), (ReceiveState::Reset, Some(8)));
 }
 
 #[test]

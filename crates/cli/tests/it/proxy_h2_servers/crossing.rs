@@ -36,6 +36,25 @@ fn clients_and_servers_of_both_versions_understand_each_other() {
             assert_eq!(received, b"502", "{version}");
         }
     }
+    // Clients of HTTP/2 get the code of a reset, those of gRPC also before the response.
+    let grpc = ["-H", "content-type: application/grpc"];
+    for (target, fields, expected) in [
+        ("/cancel", &[][..], Some("502")),
+        ("/cancel", &grpc, None),
+        ("/cancel-late", &[], None),
+        ("/reset", &grpc, Some("200")),
+    ] {
+        let url = format!("http://{}{target}", h2_proxy.authority());
+        let flags =
+            ["--http2-prior-knowledge", "-sv", "--stderr", "-", "-X", "POST", "-w", "%{http_code}", &url];
+        let (code, received) = curl(&[&flags[..], fields].concat());
+        let text = String::from_utf8_lossy(&received);
+        match expected {
+            Some(status) => assert!(code == 0 && text.ends_with(status), "{target} {code}: {text}"),
+            // Curl reports the code of the reset.
+            None => assert!(code == 92 && text.contains("CANCEL"), "{target} {code}: {text}"),
+        }
+    }
     h2_proxy.assert_all_returned();
     h1_proxy.assert_all_returned();
 }

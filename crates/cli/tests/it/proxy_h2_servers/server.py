@@ -169,6 +169,10 @@ class Stream:
             self.reset(h2.errors.ErrorCodes.REFUSED_STREAM)
         elif path == "/reset":
             self.reset(h2.errors.ErrorCodes.INTERNAL_ERROR)
+        elif path.startswith("/cancel"):
+            if path == "/cancel-late":
+                self.head(200)
+            self.reset(h2.errors.ErrorCodes.CANCEL)
         elif path == "/reset-body":
             self.head(200, [("content-length", "100000")])
             self.send(b"x" * 1000)

@@ -86,7 +86,7 @@ impl Lane {
             let head = match EngineHead::split(&received, self.kind) {
                 Ok(Some(head)) => head,
                 Ok(None) if end.receive_state() == ReceiveState::Open => return Some(Turn::Waiting),
-                Ok(None) | Err(()) => return Some(reset(connection, stream, ErrorCode::INTERNAL_ERROR)),
+                Ok(None) | Err(()) => return Some(reset_early(connection, stream, end)),
             };
             let (bytes, framing, keeps_engine) = (head.bytes, head.framing, head.keeps_engine);
             let is_success = (200..300).contains(&head.status);
@@ -144,11 +144,11 @@ impl Lane {
                     connection.send_data(stream, &[], true);
                     self.end_response(connection, stream, end, false)
                 }
-                _ => reset(connection, stream, ErrorCode::INTERNAL_ERROR),
+                _ => reset_early(connection, stream, end),
             };
         }
         if sendable == 0 && state == ReceiveState::Reset {
-            return reset(connection, stream, ErrorCode::INTERNAL_ERROR);
+            return reset_early(connection, stream, end);
         }
         let Ok(sent) = self.send_content(connection, output, stream, &received, sendable) else {
             return reset(connection, stream, ErrorCode::INTERNAL_ERROR);
@@ -264,7 +264,12 @@ impl Lane {
     }
 }
 
-/// Resets a stream, for example because its response is missing or incomplete.
+/// Resets a stream whose response is missing or incomplete, with the code of its server if there is one.
+fn reset_early(connection: &mut Connection, stream: StreamKey, end: &ChannelEnd) -> Turn {
+    reset(connection, stream, end.reset_code().map_or(ErrorCode::INTERNAL_ERROR, ErrorCode))
+}
+
+/// Resets a stream.
 fn reset(connection: &mut Connection, stream: StreamKey, code: ErrorCode) -> Turn {
     connection.reset(stream, code);
     Turn::Over { keeps_engine: false, reset: Some(code) }

@@ -4,6 +4,7 @@
 //	interop http-client URL
 //	interop grpc-server            prints its port
 //	interop grpc-client HOST:PORT plain|tls
+//	interop grpc-failure HOST:PORT
 //
 // Servers end with their stdin. Clients print a line for each check that passed.
 package main
@@ -37,6 +38,8 @@ func main() {
 		serveGRPC()
 	case "grpc-client":
 		runGRPCClient(os.Args[2], os.Args[3] == "tls")
+	case "grpc-failure":
+		runGRPCFailure(os.Args[2])
 	default:
 		fail("unknown command " + os.Args[1])
 	}

@@ -1,0 +1,127 @@
+//! Errors of gRPC calls in the form that their clients expect: a response of the proxy is a status of
+//! gRPC in a response without content ("Trailers-Only", PROTOCOL-HTTP2.md), and a stream that the server
+//! resets is reset with its code. Clients would replace a status of HTTP by a less precise one.
+
+use rt::stream::Stream;
+use wire::h2::ErrorCode;
+use wire::{Framing, RequestHead};
+
+use super::Exchange;
+use crate::conn::ClientStream;
+use crate::core::Core;
+use crate::h2::back::StreamEnd;
+use crate::outcome::EndReason;
+
+/// Start of the content types of gRPC, and the content type of a response without content.
+const GRPC: &str = "application/grpc";
+
+impl Exchange {
+    /// Notes whether the request is a call of gRPC. Client and server of a call may send at the same time,
+    /// and pause for long, if its length is not known.
+    #[inline]
+    pub(super) fn note_grpc(&mut self, head: &RequestHead<'_, '_>) {
+        self.is_grpc = head.method == "POST" && has_grpc_content(head);
+        self.is_streaming = self.is_grpc && head.framing == Framing::Chunked;
+    }
+
+    /// Hands the code of a stream that the server has reset to the stream of the client. Returns whether a
+    /// reset with this code is all that the client gets, instead of an error response.
+    pub(super) fn pass_on_reset(&self, client: &ClientStream) -> bool {
+        let (Some(code), Stream::Channel(end)) = (self.server_reset_code(), &client.stream) else {
+            return false;
+        };
+        end.set_reset_code(code.0);
+        self.is_grpc
+    }
+
+    /// Returns the code that the server has reset the request's stream with, if it concerns the request:
+    /// others are about the connection of the server.
+    fn server_reset_code(&self) -> Option<ErrorCode> {
+        match self.server.as_ref()?.http2.as_ref()?.end()? {
+            StreamEnd::Reset(code) => {
+                [ErrorCode::CANCEL, ErrorCode::CONNECT_ERROR, ErrorCode::ENHANCE_YOUR_CALM]
+                    .contains(&code)
+                    .then_some(code)
+            }
+            StreamEnd::Invalid(_) | StreamEnd::ConnectionLost => None,
+        }
+    }
+
+    /// Starts the response to a call that would be this `status` of HTTP.
+    pub(super) fn write_grpc_rejection(&mut self, core: &Core, client: &ClientStream, status: u16) {
+        let mut digits = itoa::Buffer::new();
+        let grpc_status = digits.format(grpc_status(status));
+        let fields: [(&str, &[u8]); 3] = [
+            ("Content-Type", GRPC.as_bytes()),
+            ("grpc-status", grpc_status.as_bytes()),
+            ("grpc-message", grpc_message(self.outcome.end()).as_bytes()),
+        ];
+        self.respond(core, client, 200, "", b"", &fields);
+    }
+}
+
+fn has_grpc_content(head: &RequestHead<'_, '_>) -> bool {
+    let content_type = wire::field_value(head.headers, "content-type").unwrap_or_default();
+    content_type.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC.as_bytes()))
+}
+
+/// Returns the status of gRPC for an error of HTTP: that of "HTTP to gRPC Status Code Mapping", but more
+/// precise where the proxy knows that a time or a limit was exceeded.
+fn grpc_status(status: u16) -> u8 {
+    const UNKNOWN: u8 = 2;
+    const DEADLINE_EXCEEDED: u8 = 4;
+    const PERMISSION_DENIED: u8 = 7;
+    const RESOURCE_EXHAUSTED: u8 = 8;
+    const UNIMPLEMENTED: u8 = 12;
+    const INTERNAL: u8 = 13;
+    const UNAVAILABLE: u8 = 14;
+    const UNAUTHENTICATED: u8 = 16;
+    match status {
+        400 | 431 => INTERNAL,
+        401 => UNAUTHENTICATED,
+        403 => PERMISSION_DENIED,
+        404 | 405 => UNIMPLEMENTED,
+        408 | 504 => DEADLINE_EXCEEDED,
+        413 | 429 => RESOURCE_EXHAUSTED,
+        502 | 503 => UNAVAILABLE,
+        _ => UNKNOWN,
+    }
+}
+
+/// Returns the message for a client. It needs no encoding: visible ASCII without a percent sign.
+fn grpc_message(end: EndReason) -> &'static str {
+    end.doc()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_need_no_percent_encoding() {
+        for end in EndReason::ALL {
+            let message = grpc_message(*end);
+            assert!(message.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'%'), "{message}");
+        }
+    }
+
+    #[test]
+    fn every_error_response_has_a_status_of_grpc() {
+        for end in EndReason::ALL {
+            let expected = match end.status() {
+                429 | 413 => 8,
+                408 | 504 => 4,
+                502 | 503 => 14,
+                400 => 13,
+                403 => 7,
+                404 | 405 => 12,
+                other => {
+                    assert_eq!(other, 0, "{}", end.code());
+                    continue;
+                }
+            };
+            assert_eq!(grpc_status(end.status()), expected, "{}", end.code());
+        }
+        assert_eq!([401, 418, 431].map(grpc_status), [16, 2, 13]);
+    }
+}
