@@ -99,7 +99,7 @@ class Stream:
         self.path = self.fields.get(":path", "")
         self.body = b""
         self.trailers = []
-        self.output, self.ends = b"", False
+        self.output, self.ends = bytearray(), False
         self.keeps_window = self.path.startswith("/unread")
         self.is_tunnel = False
         self.response_trailers = None
@@ -123,7 +123,9 @@ class Stream:
                 return
             if self.output and size <= 0:
                 return
-            part, self.output = self.output[:size], self.output[size:]
+            part = bytes(self.output[:size])
+            # Unlike a copy of the rest, its cost does not depend on the length.
+            del self.output[:size]
             is_last = self.ends and not self.output
             conn.send_data(self.id, part, end_stream=is_last and self.response_trailers is None)
             with lock:
