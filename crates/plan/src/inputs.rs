@@ -92,6 +92,7 @@ pub const INPUTS: &[InputSpec] = inputs! {
     "servers" Count "N" = "" ("") in (1.0, 1e5), ["18"], ["0", "x"], "Servers behind the proxy, if there is one backend";
     "maxconn" Count "N" = "" ("") in (1.0, 1e6), ["50"], ["0", "x"], "Concurrent requests of each of these servers";
     "server-rate" Rate "RATE" = "" ("") in (1e-3, 1e9), ["1.2k"], ["0", "x"], "Highest rate of one server within its objective, as weir edge finds it";
+    "server-connections" Count "N" = "" ("") in (1.0, 1e6), ["64"], ["0", "x"], "Concurrent requests of one server with its highest throughput, as the scaling law of weir edge finds it";
     "spare" Count "N" = "1" ("N+1") in (0.0, 1e5), ["2"], ["x"], "Servers, and proxies, that may fail";
     "headroom" Fraction "FRACTION" = "0.3" ("20 to 50 % above the mean") in (0.0, 10.0), ["50%"], ["x"], "Connections above the computed mean";
     "queue-time" Time "TIME" = "" ("") in (1e-6, DAY_S), ["5s", "100ms"], ["x", "0"], "Maximum time in the queue; default unit: ms; without it: the time that objective and client timeout leave";

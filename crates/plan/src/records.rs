@@ -1,6 +1,6 @@
 //! Inputs from records: of a run, of a capacity search and of a calibration.
 
-use record::capacity_search::CapacitySearch;
+use record::capacity_search::{CapacitySearch, Scaling};
 use record::run::Run;
 
 use crate::inputs::Inputs;
@@ -65,6 +65,9 @@ pub fn from_search(name: &str, search: &CapacitySearch, inputs: &mut Inputs) {
     if let (Some(level), "rate") = (level, search.quantity.as_str()) {
         inputs.give_number("server-rate", level, &source("conclusion.level"));
     }
+    if let Some(scaling) = &search.scaling {
+        from_scaling(name, scaling, inputs);
+    }
     if let Some(baseline) = search.baseline.as_ref().filter(|baseline| baseline.good > 0) {
         inputs.give_number("service", baseline.mean_ns / NS, &source("baseline.mean_ns"));
     }
@@ -80,7 +83,44 @@ pub fn from_search(name: &str, search: &CapacitySearch, inputs: &mut Inputs) {
     }
 }
 
+/// Takes the concurrent requests with the highest throughput from the scaling law of a search.
+fn from_scaling(name: &str, scaling: &Scaling, inputs: &mut Inputs) {
+    if let Some(best) = &scaling.best_connections {
+        let source = format!("{name}: scaling.best_connections");
+        inputs.give_number("server-connections", best.value.round(), &source);
+    }
+}
+
 /// Takes the capacity of a load generator from its calibration: `all_per_s`, per second.
 pub fn from_calibration(name: &str, all_per_s: f64, inputs: &mut Inputs) {
     inputs.give_number("client-rate", all_per_s, &format!("{name}: all_per_s"));
+}
+
+#[cfg(test)]
+mod tests {
+    use record::capacity_search::Estimate;
+
+    use super::*;
+
+    #[test]
+    fn the_scaling_law_of_a_search_bounds_the_requests_of_a_server() {
+        let best = Estimate { value: 40.3, ..Estimate::default() };
+        let scaling = Scaling { best_connections: Some(best), ..Scaling::default() };
+        let mut inputs = Inputs::default();
+        for (name, text) in [("rate", "8k"), ("service", "20ms"), ("server-rate", "5k")] {
+            inputs.give_texts(name, &[text.to_owned()], "test").unwrap();
+        }
+        from_scaling("edge.json", &scaling, &mut inputs);
+        assert!(inputs.get("server-connections").unwrap().source.contains("edge.json: scaling."));
+        let sizing = crate::sizing::Sizing::compute(&inputs);
+        // 5,000/s of 20 ms would be a hundred.
+        assert_eq!(sizing.value("maxconn"), Some(40.0));
+        inputs.give_number("maxconn", 100.0, "test");
+        let sizing = crate::sizing::Sizing::compute(&inputs);
+        assert!(
+            sizing.findings.iter().any(|one| one.code == "limit_above_capacity"),
+            "{:?}",
+            sizing.findings
+        );
+    }
 }

@@ -27,6 +27,8 @@ pub struct VerifiedPlan {
     pub rate_per_s: f64,
     /// Mean service time, in s; after the baseline the measured one.
     pub service_s: f64,
+    /// Mean service time with all slots busy, in s; after the baseline the measured one.
+    pub loaded_service_s: f64,
     /// Service time of the plan, in s: the delay of the servers.
     pub delay_s: f64,
     /// Coefficient of variation of the service time.
@@ -116,6 +118,7 @@ impl VerifiedPlan {
             scale: rate_per_s / rate,
             rate_per_s,
             service_s,
+            loaded_service_s: service_s,
             delay_s: service_s,
             service_cv: inputs.default_number("service-cv").min(1.0),
             servers,
@@ -155,11 +158,19 @@ impl VerifiedPlan {
         (self.rate_per_s * self.stall_s - (pool.slots as f64 - pool.erlangs())).max(0.0)
     }
 
-    /// Returns the time to drain a queue, in s.
+    /// Returns the pool with all slots busy: its capacity is that of a drain.
+    #[must_use]
+    pub fn loaded_pool(&self) -> SlotPool {
+        SlotPool { service_s: self.loaded_service_s, ..self.pool() }
+    }
+
+    /// Returns the time to drain a queue, in s. It depends on the difference of two rates: at a utilisation of
+    /// u, an error of the capacity is multiplied by 1 / (1 - u).
     #[must_use]
     pub fn drain_s(&self, queued: f64) -> f64 {
-        let pool = self.pool();
-        (queued - pool.slots as f64).max(0.0) / (pool.capacity_per_s() - self.rate_per_s)
+        let pool = self.loaded_pool();
+        let spare_per_s = pool.capacity_per_s() - self.rate_per_s;
+        if spare_per_s <= 0.0 { f64::INFINITY } else { (queued - pool.slots as f64).max(0.0) / spare_per_s }
     }
 
     /// Compares the predictions with a measurement.
@@ -199,6 +210,12 @@ mod tests {
         let plan = VerifiedPlan::new(&Sizing::compute(&inputs), &inputs).unwrap();
         assert_eq!((plan.servers, plan.maxconn), (10, 3));
         assert!((plan.pool().utilisation() - 0.8).abs() < 1e-9 && plan.rate_per_s <= 1500.0, "{plan:?}");
+        // A drain multiplies the error of the capacity by five at 80 %.
+        let slower = VerifiedPlan { loaded_service_s: plan.service_s * 1.02, ..plan.clone() };
+        let ratio = slower.drain_s(1000.0) / plan.drain_s(1000.0);
+        assert!((1.08..1.12).contains(&ratio), "{ratio}");
+        let full = VerifiedPlan { loaded_service_s: plan.service_s * 1.3, ..plan.clone() };
+        assert!(full.drain_s(1000.0).is_infinite());
         let comparisons =
             plan.compare(&Measured { busy_connections: 24.0, backlog: 5000.0, ..Measured::default() });
         assert!(comparisons[0].holds && !comparisons[2].holds, "{comparisons:?}");

@@ -8,6 +8,8 @@ use super::fit::{
 
 /// Minimum number of points for a fit.
 pub const SCALABILITY_POINTS_MIN: usize = 6;
+/// Minimum number of different numbers that determine a law, without an interval.
+pub const LAW_POINTS_MIN: usize = 3;
 /// Maximum multiple of the highest measured number for predictions.
 pub const EXTRAPOLATION_MAX: f64 = 2.0;
 /// Number of fitted parameters: α, β and γ.
@@ -103,6 +105,22 @@ pub fn fit_scalability(points: &[(f64, f64)], seed: u64) -> Result<ScalabilityFi
         r_squared: r_squared(&points, |n| law.throughput(n)),
         points,
     })
+}
+
+/// Fits the law to `points` without intervals, for which few points suffice. Points that are not positive are
+/// left out.
+///
+/// # Errors
+/// There are fewer than [`LAW_POINTS_MIN`] different numbers, or they do not determine the law.
+pub fn fit_law(points: &[(f64, f64)]) -> Result<ScalabilityLaw, FitError> {
+    let points: Vec<(f64, f64)> = points.iter().copied().filter(|(n, x)| *n > 0.0 && *x > 0.0).collect();
+    let mut numbers: Vec<f64> = points.iter().map(|(n, _)| *n).collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers.dedup();
+    if numbers.len() < LAW_POINTS_MIN {
+        return Err(FitError::TooFewPoints { points: numbers.len(), needed: LAW_POINTS_MIN });
+    }
+    fit(&points).ok_or(FitError::Undetermined)
 }
 
 fn clamp_estimate(estimate: Estimate, max: f64) -> Estimate {
@@ -218,6 +236,17 @@ mod tests {
         assert!((exact.gamma.value - 1000.0).abs() < 1.0, "{exact:?}");
         let best = exact.peak.unwrap();
         assert!((best.value - law.peak()).abs() < 0.1 && exact.r_squared > 0.999);
+    }
+
+    #[test]
+    fn few_points_give_a_law_without_an_interval() {
+        let law = ScalabilityLaw { alpha: 0.05, beta: 0.002, gamma: 10_000.0 };
+        let fitted = fit_law(&points(law, 3, 0.0, 1)).unwrap();
+        assert!((fitted.alpha - 0.05).abs() < 1e-4 && (fitted.beta - 0.002).abs() < 1e-5, "{fitted:?}");
+        // Throughput above the proportional one has no law; the proportional one is the nearest.
+        let linear = fit_law(&[(1.0, 10.0), (2.0, 20.5), (4.0, 42.0), (8.0, 85.0)]).unwrap();
+        assert!(linear.alpha < 1e-9 && linear.beta < 1e-9, "{linear:?}");
+        assert!(fit_law(&[(1.0, 10.0), (2.0, 19.0), (2.0, 20.0)]).is_err());
     }
 
     #[test]

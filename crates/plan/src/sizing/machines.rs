@@ -1,7 +1,7 @@
 //! Sizes of the proxy's machines: connections, descriptors, ports, memory, link, cores and clients.
 
 use crate::inputs::InputKind::{BitRate, Bytes, Count, Number, Rate};
-use crate::scaling::{POINTS_SURE, ScalingLaw};
+use crate::scaling::{MeasuredLaw, POINTS_SURE};
 
 use super::Draft;
 
@@ -49,7 +49,26 @@ fn size_connections(draft: &mut Draft<'_>) {
             format!("{rate} * {:.4} s * {}", mean_s, 1.0 + headroom),
         );
     }
-    let idle = match (draft.inputs.number("connections"), draft.inputs.number("requests-per-connection")) {
+    let idle = size_idle(draft, requests);
+    let fds = requests + idle + slots + DESCRIPTORS_RESERVED;
+    draft.add(
+        ("proxy", "descriptors", Count),
+        (fds + (fds / 10.0).ceil()).ceil(),
+        "(maxconn-global + idle-connections + slots + 64) * 1.1",
+        format!("({requests} + {idle:.0} + {slots} + 64) * 1.1"),
+    );
+    if let Some(limit) = draft.inputs.number("fd-limit").filter(|limit| *limit < fds) {
+        draft.find(
+            "descriptors",
+            format!("{fds:.0} are needed, fd-limit is {limit}: raise LimitNOFILE, or lower the queue"),
+        );
+    }
+}
+
+/// Computes the idle client connections beside those with `requests`.
+fn size_idle(draft: &mut Draft<'_>, requests: f64) -> f64 {
+    let (rate, headroom) = (draft.rate_per_s(), draft.inputs.default_number("headroom"));
+    match (draft.inputs.number("connections"), draft.inputs.number("requests-per-connection")) {
         (Some(open), _) => draft.add(
             ("proxy", "idle-connections", Count),
             (open * (1.0 + headroom) - requests).max(0.0),
@@ -78,19 +97,6 @@ fn size_connections(draft: &mut Draft<'_>) {
             );
             0.0
         }
-    };
-    let fds = requests + idle + slots + DESCRIPTORS_RESERVED;
-    draft.add(
-        ("proxy", "descriptors", Count),
-        (fds + (fds / 10.0).ceil()).ceil(),
-        "(maxconn-global + idle-connections + slots + 64) * 1.1",
-        format!("({requests} + {idle:.0} + {slots} + 64) * 1.1"),
-    );
-    if let Some(limit) = draft.inputs.number("fd-limit").filter(|limit| *limit < fds) {
-        draft.find(
-            "descriptors",
-            format!("{fds:.0} are needed, fd-limit is {limit}: raise LimitNOFILE, or lower the queue"),
-        );
     }
 }
 
@@ -222,28 +228,29 @@ fn size_cores(draft: &mut Draft<'_>) {
 }
 
 fn size_by_law(draft: &mut Draft<'_>, points: &[(f64, f64)], rate_per_s: f64) -> Option<f64> {
-    let Some(law) = ScalingLaw::fit(points) else {
-        draft.find(
-            "missing_input",
-            "the scaling law needs three points with different cores, with rates that fit it",
-        );
-        return None;
+    let law = match MeasuredLaw::fit(points) {
+        Ok(law) => law,
+        Err(why) => {
+            draft.find("missing_input", format!("the scaling law: {why}, with different numbers of cores"));
+            return None;
+        }
     };
+    let (alpha, beta) = (law.law.alpha, law.law.beta);
     if points.len() < POINTS_SURE {
         draft.find("few_points", format!("{} points, {POINTS_SURE} make it reliable", points.len()));
     }
     draft.add(
         ("proxy", "rate-of-one-core", Rate),
-        law.gamma_per_s,
+        law.law.gamma,
         "scaling law: gamma",
-        format!("fit of scaling, alpha {:.4}, beta {:.5}", law.alpha, law.beta),
+        format!("fit of scaling, alpha {alpha:.4}, beta {beta:.5}"),
     );
     if law.peak().is_finite() {
         draft.add(
             ("proxy", "cores-max-useful", Number),
             law.peak(),
             "sqrt((1 - alpha) / beta)",
-            format!("alpha {:.4}, beta {:.5}", law.alpha, law.beta),
+            format!("alpha {alpha:.4}, beta {beta:.5}"),
         );
     }
     match law.number_for(rate_per_s) {
@@ -251,7 +258,7 @@ fn size_by_law(draft: &mut Draft<'_>, points: &[(f64, f64)], rate_per_s: f64) ->
             ("proxy", "cores-needed", Count),
             cores as f64,
             "smallest N with X(N) >= rate / utilisation, of the scaling law",
-            format!("X({cores}) = {:.0}", law.rate_per_s(cores as f64)),
+            format!("X({cores}) = {:.0}", law.law.throughput(cores as f64)),
         )),
         None => {
             draft.find("cores", format!(

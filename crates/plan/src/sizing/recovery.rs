@@ -1,7 +1,7 @@
 //! The queue, and the time of a recovery: after a stall of all servers, and in an overload.
 
 use crate::inputs::InputKind::{Count, Rate, Time};
-use crate::queueing::service_quantile_s;
+use crate::queueing::{SlotPool, service_quantile_s};
 
 use super::{Draft, time};
 
@@ -66,6 +66,12 @@ pub(super) fn size_queue(draft: &mut Draft<'_>) {
 /// Computes backlog and drain after a stall, and the goodput in an overload.
 pub(super) fn size(draft: &mut Draft<'_>) {
     let Some(pool) = draft.pool().filter(|pool| pool.slots > 0) else { return };
+    size_stall(draft, &pool);
+    size_overload(draft, &pool);
+}
+
+/// Computes the queue after a stall of all servers, and the time of its drain.
+fn size_stall(draft: &mut Draft<'_>, pool: &SlotPool) {
     let (rate, stall_s) = (pool.rate_per_s, draft.inputs.default_number("stall"));
     let (slots, capacity) = (pool.slots as f64, pool.capacity_per_s());
     let spare_per_s = capacity - rate;
@@ -121,6 +127,14 @@ pub(super) fn size(draft: &mut Draft<'_>) {
             format!("{backlog:.0} - {bounded:.0}"),
         );
     }
+}
+
+/// Computes goodput and queue in an overload.
+fn size_overload(draft: &mut Draft<'_>, pool: &SlotPool) {
+    let (rate, capacity) = (pool.rate_per_s, pool.capacity_per_s());
+    let (queue_s, limit) =
+        (draft.value("queue-timeout").unwrap_or(0.0), draft.value("queue-limit").unwrap_or(0.0));
+    let timeout_s = draft.inputs.default_number("client-timeout");
     let factor = draft.inputs.default_number("overload");
     let offered = rate * factor;
     draft.add(("overload", "offered", Rate), offered, "rate * overload", format!("{rate} * {factor}"));

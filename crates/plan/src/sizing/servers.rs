@@ -65,20 +65,7 @@ fn choose_limits(draft: &mut Draft<'_>) {
     let inputs = draft.inputs;
     let pool = draft.pool();
     let given = |name: &str| inputs.number(name).map(|value| value as u64);
-    let maxconn = match (given("maxconn"), inputs.number("server-rate"), pool) {
-        (Some(maxconn), ..) => Some(maxconn),
-        (None, Some(rate), Some(pool)) => {
-            let maxconn = (rate * pool.service_s).ceil().max(1.0);
-            draft.add(
-                ("servers", "maxconn", Count),
-                maxconn,
-                "server-rate * service",
-                format!("{rate} * {}", time(pool.service_s)),
-            );
-            Some(maxconn as u64)
-        }
-        _ => None,
-    };
+    let maxconn = given("maxconn").or_else(|| limit_by_capacity(draft, pool.as_ref()));
     let needed = pool.and_then(|pool| {
         let (quantile, limit_s) = wait_limit(draft, &pool);
         slots_for_wait(&pool, quantile, limit_s.max(0.0))
@@ -122,6 +109,27 @@ fn choose_limits(draft: &mut Draft<'_>) {
     }
 }
 
+/// Returns the concurrent requests that a server of known capacity can use.
+fn limit_by_capacity(draft: &mut Draft<'_>, pool: Option<&SlotPool>) -> Option<u64> {
+    let (rate, pool) = (draft.inputs.number("server-rate")?, pool?);
+    let by_rate = (rate * pool.service_s).ceil().max(1.0);
+    let maxconn = match draft.inputs.number("server-connections").filter(|peak| *peak < by_rate) {
+        Some(peak) => draft.add(
+            ("servers", "maxconn", Count),
+            peak.floor().max(1.0),
+            "the lower of server-rate * service and server-connections",
+            format!("min({by_rate}, {peak:.0})"),
+        ),
+        None => draft.add(
+            ("servers", "maxconn", Count),
+            by_rate,
+            "server-rate * service",
+            format!("{rate} * {}", time(pool.service_s)),
+        ),
+    };
+    Some(maxconn as u64)
+}
+
 fn size_pool(draft: &mut Draft<'_>, pool: &SlotPool) {
     let (rate, service) = (pool.rate_per_s, time(pool.service_s));
     draft.add(
@@ -155,8 +163,7 @@ fn size_pool(draft: &mut Draft<'_>, pool: &SlotPool) {
         "Erlang C (slots, busy-slots)",
         format!("C({}, {:.1})", pool.slots, pool.erlangs()),
     );
-    let (quantile, limit_s) = wait_limit(draft, pool);
-    let wait_s = pool.wait_quantile_s(quantile);
+    let (quantile, _) = wait_limit(draft, pool);
     draft.add(
         ("servers", "mean-wait", Time),
         pool.mean_wait_s(),
@@ -170,11 +177,18 @@ fn size_pool(draft: &mut Draft<'_>, pool: &SlotPool) {
     );
     draft.add(
         ("servers", "wait-percentile", Time),
-        wait_s,
+        pool.wait_quantile_s(quantile),
         "ln(wait-probability / (1 - percentile)) / (capacity - rate) * (arrival-cv^2 + service-cv^2) / 2",
         format!("p{}", quantile * 100.0),
     );
+    check_objective(draft, pool);
+}
+
+/// Compares the response time at the percentile with the objective.
+fn check_objective(draft: &mut Draft<'_>, pool: &SlotPool) {
     let Some(objective) = draft.inputs.objective() else { return };
+    let (quantile, limit_s) = wait_limit(draft, pool);
+    let wait_s = pool.wait_quantile_s(quantile);
     let service_s = service_quantile_s(pool.service_s, pool.service_cv, quantile);
     let response_s = service_s + wait_s;
     draft.add(
@@ -188,7 +202,7 @@ fn size_pool(draft: &mut Draft<'_>, pool: &SlotPool) {
             "the service time alone takes {} of {}: no queue or server helps, only faster servers, or --service-cv of the real one",
             time(service_s), time(objective.limit_s)
         ));
-    } else if response_s > objective.limit_s && utilisation < 1.0 {
+    } else if response_s > objective.limit_s && pool.utilisation() < 1.0 {
         draft.find(
             "objective_missed",
             format!(
@@ -233,6 +247,11 @@ fn size_servers(draft: &mut Draft<'_>, pool: &SlotPool) {
                 format!("{servers} servers carry the rate, {spare} fewer do not: plan {}", carrying + spare),
             );
         }
+    }
+    if let Some(peak) = draft.inputs.number("server-connections").filter(|peak| maxconn as f64 > *peak) {
+        draft.find("limit_above_capacity", format!(
+            "maxconn {maxconn} is beyond the {peak:.0} concurrent requests with the highest throughput of a server, by its scaling law: more only wait there"
+        ));
     }
     if let Some(rate) = draft.inputs.number("server-rate") {
         let limited = maxconn as f64 / pool.service_s;
