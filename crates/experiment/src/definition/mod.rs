@@ -177,6 +177,28 @@ pub fn parameters(text: &str) -> Vec<Parameter> {
     FileParts::split(&document, &mut problems).declared_parameters()
 }
 
+/// Part of a file that another command may add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeclaredPart {
+    /// Arms, by hand or by a factor.
+    Arms,
+    /// `[measure]`.
+    Measure,
+}
+
+/// Returns whether a file has a part. [`ExperimentFile`] reports the problems of the file.
+#[must_use]
+pub fn declares(text: &str, part: DeclaredPart) -> bool {
+    let mut problems = Problems::default();
+    let (document, _) = parse_document(text, &mut problems);
+    if part == DeclaredPart::Measure {
+        return document.contains_key("measure");
+    }
+    let parts = FileParts::split(&document, &mut problems);
+    let of_arms = |factor: &crate::scenario::read::NamedTable| factor.values.text("of") != Some("loads");
+    parts.arms.is_some() || parts.experiment.tables("factors").iter().any(of_arms)
+}
+
 /// Returns the number of comparisons with the baseline that are tested together: every other arm
 /// under every load.
 #[must_use]

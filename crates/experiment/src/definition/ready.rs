@@ -148,6 +148,13 @@ pub const READY_MADE: &[ReadyMadeExperiment] = &[
         ""
     ),
     ready!(
+        "connection-per-request",
+        "What does a proxy carry if every request has its own connection?",
+        "A base without arms for weir tune trial: connections on both sides load the host's TCP settings",
+        [],
+        ""
+    ),
+    ready!(
         "table",
         "Rates, latencies and CPUs over generator threads and connections",
         "The complete table of a load test, with the CPU use of both sides in each row",

@@ -223,6 +223,9 @@ pub const DISCARD: &[KeySpec] = &[
     key("clock-step", ValueForm::Time, "Step of the wall clock; the default is 100ms"),
 ];
 
+const HOST_SETTINGS_DOC: &str =
+    "Settings of the complete machine: sysctls, or files below `/sys`; requires --allow-global";
+
 /// Keys of `[scenario]`.
 pub const SCENARIO: &[KeySpec] = &[
     key(
@@ -267,6 +270,7 @@ pub const SCENARIO: &[KeySpec] = &[
         ValueForm::Table(super::fault_injection::KEYS),
         "Weir's own server with fault injection (`weir lab faulty-server`), which replaces `[subject]` or `[origin]`. It listens on port 8000, or on `{port}` if the network is `loopback`",
     ),
+    key("host-settings", ValueForm::Texts, HOST_SETTINGS_DOC),
     key("conntrack-max", COUNT, "Maximum tracked connections of the machine; requires --allow-global"),
 ];
 

@@ -205,15 +205,18 @@ pub struct Scenario {
     pub receive_buffer_bytes: Option<u64>,
     /// New connections per second that are never completed, to the subject's port 8000.
     pub half_open_per_s: Option<u64>,
-    /// Maximum number of connections that the complete machine tracks. The only setting here that
-    /// affects more than the run.
+    /// Settings of the complete machine, by their sysctl name or their file below `/sys`.
+    pub host_settings: BTreeMap<String, String>,
+    /// Maximum number of connections that the complete machine tracks. This and `host_settings` affect more
+    /// than the run.
     pub conntrack_max: Option<u64>,
 }
 
 impl Scenario {
     /// Returns the settings that it changes outside its own namespaces and groups.
     #[must_use]
-    pub fn global_settings(&self) -> Vec<&'static str> {
-        self.conntrack_max.iter().map(|_| "net.netfilter.nf_conntrack_max").collect()
+    pub fn global_settings(&self) -> Vec<&str> {
+        let conntrack = self.conntrack_max.iter().map(|_| "net.netfilter.nf_conntrack_max");
+        conntrack.chain(self.host_settings.keys().map(String::as_str)).collect()
     }
 }

@@ -353,10 +353,24 @@ fn read_scenario(values: &TableValues, problems: &mut Problems) -> Scenario {
         }),
         receive_buffer_bytes: values.table("slow-reader").and_then(|table| table.integer("receive-buffer")),
         half_open_per_s: values.table("drop-syn-ack").and_then(|table| table.integer("per-second")),
+        host_settings: values.texts("host-settings").cloned().unwrap_or_default(),
         conntrack_max: values.integer("conntrack-max"),
     };
+    for name in scenario.host_settings.keys().filter(|name| host_setting_path(name).is_none()) {
+        let text = format!("'{name}' is no sysctl and no file below /sys");
+        problems.add(values.text_offset("host-settings", name), text);
+    }
     check_dependencies(&scenario, values, problems);
     scenario
+}
+
+/// Returns the file of a setting of the complete machine.
+pub(super) fn host_setting_path(name: &str) -> Option<std::path::PathBuf> {
+    let is_plain = !name.split('/').any(|part| part == "..");
+    match name.starts_with('/') {
+        true => (name.starts_with("/sys/") && is_plain).then(|| name.into()),
+        false => host::tuning::sysctl_path(name),
+    }
 }
 
 /// Checks that each key has the other keys that it depends on.
@@ -513,6 +527,7 @@ rps = { cpus = "1" }
 slow-reader = { receive-buffer = "4k" }
 drop-syn-ack = { per-second = 500 }
 conntrack-max = 50
+host-settings = { vm.swappiness = "10", "/sys/kernel/mm/transparent_hugepage/enabled" = "never" }
 [subject]
 command = "{weir} serve --listen '{subject}:8000'"
 ready = "{subject}:8000"
@@ -558,7 +573,12 @@ warm-up = "500ms"
         assert_eq!(scenario.sysctls[&Node::Client]["ipv4.tcp_rmem"], "4096 4096 4096");
         assert_eq!(experiment.subject.command[2..], ["--listen", "{subject}:8000"]);
         assert_eq!(experiment.warm_up_ns, 500_000_000);
-        assert_eq!(scenario.global_settings(), ["net.netfilter.nf_conntrack_max"]);
+        let global = [
+            "net.netfilter.nf_conntrack_max",
+            "/sys/kernel/mm/transparent_hugepage/enabled",
+            "vm.swappiness",
+        ];
+        assert_eq!(scenario.global_settings(), global);
     }
 
     #[test]
@@ -592,6 +612,8 @@ warm-up = "500ms"
         assert!(problems("network = \"loopback\"\nloss.fraction = 0.1").contains("network = \"pair\""));
         assert!(problems("loss = { fraction = 0.1, at = \"origin\" }").contains("origin"));
         assert!(problems("cpu-quota = { subject = 0.5, period = \"2s\" }").contains("1ms to 1s"));
+        let files = "host-settings = { \"/etc/passwd\" = \"x\", \"/sys/../etc/x\" = \"y\" }";
+        assert_eq!(problems(files).matches("is no sysctl and no file below /sys").count(), 2);
         let both = "bandwidth.rate = \"1mbit\"\npackets.per-second = 5";
         assert!(problems(both).contains("'bandwidth'"));
         let queue = "bandwidth = { rate = \"1mbit\", limit = \"1k\", latency = \"1ms\" }";

@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use host::sandbox::cgroup::CgroupHierarchies;
 use host::sandbox::launch::Launch;
 use host::sandbox::{cgroup, namespace, tun};
+use host::tuning::{ObservedValue, read_choice};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::cgroups::{CgroupLimits, cgroup_setups};
@@ -21,9 +22,10 @@ use super::flood::HalfOpenFlood;
 use super::journal::{self, CreatedResource, Journal, SweepReport, run_name, start_ticks};
 use super::network::{self, HALF_OPEN_ADDRESS, HALF_OPEN_PORT};
 use super::plan::{NODES, Node, Scenario};
+use super::setup::host_setting_path;
 use super::{run_directory, system_commands};
 
-/// File of the only setting that applies to the complete machine.
+/// File of the limit of tracked connections, which applies to the complete machine.
 const CONNTRACK_MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 /// Parent of the run directories: on a disk, which `/tmp` may not be.
 const RUN_DIRECTORIES: &str = "/var/tmp";
@@ -216,12 +218,22 @@ impl Testbed {
         if let Some(max) = self.scenario.conntrack_max {
             self.set_global(Path::new(CONNTRACK_MAX), &max.to_string())?;
         }
+        for (name, value) in &self.scenario.host_settings.clone() {
+            // The file's parser rejected other names.
+            let Some(path) = host_setting_path(name) else { continue };
+            self.set_global(&path, value)?;
+        }
         self.start_flood()
     }
 
     fn set_global(&mut self, path: &Path, value: &str) -> Result<(), String> {
         let explain = |error: io::Error| format!("{}: {error}", path.display());
-        let before = fs::read_to_string(path).map_err(explain)?.trim().to_owned();
+        // Of a file that lists choices, the value is the chosen one.
+        let before = match read_choice(path) {
+            ObservedValue::Value(value) => value,
+            ObservedValue::Absent => return Err(format!("{}: this kernel does not have it", path.display())),
+            ObservedValue::NotObservable(reason) => return Err(reason),
+        };
         self.record(CreatedResource::Setting { path: path.to_owned(), previous: before })?;
         fs::write(path, value).map_err(explain)
     }

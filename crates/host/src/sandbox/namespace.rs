@@ -1,9 +1,11 @@
 //! Named network namespaces made by `ip netns` (ip-netns(8)).
 //!
-//! This module makes none; `ip netns add` does.
+//! This module makes no named one; `ip netns add` does.
 
 use std::io;
 use std::path::{Path, PathBuf};
+
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::namespace::Namespace;
 
@@ -24,6 +26,29 @@ pub fn netns_path(name: &str) -> PathBuf {
 pub fn run_in_netns<T: Send>(path: &Path, body: impl FnOnce() -> T + Send) -> io::Result<T> {
     Namespace::open_path(path).and_then(|namespace| namespace.run(body)).map_err(|error| {
         io::Error::new(error.kind(), format!("network namespace {}: {error}", path.display()))
+    })
+}
+
+/// Runs `body` in a new network namespace, with the default settings of the kernel, on a thread that ends with
+/// it. The namespace has no name and is gone afterwards, also after a crash.
+///
+/// # Errors
+/// The thread may not make a namespace (that requires `CAP_SYS_ADMIN`); then `body` did not run. Or `body`
+/// panicked.
+#[allow(unsafe_code)]
+pub fn run_in_new_netns<T: Send>(body: impl FnOnce() -> T + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("new namespace".to_owned());
+        let running = thread.spawn_scoped(scope, || {
+            // SAFETY: only the network namespace of this thread changes; its table of descriptors stays the
+            // one that all threads share.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|errno| {
+                let error = io::Error::from(errno);
+                io::Error::new(error.kind(), format!("a new network namespace: {error} (run as root)"))
+            })?;
+            Ok(body())
+        })?;
+        running.join().unwrap_or_else(|_| Err(io::Error::other("the namespace thread panicked")))
     })
 }
 
