@@ -11,7 +11,9 @@ pub(super) const PORT_EXHAUSTION: VerdictRule = VerdictRule {
     supporting: &[at_least(&s::PORTS, 0.9), at_least(&s::CONNECT_FAILURES, 0.001)],
     confusions: "TIME_WAIT on the server, which is harmless; no descriptors (fd_limit)",
     remedy: "keep connections open; more source addresses; IP_BIND_ADDRESS_NO_PORT; `weir tune apply --host net.ipv4.tcp_tw_reuse=1` (needs \
-             timestamps); `weir tune apply --host 'net.ipv4.ip_local_port_range=1024 65023'`",
+             timestamps); `weir tune apply --host 'net.ipv4.ip_local_port_range=1024 65023'`; \
+             `weir plan run.json --servers 1 --maxconn 100 --server-requests 1` computes `ports-per-server` (run.json: \
+             the record of this load; your own servers)",
     counter_test: (
         Perturbation::ToggleKeepAlive,
         ThroughputChange::Rises,
@@ -33,8 +35,9 @@ pub(super) const FD_LIMIT: VerdictRule = VerdictRule {
         at_least(&s::ERROR_RESPONSES, 0.001),
     ],
     confusions: "a full accept queue (accept_backlog_overflow), which is a consequence",
-    remedy: "raise RLIMIT_NOFILE (a proxy needs two per request in flight): front + back + 64; \
-             limit the connections (maxconn) to less",
+    remedy: "raise RLIMIT_NOFILE (LimitNOFILE of systemd) to `descriptors` of `weir plan run.json --servers 1 --maxconn 100` \
+             (run.json: the record of this load; your own servers), or limit the connections to its \
+             `maxconn-global`",
     counter_test: (
         Perturbation::HalveConnections,
         ThroughputChange::Stays,
@@ -50,8 +53,10 @@ pub(super) const CONNTRACK_FULL: VerdictRule = VerdictRule {
     supporting_min: 0,
     supporting: &[at_least(&s::CONNECT_RETRIES, 0.001), at_least(&s::CONNECT_FAILURES, 0.001)],
     confusions: "packet loss (the same retries), a full accept queue",
-    remedy: "notrack for the ports of the service (raw prerouting); a larger nf_conntrack_max \
-             and more buckets; a shorter time_wait timeout",
+    remedy: "notrack for the ports of the service (raw prerouting); \
+             `weir tune apply --host net.netfilter.nf_conntrack_max=1048576`; \
+             `weir tune apply --host net.netfilter.nf_conntrack_tcp_timeout_time_wait=30`; entries = \
+             `new-connections` of `weir plan run.json --requests-per-connection 1` × their timeout",
     counter_test: (
         Perturbation::ToggleKeepAlive,
         ThroughputChange::Rises,

@@ -42,8 +42,8 @@ pub(super) const LINK_BOUND: VerdictRule = VerdictRule {
     excluding: &[LOAD_CARRIED, NOTHING_VALID],
     confusions: "a full receive window (bytes are flat, round trips are short); a policer \
                  (loss without a queue); a device that does not report its speed",
-    remedy: "compression; smaller responses; a faster link or more links; the maximum rate is \
-             the link's rate / bytes per request",
+    remedy: "compression; smaller responses; a faster link or more links: `link-needed` of \
+             `weir plan run.json --link 10G` (run.json: the record of this load)",
     counter_test: (
         Perturbation::DoubleConnections,
         ThroughputChange::Stays,
@@ -70,7 +70,7 @@ pub(super) const PACKET_RATE_BOUND: VerdictRule = VerdictRule {
     excluding: &[at_least(&s::LINK, 0.7), LOAD_CARRIED, NOTHING_VALID],
     confusions: "softirqs on one CPU (softirq_imbalance)",
     remedy: "GRO and TSO on; fewer and larger writes; interrupt coalescing; more queues; a \
-             larger ring",
+             larger ring (`weir tune check --all` lists them for this host)",
     counter_test: (
         Perturbation::DoubleConnections,
         ThroughputChange::Stays,
@@ -92,8 +92,8 @@ pub(super) const RECEIVE_WINDOW_BOUND: VerdictRule = VerdictRule {
     // A receiver that is full reads late.
     excluding: &[at_least(&s::LINK, 0.9), at_least(&s::SUBJECT_AT_LIMIT, SATURATED)],
     confusions: "a full link; the HTTP/2 window (h2_window_bound)",
-    remedy: "read faster; if the reader is idle, a larger tcp_rmem or SO_RCVBUF (bandwidth × \
-             round trip)",
+    remedy: "read faster; if the reader is idle, a larger window (bandwidth × round trip): \
+             `weir tune apply --host 'net.ipv4.tcp_rmem=4096 131072 33554432'`, without SO_RCVBUF in the program",
     counter_test: (
         Perturbation::DoubleConnections,
         ThroughputChange::Rises,

@@ -78,8 +78,9 @@ pub(super) const CLIENT_BOUND: VerdictRule = VerdictRule {
     ],
     confusions: "generator and subject at their limit on a small machine; softirqs of the subject, \
                  which the kernel charges to the generator on loopback",
-    remedy: "more generator threads or machines; separate CPUs for generator and subject; a \
-             cheaper request; do not use this result",
+    remedy: "more generator threads or machines: `load-clients` of `weir plan run.json calibration.json` (records of this \
+             load and of weir calibrate); separate CPUs for generator and subject; a cheaper request; do not use this \
+             result",
     counter_test: (
         Perturbation::SecondGenerator,
         ThroughputChange::Rises,
@@ -119,7 +120,8 @@ pub(super) const MEMORY_PRESSURE: VerdictRule = VerdictRule {
         at_least(&s::MEMORY_EVENTS, 1.0),
     ],
     confusions: "a full receive window, which also prunes",
-    remedy: "a larger memory limit; smaller buffers per connection; fewer connections",
+    remedy: "a larger memory limit: `memory-needed` of `weir plan run.json --servers 1 --maxconn 100` (run.json: the record \
+             of this load; your own servers); smaller buffers per connection; fewer connections",
     counter_test: (
         Perturbation::HalveConnections,
         ThroughputChange::Rises,
@@ -137,7 +139,8 @@ pub(super) const HANDSHAKE_BOUND: VerdictRule = VerdictRule {
     supporting: &[at_least(&s::SUBJECT_USER, 0.6), at_least(&s::SUBJECT_UNREAD, 0.3)],
     excluding: &[HARDLY_BUSY, LOAD_CARRIED, NOTHING_VALID],
     confusions: "bulk encryption (bulk_crypto_bound)",
-    remedy: "keep-alive, session tickets, an ECDSA certificate",
+    remedy: "keep-alive, session tickets, an ECDSA certificate; more cores: `handshake-cores` of \
+             `weir plan run.json --requests-per-connection 1 --tls 100%` (run.json: the record of this load)",
     counter_test: (
         Perturbation::ToggleKeepAlive,
         ThroughputChange::Rises,
@@ -207,7 +210,7 @@ pub(super) const ALLOCATOR_BOUND: VerdictRule = VerdictRule {
     supporting: &[at_least(&s::SUBJECT_USER, 0.5)],
     excluding: &[HARDLY_BUSY, LOAD_CARRIED, NOTHING_VALID],
     confusions: "page faults of new memory, which are the kernel's time (kernel_cpu_bound)",
-    remedy: "weir lab profile --calls malloc; pools and arenas; another allocator as an arm of \
+    remedy: "`weir lab profile --calls malloc`; pools and arenas; another allocator as an arm of \
              an experiment (jemalloc, mimalloc)",
     counter_test: (
         Perturbation::LessCpuTime,
@@ -230,7 +233,9 @@ pub(super) const SOFTIRQ_IMBALANCE: VerdictRule = VerdictRule {
     ],
     excluding: &[LOAD_CARRIED, NOTHING_VALID],
     confusions: "a single flow, which no network card can split",
-    remedy: "more receive queues with their interrupts spread over CPUs; RPS; threaded NAPI",
+    remedy: "more receive queues with their interrupts spread over CPUs; RPS: \
+             `weir tune apply --host nic.rps_cpus@eth0=3` (your own interface and mask of CPUs); threaded NAPI: \
+             `weir tune apply --host nic.threaded_napi@eth0=1`",
     counter_test: (
         Perturbation::DoubleConnections,
         ThroughputChange::Stays,
@@ -311,7 +316,8 @@ pub(super) const USER_CPU_BOUND: VerdictRule = VerdictRule {
     ],
     excluding: &[HARDLY_BUSY, LOAD_CARRIED, NOTHING_VALID, NO_QUEUEING],
     confusions: "a quota (cpu_throttled), steal (cpu_steal), spinning on a lock (lock_contention)",
-    remedy: "weir lab profile: the top functions; build flags, the allocator; more threads or CPUs",
+    remedy: "`weir lab profile`: the top functions; build flags, the allocator; more threads or CPUs: `cores-needed` of \
+             `weir plan run.json` (run.json: the record of this load)",
     counter_test: (
         Perturbation::LessCpuTime,
         ThroughputChange::Falls,

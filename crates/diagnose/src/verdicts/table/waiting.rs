@@ -27,8 +27,8 @@ pub(super) const ORIGIN_BOUND: VerdictRule = VerdictRule {
     excluding: &[at_least(&s::SUBJECT_THREAD, 0.92), NO_QUEUEING, LOAD_CARRIED, NOTHING_VALID],
     confusions: "a subject that limits its connections to the origin (connection_limited); \
                  origins that take as long without load (latency_bound)",
-    remedy: "measure the limit of the origin alone with weir load; more or faster origins; \
-             caching in the subject",
+    remedy: "measure the limit of the origin alone with weir edge; more or faster origins: `servers-needed` of \
+             `weir plan run.json --servers 1 --maxconn 100` (run.json: the record of this load); caching in the subject",
     counter_test: (
         Perturbation::DoubleConnections,
         ThroughputChange::Stays,
@@ -64,8 +64,9 @@ pub(super) const CONNECTION_LIMITED: VerdictRule = VerdictRule {
     ],
     confusions: "an accept queue; the generator's own connections; idle connections to another \
                  service; an origin that is full (origin_bound)",
-    remedy: "raise maxconn to about rate × origin latency × 1.2, or keep the queue to \
-             protect the origin",
+    remedy: "raise maxconn to that of `weir plan run.json --servers 1 --slo 'p99<200ms'` (run.json: the record of this \
+             load; your own servers and objective), or keep the queue to protect the origin, bounded by its \
+             `queue-timeout` and `queue-limit`",
     counter_test: (
         Perturbation::DoubleConnections,
         ThroughputChange::Stays,
@@ -108,7 +109,8 @@ pub(super) const LATENCY_BOUND: VerdictRule = VerdictRule {
     ],
     confusions: "a queue in the proxy (connection_limited); a limit in the subject \
                  (subject_limited); stalls of 40 ms (delayed_ack_stall)",
-    remedy: "connections = target rate × latency; a faster origin; HTTP/2",
+    remedy: "connections = target rate × latency: `busy-slots` of `weir plan run.json --rate 1k --servers 1 --maxconn 100` \
+             (run.json: the record of this load; your own target rate); a faster origin; HTTP/2",
     counter_test: (
         Perturbation::DoubleConnections,
         ThroughputChange::Rises,
@@ -142,7 +144,8 @@ pub(super) const SUBJECT_LIMITED: VerdictRule = VerdictRule {
     confusions: "a delay that does not depend on the load (latency_bound); a limit of the servers \
                  behind it (origin_bound) or of the connections to them (connection_limited)",
     remedy: "find the limit: workers, semaphores, pools, rate limits; rate × latency without load is \
-             the number of requests served at a time",
+             the number of requests served at a time (`busy-slots` of \
+             `weir plan run.json --servers 1 --maxconn 100`); raise it to that, or bound the queue before it",
     counter_test: (
         Perturbation::DoubleConnections,
         ThroughputChange::Stays,
