@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ablation;
 pub mod apply;
 pub mod catalogue;
 pub mod check;
