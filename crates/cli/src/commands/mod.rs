@@ -73,8 +73,11 @@ pub(crate) fn check_calibrate(
 
 /// Does the same as [`check_calibrate`] for `weir tune`.
 #[cfg(test)]
-pub(crate) fn check_tune(args: CommandArgs<'_>) -> Result<(), Vec<record::problem::InputProblem>> {
-    tune::check_flags(args)
+pub(crate) fn check_tune(
+    command: &str,
+    args: CommandArgs<'_>,
+) -> Result<(), Vec<record::problem::InputProblem>> {
+    tune::check_flags(command, args)
 }
 
 /// Does the same as [`check_calibrate`] for `weir edge`.

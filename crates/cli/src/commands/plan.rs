@@ -8,14 +8,17 @@ use plan::config::{ConfigTarget, documentation_address};
 use plan::inputs::{INPUTS, Inputs};
 use plan::sizing::Sizing;
 use plan::verification::{Comparison, VerifiedPlan};
+use record::file::write_atomically;
 use record::problem::InputProblem;
 use serde::Serialize;
 
+use self::verify::{PhaseLengths, VerifySubject};
 use super::text_file::read_text_file;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
 use crate::output::plan::{format_plan, format_verification};
+use crate::output::plan_markdown::format_markdown;
 use crate::output::{print, print_valid};
 use crate::preflight;
 
@@ -39,11 +42,12 @@ pub(crate) struct Verification {
 pub(super) struct PlanRequest {
     inputs: Inputs,
     config: Option<ConfigTarget>,
+    subject: VerifySubject,
 }
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let request = read_request(args)?;
-    preflight::outputs(args, &["json"], &[])?;
+    preflight::outputs(args, &["json", "markdown"], &[])?;
     if args.is_set("check") {
         print_valid(&args.text("file").unwrap_or_else(|| "flags".to_owned()));
         return Ok(Exit::Done);
@@ -58,29 +62,38 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         for finding in &sizing.findings {
             warn!("weir: {}: {}", finding.code, finding.text);
         }
-    } else if !preflight::writes_to_stdout(args, &["json"]) {
+    } else if !preflight::writes_to_stdout(args, &["json", "markdown"]) {
         print(&format_plan(&sizing, args.is_set("verbose")));
     }
     let has_error = sizing.has_error();
     let verification = match args.is_set("verify") {
-        true => Some(verify_plan(&sizing, &request.inputs)?),
+        true => Some(verify_plan(&sizing, &request, args.is_set("quick"))?),
         false => None,
     };
     if let Some(verification) = &verification
-        && !preflight::writes_to_stdout(args, &["json"])
+        && !preflight::writes_to_stdout(args, &["json", "markdown"])
     {
         print(&format_verification(verification));
     }
     let is_off = verification.iter().flat_map(|one| &one.comparisons).any(|one| !one.holds);
+    if let Some(path) = args.text("markdown") {
+        let text = format_markdown(&sizing, verification.as_ref());
+        match path.as_str() {
+            preflight::STDOUT => print(&text),
+            path => write_atomically(Path::new(path), text.as_bytes())?,
+        }
+    }
     write_json(&PlanRecord { sizing, verification }, args.text("json").as_deref())?;
     Ok(if has_error || is_off { Exit::ObjectiveMissed } else { Exit::Done })
 }
 
 /// Runs a plan on this machine and compares its figures.
-fn verify_plan(sizing: &Sizing, inputs: &Inputs) -> Result<Verification, Failure> {
+fn verify_plan(sizing: &Sizing, request: &PlanRequest, is_quick: bool) -> Result<Verification, Failure> {
+    let inputs = &request.inputs;
+    let lengths = if is_quick { PhaseLengths::QUICK } else { PhaseLengths::FULL };
     let mut plan = VerifiedPlan::new(sizing, inputs).map_err(|why| Failure::cannot("--verify", why))?;
     let timeout_s = inputs.number("client-timeout").unwrap_or(5.0);
-    let measured = verify::verify(&mut plan, timeout_s)?;
+    let measured = verify::verify(&mut plan, timeout_s, (request.subject, lengths))?;
     let comparisons = plan.compare(&measured);
     Ok(Verification { plan, comparisons })
 }
@@ -119,10 +132,21 @@ pub(super) fn read_request(args: CommandArgs<'_>) -> Result<PlanRequest, Vec<Inp
         problems.push(InputProblem::new("--config", why));
         None
     });
+    let subject = args.text("subject").map(|text| VerifySubject::parse(&text)).transpose();
+    let subject = subject.unwrap_or_else(|why| {
+        problems.push(InputProblem::new("--subject", why));
+        None
+    });
+    for flag in ["subject", "quick"] {
+        if args.is_given(flag) && !args.is_set("verify") {
+            problems.push(InputProblem::new(format!("--{flag}"), "only with --verify"));
+        }
+    }
     if problems.is_empty() {
         problems = inputs.problems();
     }
-    if problems.is_empty() { Ok(PlanRequest { inputs, config }) } else { Err(problems) }
+    let subject = subject.unwrap_or_default();
+    if problems.is_empty() { Ok(PlanRequest { inputs, config, subject }) } else { Err(problems) }
 }
 
 /// Takes the inputs of a record, by its schema.

@@ -7,7 +7,7 @@ use record::problem::InputProblem;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, build_command_line};
-use crate::output::{print, reference};
+use crate::output::{print, reference, settings_reference};
 
 pub(super) fn completions(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let shell = match args.values().as_slice() {
@@ -42,8 +42,9 @@ pub(super) fn reference(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     match pages.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => print(&reference::markdown()),
         ["config"] => print(&proxy::reference()),
+        ["settings"] => print(&settings_reference::settings_markdown()),
         _ => {
-            let text = "unknown page (the only page is: config)";
+            let text = "unknown page (pages: config, settings)";
             return Err(vec![InputProblem::new("PAGE", text)].into());
         }
     }

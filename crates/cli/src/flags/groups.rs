@@ -49,6 +49,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                     "client-timeout",
                     "retries",
                     "server-rate",
+                    "server-connections",
                     "queue-time",
                     "service-cv",
                     "arrival-cv",
@@ -94,7 +95,11 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                     "client-rate",
                 ],
             ),
-            ("Plan", &["file", "check", "config", "verify", "json", "verbose"], &[]),
+            (
+                "Plan",
+                &["file", "check", "config", "verify", "json", "verbose"],
+                &["subject", "quick", "markdown"],
+            ),
         ],
     ),
     (

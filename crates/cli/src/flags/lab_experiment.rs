@@ -4,6 +4,98 @@
 use super::lab::ALLOW_GLOBAL;
 use super::{CommandInfo, FLAG_DEFAULTS, Flag};
 
+pub(super) const SET: Flag = Flag {
+    long: "set",
+    value: "NAME=VALUE",
+    repeatable: true,
+    doc: "Set a parameter of the experiment file; repeatable",
+    valid: &["threads=2"],
+    invalid: &["threads", "=2"],
+    ..FLAG_DEFAULTS
+};
+
+pub(super) const DISCARD: Flag = Flag {
+    long: "discard",
+    value: "NAME=BOUND",
+    repeatable: true,
+    doc: "Discard trials above this external disturbance, e.g. steal=5%; overrides the limit in \
+          [discard]; a discarded trial does not count; useful on machines with noisy \
+          neighbors; repeatable",
+    valid: &["steal=30%", "wake-up-ratio=10"],
+    invalid: &["steal", "stele=1%", "steal=x"],
+    ..FLAG_DEFAULTS
+};
+
+pub(super) const BLOCKS: Flag = Flag {
+    long: "blocks",
+    value: "MIN[..MAX]",
+    default: "the file's, or 10..30",
+    doc: "Repetitions: a block runs every arm once; min and max number, a single number is both",
+    valid: &["10", "10..30"],
+    invalid: &["0", "x", "30..10", "1..", "..5", "1000000"],
+    ..FLAG_DEFAULTS
+};
+
+pub(super) const DURATION: Flag = Flag {
+    long: "duration",
+    short: Some('d'),
+    value: "TIME",
+    default: "the file's, or 8s",
+    doc: "Duration of the load per trial; default unit: s",
+    valid: &["8s", "500ms"],
+    invalid: &["0", "x", "2h"],
+    ..FLAG_DEFAULTS
+};
+
+pub(super) const QUICK: Flag = Flag {
+    long: "quick",
+    doc: "Short run: 3 s loads, fewest blocks that can give a verdict; six, or more if several \
+          comparisons are tested",
+    ..FLAG_DEFAULTS
+};
+
+pub(super) const SEED: Flag = Flag {
+    long: "seed",
+    value: "N",
+    default: "from the clock; printed",
+    doc: "Seed of trial order and resampling",
+    valid: &["1"],
+    invalid: &["x", "-1"],
+    ..FLAG_DEFAULTS
+};
+
+pub(super) const OUTPUT: Flag = Flag {
+    long: "output",
+    value: "DIR",
+    default: "weir-lab/NAME-DATE-TIME",
+    doc: "Output directory; must not exist",
+    valid: &["allocators"],
+    ..FLAG_DEFAULTS
+};
+
+pub(super) const RESUME: Flag = Flag {
+    long: "resume",
+    value: "DIR",
+    doc: "Continue the experiment in this directory; it keeps its options",
+    valid: &["weir-lab/allocator-20260102-030405"],
+    ..FLAG_DEFAULTS
+};
+
+pub(super) const ALLOW_CHANGED_ENVIRONMENT: Flag = Flag {
+    long: "allow-changed-environment",
+    doc: "Resume although machine, weir or programs have changed; the report lists the \
+          changes",
+    ..FLAG_DEFAULTS
+};
+
+pub(super) const JSON: Flag = Flag {
+    long: "json",
+    value: "FILE|-",
+    doc: "Write the result as JSON too; - writes it to stdout, and nothing else",
+    valid: &["result.json"],
+    ..FLAG_DEFAULTS
+};
+
 pub(crate) const RUN: CommandInfo = CommandInfo {
     name: "lab run",
     about: "Run an experiment: compare arms (variants of one setup) under load",
@@ -38,88 +130,16 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
                   prints the plan and the expected duration",
             ..FLAG_DEFAULTS
         },
-        Flag {
-            long: "set",
-            value: "NAME=VALUE",
-            repeatable: true,
-            doc: "Set a parameter of the experiment file; repeatable",
-            valid: &["threads=2"],
-            invalid: &["threads", "=2"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "discard",
-            value: "NAME=BOUND",
-            repeatable: true,
-            doc: "Discard trials above this external disturbance, e.g. steal=5%; overrides the limit in \
-                  [discard]; a discarded trial does not count; useful on machines with noisy \
-                  neighbors; repeatable",
-            valid: &["steal=30%", "wake-up-ratio=10"],
-            invalid: &["steal", "stele=1%", "steal=x"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "blocks",
-            value: "MIN[..MAX]",
-            default: "the file's, or 10..30",
-            doc: "Repetitions: a block runs every arm once; min and max number, a single number is both",
-            valid: &["10", "10..30"],
-            invalid: &["0", "x", "30..10", "1..", "..5", "1000000"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "duration",
-            short: Some('d'),
-            value: "TIME",
-            default: "the file's, or 8s",
-            doc: "Duration of the load per trial; default unit: s",
-            valid: &["8s", "500ms"],
-            invalid: &["0", "x", "2h"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "quick",
-            doc: "Short run: 3 s loads, fewest blocks that can give a verdict; six, or more if several \
-                  comparisons are tested",
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "seed",
-            value: "N",
-            default: "from the clock; printed",
-            doc: "Seed of trial order and resampling",
-            valid: &["1"],
-            invalid: &["x", "-1"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "output",
-            value: "DIR",
-            default: "weir-lab/NAME-DATE-TIME",
-            doc: "Output directory; must not exist",
-            valid: &["allocators"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "resume",
-            value: "DIR",
-            doc: "Continue the experiment in this directory; it keeps its options",
-            valid: &["weir-lab/allocator-20260102-030405"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "allow-changed-environment",
-            doc: "Resume although machine, weir or programs have changed; the report lists the \
-                  changes",
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "json",
-            value: "FILE|-",
-            doc: "Write the result as JSON too; - writes it to stdout, and nothing else",
-            valid: &["result.json"],
-            ..FLAG_DEFAULTS
-        },
+        SET,
+        DISCARD,
+        BLOCKS,
+        DURATION,
+        QUICK,
+        SEED,
+        OUTPUT,
+        RESUME,
+        ALLOW_CHANGED_ENVIRONMENT,
+        JSON,
         ALLOW_GLOBAL,
     ],
     examples: &[

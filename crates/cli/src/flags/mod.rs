@@ -97,6 +97,7 @@ pub(crate) const COMMANDS: &[&CommandInfo] = &[
     &tune::TUNE,
     &tune::CHECK,
     &tune::APPLY,
+    &tune::TRIAL,
     &tune::REVERT,
     &tune::STATUS,
     &tools::COMPLETIONS,

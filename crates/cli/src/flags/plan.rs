@@ -23,14 +23,33 @@ const OWN: &[Flag] = &[
     },
     Flag {
         long: "verify",
-        doc: "Run the plan with weir serve and weir proxy on this machine, scaled down if necessary: \
+        doc: "Run the plan with weir serve and a proxy on this machine, scaled down if necessary: \
               steady state, a stall of all servers, an overload; compare predictions and measurement",
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "subject",
+        value: "weir|haproxy",
+        default: "weir",
+        doc: "Proxy of --verify, with the limits of the plan; nginx has no queue",
+        invalid: &["nginx", "apache"],
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "quick",
+        doc: "Short phases of --verify, after the stall of --stall; the figures vary more",
         ..FLAG_DEFAULTS
     },
     Flag {
         long: "json",
         value: "FILE|-",
         doc: "Write the plan as JSON (weir.plan/1); - writes it to stdout, and nothing else",
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "markdown",
+        value: "FILE|-",
+        doc: "Write the plan, and its verification, as Markdown; - writes it to stdout, and nothing else",
         ..FLAG_DEFAULTS
     },
     Flag {
@@ -96,6 +115,7 @@ pub(crate) static PLAN: CommandInfo = CommandInfo {
             "weir plan --rate 1k --service 20ms --servers 6 --config haproxy",
             "the limits as a config of HAProxy",
         ),
+        ("weir plan --rate 1k --service 20ms --servers 6 --markdown -", "the plan as Markdown"),
         ("weir plan one.json --servers 2 --maxconn 50", "rate and service time from a record of weir load"),
     ],
 };

@@ -42,7 +42,7 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
         "proxy" => ::proxy::config::from_flags(&proxy_flags(args)).map(|_| ()),
         "lab profile" => crate::commands::check_lab_profile(args),
         "lab run" | "lab compare" | "lab serve" => crate::commands::check_lab_experiment(command, args),
-        "tune check" | "tune apply" => crate::commands::check_tune(args),
+        "tune check" | "tune apply" | "tune trial" => crate::commands::check_tune(command, args),
         "plan" => crate::commands::check_plan(args),
         "watch" => crate::commands::check_watch(args),
         "calibrate" => crate::commands::check_calibrate(args, url),
@@ -68,6 +68,7 @@ fn every_flag_accepts_its_valid_and_rejects_its_invalid_values() {
         &watch::WATCH,
         &tune::CHECK,
         &tune::APPLY,
+        &tune::TRIAL,
     ] {
         for flag in row.flags {
             let long = format!("--{}", flag.long);

@@ -1,5 +1,9 @@
 //! The flags of `weir tune` and its subcommands.
 
+use super::lab::ALLOW_GLOBAL;
+use super::lab_experiment::{
+    ALLOW_CHANGED_ENVIRONMENT, BLOCKS, DISCARD, DURATION, OUTPUT, QUICK, RESUME, SEED, SET,
+};
 use super::{CommandInfo, FLAG_DEFAULTS, Flag};
 
 /// Directory of journals, for tests and for machines without `/run`.
@@ -18,7 +22,8 @@ pub(crate) const TUNE: CommandInfo = CommandInfo {
     doc: "A catalogue of sysctls, driver settings, limits, boot parameters and server options, each with its \
           effect, its risk and a verdict, is in the program. `weir tune check` compares this machine, or \
           somebody's sysctl.conf, with it. `weir tune apply` changes settings with a journal, so that `weir tune \
-          revert`, a timeout, the end of a command or the next start after a crash restores them.",
+          revert`, a timeout, the end of a command or the next start after a crash restores them. `weir tune trial` measures \
+          which of the settings of a profile help.",
     values: None,
     flags: &[],
     examples: &[("weir tune status", "settings that weir has changed")],
@@ -76,8 +81,9 @@ pub(crate) const CHECK: CommandInfo = CommandInfo {
 pub(crate) const APPLY: CommandInfo = CommandInfo {
     name: "tune apply",
     about: "Apply settings, with a journal to restore them",
-    doc: "Values are profiles (latency, throughput, proxy, load-client, and sources-… for comparison) and settings as \
-          name=value; a setting of an interface is name@eth0=value. The host is only changed with --host; --netns \
+    doc: "Values are profiles (latency, throughput, proxy, load-client, and sources-… for comparison), settings as \
+          name=value, and files in the form of sysctl.conf, such as the minimal profile of `weir tune trial`; a \
+          setting of an interface is name@eth0=value. The host is only changed with --host; --netns \
           changes one network namespace. All old values are in a journal on the disk before the first write. Every \
           value is read back; if one differs, all are restored. Settings that another apply manages are refused. \
           Settings of a profile that this kernel or this namespace does not have are skipped, with the reason. Boot \
@@ -85,7 +91,10 @@ pub(crate) const APPLY: CommandInfo = CommandInfo {
           settings stay until `weir tune revert` or the next boot. With either, weir stays in the foreground, and \
           restores them at the end, or at Ctrl-C, SIGTERM or SIGHUP. After a crash the next `weir tune apply`, \
           `revert` or `status` restores them. With a command, its exit code is returned (128 + N after signal N).",
-    values: Some(("PROFILE|NAME=VALUE", "Profiles and settings; then `-- COMMAND` to run with them")),
+    values: Some((
+        "PROFILE|NAME=VALUE|FILE",
+        "Profiles, settings and files; then `-- COMMAND` to run with them",
+    )),
     flags: &[
         Flag { long: "host", doc: "Change this host", ..FLAG_DEFAULTS },
         Flag {
@@ -126,6 +135,99 @@ pub(crate) const APPLY: CommandInfo = CommandInfo {
         ("weir tune apply --dry-run proxy", "changes that a profile would make"),
         ("weir tune apply --dry-run net.core.somaxconn=16384", "one setting"),
     ],
+};
+
+pub(crate) const TRIAL: CommandInfo = CommandInfo {
+    name: "tune trial",
+    about: "Measure which settings of a profile help, and reduce the profile to those",
+    doc: "Ablation of a profile: an ordinary experiment whose arms are none of the settings, the complete profile, the \
+          profile without each setting (leave-one-out), and each setting alone (one-by-one). Each trial runs in new \
+          network namespaces, so the host keeps its settings. Arms run in blocks in random order; each comparison has \
+          its confidence interval, and is corrected for the number of comparisons. Settings that this kernel or a \
+          namespace does not have, and those whose value is in force already, are not measured, and are listed. \
+          Settings of the complete machine need --allow-global: each trial then changes this host, with a journal, \
+          and restores it, also at the next start after a crash.\n\nThe result: settings that help, that are redundant \
+          (another one does the same), that have no effect, that hurt, that depend on the load or on each other, and \
+          those that the trials do not decide. A second, short experiment compares the minimal profile with the \
+          complete one. The output directory is that of weir lab run, and has tune-trial.json, minimal.conf (which \
+          weir tune apply takes) and confirm/. Ctrl-C stops it and keeps a partial result; --resume continues.\n\n\
+          Exit codes are those of weir lab run.",
+    values: Some(("PROFILE|NAME=VALUE|FILE", "Profiles, settings and files in the form of sysctl.conf")),
+    flags: &[
+        Flag {
+            long: "experiment",
+            value: "FILE|NAME",
+            doc: "Experiment without arms (weir lab run): its programs, network and loads; connection-per-request is \
+                  ready-made",
+            valid: &["connection-per-request"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "at",
+            value: "client|subject|origin",
+            default: "subject",
+            doc: "Node whose namespace gets the settings",
+            valid: &["client", "origin"],
+            invalid: &["server"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "metric",
+            value: "NAME",
+            doc: "Metric that decides, for an experiment without [measure] (default: responses_per_s)",
+            valid: &["p99_ns"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "method",
+            value: "both|leave-one-out|one-by-one",
+            default: "both",
+            doc: "Arms of each setting; up to 15 settings with both, and 30 with one",
+            valid: &["leave-one-out", "one-by-one"],
+            invalid: &["all"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "role",
+            value: "client|proxy|origin",
+            default: "proxy",
+            doc: "Role of the node, for the verdicts",
+            valid: &["client"],
+            invalid: &["server"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "no-confirm",
+            doc: "Do not run the minimal profile beside the complete one",
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "check",
+            doc: "Check the settings and the experiment without running it; prints the plan and the expected duration",
+            ..FLAG_DEFAULTS
+        },
+        SET,
+        DISCARD,
+        BLOCKS,
+        DURATION,
+        QUICK,
+        SEED,
+        OUTPUT,
+        RESUME,
+        ALLOW_CHANGED_ENVIRONMENT,
+        Flag {
+            long: "json",
+            value: "FILE|-",
+            doc: "Write the result as JSON (weir.tune-trial/1); - writes it to stdout, and nothing else",
+            valid: &["-"],
+            ..FLAG_DEFAULTS
+        },
+        ALLOW_GLOBAL,
+    ],
+    examples: &[(
+        "weir tune trial --check sources-002-haproxy --experiment connection-per-request",
+        "arms and expected duration",
+    )],
 };
 
 pub(crate) const REVERT: CommandInfo = CommandInfo {

@@ -1,5 +1,6 @@
 //! Text of `weir tune`: findings about settings and lines, and the plan of a change.
 
+use tune::ablation::{AblationReport, SettingEffect};
 use tune::apply::ApplyPlan;
 use tune::journal::Target;
 use tune::report::{Action, CheckReport, SettingFinding};
@@ -119,4 +120,43 @@ pub(crate) fn format_plan(plan: &ApplyPlan, target: &Target, is_dry_run: bool) -
         text.push_str(&format!("  skipped: {name}: {reason}\n"));
     }
     text
+}
+
+/// Formats the result of an ablation: the sentences, then a line a setting.
+pub(crate) fn format_ablation(report: &AblationReport) -> String {
+    let mut text = String::new();
+    for sentence in &report.summary {
+        text.push_str(&format!("{sentence}\n"));
+    }
+    let heads = ["setting", "value", "contribution", "load", "alone", "in the profile"];
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    for result in &report.settings {
+        let mut label = [result.name.clone(), result.value.clone(), result.contribution.name().to_owned()];
+        for load in &result.loads {
+            let mut row = std::mem::take(&mut label).to_vec();
+            row.push(load.load.clone());
+            row.extend([&load.alone, &load.within].map(|effect| effect_text(effect.as_ref())));
+            rows.push(row);
+        }
+    }
+    let confidence = report.confidence * 100.0;
+    text.push_str(&format!("\n{}", super::table::table(&rows)));
+    text.push_str(&format!(
+        "{} with the setting over without it, {confidence:.0} % intervals; {:.1} % matters\n",
+        report.metric,
+        report.effect * 100.0
+    ));
+    text
+}
+
+fn effect_text(effect: Option<&SettingEffect>) -> String {
+    let percent = |ratio: f64| format!("{:+.1}", (ratio - 1.0) * 100.0);
+    let Some(effect) = effect else { return "-".to_owned() };
+    match (effect.ratio, effect.interval) {
+        (Some(ratio), Some((low, high))) => {
+            format!("{} % ({} to {})", percent(ratio), percent(low), percent(high))
+        }
+        (Some(ratio), None) => format!("{} %", percent(ratio)),
+        _ => "-".to_owned(),
+    }
 }

@@ -118,3 +118,41 @@ fn plans_from_files_have_positions_and_all_problems() {
         assert!(output.stderr.contains(part), "{part}: {}", output.stderr);
     }
 }
+
+#[test]
+fn a_verification_compares_every_prediction_with_either_proxy() {
+    let _shared = shared_machine();
+    let verify = |subject: &str| {
+        let fixed =
+            ["--rate", "200", "--service", "5ms", "--servers", "2", "--maxconn", "2", "--stall", "300ms"];
+        let output = run_weir(
+            &[&["plan", "--verify", "--quick", "--json", "-", "--subject", subject], &fixed[..]].concat(),
+        );
+        // Nothing is asserted about times: a prediction may be off here.
+        assert!([0, 3].contains(&output.code), "{subject}: {}", output.stderr);
+        let plan: Value = serde_json::from_str(&output.stdout).unwrap();
+        let verification = &plan["verification"];
+        let rows = verification["comparisons"].as_array().unwrap();
+        assert_eq!(rows.len(), 6, "{subject}: {verification}");
+        let measured = |name: &str| {
+            let row = rows.iter().find(|row| row["name"] == name).unwrap();
+            row["measured"].as_f64().unwrap_or(f64::NAN)
+        };
+        // The stall queues requests, the bound holds, and the overload does not exceed the slots.
+        assert!(measured("queue after the stall") > 10.0, "{subject}: {verification}");
+        let limit = verification["plan"]["queue_limit"].as_f64().unwrap();
+        assert!(measured("queue with shedding") <= limit + 4.0, "{subject}: {verification}");
+        assert!((0.5..=4.0).contains(&measured("connections in the overload")), "{subject}: {verification}");
+        assert!(measured("goodput in the overload") > 0.0, "{subject}: {verification}");
+    };
+    std::thread::scope(|scope| {
+        let haproxy = scope.spawn(|| verify("haproxy"));
+        verify("weir");
+        haproxy.join().unwrap();
+    });
+    let output = run_weir(&["plan", "--rate", "1k", "--subject", "nginx", "--quick"]);
+    assert_eq!(output.code, 2);
+    for part in ["--subject: nginx has no queue", "--quick: only with --verify"] {
+        assert!(output.stderr.contains(part), "{part}: {}", output.stderr);
+    }
+}

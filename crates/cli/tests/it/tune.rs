@@ -1,5 +1,6 @@
 //! `weir tune` with the real binary: files are judged, and settings of a namespace are applied, restored on
-//! demand, after a command, after a time, and after a kill at every step.
+//! demand, after a command, after a time, and after a kill at every step; trials of settings; and the loop of
+//! README.md from a load to the proof of a change.
 
 use std::fs;
 use std::path::Path;
@@ -261,4 +262,229 @@ fn the_machine_is_checked_without_root() {
     assert!(range["value"].is_string() && range["wanted"] == "1024 65023");
     let removed = settings.iter().find(|one| one["name"] == "net.ipv4.tcp_tw_recycle").unwrap();
     assert_eq!((&removed["action"], &removed["reason"]), (&"absent".into(), &"removed in 4.12".into()));
+}
+
+/// Returns the output of `weir tune apply` inside of a namespace, which is the host for it.
+fn apply_inside(namespace: &TestNamespace, directory: &Path, arguments: &[&str]) -> Output {
+    let fixed = ["netns", "exec", &namespace.0, WEIR, "tune", "apply", "--journals", "journals", "--host"];
+    Command::new("ip").args(fixed).args(arguments).current_dir(directory).output().unwrap()
+}
+
+#[test]
+fn settings_are_persisted_with_their_reasons_and_interfaces_have_their_own() {
+    let _shared = shared_machine();
+    let Some(namespace) = TestNamespace::create("p") else { return };
+    let directory = temp_dir();
+    let run = |arguments: &[&str]| apply_inside(&namespace, directory.path(), arguments);
+    let add = ["-n", &namespace.0, "link", "add", "t0", "type", "veth", "peer", "name", "t1"];
+    assert!(Command::new("ip").args(add).status().unwrap().success());
+    let settings = ["net.ipv4.tcp_fin_timeout=30", "nic.rps_cpus@t0=1", "nic.tx_queue_len@t0=2000"];
+    let output = run(&[&["--persist", "90-weir.conf"], &settings[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let file = fs::read_to_string(directory.path().join("90-weir.conf")).unwrap();
+    for part in ["\nnet.ipv4.tcp_fin_timeout = 30\n", "(was 60)", "# Risk: ", "Source: networking/ip-sysctl"]
+    {
+        assert!(file.contains(part), "{part}: {file}");
+    }
+    assert!(file.contains("# Not a sysctl: a boot script has to write 1 to /sys/class/net/t0/"), "{file}");
+    // The file is accepted by the command that judges such files, and by apply.
+    let judged = tune(directory.path(), &["check", "--file", "90-weir.conf"]);
+    assert_eq!(judged.status.code(), Some(0), "{}", text(&judged));
+    assert!(text(&judged).contains("net.ipv4.tcp_fin_timeout = 30"), "{}", text(&judged));
+    let cat = ["netns", "exec", &namespace.0, "cat", "/sys/class/net/t0/tx_queue_len"];
+    let queue = || Command::new("ip").args(cat).output().unwrap().stdout;
+    assert_eq!(queue(), b"2000\n");
+    // A file is never replaced, and a second apply changes nothing.
+    let again = run(&["--persist", "90-weir.conf", "net.ipv4.tcp_tw_reuse=1"]);
+    assert_eq!(again.status.code(), Some(2), "{}", text(&again));
+    assert_eq!(namespace.read("net.ipv4.tcp_tw_reuse"), "2");
+    let fixed = ["netns", "exec", &namespace.0, WEIR, "tune", "revert", "--journals", "journals"];
+    let reverted = Command::new("ip").args(fixed).current_dir(directory.path()).output().unwrap();
+    assert_eq!(reverted.status.code(), Some(0), "{}", text(&reverted));
+    assert_eq!(queue(), b"1000\n");
+    assert!(!directory.path().join("90-weir.conf").exists());
+    // A failed apply leaves no file.
+    let failed =
+        run(&["--persist", "bad.conf", "net.ipv4.tcp_fin_timeout=30", "nic.tx_queue_len@t0=99999999999"]);
+    assert_eq!(failed.status.code(), Some(1), "{}", text(&failed));
+    assert!(!directory.path().join("bad.conf").exists());
+    assert_eq!(namespace.read("net.ipv4.tcp_fin_timeout"), "60");
+    let missing = run(&["nic.rps_cpus@none=1"]);
+    assert_eq!(missing.status.code(), Some(2), "{}", text(&missing));
+}
+
+/// Experiment of a trial in namespaces. Nothing is discarded: the judgement is not the subject here.
+const TRIAL_BASE: &str = r#"
+name = "tiny"
+[scenario]
+network = "pair"
+[subject]
+command = "{weir} lab faulty-server --listen {subject}:8000 --threads 1"
+ready = "{subject}:8000"
+[load]
+flags = "-t 1 -c 2 -r 1 -d {duration} http://{subject}:8000/"
+warm-up = "0s"
+[discard]
+steal = "100%"
+foreign-cpus = 1000
+wake-up-ratio = 100000
+generator-lag = "10s"
+errors = "100%"
+throttled = "100%"
+clock-step = "1h"
+"#;
+
+fn read_trial(directory: &Path, name: &str) -> Value {
+    let bytes = fs::read(directory.join(name).join("tune-trial.json")).unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+#[test]
+fn a_trial_ends_with_a_profile_that_apply_takes() {
+    let _shared = shared_machine();
+    let Some(namespace) = TestNamespace::create("t") else { return };
+    let directory = temp_dir();
+    fs::write(directory.path().join("tiny.toml"), TRIAL_BASE).unwrap();
+    fs::write(directory.path().join("some.conf"), "net.ipv4.tcp_fin_timeout = 30\n# a comment\n").unwrap();
+    let fixed = ["trial", "--experiment", "tiny.toml"];
+    let checked = tune(directory.path(), &[&fixed[..], &["--check", "sources-002-haproxy"]].concat());
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked));
+    for part in
+        ["without-tcp-tw-reuse", "only-tcp-fin-timeout", "not measured: net.core.message_cost: global"]
+    {
+        assert!(text(&checked).contains(part), "{part}: {}", text(&checked));
+    }
+    let short = ["--blocks", "1", "-d", "100ms", "--output", "out", "some.conf", "net.ipv4.tcp_sack=1"];
+    let run = tune(directory.path(), &[&fixed[..], &short].concat());
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run));
+    let report = read_trial(directory.path(), "out");
+    assert_eq!((&report["schema"], &report["is_partial"]), (&"weir.tune-trial/1".into(), &false.into()));
+    let setting = &report["settings"][0];
+    assert_eq!((&setting["name"], &setting["default"]), (&"net.ipv4.tcp_fin_timeout".into(), &"60".into()));
+    // One block decides nothing.
+    assert_eq!(setting["contribution"], "undecided");
+    assert_eq!(report["design"]["skipped"][0][0], "net.ipv4.tcp_sack");
+    let page = fs::read_to_string(directory.path().join("out/report.html")).unwrap();
+    assert!(page.contains("None of the 1 settings earns its place"), "the report has the conclusion");
+    let minimal = fs::read_to_string(directory.path().join("out/minimal.conf")).unwrap();
+    assert!(minimal.contains("# No setting earns its place."), "{minimal}");
+    // A profile with a setting is one that apply takes.
+    fs::write(directory.path().join("minimal.conf"), format!("{minimal}net.ipv4.tcp_fin_timeout = 30\n"))
+        .unwrap();
+    let dry = ["apply", "--dry-run", "--netns", &namespace.0, "minimal.conf"];
+    let applied = tune(directory.path(), &dry);
+    assert!(text(&applied).contains("net.ipv4.tcp_fin_timeout: 60 → 30"), "{}", text(&applied));
+    // It is an ordinary experiment, and a finished one.
+    let resumed = tune(directory.path(), &["trial", "--resume", "out"]);
+    assert_eq!(resumed.status.code(), Some(0), "{}", text(&resumed));
+}
+
+#[test]
+fn a_stopped_trial_is_partial_and_a_killed_one_is_undone() {
+    let _shared = shared_machine();
+    let Some(_namespace) = TestNamespace::create("s") else { return };
+    let directory = temp_dir();
+    fs::write(directory.path().join("tiny.toml"), TRIAL_BASE).unwrap();
+    let start = |output: &str, settings: &[&str]| {
+        let mut weir = command(WEIR, directory.path());
+        weir.args(["tune", "trial", "--experiment", "tiny.toml", "-d", "10s", "--output", output]);
+        weir.args(settings).current_dir(directory.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        Process::spawn(&mut weir)
+    };
+    let mut process = start("stopped", &["net.ipv4.tcp_fin_timeout=30"]);
+    assert!(within(EVENT_TIMEOUT, || directory.path().join("stopped/tune-trial.json").exists()));
+    process.signal(Signal::INT);
+    assert_eq!(process.wait(EVENT_TIMEOUT), 4);
+    let report = read_trial(directory.path(), "stopped");
+    assert_eq!(report["is_partial"], true, "{report}");
+    let checked = tune(directory.path(), &["trial", "--resume", "stopped", "--check"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked));
+    // A setting of the complete machine needs a flag.
+    let path = "/proc/sys/net/core/message_burst";
+    let value = || fs::read_to_string(path).unwrap().trim().to_owned();
+    let old = value();
+    let refused = ["trial", "--experiment", "tiny.toml", "net.core.message_burst=11"];
+    let refused = tune(directory.path(), &refused);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+    assert!(text(&refused).contains("--allow-global"), "{}", text(&refused));
+    let settings =
+        ["--allow-global", "--seed", "1", "net.core.message_burst=11", "net.ipv4.tcp_fin_timeout=30"];
+    let mut process = start("killed", &settings);
+    // The first arms do not have it; kills as soon as one does, or after the first trial of those without.
+    assert!(within(EVENT_TIMEOUT, || directory.path().join("killed/tune-trial.json").exists()));
+    let is_changed = within(std::time::Duration::from_millis(700), || value() == "11");
+    process.signal(Signal::KILL);
+    process.wait(EVENT_TIMEOUT);
+    let status = tune(directory.path(), &["status", "--journals", "journals"]);
+    assert_eq!(status.status.code(), Some(0), "{}", text(&status));
+    assert_eq!(value(), old, "changed before the kill: {is_changed}");
+}
+
+#[test]
+fn wrong_flags_of_a_trial_are_reported_together() {
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    fs::write(directory.path().join("arms.toml"), format!("{TRIAL_BASE}\n[arms.a]\n")).unwrap();
+    let usage = |arguments: &[&str], parts: &[&str]| {
+        let output = tune(directory.path(), arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output));
+        for part in parts {
+            assert!(text(&output).contains(part), "{part}: {}", text(&output));
+        }
+    };
+    usage(
+        &["trial", "--at", "server", "proxi", "--method", "all"],
+        &["--at", "--method", "'proxy'", "--experiment"],
+    );
+    usage(&["trial", "--experiment", "arms.toml", "proxy"], &["arms of its own"]);
+    usage(&["trial", "--experiment", "no-such.toml", "proxy"], &["no-such.toml"]);
+    usage(&["trial", "--resume", "no-such"], &["--resume", "weir tune trial makes"]);
+    fs::write(directory.path().join("bad.conf"), "net.ipv4.tcp_fin_timeout\n").unwrap();
+    usage(&["apply", "--dry-run", "bad.conf"], &["bad.conf:1"]);
+}
+
+/// Runs the commands of README.md's loop, shorter, in a directory that has the example.
+#[test]
+fn the_loop_of_the_readme_goes_from_a_load_to_a_proven_change() {
+    let _shared = shared_machine();
+    let Some(_namespace) = TestNamespace::create("l") else { return };
+    let directory = temp_dir();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    fs::copy(root.join("docs/examples/experiments/backlog.toml"), directory.path().join("backlog.toml"))
+        .unwrap();
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let section = readme.split("## From a load to a proven change").nth(1).unwrap();
+    let block = section.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let lines: Vec<&str> = block.lines().map(|line| line.split("  #").next().unwrap().trim()).collect();
+    assert_eq!(lines.len(), 4, "{block}");
+    let run = |line: &str| {
+        let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
+        let mut weir = command(WEIR, directory.path());
+        weir.args(&words[1..]).current_dir(directory.path()).output().unwrap()
+    };
+    // A disturbed load is not valid, and has its diagnosis nevertheless.
+    run(lines[0]);
+    let diagnosed = run(lines[1]);
+    let advice = "weir tune apply --host net.core.somaxconn=16384";
+    for part in ["accept_backlog_overflow", advice] {
+        // The output breaks lines.
+        let words = text(&diagnosed).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(part), "{part}: {}", text(&diagnosed));
+    }
+    let short = "--blocks 1 -d 300ms --discard foreign-cpus=1000 --discard steal=100% --discard errors=100% --discard \
+                 wake-up-ratio=100000 --discard throttled=100% --discard clock-step=1h";
+    let trial = run(&lines[2].replace("--blocks 6 -d 2s", short));
+    assert_eq!(trial.status.code(), Some(0), "{}", text(&trial));
+    let report = read_trial(directory.path(), "proof");
+    assert_eq!(
+        (&report["metric"], &report["settings"][0]["default"]),
+        (&"responses_per_s".into(), &"8".into())
+    );
+    let minimal = directory.path().join("proof/minimal.conf");
+    // One block proves nothing, so the profile has no setting yet.
+    let unproven = fs::read_to_string(&minimal).unwrap();
+    fs::write(&minimal, format!("{unproven}net.core.somaxconn = 16384\n")).unwrap();
+    let applied = run(lines[3]);
+    assert_eq!(applied.status.code(), Some(0), "{}", text(&applied));
+    assert!(text(&applied).contains("net.core.somaxconn"), "{}", text(&applied));
 }

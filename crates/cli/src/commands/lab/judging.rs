@@ -18,7 +18,7 @@ use report::{ReportPage, TrialRecords};
 use crate::exit::Failure;
 
 /// File name of the report as a page; [`REPORT_MARKDOWN`] is the one for a pull request.
-pub(super) const REPORT_HTML: &str = "report.html";
+pub(in crate::commands) const REPORT_HTML: &str = "report.html";
 /// See [`REPORT_HTML`].
 pub(super) const REPORT_MARKDOWN: &str = "report.md";
 /// Maximum number of records that a text names.
@@ -30,7 +30,7 @@ pub(super) fn metrics() -> Vec<ExperimentMetric> {
 }
 
 /// Parses an experiment's file.
-pub(super) fn parse(
+pub(in crate::commands) fn parse(
     name: &str,
     text: &str,
     options: &ExperimentOptions,
@@ -40,7 +40,7 @@ pub(super) fn parse(
 }
 
 /// Parses the file of an experiment that was begun, with the options of that time.
-pub(super) fn parse_stored(
+pub(in crate::commands) fn parse_stored(
     directory: &ExperimentDir,
     around: Option<&EnvironmentChecks<'_>>,
 ) -> Result<ExperimentFile, Vec<InputProblem>> {
@@ -50,7 +50,7 @@ pub(super) fn parse_stored(
 }
 
 /// Judges the trials; `file` is the experiment that they ran.
-pub(super) fn judge(file: &ExperimentFile, case: JudgeInput<'_>) -> Conclusions {
+pub(in crate::commands) fn judge(file: &ExperimentFile, case: JudgeInput<'_>) -> Conclusions {
     let extras = extras(file, &case);
     let judged = experiment::judge::judge(case.plan, case.trials, &extras);
     Conclusions {
@@ -141,7 +141,10 @@ impl TrialRecords for Records<'_> {
 }
 
 /// Writes both reports into the experiment's directory.
-pub(super) fn write_reports(experiment: &Experiment, directory: &ExperimentDir) -> Result<(), Failure> {
+pub(in crate::commands) fn write_reports(
+    experiment: &Experiment,
+    directory: &ExperimentDir,
+) -> Result<(), Failure> {
     let raw = &Records(directory);
     write_page(&report::html(experiment, raw), &directory.path().join(REPORT_HTML))?;
     let words = report::markdown(experiment, raw);

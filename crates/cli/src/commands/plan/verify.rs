@@ -1,7 +1,8 @@
-//! `weir plan --verify`: runs a plan with `weir serve` and `weir proxy` on this machine, and measures
-//! the steady state, the stall of all servers, and the overload.
+//! `weir plan --verify`: runs a plan with `weir serve` and a proxy on this machine, and measures the steady
+//! state, the stall of all servers, and the overload.
 
 mod children;
+mod haproxy;
 mod sampler;
 
 use std::sync::mpsc;
@@ -14,41 +15,73 @@ use record::run::Interval;
 use rt::clock::now_ns;
 use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
 
+pub(super) use self::children::VerifySubject;
+
 use self::children::Setup;
 use self::sampler::{GaugeSample, Sampler};
 use crate::exit::Failure;
 use crate::preflight;
 
-/// Steady state before the stall; its first part is left out, in s.
-const STEADY_S: f64 = 6.0;
-const SETTLE_S: f64 = 1.5;
-/// Load after the expected drain, in s.
-const AFTER_S: f64 = 2.0;
-/// Duration of the baseline, in s.
-const BASELINE_S: f64 = 3.0;
-/// Duration of the overload, in s.
-const OVERLOAD_S: f64 = 6.0;
+/// Lengths of the phases, in s.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PhaseLengths {
+    /// Steady state before the stall.
+    steady_s: f64,
+    /// Part at the start of a phase that is left out.
+    settle_s: f64,
+    /// Load after the expected drain.
+    after_s: f64,
+    /// Each of both baselines.
+    baseline_s: f64,
+    overload_s: f64,
+    /// Steady state before the stall with shedding.
+    steady_bounded_s: f64,
+}
+
+impl PhaseLengths {
+    /// Lengths of a verification.
+    pub(super) const FULL: Self = Self {
+        steady_s: 6.0,
+        settle_s: 1.5,
+        after_s: 2.0,
+        baseline_s: 3.0,
+        overload_s: 6.0,
+        steady_bounded_s: 2.0,
+    };
+    /// Lengths with `--quick`.
+    pub(super) const QUICK: Self = Self {
+        steady_s: 0.8,
+        settle_s: 0.2,
+        after_s: 0.3,
+        baseline_s: 0.4,
+        overload_s: 2.1,
+        steady_bounded_s: 0.3,
+    };
+}
+
 /// Maximum number of queued connections in the overload.
 const CONNECTIONS_MAX: f64 = 7_000.0;
-/// Steady state before the stall with shedding, in s.
-const STEADY_BOUNDED_S: f64 = 2.0;
 /// Fraction of the backlog up to which its drain is timed; the time of the rest, which random arrivals
 /// dominate, is in proportion.
 const REST_FRACTION: f64 = 0.1;
 
-/// Runs the three phases after a baseline, whose service time is that of the predictions: it contains
-/// the time of the proxy and of this machine.
-pub(super) fn verify(plan: &mut VerifiedPlan, timeout_s: f64) -> Result<Measured, Failure> {
+/// Runs the three phases after the baselines: the service time of single requests is that of the predictions,
+/// and the one with all slots busy is that of the drain. Both contain the time of the proxy and of this machine.
+pub(super) fn verify(
+    plan: &mut VerifiedPlan,
+    timeout_s: f64,
+    (subject, lengths): (VerifySubject, PhaseLengths),
+) -> Result<Measured, Failure> {
     let drain = Drain::default();
     let stop = drain.watch();
     block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
-    let setup = Setup::start(plan)?;
-    plan.service_s = measure_service_s(&setup, plan, &stop)?;
+    let setup = Setup::start(plan, subject, lengths)?;
+    measure_baselines(&setup, plan, &stop)?;
     let plan = &*plan;
-    if plan.pool().utilisation() >= 1.0 {
+    if plan.pool().utilisation() >= 1.0 || plan.loaded_pool().utilisation() >= 1.0 {
         return Err(Failure::CannotRun(format!(
             "--verify: the service time is {:.2} ms on this machine, so the slots are overloaded",
-            plan.service_s * 1e3
+            plan.service_s.max(plan.loaded_service_s) * 1e3
         )));
     }
     let mut measured = Measured::default();
@@ -65,19 +98,20 @@ fn measure_stall(
     stop: &DrainWatch,
     measured: &mut Measured,
 ) -> Result<(), Failure> {
+    let lengths = setup.lengths();
     let phase = Phase {
         pool: "open",
         rate_per_s: plan.rate_per_s,
-        duration_s: STEADY_S + plan.stall_s + plan.drain_s(plan.backlog()) * 1.2 + AFTER_S,
-        stall_at_s: Some(STEADY_S),
+        duration_s: lengths.steady_s + plan.stall_s + plan.drain_s(plan.backlog()) * 1.2 + lengths.after_s,
+        stall_at_s: Some(lengths.steady_s),
         connections: stall_connections(plan),
         timeout_s: 60.0 + plan.stall_s,
     };
     warn!("weir: steady state and stall: {:.0} s", phase.duration_s);
     let (samples, _) = phase.run(setup, plan, stop)?;
-    measured.busy_connections = mean(&samples, SETTLE_S, STEADY_S, |sample| sample.in_flight);
-    let resumed_s = STEADY_S + plan.stall_s;
-    measured.backlog = max(&samples, STEADY_S);
+    measured.busy_connections = mean(&samples, lengths.settle_s, lengths.steady_s, |sample| sample.in_flight);
+    let resumed_s = lengths.steady_s + plan.stall_s;
+    measured.backlog = max(&samples, lengths.steady_s);
     let mut after = samples.iter().filter(|sample| sample.time_s >= resumed_s);
     let drained = after.find(|sample| sample.queued <= measured.backlog * REST_FRACTION);
     measured.drain_s =
@@ -97,17 +131,18 @@ fn measure_bounded_stall(
     stop: &DrainWatch,
     measured: &mut Measured,
 ) -> Result<(), Failure> {
+    let lengths = setup.lengths();
     let phase = Phase {
         pool: "bounded",
         rate_per_s: plan.rate_per_s,
-        duration_s: STEADY_BOUNDED_S + plan.stall_s + AFTER_S,
-        stall_at_s: Some(STEADY_BOUNDED_S),
+        duration_s: lengths.steady_bounded_s + plan.stall_s + lengths.after_s,
+        stall_at_s: Some(lengths.steady_bounded_s),
         connections: stall_connections(plan),
         timeout_s: 60.0 + plan.stall_s,
     };
     warn!("weir: stall with shedding: {:.0} s", phase.duration_s);
     let (samples, _) = phase.run(setup, plan, stop)?;
-    measured.bounded_backlog = max(&samples, STEADY_BOUNDED_S);
+    measured.bounded_backlog = max(&samples, lengths.steady_bounded_s);
     Ok(())
 }
 
@@ -119,21 +154,22 @@ fn measure_overload(
     stop: &DrainWatch,
     measured: &mut Measured,
 ) -> Result<(), Failure> {
+    let (settle_s, overload_s) = (setup.lengths().settle_s, setup.lengths().overload_s);
     let rate_per_s = plan.rate_per_s * plan.overload;
     let waiting = rate_per_s * (plan.queue_s + plan.service_s * 2.0);
     let phase = Phase {
         pool: "bounded",
         rate_per_s,
-        duration_s: OVERLOAD_S,
+        duration_s: overload_s,
         stall_at_s: None,
         connections: waiting.min(CONNECTIONS_MAX) + plan.pool().slots as f64 + 100.0,
         timeout_s,
     };
     warn!("weir: overload: {:.0} s", phase.duration_s);
     let (samples, run) = phase.run(setup, plan, stop)?;
-    measured.overload_connections = mean(&samples, SETTLE_S, OVERLOAD_S, |sample| sample.in_flight);
+    measured.overload_connections = mean(&samples, settle_s, overload_s, |sample| sample.in_flight);
     let is_complete =
-        |one: &&Interval| one.length_s > 0.99 && (SETTLE_S..OVERLOAD_S + 0.1).contains(&one.time_s);
+        |one: &&Interval| one.length_s > 0.99 && (settle_s..overload_s + 0.1).contains(&one.time_s);
     let (good, length_s) = run
         .intervals
         .iter()
@@ -143,23 +179,29 @@ fn measure_overload(
     Ok(())
 }
 
-/// Returns the mean response time of requests one at a time, in s.
-fn measure_service_s(setup: &Setup, plan: &VerifiedPlan, stop: &DrainWatch) -> Result<f64, Failure> {
-    let phase = Phase {
-        pool: "open",
-        rate_per_s: 0.0,
-        duration_s: BASELINE_S,
-        stall_at_s: None,
-        connections: 1.0,
-        timeout_s: 60.0,
+/// Measures the mean response time of requests one at a time, and of as many as there are slots.
+fn measure_baselines(setup: &Setup, plan: &mut VerifiedPlan, stop: &DrainWatch) -> Result<(), Failure> {
+    let baseline_s = setup.lengths().baseline_s;
+    let measure = |connections: u64| {
+        let phase = Phase {
+            pool: "open",
+            rate_per_s: 0.0,
+            duration_s: baseline_s,
+            stall_at_s: None,
+            connections: connections as f64,
+            timeout_s: 60.0,
+        };
+        let (_, run) = phase.run(setup, plan, stop)?;
+        let service = &run.latencies.last_byte.service;
+        if service.is_empty() {
+            return Err(Failure::CannotRun("--verify: the servers did not respond".to_owned()));
+        }
+        Ok(service.mean_ns() / 1e9)
     };
-    warn!("weir: baseline: {BASELINE_S:.0} s");
-    let (_, run) = phase.run(setup, plan, stop)?;
-    let service = &run.latencies.last_byte.service;
-    if service.is_empty() {
-        return Err(Failure::CannotRun("--verify: the servers did not respond".to_owned()));
-    }
-    Ok(service.mean_ns() / 1e9)
+    warn!("weir: baselines: 2 x {baseline_s:.1} s");
+    let (single_s, loaded_s) = (measure(1)?, measure(plan.pool().slots)?);
+    (plan.service_s, plan.loaded_service_s) = (single_s, loaded_s);
+    Ok(())
 }
 
 fn mean(samples: &[GaugeSample], from_s: f64, to_s: f64, value: fn(&GaugeSample) -> f64) -> f64 {
@@ -195,7 +237,7 @@ impl Phase {
         let load = self.load_plan(setup, plan)?;
         preflight::check(&load)?;
         let (sender, start) = mpsc::channel();
-        let sampler = Sampler::start(setup.admin(), self.pool);
+        let sampler = Sampler::start(setup.gauges(), self.pool);
         let measured = std::thread::scope(|scope| {
             if let Some(stall_at_s) = self.stall_at_s {
                 scope.spawn(move || {

@@ -8,8 +8,10 @@ use record::problem::InputProblem;
 use rt::drain::{SignalSet, block_signals};
 use tune::apply::{ApplyPlan, RequestedValue, parse_requests, persistent_text, plan_apply};
 use tune::check::judge_context;
+use tune::foreign::parse_file;
 use tune::journal::{EndsWith, PersistedFile, Target};
 use tune::observation::{MachineState, observe_machine};
+use tune::profiles::find_profile;
 use tune::session::{
     ApplyOptions, ApplyStep, apply, conflicts, namespace_target, revert, run_in_target, stored_journals,
 };
@@ -17,6 +19,7 @@ use tune::setting::Role;
 
 use super::command::{self, Foreground};
 use super::{journals, parse_role, parse_time_limit, restore_leftovers};
+use crate::commands::text_file::read_text_file;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::print;
@@ -90,7 +93,8 @@ fn parse(args: CommandArgs<'_>, arguments: &[String]) -> Result<ApplyRequest, Fa
     let command = command::words_after_dashes(arguments);
     let mut words = args.values();
     words.truncate(words.len() - command.len().min(words.len()));
-    let requests = parse_requests(&words).map_err(|found| problems.extend(found)).unwrap_or_default();
+    let requests = expand_files(&words).and_then(|words| parse_requests(&words));
+    let requests = requests.map_err(|found| problems.extend(found)).unwrap_or_default();
     let role = parse_role(args).map_err(|problem| problems.push(problem)).unwrap_or(Role::Proxy);
     let time_limit_ns = parse_time_limit(args).map_err(|problem| problems.push(problem)).unwrap_or_default();
     let target = parse_target(args, &mut problems);
@@ -106,6 +110,34 @@ fn parse(args: CommandArgs<'_>, arguments: &[String]) -> Result<ApplyRequest, Fa
     }
     let is_dry_run = args.is_set("dry-run");
     Ok(ApplyRequest { role, target, requests, words, command, time_limit_ns, is_dry_run })
+}
+
+/// Replaces files in the form of sysctl.conf by their settings. A word without `=` that is no profile and names a
+/// file is one.
+pub(super) fn expand_files(words: &[String]) -> Result<Vec<String>, Vec<InputProblem>> {
+    let (mut expanded, mut problems) = (Vec::new(), Vec::new());
+    for word in words {
+        let is_file = !word.contains('=') && find_profile(word).is_none() && Path::new(word).is_file();
+        if !is_file {
+            expanded.push(word.clone());
+            continue;
+        }
+        match read_text_file(word) {
+            Ok(text) => {
+                for line in parse_file(word, &text) {
+                    match line.problem.as_ref().or(line.unresolved.as_ref()) {
+                        Some(why) => problems.push(InputProblem::new(line.location(), why.clone())),
+                        None => expanded.push(format!("{}={}", line.name, line.value)),
+                    }
+                }
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if expanded.is_empty() && problems.is_empty() && !words.is_empty() {
+        problems.push(InputProblem::new(words.join(" "), "no setting in it"));
+    }
+    if problems.is_empty() { Ok(expanded) } else { Err(problems) }
 }
 
 fn parse_target(args: CommandArgs<'_>, problems: &mut Vec<InputProblem>) -> Target {

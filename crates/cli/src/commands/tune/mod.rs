@@ -4,6 +4,7 @@ mod apply;
 mod check;
 mod command;
 mod revert;
+mod trial;
 
 use std::path::PathBuf;
 
@@ -20,6 +21,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     match args.0.subcommand() {
         Some(("check", args)) => check::run(CommandArgs(args)),
         Some(("apply", args)) => apply::run(CommandArgs(args), arguments),
+        Some(("trial", args)) => trial::run(CommandArgs(args), arguments),
         Some(("revert", args)) => revert::run(CommandArgs(args)),
         Some(("status", args)) => revert::status(CommandArgs(args)),
         _ => {
@@ -59,6 +61,8 @@ fn journals(args: CommandArgs<'_>) -> PathBuf {
 
 /// Restores the settings of killed processes, and reports it.
 fn restore_leftovers(args: CommandArgs<'_>) {
+    // A killed trial leaves settings of its own.
+    super::lab::remove_leftovers();
     for (stored, result) in recover(&journals(args)) {
         let requested = stored.journal.header.requested.join(" ");
         match result {
@@ -74,7 +78,10 @@ fn restore_leftovers(args: CommandArgs<'_>) {
 
 /// Returns everything that is wrong with the flags, for the test of the flag tables.
 #[cfg(test)]
-pub(super) fn check_flags(args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>> {
+pub(super) fn check_flags(command: &str, args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>> {
+    if command == "tune trial" {
+        return trial::check_flags(args);
+    }
     let mut problems = Vec::new();
     problems.extend(parse_role(args).err());
     problems.extend(parse_time_limit(args).err());
@@ -84,20 +91,87 @@ pub(super) fn check_flags(args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>
 #[cfg(test)]
 mod tests {
     use diagnose::verdicts::VERDICTS;
+    use plan::inputs::Inputs;
+    use plan::sizing::Sizing;
     use tune::apply::parse_requests;
 
+    use crate::flags::build_command_line;
+
+    /// Returns the texts in backticks.
+    fn quoted(text: &str) -> impl Iterator<Item = &str> {
+        text.split('`').skip(1).step_by(2)
+    }
+
+    /// Splits a command line as a shell does; only single quotes occur.
+    fn words(line: &str) -> Vec<String> {
+        let parts = line.split('\'').enumerate();
+        let words = parts.flat_map(|(at, part)| match at % 2 {
+            0 => part.split_whitespace().map(str::to_owned).collect(),
+            _ => vec![part.to_owned()],
+        });
+        words.collect()
+    }
+
     #[test]
-    fn remedies_of_verdicts_name_settings_of_the_catalogue() {
-        let mut named = Vec::new();
+    fn commands_of_remedies_are_accepted_by_the_command_line() {
         for verdict in VERDICTS {
-            for rest in verdict.remedy.split("`weir tune apply --host ").skip(1) {
-                let words = rest.split('`').next().unwrap_or_default().trim_matches('\'');
-                let requests = parse_requests(&[words.to_owned()]).unwrap();
-                named.extend(requests.into_iter().map(|request| request.name));
+            let outside: String = verdict.remedy.split('`').step_by(2).collect();
+            for command in ["weir tune", "weir plan", "weir lab"] {
+                assert!(!outside.contains(command), "{}: put commands in backticks", verdict.code);
+            }
+            for line in quoted(verdict.remedy).filter(|line| line.starts_with("weir ")) {
+                let parsed = build_command_line().try_get_matches_from(words(line));
+                let problem = parsed.err().map(|error| error.to_string()).unwrap_or_default();
+                assert_eq!(problem, "", "{}: {line}", verdict.code);
             }
         }
-        for name in ["net.core.somaxconn", "net.ipv4.tcp_tw_reuse", "net.ipv4.tcp_notsent_lowat"] {
+    }
+
+    #[test]
+    fn remedies_of_verdicts_name_settings_of_the_catalogue_that_can_be_written() {
+        let mut named = Vec::new();
+        for line in VERDICTS.iter().flat_map(|verdict| quoted(verdict.remedy)) {
+            let Some(rest) = line.strip_prefix("weir tune apply --host ") else { continue };
+            for request in parse_requests(&words(rest)).unwrap() {
+                assert!(request.setting.is_writable(), "{line}");
+                named.push(request.name);
+            }
+        }
+        for name in [
+            "net.core.somaxconn",
+            "net.ipv4.tcp_tw_reuse",
+            "net.ipv4.tcp_notsent_lowat",
+            "net.netfilter.nf_conntrack_max",
+        ] {
             assert!(named.iter().any(|other| other == name), "{name}: {named:?}");
         }
+    }
+
+    #[test]
+    fn remedies_of_verdicts_name_figures_of_plans() {
+        let mut inputs = Inputs::default();
+        for (name, text) in [
+            ("rate", "1k"),
+            ("service", "20ms"),
+            ("servers", "4"),
+            ("slo", "p99<200ms"),
+            ("requests-per-connection", "1"),
+            ("server-requests", "1"),
+            ("response-size", "1k"),
+            ("tls", "100%"),
+            ("client-rate", "50k"),
+        ] {
+            inputs.give_texts(name, &[text.to_owned()], "test").unwrap();
+        }
+        let sizing = Sizing::compute(&inputs);
+        let mut verdicts_with_a_figure = 0;
+        for verdict in VERDICTS {
+            let has_plan = quoted(verdict.remedy).any(|text| text.starts_with("weir plan "));
+            verdicts_with_a_figure += usize::from(has_plan);
+            for figure in quoted(verdict.remedy).filter(|text| !text.starts_with("weir ")) {
+                assert!(sizing.value(figure).is_some(), "{}: no figure {figure}", verdict.code);
+            }
+        }
+        assert!(verdicts_with_a_figure >= 10, "{verdicts_with_a_figure}");
     }
 }

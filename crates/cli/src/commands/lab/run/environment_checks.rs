@@ -9,9 +9,7 @@ use load::plan::RunPlan;
 use crate::flags::{CommandArgs, build_command_line, load_flags};
 
 /// Reads a file with the facts of this machine.
-pub(in crate::commands::lab) fn with_environment_checks<R>(
-    read: impl FnOnce(&EnvironmentChecks<'_>) -> R,
-) -> R {
+pub(in crate::commands) fn with_environment_checks<R>(read: impl FnOnce(&EnvironmentChecks<'_>) -> R) -> R {
     let cpus = cpus();
     let checks = EnvironmentChecks {
         program_problem: &start_problem,

@@ -20,10 +20,10 @@ use record::file::{wall_clock_now, wall_clock_ns};
 use record::problem::{InputProblem, suggestion};
 use record::trial::TrialKind;
 use rt::clock::now_ns;
-use rt::drain::{Drain, DrainStage, SignalSet, block_signals};
+use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
 
-use self::environment_checks::with_environment_checks;
-use self::options::parse_options;
+pub(in crate::commands) use self::environment_checks::with_environment_checks;
+pub(in crate::commands) use self::options::parse_options;
 use self::progress::Progress;
 use self::trials::FileTrials;
 use super::experiments::{DIRECTORY_DEFAULT, directory_failure};
@@ -103,8 +103,18 @@ fn start_experiment(
         print_checked(&args.values().join(" "), plan);
         return Ok(Exit::Done);
     }
-    let weir = own_path()?;
-    let recorded_programs = programs_to_record(&file, &weir);
+    let mut directory = create_directory(&file, arguments, args.text("output").map(PathBuf::from))?;
+    run_to_end(args, &mut directory, &file, json)
+}
+
+/// Creates the directory of a new experiment.
+pub(in crate::commands) fn create_directory(
+    file: &ExperimentFile,
+    arguments: &[String],
+    output: Option<PathBuf>,
+) -> Result<ExperimentDir, Failure> {
+    let (weir, plan) = (own_path()?, file.plan());
+    let recorded_programs = programs_to_record(file, &weir);
     let start = ExperimentStart {
         weir: build_info(),
         command: arguments.to_vec(),
@@ -114,13 +124,13 @@ fn start_experiment(
         plan: plan.clone(),
         ..ExperimentStart::default()
     };
-    let directory = match args.text("output") {
-        Some(path) => ExperimentDir::create(Path::new(&path), start),
+    let directory = match output {
+        Some(path) => ExperimentDir::create(&path, start),
         None => ExperimentDir::create_below(Path::new(DIRECTORY_DEFAULT), &start),
     };
-    let mut directory = directory.map_err(directory_failure)?;
+    let directory = directory.map_err(directory_failure)?;
     warn!("{}: seed {}, in {}", plan.name, plan.seed, directory.path().display());
-    run_to_end(args, &mut directory, &file, json)
+    Ok(directory)
 }
 
 /// Resumes an experiment that was begun.
@@ -161,13 +171,13 @@ fn finished_experiment(directory: &ExperimentDir) -> Result<Option<Experiment>, 
 }
 
 /// Prints the result of `--check`: no problem was found, and the plan.
-fn print_checked(name: &str, plan: &ExperimentPlan) {
+pub(in crate::commands) fn print_checked(name: &str, plan: &ExperimentPlan) {
     print_valid(name);
     print(&format!("\n{}", plan_text(plan, expected_duration_s(plan))));
 }
 
 /// Returns every reason why the experiment cannot run, all at once.
-fn check_run(file: &ExperimentFile) -> Result<(), Failure> {
+pub(in crate::commands) fn check_run(file: &ExperimentFile) -> Result<(), Failure> {
     experiment::engine::check(file.plan()).map_err(engine_failure)
 }
 
@@ -181,21 +191,15 @@ fn read_file(args: CommandArgs<'_>) -> Result<ExperimentFile, Failure> {
         problems.push(InputProblem::new("FILE|NAME", text));
         return Err(problems.into());
     };
-    let path = PathBuf::from(name);
-    let (named, text) = match ready::find_ready_made(name).filter(|_| !path.is_file()) {
-        Some(ready) => (format!("{name}.toml"), ready.text.to_owned()),
-        None => match read_text(name) {
-            Ok(text) => (name.clone(), text),
-            Err(problem) => {
-                let mut problems = options.err().unwrap_or_default();
-                problems.push(problem);
-                return Err(problems.into());
-            }
-        },
+    let (named, text) = match read_named(name) {
+        Ok(read) => read,
+        Err(problem) => {
+            let mut problems = options.err().unwrap_or_default();
+            problems.push(problem);
+            return Err(problems.into());
+        }
     };
-    let parse = |options: &ExperimentOptions| {
-        with_environment_checks(|checks| parse(&named, &text, options, Some(checks)))
-    };
+    let parse = |options: &ExperimentOptions| parse_text(&named, &text, options);
     match options {
         Ok(options) => Ok(parse(&options)?),
         Err(mut problems) => {
@@ -203,6 +207,23 @@ fn read_file(args: CommandArgs<'_>) -> Result<ExperimentFile, Failure> {
             Err(problems.into())
         }
     }
+}
+
+/// Returns the file name and the text of an experiment: of a file, or of a ready-made one.
+pub(in crate::commands) fn read_named(name: &str) -> Result<(String, String), InputProblem> {
+    match ready::find_ready_made(name).filter(|_| !Path::new(name).is_file()) {
+        Some(ready) => Ok((format!("{name}.toml"), ready.text.to_owned())),
+        None => read_text(name).map(|text| (name.to_owned(), text)),
+    }
+}
+
+/// Parses the text of an experiment, and compares it with this machine.
+pub(in crate::commands) fn parse_text(
+    name: &str,
+    text: &str,
+    options: &ExperimentOptions,
+) -> Result<ExperimentFile, Vec<InputProblem>> {
+    with_environment_checks(|checks| parse(name, text, options, Some(checks)))
 }
 
 /// Returns the text of an experiment's file.
@@ -235,9 +256,28 @@ fn run_to_end(
     file: &ExperimentFile,
     json: Option<&str>,
 ) -> Result<Exit, Failure> {
+    let stop = watch_termination()?;
+    let experiment = run_trials(args, directory, file, &stop)?;
+    write_reports(&experiment, directory)?;
+    show(&experiment, directory, json)?;
+    exit_code(&experiment, directory.path())
+}
+
+/// Starts to receive the signals that end an experiment.
+pub(in crate::commands) fn watch_termination() -> Result<DrainWatch, Failure> {
     let drain = Drain::default();
     let stop = drain.watch();
     block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
+    Ok(stop)
+}
+
+/// Runs the trials of an experiment to its end, or until a signal.
+pub(in crate::commands) fn run_trials(
+    args: CommandArgs<'_>,
+    directory: &mut ExperimentDir,
+    file: &ExperimentFile,
+    stop: &DrainWatch,
+) -> Result<Experiment, Failure> {
     let context = context(args);
     let (weir, build) = (own_path()?, build_info());
     let is_stopped = || stop.stage() > DrainStage::Running;
@@ -276,10 +316,7 @@ fn run_to_end(
     };
     let result = experiment::engine::run(directory, &mut FileTrials { file, tools }, hooks);
     progress.end();
-    let experiment = result.map_err(engine_failure)?;
-    write_reports(&experiment, directory)?;
-    show(&experiment, directory, json)?;
-    exit_code(&experiment, directory.path())
+    result.map_err(engine_failure)
 }
 
 fn engine_failure(error: EngineError) -> Failure {
@@ -312,7 +349,7 @@ fn show(experiment: &Experiment, directory: &ExperimentDir, json: Option<&str>) 
 }
 
 /// Computes the exit code of the complete experiment.
-fn exit_code(experiment: &Experiment, directory: &Path) -> Result<Exit, Failure> {
+pub(in crate::commands) fn exit_code(experiment: &Experiment, directory: &Path) -> Result<Exit, Failure> {
     let (stopped, plan) = (&experiment.stopped, &experiment.plan);
     if let Some(exit) = ended_early(stopped, plan, &experiment.trials, directory)? {
         return Ok(exit);

@@ -24,7 +24,9 @@ const SEED_MAX: u64 = 1_000_000;
 const START_ONLY_FLAGS: &[&str] = &["set", "discard", "blocks", "duration", "quick", "seed", "output"];
 
 /// Parses the flags.
-pub(super) fn parse_options(args: CommandArgs<'_>) -> Result<ExperimentOptions, Vec<InputProblem>> {
+pub(in crate::commands) fn parse_options(
+    args: CommandArgs<'_>,
+) -> Result<ExperimentOptions, Vec<InputProblem>> {
     let mut problems = Vec::new();
     let mut add_problem =
         |flag: &str, why: String| problems.push(InputProblem::new(format!("--{flag}"), why));

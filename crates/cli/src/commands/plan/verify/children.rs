@@ -1,51 +1,96 @@
-//! The processes of a verification: one `weir serve` with an address for each server, and one `weir
-//! proxy` before it. They end with this process in every case.
+//! The processes of a verification: one `weir serve` with an address for each server, and one proxy before it.
+//! They end with this process in every case.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use plan::verification::VerifiedPlan;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::PhaseLengths;
+use super::haproxy::HaproxyProcess;
+use super::sampler::GaugeSource;
 use crate::exit::Failure;
 
 /// Timeout and limit of the queue without shedding.
 const OPEN_QUEUE: &str = "limit = 1000000, timeout = \"10m\", order = \"oldest-first\"";
 
+/// Proxy of a verification.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::commands::plan) enum VerifySubject {
+    /// weir proxy.
+    #[default]
+    Weir,
+    /// HAProxy, with its queue limited by a rule and by time.
+    Haproxy,
+}
+
+impl VerifySubject {
+    /// Parses the name of a subject.
+    pub(in crate::commands::plan) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "weir" => Ok(Self::Weir),
+            "haproxy" => Ok(Self::Haproxy),
+            "nginx" => Err("nginx has no queue before its servers: weir or haproxy".to_owned()),
+            _ => Err(format!("'{text}' is not one of weir, haproxy")),
+        }
+    }
+}
+
+/// Proxy that runs.
+enum ProxyProcess {
+    Weir { process: ChildProcess, config: std::path::PathBuf },
+    Haproxy(HaproxyProcess),
+}
+
 /// Running origin and proxy.
 pub(super) struct Setup {
     // The proxy ends before its servers.
-    proxy: ChildProcess,
+    proxy: ProxyProcess,
     origin: ChildProcess,
     base_url: String,
-    admin: SocketAddr,
-    config: std::path::PathBuf,
+    gauges: GaugeSource,
+    lengths: PhaseLengths,
 }
 
 impl Setup {
     /// Starts both on ports that the kernel chooses.
-    pub(super) fn start(plan: &VerifiedPlan) -> Result<Self, Failure> {
+    pub(super) fn start(
+        plan: &VerifiedPlan,
+        subject: VerifySubject,
+        lengths: PhaseLengths,
+    ) -> Result<Self, Failure> {
         let mut serve = vec!["serve".to_owned(), "--threads".to_owned(), "1".to_owned()];
         for _ in 0..plan.servers {
             serve.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
         }
         let (origin, servers) = ChildProcess::start(&serve, plan.servers as usize)?;
+        if subject == VerifySubject::Haproxy {
+            let (proxy, address) = HaproxyProcess::start(plan, &servers)?;
+            let gauges = GaugeSource::Haproxy(proxy.socket());
+            let proxy = ProxyProcess::Haproxy(proxy);
+            return Ok(Self { proxy, origin, base_url: format!("http://{address}"), gauges, lengths });
+        }
         let config = std::env::temp_dir().join(format!("weir-plan-{}.toml", std::process::id()));
         record::file::write_atomically(&config, proxy_config(plan, &servers).as_bytes())?;
         let proxy = vec!["proxy".to_owned(), "--config".to_owned(), config.display().to_string()];
         let started = ChildProcess::start(&proxy, 2);
         let (proxy, urls) = started.inspect_err(|_| drop(std::fs::remove_file(&config)))?;
         let admin = urls[1].parse().map_err(|error| Failure::cannot("the proxy's admin address", error))?;
-        Ok(Self { proxy, origin, base_url: format!("http://{}", urls[0]), admin, config })
+        let (gauges, base_url) = (GaugeSource::Metrics(admin), format!("http://{}", urls[0]));
+        Ok(Self { proxy: ProxyProcess::Weir { process: proxy, config }, origin, base_url, gauges, lengths })
     }
 
     pub(super) fn base_url(&self) -> &str {
         &self.base_url
     }
 
-    pub(super) fn admin(&self) -> SocketAddr {
-        self.admin
+    pub(super) fn gauges(&self) -> GaugeSource {
+        self.gauges.clone()
+    }
+
+    pub(super) fn lengths(&self) -> PhaseLengths {
+        self.lengths
     }
 
     /// Stops all servers until the value is dropped.
@@ -57,10 +102,15 @@ impl Setup {
 
 impl Drop for Setup {
     fn drop(&mut self) {
-        self.proxy.end();
+        match &mut self.proxy {
+            ProxyProcess::Weir { process, config } => {
+                process.end();
+                // A file that is gone needs no removal.
+                let _ = std::fs::remove_file(config);
+            }
+            ProxyProcess::Haproxy(process) => process.end(),
+        }
         self.origin.end();
-        // A file that is gone needs no removal.
-        let _ = std::fs::remove_file(&self.config);
     }
 }
 

@@ -1,7 +1,8 @@
-//! Samples of a pool's gauges, from the metrics of the proxy.
+//! Samples of a pool's gauges, from the metrics of weir or the socket of HAProxy.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -26,6 +27,29 @@ pub(super) struct GaugeSample {
     pub(super) in_flight: f64,
 }
 
+/// Source of the gauges.
+#[derive(Clone, Debug)]
+pub(super) enum GaugeSource {
+    /// Admin address of weir.
+    Metrics(SocketAddr),
+    /// Socket of HAProxy.
+    Haproxy(PathBuf),
+}
+
+impl GaugeSource {
+    /// Returns the queued requests of a pool, and those at its servers.
+    fn read(&self, pool: &str) -> std::io::Result<(f64, f64)> {
+        match self {
+            Self::Metrics(admin) => {
+                let text = fetch(*admin)?;
+                let queued = sum(&text, "weir_pool_queued_requests{", pool);
+                Ok((queued, sum(&text, "weir_server_requests_in_flight{", pool)))
+            }
+            Self::Haproxy(socket) => super::haproxy::gauges(socket, pool),
+        }
+    }
+}
+
 /// Samples: time by the clock, queued requests, requests in flight.
 type RawSamples = Vec<(u64, f64, f64)>;
 
@@ -36,15 +60,13 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    pub(super) fn start(admin: SocketAddr, pool: &'static str) -> Self {
+    pub(super) fn start(source: GaugeSource, pool: &'static str) -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         let is_ended = Arc::clone(&ended);
         let thread = std::thread::spawn(move || {
             let mut samples = Vec::new();
             while !is_ended.load(Ordering::Relaxed) && samples.len() < SAMPLES_MAX {
-                if let Ok(text) = fetch(admin) {
-                    let queued = sum(&text, "weir_pool_queued_requests{", pool);
-                    let in_flight = sum(&text, "weir_server_requests_in_flight{", pool);
+                if let Ok((queued, in_flight)) = source.read(pool) {
                     samples.push((now_ns(), queued, in_flight));
                 }
                 std::thread::sleep(INTERVAL);
