@@ -19,6 +19,7 @@ pub mod dial;
 pub mod drain;
 pub mod fd_channel;
 pub mod fd_stream;
+pub mod file;
 pub mod limits;
 pub mod listen;
 pub mod machine;

@@ -330,7 +330,7 @@ impl Stream {
     /// in the runtime, so that the next poll waits instead of asking the kernel. The call is made
     /// directly: the C library's wrappers are thread cancellation points, which costs time.
     #[inline]
-    fn attempt(
+    pub(crate) fn attempt(
         &self,
         interest: Interest,
         expected: usize,
@@ -358,7 +358,7 @@ impl Stream {
     }
 
     #[inline]
-    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => stream.poll_write_ready(cx),
             Self::Unix(stream) => stream.poll_write_ready(cx),

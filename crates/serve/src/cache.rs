@@ -2,7 +2,8 @@
 //!
 //! The meaning of a head depends only on its bytes. An identical head therefore gets the same
 //! response, except for the date, without being parsed again. A load sends such heads. The cache
-//! only keeps responses without randomness, delays or request bodies.
+//! only keeps responses without randomness, delays or request bodies. A response from files is kept within
+//! its second only.
 
 use crate::date::{DateCache, HTTP_BYTES};
 
@@ -22,6 +23,8 @@ pub(crate) struct CachedResponse {
     pub(crate) status: u16,
     pub(crate) keep_alive: bool,
     pub(crate) unknown_option: bool,
+    /// True if it depends on a file.
+    pub(crate) is_from_file: bool,
     /// Time to wait for the next request, in ns, if the target set it.
     pub(crate) idle_timeout_ns: Option<u64>,
     /// Line for the access log, from the request on; empty if there is no log.
@@ -52,6 +55,13 @@ impl ResponseCache {
         let matches = |entry: &CachedResponse| input.starts_with(&entry.request);
         if !self.entries.get(self.last_used).is_some_and(matches) {
             self.last_used = self.entries.iter().position(matches)?;
+        }
+        if self.entries[self.last_used].date_second != dates.second()
+            && self.entries[self.last_used].is_from_file
+        {
+            self.entries.swap_remove(self.last_used);
+            self.last_used = 0;
+            return None;
         }
         let entry = &mut self.entries[self.last_used];
         if entry.date_second != dates.second() {

@@ -16,6 +16,7 @@
 //! A waiting connection is this struct and its socket. It works with the scratch buffers of its
 //! core. The rest of the input after a poll, mostly nothing, goes to a pooled buffer.
 
+pub(crate) mod proxy_preface;
 mod timeouts;
 mod version;
 
@@ -72,11 +73,14 @@ const FLUSH_BYTES: usize = 48 * 1024;
 const READS_MAX: u32 = 4;
 /// Serves one connection to its end.
 pub(crate) fn serve(core: Rc<OriginCore>, stream: Stream) -> impl Future<Output = ()> {
-    let mut conn = Conn::new(core, stream);
+    serve_conn(Conn::new(core, stream))
+}
+
+fn serve_conn(mut conn: Conn) -> impl Future<Output = ()> {
     // The block uses the connection where it was captured; an async fn would store its argument
     // twice in each task.
     async move {
-        let reason = loop {
+        conn.close_reason = loop {
             match std::future::poll_fn(|cx| conn.poll_fast(cx)).await {
                 FastPathExit::Close(reason) => break reason,
                 FastPathExit::Http2 => break Box::pin(crate::http2::run(&mut conn)).await,
@@ -87,15 +91,10 @@ pub(crate) fn serve(core: Rc<OriginCore>, stream: Stream) -> impl Future<Output 
                 }
             }
         };
-        conn.record_close(reason);
     }
 }
 
 impl Conn {
-    fn record_close(&mut self, reason: CloseReason) {
-        self.close_reason = reason;
-    }
-
     fn new(core: Rc<OriginCore>, stream: Stream) -> Self {
         core.conn_limit.acquire();
         let peer = core.log.is_some().then(|| peer_text(&stream));

@@ -15,8 +15,9 @@ use rt::tokio::sync::{mpsc, oneshot};
 use crate::body::BodyBlocks;
 use crate::cache::ResponseCache;
 use crate::date::DateCache;
+use crate::files::FileSite;
 use crate::http2::TargetCache;
-use crate::log::CoreAccessLog;
+use crate::log::{AccessLogFormat, CoreAccessLog};
 use crate::plan::OriginPlan;
 use crate::stats::{CoreCounters, CoreStats, OriginStats, add};
 
@@ -48,6 +49,8 @@ pub(crate) struct OriginCore {
     pub(crate) body_blocks: BodyBlocks,
     pub(crate) scratch: RefCell<ScratchBuffers>,
     pub(crate) log: Option<CoreAccessLog>,
+    /// Files to serve; `None`: responses are generated.
+    pub(crate) files: Option<FileSite>,
     pub(crate) conn_limit: ConnectionLimit,
     /// Channels to the counters of all cores, including this one.
     pub(crate) queries: Vec<mpsc::Sender<StatsQuery>>,
@@ -108,6 +111,7 @@ impl OriginCore {
                 rng,
             }),
             log: parts.log,
+            files: parts.plan.files.as_ref().map(FileSite::open).transpose()?,
             conn_limit: ConnectionLimit::new(parts.connections_max),
             queries: parts.queries,
             started_ns: parts.started_ns,
@@ -157,7 +161,10 @@ impl OriginCore {
         let (Some(log), Some(peer)) = (&self.log, peer) else {
             return;
         };
-        let logged = log.append_line(peer, &self.dates.log(), rest);
+        let logged = match self.plan.access_log_format {
+            AccessLogFormat::Combined => log.append_line(peer, &self.dates.log(), rest),
+            AccessLogFormat::Json => log.append_line(peer, &self.dates.iso(), rest),
+        };
         let counter = if logged { &self.counters.log_lines } else { &self.counters.log_dropped };
         add(counter, 1);
     }

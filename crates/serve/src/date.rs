@@ -8,12 +8,16 @@ pub(crate) const HTTP_BYTES: usize = 29;
 /// Length of `06/Nov/1994:08:49:37 +0000`, the form of access logs.
 pub(crate) const LOG_BYTES: usize = 26;
 
+/// Length of `1994-11-06T08:49:37Z` (RFC 3339), the form of JSON.
+const ISO_BYTES: usize = 20;
+
 /// Date of one core.
 #[derive(Debug)]
 pub(crate) struct DateCache {
     second: Cell<u64>,
     http: Cell<[u8; HTTP_BYTES]>,
     log: Cell<[u8; LOG_BYTES]>,
+    iso: Cell<[u8; ISO_BYTES]>,
 }
 
 impl DateCache {
@@ -23,6 +27,7 @@ impl DateCache {
             second: Cell::new(u64::MAX),
             http: Cell::new([b' '; HTTP_BYTES]),
             log: Cell::new([b' '; LOG_BYTES]),
+            iso: Cell::new([b' '; ISO_BYTES]),
         };
         dates.refresh();
         dates
@@ -40,6 +45,7 @@ impl DateCache {
         if let Ok(http) = <[u8; HTTP_BYTES]>::try_from(text.as_bytes()) {
             self.http.set(http);
             self.log.set(to_log_format(&http));
+            self.iso.set(to_iso_format(&http));
         }
     }
 
@@ -57,6 +63,22 @@ impl DateCache {
     pub(crate) fn log(&self) -> [u8; LOG_BYTES] {
         self.log.get()
     }
+
+    pub(crate) fn iso(&self) -> [u8; ISO_BYTES] {
+        self.iso.get()
+    }
+}
+
+/// Converts a date to RFC 3339.
+fn to_iso_format(http: &[u8; HTTP_BYTES]) -> [u8; ISO_BYTES] {
+    const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
+    let month = MONTHS.chunks(3).position(|month| month == &http[8..11]).map_or(0, |index| index as u8 + 1);
+    let mut iso = *b"1994-11-06T08:49:37Z";
+    iso[..4].copy_from_slice(&http[12..16]);
+    iso[5..7].copy_from_slice(&[b'0' + month / 10, b'0' + month % 10]);
+    iso[8..10].copy_from_slice(&http[5..7]);
+    iso[11..19].copy_from_slice(&http[17..25]);
+    iso
 }
 
 /// Converts a date to the order of parts in logs.
@@ -77,6 +99,7 @@ mod tests {
     fn the_log_has_the_same_moment() {
         let log = to_log_format(b"Tue, 15 Nov 2022 12:45:26 GMT");
         assert_eq!(&log, b"15/Nov/2022:12:45:26 +0000");
+        assert_eq!(&to_iso_format(b"Tue, 15 Nov 2022 12:45:26 GMT"), b"2022-11-15T12:45:26Z");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The origin: configurable responses at minimum cost.
 //!
 //! Text → [`OriginPlan`] → [`start`] → [`OriginStats`]. The target of a request describes its response, in
-//! httpterm's language ([`url_options`], [`reference_markdown`]); it finds and stores no
-//! resources. One thread per core, one task per connection, one read and one write per request.
+//! httpterm's language ([`url_options`], [`reference_markdown`]). With a directory, a target is the path of
+//! a file in it (`files`). One thread per core, one task per connection, one read and one write per request.
 //!
 //! It never judges a measurement: it counts. Beside it, [`web_ui`] is a small
 //! server for users, which shares nothing with the origin.
@@ -16,6 +16,7 @@ mod conn;
 mod core;
 mod date;
 pub mod distribution;
+mod files;
 mod help;
 mod http2;
 mod log;

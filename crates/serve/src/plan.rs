@@ -2,12 +2,17 @@
 //! problem at once. It starts nothing; it only resolves names, and reads the files of certificates.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use record::problem::InputProblem;
-use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_size};
+use record::units::{
+    DurationUnit, format_bytes, format_duration_ns, parse_count, parse_duration_ns, parse_size,
+};
 use rt::address::Address;
 
-use crate::log::AccessLogTarget;
+use crate::files::plan::FilesPlan;
+pub use crate::files::plan::FilesPlanText;
+use crate::log::{AccessLogFormat, AccessLogTarget};
 use crate::tls::OriginTls;
 pub use crate::tls::OriginTlsText;
 
@@ -53,8 +58,14 @@ pub struct OriginPlanText {
     pub pin: String,
     /// True if idle threads spin instead of sleeping.
     pub spin: bool,
+    /// Files to serve; default: none.
+    pub files: FilesPlanText,
+    /// True if each connection starts with a header of the PROXY protocol.
+    pub proxy_protocol: bool,
     /// File of the access log, or `-`; default: none.
     pub access_log: String,
+    /// Format of the access log: `combined` or `json`; default: `combined`.
+    pub access_log_format: String,
     /// TLS of all listeners; default: none.
     pub tls: OriginTlsText,
     /// See [`IDLE_TIMEOUT_NS`]; bare numbers are seconds.
@@ -99,7 +110,11 @@ pub struct OriginPlan {
     pub(crate) threads: usize,
     pub(crate) pin: Vec<usize>,
     pub(crate) spin: bool,
+    /// Files to serve; `None`: responses are generated.
+    pub(crate) files: Option<Arc<FilesPlan>>,
+    pub(crate) proxy_protocol: bool,
     pub(crate) access_log: Option<AccessLogTarget>,
+    pub(crate) access_log_format: AccessLogFormat,
     pub(crate) tls: Option<OriginTls>,
     pub(crate) idle_timeout_ns: u64,
     pub(crate) head_timeout_ns: u64,
@@ -135,6 +150,9 @@ impl OriginPlan {
                 "-" => Some(AccessLogTarget::Stdout),
                 path => Some(AccessLogTarget::File(PathBuf::from(path))),
             },
+            access_log_format: problems.access_log_format(text),
+            files: problems.files(&text.files),
+            proxy_protocol: text.proxy_protocol,
             tls: problems.tls(&text.tls, http),
             idle_timeout_ns: problems.timeout("--idle-timeout", &text.idle_timeout, IDLE_TIMEOUT_NS),
             head_timeout_ns: problems.timeout("--head-timeout", &text.head_timeout, HEAD_TIMEOUT_NS),
@@ -166,6 +184,39 @@ impl OriginPlan {
     #[must_use]
     pub fn tls_key_log(&self) -> Option<&Path> {
         self.tls.as_ref()?.key_log()
+    }
+
+    /// Describes the plan for people, a line for each property: listeners, limits, and files.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let listen: Vec<String> = self.listen.iter().map(ToString::to_string).collect();
+        let tls = if self.uses_tls() { " with TLS" } else { "" };
+        let http = match self.http {
+            HttpVersions::Auto => "HTTP/1.1 and HTTP/2",
+            HttpVersions::Http1 => "HTTP/1.1",
+            HttpVersions::Http2 => "HTTP/2",
+        };
+        let header = if self.proxy_protocol { ", behind a PROXY protocol header" } else { "" };
+        let mut text = format!("listen: {}{tls}, {http}{header}\n", listen.join(", "));
+        text += &format!("threads: {}\n", self.threads);
+        match &self.files {
+            Some(files) => text += &files.describe(),
+            None => text += "responses: generated, by the URL (GET / documents its options)\n",
+        }
+        let timeouts = [
+            ("idle", self.idle_timeout_ns),
+            ("head", self.head_timeout_ns),
+            ("body", self.body_timeout_ns),
+            ("write", self.write_timeout_ns),
+            ("drain", self.drain_timeout_ns),
+        ];
+        let timeouts = timeouts.map(|(name, time_ns)| format!("{name} {}", format_duration_ns(time_ns)));
+        text += &format!("timeouts: {}\n", timeouts.join(", "));
+        text += &match self.connections_max {
+            Some(connections) => format!("connections: max {connections}\n"),
+            None => "connections: as many as the descriptor limit allows\n".to_owned(),
+        };
+        text + &format!("request heads: max {}\n", format_bytes(self.head_bytes_max as f64))
     }
 
     /// Returns the number of threads.
@@ -229,6 +280,26 @@ impl FlagProblems {
             self.0.extend(problems);
             None
         })
+    }
+
+    fn files(&mut self, text: &FilesPlanText) -> Option<Arc<FilesPlan>> {
+        let files = FilesPlan::parse(text).unwrap_or_else(|problems| {
+            self.0.extend(problems);
+            None
+        });
+        files.map(Arc::new)
+    }
+
+    fn access_log_format(&mut self, text: &OriginPlanText) -> AccessLogFormat {
+        let flag = "--access-log-format";
+        match text.access_log_format.as_str() {
+            "" => {}
+            _ if text.access_log.is_empty() => self.add(flag, "no effect without --access-log FILE"),
+            "combined" => {}
+            "json" => return AccessLogFormat::Json,
+            other => self.add(flag, format!("'{other}' is not combined or json")),
+        }
+        AccessLogFormat::Combined
     }
 
     fn timeout(&mut self, flag: &str, text: &str, default_ns: u64) -> u64 {

@@ -7,8 +7,9 @@ use wire::{BodyDecoder, Framing, Parsed, Refusal, RequestHead, Version, header_s
 use crate::body::{ChunkedBody, RemainingBody};
 use crate::cache::{CachedResponse, ResponseCache};
 use crate::core::{OriginCore, ScratchBuffers};
+use crate::files::{FileRequest, FileResponse, FileSite, RequestTime};
 use crate::help::help_page;
-use crate::log::LoggedRequest;
+use crate::log::{LoggedRequest, line_without_request};
 use crate::response_spec::{Persistence, RequestProperties, ResponseSpec};
 use crate::slow_path::SlowExchange;
 use crate::stats::add;
@@ -47,11 +48,15 @@ pub(crate) enum BodyKind {
     FromTarget,
     Help,
     Stats,
+    /// Content from files.
+    File,
 }
 
 /// Header field for text.
 pub(crate) const TEXT: &[u8] = b"Content-Type: text/plain; charset=utf-8\r\n";
 
+/// Maximum size of a content from files that is sent at once: those in memory.
+const FILE_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Maximum size of a body that is copied after its head; a larger one is sent from the block.
 const COPY_BYTES_MAX: u64 = 4096;
 /// Maximum size of a body that is stored completely with a cached response.
@@ -143,6 +148,8 @@ struct ResponseDecision {
     unknown_option: bool,
     /// True if the same bytes get the same response each time.
     cacheable: bool,
+    /// Response from files.
+    file: Option<Box<FileResponse>>,
 }
 
 impl ParsedRequest<'_> {
@@ -155,7 +162,10 @@ impl ParsedRequest<'_> {
         rng: &mut fastrand::Rng,
         insert: impl FnOnce(&Self, &ResponseDecision) -> Option<&'c CachedResponse>,
     ) -> InputResult {
-        let decision = self.decide(rng);
+        let decision = match &core.files {
+            Some(site) => self.decide_from_files(core, site),
+            None => self.decide(rng),
+        };
         let has_body = !matches!(self.head.framing, Framing::None | Framing::Length(0));
         if !decision.is_immediate() || (has_body && self.head.expect_continue) {
             let body = has_body.then(|| BodyDecoder::new(self.head.framing, &core.limits));
@@ -190,7 +200,7 @@ impl ParsedRequest<'_> {
         if self.peer.is_some() {
             let mut line = Vec::new();
             let content_bytes = decision.spec.content_bytes(decision.request);
-            LoggedRequest::from_head(&self.head).write_line_end(
+            LoggedRequest::from_head(core.plan.access_log_format, &self.head).write_line_end(
                 decision.spec.status,
                 content_bytes,
                 &mut line,
@@ -213,6 +223,7 @@ impl ParsedRequest<'_> {
             body_kind: page,
             unknown_option: false,
             cacheable: true,
+            file: None,
         };
         if head.method == "CONNECT" {
             // A 2xx would open a tunnel, and there is nothing at its other end.
@@ -230,8 +241,29 @@ impl ParsedRequest<'_> {
                 body_kind: BodyKind::FromTarget,
                 unknown_option: options.has_unknown,
                 cacheable: options.is_fixed(),
+                file: None,
             },
         }
+    }
+
+    /// Decides the response of an origin with files.
+    fn decide_from_files(&self, core: &OriginCore, site: &FileSite) -> ResponseDecision {
+        let head = &self.head;
+        let request = RequestProperties {
+            version: head.version,
+            is_head: head.method == "HEAD",
+            keep_alive: head.keep_alive,
+        };
+        let time = RequestTime { now_ns: core.now_ns.get(), unix_s: core.dates.second() };
+        let file = crate::files::respond(site, &FileRequest::from_http1(head), time);
+        let spec = ResponseSpec {
+            // The body of a request changes nothing, so a client that asks first need not send it.
+            read_max: head.expect_continue.then_some(0),
+            ..ResponseSpec::for_file(file.status, file.content_length, head.version)
+        };
+        let cacheable = file.is_repeatable;
+        let file = Some(Box::new(file));
+        ResponseDecision { spec, request, body_kind: BodyKind::File, unknown_option: false, cacheable, file }
     }
 
     fn count(&self, core: &OriginCore, decision: &ResponseDecision) {
@@ -262,9 +294,12 @@ impl ParsedRequest<'_> {
             body_kind: decision.body_kind,
             expects_continue: body.is_some() && self.head.expect_continue,
             body,
+            file: decision.file,
             received_ns: rt::clock::now_ns(),
             head_bytes: self.head_bytes,
-            logged_request: self.peer.map(|_| LoggedRequest::from_head(&self.head)),
+            logged_request: self
+                .peer
+                .map(|_| LoggedRequest::from_head(core.plan.access_log_format, &self.head)),
         };
         InputResult::SlowPath { consumed, exchange: Box::new(exchange) }
     }
@@ -274,6 +309,9 @@ impl ResponseDecision {
     /// Returns whether the response only needs to be written.
     fn is_immediate(&self) -> bool {
         let spec = &self.spec;
+        if let Some(file) = &self.file {
+            return file.body.in_memory().is_some_and(|content| content.len() <= FILE_BODY_BYTES_MAX);
+        }
         self.body_kind != BodyKind::Stats
             && spec.is_immediate()
             && (!spec.is_chunked(self.request)
@@ -294,8 +332,16 @@ impl ResponseDecision {
         out: &mut Vec<u8>,
     ) -> (usize, RemainingBody) {
         let spec = &self.spec;
-        let extra = if self.body_kind == BodyKind::Help { TEXT } else { b"" };
+        let extra = match (&self.file, self.body_kind) {
+            (Some(file), _) => file.fields.as_slice(),
+            (None, BodyKind::Help) => TEXT,
+            (None, _) => b"",
+        };
         let date_offset = spec.write_head(out, self.request, keep_alive, &core.dates.http(), extra);
+        if let Some(file) = &self.file {
+            out.extend_from_slice(file.body.in_memory().unwrap_or_default());
+            return (date_offset, RemainingBody::default());
+        }
         let content_bytes = spec.content_bytes(self.request);
         let mut rest = RemainingBody::pattern(content_bytes);
         if content_bytes > 0 && self.body_kind == BodyKind::Help {
@@ -322,10 +368,11 @@ impl ResponseDecision {
         cached.status = self.spec.status;
         cached.keep_alive = keep_alive;
         cached.unknown_option = self.unknown_option;
+        cached.is_from_file = self.file.is_some();
         cached.idle_timeout_ns = self.spec.idle_timeout_ns;
         if request.peer.is_some() {
             let content_bytes = self.spec.content_bytes(self.request);
-            LoggedRequest::from_head(&request.head).write_line_end(
+            LoggedRequest::from_head(core.plan.access_log_format, &request.head).write_line_end(
                 self.spec.status,
                 content_bytes,
                 &mut cached.log_line,
@@ -347,5 +394,5 @@ pub(crate) fn write_error_response(core: &OriginCore, status: u16, peer: Option<
     ResponseSpec::with_size(status, 0).write_head(out, request, false, &core.dates.http(), b"");
     core.counters.count_response(status);
     // There is no request to log.
-    core.log_line(peer, format!("\"-\" {status} 0 \"-\" \"-\"\n").as_bytes());
+    core.log_line(peer, &line_without_request(core.plan.access_log_format, status));
 }

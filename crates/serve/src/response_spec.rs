@@ -101,8 +101,39 @@ impl ResponseSpec {
 
     /// Returns a response with a body of this size and no other options.
     pub(crate) fn with_size(status: u16, size: u64) -> Self {
-        let none = Self::decide(&UrlOptions::default(), b"", &mut fastrand::Rng::with_seed(0));
-        Self { status, size, ..none }
+        Self {
+            status,
+            size,
+            chunk_bytes: 0,
+            random_body: false,
+            write_bytes_max: 0,
+            content_length: ContentLength::Actual,
+            persistence: Persistence::AsClient,
+            no_cache: false,
+            etag: None,
+            timing_fields: false,
+            delay_ns: 0,
+            pause_ns: 0,
+            cpu_ns: 0,
+            allocations: 0,
+            read_max: None,
+            idle_timeout_ns: None,
+        }
+    }
+
+    /// Returns a response with content from files. Without a length the content is chunked, or ends with
+    /// the connection.
+    pub(crate) fn for_file(status: u16, content_length: Option<u64>, version: Version) -> Self {
+        let spec = Self::with_size(status, content_length.unwrap_or(0));
+        match (content_length, version) {
+            (Some(_), _) => spec,
+            (None, Version::Http11) => Self { chunk_bytes: 1, ..spec },
+            (None, Version::Http10) => Self {
+                content_length: ContentLength::Omitted,
+                persistence: Persistence::CloseForFraming,
+                ..spec
+            },
+        }
     }
 
     /// Returns whether it needs only its bytes: no delay, no randomness, no work.
@@ -307,6 +338,12 @@ mod tests {
         ] {
             assert_eq!(head(target, request), expected, "{target}");
         }
+    }
+
+    #[test]
+    fn a_response_with_a_size_has_no_other_options() {
+        let none = ResponseSpec::decide(&UrlOptions::default(), b"", &mut fastrand::Rng::with_seed(0));
+        assert_eq!(ResponseSpec::with_size(200, 0), none);
     }
 
     #[test]

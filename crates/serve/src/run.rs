@@ -99,7 +99,8 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
     let build_init = |(inbox, queries)| OriginCoreInit { inbox, queries, log: sender.clone() };
     let inits = inboxes.into_iter().zip(query_receivers).map(build_init).collect();
     drop(sender);
-    let descriptor_max = descriptors.saturating_sub(DESCRIPTORS_RESERVED).max(cores as u64);
+    let reserved = DESCRIPTORS_RESERVED + plan.files.as_ref().map_or(0, |files| files.cache_entries as u64);
+    let descriptor_max = descriptors.saturating_sub(reserved).max(cores as u64);
     let connections_max = plan.connections_max.unwrap_or(descriptor_max as usize);
     let core_config =
         CoreConfig { count: cores, name: "serve", pin: plan.pin.clone(), spin: plan.spin, fd_table };
@@ -216,7 +217,8 @@ impl RunningOrigin {
 
 async fn run_core(mut parts: OriginCoreParts, init: OriginCoreInit, drain: Drain) -> io::Result<CoreStats> {
     let OriginCoreInit { inbox, queries, log } = init;
-    parts.log = log.map(CoreAccessLog::new);
+    let format = parts.plan.access_log_format;
+    parts.log = log.map(|sender| CoreAccessLog::new(sender, format));
     let core = Rc::new(OriginCore::new(parts)?);
     spawn_local(run_ticks(Rc::clone(&core)));
     spawn_local(answer_queries(Rc::clone(&core), queries));
@@ -371,10 +373,14 @@ fn serve_or_defer(core: &Rc<OriginCore>, connection: AcceptedConnection) {
 fn serve(core: &Rc<OriginCore>, connection: AcceptedConnection) {
     let stream = Stream::from_fd(connection.fd, connection.family);
     let stream = stream.and_then(|stream| match &core.plan.tls {
+        Some(tls) if core.plan.proxy_protocol => stream.accept_tls_behind_header(tls.settings()),
         Some(tls) => stream.accept_tls(tls.settings()),
         None => Ok(stream),
     });
     match stream {
+        Ok(stream) if core.plan.proxy_protocol => {
+            spawn_local(conn::proxy_preface::serve(Rc::clone(core), stream));
+        }
         Ok(stream) => {
             spawn_local(conn::serve(Rc::clone(core), stream));
         }

@@ -14,6 +14,8 @@ use wire::{BodyDecoder, Refusal, encode};
 use crate::body::{ChunkedBody, RemainingBody};
 use crate::burn;
 use crate::conn::Conn;
+use crate::files::FileResponse;
+use crate::files::send::send_content as send_file_content;
 use crate::log::LoggedRequest;
 use crate::output::Outgoing;
 use crate::respond::{BodyKind, TEXT, reject};
@@ -51,6 +53,8 @@ pub(crate) struct SlowExchange {
     pub(crate) expects_continue: bool,
     /// Rest of its body that is still to be read.
     pub(crate) body: Option<BodyDecoder>,
+    /// Response from files.
+    pub(crate) file: Option<Box<FileResponse>>,
     pub(crate) received_ns: u64,
     pub(crate) head_bytes: usize,
     /// Request part of the access log line.
@@ -204,14 +208,28 @@ async fn send_response(
     let keep_alive = spec.keeps_alive(exchange.request) && continues && !conn.core.draining.get();
     let extra = match exchange.body_kind {
         BodyKind::Help => TEXT.to_vec(),
+        BodyKind::File => {
+            exchange.file.as_mut().map(|file| std::mem::take(&mut file.fields)).unwrap_or_default()
+        }
         _ if spec.timing_fields => timing_fields(exchange),
         _ => Vec::new(),
     };
     spec.write_head(&mut out, exchange.request, keep_alive, &conn.core.dates.http(), &extra);
     conn.core.counters.count_response(spec.status);
     *responded = true;
-    log_response(conn, exchange, spec.status, spec.content_bytes(exchange.request));
-    let sent = send_content(conn, exchange, &mut out).await;
+    let sent = match exchange.file.take() {
+        Some(mut file) => {
+            let is_chunked = !exchange.request.is_head && exchange.spec.is_chunked(exchange.request);
+            let sent = send_file_content(conn, &mut out, &mut file.body, is_chunked).await;
+            // Only now is the size of content known that is encoded on the fly.
+            log_response(conn, exchange, exchange.spec.status, file.body.sent_bytes());
+            sent
+        }
+        None => {
+            log_response(conn, exchange, spec.status, spec.content_bytes(exchange.request));
+            send_content(conn, exchange, &mut out).await
+        }
+    };
     conn.core.buffers.put_back(out);
     if sent.is_err() {
         add(&conn.core.counters.responses_lost, 1);
@@ -296,7 +314,7 @@ async fn send_stats(conn: &mut Conn, exchange: &SlowExchange, continues: bool) -
     send(conn, uncounted).await.map(|()| keep_alive)
 }
 
-async fn send(conn: &mut Conn, mut outgoing: Outgoing<'_>) -> Result<(), CloseReason> {
+pub(crate) async fn send(conn: &mut Conn, mut outgoing: Outgoing<'_>) -> Result<(), CloseReason> {
     poll_fn(|cx| poll_send(conn, cx, &mut outgoing)).await
 }
 

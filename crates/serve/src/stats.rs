@@ -76,6 +76,8 @@ counters! {
     h2_tiny_window_updates: "WINDOW_UPDATE frames of less than 128 bytes.",
     h2_late_frames: "Frames of streams that were over.",
     log_lines: "Lines passed to the access log.",
+    proxy_headers_rejected: "Connections that ended because they did not start with a header of the PROXY protocol.",
+    files_failed: "Responses whose file could not be read to its end, so that their connection or stream ended.",
     log_dropped: "Lines that the access log dropped, because its file was too slow or failed.",
 }
 
@@ -106,6 +108,8 @@ pub(crate) enum CloseReason {
     Http2Fault,
     /// No buffer was left for bytes that it sent or did not read.
     NoBuffer,
+    /// A file could not be read to its end.
+    FileFailed,
     /// The origin drains.
     Drained,
     /// The origin stopped before it was done.
@@ -113,7 +117,7 @@ pub(crate) enum CloseReason {
 }
 
 /// Every reason with its name in the JSON, in the order of [`CloseReason`].
-pub(crate) const CLOSE_REASONS: [(CloseReason, &str); 14] = [
+pub(crate) const CLOSE_REASONS: [(CloseReason, &str); 15] = [
     (CloseReason::Peer, "peer"),
     (CloseReason::PeerMidRequest, "peer_mid_request"),
     (CloseReason::Broken, "broken"),
@@ -126,6 +130,7 @@ pub(crate) const CLOSE_REASONS: [(CloseReason, &str); 14] = [
     (CloseReason::Rejected, "rejected"),
     (CloseReason::Http2Fault, "http2_fault"),
     (CloseReason::NoBuffer, "no_buffer"),
+    (CloseReason::FileFailed, "file_failed"),
     (CloseReason::Drained, "drained"),
     (CloseReason::Dropped, "dropped"),
 ];

@@ -1,5 +1,6 @@
 //! `weir serve`.
 
+use record::problem::InputProblem;
 use record::units::format_plural;
 use rt::address::Address;
 use rt::drain::{Drain, SignalHandlers, SignalSet, block_signals};
@@ -13,7 +14,12 @@ use crate::preflight;
 use super::drain_on_stdin_close;
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    check_values(args)?;
     let plan = OriginPlan::parse(&serve_flags(args))?;
+    if args.is_set("check") {
+        print(&plan.describe());
+        return Ok(Exit::Done);
+    }
     preflight::check_descriptors(plan.connections_max().unwrap_or(0) as u64)?;
     let (threads, uses_tls) = (plan.threads(), plan.uses_tls());
     if let Some(path) = plan.tls_key_log() {
@@ -64,6 +70,21 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         if uses_tls { &handshakes } else { "" }
     );
     Ok(Exit::Done)
+}
+
+/// Checks the positional values, which the plan does not know.
+fn check_values(args: CommandArgs<'_>) -> Result<(), Failure> {
+    let values = args.values();
+    let mut problems = Vec::new();
+    if let [_, second, ..] = values.as_slice() {
+        let why = format!("'{second}' is one too many: weir serves one directory or file");
+        problems.push(InputProblem::new("DIR|FILE|-", why));
+    }
+    if values.first().is_some_and(|value| value == "-") && args.is_set("until-stdin-closes") {
+        let why = "standard input is served (-), so its end cannot stop the process";
+        problems.push(InputProblem::new("--until-stdin-closes", why));
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
 }
 
 /// Returns the counts of HTTP/2: connections, streams, and those that ended early.

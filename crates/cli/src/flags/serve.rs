@@ -1,17 +1,19 @@
 //! The flags of `weir serve`.
 
-use serve::plan::{OriginPlanText, OriginTlsText};
+use serve::plan::{FilesPlanText, OriginPlanText, OriginTlsText};
 
 use super::tls::{TLS_CIPHERS, TLS_GROUPS, TLS_KEY_LOG};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const SERVE: CommandInfo = CommandInfo {
     name: "serve",
-    about: "Serve generated responses: an origin for tests",
-    doc: "The URL sets the response: size, delay, status, chunks, CPU time. GET / documents the \
-          URL options, a superset of httpterm's. GET /stats returns counters as JSON, so that a \
-          client's counters can be checked against them.",
-    values: None,
+    about: "Serve files, or generated responses: an origin for tests",
+    doc: "Without a directory, the URL sets the response: size, delay, status, chunks, CPU time. GET / \
+          documents the URL options, a superset of httpterm's. GET /stats returns counters as JSON, so \
+          that a client's counters can be checked against them.\n\nWith a directory, a file or - (standard \
+          input), the URL is the path of a file: with validators, ranges, content codings, and nothing \
+          outside of the directory. All flags of listeners, limits, TLS and logs apply to both.",
+    values: Some(("DIR|FILE|-", "Directory, file or standard input to serve; default: generated responses")),
     flags: &[
         Flag {
             long: "listen",
@@ -154,9 +156,142 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             long: "access-log",
             value: "FILE|-",
             default: "off",
-            doc: "Access log in combined format, one line per request; if the disk is too slow, \
-                  lines are dropped and counted",
+            doc: "Access log, one line per request; if the disk is too slow, lines are dropped and counted",
             valid: &["-"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "access-log-format",
+            value: "combined|json",
+            default: "combined",
+            doc: "Format of the access log: that of Apache and nginx, or a JSON object per line",
+            valid: &["json", "combined"],
+            invalid: &["xml"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "proxy-protocol",
+            doc: "Expect a PROXY protocol header, version 1 or 2, at the start of every connection; its \
+                  client is the one in the access log; only for listeners that nobody but the proxy reaches",
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "index",
+            value: "NAME",
+            repeatable: true,
+            default: "index.html",
+            doc: "Files: name that stands for its directory; repeatable, the first that exists",
+            valid: &["index.htm"],
+            invalid: &["a/b", ".x"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "list",
+            doc: "Files: list directories without an index, as HTML, or as JSON if Accept names \
+                  application/json",
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "spa",
+            doc: "Files: the index of the root instead of 404, for pages of an application: if Accept names \
+                  text/html, or the last name of the path has no extension",
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "hidden",
+            doc: "Files: serve and list names that start with a dot; without it they are 404, except \
+                  /.well-known",
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "no-symlinks",
+            doc: "Files: refuse all symbolic links; without it those within the directory are followed",
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "header",
+            value: "NAME: VALUE",
+            repeatable: true,
+            default: "none",
+            doc: "Files: field of every response; repeatable",
+            valid: &["X-Frame-Options: DENY"],
+            invalid: &["X", "Content-Length: 5", "a b: c"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "cache-control",
+            value: "VALUE",
+            default: "none",
+            doc: "Files: Cache-Control of files, not of errors and lists",
+            valid: &["max-age=3600"],
+            invalid: &["a\nb"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "cors",
+            value: "ORIGIN|*",
+            repeatable: true,
+            default: "none",
+            doc: "Files: origin whose pages may read the responses, * for all; repeatable; answers preflight \
+                  requests",
+            valid: &["*", "https://example.org"],
+            invalid: &["example.org", "https://example.org/x"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "basic-auth",
+            value: "USER:PASSWORD|@FILE",
+            repeatable: true,
+            default: "none",
+            doc: "Files: require Basic credentials; @FILE has one USER:PASSWORD per line; repeatable; use it \
+                  with TLS; other users of the machine can see the command line, so prefer a file",
+            valid: &["user:password"],
+            invalid: &["user", "@/no/such/file"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "compress",
+            value: "CODING[:LEVEL],...",
+            default: "off",
+            doc: "Files: compress text on the fly if the client accepts it: gzip (levels 1 to 9, default 6), br \
+                  (0 to 11, default 4), zstd (1 to 19, default 3), or all",
+            valid: &["gzip,br:5", "all"],
+            invalid: &["lzma", "gzip:10", "br:x"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "compress-min",
+            value: "SIZE",
+            default: "1k",
+            doc: "Files: min size of a file that is compressed on the fly",
+            valid: &["256"],
+            invalid: &["x"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "no-precompressed",
+            doc: "Files: ignore .br, .zst and .gz files beside a file; without it they are sent instead of the \
+                  file if the client accepts the coding and they are not older",
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "file-cache",
+            value: "N",
+            default: "1024",
+            doc: "Files: paths that each thread remembers, with open files and missing ones; files up to 32 KiB \
+                  stay in memory; 0: every request opens its file",
+            valid: &["10k", "0"],
+            invalid: &["2m", "x"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "file-cache-valid",
+            value: "TIME",
+            default: "1s",
+            doc: "Files: time after which a remembered path is checked again; a changed file may be served for \
+                  up to 1 s longer; default unit: s",
+            valid: &["60", "100ms"],
+            invalid: &["0", "x"],
             ..FLAG_DEFAULTS
         },
         Flag {
@@ -187,6 +322,7 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
         TLS_CIPHERS,
         TLS_GROUPS,
         TLS_KEY_LOG,
+        Flag { long: "check", doc: "Print what would be served, and its limits, and exit", ..FLAG_DEFAULTS },
         Flag {
             long: "until-stdin-closes",
             doc: "Stop as on SIGTERM when stdin closes; for parent processes",
@@ -194,7 +330,12 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
         },
     ],
     examples: &[
-        ("weir serve", "listen on 127.0.0.1:8000"),
+        ("weir serve", "generated responses on 127.0.0.1:8000"),
+        (
+            "weir serve . --listen 127.0.0.1:0 --list --compress all",
+            "the files of this directory, with lists of directories",
+        ),
+        ("weir serve . --check", "what would be served"),
         (
             "weir serve --listen 127.0.0.1:0 --listen unix:weir.sock -t 1",
             "one thread, two listeners, a port that the kernel chooses",
@@ -212,7 +353,26 @@ pub(crate) fn serve_flags(args: CommandArgs<'_>) -> OriginPlanText {
         threads: text("threads"),
         pin: text("pin"),
         spin: args.is_set("spin"),
+        files: FilesPlanText {
+            target: args.values().into_iter().next().unwrap_or_default(),
+            index: args.texts("index"),
+            list: args.is_set("list"),
+            spa: args.is_set("spa"),
+            hidden: args.is_set("hidden"),
+            no_symlinks: args.is_set("no-symlinks"),
+            headers: args.texts("header"),
+            cache_control: text("cache-control"),
+            cors: args.texts("cors"),
+            basic_auth: args.texts("basic-auth"),
+            compress: text("compress"),
+            compress_min: text("compress-min"),
+            no_precompressed: args.is_set("no-precompressed"),
+            file_cache: text("file-cache"),
+            file_cache_valid: text("file-cache-valid"),
+        },
+        proxy_protocol: args.is_set("proxy-protocol"),
         access_log: text("access-log"),
+        access_log_format: text("access-log-format"),
         tls: OriginTlsText {
             certificates: args.texts("tls-cert"),
             keys: args.texts("tls-key"),

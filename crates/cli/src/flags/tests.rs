@@ -79,6 +79,12 @@ fn every_flag_accepts_its_valid_and_rejects_its_invalid_values() {
                     "calibrate",
                     "tls-min" | "tls-max" | "tls-resume" | "tls-new" | "tls-ciphers" | "tls-groups",
                 ) => &["--tls"],
+                ("serve", "access-log-format") => &["--access-log", "-"],
+                (
+                    "serve",
+                    "index" | "header" | "cache-control" | "cors" | "basic-auth" | "compress"
+                    | "compress-min" | "file-cache" | "file-cache-valid",
+                ) => &["."],
                 ("serve", "tls-ciphers" | "tls-groups" | "tls-key-log") => &["--tls-self-signed"],
                 (_, "streams" | "window" | "connection-window") => &["--http", "2"],
                 // A proxy needs a destination for requests.

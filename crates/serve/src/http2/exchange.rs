@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use wire::h2::StreamKey;
 
 use crate::body::{BodyBlocks, RemainingBody};
+use crate::files::FileBody;
 use crate::respond::BodyKind;
 
 use super::request::Http2Request;
@@ -53,13 +54,17 @@ pub(super) enum Content {
     Block(RemainingBody),
     /// A text, and the number of its sent bytes.
     Text(Cow<'static, [u8]>, usize),
+    /// Content from files.
+    File(FileBody),
 }
 
 impl Content {
     pub(super) const EMPTY: Self = Self::Text(Cow::Borrowed(b""), 0);
 
+    /// Returns the number of unsent bytes; of content that is encoded on the fly, the highest number.
     pub(super) fn remaining(&self) -> u64 {
         match self {
+            Self::File(body) => body.remaining().unwrap_or(u64::MAX),
             Self::Block(body) => body.remaining,
             Self::Text(text, sent) => (text.len() - sent) as u64,
         }
@@ -72,6 +77,10 @@ impl Content {
             Self::Text(text, sent) => {
                 out.extend_from_slice(&text[*sent..*sent + bytes]);
                 *sent += bytes;
+            }
+            Self::File(body) => {
+                out.extend_from_slice(&body.ready()[..bytes]);
+                body.advance(bytes);
             }
         }
     }

@@ -96,6 +96,11 @@ impl OutputQueue {
         self.write_bytes_max = unlimited(self.write_bytes_max).min(bytes_max);
     }
 
+    /// Counts work as written bytes, so that the poll ends sooner.
+    pub(super) fn spend_poll_budget(&mut self, bytes: u64) {
+        self.poll_bytes = self.poll_bytes.saturating_add(bytes);
+    }
+
     /// Returns whether a poll has written as much as it may.
     pub(super) fn is_poll_budget_used(&self) -> bool {
         self.poll_bytes >= POLL_BYTES_MAX

@@ -4,6 +4,7 @@ use wire::Version;
 use wire::h2::RequestHead;
 
 use crate::core::OriginCore;
+use crate::files::{FileRequest, FileResponse, FileSite, RequestTime};
 use crate::help::help_page;
 use crate::log::LoggedRequest;
 use crate::respond::BodyKind;
@@ -30,6 +31,8 @@ pub(super) struct Http2Request {
     pub(super) head_bytes: usize,
     /// Request part of the line in the access log.
     pub(super) logged_request: Option<LoggedRequest>,
+    /// Response from files.
+    pub(super) file: Option<Box<FileResponse>>,
 }
 
 impl Http2Request {
@@ -45,9 +48,12 @@ impl Http2Request {
         is_logged: bool,
     ) -> Self {
         let counters = &core.counters;
-        let (mut request, has_unknown) = match cached.and_then(|index| targets.get(index)) {
-            Some(cached) => (Self::from_cache(cached, head.method == "HEAD", head_bytes), cached.has_unknown),
-            None => Self::from_target(head, rng, targets),
+        let (mut request, has_unknown) = match (cached.and_then(|index| targets.get(index)), &core.files) {
+            (Some(cached), _) => {
+                (Self::from_cache(cached, head.method == "HEAD", head_bytes), cached.has_unknown)
+            }
+            (None, Some(site)) => (Self::from_files(core, site, head), false),
+            (None, None) => Self::from_target(head, rng, targets),
         };
         add(&counters.unknown_option, u64::from(has_unknown));
         request.expects_continue = head.fields.get("expect").is_some();
@@ -62,7 +68,7 @@ impl Http2Request {
             request.received_ns = rt::clock::now_ns();
         }
         if is_logged {
-            request.logged_request = Some(LoggedRequest::from_http2(head));
+            request.logged_request = Some(LoggedRequest::from_http2(core.plan.access_log_format, head));
         }
         request
     }
@@ -104,6 +110,23 @@ impl Http2Request {
         (request, options.has_unknown)
     }
 
+    /// Creates the request of an origin with files.
+    fn from_files(core: &OriginCore, site: &FileSite, head: &RequestHead<'_>) -> Self {
+        let time = RequestTime { now_ns: core.now_ns.get(), unix_s: core.dates.second() };
+        let file = crate::files::respond(site, &FileRequest::from_http2(head), time);
+        let spec = ResponseSpec {
+            // The body of a request changes nothing: it is discarded after the response.
+            read_max: Some(0),
+            ..ResponseSpec::for_file(file.status, file.content_length, Version::Http11)
+        };
+        Self {
+            is_fixed: false,
+            body_kind: BodyKind::File,
+            file: Some(Box::new(file)),
+            ..Self::new(spec, head.method == "HEAD")
+        }
+    }
+
     /// Creates the request for a cached target.
     pub(super) fn from_cache(cached: &CachedTarget, is_head: bool, head_bytes: usize) -> Self {
         Self { head_bytes, ..Self::new(cached.spec, is_head) }
@@ -120,6 +143,7 @@ impl Http2Request {
             received_ns: 0,
             head_bytes: 0,
             logged_request: None,
+            file: None,
         }
     }
 
@@ -131,6 +155,9 @@ impl Http2Request {
     /// Returns the maximum number of content bytes of a DATA frame.
     pub(super) fn frame_bytes_max(&self) -> u64 {
         let unlimited = |bytes: u64| if bytes == 0 { u64::MAX } else { bytes };
+        if self.body_kind == BodyKind::File {
+            return u64::MAX;
+        }
         unlimited(self.spec.chunk_bytes).min(unlimited(self.spec.write_bytes_max))
     }
 }

@@ -10,7 +10,9 @@ use wire::h2::{ErrorCode, FieldEncoder, StreamKey};
 use crate::body::RemainingBody;
 use crate::burn;
 use crate::core::{OriginCore, ScratchBuffers};
+use crate::files::{FileBody, FileResponse, Prepared};
 use crate::help::help_page;
+use crate::log::line_without_request;
 use crate::respond::BodyKind;
 use crate::response_spec::{RequestProperties, ResponseSpec};
 use crate::stats::{CloseReason, OriginStats, add};
@@ -28,8 +30,14 @@ enum SentContent {
     Frame,
     /// Nothing: the windows are full.
     Blocked,
+    /// Nothing: the file cannot be read to its end.
+    Failed,
+    /// Nothing yet: the encoder collects more.
+    Encoding,
 }
 
+/// Cost of encoding a slice of content, in bytes of the budget of a poll.
+const ENCODED_SLICE_COST_BYTES: u64 = 256 * 1024;
 /// Minimum size of a frame whose content is not copied to the output.
 const INSERT_BYTES_MIN: usize = 4096;
 /// Maximum size of a body that is sent at once, without its turn.
@@ -43,9 +51,9 @@ impl Http2Conn<'_> {
         core: &OriginCore,
         rng: &mut fastrand::Rng,
         stream: StreamKey,
-        request: Http2Request,
+        mut request: Http2Request,
     ) {
-        let mut content = self.send_head(core, rng, stream, &request);
+        let mut content = self.send_head(core, rng, stream, &mut request);
         let frame_bytes_max = request.frame_bytes_max();
         if (1..=IMMEDIATE_BYTES_MAX).contains(&content.remaining()) {
             while let SentContent::Frame = self.send_frame(core, stream, &mut content, frame_bytes_max) {}
@@ -145,7 +153,7 @@ impl Http2Conn<'_> {
     pub(super) fn respond_stored(&mut self, core: &OriginCore, rng: &mut fastrand::Rng, stream: StreamKey) {
         let Some(mut exchange) = self.exchanges.remove(stream) else { return };
         exchange.phase = ExchangePhase::Sending;
-        exchange.content = self.send_head(core, rng, stream, &exchange.request);
+        exchange.content = self.send_head(core, rng, stream, &mut exchange.request);
         exchange.deadline_ns = u64::MAX;
         let is_sent = exchange.content.remaining() == 0;
         self.exchanges.insert(exchange);
@@ -162,13 +170,16 @@ impl Http2Conn<'_> {
         core: &OriginCore,
         rng: &mut fastrand::Rng,
         stream: StreamKey,
-        request: &Http2Request,
+        request: &mut Http2Request,
     ) -> Content {
         let spec = &request.spec;
         burn::burn(spec.cpu_ns);
         burn::allocate(spec.allocations);
         if let Some(status) = request.interim_status {
             self.wire.send_headers(stream, false, |fields| fields.status(status));
+        }
+        if let Some(file) = request.file.take() {
+            return self.send_file_head(core, stream, request, *file);
         }
         let content_bytes = spec.content_bytes(request.properties);
         self.wire.send_headers(stream, content_bytes == 0, |fields| {
@@ -189,6 +200,22 @@ impl Http2Conn<'_> {
             _ if spec.random_body => Content::Block(RemainingBody::random(content_bytes, rng)),
             _ => Content::Block(RemainingBody::pattern(content_bytes)),
         }
+    }
+
+    /// Sends the head of a response from files, counts it, and returns its content.
+    fn send_file_head(
+        &mut self,
+        core: &OriginCore,
+        stream: StreamKey,
+        request: &Http2Request,
+        file: FileResponse,
+    ) -> Content {
+        self.wire.send_headers(stream, file.body.is_empty(), |fields| {
+            request.spec.write_fields(fields, request.properties, &core.dates.http(), false);
+            write_lines(fields, &file.fields);
+        });
+        self.count_response(core, request, file.status, file.body.remaining().unwrap_or(0));
+        Content::File(file.body)
     }
 
     fn count_response(&mut self, core: &OriginCore, request: &Http2Request, status: u16, content_bytes: u64) {
@@ -221,7 +248,17 @@ impl Http2Conn<'_> {
             }
             match sent {
                 SentContent::All => self.finish_exchange(core, stream),
+                SentContent::Failed => {
+                    add(&core.counters.files_failed, 1);
+                    add(&core.counters.h2_resets_sent, 1);
+                    self.abandon(core, stream);
+                    self.wire.reset(stream, ErrorCode::INTERNAL_ERROR);
+                }
                 SentContent::Frame => self.exchanges.push_ready(stream),
+                SentContent::Encoding => {
+                    self.exchanges.push_ready(stream);
+                    return;
+                }
                 SentContent::Blocked => {
                     let deadline_ns = core.now_ns.get().saturating_add(core.plan.write_timeout_ns);
                     self.exchanges.set_deadline(stream, deadline_ns);
@@ -238,6 +275,9 @@ impl Http2Conn<'_> {
         content: &mut Content,
         frame_bytes_max: u64,
     ) -> SentContent {
+        if let Content::File(body) = content {
+            return self.send_file_frame(stream, body);
+        }
         let remaining = content.remaining();
         let bytes = usize::try_from(remaining.min(frame_bytes_max)).unwrap_or(usize::MAX);
         let sent = self.wire.begin_data_frame(stream, bytes, bytes as u64 == remaining);
@@ -251,6 +291,29 @@ impl Http2Conn<'_> {
             _ => content.copy_to(&core.body_blocks, sent, self.wire.output()),
         }
         if content.remaining() == 0 { SentContent::All } else { SentContent::Frame }
+    }
+
+    /// Sends one DATA frame of content from files.
+    fn send_file_frame(&mut self, stream: StreamKey, body: &mut FileBody) -> SentContent {
+        if body.is_encoding_next() {
+            self.output.spend_poll_budget(ENCODED_SLICE_COST_BYTES);
+        }
+        let bytes = match body.prepare() {
+            Ok(Prepared::Ready) => body.ready().len(),
+            Ok(Prepared::Again) => return SentContent::Encoding,
+            Ok(Prepared::End) => {
+                self.wire.begin_data_frame(stream, 0, true);
+                return SentContent::All;
+            }
+            Err(_) => return SentContent::Failed,
+        };
+        let sent = self.wire.begin_data_frame(stream, bytes, body.is_last());
+        if sent == 0 {
+            return SentContent::Blocked;
+        }
+        self.wire.output().extend_from_slice(&body.ready()[..sent]);
+        body.advance(sent);
+        if body.is_empty() { SentContent::All } else { SentContent::Frame }
     }
 
     /// Ends a request in the table whose response is sent.
@@ -327,7 +390,7 @@ impl Http2Conn<'_> {
         });
         self.output.responses += 1;
         core.counters.count_response(status);
-        core.log_line(self.conn.peer.as_deref(), format!("\"-\" {status} 0 \"-\" \"-\"\n").as_bytes());
+        core.log_line(self.conn.peer.as_deref(), &line_without_request(core.plan.access_log_format, status));
         // The rest of the request is not wanted; nothing is sent if it is complete.
         self.wire.reset(stream, ErrorCode::NO_ERROR);
     }
@@ -357,6 +420,16 @@ impl Http2Conn<'_> {
         } else {
             self.exchanges.push_ready(stream);
         }
+    }
+}
+
+/// Writes fields that are lines of HTTP/1.1.
+fn write_lines(fields: &mut FieldEncoder<'_>, lines: &[u8]) {
+    for line in lines.split(|&byte| byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
+        let Ok(name) = std::str::from_utf8(&line[..colon]) else { continue };
+        fields.field(name, line[colon + 1..].trim_ascii_start());
     }
 }
 

@@ -1,0 +1,269 @@
+//! Content of a response from files: pieces in memory, ranges of files, texts between them, and the
+//! coded form of a file. Read a slice at a time.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::compress::Encoder;
+use super::open_file::OpenFile;
+use super::ranges::ByteRange;
+
+/// Maximum number of bytes that are read from a file at a time. If they are not in the page cache, the core
+/// waits for no more than this.
+pub(crate) const SLICE_BYTES: usize = 64 * 1024;
+/// Maximum number of bytes that are encoded at a time.
+const ENCODED_SLICE_BYTES: usize = 32 * 1024;
+
+/// Content that is still to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct FileBody {
+    pieces: VecDeque<Piece>,
+    /// Bytes that were read or encoded, and the number of those that were sent.
+    buffer: Vec<u8>,
+    buffer_sent: usize,
+    encoder: Option<Box<Encoder>>,
+    /// Number of unsent bytes, if the content is not encoded.
+    remaining: u64,
+    sent: u64,
+}
+
+/// A piece of the content.
+#[derive(Debug)]
+enum Piece {
+    Memory { content: Arc<[u8]>, start: usize, end: usize },
+    Text { text: Vec<u8>, sent: usize },
+    File { file: Rc<OpenFile>, range: ByteRange },
+}
+
+/// State of the content after [`FileBody::prepare`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prepared {
+    /// [`FileBody::ready`] has bytes.
+    Ready,
+    /// The encoder has taken a slice and returned nothing yet.
+    Again,
+    /// Everything was sent.
+    End,
+}
+
+impl FileBody {
+    /// Content in memory.
+    pub(crate) fn from_memory(content: Arc<[u8]>) -> Self {
+        let mut body = Self::default();
+        let end = content.len();
+        body.push(Piece::Memory { content, start: 0, end }, end as u64);
+        body
+    }
+
+    /// A text.
+    pub(crate) fn from_text(text: Vec<u8>) -> Self {
+        let mut body = Self::default();
+        body.push_text(text);
+        body
+    }
+
+    /// Encoded content of a complete file.
+    pub(crate) fn encoded(file: &Rc<OpenFile>, encoder: Encoder) -> Self {
+        let mut body = Self::default();
+        body.push_range(file, ByteRange { start: 0, end: file.size() });
+        body.encoder = Some(Box::new(encoder));
+        body
+    }
+
+    /// Appends a range of a file.
+    pub(crate) fn push_range(&mut self, file: &Rc<OpenFile>, range: ByteRange) {
+        let piece = match file.memory() {
+            // The range is within the content.
+            Some(content) => Piece::Memory {
+                content: Arc::clone(content),
+                start: range.start as usize,
+                end: range.end as usize,
+            },
+            None => Piece::File { file: Rc::clone(file), range },
+        };
+        self.push(piece, range.len());
+    }
+
+    /// Appends a text.
+    pub(crate) fn push_text(&mut self, text: Vec<u8>) {
+        let length = text.len() as u64;
+        self.push(Piece::Text { text, sent: 0 }, length);
+    }
+
+    fn push(&mut self, piece: Piece, length: u64) {
+        if length > 0 {
+            self.remaining += length;
+            self.pieces.push_back(piece);
+        }
+    }
+
+    /// Returns the number of unsent bytes; `None` if only the encoder will know it.
+    pub(crate) fn remaining(&self) -> Option<u64> {
+        self.encoder.is_none().then_some(self.remaining)
+    }
+
+    /// Returns the complete content if it is one piece in memory, or nothing.
+    pub(crate) fn in_memory(&self) -> Option<&[u8]> {
+        if self.encoder.is_some() || self.pieces.len() > 1 {
+            return None;
+        }
+        match self.pieces.front() {
+            None => Some(b""),
+            Some(Piece::Memory { content, start, end }) => Some(&content[*start..*end]),
+            Some(Piece::Text { text, sent }) => Some(&text[*sent..]),
+            Some(Piece::File { .. }) => None,
+        }
+    }
+
+    /// Returns the number of bytes that were sent.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent
+    }
+
+    /// Returns whether everything was sent.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.encoder.is_none() && self.pieces.is_empty() && self.buffer_sent == self.buffer.len()
+    }
+
+    /// Returns the bytes that can be sent now.
+    pub(crate) fn ready(&self) -> &[u8] {
+        if self.buffer_sent < self.buffer.len() {
+            return &self.buffer[self.buffer_sent..];
+        }
+        match self.pieces.front() {
+            _ if self.encoder.is_some() => b"",
+            Some(Piece::Memory { content, start, end }) => &content[*start..*end],
+            Some(Piece::Text { text, sent }) => &text[*sent..],
+            Some(Piece::File { .. }) | None => b"",
+        }
+    }
+
+    /// Returns whether nothing follows [`FileBody::ready`].
+    pub(crate) fn is_last(&self) -> bool {
+        let has_buffered = self.buffer_sent < self.buffer.len();
+        self.encoder.is_none() && self.pieces.len() <= usize::from(!has_buffered)
+    }
+
+    /// Returns whether [`FileBody::prepare`] will encode a slice, which takes about a millisecond.
+    pub(crate) fn is_encoding_next(&self) -> bool {
+        self.encoder.is_some() && self.ready().is_empty()
+    }
+
+    /// Reads or encodes the next slice if nothing is ready.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has become shorter.
+    pub(crate) fn prepare(&mut self) -> io::Result<Prepared> {
+        if !self.ready().is_empty() {
+            return Ok(Prepared::Ready);
+        }
+        self.buffer.clear();
+        self.buffer_sent = 0;
+        if self.encoder.is_some() {
+            self.encode_slice()?;
+            return Ok(match (self.buffer.is_empty(), &self.encoder) {
+                (false, _) => Prepared::Ready,
+                (true, Some(_)) => Prepared::Again,
+                (true, None) => Prepared::End,
+            });
+        }
+        let Some(Piece::File { file, range }) = self.pieces.front_mut() else { return Ok(Prepared::End) };
+        let length = range.len().min(SLICE_BYTES as u64) as usize;
+        file.append_to(range.start, length, &mut self.buffer)?;
+        range.start += length as u64;
+        if range.len() == 0 {
+            self.pieces.pop_front();
+        }
+        Ok(Prepared::Ready)
+    }
+
+    /// Encodes the next slice into the buffer.
+    fn encode_slice(&mut self) -> io::Result<()> {
+        let Some(encoder) = &mut self.encoder else { return Ok(()) };
+        let is_done = match self.pieces.front_mut() {
+            None => true,
+            Some(Piece::Memory { content, start, end }) => {
+                let length = (*end - *start).min(ENCODED_SLICE_BYTES);
+                encoder.write(&content[*start..*start + length])?;
+                *start += length;
+                start == end
+            }
+            Some(Piece::Text { text, sent }) => {
+                encoder.write(&text[*sent..])?;
+                *sent = text.len();
+                true
+            }
+            Some(Piece::File { file, range }) => {
+                let length = range.len().min(ENCODED_SLICE_BYTES as u64) as usize;
+                file.append_to(range.start, length, &mut self.buffer)?;
+                encoder.write(&self.buffer)?;
+                self.buffer.clear();
+                range.start += length as u64;
+                range.len() == 0
+            }
+        };
+        encoder.take_output(&mut self.buffer);
+        if is_done {
+            self.pieces.pop_front();
+        }
+        if self.pieces.is_empty()
+            && let Some(encoder) = self.encoder.take()
+        {
+            encoder.finish(&mut self.buffer)?;
+            self.remaining = self.buffer.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Removes sent bytes from the front of [`FileBody::ready`].
+    pub(crate) fn advance(&mut self, sent: usize) {
+        if sent == 0 {
+            return;
+        }
+        self.remaining = self.remaining.saturating_sub(sent as u64);
+        self.sent += sent as u64;
+        if self.buffer_sent < self.buffer.len() {
+            self.buffer_sent += sent;
+            return;
+        }
+        let is_done = match self.pieces.front_mut() {
+            Some(Piece::Memory { start, end, .. }) => {
+                *start += sent;
+                start == end
+            }
+            Some(Piece::Text { text, sent: total }) => {
+                *total += sent;
+                *total == text.len()
+            }
+            Some(Piece::File { .. }) | None => false,
+        };
+        if is_done {
+            self.pieces.pop_front();
+        }
+    }
+
+    /// Returns the next range of a file that the kernel can send itself, if that is next.
+    pub(crate) fn file_range(&self) -> Option<(BorrowedFd<'_>, ByteRange)> {
+        if self.encoder.is_some() || self.buffer_sent < self.buffer.len() {
+            return None;
+        }
+        match self.pieces.front() {
+            Some(Piece::File { file, range }) => Some((file.descriptor()?, *range)),
+            _ => None,
+        }
+    }
+
+    /// Removes bytes from the front of [`FileBody::file_range`], which the kernel has sent.
+    pub(crate) fn advance_range(&mut self, sent: u64) {
+        let Some(Piece::File { range, .. }) = self.pieces.front_mut() else { return };
+        range.start += sent;
+        self.remaining = self.remaining.saturating_sub(sent);
+        self.sent += sent;
+        if range.len() == 0 {
+            self.pieces.pop_front();
+        }
+    }
+}

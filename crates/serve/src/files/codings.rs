@@ -1,0 +1,167 @@
+//! Content codings: their names, and the choice by `Accept-Encoding` (RFC 9110 §12.5.3). Pure.
+
+use super::request::FileRequest;
+
+/// A content coding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Coding {
+    /// Brotli (RFC 7932).
+    Brotli,
+    /// Zstandard (RFC 8878).
+    Zstd,
+    /// gzip (RFC 1952).
+    Gzip,
+}
+
+impl Coding {
+    /// All codings; an earlier one is preferred if the client accepts both equally.
+    pub(crate) const ALL: [Self; 3] = [Self::Brotli, Self::Zstd, Self::Gzip];
+
+    /// Returns the name in fields.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Brotli => "br",
+            Self::Zstd => "zstd",
+            Self::Gzip => "gzip",
+        }
+    }
+
+    /// Returns the extension of a file that is coded, with its dot.
+    pub(crate) fn extension(self) -> &'static [u8] {
+        match self {
+            Self::Brotli => b".br",
+            Self::Zstd => b".zst",
+            Self::Gzip => b".gz",
+        }
+    }
+
+    /// Returns the position in [`Coding::ALL`].
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Qualities that a client gives to the codings, in thousandths; 0: not acceptable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AcceptedCodings {
+    by_coding: [u16; Coding::ALL.len()],
+    /// Quality of the representation without a coding, if the client gives one.
+    identity: Option<u16>,
+}
+
+impl AcceptedCodings {
+    /// Parses the field. Without it, the client gets no coding.
+    pub(crate) fn parse(request: &FileRequest<'_>) -> Self {
+        let mut by_coding = [None; Coding::ALL.len()];
+        let (mut identity, mut wildcard) = (None, None);
+        request.for_each("accept-encoding", |value| {
+            for element in value.split(|&byte| byte == b',') {
+                let (name, quality) = parse_element(element);
+                let coding = match name.to_ascii_lowercase().as_slice() {
+                    b"br" => Coding::Brotli,
+                    b"zstd" => Coding::Zstd,
+                    b"gzip" | b"x-gzip" => Coding::Gzip,
+                    b"identity" => {
+                        identity = Some(quality);
+                        continue;
+                    }
+                    b"*" => {
+                        wildcard = Some(quality);
+                        continue;
+                    }
+                    _ => continue,
+                };
+                by_coding[coding.index()] = Some(quality);
+            }
+        });
+        let quality_or_wildcard = |quality: Option<u16>| quality.or(wildcard).unwrap_or(0);
+        Self { by_coding: by_coding.map(quality_or_wildcard), identity }
+    }
+
+    /// Chooses the coding with the highest quality among those for which `is_available`; `None`: no
+    /// coding.
+    pub(crate) fn choose(&self, mut is_available: impl FnMut(Coding) -> bool) -> Option<Coding> {
+        let mut best = (self.identity.unwrap_or(0), None);
+        for coding in Coding::ALL {
+            let quality = self.by_coding[coding.index()];
+            let is_better = quality > best.0 || (quality == best.0 && best.1.is_none() && quality > 0);
+            if is_better && is_available(coding) {
+                best = (quality, Some(coding));
+            }
+        }
+        best.1
+    }
+}
+
+/// Splits an element of the list into its name and its quality.
+fn parse_element(element: &[u8]) -> (&[u8], u16) {
+    let mut parts = element.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
+    let name = parts.next().unwrap_or_default();
+    let quality = parts.find_map(|part| part.strip_prefix(b"q=").or_else(|| part.strip_prefix(b"Q=")));
+    (name, quality.map_or(1000, parse_quality))
+}
+
+/// Parses a quality to thousandths; one that is not valid counts as 0.
+fn parse_quality(text: &[u8]) -> u16 {
+    let (whole, fraction) = match text {
+        [whole @ (b'0' | b'1')] => (whole, &[][..]),
+        [whole @ (b'0' | b'1'), b'.', fraction @ ..] if fraction.len() <= 3 => (whole, fraction),
+        _ => return 0,
+    };
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return 0;
+    }
+    let digit = |index: usize| fraction.get(index).map_or(0, |digit| u16::from(digit - b'0'));
+    let quality = u16::from(whole - b'0') * 1000 + digit(0) * 100 + digit(1) * 10 + digit(2);
+    if quality <= 1000 { quality } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::request::RequestFields;
+    use wire::Header;
+
+    fn choose(values: &[&str], available: &[Coding]) -> Option<Coding> {
+        let headers: Vec<Header<'_>> =
+            values.iter().map(|value| Header { name: "Accept-Encoding", value: value.as_bytes() }).collect();
+        let request = FileRequest { method: "GET", target: "/", fields: RequestFields::Http1(&headers) };
+        AcceptedCodings::parse(&request).choose(|coding| available.contains(&coding))
+    }
+
+    #[test]
+    fn the_highest_quality_wins_and_then_the_better_coding() {
+        use Coding::{Brotli, Gzip, Zstd};
+        for (value, expected) in [
+            ("gzip, deflate, br, zstd", Some(Brotli)),
+            ("gzip", Some(Gzip)),
+            ("GZIP", Some(Gzip)),
+            ("x-gzip", Some(Gzip)),
+            ("br;q=0.5, gzip;q=0.8", Some(Gzip)),
+            ("br;q=0.5,gzip;q=0.5", Some(Brotli)),
+            ("br;q=0, gzip;q=0.001", Some(Gzip)),
+            ("*", Some(Brotli)),
+            ("*;q=0.5, br;q=0", Some(Zstd)),
+            ("gzip;q=0.5, identity", None),
+            ("gzip;q=1.0, identity;q=0.5", Some(Gzip)),
+            ("identity", None),
+            ("*;q=0", None),
+            ("gzip;q=2", None),
+            ("gzip;q=0.1234", None),
+            ("gzip;q=1.001", None),
+            ("gzip ; q=0.5", Some(Gzip)),
+            ("deflate", None),
+            ("", None),
+        ] {
+            assert_eq!(choose(&[value], &Coding::ALL), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn only_available_codings_are_chosen() {
+        assert_eq!(choose(&["br, gzip;q=0.2"], &[Coding::Gzip]), Some(Coding::Gzip));
+        assert_eq!(choose(&["br"], &[Coding::Gzip]), None);
+        assert_eq!(choose(&[], &Coding::ALL), None, "no field");
+        assert_eq!(choose(&["br;q=0", "gzip"], &Coding::ALL), Some(Coding::Gzip), "two fields");
+    }
+}

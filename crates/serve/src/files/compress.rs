@@ -1,0 +1,220 @@
+//! Content codings on the fly: encoders of libraries behind one interface.
+
+use std::io::{self, Write};
+
+use super::codings::Coding;
+
+/// Level of each coding, by [`Coding::index`]; `None`: the coding is not used on the fly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CompressionLevels([Option<u8>; Coding::ALL.len()]);
+
+/// Codings by their names in the flag, with the default and the range of their levels.
+const LEVELS: [(Coding, u8, std::ops::RangeInclusive<u8>); 3] =
+    [(Coding::Brotli, 4, 0..=11), (Coding::Zstd, 3, 1..=19), (Coding::Gzip, 6, 1..=9)];
+
+impl CompressionLevels {
+    /// Parses a list such as `gzip,br:5`; `all` is every coding.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub(crate) fn parse(text: &str) -> Result<Self, Vec<String>> {
+        let (mut levels, mut problems) = (Self::default(), Vec::new());
+        if text.is_empty() {
+            return Ok(levels);
+        }
+        for item in text.split(',') {
+            let (name, level) =
+                item.split_once(':').map_or((item, None), |(name, level)| (name, Some(level)));
+            if item == "all" {
+                levels = Self(LEVELS.map(|(_, default, _)| Some(default)));
+                continue;
+            }
+            let Some((coding, default, range)) = LEVELS.iter().find(|(coding, ..)| coding.name() == name)
+            else {
+                problems.push(format!("'{name}' is not gzip, br, zstd or all"));
+                continue;
+            };
+            let level = match level.map(str::parse) {
+                None => *default,
+                Some(Ok(level)) if range.contains(&level) => level,
+                Some(_) => {
+                    problems.push(format!(
+                        "'{item}': the level is not from {} to {}",
+                        range.start(),
+                        range.end()
+                    ));
+                    continue;
+                }
+            };
+            levels.0[coding.index()] = Some(level);
+        }
+        if problems.is_empty() { Ok(levels) } else { Err(problems) }
+    }
+
+    /// Returns the level of a coding, if it is used.
+    pub(crate) fn level(&self, coding: Coding) -> Option<u8> {
+        self.0[coding.index()]
+    }
+
+    /// Returns whether any coding is used.
+    pub(crate) fn is_any(&self) -> bool {
+        self.0.iter().any(Option::is_some)
+    }
+}
+
+impl std::fmt::Display for CompressionLevels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let used = Coding::ALL.into_iter().filter_map(|coding| Some((coding, self.level(coding)?)));
+        for (index, (coding, level)) in used.enumerate() {
+            let comma = if index > 0 { ", " } else { "" };
+            write!(f, "{comma}{} level {level}", coding.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// Encoder of one response.
+pub(crate) enum Encoder {
+    /// gzip.
+    Gzip(flate2::write::GzEncoder<Vec<u8>>),
+    /// Brotli.
+    Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
+    /// Zstandard.
+    Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
+}
+
+impl std::fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Encoder")
+    }
+}
+
+/// Window of Brotli, as a power of 2: 256 KiB. The default of 4 MiB costs too much memory for each response.
+const BROTLI_WINDOW_BITS: u32 = 18;
+/// Size of the internal buffer of Brotli.
+const BROTLI_BUFFER_BYTES: usize = 4096;
+
+impl Encoder {
+    /// Creates an encoder for content of `size` bytes.
+    ///
+    /// # Errors
+    /// The library has no memory left.
+    pub(crate) fn new(coding: Coding, level: u8, size: u64) -> io::Result<Self> {
+        Ok(match coding {
+            Coding::Gzip => {
+                let level = flate2::Compression::new(u32::from(level));
+                Self::Gzip(flate2::write::GzEncoder::new(Vec::new(), level))
+            }
+            Coding::Brotli => Self::Brotli(Box::new(brotli::CompressorWriter::new(
+                Vec::new(),
+                BROTLI_BUFFER_BYTES,
+                u32::from(level),
+                BROTLI_WINDOW_BITS,
+            ))),
+            Coding::Zstd => {
+                let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), i32::from(level))?;
+                encoder.set_pledged_src_size(Some(size))?;
+                Self::Zstd(encoder)
+            }
+        })
+    }
+
+    /// Encodes a part of the content.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Gzip(encoder) => encoder.write_all(bytes),
+            Self::Brotli(encoder) => encoder.write_all(bytes),
+            Self::Zstd(encoder) => encoder.write_all(bytes),
+        }
+    }
+
+    /// Moves the encoded bytes so far to `out`.
+    pub(crate) fn take_output(&mut self, out: &mut Vec<u8>) {
+        match self {
+            Self::Gzip(encoder) => out.append(encoder.get_mut()),
+            Self::Brotli(encoder) => out.append(encoder.get_mut()),
+            Self::Zstd(encoder) => out.append(encoder.get_mut()),
+        }
+    }
+
+    /// Ends the content, and appends the rest of the encoded bytes to `out`.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub(crate) fn finish(self, out: &mut Vec<u8>) -> io::Result<()> {
+        match self {
+            Self::Gzip(encoder) => out.append(&mut encoder.finish()?),
+            Self::Brotli(encoder) => out.append(&mut encoder.into_inner()),
+            Self::Zstd(encoder) => out.append(&mut encoder.finish()?),
+        }
+        Ok(())
+    }
+}
+
+/// Encodes content that is in memory.
+///
+/// # Errors
+/// Those of the library.
+pub(crate) fn encode(coding: Coding, level: u8, content: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = Encoder::new(coding, level, content.len() as u64)?;
+    encoder.write(content)?;
+    let mut out = Vec::new();
+    encoder.finish(&mut out)?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn decode(coding: Coding, bytes: &[u8]) -> Vec<u8> {
+        let mut content = Vec::new();
+        match coding {
+            Coding::Gzip => flate2::read::GzDecoder::new(bytes).read_to_end(&mut content),
+            Coding::Brotli => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut content),
+            Coding::Zstd => zstd::stream::read::Decoder::new(bytes).unwrap().read_to_end(&mut content),
+        }
+        .unwrap();
+        content
+    }
+
+    #[test]
+    fn encoded_content_decodes_to_itself_at_once_and_in_parts() {
+        let mut content = b"weir ".repeat(2000);
+        let mut rng = fastrand::Rng::with_seed(1);
+        content.extend((0..3000).map(|_| rng.u8(..)));
+        for (coding, level, _) in LEVELS {
+            for content in [&content[..], b"", b"x"] {
+                let encoded = encode(coding, level, content).unwrap();
+                assert_eq!(decode(coding, &encoded), content, "{coding:?}");
+                let (mut encoder, mut out) =
+                    (Encoder::new(coding, level, content.len() as u64).unwrap(), Vec::new());
+                for part in content.chunks(777) {
+                    encoder.write(part).unwrap();
+                    encoder.take_output(&mut out);
+                }
+                encoder.finish(&mut out).unwrap();
+                assert_eq!(decode(coding, &out), content, "{coding:?} in parts");
+            }
+        }
+    }
+
+    #[test]
+    fn levels_have_defaults_and_ranges() {
+        let levels = CompressionLevels::parse("gzip:1,br").unwrap();
+        assert_eq!(Coding::ALL.map(|coding| levels.level(coding)), [Some(4), None, Some(1)]);
+        assert_eq!(levels.to_string(), "br level 4, gzip level 1");
+        assert_eq!(
+            CompressionLevels::parse("all").unwrap().to_string(),
+            "br level 4, zstd level 3, gzip level 6"
+        );
+        assert!(!CompressionLevels::parse("").unwrap().is_any());
+        let problems = CompressionLevels::parse("gzip:10,deflate,br:x,zstd:0").unwrap_err();
+        assert_eq!(problems.len(), 4, "{problems:?}");
+    }
+}

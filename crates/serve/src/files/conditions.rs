@@ -1,0 +1,202 @@
+//! Preconditions of a request (RFC 9110 §13), for a representation with both validators. Pure.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::request::FileRequest;
+
+/// Validators of a representation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Validators<'v> {
+    /// Entity tag, with its quotes and a `W/` if it is weak.
+    pub(crate) etag: &'v [u8],
+    /// Second of the last modification, since 1970.
+    pub(crate) modified_s: u64,
+}
+
+/// Result of the preconditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precondition {
+    /// The request is answered as without them.
+    Met,
+    /// The client has the representation: 304.
+    NotModified,
+    /// The representation is another one than the client expects: 412.
+    Failed,
+}
+
+/// Evaluates the preconditions of a GET or HEAD in the order of RFC 9110 §13.2.2.
+pub(crate) fn evaluate(request: &FileRequest<'_>, validators: Validators<'_>) -> Precondition {
+    match list_contains(request, "if-match", |tag| is_strong_match(tag, validators.etag)) {
+        Some(false) => return Precondition::Failed,
+        Some(true) => {}
+        None => {
+            if let Some(since_s) = request.get("if-unmodified-since").and_then(parse_date)
+                && validators.modified_s > since_s
+            {
+                return Precondition::Failed;
+            }
+        }
+    }
+    let is_unchanged =
+        match list_contains(request, "if-none-match", |tag| is_weak_match(tag, validators.etag)) {
+            Some(matches) => matches,
+            None => request
+                .get("if-modified-since")
+                .and_then(parse_date)
+                .is_some_and(|since_s| validators.modified_s <= since_s),
+        };
+    if is_unchanged { Precondition::NotModified } else { Precondition::Met }
+}
+
+/// Returns whether a field `Range` applies: without `If-Range`, or if that validates strongly (RFC 9110
+/// §13.1.5). `now_s` is the time in seconds since 1970: a date is no strong validator while a second
+/// change could have the same one.
+pub(crate) fn range_applies(request: &FileRequest<'_>, validators: Validators<'_>, now_s: u64) -> bool {
+    let Some(value) = request.get("if-range") else { return true };
+    if value.ends_with(b"\"") {
+        return is_strong_match(value, validators.etag);
+    }
+    parse_date(value).is_some_and(|date_s| {
+        date_s == validators.modified_s && validators.modified_s.saturating_add(1) < now_s
+    })
+}
+
+/// Returns whether a list of entity tags is `*` or has a match; `None`: there is no such field.
+fn list_contains(
+    request: &FileRequest<'_>,
+    name: &str,
+    mut matches: impl FnMut(&[u8]) -> bool,
+) -> Option<bool> {
+    let mut found = None;
+    request.for_each(name, |value| {
+        let has_match = value == b"*" || tags(value).any(&mut matches);
+        found = Some(found.unwrap_or(false) | has_match);
+    });
+    found
+}
+
+/// Iterates over the entity tags of a list. A comma inside a tag belongs to it. The rest of a list that
+/// is not valid is ignored.
+fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = list;
+    std::iter::from_fn(move || {
+        while let [b',' | b' ' | b'\t', after @ ..] = rest {
+            rest = after;
+        }
+        let quote = if rest.starts_with(b"W/\"") { 2 } else { 0 };
+        if rest.get(quote) != Some(&b'"') {
+            return None;
+        }
+        let length = rest[quote + 1..].iter().position(|&byte| byte == b'"')?;
+        let (tag, after) = rest.split_at(quote + length + 2);
+        rest = after;
+        Some(tag)
+    })
+}
+
+fn is_strong_match(tag: &[u8], etag: &[u8]) -> bool {
+    tag == etag && !etag.starts_with(b"W/")
+}
+
+fn is_weak_match(tag: &[u8], etag: &[u8]) -> bool {
+    opaque_tag(tag) == opaque_tag(etag)
+}
+
+/// Returns a tag without the prefix of weak ones.
+fn opaque_tag(tag: &[u8]) -> &[u8] {
+    tag.strip_prefix(b"W/").unwrap_or(tag)
+}
+
+/// Parses a date to seconds since 1970; a date that is not valid counts as absent.
+fn parse_date(value: &[u8]) -> Option<u64> {
+    let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
+    date.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
+/// Formats seconds since 1970 as an HTTP date.
+pub(crate) fn format_date(seconds: u64) -> String {
+    // The highest year of an HTTP date is 9999.
+    const SECONDS_MAX: u64 = 253_402_300_799;
+    let time: SystemTime = UNIX_EPOCH + Duration::from_secs(seconds.min(SECONDS_MAX));
+    httpdate::fmt_http_date(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::request::RequestFields;
+    use wire::Header;
+
+    const ETAG: &[u8] = b"\"a,b\"";
+    const MODIFIED: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const EARLIER: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+    const LATER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
+    const MODIFIED_S: u64 = 784_111_777;
+
+    fn with_fields<R>(fields: &[(&str, &str)], check: impl FnOnce(&FileRequest<'_>) -> R) -> R {
+        let headers: Vec<Header<'_>> =
+            fields.iter().map(|(name, value)| Header { name, value: value.as_bytes() }).collect();
+        check(&FileRequest { method: "GET", target: "/", fields: RequestFields::Http1(&headers) })
+    }
+
+    fn result(fields: &[(&str, &str)]) -> Precondition {
+        let validators = Validators { etag: ETAG, modified_s: MODIFIED_S };
+        with_fields(fields, |request| evaluate(request, validators))
+    }
+
+    #[test]
+    fn preconditions_have_their_order() {
+        use Precondition::{Failed, Met, NotModified};
+        for (fields, expected) in [
+            (&[][..], Met),
+            (&[("If-None-Match", "\"a,b\"")], NotModified),
+            (&[("if-none-match", "W/\"a,b\"")], NotModified),
+            (&[("If-None-Match", "\"x\", W/\"y\",\"a,b\"")], NotModified),
+            (&[("If-None-Match", "*")], NotModified),
+            (&[("If-None-Match", "\"x\"")], Met),
+            (&[("If-None-Match", "\"a\", b\"")], Met),
+            (&[("If-None-Match", "\"x\""), ("If-None-Match", "\"a,b\"")], NotModified),
+            // The tag decides, whatever the date.
+            (&[("If-None-Match", "\"x\""), ("If-Modified-Since", LATER)], Met),
+            (&[("If-None-Match", "\"a,b\""), ("If-Modified-Since", EARLIER)], NotModified),
+            (&[("If-Modified-Since", MODIFIED)], NotModified),
+            (&[("If-Modified-Since", LATER)], NotModified),
+            (&[("If-Modified-Since", EARLIER)], Met),
+            (&[("If-Modified-Since", "yesterday")], Met),
+            (&[("If-Match", "\"a,b\"")], Met),
+            (&[("If-Match", "*")], Met),
+            (&[("If-Match", "W/\"a,b\"")], Failed),
+            (&[("If-Match", "\"x\"")], Failed),
+            (&[("If-Match", "")], Failed),
+            (&[("If-Unmodified-Since", EARLIER)], Failed),
+            (&[("If-Unmodified-Since", MODIFIED)], Met),
+            (&[("If-Match", "\"a,b\""), ("If-Unmodified-Since", EARLIER)], Met),
+            (&[("If-Match", "\"x\""), ("If-None-Match", "\"a,b\"")], Failed),
+            (&[("If-Match", "*"), ("If-None-Match", "\"a,b\"")], NotModified),
+        ] {
+            assert_eq!(result(fields), expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_range_needs_a_strong_validator() {
+        let applies = |value: &str, etag: &[u8], now_s| {
+            let validators = Validators { etag, modified_s: MODIFIED_S };
+            with_fields(&[("If-Range", value)], |request| range_applies(request, validators, now_s))
+        };
+        let later_s = MODIFIED_S + 10;
+        assert!(applies("\"a,b\"", ETAG, later_s));
+        assert!(!applies("\"x\"", ETAG, later_s));
+        assert!(!applies("W/\"a,b\"", b"W/\"a,b\"", later_s));
+        assert!(applies(MODIFIED, ETAG, later_s));
+        assert!(!applies(MODIFIED, ETAG, MODIFIED_S + 1), "it may change again in this second");
+        assert!(!applies(EARLIER, ETAG, later_s) && !applies(LATER, ETAG, later_s));
+        assert!(!applies("yesterday", ETAG, later_s));
+    }
+
+    #[test]
+    fn dates_are_those_of_http() {
+        assert_eq!(format_date(MODIFIED_S), MODIFIED);
+        assert_eq!(format_date(u64::MAX), "Fri, 31 Dec 9999 23:59:59 GMT");
+    }
+}

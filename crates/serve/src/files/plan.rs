@@ -1,0 +1,410 @@
+//! Configuration of the files of an origin: parses the texts of its flags, and reports every problem at
+//! once. It reads the properties of the root, standard input, and the file of credentials.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hasher};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use record::problem::InputProblem;
+use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_size};
+use wire::encode::{check_field_name, check_field_value};
+
+use super::auth::Credentials;
+use super::compress::CompressionLevels;
+use super::media_types::sniff;
+
+/// Name of the file that stands for its directory.
+pub(crate) const INDEX_DEFAULT: &str = "index.html";
+/// Minimum size of a file that is compressed on the fly: 1 KiB.
+pub(crate) const COMPRESS_BYTES_MIN: u64 = 1024;
+/// Number of lookups that a thread keeps: 1,024.
+pub(crate) const CACHE_ENTRIES: usize = 1024;
+/// Time for which a lookup is valid: 1 s.
+pub(crate) const CACHE_VALID_NS: u64 = 1_000_000_000;
+/// Maximum size of standard input that is served: 256 MiB.
+pub(crate) const STDIN_BYTES_MAX: u64 = 256 << 20;
+
+/// Maximum number of lookups of a thread; each may hold a descriptor.
+const CACHE_ENTRIES_MAX: u64 = 1 << 20;
+
+/// Flags of the files as typed. An empty text is the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilesPlanText {
+    /// Directory or file to serve, or `-`; empty: none.
+    pub target: String,
+    /// Names that stand for their directory, in their order; none: `index.html`.
+    pub index: Vec<String>,
+    /// True if directories without an index are listed.
+    pub list: bool,
+    /// True if the index of the root replaces a missing file.
+    pub spa: bool,
+    /// True if names with a dot at their start are served.
+    pub hidden: bool,
+    /// True if symbolic links are refused.
+    pub no_symlinks: bool,
+    /// Fields of every response, `Name: value`.
+    pub headers: Vec<String>,
+    /// Value of `Cache-Control` of files.
+    pub cache_control: String,
+    /// Origins that may read responses, or `*`.
+    pub cors: Vec<String>,
+    /// Credentials, `USER:PASSWORD` or `@FILE`.
+    pub basic_auth: Vec<String>,
+    /// Codings on the fly, `gzip:6,br,zstd` or `all`.
+    pub compress: String,
+    /// Minimum size of a file that is compressed on the fly; default: 1 KiB.
+    pub compress_min: String,
+    /// True if `.br`, `.zst` and `.gz` files beside a file are not used.
+    pub no_precompressed: bool,
+    /// Number of lookups that a thread keeps; default: 1,024; `0`: no cache.
+    pub file_cache: String,
+    /// Time for which a lookup is valid; default: 1 s; bare numbers are seconds.
+    pub file_cache_valid: String,
+}
+
+/// Files of an origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FilesPlan {
+    pub(crate) source: FilesSource,
+    pub(crate) index: Vec<String>,
+    pub(crate) lists: bool,
+    pub(crate) is_spa: bool,
+    pub(crate) serves_hidden: bool,
+    pub(crate) follows_symlinks: bool,
+    /// Fields of every response, as lines.
+    pub(crate) fields: Vec<u8>,
+    /// Field of files, as a line.
+    pub(crate) cache_control: Vec<u8>,
+    pub(crate) cors: Vec<String>,
+    pub(crate) credentials: Credentials,
+    pub(crate) compression: CompressionLevels,
+    pub(crate) compress_bytes_min: u64,
+    pub(crate) uses_precompressed: bool,
+    pub(crate) cache_entries: usize,
+    pub(crate) cache_valid_ns: u64,
+}
+
+/// Source of the files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FilesSource {
+    Directory(PathBuf),
+    /// One file of a directory, at `/` and at its name.
+    File {
+        directory: PathBuf,
+        name: String,
+    },
+    Memory(MemorySource),
+}
+
+/// Standard input, read completely.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MemorySource {
+    pub(crate) content: Arc<[u8]>,
+    pub(crate) etag: String,
+    pub(crate) content_type: &'static str,
+    pub(crate) modified_s: u64,
+}
+
+/// Fields that this origin writes itself.
+const OWN_FIELDS: &[&str] = &[
+    "accept-ranges",
+    "access-control-allow-origin",
+    "allow",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-range",
+    "content-type",
+    "date",
+    "etag",
+    "keep-alive",
+    "last-modified",
+    "location",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "vary",
+    "www-authenticate",
+];
+
+impl FilesPlan {
+    /// Parses the flags. Returns `None` without a directory or a file.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub(crate) fn parse(text: &FilesPlanText) -> Result<Option<Self>, Vec<InputProblem>> {
+        let mut problems = Vec::new();
+        if text.target.is_empty() {
+            let Some(flag) = first_flag(text) else { return Ok(None) };
+            let why = "no effect without files: add a directory or a file (weir serve DIR)";
+            return Err(vec![InputProblem::new(flag, why)]);
+        }
+        let credentials = Credentials::parse(&text.basic_auth).unwrap_or_else(|texts| {
+            problems.extend(texts.into_iter().map(|text| InputProblem::new("--basic-auth", text)));
+            Credentials::default()
+        });
+        let compression = CompressionLevels::parse(&text.compress).unwrap_or_else(|texts| {
+            problems.extend(texts.into_iter().map(|text| InputProblem::new("--compress", text)));
+            CompressionLevels::default()
+        });
+        let mut or_problem = |flag: &str, result: Result<u64, String>| {
+            result.unwrap_or_else(|why| {
+                problems.push(InputProblem::new(flag, why));
+                0
+            })
+        };
+        let compress_bytes_min =
+            or_problem("--compress-min", size_or(&text.compress_min, COMPRESS_BYTES_MIN));
+        let cache_entries = or_problem("--file-cache", entries(&text.file_cache)) as usize;
+        let cache_valid_ns = or_problem("--file-cache-valid", valid_time(&text.file_cache_valid));
+        let plan = Self {
+            source: parse_source(&text.target, &mut problems),
+            index: parse_index(&text.index, &mut problems),
+            lists: text.list,
+            is_spa: text.spa,
+            serves_hidden: text.hidden,
+            follows_symlinks: !text.no_symlinks,
+            fields: parse_headers(&text.headers, &mut problems),
+            cache_control: parse_cache_control(&text.cache_control, &mut problems),
+            cors: parse_cors(&text.cors, &mut problems),
+            credentials,
+            compression,
+            compress_bytes_min,
+            uses_precompressed: !text.no_precompressed,
+            cache_entries,
+            cache_valid_ns,
+        };
+        if problems.is_empty() { Ok(Some(plan)) } else { Err(problems) }
+    }
+
+    /// Returns the directory in which paths are resolved; `None`: the content is in memory.
+    pub(crate) fn root(&self) -> Option<&Path> {
+        match &self.source {
+            FilesSource::Directory(directory) | FilesSource::File { directory, .. } => Some(directory),
+            FilesSource::Memory(_) => None,
+        }
+    }
+}
+
+/// Returns the first flag of files that was given.
+fn first_flag(text: &FilesPlanText) -> Option<&'static str> {
+    let flags = [
+        (!text.index.is_empty(), "--index"),
+        (text.list, "--list"),
+        (text.spa, "--spa"),
+        (text.hidden, "--hidden"),
+        (text.no_symlinks, "--no-symlinks"),
+        (!text.headers.is_empty(), "--header"),
+        (!text.cache_control.is_empty(), "--cache-control"),
+        (!text.cors.is_empty(), "--cors"),
+        (!text.basic_auth.is_empty(), "--basic-auth"),
+        (!text.compress.is_empty(), "--compress"),
+        (!text.compress_min.is_empty(), "--compress-min"),
+        (text.no_precompressed, "--no-precompressed"),
+        (!text.file_cache.is_empty(), "--file-cache"),
+        (!text.file_cache_valid.is_empty(), "--file-cache-valid"),
+    ];
+    flags.into_iter().find_map(|(is_given, flag)| is_given.then_some(flag))
+}
+
+fn parse_source(target: &str, problems: &mut Vec<InputProblem>) -> FilesSource {
+    let source = if target == "-" { read_stdin() } else { find_source(target) };
+    source.unwrap_or_else(|why| {
+        problems.push(InputProblem::new("DIR|FILE|-", why));
+        FilesSource::Directory(PathBuf::new())
+    })
+}
+
+fn find_source(target: &str) -> Result<FilesSource, String> {
+    let path = fs::canonicalize(target).map_err(|error| format!("{target}: {error}"))?;
+    let metadata = fs::metadata(&path).map_err(|error| format!("{target}: {error}"))?;
+    if metadata.is_dir() {
+        return Ok(FilesSource::Directory(path));
+    }
+    if !metadata.is_file() {
+        return Err(format!("{target}: neither a directory nor a regular file"));
+    }
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(format!("{target}: not a file in a directory"));
+    };
+    match std::str::from_utf8(name.as_bytes()) {
+        Ok(name) => Ok(FilesSource::File { directory: directory.to_owned(), name: name.to_owned() }),
+        Err(_) => Err(format!("{target}: the name is not UTF-8; serve its directory")),
+    }
+}
+
+fn read_stdin() -> Result<FilesSource, String> {
+    let mut content = Vec::new();
+    let read = std::io::stdin().lock().take(STDIN_BYTES_MAX + 1).read_to_end(&mut content);
+    read.map_err(|error| format!("standard input: {error}"))?;
+    if content.len() as u64 > STDIN_BYTES_MAX {
+        return Err("standard input is larger than 256 MiB; serve it from a file".to_owned());
+    }
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&content);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Ok(FilesSource::Memory(MemorySource {
+        etag: format!("\"{:x}-{:x}\"", hasher.finish(), content.len()),
+        content_type: sniff(&content),
+        modified_s: now.map_or(0, |since| since.as_secs()),
+        content: content.into(),
+    }))
+}
+
+fn parse_index(names: &[String], problems: &mut Vec<InputProblem>) -> Vec<String> {
+    if names.is_empty() {
+        return vec![INDEX_DEFAULT.to_owned()];
+    }
+    for name in names {
+        if name.is_empty() || name.contains('/') || name.starts_with('.') {
+            problems.push(InputProblem::new("--index", format!("'{name}' is not the name of a file")));
+        }
+    }
+    names.to_vec()
+}
+
+fn parse_headers(headers: &[String], problems: &mut Vec<InputProblem>) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for header in headers {
+        let mut problem = |why: String| problems.push(InputProblem::new("--header", why));
+        let Some((name, value)) = header.split_once(':') else {
+            problem(format!("'{header}' is not NAME: VALUE"));
+            continue;
+        };
+        let value = value.trim();
+        if let Err(error) = check_field_name(name).and_then(|()| check_field_value(value.as_bytes())) {
+            problem(format!("'{header}': {error}"));
+        } else if OWN_FIELDS.contains(&name.to_ascii_lowercase().as_str()) {
+            problem(format!("'{name}' is a field that weir writes itself"));
+        } else if name.eq_ignore_ascii_case("cache-control") {
+            problem("use --cache-control VALUE, which leaves errors out".to_owned());
+        } else {
+            wire::encode::field(&mut lines, name, value.as_bytes());
+        }
+    }
+    lines
+}
+
+fn parse_cache_control(value: &str, problems: &mut Vec<InputProblem>) -> Vec<u8> {
+    let mut line = Vec::new();
+    match check_field_value(value.as_bytes()) {
+        Ok(()) if value.is_empty() => {}
+        Ok(()) => wire::encode::field(&mut line, "Cache-Control", value.as_bytes()),
+        Err(error) => problems.push(InputProblem::new("--cache-control", format!("'{value}': {error}"))),
+    }
+    line
+}
+
+fn parse_cors(origins: &[String], problems: &mut Vec<InputProblem>) -> Vec<String> {
+    let is_origin = |text: &str| {
+        let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+        host.is_some_and(|host| {
+            !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
+        })
+    };
+    for origin in origins {
+        if origin != "*" && origin != "null" && !is_origin(origin) {
+            let why = format!("'{origin}' is not * or an origin such as https://example.org, without a path");
+            problems.push(InputProblem::new("--cors", why));
+        }
+    }
+    if origins.iter().any(|origin| origin == "*") { vec!["*".to_owned()] } else { origins.to_vec() }
+}
+
+fn size_or(text: &str, default: u64) -> Result<u64, String> {
+    if text.is_empty() { Ok(default) } else { parse_size(text) }
+}
+
+fn entries(text: &str) -> Result<u64, String> {
+    match text {
+        "" => Ok(CACHE_ENTRIES as u64),
+        text => match parse_count(text)? {
+            count if count <= CACHE_ENTRIES_MAX => Ok(count),
+            _ => Err(format!("'{text}' is more than {CACHE_ENTRIES_MAX} files")),
+        },
+    }
+}
+
+fn valid_time(text: &str) -> Result<u64, String> {
+    match text {
+        "" => Ok(CACHE_VALID_NS),
+        text => match parse_duration_ns(text, DurationUnit::Seconds)? {
+            0 => Err("0 would never be valid; --file-cache 0 switches the cache off".to_owned()),
+            time_ns => Ok(time_ns),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(change: impl FnOnce(&mut FilesPlanText)) -> Result<Option<FilesPlan>, Vec<InputProblem>> {
+        let mut text = FilesPlanText { target: ".".into(), ..FilesPlanText::default() };
+        change(&mut text);
+        FilesPlan::parse(&text)
+    }
+
+    #[test]
+    fn a_directory_needs_no_flags() {
+        let plan = parse(|_| {}).unwrap().unwrap();
+        assert_eq!(plan.index, [INDEX_DEFAULT]);
+        assert_eq!((plan.cache_entries, plan.cache_valid_ns), (CACHE_ENTRIES, CACHE_VALID_NS));
+        assert!(
+            plan.uses_precompressed && plan.follows_symlinks && !plan.lists && plan.credentials.is_empty()
+        );
+        assert!(plan.root().unwrap().is_absolute());
+        assert_eq!(FilesPlan::parse(&FilesPlanText::default()), Ok(None));
+    }
+
+    #[test]
+    fn a_file_is_served_from_its_directory() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let plan = parse(|text| text.target = file.path().display().to_string()).unwrap().unwrap();
+        let FilesSource::File { name, .. } = plan.source else { panic!("{plan:?}") };
+        assert_eq!(name, file.path().file_name().unwrap().to_str().unwrap());
+    }
+
+    #[test]
+    fn all_problems_are_reported_at_once() {
+        let problems = parse(|text| {
+            text.target = "/no/such/directory".into();
+            text.index = vec!["a/b".into()];
+            text.headers = vec!["x".into(), "Content-Length: 5".into(), "a b: c".into(), "X: \n".into()];
+            text.cors = vec!["example.org".into()];
+            text.basic_auth = vec!["ann".into()];
+            text.compress = "lzma".into();
+            text.compress_min = "x".into();
+            text.file_cache = "2m".into();
+            text.file_cache_valid = "0".into();
+            text.cache_control = "\r".into();
+        });
+        let flags: Vec<String> = problems.unwrap_err().into_iter().map(|problem| problem.location).collect();
+        let expected = [
+            "--basic-auth",
+            "--compress",
+            "--compress-min",
+            "--file-cache",
+            "--file-cache-valid",
+            "DIR|FILE|-",
+            "--index",
+            "--header",
+            "--header",
+            "--header",
+            "--cache-control",
+            "--cors",
+        ];
+        assert_eq!(flags, expected);
+    }
+
+    #[test]
+    fn flags_of_files_need_files() {
+        let text = FilesPlanText { list: true, ..FilesPlanText::default() };
+        assert_eq!(FilesPlan::parse(&text).unwrap_err()[0].location, "--list");
+    }
+}

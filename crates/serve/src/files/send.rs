@@ -1,0 +1,208 @@
+//! Content of a response over HTTP/1.1: by the kernel from a file to a socket where that is possible, and
+//! a slice at a time where it is not.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::{Context, Poll};
+
+use rt::stream::yield_turn;
+use wire::encode;
+
+use crate::conn::Conn;
+use crate::output::Outgoing;
+use crate::slow_path::send;
+use crate::stats::{CloseReason, add};
+
+use super::body::{FileBody, Prepared, SLICE_BYTES};
+use super::ranges::ByteRange;
+
+/// Maximum number of bytes that the kernel is asked to send at a time, if they are in the page cache. Others
+/// are sent by [`SLICE_BYTES`].
+const KERNEL_SLICE_BYTES: u64 = 512 * 1024;
+/// Maximum number of bytes that a poll sends, so that others get their turn.
+const POLL_BYTES_MAX: u64 = 1 << 20;
+
+/// Sends the content after `out`, which contains the head.
+pub(crate) async fn send_content(
+    conn: &mut Conn,
+    out: &mut Vec<u8>,
+    body: &mut FileBody,
+    is_chunked: bool,
+) -> Result<(), CloseReason> {
+    if is_chunked {
+        return send_chunks(conn, out, body).await;
+    }
+    let mut budget = POLL_BYTES_MAX;
+    loop {
+        if conn.stream.is_plain_socket() && body.file_range().is_some() {
+            send_range(conn, out, body).await?;
+            continue;
+        }
+        match prepare(conn, body)? {
+            Prepared::Ready if out.len() + body.ready().len() <= SLICE_BYTES => {
+                let bytes = body.ready().len();
+                out.extend_from_slice(body.ready());
+                body.advance(bytes);
+                if !body.is_empty() && !body.ready().is_empty() {
+                    continue;
+                }
+                send_all(conn, out).await?;
+                out.clear();
+            }
+            Prepared::Ready => {
+                send_all(conn, out).await?;
+                out.clear();
+                send_all(conn, body.ready()).await?;
+                let bytes = body.ready().len();
+                body.advance(bytes);
+                budget = budget.saturating_sub(bytes as u64);
+                if budget == 0 {
+                    budget = POLL_BYTES_MAX;
+                    end_turn().await;
+                }
+            }
+            Prepared::Again => end_turn().await,
+            Prepared::End => return send_all(conn, out).await,
+        }
+    }
+}
+
+/// Sends content whose length is unknown.
+async fn send_chunks(conn: &mut Conn, out: &mut Vec<u8>, body: &mut FileBody) -> Result<(), CloseReason> {
+    loop {
+        match prepare(conn, body)? {
+            Prepared::Ready => {
+                let bytes = body.ready().len();
+                encode::chunk_head(out, bytes as u64);
+                out.extend_from_slice(body.ready());
+                encode::chunk_end(out);
+                body.advance(bytes);
+                if body.is_empty() {
+                    encode::last_chunk(out);
+                    return send_all(conn, out).await;
+                }
+                send_all(conn, out).await?;
+                out.clear();
+                // Encoding a slice takes about a millisecond.
+                end_turn().await;
+            }
+            Prepared::Again => end_turn().await,
+            Prepared::End => {
+                encode::last_chunk(out);
+                return send_all(conn, out).await;
+            }
+        }
+    }
+}
+
+/// Reads or encodes the next slice. A file that fails ends the connection: its head has announced more.
+fn prepare(conn: &Conn, body: &mut FileBody) -> Result<Prepared, CloseReason> {
+    body.prepare().map_err(|_| {
+        add(&conn.core.counters.files_failed, 1);
+        CloseReason::FileFailed
+    })
+}
+
+async fn send_all(conn: &mut Conn, bytes: &[u8]) -> Result<(), CloseReason> {
+    send(conn, Outgoing::new(bytes, crate::body::RemainingBody::default())).await
+}
+
+/// Lets the other connections of the core have their turn.
+async fn end_turn() {
+    let mut is_first = true;
+    poll_fn(|cx| {
+        if !std::mem::take(&mut is_first) {
+            return Poll::Ready(());
+        }
+        yield_turn(cx);
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Sends the head, and the range of a file by the kernel.
+async fn send_range(conn: &mut Conn, head: &mut Vec<u8>, body: &mut FileBody) -> Result<(), CloseReason> {
+    let mut sent = 0;
+    let result = poll_fn(|cx| poll_send_range(conn, cx, head, &mut sent, body)).await;
+    head.clear();
+    result
+}
+
+fn poll_send_range(
+    conn: &mut Conn,
+    cx: &mut Context<'_>,
+    head: &[u8],
+    sent: &mut usize,
+    body: &mut FileBody,
+) -> Poll<Result<(), CloseReason>> {
+    let mut budget = POLL_BYTES_MAX;
+    let mut progress = false;
+    loop {
+        let written = if *sent < head.len() {
+            match conn.stream.poll_write_more(cx, &head[*sent..]) {
+                Poll::Ready(Ok(written)) => {
+                    *sent += written;
+                    Poll::Ready(Ok(written))
+                }
+                other => other,
+            }
+        } else {
+            let Some((file, range)) = body.file_range() else { return Poll::Ready(Ok(())) };
+            if budget == 0 {
+                yield_turn(cx);
+                return Poll::Pending;
+            }
+            let bytes = sendable_slice(file, range).min(budget);
+            let sent_by_kernel = conn.stream.poll_send_file(cx, file, range.start, bytes as usize);
+            if let Poll::Ready(Ok(written)) = sent_by_kernel {
+                body.advance_range(written as u64);
+                budget -= (written as u64).min(budget);
+            }
+            sent_by_kernel
+        };
+        let timeout_ns = conn.core.plan.write_timeout_ns;
+        match written {
+            Poll::Ready(Ok(0)) => {
+                // The file has become shorter.
+                add(&conn.core.counters.files_failed, 1);
+                return Poll::Ready(Err(CloseReason::FileFailed));
+            }
+            Poll::Ready(Ok(written)) => {
+                progress = true;
+                add(&conn.core.counters.bytes_out, written as u64);
+            }
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(reason_of(conn, &error))),
+            Poll::Pending if progress => {
+                conn.arm_progress(cx, timeout_ns);
+                return Poll::Pending;
+            }
+            Poll::Pending if conn.is_stalled(cx, timeout_ns) => {
+                return Poll::Ready(Err(CloseReason::WriteStall));
+            }
+            Poll::Pending => return Poll::Pending,
+        }
+    }
+}
+
+/// Returns the number of bytes to send at once: many if they are in the page cache, and else a slice, while
+/// the kernel reads those behind it.
+fn sendable_slice(file: std::os::fd::BorrowedFd<'_>, range: ByteRange) -> u64 {
+    let bytes = range.len().min(KERNEL_SLICE_BYTES);
+    if bytes <= SLICE_BYTES as u64 || rt::file::is_cached(file, range.start + bytes - 1) {
+        return bytes;
+    }
+    rt::file::read_ahead(file, range.start, bytes);
+    SLICE_BYTES as u64
+}
+
+fn reason_of(conn: &Conn, error: &io::Error) -> CloseReason {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::NotConnected => {
+            CloseReason::Broken
+        }
+        _ => {
+            add(&conn.core.counters.files_failed, 1);
+            CloseReason::FileFailed
+        }
+    }
+}
