@@ -76,11 +76,12 @@ pub(crate) fn serve(core: Rc<OriginCore>, stream: Stream) -> impl Future<Output 
     serve_conn(Conn::new(core, stream))
 }
 
-fn serve_conn(mut conn: Conn) -> impl Future<Output = ()> {
+fn serve_conn(conn: Conn) -> impl Future<Output = ()> {
+    let mut conn = conn;
     // The block uses the connection where it was captured; an async fn would store its argument
     // twice in each task.
     async move {
-        conn.close_reason = loop {
+        let reason = loop {
             match std::future::poll_fn(|cx| conn.poll_fast(cx)).await {
                 FastPathExit::Close(reason) => break reason,
                 FastPathExit::Http2 => break Box::pin(crate::http2::run(&mut conn)).await,
@@ -91,10 +92,15 @@ fn serve_conn(mut conn: Conn) -> impl Future<Output = ()> {
                 }
             }
         };
+        conn.record_close(reason);
     }
 }
 
 impl Conn {
+    fn record_close(&mut self, reason: CloseReason) {
+        self.close_reason = reason;
+    }
+
     fn new(core: Rc<OriginCore>, stream: Stream) -> Self {
         core.conn_limit.acquire();
         let peer = core.log.is_some().then(|| peer_text(&stream));

@@ -35,6 +35,7 @@ mod proxy_tls;
 mod proxy_upgrade;
 mod regression;
 mod robust;
+mod serve_files;
 mod smuggling;
 mod streams;
 mod support;

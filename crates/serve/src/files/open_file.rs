@@ -35,7 +35,7 @@ pub(crate) struct OpenFile {
     /// Entity tag with its quotes.
     pub(crate) etag: Box<str>,
     pub(crate) content_type: &'static str,
-    /// Fields of a response with this file, as lines: type, validators and ranges.
+    /// Fields of a response with this file, as lines: validators and ranges.
     pub(crate) fields: Box<[u8]>,
     /// Coded content of a small file, by [`Coding::index`].
     pub(crate) coded: CodedContents,
@@ -155,7 +155,7 @@ impl OpenFile {
         // Writing to a Vec cannot fail.
         let _ = write!(
             fields,
-            "Content-Type: {content_type}\r\nLast-Modified: {}\r\nETag: {etag}\r\nAccept-Ranges: bytes\r\n",
+            "Last-Modified: {}\r\nETag: {etag}\r\nAccept-Ranges: bytes\r\n",
             format_date(identity.modified_s())
         );
         Self {

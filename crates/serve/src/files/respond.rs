@@ -183,6 +183,9 @@ fn file_response(
         _ => RequestedRanges::Complete,
     };
     write_validators(&mut fields, site, &representation);
+    if let Some(coding) = representation.coding {
+        write_field(&mut fields, "Content-Encoding", coding.name());
+    }
     match ranges {
         RequestedRanges::Complete => {
             write_field(&mut fields, "Content-Type", representation.content_type);
@@ -371,9 +374,6 @@ fn content_response(status: u16, fields: Vec<u8>, body: FileBody) -> FileRespons
 fn write_validators(fields: &mut Vec<u8>, site: &FileSite, representation: &Representation<'_>) {
     fields.extend_from_slice(&representation.file.fields);
     write_variation(fields, site, representation);
-    if let Some(coding) = representation.coding {
-        write_field(fields, "Content-Encoding", coding.name());
-    }
 }
 
 fn write_variation(fields: &mut Vec<u8>, site: &FileSite, representation: &Representation<'_>) {
@@ -408,3 +408,6 @@ fn write_field(fields: &mut Vec<u8>, name: &str, value: &str) {
 fn content_range(range: ByteRange, size: u64) -> String {
     format!("bytes {}-{}/{size}", range.start, range.end - 1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,7 +18,7 @@ use super::ranges::ByteRange;
 
 /// Maximum number of bytes that the kernel is asked to send at a time, if they are in the page cache. Others
 /// are sent by [`SLICE_BYTES`].
-const KERNEL_SLICE_BYTES: u64 = 512 * 1024;
+const KERNEL_SLICE_BYTES: u64 = 1 << 20;
 /// Maximum number of bytes that a poll sends, so that others get their turn.
 const POLL_BYTES_MAX: u64 = 1 << 20;
 
@@ -122,37 +122,42 @@ async fn end_turn() {
 
 /// Sends the head, and the range of a file by the kernel.
 async fn send_range(conn: &mut Conn, head: &mut Vec<u8>, body: &mut FileBody) -> Result<(), CloseReason> {
-    let mut sent = 0;
-    let result = poll_fn(|cx| poll_send_range(conn, cx, head, &mut sent, body)).await;
+    let mut progress = RangeProgress { head_sent: 0, cached_until: 0 };
+    let result = poll_fn(|cx| poll_send_range(conn, cx, head, &mut progress, body)).await;
     head.clear();
     result
+}
+
+/// Progress of a range that the kernel sends.
+struct RangeProgress {
+    head_sent: usize,
+    /// Position in the file before which everything was in the page cache.
+    cached_until: u64,
 }
 
 fn poll_send_range(
     conn: &mut Conn,
     cx: &mut Context<'_>,
     head: &[u8],
-    sent: &mut usize,
+    range_progress: &mut RangeProgress,
     body: &mut FileBody,
 ) -> Poll<Result<(), CloseReason>> {
     let mut budget = POLL_BYTES_MAX;
     let mut progress = false;
     loop {
-        let written = if *sent < head.len() {
-            match conn.stream.poll_write_more(cx, &head[*sent..]) {
-                Poll::Ready(Ok(written)) => {
-                    *sent += written;
-                    Poll::Ready(Ok(written))
-                }
-                other => other,
+        let written = if range_progress.head_sent < head.len() {
+            let written = conn.stream.poll_write_more(cx, &head[range_progress.head_sent..]);
+            if let Poll::Ready(Ok(written)) = written {
+                range_progress.head_sent += written;
             }
+            written
         } else {
             let Some((file, range)) = body.file_range() else { return Poll::Ready(Ok(())) };
             if budget == 0 {
                 yield_turn(cx);
                 return Poll::Pending;
             }
-            let bytes = sendable_slice(file, range).min(budget);
+            let bytes = sendable_slice(file, range, &mut range_progress.cached_until).min(budget);
             let sent_by_kernel = conn.stream.poll_send_file(cx, file, range.start, bytes as usize);
             if let Poll::Ready(Ok(written)) = sent_by_kernel {
                 body.advance_range(written as u64);
@@ -186,9 +191,13 @@ fn poll_send_range(
 
 /// Returns the number of bytes to send at once: many if they are in the page cache, and else a slice, while
 /// the kernel reads those behind it.
-fn sendable_slice(file: std::os::fd::BorrowedFd<'_>, range: ByteRange) -> u64 {
+fn sendable_slice(file: std::os::fd::BorrowedFd<'_>, range: ByteRange, cached_until: &mut u64) -> u64 {
+    if range.start < *cached_until {
+        return range.len().min(*cached_until - range.start);
+    }
     let bytes = range.len().min(KERNEL_SLICE_BYTES);
     if bytes <= SLICE_BYTES as u64 || rt::file::is_cached(file, range.start + bytes - 1) {
+        *cached_until = range.start + bytes;
         return bytes;
     }
     rt::file::read_ahead(file, range.start, bytes);

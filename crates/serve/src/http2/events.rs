@@ -12,6 +12,7 @@ use super::request::Http2Request;
 use super::{DelayTarget, Http2Conn, SHUTDOWN_PING, ShutdownState};
 
 /// An event without its borrowed bytes.
+#[allow(clippy::large_enum_variant)] // It lives on the stack of one call; a box would cost more.
 enum InputEvent {
     Request { stream: StreamKey, request: Http2Request, is_end: bool },
     Rejected { stream: StreamKey, refusal: wire::Refusal },
