@@ -174,6 +174,11 @@ impl OriginPlan {
         self.connections_max
     }
 
+    /// Returns the descriptors that are not for connections: those of the process and of cached files.
+    pub(crate) fn descriptors_reserved(&self) -> u64 {
+        DESCRIPTORS_RESERVED + self.files.as_ref().map_or(0, |files| files.cache_entries as u64)
+    }
+
     /// Returns whether all listeners speak TLS.
     #[must_use]
     pub fn uses_tls(&self) -> bool {

@@ -22,7 +22,7 @@ use rt::tokio::task::{JoinHandle, spawn_local};
 use crate::conn;
 use crate::core::{OriginCore, OriginCoreParts, StatsQuery, TICK_NS};
 use crate::log::{self, AccessLogSender, AccessLogWriter, CoreAccessLog};
-use crate::plan::{DESCRIPTORS_RESERVED, OriginPlan};
+use crate::plan::OriginPlan;
 use crate::stats::{CloseReason, CoreStats, OriginStats, add};
 
 /// A running origin.
@@ -99,8 +99,7 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
     let build_init = |(inbox, queries)| OriginCoreInit { inbox, queries, log: sender.clone() };
     let inits = inboxes.into_iter().zip(query_receivers).map(build_init).collect();
     drop(sender);
-    let reserved = DESCRIPTORS_RESERVED + plan.files.as_ref().map_or(0, |files| files.cache_entries as u64);
-    let descriptor_max = descriptors.saturating_sub(reserved).max(cores as u64);
+    let descriptor_max = descriptors.saturating_sub(plan.descriptors_reserved()).max(cores as u64);
     let connections_max = plan.connections_max.unwrap_or(descriptor_max as usize);
     let core_config =
         CoreConfig { count: cores, name: "serve", pin: plan.pin.clone(), spin: plan.spin, fd_table };

@@ -232,8 +232,8 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             value: "ORIGIN|*",
             repeatable: true,
             default: "none",
-            doc: "Files: origin whose pages may read the responses, * for all; repeatable; answers preflight \
-                  requests",
+            doc: "Files: origin whose pages may read the responses, * for all; repeatable; preflight \
+                  requests get 204",
             valid: &["*", "https://example.org"],
             invalid: &["example.org", "https://example.org/x"],
             ..FLAG_DEFAULTS

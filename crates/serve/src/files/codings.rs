@@ -103,16 +103,16 @@ fn parse_element(element: &[u8]) -> (&[u8], u16) {
 
 /// Parses a quality to thousandths; one that is not valid counts as 0.
 fn parse_quality(text: &[u8]) -> u16 {
-    let (whole, fraction) = match text {
-        [whole @ (b'0' | b'1')] => (whole, &[][..]),
-        [whole @ (b'0' | b'1'), b'.', fraction @ ..] if fraction.len() <= 3 => (whole, fraction),
+    let (units, fraction) = match text {
+        [units @ (b'0' | b'1')] => (units, &[][..]),
+        [units @ (b'0' | b'1'), b'.', fraction @ ..] if fraction.len() <= 3 => (units, fraction),
         _ => return 0,
     };
     if !fraction.iter().all(u8::is_ascii_digit) {
         return 0;
     }
     let digit = |index: usize| fraction.get(index).map_or(0, |digit| u16::from(digit - b'0'));
-    let quality = u16::from(whole - b'0') * 1000 + digit(0) * 100 + digit(1) * 10 + digit(2);
+    let quality = u16::from(units - b'0') * 1000 + digit(0) * 100 + digit(1) * 10 + digit(2);
     if quality <= 1000 { quality } else { 0 }
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct Validators<'v> {
 /// Result of the preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precondition {
-    /// The request is answered as without them.
+    /// The response is the same as without them.
     Met,
     /// The client has the representation: 304.
     NotModified,
