@@ -76,7 +76,7 @@ fn run_line(line: &str, directory: &Path) -> (i32, String) {
     shell.args(["-c", &format!("exec {line}")]).current_dir(directory);
     let path = format!("{}:{}", directory.join(".bin").display(), env!("PATH"));
     shell.env("PATH", path).stdout(fs::File::create(&out).unwrap());
-    let goes_on = line.starts_with("weir serve")
+    let goes_on = (line.starts_with("weir serve") && !line.contains("--check"))
         || line.starts_with("weir lab faulty-server")
         || line.starts_with("weir lab serve")
         || (line.starts_with("weir proxy") && !line.contains("--explain"));
