@@ -71,15 +71,19 @@ fn mirrors_of_a_tree_are_the_tree() {
         (tls.https_url("/"), "--http2"),
     ] {
         let copy = temp_dir();
-        let mut arguments: Vec<String> = vec!["-skf".into(), version.into()];
-        for (path, _) in &files {
-            let path = path.to_str().unwrap();
-            fs::create_dir_all(copy.path().join(path).parent().unwrap()).unwrap();
-            arguments.push(format!("{url}{}", path.replace(' ', "%20")));
-            arguments.extend(["-o".into(), path.into()]);
+        // With prior knowledge, curl 7.88 cannot use a connection twice.
+        let files_of_a_run = if version == "--http2-prior-knowledge" { 1 } else { files.len() };
+        for files in files.chunks(files_of_a_run) {
+            let mut arguments: Vec<String> = vec!["-skf".into(), version.into()];
+            for (path, _) in files {
+                let path = path.to_str().unwrap();
+                fs::create_dir_all(copy.path().join(path).parent().unwrap()).unwrap();
+                arguments.push(format!("{url}{}", path.replace(' ', "%20")));
+                arguments.extend(["-o".into(), path.into()]);
+            }
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            run_quietly("curl", copy.path(), &arguments);
         }
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        run_quietly("curl", copy.path(), &arguments);
         assert!(files_below(copy.path()) == files, "{url} {version}");
     }
     if is_installed("wget", &["--version"]) {
