@@ -2,6 +2,8 @@
 //! All output about an experiment uses them: sentences, report, terminal. [`crate::judge`] writes
 //! the sentences themselves.
 
+use std::borrow::Cow;
+
 use record::experiment::{BetterDirection, ExperimentMetric};
 use record::units::{BYTE_STEPS, COUNT_STEPS, TIME_STEPS, UnitSteps, round_to_digits, scale_to_step};
 
@@ -266,14 +268,10 @@ pub fn capitalized(text: &str) -> String {
 /// Formats words of a command line for a shell, with quotes where needed.
 #[must_use]
 pub fn shell_quoted(words: &[String]) -> String {
-    let quoted = |word: &String| {
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=:,+@%".contains(letter);
-        match !word.is_empty() && word.chars().all(plain) {
-            true => word.clone(),
-            false => format!("'{}'", word.replace('\'', "'\\''")),
-        }
-    };
-    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+    // NUL cannot be quoted, and the arguments of a process never contain it.
+    let words = words.iter().map(|word| word.replace('\0', ""));
+    let quoted = words.map(|word| shlex::try_quote(&word).map(Cow::into_owned).unwrap_or_default());
+    quoted.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -370,7 +368,9 @@ mod tests {
         assert_eq!((percent(0.0), percent(0.0003)), ("0 %".into(), "0.03 %".into()));
         assert_eq!((capitalized("it was"), capitalized("")), ("It was".into(), String::new()));
         assert_eq!(code_words("user_cpu_bound"), "user cpu bound");
-        let words = ["weir", "--set", "a b", "it's", ""].map(str::to_owned);
-        assert_eq!(shell_quoted(&words), r"weir --set 'a b' 'it'\''s' ''");
+        let words = ["weir", "--set", "a b", "it's", "", "load=10,20"].map(str::to_owned);
+        let line = shell_quoted(&words);
+        assert_eq!(shlex::split(&line), Some(words.to_vec()), "{line}");
+        assert!(line.starts_with("weir --set 'a b' "), "{line}");
     }
 }

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use strsim::osa_distance;
+
 /// A problem with a flag, a URL or a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputProblem {
@@ -35,7 +37,7 @@ pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> S
         .into_iter()
         // A word from a file may be long, and then it is not near to anything.
         .filter(|known| known.len().abs_diff(normalized.len()) <= known.len())
-        .map(|known| (edit_distance(&normalized, known), known))
+        .map(|known| (osa_distance(&normalized, known), known))
         .filter(|(distance, known)| *distance <= (known.len() / 3).max(1))
         .min();
     nearest.map_or_else(String::new, |(_, known)| format!(" (did you mean '{known}'?)"))
@@ -47,34 +49,9 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let near = known
         .into_iter()
         .filter(|known| known.len().abs_diff(word.len()) <= known.len() / 3)
-        .map(|known| (edit_distance(word, known), known))
+        .map(|known| (osa_distance(word, known), known))
         .filter(|(distance, known)| *distance <= (known.len() / 4).max(1));
     near.min().map(|(_, known)| known)
-}
-
-/// Returns the edit distance in letters; a transposition counts as one.
-fn edit_distance(one: &str, other: &str) -> usize {
-    let one: Vec<char> = one.chars().collect();
-    let other: Vec<char> = other.chars().collect();
-    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
-    for line in 1..=one.len() {
-        let mut row = vec![line];
-        for column in 1..=other.len() {
-            let same = one[line - 1] == other[column - 1];
-            let changed = rows[line - 1][column - 1] + usize::from(!same);
-            let mut min_cost = changed.min(rows[line - 1][column] + 1).min(row[column - 1] + 1);
-            if line > 1
-                && column > 1
-                && one[line - 1] == other[column - 2]
-                && one[line - 2] == other[column - 1]
-            {
-                min_cost = min_cost.min(rows[line - 2][column - 2] + 1);
-            }
-            row.push(min_cost);
-        }
-        rows.push(row);
-    }
-    rows[one.len()][other.len()]
 }
 
 #[cfg(test)]
@@ -88,6 +65,6 @@ mod tests {
         assert_eq!(suggestion("Idle_Max", known), " (did you mean 'idle-max'?)");
         assert_eq!(suggestion("frobnicate", known), "");
         assert_eq!(suggestion("wbe", ["web"]), " (did you mean 'web'?)");
-        assert_eq!((edit_distance("kitten", "sitting"), edit_distance("", "ab")), (3, 2));
+        assert_eq!((osa_distance("kitten", "sitting"), osa_distance("", "ab")), (3, 2));
     }
 }

@@ -73,7 +73,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("regex", &["proxy"]),
     ("rustc-demangle", &["host"]),
     ("rustls", &["rt"]),
-    ("sha2", &["proxy"]),
+    ("sha2", &["proxy", "record"]),
     ("socket2", &["rt"]),
     ("statrs", &["stats"]),
     ("tokio-rustls", &["rt"]),
