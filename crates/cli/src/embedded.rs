@@ -24,6 +24,7 @@ impl Origin {
             .args(["serve", "--listen", "127.0.0.1:0", "--threads", &threads.to_string()])
             .args(["--until-stdin-closes"])
             .args(uses_tls.then_some("--tls-self-signed"))
+            .env(crate::defaults::NO_DEFAULTS, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // Its final output is of no interest; the reason of a failed start is.

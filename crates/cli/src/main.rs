@@ -12,6 +12,7 @@
 mod streams;
 
 mod commands;
+mod defaults;
 mod embedded;
 mod exit;
 mod flags;
@@ -24,7 +25,9 @@ mod watcher;
 use std::io::Write;
 use std::process::ExitCode;
 
-use exit::Exit;
+use clap::ArgMatches;
+use exit::{Exit, Failure};
+use record::problem::InputProblem;
 
 /// A task of the runtime is two blocks of 256 bytes, aligned to 128: glibc's allocator spends 384
 /// on each, this one 256. An idle connection of `serve` costs 524 bytes instead of 918.
@@ -51,17 +54,60 @@ fn main() -> ExitCode {
             return final_exit_code(Exit::Done);
         }
     };
+    let (matches, arguments, origins) = match with_defaults(matches, arguments) {
+        Ok(all) => all,
+        Err(failure) => return report(&failure),
+    };
     match commands::run(&matches, &arguments) {
         Ok(exit) => final_exit_code(exit),
-        Err(failure) => {
-            for line in failure.lines() {
-                warn!("weir: {line}");
-            }
-            failure.exit().into()
-        }
+        Err(Failure::Usage(problems)) => report(&Failure::Usage(defaults::locate(problems, &origins))),
+        Err(failure) => report(&failure),
     }
 }
 
+/// Prints a failure. Returns its exit code.
+fn report(failure: &Failure) -> ExitCode {
+    for line in failure.lines() {
+        warn!("weir: {line}");
+    }
+    failure.exit().into()
+}
+
+/// Flags and the origins of their defaults.
+type Origins = Vec<(String, String)>;
+
+/// Adds the defaults of the environment to a command line.
+fn with_defaults(
+    matches: ArgMatches,
+    arguments: Vec<String>,
+) -> Result<(ArgMatches, Vec<String>, Origins), Failure> {
+    // A variable that is not UTF-8 is no option.
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+            .filter(|(name, _)| name.starts_with("WEIR_"))
+    });
+    let mut variables: Vec<_> = variables.collect();
+    variables.sort();
+    let parse = |arguments: &[String]| {
+        flags::command_line_with_help()
+            .try_get_matches_from(arguments)
+            .map_err(|error| Failure::Usage(vec![InputProblem::new("defaults", error.to_string())]))
+    };
+    // A file that cannot be read is a problem of its flag.
+    let of_file = defaults::add_file(&arguments, &matches, |path| {
+        Some(flags::parse_scenario(path, &std::fs::read_to_string(path).ok()?))
+    });
+    let (matches, mut origins) = match of_file.arguments == arguments {
+        true => (matches, Vec::new()),
+        false => (parse(&of_file.arguments)?, of_file.origins),
+    };
+    let added = defaults::add_environment(&of_file.arguments, &matches, &variables)?;
+    if added.origins.is_empty() {
+        return Ok((matches, added.arguments, origins));
+    }
+    origins.extend(added.origins);
+    Ok((parse(&added.arguments)?, added.arguments, origins))
+}
 /// Returns the text of an error of clap, with the prefix of all errors of weir.
 fn usage_error_text(text: &str, arguments: &[String]) -> String {
     let text = text.trim_end();

@@ -206,7 +206,7 @@ fn tcp_targets(plan: &RunPlan) -> Vec<SocketAddr> {
     if plan.unix.is_some() {
         return Vec::new();
     }
-    let addresses = plan.authorities().into_iter().filter_map(|authority| authority.resolve().ok());
+    let addresses = plan.authorities().into_iter().filter_map(|authority| plan.resolve(authority).ok());
     addresses
         .filter_map(|address| match address {
             Address::Tcp(address) => Some(address),

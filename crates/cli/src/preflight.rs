@@ -100,7 +100,7 @@ pub(crate) fn check(plan: &RunPlan) -> Result<Option<String>, Failure> {
     let mut scarce = None;
     let authorities = plan.authorities();
     for authority in &authorities {
-        let address = authority.resolve().map_err(Failure::CannotRun)?;
+        let address = plan.resolve(authority).map_err(Failure::CannotRun)?;
         let rt::address::Address::Tcp(target) = address else {
             continue;
         };

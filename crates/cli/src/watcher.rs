@@ -10,8 +10,10 @@ use record::observed::MachineObservation;
 use record::run::{GeneratorCpu, Interval};
 use rt::clock::{now_ns, thread_cpu_ns};
 
+use crate::commands::FullScreen;
 use crate::observation::Observation;
 use crate::output::live::LiveTable;
+use crate::output::openmetrics::MetricsExport;
 
 /// Sampler of the host beside a running load.
 pub(crate) struct RunWatcher {
@@ -23,6 +25,8 @@ pub(crate) struct RunWatcher {
     log: Option<IntervalLog>,
     log_error: Option<io::Error>,
     observation: Option<Observation>,
+    metrics: Option<MetricsExport>,
+    screen: Option<FullScreen>,
     start_ns: u64,
     /// Start by the wall clock, in ns since 1970.
     start_unix_ns: u64,
@@ -42,6 +46,8 @@ impl RunWatcher {
             log,
             log_error: None,
             observation: None,
+            metrics: None,
+            screen: None,
             start_ns: 0,
             start_unix_ns: 0,
             sampler_ns: 0,
@@ -51,6 +57,26 @@ impl RunWatcher {
     /// Adds an observation of the complete machine.
     pub(crate) fn with_observation(self, observation: Option<Observation>) -> Self {
         Self { observation, ..self }
+    }
+
+    /// Adds an export of the live figures.
+    pub(crate) fn with_metrics(self, metrics: Option<MetricsExport>) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// Adds a full screen.
+    pub(crate) fn with_screen(self, screen: Option<FullScreen>) -> Self {
+        Self { screen, ..self }
+    }
+
+    /// Ends the full screen, if there is one.
+    pub(crate) fn close_screen(&mut self) {
+        self.screen = None;
+    }
+
+    /// Returns the export of the live figures, for its end.
+    pub(crate) fn take_metrics(&mut self) -> Option<MetricsExport> {
+        self.metrics.take()
     }
 
     /// Returns the observation of the machine, if there was one.
@@ -118,6 +144,9 @@ impl RunObserver for RunWatcher {
         self.start_ns = start_ns;
         self.start_unix_ns = record::file::wall_clock_ns() + start_ns.saturating_sub(now_ns());
         self.previous = Some(self.sample());
+        if let Some(screen) = &self.screen {
+            screen.begin(start_ns);
+        }
         if let Some(live) = &mut self.live {
             live.print_header();
         }
@@ -145,6 +174,12 @@ impl RunObserver for RunWatcher {
         self.previous = Some(now);
         if let Some(live) = &mut self.live {
             live.print_second(interval);
+        }
+        if let Some(screen) = &self.screen {
+            screen.add(interval, latencies);
+        }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.add(interval, &latencies.response);
         }
         let start_s = interval.time_s - interval.length_s;
         self.append_log(start_s, interval.length_s, &latencies.phases);

@@ -48,6 +48,8 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         identities: Vec::new(),
         duration_s: 10.0,
         partial: false,
+        check_samples: Vec::new(),
+        rate_changes: Vec::new(),
         host: HostFacts {
             limits: HostLimits { port_range: Some((32_768, 60_999)), ..HostLimits::default() },
             ..HostFacts::default()

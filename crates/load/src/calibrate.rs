@@ -287,6 +287,7 @@ pub fn trial_plan(plan: &RunPlan, threads: usize, duration_ns: u64) -> RunPlan {
     trial.threads = threads;
     trial.pace = Pace::Closed { think_ns: 0 };
     trial.ramp_ns = 0;
+    (trial.stages, trial.replay) = (None, None);
     trial.end.duration_ns = duration_ns;
     trial.end.requests = None;
     trial.objectives.clear();

@@ -5,6 +5,8 @@
 mod dialer;
 mod http1;
 mod http2;
+mod pipeline;
+mod source;
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -15,12 +17,14 @@ use rt::deadlines::Deadline;
 use self::dialer::Dialer;
 use self::http1::Http1Client;
 use self::http2::Http2Client;
+use self::pipeline::PipelineClient;
 use crate::core::CoreState;
 use crate::dispatcher::QueueTimeout;
 use crate::failure::FailureKind;
+use crate::inspection::ResponseInspector;
 use crate::pace::ramp_slot_ns;
-use crate::plan::{GrpcStatus, HttpVersion, RunPlan, TimeoutFrom};
-use crate::recorder::RequestTiming;
+use crate::plan::{CheckKind, GrpcStatus, HttpVersion, RequestBuffer, RunPlan, TimeoutFrom};
+use crate::recorder::{CheckSample, RequestTiming};
 
 /// Maximum number of reads in one poll before other tasks get their turn.
 const READS_MAX: u32 = 16;
@@ -45,6 +49,9 @@ pub(crate) async fn run_client(core: Rc<CoreState>, index: usize) {
     let dialer = Dialer::new(core, index, version, deadline);
     // Boxed, so that each task is as large as its own client.
     match version {
+        HttpVersion::Http1 if dialer.core.shared.plan.pipeline > 1 => {
+            Box::pin(run_to_end(PipelineClient::new(dialer))).await
+        }
         HttpVersion::Http1 => Box::pin(run_to_end(Http1Client::new(dialer))).await,
         HttpVersion::Http2 => Box::pin(run_to_end(Http2Client::new(dialer))).await,
     }
@@ -100,15 +107,32 @@ fn queue_timeout(plan: &RunPlan) -> QueueTimeout {
 
 /// Properties of a complete response that decide its outcome.
 #[derive(Clone, Copy, Debug)]
-struct ResponseOutcome {
+struct ResponseOutcome<'a> {
+    /// Index of the request in the plan.
+    request: usize,
     status: u16,
     body_bytes: u64,
     /// Status of the call; `None` if the request is no gRPC call.
     grpc: Option<GrpcStatus>,
+    /// Inspector of its fields and content, if the plan needs one.
+    inspector: Option<&'a ResponseInspector>,
+}
+
+/// Buffers and state of one exchange, for plans with templates, checks of the content or sessions. They
+/// are used again for the next exchange.
+#[derive(Clone, Debug, Default)]
+struct ExchangeContext {
+    buffer: RequestBuffer,
+    inspector: ResponseInspector,
+}
+
+/// Returns whether exchanges of a plan need a context and a session.
+fn needs_context(plan: &RunPlan) -> bool {
+    plan.needs_inspection() || plan.requests.iter().any(|request| request.template.is_some())
 }
 
 /// Records a complete response: good, bad, or one that fails a check.
-fn record_response(core: &CoreState, response: ResponseOutcome, timing: RequestTiming) {
+fn record_response(core: &CoreState, response: ResponseOutcome<'_>, timing: RequestTiming) {
     let mut recorder = core.recorder.borrow_mut();
     core.roll(&mut recorder, timing.last_ns);
     let counters = &mut recorder.counters;
@@ -116,22 +140,54 @@ fn record_response(core: &CoreState, response: ResponseOutcome, timing: RequestT
     counters.status[usize::from(response.status) % 1000] += 1;
     let expect = &core.shared.plan.expect;
     let good_status = expect.is_good_status(response.status);
-    let good_body = expect.body_bytes.is_none_or(|bytes| bytes == response.body_bytes);
     let good_call = response.grpc.is_none_or(|status| {
         counters.http2.count_grpc_status(status);
         status.is_ok() && response.status == 200
     });
     // A response that fails a check is counted once, as an error and not as a response.
-    let failed_check = if !good_body || (!good_status && expect.status.is_some()) {
+    let failure = if let Some((check, found)) = failed_check(core, response, good_status) {
+        recorder.record_failed_check(check, || CheckSample {
+            at_ns: timing.last_ns,
+            check,
+            request: response.request,
+            status: response.status,
+            body_bytes: response.body_bytes,
+            found,
+            body_start: response.inspector.map(ResponseInspector::sample_text).unwrap_or_default(),
+        });
         Some(FailureKind::Check)
     } else if good_call {
         None
     } else {
         Some(FailureKind::GrpcStatus)
     };
-    if good_status && failed_check.is_none() {
+    if good_status && failure.is_none() {
         recorder.record_good_response(timing);
     } else {
-        recorder.record_bad_response(timing, failed_check);
+        recorder.record_bad_response(timing, failure);
+    }
+}
+
+/// Returns the first check that a response failed, with what was found.
+#[inline]
+fn failed_check(
+    core: &CoreState,
+    response: ResponseOutcome<'_>,
+    is_good_status: bool,
+) -> Option<(CheckKind, String)> {
+    let expect = &core.shared.plan.expect;
+    if !is_good_status && expect.status.is_some() {
+        return Some((CheckKind::Status, format!("status {}", response.status)));
+    }
+    let inspected = response.inspector.and_then(|inspector| {
+        inspector.failed_check(expect, response.body_bytes, |hash| {
+            core.shared.first_bodies.is_same(response.request, hash)
+        })
+    });
+    match expect.body_bytes {
+        Some(bytes) if bytes != response.body_bytes && inspected.is_none() => {
+            Some((CheckKind::Length, format!("{} B", response.body_bytes)))
+        }
+        _ => inspected,
     }
 }

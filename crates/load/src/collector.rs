@@ -10,7 +10,7 @@ use record::units::SECOND_NS;
 
 use crate::failure::{FAILURE_KINDS, FailureKind};
 use crate::plan::RunPlan;
-use crate::recorder::{CoreSnapshot, Counters, HistogramSet, PhaseHistograms};
+use crate::recorder::{CheckSample, CoreSnapshot, Counters, HistogramSet, PhaseHistograms};
 use crate::run::{RunError, RunMeasurement, RunObserver, SecondLatencies, window_offset_ns};
 
 /// Sums the data of the cores.
@@ -174,13 +174,15 @@ impl Collector {
     pub(crate) fn finish(
         mut self,
         last: Vec<CoreSnapshot>,
-        partial: bool,
+        (partial, start_ns): (bool, u64),
         observer: &mut dyn RunObserver,
     ) -> Result<RunMeasurement, RunError> {
         let ended_ns = last.iter().filter_map(|snapshot| snapshot.ended_ns).min().unwrap_or(0);
         let done_ns = last.iter().map(|snapshot| snapshot.done_ns).max().unwrap_or(0);
         let area_ns = last.iter().map(|snapshot| snapshot.area_ns).sum();
         let drained_ns = last.iter().map(|snapshot| snapshot.drain_area_ns).sum();
+        let check_samples =
+            CheckSample::select(last.iter().flat_map(|snapshot| snapshot.check_samples.iter()));
         let lost_ns = last.iter().map(|snapshot| snapshot.failed_area_ns).sum();
         self.close_skipped_seconds(observer);
         for snapshot in &last {
@@ -221,6 +223,8 @@ impl Collector {
             failed_area_ns: lost_ns,
             load_s: ended_ns as f64 / 1e9,
             partial,
+            check_samples,
+            start_ns,
             plan: self.plan,
         };
         measured.mark_window(&self.due);

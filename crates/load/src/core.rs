@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::iter::Peekable;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,10 +19,12 @@ use rt::tokio::task::spawn_local;
 use wire::Limits;
 
 use crate::client::run_client;
+use crate::control::RateControl;
 use crate::dispatcher::{Arrival, Dispatcher, RequestQuota};
 use crate::failure::{Failure, FailureKind, RequestPhase};
+use crate::inspection::FirstBodies;
 use crate::pace::{DueTimes, Pace};
-use crate::plan::RunPlan;
+use crate::plan::{ReplaySchedule, RunPlan};
 use crate::recorder::{CoreSnapshot, HistogramSet, Recorder};
 use crate::tls::TlsConnector;
 
@@ -48,8 +49,14 @@ pub(crate) struct SharedState {
     pub(crate) addresses: Vec<Address>,
     /// Settings of TLS; `None` if no authority uses it.
     pub(crate) tls: Option<ClientTls>,
-    /// Indices of the requests of each authority.
+    /// Indices of the requests of each authority, in the order of their use.
     pub(crate) requests_by_authority: Vec<Vec<usize>>,
+    /// Authorities of the connections, in the order of their numbers.
+    pub(crate) authority_order: Vec<usize>,
+    /// First body of each request, for `--expect-hash same`.
+    pub(crate) first_bodies: FirstBodies,
+    /// Factor of the rate, which the user may change.
+    pub(crate) control: Arc<RateControl>,
     pub(crate) quota: Option<Arc<RequestQuota>>,
     pub(crate) start: watch::Receiver<StartState>,
     /// Time of the load's end; Ctrl-C moves it forward.
@@ -91,6 +98,10 @@ pub(crate) struct CoreState {
     pub(crate) deadlines: Deadlines,
     pub(crate) dispatcher: RefCell<Dispatcher>,
     pub(crate) recorder: RefCell<Recorder>,
+    /// Start of the load; 0 before it.
+    pub(crate) start_ns: Cell<u64>,
+    /// Number of the next request with a template, and the number of cores.
+    request_numbers: (Cell<u64>, u64),
     /// Requests of a running open loop that are not due yet.
     schedule: RefCell<Option<ArrivalSchedule>>,
     pub(crate) scratch: RefCell<Box<[u8]>>,
@@ -137,6 +148,8 @@ pub(crate) async fn run(
         deadlines: Deadlines::default(),
         dispatcher: RefCell::new(dispatcher),
         recorder: RefCell::new(Recorder::new(core_id.index, spare_histograms)),
+        start_ns: Cell::new(0),
+        request_numbers: (Cell::new(core_id.index as u64), core_id.count as u64),
         schedule: RefCell::new(None),
         scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
         limits: Limits::default(),
@@ -159,6 +172,7 @@ pub(crate) async fn run(
     let Some((start_ns, _)) = core.wait_for_start().await else {
         return Ok(None);
     };
+    core.start_ns.set(start_ns);
     core.recorder.borrow_mut().start(start_ns, core.shared.window_offset_ns);
     if let Some(schedule) = ArrivalSchedule::from_plan(&core.shared.plan, core_id, start_ns) {
         core.schedule.replace(Some(schedule));
@@ -211,6 +225,12 @@ impl CoreState {
         self.shared.end_ns.load(Ordering::Relaxed)
     }
 
+    /// Returns the next number of a request; those of all cores are distinct.
+    pub(crate) fn next_request_number(&self) -> u64 {
+        let (next, step) = &self.request_numbers;
+        next.replace(next.get() + step)
+    }
+
     /// Sends a finished second to the collector, if there is one.
     #[inline]
     pub(crate) fn roll(&self, recorder: &mut Recorder, at_ns: u64) {
@@ -231,6 +251,7 @@ impl CoreState {
         let mut dispatcher = self.dispatcher.borrow_mut();
         let mut recorder = self.recorder.borrow_mut();
         self.roll(&mut recorder, now_ns);
+        schedule.follow(&self.shared.control, now_ns);
         while let Some(due_ns) = schedule.next_due_ns() {
             let next_ns = due_ns.min(end_ns);
             if next_ns > now_ns && !self.giving_up.get() {
@@ -242,7 +263,7 @@ impl CoreState {
             if !dispatcher.take_request() {
                 break;
             }
-            schedule.times.next();
+            schedule.advance();
             let arrival = dispatcher.dispatch(due_ns);
             recorder.record_due(due_ns);
             if arrival == Arrival::Dropped {
@@ -319,24 +340,66 @@ impl Drop for ClientGuard {
 /// the request. Like every lag it counts in the response latency. Below that rate it has no effect.
 const PACER_INTERVAL_NS_MIN: u64 = 50_000;
 
+/// Maximum time after which a changed rate takes effect.
+const CONTROL_INTERVAL_NS: u64 = 20 * MILLISECOND_NS;
+
 /// Requests of an open loop that are not due yet on a core.
 #[derive(Debug)]
 struct ArrivalSchedule {
-    times: Peekable<DueTimes>,
+    source: ArrivalSource,
     start_ns: u64,
+}
+
+/// Source of due times.
+#[derive(Debug)]
+enum ArrivalSource {
+    /// A rate, with the factor that it follows.
+    Rate { times: Box<DueTimes>, factor: f64 },
+    /// A log: the index of the next entry, and the number of cores.
+    Replay { schedule: Arc<ReplaySchedule>, next: usize, step: usize },
 }
 
 impl ArrivalSchedule {
     /// Returns those of a core; `None` in a closed loop.
     fn from_plan(plan: &RunPlan, core_id: CoreId, start_ns: u64) -> Option<Self> {
-        let Pace::Open { rate_per_s, arrivals } = plan.pace else { return None };
+        let Pace::Open { arrivals, .. } = plan.pace else { return None };
         let cores = (core_id.index, core_id.count);
-        let times = DueTimes::new(rate_per_s, arrivals, plan.ramp_ns, cores, plan.seed);
-        Some(Self { times: times.peekable(), start_ns })
+        let source = match &plan.replay {
+            Some(schedule) => {
+                ArrivalSource::Replay { schedule: Arc::clone(schedule), next: cores.0, step: cores.1 }
+            }
+            None => {
+                let times = DueTimes::new(plan.rate_profile()?, arrivals, cores, plan.seed);
+                ArrivalSource::Rate { times: Box::new(times), factor: 1.0 }
+            }
+        };
+        Some(Self { source, start_ns })
+    }
+
+    /// Applies a changed rate from now on.
+    fn follow(&mut self, control: &RateControl, now_ns: u64) {
+        if let ArrivalSource::Rate { times, factor } = &mut self.source {
+            let wanted = control.factor();
+            if *factor != wanted {
+                *factor = wanted;
+                times.set_factor(wanted, now_ns.saturating_sub(self.start_ns));
+            }
+        }
     }
 
     fn next_due_ns(&mut self) -> Option<u64> {
-        self.times.peek().map(|after_ns| self.start_ns.saturating_add(*after_ns))
+        let after_ns = match &mut self.source {
+            ArrivalSource::Rate { times, .. } => Some(times.peek()),
+            ArrivalSource::Replay { schedule, next, .. } => schedule.due_ns(*next),
+        };
+        after_ns.map(|after_ns| self.start_ns.saturating_add(after_ns))
+    }
+
+    fn advance(&mut self) {
+        match &mut self.source {
+            ArrivalSource::Rate { times, .. } => times.advance(),
+            ArrivalSource::Replay { next, step, .. } => *next += *step,
+        }
     }
 }
 
@@ -344,7 +407,7 @@ impl ArrivalSchedule {
 async fn run_pacer(core: Rc<CoreState>) {
     let mut woken_ns = 0;
     while let Some(due_ns) = core.dispatch_due(now_ns()) {
-        let wake_ns = due_ns.max(woken_ns + PACER_INTERVAL_NS_MIN);
+        let wake_ns = due_ns.max(woken_ns + PACER_INTERVAL_NS_MIN).min(now_ns() + CONTROL_INTERVAL_NS);
         // Ctrl-C may move the end meanwhile, so it is read again after the sleep.
         core.timers.sleep_until(wake_ns.min(core.end_ns())).await;
         woken_ns = now_ns();

@@ -33,7 +33,7 @@ pub enum FailureKind {
     /// The server refused the stream of the request without processing it: REFUSED_STREAM, or a
     /// second GOAWAY.
     RefusedStream,
-    /// The response is not the expected one (`--expect-status`, `--expect-bytes`).
+    /// The response is not the expected one (`--expect-status`, `--expect-body` and others).
     Check,
     /// The status of a gRPC call is not 0.
     GrpcStatus,
@@ -58,7 +58,11 @@ pub const FAILURE_KINDS: [(FailureKind, &str, &str); 17] = [
     (FailureKind::Parse, "parse", "the response is not well-formed HTTP"),
     (FailureKind::StreamReset, "stream_reset", "the server reset the stream (RST_STREAM)"),
     (FailureKind::RefusedStream, "refused_stream", "the server refused the stream without processing it"),
-    (FailureKind::Check, "check", "unexpected status or body size"),
+    (
+        FailureKind::Check,
+        "check",
+        "the response failed a check (--expect-...): `failed_checks` has each check",
+    ),
     (FailureKind::GrpcStatus, "grpc_status", "the status of the gRPC call is not 0"),
     (FailureKind::Unfinished, "unfinished", "still in flight when the drain ended"),
     (FailureKind::Other, "other", "another error of the operating system"),

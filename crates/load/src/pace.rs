@@ -1,8 +1,8 @@
 //! Due times of requests, as a pure function of the number of earlier ones: no clock, no socket.
 //!
 //! A load that ramps up has the rate `R·t/T` until `T` and `R` from then on, so the expected number
-//! of requests until `t` is `Λ(t) = R·t²/2T`, then `R·(t − T/2)`. The request at position `p` is
-//! due at `Λ⁻¹(p)`. Constant arrivals have the positions 0, 1, 2…; Poisson arrivals are a Poisson
+//! of requests until `t` is `Λ(t) = R·t²/2T`, then `R·(t − T/2)`. Stages are several such ramps. The
+//! request at position `p` is due at `Λ⁻¹(p)`. Constant arrivals have the positions 0, 1, 2…; Poisson arrivals are a Poisson
 //! process of rate 1 in the positions, which makes them one of rate `R(t)` in time.
 
 use serde::Serialize;
@@ -27,35 +27,151 @@ pub enum Pace {
     },
 }
 
+/// Rate over time: linear parts, and then a constant rate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RateProfile {
+    parts: Vec<RatePart>,
+}
+
+/// Part of a profile in which the rate changes evenly.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct RatePart {
+    start_s: f64,
+    length_s: f64,
+    from_per_s: f64,
+    to_per_s: f64,
+    /// Expected number of requests before it.
+    position: f64,
+}
+
+impl RatePart {
+    /// Returns the expected number of requests until `at_s` after the start of the profile.
+    fn requests_until(&self, at_s: f64) -> f64 {
+        let t = (at_s - self.start_s).clamp(0.0, self.length_s);
+        let slope = if self.length_s.is_finite() && self.length_s > 0.0 {
+            (self.to_per_s - self.from_per_s) / self.length_s
+        } else {
+            0.0
+        };
+        self.position + self.from_per_s * t + slope * t * t / 2.0
+    }
+
+    /// Returns the time at which the expected number of requests is `position`.
+    fn due_s(&self, position: f64) -> f64 {
+        let wanted = position - self.position;
+        let slope =
+            if self.length_s.is_finite() { (self.to_per_s - self.from_per_s) / self.length_s } else { 0.0 };
+        // The stable form of the quadratic's root, also for a slope of 0.
+        let root = (self.from_per_s * self.from_per_s + 2.0 * slope * wanted).max(0.0).sqrt();
+        let t = if wanted <= 0.0 { 0.0 } else { 2.0 * wanted / (self.from_per_s + root) };
+        self.start_s + t.min(self.length_s)
+    }
+}
+
+impl RateProfile {
+    /// Returns the profile of a constant rate with a ramp before it.
+    #[must_use]
+    pub fn constant(rate_per_s: f64, ramp_ns: u64) -> Self {
+        let mut profile = Self { parts: Vec::new() };
+        if ramp_ns > 0 {
+            profile.push(ramp_ns as f64 / 1e9, 0.0, rate_per_s);
+        }
+        profile.push(f64::INFINITY, rate_per_s, rate_per_s);
+        profile
+    }
+
+    /// Returns the profile that rises and falls to each target within its time, in s and 1/s. It begins
+    /// with the first target if that has no time, and with 0 otherwise.
+    #[must_use]
+    pub fn stages(stages: impl Iterator<Item = (f64, f64)>) -> Self {
+        let (mut profile, mut rate_per_s) = (Self { parts: Vec::new() }, 0.0);
+        for (length_s, target_per_s) in stages {
+            if length_s > 0.0 {
+                profile.push(length_s, rate_per_s, target_per_s);
+            }
+            rate_per_s = target_per_s;
+        }
+        profile.push(f64::INFINITY, rate_per_s, rate_per_s);
+        profile
+    }
+
+    fn push(&mut self, length_s: f64, from_per_s: f64, to_per_s: f64) {
+        let (start_s, position) = self.parts.last().map_or((0.0, 0.0), |last| {
+            let end_s = last.start_s + last.length_s;
+            (end_s, last.requests_until(end_s))
+        });
+        self.parts.push(RatePart { start_s, length_s, from_per_s, to_per_s, position });
+    }
+
+    /// Returns the expected number of requests until `at_s`.
+    fn requests_until(&self, at_s: f64) -> f64 {
+        let part = self.parts.iter().rev().find(|part| part.start_s <= at_s).or_else(|| self.parts.first());
+        part.map_or(0.0, |part| part.requests_until(at_s))
+    }
+
+    /// Returns the rate at `at_s`, or the value of a profile of another quantity.
+    #[must_use]
+    pub fn value_at(&self, at_s: f64) -> f64 {
+        let part = self.parts.iter().rev().find(|part| part.start_s <= at_s).or_else(|| self.parts.first());
+        part.map_or(0.0, |part| match part.length_s.is_finite() {
+            true => {
+                let fraction = ((at_s - part.start_s) / part.length_s).clamp(0.0, 1.0);
+                part.from_per_s + (part.to_per_s - part.from_per_s) * fraction
+            }
+            false => part.to_per_s,
+        })
+    }
+
+    /// Returns the first time from `at_s` at which the value is above `level`; `None` if it never is.
+    #[must_use]
+    pub fn next_above(&self, level: f64, at_s: f64) -> Option<f64> {
+        if self.value_at(at_s) > level {
+            return Some(at_s);
+        }
+        let parts = self.parts.iter().filter(|part| part.start_s + part.length_s > at_s);
+        let mut times = parts.filter_map(|part| {
+            if part.from_per_s > level && part.start_s >= at_s {
+                return Some(part.start_s);
+            }
+            let rises = part.length_s.is_finite() && part.to_per_s > level && part.to_per_s > part.from_per_s;
+            let fraction = (level - part.from_per_s) / (part.to_per_s - part.from_per_s);
+            // A little later, so that the value is above the level despite rounding.
+            rises.then(|| (part.start_s + part.length_s * fraction).max(at_s) + 1e-6)
+        });
+        times.next()
+    }
+}
+
 /// Due times of one core's part of an open loop, in ns after the start, without an end.
 #[derive(Clone, Debug)]
 pub struct DueTimes {
-    rate_per_s: f64,
-    ramp_s: f64,
+    profile: RateProfile,
+    /// Index of the part with the current position.
+    part: usize,
     arrivals: Arrivals,
     /// Number of cores of the load: this core has every `step`-th position.
     step: f64,
     position: f64,
     random: fastrand::Rng,
+    /// Factor of the rate, from `base` on.
+    factor: f64,
+    /// Position, and expected number of requests of the profile, of the last change of the factor.
+    base: (f64, f64),
 }
 
 impl DueTimes {
     /// Returns the part of core `core` of `cores`. The same seed gives the same times.
     #[must_use]
-    pub fn new(
-        rate_per_s: f64,
-        arrivals: Arrivals,
-        ramp_ns: u64,
-        (core, cores): (usize, usize),
-        seed: u64,
-    ) -> Self {
+    pub fn new(profile: RateProfile, arrivals: Arrivals, (core, cores): (usize, usize), seed: u64) -> Self {
         let mut times = Self {
-            rate_per_s,
-            ramp_s: ramp_ns as f64 / 1e9,
+            profile,
+            part: 0,
             arrivals,
             step: cores as f64,
             position: core as f64,
             random: fastrand::Rng::with_seed(seed.wrapping_add(core as u64)),
+            factor: 1.0,
+            base: (0.0, 0.0),
         };
         if arrivals == Arrivals::Poisson {
             // Each core has its own process with 1/cores of the rate; their sum has the full rate.
@@ -69,14 +185,36 @@ impl DueTimes {
         -(1.0 - self.random.f64()).ln() * self.step
     }
 
-    /// Returns the due time of the request at the expected position `position`, in seconds.
-    fn due_s(&self, position: f64) -> f64 {
-        let in_ramp = self.rate_per_s * self.ramp_s / 2.0;
-        if position < in_ramp {
-            (2.0 * self.ramp_s * position / self.rate_per_s).sqrt()
-        } else {
-            self.ramp_s / 2.0 + position / self.rate_per_s
+    /// Changes the rate to `factor` times that of the profile, from `now_ns` after the start on.
+    pub fn set_factor(&mut self, factor: f64, now_ns: u64) {
+        let profile_position = self.profile.requests_until(now_ns as f64 / 1e9);
+        let (base, base_profile) = self.base;
+        self.base = (base + (profile_position - base_profile) * self.factor, profile_position);
+        self.factor = factor;
+        self.part = 0;
+    }
+
+    /// Returns the due time of the next request; `u64::MAX` if none is due with the current rate.
+    pub fn peek(&mut self) -> u64 {
+        let (base, base_profile) = self.base;
+        let position = base_profile + (self.position - base) / self.factor;
+        if !position.is_finite() {
+            return u64::MAX;
         }
+        while self.profile.parts.get(self.part + 1).is_some_and(|next| next.position <= position) {
+            self.part += 1;
+        }
+        let due_s = self.profile.parts.get(self.part).map_or(f64::INFINITY, |part| part.due_s(position));
+        // A rate of 0 gives an infinite time, which saturates.
+        (due_s * 1e9) as u64
+    }
+
+    /// Goes on to the request after the next.
+    pub fn advance(&mut self) {
+        self.position += match self.arrivals {
+            Arrivals::Constant => self.step,
+            Arrivals::Poisson => self.exponential(),
+        };
     }
 }
 
@@ -84,11 +222,8 @@ impl Iterator for DueTimes {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        let due_ns = (self.due_s(self.position) * 1e9) as u64;
-        self.position += match self.arrivals {
-            Arrivals::Constant => self.step,
-            Arrivals::Poisson => self.exponential(),
-        };
+        let due_ns = self.peek();
+        self.advance();
         Some(due_ns)
     }
 }
@@ -108,7 +243,7 @@ mod tests {
     fn merged(arrivals: Arrivals, rate: f64, ramp_ns: u64, cores: usize, until_s: u64) -> Vec<u64> {
         let mut all: Vec<u64> = (0..cores)
             .flat_map(|core| {
-                DueTimes::new(rate, arrivals, ramp_ns, (core, cores), 7)
+                DueTimes::new(RateProfile::constant(rate, ramp_ns), arrivals, (core, cores), 7)
                     .take_while(move |&due_ns| due_ns < until_s * SECOND_NS)
             })
             .collect();
@@ -158,6 +293,47 @@ mod tests {
             let distance = distance.fold(0.0, f64::max);
             assert!(distance < 1.95 / n.sqrt(), "{distance}");
         }
+    }
+
+    #[test]
+    fn stages_offer_the_area_under_their_lines() {
+        let stages = [(2.0, 100.0), (1.0, 100.0), (0.0, 400.0), (1.0, 400.0), (2.0, 0.0)];
+        let profile = RateProfile::stages(stages.into_iter());
+        let times: Vec<u64> = DueTimes::new(profile.clone(), Arrivals::Constant, (0, 1), 1)
+            .take_while(|at| *at < u64::MAX)
+            .collect();
+        let count = |from: f64, to: f64| {
+            times.iter().filter(|at| (from..to).contains(&(**at as f64 / 1e9))).count() as f64
+        };
+        for (from, to, expected) in
+            [(0.0, 2.0, 100.0), (2.0, 3.0, 100.0), (3.0, 4.0, 400.0), (4.0, 6.1, 400.0)]
+        {
+            assert!((count(from, to) - expected).abs() <= 2.0, "{from} to {to}: {}", count(from, to));
+        }
+        assert_eq!((profile.value_at(1.0), profile.value_at(3.5), profile.value_at(7.0)), (50.0, 400.0, 0.0));
+        let above = profile.next_above(200.0, 0.0).unwrap();
+        assert!((3.0..3.001).contains(&above), "{above}");
+        assert_eq!(profile.next_above(200.0, 5.5), None);
+        let half = profile.next_above(50.0, 0.0).unwrap();
+        assert!((half - 1.0).abs() < 1e-3 && profile.value_at(half) > 50.0);
+    }
+
+    #[test]
+    fn a_factor_changes_the_rate_from_its_time_on() {
+        let mut times = DueTimes::new(RateProfile::constant(1000.0, 0), Arrivals::Constant, (0, 1), 1);
+        let mut counts = [0; 3];
+        for (second, factor) in [(1, 1.0), (2, 3.0), (3, 0.5)] {
+            times.set_factor(factor, (second - 1) * SECOND_NS);
+            while times.peek() < second * SECOND_NS {
+                assert!(times.peek() + 3_000_000 >= (second - 1) * SECOND_NS);
+                counts[second as usize - 1] += 1;
+                times.advance();
+            }
+        }
+        assert!((999..=1001).contains(&counts[0]) && (2998..=3002).contains(&counts[1]), "{counts:?}");
+        assert!((498..=502).contains(&counts[2]), "{counts:?}");
+        times.set_factor(0.0, 3 * SECOND_NS);
+        assert_eq!(times.peek(), u64::MAX);
     }
 
     #[test]

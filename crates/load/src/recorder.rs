@@ -5,6 +5,7 @@
 //! each second the core hands the book to the collector and opens a fresh one. The core never adds
 //! histograms.
 
+mod checks;
 mod counters;
 mod histograms;
 mod http2;
@@ -15,6 +16,7 @@ use std::sync::mpsc;
 use record::units::SECOND_NS;
 use rt::tls::HandshakeKind;
 
+pub use checks::{CHECK_SAMPLES_MAX, CheckSample};
 pub use counters::{BackOffCounters, Counters};
 pub use histograms::{HistogramPair, HistogramSet, PhaseHistograms};
 pub use http2::{ERROR_CODE_NAMES, ERROR_CODES, GRPC_STATUSES, Http2Counters};
@@ -22,6 +24,7 @@ pub use tls::{NegotiatedTls, TlsCounters};
 
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::in_flight::InFlightIntegral;
+use crate::plan::CheckKind;
 use crate::stall::{StallCounters, StallDetector};
 
 /// Lag above which a send counts as late, in ns (reference: 1 ms is the bound of the verdict).
@@ -56,6 +59,8 @@ pub struct CoreSnapshot {
     pub ended_ns: Option<u64>,
     /// Reason for the latest failed connection; in the last snapshot only.
     pub connect_failure: Option<(FailureKind, String)>,
+    /// Samples of responses that failed a check; in the last snapshot only.
+    pub check_samples: Vec<CheckSample>,
 }
 
 /// Times of one request, all from one clock.
@@ -100,6 +105,7 @@ pub(crate) struct Recorder {
     in_flight: u64,
     pub(crate) open_connections: u64,
     pub(crate) pending: u64,
+    check_samples: Vec<CheckSample>,
 }
 
 impl Recorder {
@@ -121,6 +127,7 @@ impl Recorder {
             in_flight: 0,
             open_connections: 0,
             pending: 0,
+            check_samples: Vec::new(),
         }
     }
 
@@ -272,6 +279,18 @@ impl Recorder {
         }
     }
 
+    /// Counts a failed check, and keeps the first of each.
+    #[cold]
+    pub(crate) fn record_failed_check(&mut self, check: CheckKind, sample: impl FnOnce() -> CheckSample) {
+        let count = &mut self.counters.failed_checks[check as usize];
+        *count += 1;
+        if *count <= CHECK_SAMPLES_MAX as u64 {
+            let sample = sample();
+            self.check_samples
+                .push(CheckSample { at_ns: sample.at_ns.saturating_sub(self.start_ns), ..sample });
+        }
+    }
+
     /// Records the failure of a request that was written at `sent_ns`.
     pub(crate) fn record_failed_exchange(
         &mut self,
@@ -392,7 +411,8 @@ impl Recorder {
     /// Returns the last snapshot, after the drain.
     pub(crate) fn finish(mut self, now_ns: u64) -> CoreSnapshot {
         self.end_load(now_ns);
-        self.snapshot()
+        let check_samples = std::mem::take(&mut self.check_samples);
+        CoreSnapshot { check_samples, ..self.snapshot() }
     }
 
     fn snapshot(&mut self) -> CoreSnapshot {
@@ -411,6 +431,7 @@ impl Recorder {
             done_ns: self.done_ns.saturating_sub(self.start_ns),
             ended_ns: self.ended_ns.map(|ended_ns| ended_ns.saturating_sub(self.start_ns)),
             connect_failure: None,
+            check_samples: Vec::new(),
         }
     }
 }

@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 use record::facts::HostFacts;
 use record::histogram::{HistogramDecodeError, LatencyHistogram, LatencySummary};
 use record::run::{
-    BackOffTotals, CalibratedCapacity, ConnectionTotals, GeneratorCpu, GeneratorStats, Http2Totals,
-    LatencyPair, MeasuredWindow, ObjectiveResult, PhaseLatencies, Rates, Run, RunIdentity, RunTotals, SCHEMA,
-    StallTotals, TlsSessions, WeirVersion,
+    BackOffTotals, CalibratedCapacity, CheckSample, ConnectionTotals, GeneratorCpu, GeneratorStats,
+    Http2Totals, LatencyPair, MeasuredWindow, ObjectiveResult, PhaseLatencies, RateChange, Rates, Run,
+    RunIdentity, RunTotals, SCHEMA, StallTotals, TlsSessions, WeirVersion,
 };
 use record::units::format_plural;
 use record::validity::Validity;
 
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
-use crate::plan::{self, Http2Plan, ObjectiveFigures};
+use crate::plan::{self, CHECK_NAMES, Http2Plan, ObjectiveFigures};
 use crate::recorder::{
-    Counters, ERROR_CODE_NAMES, ERROR_CODES, HistogramPair, Http2Counters, PhaseHistograms, TlsCounters,
+    self, Counters, ERROR_CODE_NAMES, ERROR_CODES, HistogramPair, Http2Counters, PhaseHistograms, TlsCounters,
 };
 use crate::run::RunMeasurement;
 
@@ -41,6 +41,8 @@ pub struct RecordContext {
     pub calibrated: Option<CalibratedCapacity>,
     /// Validity verdict.
     pub validity: Validity,
+    /// Changes of the rate: the time of the clock in ns, and the factor.
+    pub rate_changes: Vec<(u64, f64)>,
 }
 
 /// Returns the record of a run.
@@ -57,6 +59,8 @@ pub fn build_record(measured: &RunMeasurement, context: RecordContext) -> Run {
         host: context.host,
         plan: serde_json::to_value(&measured.plan).unwrap_or_default(),
         objectives: evaluate_objectives(measured),
+        check_samples: measured.check_samples.iter().map(|sample| check_sample(measured, sample)).collect(),
+        rate_changes: rate_changes(measured, &context.rate_changes),
         totals: totals(&measured.counters, measured.plan.connections),
         rates: rates(measured),
         window: window(measured),
@@ -108,6 +112,24 @@ pub fn reevaluate_objectives(run: &Run) -> Result<Vec<ObjectiveResult>, Histogra
     Ok(parsed.map(|objective| objective.evaluate(outcome)).collect())
 }
 
+fn check_sample(measured: &RunMeasurement, sample: &recorder::CheckSample) -> CheckSample {
+    let request = measured.plan.requests.get(sample.request);
+    CheckSample {
+        time_s: sample.at_ns as f64 / 1e9,
+        check: sample.check.name().to_owned(),
+        request: request.map_or_else(String::new, |request| format!("{} {}", request.method, request.url)),
+        status: sample.status,
+        body_bytes: sample.body_bytes,
+        found: sample.found.clone(),
+        body_start: sample.body_start.clone(),
+    }
+}
+
+fn rate_changes(measured: &RunMeasurement, changes: &[(u64, f64)]) -> Vec<RateChange> {
+    let time_s = |at_ns: u64| at_ns.saturating_sub(measured.start_ns) as f64 / 1e9;
+    changes.iter().map(|(at_ns, factor)| RateChange { time_s: time_s(*at_ns), factor: *factor }).collect()
+}
+
 fn totals(counters: &Counters, requested: u64) -> RunTotals {
     let kinds = FAILURE_KINDS.iter().zip(counters.errors);
     let phases = REQUEST_PHASES.iter().zip(counters.timeouts);
@@ -122,6 +144,7 @@ fn totals(counters: &Counters, requested: u64) -> RunTotals {
         bad: Some(counters.bad()),
         status,
         errors: kinds.filter_map(|((_, name, _), count)| nonzero((name, count))).collect(),
+        failed_checks: CHECK_NAMES.into_iter().zip(counters.failed_checks).filter_map(nonzero).collect(),
         timeouts_by_phase: phases.filter_map(|((_, name), count)| nonzero((name, count))).collect(),
         timeout_age_ns: counters.timeout_age_ns,
         dropped: counters.dropped,

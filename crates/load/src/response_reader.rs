@@ -1,8 +1,9 @@
 //! Parser of one response from bytes as they arrive: interim responses, head, body. Pure: bytes in,
 //! progress out. It counts body bytes and stores none.
 
+use crate::inspection::ResponseSink;
 use wire::{
-    BodyDecoder, Framing, Limits, Parsed, Refusal, RequestKind, head_may_be_complete, header_slots,
+    BodyDecoder, Framing, Limits, Parsed, Refusal, RequestKind, Skipped, head_may_be_complete, header_slots,
     parse_response,
 };
 
@@ -60,14 +61,20 @@ impl ResponseReader {
         self.interim
     }
 
+    /// Returns whether the connection can carry further responses after a complete one.
+    pub(crate) fn keeps_connection(&self) -> bool {
+        self.keep_alive
+    }
+
     /// Handles the bytes of one read. Returns `Some` if the response is complete.
-    pub(crate) fn handle_bytes(
+    pub(crate) fn handle_bytes<S: ResponseSink>(
         &mut self,
         input: &[u8],
         limits: &Limits,
+        sink: &mut S,
     ) -> Result<Option<CompleteResponse>, Refusal> {
         if let ReadState::Body(body) = &mut self.state {
-            let skipped = body.skip(input)?;
+            let skipped = if S::IS_ACTIVE { pass_on(body, input, sink)? } else { body.skip(input)? };
             self.body_bytes += skipped.data_bytes;
             let excess = input.len() - skipped.consumed;
             return Ok(skipped.end.then(|| self.complete(excess)));
@@ -76,7 +83,7 @@ impl ResponseReader {
             return Ok(None);
         };
         if carry.is_empty() {
-            return self.handle_head(input, limits);
+            return self.handle_head(input, limits, sink);
         }
         carry.extend_from_slice(input);
         // A server that sends its head in drips must not cause a parse for every byte.
@@ -84,10 +91,15 @@ impl ResponseReader {
             return Ok(None);
         }
         let carry = std::mem::take(carry);
-        self.handle_head(&carry, limits)
+        self.handle_head(&carry, limits, sink)
     }
 
-    fn handle_head(&mut self, input: &[u8], limits: &Limits) -> Result<Option<CompleteResponse>, Refusal> {
+    fn handle_head<S: ResponseSink>(
+        &mut self,
+        input: &[u8],
+        limits: &Limits,
+        sink: &mut S,
+    ) -> Result<Option<CompleteResponse>, Refusal> {
         let mut rest = input;
         loop {
             let mut slots = header_slots();
@@ -105,6 +117,9 @@ impl ResponseReader {
                 continue;
             }
             self.status = head.status;
+            if S::IS_ACTIVE {
+                head.headers.iter().for_each(|header| sink.field(header.name, header.value));
+            }
             // After 101 the bytes belong to another protocol, which this client does not support.
             self.keep_alive = head.keep_alive && !head.is_switching_protocols();
             return match head.framing {
@@ -112,12 +127,13 @@ impl ResponseReader {
                 // Fast path for the common case, without the decoder's states.
                 Framing::Length(length) if rest.len() as u64 == length => {
                     self.body_bytes = length;
+                    sink.data(rest);
                     Ok(Some(self.complete(0)))
                 }
                 framing => {
                     self.state = ReadState::Body(BodyDecoder::new(framing, limits));
                     // The body decoder is called even without bytes: a length of 0 ends here.
-                    self.handle_bytes(rest, limits)
+                    self.handle_bytes(rest, limits, sink)
                 }
             };
         }
@@ -144,19 +160,36 @@ impl ResponseReader {
     }
 }
 
+/// Decodes the body and passes its content on.
+fn pass_on<S: ResponseSink>(body: &mut BodyDecoder, input: &[u8], sink: &mut S) -> Result<Skipped, Refusal> {
+    let mut passed = Skipped { consumed: 0, data_bytes: 0, end: false };
+    loop {
+        let rest = &input[passed.consumed..];
+        let step = body.decode(rest)?;
+        sink.data(&rest[step.data.clone()]);
+        passed.consumed += step.consumed;
+        passed.data_bytes += step.data.len() as u64;
+        passed.end = step.end;
+        if step.end || passed.consumed == input.len() {
+            return Ok(passed);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inspection::NoSink;
 
     /// Parses `bytes` in one piece and split at every position; all results must agree.
     fn read(kind: RequestKind, bytes: &[u8]) -> Result<Option<CompleteResponse>, ()> {
         let limits = Limits::default();
-        let unsplit = ResponseReader::new(kind).handle_bytes(bytes, &limits).map_err(|_| ());
+        let unsplit = ResponseReader::new(kind).handle_bytes(bytes, &limits, &mut NoSink).map_err(|_| ());
         for split in 1..bytes.len() {
             let mut reader = ResponseReader::new(kind);
-            let first = reader.handle_bytes(&bytes[..split], &limits).map_err(|_| ());
+            let first = reader.handle_bytes(&bytes[..split], &limits, &mut NoSink).map_err(|_| ());
             let split_result = match first {
-                Ok(None) => reader.handle_bytes(&bytes[split..], &limits).map_err(|_| ()),
+                Ok(None) => reader.handle_bytes(&bytes[split..], &limits, &mut NoSink).map_err(|_| ()),
                 Ok(Some(response)) => {
                     let excess_bytes = response.excess_bytes + bytes.len() - split;
                     let reusable = response.reusable && excess_bytes == 0;
@@ -211,11 +244,11 @@ mod tests {
     fn a_body_until_close_ends_with_the_stream_and_a_short_one_does_not() {
         let limits = Limits::default();
         let mut reader = ResponseReader::new(RequestKind::Other);
-        assert_eq!(reader.handle_bytes(b"HTTP/1.1 200 OK\r\n\r\nabc", &limits).unwrap(), None);
+        assert_eq!(reader.handle_bytes(b"HTTP/1.1 200 OK\r\n\r\nabc", &limits, &mut NoSink).unwrap(), None);
         assert_eq!(Ok(reader.handle_eof()), complete_response(200, 3, false));
         let mut reader = ResponseReader::new(RequestKind::Other);
         let short = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc";
-        assert_eq!(reader.handle_bytes(short, &limits).unwrap(), None);
+        assert_eq!(reader.handle_bytes(short, &limits, &mut NoSink).unwrap(), None);
         assert_eq!(reader.handle_eof(), None);
     }
 
@@ -226,7 +259,7 @@ mod tests {
         let mut steps = Vec::new();
         for bytes in ["HTTP/1.1 103 Early", " Hints\r\n\r\n", "HTTP/1.1 200 OK\r\n", "\r\nabc"] {
             let begun = reader.has_begun();
-            assert_eq!(reader.handle_bytes(bytes.as_bytes(), &limits).unwrap(), None);
+            assert_eq!(reader.handle_bytes(bytes.as_bytes(), &limits, &mut NoSink).unwrap(), None);
             steps.push((begun, reader.interim_count()));
         }
         assert_eq!(steps, [(false, 0), (true, 1), (false, 1), (true, 1)]);
@@ -241,6 +274,6 @@ mod tests {
         assert!(get("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n").is_err());
         let endless = "HTTP/1.1 100 Continue\r\n\r\n".repeat(50);
         let mut reader = ResponseReader::new(RequestKind::Other);
-        assert!(reader.handle_bytes(endless.as_bytes(), &Limits::default()).is_err());
+        assert!(reader.handle_bytes(endless.as_bytes(), &Limits::default(), &mut NoSink).is_err());
     }
 }

@@ -21,11 +21,13 @@ use rt::drain::{DrainStage, DrainWatch};
 use rt::tokio::sync::watch;
 
 use crate::collector::Collector;
+use crate::control::RateControl;
 use crate::core::{self, CoreEvent, SharedState, StartState};
 use crate::dispatcher::RequestQuota;
 use crate::failure::FailureKind;
-use crate::plan::{RunPlan, TlsPlan};
-use crate::recorder::{CoreSnapshot, Counters, HistogramSet, PhaseHistograms};
+use crate::inspection::FirstBodies;
+use crate::plan::{RunPlan, TlsPlan, weighted_order};
+use crate::recorder::{CheckSample, CoreSnapshot, Counters, HistogramSet, PhaseHistograms};
 
 /// Name of the threads that drive load: `load-0`, `load-1`…
 pub const THREAD_NAME: &str = "load";
@@ -96,6 +98,10 @@ pub struct RunMeasurement {
     pub load_s: f64,
     /// True if the run was ended by hand.
     pub partial: bool,
+    /// Samples of responses that failed a check.
+    pub check_samples: Vec<CheckSample>,
+    /// Start of the load by the clock, in ns.
+    pub start_ns: u64,
 }
 
 /// Reason why there is no result.
@@ -144,8 +150,21 @@ pub fn run(
     stop: &DrainWatch,
     observer: &mut dyn RunObserver,
 ) -> Result<RunMeasurement, RunError> {
+    run_controlled(plan, stop, &Arc::default(), observer)
+}
+
+/// Does the same with a rate that `control` may change.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_controlled(
+    plan: &RunPlan,
+    stop: &DrainWatch,
+    control: &Arc<RateControl>,
+    observer: &mut dyn RunObserver,
+) -> Result<RunMeasurement, RunError> {
     let (sender, start) = watch::channel(StartState::Pending);
-    let shared = Arc::new(shared(plan, start)?);
+    let shared = Arc::new(shared(plan, start, control)?);
     let (events, inbox) = mpsc::channel();
     let (spare_histograms, receivers): (Vec<_>, Vec<_>) = (0..plan.threads).map(|_| mpsc::channel()).unzip();
     let running = start_cores(plan, &shared, &events, receivers).map_err(RunError::Io)?;
@@ -155,25 +174,42 @@ pub fn run(
     control.collect(collector, &inbox, running, observer)
 }
 
-fn shared(plan: &RunPlan, start: watch::Receiver<StartState>) -> Result<SharedState, RunError> {
+fn shared(
+    plan: &RunPlan,
+    start: watch::Receiver<StartState>,
+    control: &Arc<RateControl>,
+) -> Result<SharedState, RunError> {
     let authorities = plan.authorities();
     let addresses = match &plan.unix {
         Some(path) => vec![Address::Unix(path.clone()); authorities.len()],
         None => {
             let resolved: Result<_, String> =
-                authorities.iter().map(|authority| authority.resolve()).collect();
+                authorities.iter().map(|authority| plan.resolve(authority)).collect();
             resolved.map_err(RunError::Resolve)?
         }
     };
     let requests_of = |authority| {
         let requests = plan.requests.iter().enumerate();
         let matching = requests.filter(move |(_, request)| &request.url.authority == authority);
-        matching.map(|(index, _)| index).collect()
+        let indices: Vec<usize> = matching.map(|(index, _)| index).collect();
+        let weights: Vec<u64> = indices.iter().map(|index| plan.requests[*index].weight).collect();
+        weighted_order(&weights).into_iter().map(|at| indices[at]).collect::<Vec<usize>>()
     };
+    let weight_of = |authority| {
+        let requests = plan.requests.iter().filter(|request| &request.url.authority == authority);
+        requests.map(|request| request.weight).sum::<u64>()
+    };
+    // Without weights, connections are spread evenly over the authorities.
+    let is_weighted = plan.requests.iter().any(|request| request.weight != 1);
+    let authority_weights: Vec<u64> =
+        authorities.iter().map(|authority| if is_weighted { weight_of(*authority) } else { 1 }).collect();
     let tls = plan.tls.as_ref().map(TlsPlan::load).transpose().map_err(RunError::Tls)?;
     Ok(SharedState {
         tls,
         requests_by_authority: authorities.iter().map(|authority| requests_of(*authority)).collect(),
+        authority_order: weighted_order(&authority_weights),
+        first_bodies: FirstBodies::new(plan.requests.len()),
+        control: Arc::clone(control),
         addresses,
         quota: plan.end.requests.map(|requests| Arc::new(RequestQuota::new(requests, plan.threads))),
         start,
@@ -278,7 +314,7 @@ impl RunControl<'_> {
         for result in running.join() {
             last.extend(result.map_err(RunError::Core)?);
         }
-        collector.finish(last, self.partial, observer)
+        collector.finish(last, (self.partial, start_ns), observer)
     }
 
     /// Waits until all cores have opened their connections, then starts the run.

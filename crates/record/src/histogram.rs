@@ -114,6 +114,18 @@ impl LatencyHistogram {
         self.inner.mean()
     }
 
+    /// Returns the smallest latency, in ns, to three digits; 0 if empty.
+    #[must_use]
+    pub fn min_ns(&self) -> u64 {
+        if self.is_empty() { 0 } else { self.inner.min() }
+    }
+
+    /// Returns the standard deviation, in ns; 0 if empty.
+    #[must_use]
+    pub fn stdev_ns(&self) -> f64 {
+        if self.is_empty() { 0.0 } else { self.inner.stdev() }
+    }
+
     /// Encodes as HdrHistogram V2, deflated, in base64.
     ///
     /// # Panics

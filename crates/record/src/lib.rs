@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod capacity_search;
+pub mod checks;
 pub mod diagnosis;
 pub mod digest;
 pub mod experiment;

@@ -179,6 +179,7 @@ fn add_totals(a: &mut RunTotals, b: &RunTotals) {
     add_map(&mut a.status, &b.status);
     add_map(&mut a.errors, &b.errors);
     add_map(&mut a.timeouts_by_phase, &b.timeouts_by_phase);
+    add_map(&mut a.failed_checks, &b.failed_checks);
     a.timeout_age_ns = match (a.timeout_age_ns, b.timeout_age_ns) {
         (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
         (a, b) => a.or(b),

@@ -17,6 +17,7 @@ pub use generator::{BackOffTotals, CalibratedCapacity, GeneratorStats, StallTota
 pub use http2::Http2Totals;
 pub use tls::TlsSessions;
 
+pub use crate::checks::{CheckSample, RateChange};
 use crate::facts::HostFacts;
 use crate::histogram::LatencySummary;
 use crate::observed::MachineObservation;
@@ -55,6 +56,12 @@ pub struct Run {
     pub objectives: Vec<ObjectiveResult>,
     /// Counts over the complete run, including ramp and drain.
     pub totals: RunTotals,
+    /// Samples of responses that failed a check.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub check_samples: Vec<CheckSample>,
+    /// Changes of the rate by the user.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub rate_changes: Vec<RateChange>,
     /// Rates over the measured window.
     pub rates: Rates,
     /// Window that rates and latencies cover.
@@ -168,6 +175,10 @@ pub struct RunTotals {
     pub status: BTreeMap<u16, u64>,
     /// Number of failed requests, by kind. A timeout is an error.
     pub errors: BTreeMap<String, u64>,
+    /// Number of failed checks by check; their sum is `errors.check`. A response counts once, with the
+    /// first check that it failed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub failed_checks: BTreeMap<String, u64>,
     /// Number of timeouts by phase; their sum is `errors.timeout`.
     pub timeouts_by_phase: BTreeMap<String, u64>,
     /// Age of the youngest and of the oldest request that timed out, in ns.

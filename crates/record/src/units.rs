@@ -19,32 +19,46 @@ pub enum DurationUnit {
     Seconds,
 }
 
-/// Parses `10s`, `1.5ms`, `250us`, `2m`, `1h`, `100ns`; a bare number is in `bare`. Returns
-/// nanoseconds.
+/// Parses `10s`, `1.5ms`, `250us`, `2m`, `1h`, `100ns`, or several of them with falling units:
+/// `1m30s`. A bare number has the default unit. Returns nanoseconds.
 ///
 /// # Errors
 /// The text is not a duration; the error says why.
 pub fn parse_duration_ns(text: &str, default_unit: DurationUnit) -> Result<u64, String> {
-    let (number, unit) = split_number(text);
-    let value = parse_decimal(number)
-        .ok_or_else(|| format!("'{text}' is not a duration (write 10s, 250ms or 1.5m)"))?;
-    let unit_ns = match unit {
-        "ns" => 1,
-        "us" | "µs" => MICROSECOND_NS,
-        "ms" => MILLISECOND_NS,
-        "s" => SECOND_NS,
-        "m" | "min" => 60 * SECOND_NS,
-        "h" => 3600 * SECOND_NS,
-        "" => match default_unit {
-            DurationUnit::Microseconds => MICROSECOND_NS,
-            DurationUnit::Milliseconds => MILLISECOND_NS,
-            DurationUnit::Seconds => SECOND_NS,
-        },
-        _ => {
-            return Err(format!("'{text}' has an unknown unit '{unit}' (use us, ms, s, m or h)"));
+    let (mut rest, mut sum_ns, mut previous_unit_ns) = (text, 0u64, u64::MAX);
+    loop {
+        let (number, unit, following) = split_part(rest);
+        let value = parse_decimal(number)
+            .ok_or_else(|| format!("'{text}' is not a duration (write 10s, 250ms, 1.5m or 1m30s)"))?;
+        let is_bare = unit.is_empty() && previous_unit_ns == u64::MAX;
+        let unit_ns = match unit {
+            "ns" => 1,
+            "us" | "µs" => MICROSECOND_NS,
+            "ms" => MILLISECOND_NS,
+            "s" => SECOND_NS,
+            "m" | "min" => 60 * SECOND_NS,
+            "h" => 3600 * SECOND_NS,
+            "" if is_bare => match default_unit {
+                DurationUnit::Microseconds => MICROSECOND_NS,
+                DurationUnit::Milliseconds => MILLISECOND_NS,
+                DurationUnit::Seconds => SECOND_NS,
+            },
+            "" => return Err(format!("'{text}' ends with a number without a unit (write 1m30s)")),
+            _ => return Err(format!("'{text}' has an unknown unit '{unit}' (use us, ms, s, m or h)")),
+        };
+        if unit_ns >= previous_unit_ns {
+            return Err(format!("'{text}': larger units come first (write 1m30s)"));
         }
-    };
-    scale(value, unit_ns).ok_or_else(|| format!("'{text}' is longer than 584 years"))
+        previous_unit_ns = unit_ns;
+        let part_ns = scale(value, unit_ns);
+        sum_ns = part_ns
+            .and_then(|part_ns| sum_ns.checked_add(part_ns))
+            .ok_or_else(|| format!("'{text}' is longer than 584 years"))?;
+        if following.is_empty() {
+            return Ok(sum_ns);
+        }
+        rest = following;
+    }
 }
 
 /// Parses a size in bytes or a count: `100`, `64k`, `1m`, `2g`, with binary multipliers (1k =
@@ -117,6 +131,14 @@ fn parse_scaled(text: &str, base: u64, kind: &str) -> Result<u64, String> {
 fn split_number(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     text.split_at(end)
+}
+
+/// Splits a duration into the number and the unit of its first part, and the rest.
+fn split_part(text: &str) -> (&str, &str, &str) {
+    let (number, rest) = split_number(text);
+    let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+    let (unit, rest) = rest.split_at(end);
+    (number, unit, rest)
 }
 
 /// Parses a plain decimal number; no sign, no exponent, no infinity.
@@ -238,6 +260,12 @@ mod tests {
         assert_eq!(parse("250ms"), Ok(250 * MILLISECOND_NS));
         assert_eq!(parse("1.5m"), Ok(90 * SECOND_NS));
         assert_eq!(parse("100us"), Ok(100_000));
+        assert_eq!(parse("1m30s"), Ok(90 * SECOND_NS));
+        assert_eq!(parse("1h1.5m20ms"), Ok(3690 * SECOND_NS + 20 * MILLISECOND_NS));
+        for (wrong, why) in [("30s1m", "larger units"), ("1m30", "without a unit"), ("1s1s", "larger units")]
+        {
+            assert!(parse(wrong).unwrap_err().contains(why), "{wrong}");
+        }
         for invalid in ["", "s", "-1s", "1e3s", "1d", "1.2.3s", "inf", "nan", ".", "99999999999h"] {
             assert!(parse(invalid).is_err(), "{invalid}");
         }

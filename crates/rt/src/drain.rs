@@ -77,6 +77,8 @@ pub struct SignalHandlers {
     pub on_reload: Box<dyn FnMut() + Send>,
     /// SIGUSR1: reopen the logs.
     pub on_reopen: Box<dyn FnMut() + Send>,
+    /// SIGUSR2, in [`SignalSet::TerminationAndUser`].
+    pub on_user2: Box<dyn FnMut() + Send>,
     /// First SIGTERM or SIGINT, once the drain has started.
     pub on_drain: Box<dyn FnMut() + Send>,
 }
@@ -84,7 +86,12 @@ pub struct SignalHandlers {
 impl SignalHandlers {
     /// Returns callbacks that act only at the first SIGTERM or SIGINT.
     pub fn with_on_drain(drained: impl FnMut() + Send + 'static) -> Self {
-        Self { on_reload: Box::new(|| ()), on_reopen: Box::new(|| ()), on_drain: Box::new(drained) }
+        Self {
+            on_reload: Box::new(|| ()),
+            on_reopen: Box::new(|| ()),
+            on_user2: Box::new(|| ()),
+            on_drain: Box::new(drained),
+        }
     }
 }
 
@@ -110,6 +117,8 @@ pub struct BlockedSignals {
 pub enum SignalSet {
     /// SIGTERM and SIGINT.
     Termination,
+    /// SIGTERM, SIGINT, SIGUSR1 and SIGUSR2.
+    TerminationAndUser,
     /// SIGTERM, SIGINT, SIGHUP and SIGUSR1.
     All,
 }
@@ -123,6 +132,7 @@ pub enum SignalSet {
 pub fn block_signals(signal_set: SignalSet) -> io::Result<BlockedSignals> {
     let numbers: &[libc::c_int] = match signal_set {
         SignalSet::Termination => &[libc::SIGTERM, libc::SIGINT],
+        SignalSet::TerminationAndUser => &[libc::SIGTERM, libc::SIGINT, libc::SIGUSR1, libc::SIGUSR2],
         SignalSet::All => &[libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1],
     };
     let mut set = std::mem::MaybeUninit::uninit();
@@ -153,7 +163,8 @@ impl BlockedSignals {
                     match (self.wait(), &mut handlers) {
                         (libc::SIGHUP, Some(handlers)) => (handlers.on_reload)(),
                         (libc::SIGUSR1, Some(handlers)) => (handlers.on_reopen)(),
-                        (libc::SIGHUP | libc::SIGUSR1, None) => {}
+                        (libc::SIGUSR2, Some(handlers)) => (handlers.on_user2)(),
+                        (libc::SIGHUP | libc::SIGUSR1 | libc::SIGUSR2, None) => {}
                         _ => break,
                     }
                 }

@@ -29,6 +29,7 @@ fn signals_that_do_not_stop_us_are_passed_on_and_those_that_do_still_count(
     let handlers = SignalHandlers {
         on_reload: Box::new(move || reloads.send("reload").unwrap()),
         on_reopen: Box::new(move || reopens.send("reopen").unwrap()),
+        on_user2: Box::new(|| ()),
         on_drain: Box::new(move || drains.send("drained").unwrap()),
     };
     blocked.spawn_handler(drain, Some(handlers)).unwrap();

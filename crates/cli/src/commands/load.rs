@@ -2,52 +2,54 @@
 
 pub(super) mod baseline;
 mod confirm;
+mod full_screen;
+mod outputs;
+mod run_record;
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::IsTerminal;
 use std::path::Path;
+use std::sync::Arc;
 
-use host::facts::HostFacts;
-use load::calibrate::{Calibration, LoadProfile, find_nearest};
+use load::calibrate::Calibration;
+use load::control::{RateControl, STEP_UP};
 use load::pace::Pace;
 use load::plan::{LoadFlags, RunPlan};
-use load::report::{RecordContext, build_record};
-use load::run::{RunError, RunMeasurement};
-use load::validity::{Evidence, HostEvidence, judge};
-use record::facts::{HostFacts as RecordedHost, HostLimits};
+use load::run::RunError;
 use record::interval_log::IntervalLog;
-use record::observed::MachineObservation;
 use record::problem::InputProblem;
-use record::run::{CalibratedCapacity, Run, RunIdentity, WeirVersion};
+use record::run::Run;
 use record::units::{SECOND_NS, format_duration_ns, format_rate};
 use rt::drain::{Drain, DrainWatch, SignalHandlers, SignalSet, block_signals};
 
+pub(crate) use full_screen::FullScreen;
+pub(super) use run_record::{build_run, host_record};
+
+use self::outputs::{
+    full_screen, metrics_address, metrics_export, peer_format, prints_summary, write_results,
+};
 use super::calibrate::{self, TrialSettings};
 use crate::embedded::Origin;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, embedded_placeholder_url, load_flags, subject_pids};
 use crate::observation::{Observation, diagnose};
-use crate::output::csv::csv;
-use crate::output::file::{write_json, write_text};
 use crate::output::live::LiveTable;
-use crate::output::percentiles::format_percentiles;
-use crate::output::summary::summary;
-use crate::output::{is_coloured, print};
-use crate::watcher::{self, RunWatcher};
-use crate::{preflight, store};
+use crate::output::load_plan::describe_plan;
+use crate::output::print;
+use crate::preflight;
+use crate::watcher::RunWatcher;
 
 /// Results that may go to stdout.
-const STDOUT_FLAGS: &[&str] = &["json", "csv"];
+const STDOUT_FLAGS: &[&str] = &["json", "csv", "markdown", "junit"];
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
-    let text = load_flags(args)?;
+    let text = load_flags(args);
     check_results(args)?;
     let named = check_subject_pids(&subject_pids(args)?)?;
     // A killed run may have left the subject with less than its quota of the CPUs.
     super::lab::remove_leftovers();
     let drain = Drain::default();
     let stop = drain.watch();
-    if text.urls.is_empty() && text.unix.is_none() {
+    if text.urls.is_empty() && text.unix.is_none() && text.requests_of_files.is_empty() {
         return run_embedded(args, text, arguments, drain, &stop);
     }
     if args.is_set("tls") {
@@ -59,10 +61,17 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     if let Some(path) = plan.tls.as_ref().and_then(|tls| tls.key_log.as_ref()) {
         warn!("weir: warning: the secrets of all TLS sessions are written to {}", path.display());
     }
+    if args.is_set("check") {
+        print(&describe_plan(&plan));
+        return Ok(Exit::Done);
+    }
     let scarce_ports = preflight::check(&plan)?;
-    block_signals(SignalSet::Termination)?.spawn_handler(drain, Some(drain_notice(&plan)))?;
+    let control = Arc::default();
+    block_signals(SignalSet::TerminationAndUser)?
+        .spawn_handler(drain, Some(signal_handlers(&plan, &control)))?;
     let subjects = if named.is_empty() { find_subjects(&plan) } else { Ok(named) };
-    run_job(&LoadJob { args, arguments, plan, subjects, scarce_ports, calibration: None }, &stop)
+    let job = LoadJob { args, arguments, plan, subjects, scarce_ports, calibration: None, control };
+    run_job(&job, &stop)
 }
 
 /// Measures this machine with an embedded origin, because the user named nothing to load.
@@ -80,11 +89,17 @@ fn run_embedded(
     text.tls.insecure |= args.is_set("tls") && text.tls.cacert.is_none();
     let plan = RunPlan::parse(&text, cores)?;
     preflight::check(&plan)?;
-    block_signals(SignalSet::Termination)?.spawn_handler(drain, Some(drain_notice(&plan)))?;
+    if args.is_set("check") {
+        print(&describe_plan(&plan));
+        return Ok(Exit::Done);
+    }
+    let control = Arc::default();
+    block_signals(SignalSet::TerminationAndUser)?
+        .spawn_handler(drain, Some(signal_handlers(&plan, &control)))?;
     let origin = Origin::start(cores.div_ceil(2), args.is_set("tls"))?;
     text.urls = vec![origin.url(EMBEDDED_BODY_BYTES)];
     let mut plan = RunPlan::parse(&text, cores)?;
-    let quiet = preflight::writes_to_stdout(args, STDOUT_FLAGS);
+    let quiet = !prints_summary(args)?;
     let trials = TrialSettings { per_kind: 3, duration_ns: SECOND_NS, origin_pid: origin.pid() };
     // A quick calibration like this serves this run and no later one, so it is not kept.
     let calibrations = calibrate::calibrate(&plan, &trials, &host::facts::read(), stop)?;
@@ -101,7 +116,7 @@ fn run_embedded(
     }
     let subjects = Ok(vec![origin.pid()]);
     let calibration = Some(if plan.is_open_loop() { calibrations.open } else { calibrations.closed });
-    run_job(&LoadJob { args, arguments, plan, subjects, scarce_ports: None, calibration }, stop)
+    run_job(&LoadJob { args, arguments, plan, subjects, scarce_ports: None, calibration, control }, stop)
 }
 
 /// Formats the embedded origin and its calibration: in one line, or in all lines with `-v`.
@@ -128,15 +143,31 @@ fn format_origin(
     }
 }
 
-/// Reports at the first Ctrl-C what happens next: requests that hang may take a while.
-fn drain_notice(plan: &RunPlan) -> SignalHandlers {
+/// Returns the handlers of signals. The first Ctrl-C reports what happens next: requests that hang may
+/// take a while. SIGUSR1 and SIGUSR2 change the rate.
+fn signal_handlers(plan: &RunPlan, control: &Arc<RateControl>) -> SignalHandlers {
     let timeout = format_duration_ns(plan.drain_ns);
-    SignalHandlers::with_on_drain(move || {
-        warn!(
-            "weir: stopping; waits up to {timeout} for requests in flight (a second Ctrl-C stops \
-             at once)"
-        );
-    })
+    let is_adjustable = plan.is_open_loop() && plan.replay.is_none();
+    let change = |by: f64| -> Box<dyn FnMut() + Send> {
+        let control = Arc::clone(control);
+        Box::new(move || {
+            if !is_adjustable {
+                return warn!("weir: only the rate of an open loop can be changed (--rate or --stages)");
+            }
+            control.scale(by, rt::clock::now_ns());
+            warn!("weir: {:.0} % of the planned rate", control.factor() * 100.0);
+        })
+    };
+    SignalHandlers {
+        on_reopen: change(STEP_UP),
+        on_user2: change(1.0 / STEP_UP),
+        ..SignalHandlers::with_on_drain(move || {
+            warn!(
+                "weir: stopping; waits up to {timeout} for requests in flight (a second Ctrl-C stops \
+                 at once)"
+            );
+        })
+    }
 }
 
 /// Size of the response body of the embedded origin.
@@ -164,13 +195,16 @@ pub(super) struct LoadJob<'a> {
     pub(super) scarce_ports: Option<String>,
     /// Calibration that was just made for this run; `None` takes the nearest stored one.
     pub(super) calibration: Option<Calibration>,
+    /// Rate, which the user may change.
+    pub(super) control: Arc<RateControl>,
 }
 
 fn run_job(job: &LoadJob<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
     let args = job.args;
-    let quiet = preflight::writes_to_stdout(args, STDOUT_FLAGS);
+    let quiet = !prints_summary(args)?;
     let terminal = std::io::stdout().is_terminal();
-    let show_lines = !quiet && !args.is_set("quiet") && (terminal || args.is_set("live"));
+    let show_screen = args.is_set("tui");
+    let show_lines = !quiet && !show_screen && !args.is_set("quiet") && (terminal || args.is_set("live"));
     let named = subject_pids(args)?;
     // Observation starts before the baseline. The requests of the baseline reveal the origins of a
     // subject that later finds no port for connections to them.
@@ -192,11 +226,15 @@ fn run_job(job: &LoadJob<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
     };
     let mut watcher =
         RunWatcher::new(job.subjects.clone().unwrap_or_default(), show_lines.then(LiveTable::default), log)
-            .with_observation(observation);
+            .with_observation(observation)
+            .with_metrics(metrics_export(args)?)
+            .with_screen(if show_screen { Some(full_screen(job)?) } else { None });
     if args.is_set("confirm") && !quiet {
         warn!("weir: {}", confirm::announcement());
     }
-    let measured = load::run::run(&job.plan, stop, &mut watcher).map_err(cannot_run)?;
+    let measured = load::run::run_controlled(&job.plan, stop, &job.control, &mut watcher);
+    watcher.close_screen();
+    let measured = measured.map_err(cannot_run)?;
     let observed = watcher.take_observed(&started_at);
     let mut run = build_run(job, &measured, &watcher, observed.as_ref(), started_at);
     run.baseline = baseline;
@@ -206,19 +244,11 @@ fn run_job(job: &LoadJob<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
     if args.is_set("confirm") {
         confirm_diagnosis(job, &mut run, quiet, stop);
     }
-    if !quiet {
-        print(&format!(
-            "{}{}",
-            if show_lines { "\n" } else { "" },
-            summary(&run, args.is_set("verbose"), is_coloured())
-        ));
-        if args.is_set("percentiles") {
-            print(&format_percentiles(&measured.latencies));
-        }
-    }
-    write_json(&run, args.text("json").as_deref())?;
-    write_text(&csv(&run), args.text("csv").as_deref())?;
+    write_results(args, &run, &measured.latencies, show_lines)?;
     watcher.finish_log().map_err(|error| Failure::cannot("--hdr", error))?;
+    if let Some(metrics) = watcher.take_metrics() {
+        metrics.finish(stop)?;
+    }
     Ok(Exit::from_run(&run))
 }
 
@@ -250,105 +280,19 @@ fn check_results(args: CommandArgs<'_>) -> Result<(), Failure> {
         let text = "--no-watch gives no diagnosis to confirm: remove one of them";
         return Err(vec![InputProblem::new("--confirm", text)].into());
     }
-    preflight::outputs(args, STDOUT_FLAGS, &["hdr"])
-}
-
-/// Builds the record of a run, with its verdict.
-pub(super) fn build_run(
-    job: &LoadJob<'_>,
-    measured: &RunMeasurement,
-    watcher: &RunWatcher,
-    observed: Option<&MachineObservation>,
-    started_at: String,
-) -> Run {
-    let facts = host::facts::read();
-    let window = watcher.window();
-    let mut cpu = watcher::cpu_record(window.as_ref());
-    let mut not_observable = watcher.not_observable();
-    if let Err(unknown) = &job.subjects {
-        not_observable.push(unknown.to_string());
-        cpu.subject_cpus = None;
-        cpu.foreign_cpus = None;
-    } else if let Some(observed) = observed {
-        watcher::apply_role_cpus(&mut cpu, observed, measured);
+    if args.is_set("confirm") && (args.is_given("stages") || args.is_given("replay")) {
+        let text = "needs a load that stays the same: remove --stages or --replay";
+        return Err(vec![InputProblem::new("--confirm", text)].into());
     }
-    let run_queue_wait_fraction = watcher::max_run_queue_wait(window.as_ref());
-    let stored = store::load(&facts.fingerprint);
-    let calibrated = calibration_use(job.calibration.as_ref(), &stored, measured);
-    let busiest = cpu.per_core.iter().copied().reduce(f64::max);
-    let host = HostEvidence {
-        // A thread that spins is always busy, which does not show its spare capacity.
-        busiest_thread_fraction: busiest.filter(|_| !measured.plan.spin),
-        run_queue_wait_fraction,
-        cpus: facts.cpus_online,
-        foreign_cpus: cpu.foreign_cpus,
-        steal_fraction: cpu.steal_fraction,
-        scarce_ports: job.scarce_ports.clone(),
-        calibrated_fraction: calibrated.as_ref().map(|calibrated| calibrated.used_fraction),
-    };
-    let context = RecordContext {
-        weir: WeirVersion {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: env!("WEIR_COMMIT").to_owned(),
-        },
-        command: job.arguments.to_vec(),
-        started_at,
-        identity: RunIdentity {
-            id: random_id(),
-            host: facts.hostname.clone(),
-            pid: std::process::id(),
-            start_unix_ns: watcher.start_unix_ns(),
-        },
-        host: host_record(facts, not_observable),
-        validity: judge(&Evidence { measured, host }),
-        cpu,
-        run_queue_wait_fraction,
-        calibrated,
-    };
-    build_record(measured, context)
-}
-
-/// Returns 128 random bits; the operating system seeds the hashers of the standard library.
-fn random_id() -> String {
-    let bits = || RandomState::new().build_hasher().finish();
-    format!("{:016x}{:016x}", bits(), bits())
-}
-
-fn calibration_use(
-    fresh: Option<&Calibration>,
-    stored: &[Calibration],
-    measured: &RunMeasurement,
-) -> Option<CalibratedCapacity> {
-    let response_bytes = measured.counters.bytes_in / measured.counters.responses.max(1);
-    let profile = LoadProfile::from_plan(&measured.plan, response_bytes);
-    let calibration = fresh.or_else(|| find_nearest(stored, &profile))?;
-    let responses_per_s = calibration.per_core_per_s * measured.plan.threads as f64;
-    Some(CalibratedCapacity {
-        responses_per_s,
-        used_fraction: measured.responses_per_s() / responses_per_s.max(1e-9),
-        profile: calibration.profile.to_string(),
-    })
-}
-
-pub(super) fn host_record(facts: HostFacts, mut not_observable: Vec<String>) -> RecordedHost {
-    not_observable.extend(facts.not_observable.iter().map(ToString::to_string));
-    RecordedHost {
-        kernel: facts.kernel,
-        os: facts.os,
-        name: Some(facts.hostname),
-        cpus: facts.cpus_online.unwrap_or_else(|| rt::cores::available_cpus().len() as u32),
-        cpu_model: facts.cpu_model,
-        memory_bytes: facts.memory_bytes.unwrap_or(0),
-        congestion_control: facts.congestion_control,
-        virtualised: facts.virtualised,
-        fingerprint: facts.fingerprint,
-        limits: HostLimits {
-            descriptors: facts.nofile_hard,
-            port_range: facts.port_range,
-            somaxconn: facts.somaxconn.map(u64::from),
-        },
-        not_observable,
+    if peer_format(args)?.is_some() && preflight::writes_to_stdout(args, STDOUT_FLAGS) {
+        let text = "prints to stdout, as another flag does: name a file there";
+        return Err(vec![InputProblem::new("--format", text)].into());
     }
+    if args.is_set("tui") && !std::io::stdout().is_terminal() {
+        return Err(vec![InputProblem::new("--tui", "stdout is not a terminal")].into());
+    }
+    metrics_address(args)?;
+    preflight::outputs(args, STDOUT_FLAGS, &["hdr", "openmetrics"])
 }
 
 /// Returns the local processes that listen on the target address; none when the load goes
@@ -359,7 +303,7 @@ pub(super) fn find_subjects(plan: &RunPlan) -> Subjects {
     }
     let mut pids = Vec::new();
     for authority in plan.authorities() {
-        if let Ok(rt::address::Address::Tcp(address)) = authority.resolve() {
+        if let Ok(rt::address::Address::Tcp(address)) = plan.resolve(authority) {
             pids.extend(host::sockets::find_listeners(address)?);
         }
     }

@@ -14,6 +14,7 @@ mod tools;
 mod tune;
 mod watch;
 
+pub(crate) use load::FullScreen;
 pub(crate) use plan::Verification;
 
 use std::io::Read;

@@ -86,6 +86,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         // The receiver lives until the end of the process.
         on_reload: Box::new(move || drop(commands_sender.send(SupervisorCommand::Reload))),
         on_reopen: Box::new(move || drop(reopen.send(SupervisorCommand::Reopen))),
+        on_user2: Box::new(|| ()),
         on_drain: Box::new(move || drop(stop.send(SupervisorCommand::Drain))),
     };
     held_signals.spawn_handler(drain.clone(), Some(signals))?;

@@ -32,6 +32,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         // These signals are not held.
         on_reload: Box::new(|| {}),
         on_reopen: Box::new(|| {}),
+        on_user2: Box::new(|| ()),
         on_drain: Box::new(move || waiting.unpark()),
     };
     signals.spawn_handler(drain.clone(), Some(signals_do))?;

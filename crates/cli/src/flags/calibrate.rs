@@ -3,7 +3,9 @@
 use load::plan::{LoadFlags, TlsFlags};
 
 use super::http::{HTTP, STREAMS, http_flags};
-use super::load::{CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT};
+use super::load::{
+    CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT, request_body,
+};
 use super::tls::{TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
@@ -82,13 +84,17 @@ pub(crate) const CALIBRATE: CommandInfo = CommandInfo {
 
 /// Returns the texts of the calibrated load's flags, for requests to `url`.
 pub(crate) fn calibrate_flags(args: CommandArgs<'_>, url: String) -> LoadFlags {
+    let mut problems = Vec::new();
+    let (data, data_file) = request_body(args, &mut problems);
     LoadFlags {
         urls: vec![url],
         connections: args.text("connections"),
         requests_per_connection: args.text("requests-per-connection"),
         method: args.text("method"),
         headers: args.texts("header"),
-        data: args.text("data"),
+        data,
+        data_file,
+        problems,
         timeout: args.text("timeout"),
         pin: args.text("pin"),
         // The certificate of the embedded origin is self-signed.

@@ -1,9 +1,11 @@
 //! The flags of `weir edge`: the load, its objectives, and the duration of the search.
 
-use load::plan::LoadFlags;
+use load::plan::{ExpectFlags, LoadFlags};
 
 use super::http::{CONNECTION_WINDOW, GRPC, HTTP, STREAMS, WINDOW, http_flags};
-use super::load::{CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT};
+use super::load::{
+    CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT, request_body,
+};
 use super::tls::{
     CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags,
 };
@@ -213,6 +215,8 @@ const EDGE_FLAGS: &[Flag] = &[
 
 /// Returns the texts of the base load of every trial, for requests to `urls`.
 pub(crate) fn edge_flags(args: CommandArgs<'_>, urls: Vec<String>) -> LoadFlags {
+    let mut problems = Vec::new();
+    let (data, data_file) = request_body(args, &mut problems);
     LoadFlags {
         urls,
         connections: args.text("connections"),
@@ -224,12 +228,14 @@ pub(crate) fn edge_flags(args: CommandArgs<'_>, urls: Vec<String>) -> LoadFlags 
         timeout: args.text("timeout"),
         method: args.text("method"),
         headers: args.texts("header"),
-        data: args.text("data"),
+        data,
+        data_file,
+        problems,
         tls: tls_flags(args),
         http: http_flags(args),
         sources: args.texts("source"),
         pin: args.text("pin"),
-        expect_status: args.text("expect-status"),
+        expect: ExpectFlags { status: args.text("expect-status"), ..ExpectFlags::default() },
         slo: args.texts("slo"),
         seed: args.text("seed"),
         ..LoadFlags::default()

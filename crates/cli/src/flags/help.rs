@@ -60,7 +60,8 @@ pub(super) fn long_help(row: &'static CommandInfo) -> String {
             text += &long_entry(flag);
         }
     }
-    text += "\nHelp:\n  -h\n      Essential options\n  --help\n      This description\n";
+    text += "\nHelp:\n  -h\n      Essential options\n  --help\n      This description\n  -V, --version\n      Version\n";
+    text += &environment(row);
     let examples = row
         .examples
         .iter()
@@ -117,6 +118,17 @@ pub(super) fn examples(row: &CommandInfo) -> String {
         true => String::new(),
         false => format!("Examples:\n{}", lines.collect::<Vec<_>>().join("\n")),
     }
+}
+
+/// Describes the variables that set defaults; empty without an option.
+fn environment(row: &CommandInfo) -> String {
+    let Some(flag) = row.flags.first() else { return String::new() };
+    let doc = format!(
+        "{} sets the default of --{}, and so on for every option; the command line takes precedence",
+        crate::defaults::variable_name(row, flag),
+        flag.long
+    );
+    format!("\nEnvironment:\n{}\n", wrapped(&doc, 2))
 }
 
 fn essential_flags(group: &FlagGroup) -> Vec<&'static Flag> {
@@ -189,6 +201,9 @@ fn first_part(doc: &str) -> &str {
 
 fn long_entry(flag: &Flag) -> String {
     let mut doc = flag.doc.to_owned();
+    if !flag.aliases.is_empty() {
+        doc += &format!(" [also: {}]", flag.aliases.join(", "));
+    }
     if !flag.default.is_empty() {
         doc += &format!(" [default: {}]", flag.default);
     }

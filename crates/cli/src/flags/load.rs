@@ -1,10 +1,19 @@
 //! The flags of `weir load`. The letters are h1load's where their meaning
 //! is the same.
 
-use load::plan::{LoadFlags, RunPlan};
+use load::plan::LoadFlags;
 use record::problem::InputProblem;
 
 use super::http::{CONNECTION_WINDOW, GRPC, HTTP, MIX, STREAMS, WINDOW, http_flags};
+use super::load_examples::EXAMPLES;
+use super::load_output::{
+    CHECK, CONFIRM, CSV, FORMAT, HDR, JUNIT, MARKDOWN, NO_BASELINE, PERCENTILES, SUBJECT, TUI,
+};
+use super::load_requests::{
+    CAPTURE, CONNECT_TO, COOKIES, EXPECT_BODY, EXPECT_BYTES, EXPECT_HASH, EXPECT_HEADER, EXPECT_STATUS, FILE,
+    METRICS_LISTEN, OPENMETRICS, PIPELINE, PROXY_PROTOCOL, PROXY_SOURCE, REPLAY, SPEED, STAGES, TARGETS,
+    VALUES, WEIGHTS, expect_flags, replay, requests_of_files, values,
+};
 use super::tls::{
     CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_KEY_LOG, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME,
     tls_flags,
@@ -27,35 +36,7 @@ pub(crate) const LOAD: CommandInfo = CommandInfo {
           generator, and drives the origin at a quarter of that rate.",
     values: Some(("URL", "Target(s), round-robin [embedded test origin]: http[s]://host[:port][/path]")),
     flags: LOAD_FLAGS,
-    examples: &[
-        ("weir load", "measure this machine with the embedded origin"),
-        ("weir load -v -d 2s http://127.0.0.1:8000/", "the same figures with all details"),
-        ("weir load -c 10 -d 2s http://127.0.0.1:8000/?s=100", "ten connections, closed loop, two seconds"),
-        (
-            "weir load -c 50 -R 2k -d 2s --slo 'p99<500ms,errors<1%' http://127.0.0.1:8000/",
-            "2,000 requests per second in an open loop, with objectives",
-        ),
-        (
-            "weir load -c 4 -d 3s --confirm 'http://127.0.0.1:8000/?t=20'",
-            "find the limit of a service, and test the finding",
-        ),
-        (
-            "weir load -n 1000 -r 10 --json run.json http://127.0.0.1:8000/",
-            "1,000 requests, ten per connection; store the record",
-        ),
-        (
-            "weir load -c 10 -n 1000 -r 1 --tls-resume 90% --insecure https://127.0.0.1:8443/",
-            "1,000 connections with TLS, of which a tenth makes a full handshake",
-        ),
-        (
-            "weir load --http 2 -c 4 -m 32 -d 2s http://127.0.0.1:8000/?s=100",
-            "four HTTP/2 connections with 32 concurrent streams each",
-        ),
-        (
-            "weir load --mix 1.1=50,2=50 -m 8 -c 4 -d 2s http://127.0.0.1:8000/",
-            "two connections of HTTP/1.1 and two of HTTP/2",
-        ),
-    ],
+    examples: EXAMPLES,
 };
 
 /// Flags that shape the requests; `calibrate` has them too.
@@ -81,6 +62,7 @@ pub(super) const REQUESTS_PER_CONNECTION: Flag = Flag {
 };
 pub(super) const METHOD: Flag = Flag {
     long: "method",
+    short: Some('X'),
     value: "METHOD",
     default: "GET, or POST with a body",
     doc: "Request method",
@@ -100,9 +82,11 @@ pub(super) const HEADER: Flag = Flag {
 };
 pub(super) const DATA: Flag = Flag {
     long: "data",
-    value: "TEXT",
-    doc: "Request body; the default method is then POST",
+    aliases: &["--body"],
+    value: "TEXT|@FILE",
+    doc: "Request body, or @ and the name of a file with it; the default method is then POST",
     valid: &["hello"],
+    invalid: &["@/no/such/file"],
     ..FLAG_DEFAULTS
 };
 pub(super) const TIMEOUT: Flag = Flag {
@@ -126,6 +110,7 @@ pub(super) const PIN: Flag = Flag {
 };
 pub(super) const JSON: Flag = Flag {
     long: "json",
+    short: Some('o'),
     value: "FILE|-",
     doc: "Write the record of the run as JSON; - writes it to stdout, and nothing else",
     ..FLAG_DEFAULTS
@@ -163,11 +148,12 @@ const LOAD_FLAGS: &[Flag] = &[
     Flag {
         long: "duration",
         short: Some('d'),
+        aliases: &["-z"],
         value: "TIME",
         default: "10s, or 1h with -n",
         doc: "Duration of the load; requests in flight are then drained; default unit: s",
-        valid: &["10", "1m", "500ms"],
-        invalid: &["0", "1d", "long"],
+        valid: &["10", "1m30s", "500ms"],
+        invalid: &["0", "1d", "long", "30s1m"],
         ..FLAG_DEFAULTS
     },
     Flag {
@@ -219,9 +205,10 @@ const LOAD_FLAGS: &[Flag] = &[
         short: Some('T'),
         value: "TIME",
         default: "0",
-        doc: "Pause between a response and the next request; closed loop only; default unit: ms",
-        valid: &["5", "1s"],
-        invalid: &["x"],
+        doc: "Pause between a response and the next request; closed loop only; default unit: ms; \
+              exp:TIME, uniform:MIN-MAX and lognormal:TIME:SIGMA are random",
+        valid: &["5", "1s", "exp:50ms", "uniform:10ms-90ms", "lognormal:50ms:0.5"],
+        invalid: &["x", "normal:5ms", "uniform:9ms-1ms"],
         ..FLAG_DEFAULTS
     },
     METHOD,
@@ -229,6 +216,7 @@ const LOAD_FLAGS: &[Flag] = &[
     DATA,
     Flag {
         long: "data-file",
+        short: Some('D'),
         value: "FILE",
         doc: "Request body from a regular file; 64 MiB or less",
         invalid: &["/no/such/file"],
@@ -299,24 +287,24 @@ const LOAD_FLAGS: &[Flag] = &[
         invalid: &["x"],
         ..FLAG_DEFAULTS
     },
-    Flag {
-        long: "expect-status",
-        value: "LIST",
-        default: "any; 400 and above are errors",
-        doc: "Expected statuses: 200, 2xx or 200,404; any other is an error",
-        valid: &["200", "2xx,304"],
-        invalid: &["2x", "99"],
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "expect-bytes",
-        value: "SIZE",
-        default: "any",
-        doc: "Expected body size; any other is an error",
-        valid: &["0", "64k"],
-        invalid: &["x"],
-        ..FLAG_DEFAULTS
-    },
+    EXPECT_STATUS,
+    EXPECT_BYTES,
+    EXPECT_HASH,
+    EXPECT_BODY,
+    EXPECT_HEADER,
+    TARGETS,
+    WEIGHTS,
+    VALUES,
+    COOKIES,
+    CAPTURE,
+    CONNECT_TO,
+    PROXY_PROTOCOL,
+    PROXY_SOURCE,
+    REPLAY,
+    SPEED,
+    STAGES,
+    FILE,
+    PIPELINE,
     Flag {
         long: "slo",
         value: "LIST",
@@ -341,78 +329,46 @@ const LOAD_FLAGS: &[Flag] = &[
         long: "seed",
         value: "N",
         default: "1",
-        doc: "Seed of the random numbers; used for Poisson arrivals",
+        doc: "Seed of the random numbers; used for Poisson arrivals, think times and templates",
         valid: &["42"],
         invalid: &["x", "-1"],
         ..FLAG_DEFAULTS
     },
     JSON,
-    Flag {
-        long: "csv",
-        value: "FILE|-",
-        doc: "Write one CSV line per second; - writes it to stdout, and nothing else",
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "hdr",
-        value: "FILE",
-        doc: "Write an HdrHistogram interval log; an interval per second, with every latency phase",
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "percentiles",
-        short: Some('P'),
-        doc: "Print all percentiles of the latencies; of the first and the last byte, service and \
-              response time, up to 99.9999 %",
-        ..FLAG_DEFAULTS
-    },
+    CSV,
+    MARKDOWN,
+    JUNIT,
+    FORMAT,
+    OPENMETRICS,
+    METRICS_LISTEN,
+    CHECK,
+    HDR,
+    PERCENTILES,
     Flag { long: "live", default: "on a terminal", doc: "Print a line per second", ..FLAG_DEFAULTS },
+    TUI,
     Flag { long: "quiet", short: Some('q'), doc: "Do not print a line per second", ..FLAG_DEFAULTS },
     VERBOSE,
-    Flag {
-        long: "subject",
-        value: "PID",
-        repeatable: true,
-        default: "the process that listens on the target port",
-        doc: "PID of the server under load; for a server that cannot be found by its port, such as \
-              behind a port forwarder; its children belong to it; repeatable",
-        valid: &["1"],
-        invalid: &["x", "0"],
-        ..FLAG_DEFAULTS
-    },
+    SUBJECT,
     Flag {
         long: "no-watch",
         doc: "Do not sample the machine, its sockets and the server; there is no diagnosis then",
         ..FLAG_DEFAULTS
     },
-    Flag {
-        long: "no-baseline",
-        doc: "Skip the baseline before the load: requests sent one at a time, up to 1 s and 500 \
-              requests, for loads of 3 s and more without -n; without it, queueing cannot be \
-              distinguished from service time",
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "confirm",
-        doc: "Verify the diagnosis in short loads with the suspected limit changed; the limit is \
-              connections, think time, generator threads or the server's CPU time; the throughput is \
-              compared with the prediction; a refuted verdict becomes unknown, and a limit that cannot be \
-              tested is reported with the reason",
-        ..FLAG_DEFAULTS
-    },
+    NO_BASELINE,
+    CONFIRM,
 ];
 
 /// Returns the texts of a load's flags; the body's file is read here, because parsing does no I/O.
-pub(crate) fn load_flags(args: CommandArgs<'_>) -> Result<LoadFlags, Vec<InputProblem>> {
+pub(crate) fn load_flags(args: CommandArgs<'_>) -> LoadFlags {
     let mut problems = Vec::new();
-    let data_file = args.text("data-file").and_then(|path| {
-        let read = read_body(&path);
-        read.map_err(|why| problems.push(InputProblem::new("--data-file", format!("{path}: {why}")))).ok()
-    });
+    let (data, data_file) = request_body(args, &mut problems);
+    let requests_of_files = requests_of_files(args, &mut problems);
+    let values = values(args, &mut problems);
+    let replay = replay(args, &mut problems);
     problems.extend(subject_pids(args).err().unwrap_or_default());
     let tls = tls_flags(args);
     problems.extend(tls.file_problems());
-    let mut text = LoadFlags {
+    LoadFlags {
         urls: args.values(),
         connections: args.text("connections"),
         rate: args.text("rate"),
@@ -429,7 +385,7 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> Result<LoadFlags, Vec<InputPr
         max_pending: args.text("max-pending"),
         method: args.text("method"),
         headers: args.texts("header"),
-        data: args.text("data"),
+        data,
         data_file,
         unix: args.text("unix"),
         tls,
@@ -437,22 +393,24 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> Result<LoadFlags, Vec<InputPr
         sources: args.texts("source"),
         pin: args.text("pin"),
         spin: args.is_set("spin"),
-        expect_status: args.text("expect-status"),
-        expect_bytes: args.text("expect-bytes"),
+        expect: expect_flags(args),
+        weights: args.text("weights"),
+        requests_of_files,
+        values,
+        cookies: args.is_set("cookies"),
+        captures: args.texts("capture"),
+        connect_to: args.texts("connect-to"),
+        proxy_protocol: args.text("proxy-protocol"),
+        proxy_sources: args.texts("proxy-source"),
+        replay,
+        speed: args.text("speed"),
+        stages: args.text("stages"),
+        pipeline: args.text("pipeline"),
         slo: args.texts("slo"),
         max_error_rate: args.text("max-error-rate"),
         seed: args.text("seed"),
-    };
-    if problems.is_empty() {
-        return Ok(text);
+        problems,
     }
-    // Other problems are reported together with it; a missing URL is no problem.
-    if text.urls.is_empty() {
-        text.urls = vec![embedded_placeholder_url(args).to_owned()];
-    }
-    let cores = rt::cores::available_cpus().len();
-    problems.extend(RunPlan::parse(&text, cores).err().unwrap_or_default());
-    Err(problems)
 }
 
 /// Returns a URL that stands for the embedded origin in checks: its port is not known yet.
@@ -475,7 +433,29 @@ pub(crate) fn subject_pids(args: CommandArgs<'_>) -> Result<Vec<i32>, Vec<InputP
     if problems.is_empty() { Ok(pids) } else { Err(problems) }
 }
 
-fn read_body(path: &str) -> Result<Vec<u8>, String> {
+/// Returns the text of `--data`, and the content of the file that it or `--data-file` names.
+pub(super) fn request_body(
+    args: CommandArgs<'_>,
+    problems: &mut Vec<InputProblem>,
+) -> (Option<String>, Option<Vec<u8>>) {
+    let mut read = |flag: &str, path: &str| match read_body(path) {
+        Ok(body) => Some(body),
+        Err(why) => {
+            problems.push(InputProblem::new(flag, format!("{path}: {why}")));
+            None
+        }
+    };
+    let data = args.text("data");
+    let file = args.text("data-file").and_then(|path| read("--data-file", &path));
+    match data.as_deref().and_then(|data| data.strip_prefix('@')) {
+        // With both, the plan reports that they are exclusive.
+        Some(path) if file.is_none() => (None, read("--data", path)),
+        _ => (data, file),
+    }
+}
+
+/// Returns the content of the file of a body.
+pub(super) fn read_body(path: &str) -> Result<Vec<u8>, String> {
     let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !metadata.is_file() {
         // A pipe may never end, or never begin.

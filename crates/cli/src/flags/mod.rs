@@ -11,7 +11,10 @@ mod lab;
 mod lab_experiment;
 mod lab_profile;
 mod load;
+mod load_examples;
+mod load_output;
 mod load_report;
+mod load_requests;
 mod plan;
 mod proxy;
 mod serve;
@@ -29,6 +32,8 @@ pub(crate) struct Flag {
     pub(crate) long: &'static str,
     /// Short name, one letter.
     pub(crate) short: Option<char>,
+    /// Other names, as users of similar programs type them: `-z`, `--body`.
+    pub(crate) aliases: &'static [&'static str],
     /// Name of its value; empty: it takes none.
     pub(crate) value: &'static str,
     /// True if it may be given several times.
@@ -48,6 +53,7 @@ pub(crate) struct Flag {
 pub(crate) const FLAG_DEFAULTS: Flag = Flag {
     long: "",
     short: None,
+    aliases: &[],
     value: "",
     repeatable: false,
     default: "",
@@ -106,7 +112,7 @@ pub(crate) const COMMANDS: &[&CommandInfo] = &[
 ];
 
 /// Name of the positional values in clap.
-const VALUES: &str = "values";
+const VALUES: &str = "positional-values";
 
 /// Returns the command line with the help that users see. [`build_command_line`] is for manual pages
 /// and completions, which lay out the flags themselves.
@@ -125,6 +131,12 @@ pub(crate) fn command_line_with_help() -> Command {
     })
 }
 
+/// Returns the text of `-h` of a command.
+pub(crate) fn short_help_of(name: &str) -> String {
+    let row = COMMANDS.iter().find(|row| row.name == name);
+    row.map_or_else(help::program_short_help, |row| help::short_help(row))
+}
+
 /// Replaces the help of a command.
 fn with_help(command: Command, short: String, long: String) -> Command {
     command.help_template("{before-help}").before_help(short).before_long_help(long)
@@ -134,6 +146,7 @@ fn with_help(command: Command, short: String, long: String) -> Command {
 pub(crate) fn build_command_line() -> Command {
     let mut program = Command::new("weir")
         .version(env!("WEIR_VERSION"))
+        .propagate_version(true)
         .about(help::ABOUT)
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -174,6 +187,10 @@ fn argument(flag: &'static Flag) -> Arg {
         Some(short) => argument.short(short),
         None => argument,
     };
+    let argument = flag.aliases.iter().fold(argument, |argument, alias| match alias.strip_prefix("--") {
+        Some(long) => argument.visible_alias(long),
+        None => argument.visible_short_aliases(alias.chars().skip(1)),
+    });
     match (flag.value, flag.repeatable) {
         ("", _) => argument.action(ArgAction::SetTrue),
         (value, true) => argument.value_name(value).action(ArgAction::Append),
@@ -217,6 +234,7 @@ pub(crate) use calibrate::calibrate_flags;
 pub(crate) use ctl::SOCKET_DEFAULT;
 pub(crate) use edge::edge_flags;
 pub(crate) use load::{embedded_placeholder_url, load_flags, subject_pids};
+pub(crate) use load_requests::parse_scenario;
 pub(crate) use proxy::proxy_flags;
 pub(crate) use serve::serve_flags;
 

@@ -77,6 +77,7 @@ static FLAGS: [Flag; COUNT] = {
             doc: row.doc,
             valid: row.valid,
             invalid: row.invalid,
+            ..FLAG_DEFAULTS
         };
         index += 1;
     }

@@ -23,6 +23,7 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
                   unix:/path; port 0: chosen by the kernel",
             valid: &["127.0.0.1:0", "unix:/tmp/weir.sock"],
             invalid: &["8080", "127.0.0.1:99999", "unix:"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "to",
@@ -53,10 +54,9 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
             short: Some('H'),
             value: "'NAME: VALUE'",
             repeatable: true,
-            default: "",
             doc: "Header field of the request for --explain; repeatable",
             valid: &["X-Debug: 1"],
-            invalid: &[],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "source",

@@ -25,6 +25,7 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
                   unix:/path; port 0: chosen by the kernel",
             valid: &["127.0.0.1:0", "unix:/tmp/weir.sock", ":8001"],
             invalid: &["8000", "127.0.0.1:99999", "unix:"],
+            ..FLAG_DEFAULTS
         },
         Flag {
             long: "threads",

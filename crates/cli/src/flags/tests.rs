@@ -1,7 +1,7 @@
 //! Tests of every row of the flag tables: its valid values are accepted, and its invalid ones are
 //! rejected with a problem that names the flag.
 
-use ::load::plan::RunPlan;
+use ::load::plan::{LoadFlags, RunPlan};
 
 use super::*;
 
@@ -35,10 +35,10 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
     let scheme = if arguments.iter().any(is_of_tls) { "https" } else { "http" };
     let url = format!("{scheme}://127.0.0.1:1/");
     let result = match command {
-        "load" => load_flags(args).and_then(|mut text| {
-            text.urls = vec![url];
+        "load" => {
+            let text = LoadFlags { urls: vec![url], ..load_flags(args) };
             RunPlan::parse(&text, 4).map(|_| ())
-        }),
+        }
         "proxy" => ::proxy::config::from_flags(&proxy_flags(args)).map(|_| ()),
         "lab profile" => crate::commands::check_lab_profile(args),
         "lab run" | "lab compare" | "lab serve" => crate::commands::check_lab_experiment(command, args),
@@ -75,6 +75,7 @@ fn every_flag_accepts_its_valid_and_rejects_its_invalid_values() {
             // A flag that only an open loop has is tested in one.
             let rate: &[&str] = match (row.name, flag.long) {
                 ("load", "arrivals" | "max-pending") => &["--rate", "10"],
+                ("load", "proxy-source") => &["--proxy-protocol", "v2"],
                 (
                     "calibrate",
                     "tls-min" | "tls-max" | "tls-resume" | "tls-new" | "tls-ciphers" | "tls-groups",
@@ -122,8 +123,7 @@ fn flags_of_tls_are_rejected_where_nothing_uses_tls() {
         let (args, url) = (CommandArgs(&matches), "http://127.0.0.1:1/".to_owned());
         let problems = match command {
             "load" => {
-                let mut text = load_flags(args).unwrap();
-                text.urls = vec![url];
+                let text = LoadFlags { urls: vec![url], ..load_flags(args) };
                 RunPlan::parse(&text, 4).unwrap_err()
             }
             "edge" => crate::commands::check_edge(args, url).unwrap_err(),

@@ -7,7 +7,13 @@ pub(crate) mod edge;
 pub(crate) mod experiment;
 pub(crate) mod file;
 pub(crate) mod histogram;
+pub(crate) mod junit;
 pub(crate) mod live;
+pub(crate) mod load_plan;
+pub(crate) mod load_screen;
+pub(crate) mod markdown;
+pub(crate) mod openmetrics;
+pub(crate) mod peer_format;
 pub(crate) mod percentiles;
 pub(crate) mod plan;
 pub(crate) mod plan_markdown;
@@ -30,8 +36,38 @@ pub(crate) fn print_valid(name: &str) {
     print(&format!("{name}: valid\n"));
 }
 
-/// Returns whether stdout is a terminal that may be coloured (<https://no-color.org>).
+/// Returns whether output may be coloured: on a terminal, or everywhere with `CLICOLOR_FORCE`
+/// (<https://bixense.com/clicolors>), and never with `NO_COLOR` (<https://no-color.org>).
 pub(crate) fn is_coloured() -> bool {
-    let allowed = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    allowed && std::io::stdout().is_terminal()
+    let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    let terminal = std::io::stdout().is_terminal();
+    may_colour(terminal, variable("NO_COLOR"), variable("CLICOLOR"), variable("CLICOLOR_FORCE"))
+}
+
+fn may_colour(
+    terminal: bool,
+    no_color: Option<String>,
+    clicolor: Option<String>,
+    force: Option<String>,
+) -> bool {
+    let is_on =
+        |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty() && value != "0");
+    if no_color.is_some_and(|value| !value.is_empty()) {
+        return false;
+    }
+    is_on(&force) || (terminal && clicolor.is_none_or(|value| value != "0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_follow_the_terminal_and_the_three_variables() {
+        let some = |text: &str| Some(text.to_owned());
+        assert!(may_colour(true, None, None, None) && !may_colour(false, None, None, None));
+        assert!(may_colour(false, None, None, some("1")) && !may_colour(false, None, None, some("0")));
+        assert!(!may_colour(true, some("1"), None, some("1")) && may_colour(true, some(""), None, None));
+        assert!(!may_colour(true, None, some("0"), None) && may_colour(true, None, some("0"), some("1")));
+    }
 }

@@ -125,6 +125,9 @@ fn flag_spelling(flag: &Flag) -> String {
         text.push_str(&format!("-{letter}, "));
     }
     text.push_str(&format!("--{}", flag.long));
+    for alias in flag.aliases {
+        text.push_str(&format!(", {alias}"));
+    }
     if !flag.value.is_empty() {
         text.push_str(&format!(" {}", escape(flag.value)));
     }

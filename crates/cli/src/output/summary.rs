@@ -81,6 +81,15 @@ pub(crate) fn format_plan(run: &Run) -> String {
     let plan = &run.plan;
     let number = |name: &str| plan[name].as_u64().unwrap_or(0);
     let pace = match plan["pace"]["loop"].as_str() {
+        _ if plan["replay"].is_object() => {
+            format!(
+                "replay of {}",
+                format_plural(plan["replay"]["requests"].as_u64().unwrap_or(0), "request")
+            )
+        }
+        Some(kind) if plan["stages"].is_string() => {
+            format!("{kind} loop, stages {}", plan["stages"].as_str().unwrap_or("?"))
+        }
         Some("open") => format!(
             "open loop {} {}",
             format_rate(plan["pace"]["rate_per_s"].as_f64().unwrap_or(0.0)),
@@ -198,6 +207,14 @@ fn largest_counts(counts: impl Iterator<Item = (String, u64)>) -> String {
 fn incidents(run: &Run) -> Vec<String> {
     let totals = &run.totals;
     let mut lines = Vec::new();
+    if !totals.failed_checks.is_empty() {
+        let failed = totals.failed_checks.iter().map(|(check, count)| (check.clone(), *count));
+        let sample = run
+            .check_samples
+            .first()
+            .map_or_else(String::new, |sample| format!("; first: {} {}", sample.found, sample.request));
+        lines.push(labelled("checks", &format!("failed: {}{sample}", largest_counts(failed))));
+    }
     if totals.dropped > 0 {
         lines.push(labelled("dropped", &format!("{} were due and never sent", totals.dropped)));
     }
@@ -347,4 +364,4 @@ pub(crate) fn paint(word: &str, code: &str, colour: bool) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -75,6 +75,7 @@ fn outcome(run: &Run) -> String {
         let ages = format!("{} to {} old", format_duration_ns(min_age_ns), format_duration_ns(max_age_ns));
         lines.push(format!("             timed out waiting for: {phases}; {ages}"));
     }
+    lines.extend(failed_checks(run));
     if totals.unfinished > 0 {
         let age = format_duration_ns(totals.unfinished_age_ns_max);
         lines.push(format!("             {} unfinished, up to {age} old", totals.unfinished));
@@ -93,6 +94,23 @@ fn outcome(run: &Run) -> String {
         connections.closed_idle
     ));
     lines.join("\n") + "\n"
+}
+
+/// Returns the failed checks with their samples.
+fn failed_checks(run: &Run) -> Vec<String> {
+    let totals = &run.totals;
+    let mut lines = Vec::new();
+    if !totals.failed_checks.is_empty() {
+        let failed = totals.failed_checks.iter().map(|(check, count)| format!("{check} {count}"));
+        lines.push(format!("checks       failed: {}", failed.collect::<Vec<_>>().join(", ")));
+    }
+    for sample in &run.check_samples {
+        lines.push(format!(
+            "             at {:.3} s {}: {} ({}, {} B) {:?}",
+            sample.time_s, sample.request, sample.found, sample.status, sample.body_bytes, sample.body_start
+        ));
+    }
+    lines
 }
 
 fn latencies(run: &Run) -> String {

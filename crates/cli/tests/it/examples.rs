@@ -150,6 +150,15 @@ fn every_example_of_the_reference_works() {
     // File for the examples of `weir tune check`.
     let sysctls = "net.ipv4.tcp_tw_recycle = 1\nnet.core.somaxconn = 4096\n";
     fs::write(directory.path().join("sysctl.conf"), sysctls).unwrap();
+    // Files for the examples of `weir load`.
+    for (name, text) in [
+        ("users.csv", "user\nann\nbob\n".to_owned()),
+        ("access.log", "- - - [01/Jan/2024:00:00:00 +0000] \"GET /?s=10 HTTP/1.1\" 200 10\n".repeat(20)),
+        ("targets.txt", format!("GET http://{}/?s=1\n", origin.authority)),
+        ("plan.toml", format!("urls = [\"http://{}/\"]\nrate = 100\n", origin.authority)),
+    ] {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
     two_at_the_same_time(&origin.authority, directory.path());
     let lines = examples();
     assert!(lines.len() >= 12, "{lines:?}");

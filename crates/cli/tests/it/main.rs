@@ -12,6 +12,7 @@ mod http2_serve;
 mod lab;
 mod lab_experiment;
 mod load_http2;
+mod load_requests;
 mod plan;
 mod process_tree;
 mod profile;

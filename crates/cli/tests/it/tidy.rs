@@ -70,14 +70,15 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("perf-event-open-sys*", &["host"]),
     ("ratatui", &["cli"]),
     ("rcgen", &["rt"]),
-    ("regex", &["proxy"]),
+    ("regex", &["load", "proxy"]),
+    ("regex-automata", &["load"]),
     ("rustc-demangle", &["host"]),
     ("rustls", &["rt"]),
-    ("sha2", &["proxy", "record"]),
+    ("sha2", &["load", "proxy", "record"]),
     ("socket2", &["rt"]),
     ("statrs", &["stats"]),
     ("tokio-rustls", &["rt"]),
-    ("toml", &["proxy", "experiment", "plan"]),
+    ("toml", &["load", "proxy", "experiment", "plan"]),
 ];
 
 /// Crates that may contain unsafe code.

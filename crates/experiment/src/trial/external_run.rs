@@ -59,6 +59,8 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
         identities: Vec::new(),
         duration_s: length_s,
         partial: false,
+        check_samples: Vec::new(),
+        rate_changes: Vec::new(),
         host: HostFacts::default(),
         plan: Value::Null,
         validity: Validity::from_reasons(Vec::new()),

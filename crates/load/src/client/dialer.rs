@@ -83,7 +83,21 @@ impl Dialer {
 
     /// Returns the index of the authority that the client connects to.
     pub(super) fn authority(&self) -> usize {
-        self.client_number() % self.core.shared.addresses.len()
+        let order = &self.core.shared.authority_order;
+        order[self.client_number() % order.len()]
+    }
+
+    /// Returns the index of the request that is due at `due_ns`; `turn` counts those of the client.
+    #[inline]
+    pub(super) fn next_request(&self, turn: &mut usize, due_ns: u64) -> usize {
+        let shared = &self.core.shared;
+        if let Some(replay) = &shared.plan.replay {
+            return replay.request_at(due_ns.saturating_sub(self.core.start_ns.get()));
+        }
+        let group = &shared.requests_by_authority[self.authority()];
+        let index = group[*turn % group.len()];
+        *turn = turn.wrapping_add(1);
+        index
     }
 
     /// Connects for a request that was due at `due_ns`. `prepare` is the rest of the opening that
@@ -143,7 +157,14 @@ impl Dialer {
                 .map_err(|error| (FailureKind::from_io_error(&error), connect_error_text(&error))),
         })
         .await;
-        let stream = connected.map_err(|error| OpenError::new(RequestPhase::Connect, error))?;
+        let mut stream = connected.map_err(|error| OpenError::new(RequestPhase::Connect, error))?;
+        if let Some(header) = &shared.plan.proxy_header {
+            let target = &shared.addresses[self.authority()];
+            let header = header.encode(self.client_number() as u64, stream.local_address(), target);
+            self.write_proxy_header(&mut stream, &header)
+                .await
+                .map_err(|error| OpenError::new(RequestPhase::Connect, error))?;
+        }
         let connected_ns = now_ns();
         let Some(connector) = &self.core.tls[self.authority()] else {
             return Ok(OpenedStream { stream, connected_ns, handshake_end_ns: None });
@@ -153,6 +174,33 @@ impl Dialer {
             .await
             .map_err(|error| OpenError::new(RequestPhase::TlsHandshake, error))?;
         Ok(OpenedStream { stream, connected_ns, handshake_end_ns: Some(now_ns()) })
+    }
+
+    /// Writes the PROXY header, before everything else on the connection.
+    async fn write_proxy_header(
+        &self,
+        stream: &mut Stream,
+        header: &[u8],
+    ) -> Result<(), (FailureKind, String)> {
+        let mut written = 0;
+        poll_fn(|cx| {
+            while written < header.len() {
+                if let Some(kind) = self.interruption() {
+                    return Poll::Ready(Err((kind, kind.name().to_owned())));
+                }
+                match stream.poll_write(cx, &header[written..]) {
+                    Poll::Ready(Ok(bytes)) => written += bytes,
+                    Poll::Ready(Err(error)) => {
+                        return Poll::Ready(Err((FailureKind::from_io_error(&error), error.to_string())));
+                    }
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await?;
+        self.core.recorder.borrow_mut().counters.bytes_out += header.len() as u64;
+        Ok(())
     }
 
     async fn handshake(

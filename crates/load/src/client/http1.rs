@@ -19,16 +19,21 @@ use std::task::{Context, Poll};
 
 use rt::clock::now_ns;
 use rt::stream::Stream;
+use wire::Refusal;
 
 use super::dialer::Dialer;
-use super::{Client, READS_MAX, ResponseOutcome, queue_timeout, record_response};
+use super::{
+    Client, ExchangeContext, READS_MAX, ResponseOutcome, needs_context, queue_timeout, record_response,
+};
 use crate::core::CoreState;
 use crate::dispatcher::NextAction;
 use crate::failure::{Failure, FailureKind, RequestPhase};
+use crate::inspection::{Inspection, NoSink, ResponseInspector};
 use crate::pace::Pace;
-use crate::plan::RenderedRequest;
+use crate::plan::{RenderedRequest, RunPlan, TemplateRequest};
 use crate::recorder::RequestTiming;
 use crate::response_reader::{CompleteResponse, ResponseReader};
+use crate::session::ClientSession;
 
 /// A connection, and the number of requests that it has carried.
 struct Connection {
@@ -42,6 +47,16 @@ pub(super) struct Http1Client {
     connection: Option<Connection>,
     /// Number of requests so far, to take the URLs in turn.
     request_index: usize,
+    /// State between requests, if the plan needs any.
+    extras: Option<Box<ClientExtras>>,
+    /// Random numbers of the think time.
+    random: fastrand::Rng,
+}
+
+/// Session and buffers of a client, for plans with templates, checks of the content or sessions.
+pub(super) struct ClientExtras {
+    pub(super) session: ClientSession,
+    pub(super) context: ExchangeContext,
 }
 
 impl Client for Http1Client {
@@ -61,7 +76,11 @@ impl Client for Http1Client {
 
 impl Http1Client {
     pub(super) fn new(dialer: Dialer) -> Self {
-        Self { request_index: dialer.index, dialer, connection: None }
+        let plan = &dialer.core.shared.plan;
+        let number = dialer.client_number() as u64;
+        let extras = ClientExtras::for_plan(plan, number);
+        let random = ClientSession::new(plan, number).random;
+        Self { request_index: dialer.index, dialer, connection: None, extras, random }
     }
 
     async fn connect(&mut self, due_ns: u64) -> Result<(), Failure> {
@@ -99,9 +118,21 @@ impl Http1Client {
 
     /// Returns the next due time of a closed loop.
     async fn next_closed_loop(&mut self, free_ns: u64, think_ns: u64) -> Option<u64> {
-        let due_ns = free_ns + think_ns;
         let core = Rc::clone(&self.dialer.core);
-        if think_ns > 0 {
+        let plan = &core.shared.plan;
+        let think_ns = if think_ns == 0 { 0 } else { plan.think.sample(think_ns, &mut self.random) };
+        let mut due_ns = free_ns + think_ns;
+        let mut waits = think_ns > 0;
+        if let Some(stages) = plan.connection_stages() {
+            let number = self.dialer.client_number() as u64;
+            let start_ns = core.start_ns.get();
+            let active_ns = stages.next_active_ns(number, due_ns.saturating_sub(start_ns));
+            // A connection that is not used any more stays open until the end.
+            let active_ns = active_ns.map_or(u64::MAX, |active_ns| start_ns.saturating_add(active_ns));
+            waits |= active_ns > due_ns;
+            due_ns = due_ns.max(active_ns);
+        }
+        if waits {
             // As in an open loop, a server that closes the connection meanwhile costs no request.
             let mut think_timer = pin!(core.timers.sleep_until(due_ns.min(core.end_ns())));
             poll_fn(|cx| {
@@ -195,9 +226,8 @@ impl Http1Client {
     async fn exchange(&mut self, due_ns: u64, begun_ns: u64) -> u64 {
         let core = Rc::clone(&self.dialer.core);
         let shared = &core.shared;
-        let group = &shared.requests_by_authority[self.dialer.authority()];
-        let request = &shared.plan.requests[group[self.request_index % group.len()]];
-        self.request_index = self.request_index.wrapping_add(1);
+        let index = self.dialer.next_request(&mut self.request_index, due_ns);
+        let request = &shared.plan.requests[index];
         let Some(mut connection) = self.connection.take() else {
             return now_ns();
         };
@@ -205,10 +235,14 @@ impl Http1Client {
             .plan
             .requests_per_connection
             .is_some_and(|max_requests| connection.request_count + 1 >= max_requests);
+        let mut extras = self.extras.take();
+        if let Some(extras) = extras.as_deref_mut() {
+            extras.prepare(&core, request, last);
+        }
         let sent_ns = now_ns();
         self.dialer.deadline.set(shared.plan.deadline_ns(due_ns, sent_ns));
         core.recorder.borrow_mut().record_sent(due_ns, sent_ns);
-        let mut transfer = Transfer::new(request, last);
+        let mut transfer = Transfer::new(request, last, extras.as_deref_mut());
         let result = poll_fn(|cx| match self.dialer.interruption() {
             Some(kind) => Poll::Ready(Err(kind)),
             None => transfer.poll(cx, &mut connection.stream, &core),
@@ -216,7 +250,7 @@ impl Http1Client {
         .await;
         self.dialer.deadline.clear();
         connection.request_count += 1;
-        let begun = ExchangeStart { due_ns, begun_ns, sent_ns };
+        let begun = ExchangeStart { request: index, due_ns, begun_ns, sent_ns };
         let (ended_ns, keeps_connection) = match result {
             Ok(response) => {
                 let keep_alive = response.reusable && !last && transfer.is_written();
@@ -224,6 +258,7 @@ impl Http1Client {
             }
             Err(kind) => (record_failed(&core, begun, &transfer, kind), false),
         };
+        self.extras = extras;
         self.connection = Some(connection);
         if !keeps_connection {
             self.close(|counters| counters.lost += u64::from(result.is_err()));
@@ -240,9 +275,36 @@ impl Http1Client {
     }
 }
 
-/// Times at the start of an exchange.
+impl ClientExtras {
+    /// Creates those of connection `number`; `None` if the plan needs none.
+    pub(super) fn for_plan(plan: &RunPlan, number: u64) -> Option<Box<Self>> {
+        let session = || ClientSession::new(plan, number);
+        needs_context(plan)
+            .then(|| Box::new(Self { session: session(), context: ExchangeContext::default() }))
+    }
+
+    /// Renders a request with templates, and returns its bytes.
+    pub(super) fn render(&mut self, core: &CoreState, request: &RenderedRequest, is_last: bool) -> &[u8] {
+        if let Some(template) = &request.template {
+            let table = core.shared.plan.values.as_deref();
+            let values = TemplateRequest { number: core.next_request_number(), table };
+            request.render_http1(template, &mut self.context.buffer, is_last, values, &mut self.session);
+        }
+        &self.context.buffer.bytes
+    }
+
+    /// Renders the request and prepares for the inspection of its response.
+    fn prepare(&mut self, core: &CoreState, request: &RenderedRequest, is_last: bool) {
+        self.context.inspector.reset();
+        self.render(core, request, is_last);
+    }
+}
+
+/// Request and times at the start of an exchange.
 #[derive(Clone, Copy)]
 struct ExchangeStart {
+    /// Index of the request in the plan.
+    request: usize,
     due_ns: u64,
     begun_ns: u64,
     sent_ns: u64,
@@ -255,15 +317,16 @@ fn record_complete(
     transfer: &Transfer<'_>,
     response: CompleteResponse,
 ) -> u64 {
-    let ExchangeStart { due_ns, begun_ns, sent_ns } = begun;
+    let ExchangeStart { request, due_ns, begun_ns, sent_ns } = begun;
     let &Transfer { first_ns, last_ns, .. } = transfer;
+    let inspector = transfer.inspection.as_ref().map(|inspection| &*inspection.inspector);
     core.dispatcher.borrow_mut().latency_estimator.record_response(last_ns.saturating_sub(begun_ns));
     if response.excess_bytes > 0 {
         core.recorder.borrow_mut().counters.excess_bytes += response.excess_bytes as u64;
     }
     let CompleteResponse { status, body_bytes, .. } = response;
     let timing = RequestTiming { due_ns, sent_ns, first_ns, last_ns };
-    record_response(core, ResponseOutcome { status, body_bytes, grpc: None }, timing);
+    record_response(core, ResponseOutcome { request, status, body_bytes, grpc: None, inspector }, timing);
     last_ns
 }
 
@@ -289,12 +352,29 @@ struct Transfer<'r> {
     reader: ResponseReader,
     first_ns: u64,
     last_ns: u64,
+    /// Inspection of the response, if the plan needs one.
+    inspection: Option<TransferInspection<'r>>,
+}
+
+/// Inspector and session that the response of a transfer passes through.
+struct TransferInspection<'r> {
+    inspector: &'r mut ResponseInspector,
+    session: &'r mut ClientSession,
 }
 
 impl<'r> Transfer<'r> {
-    fn new(request: &'r RenderedRequest, last: bool) -> Self {
+    fn new(request: &'r RenderedRequest, last: bool, extras: Option<&'r mut ClientExtras>) -> Self {
+        let fixed = if last { &request.bytes_closing } else { &request.bytes };
+        let (bytes, inspection) = match extras {
+            None => (fixed.as_slice(), None),
+            Some(ClientExtras { session, context: ExchangeContext { buffer, inspector } }) => {
+                let bytes = if request.template.is_some() { &buffer.bytes } else { fixed };
+                (bytes.as_slice(), Some(TransferInspection { inspector, session }))
+            }
+        };
         Self {
-            bytes: if last { &request.bytes_closing } else { &request.bytes },
+            bytes,
+            inspection,
             written: 0,
             reader: ResponseReader::new(request.kind),
             first_ns: 0,
@@ -343,7 +423,7 @@ impl<'r> Transfer<'r> {
             }
             let (interim, begun) = (self.reader.interim_count(), self.reader.has_begun());
             core.recorder.borrow_mut().counters.bytes_in += bytes as u64;
-            let handled = self.reader.handle_bytes(&scratch[..bytes], &core.limits);
+            let handled = self.handle_bytes(&scratch[..bytes], core);
             // The final response begins after the interim ones (RFC 9110, 15.2).
             if !begun || self.reader.interim_count() > interim {
                 self.first_ns = self.last_ns;
@@ -356,6 +436,22 @@ impl<'r> Transfer<'r> {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+}
+
+impl Transfer<'_> {
+    #[inline]
+    fn handle_bytes(&mut self, bytes: &[u8], core: &CoreState) -> Result<Option<CompleteResponse>, Refusal> {
+        let Some(TransferInspection { inspector, session }) = &mut self.inspection else {
+            return self.reader.handle_bytes(bytes, &core.limits, &mut NoSink);
+        };
+        let plan = &core.shared.plan;
+        let mut inspection = Inspection { inspector, plan, session };
+        let handled = self.reader.handle_bytes(bytes, &core.limits, &mut inspection);
+        if let Ok(Some(_)) = handled {
+            inspection.inspector.capture(plan, inspection.session);
+        }
+        handled
     }
 }
 

@@ -18,8 +18,9 @@
 
 mod connection;
 mod exchange;
+mod head;
+mod settings;
 mod silence;
-mod source;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -31,8 +32,8 @@ use wire::h2::ErrorCode;
 
 use self::connection::{Http2Connection, ReadProgress};
 use self::exchange::{Exchange, ExchangeTable};
-use self::source::{NextRequest, RequestSource};
 use super::dialer::Dialer;
+use super::source::{NextRequest, RequestSource};
 use super::{Client, READS_MAX};
 use crate::core::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
@@ -114,9 +115,9 @@ impl Http2Client {
         let streams = usize::try_from(streams).unwrap_or(usize::MAX);
         Self {
             connection: None,
-            exchanges: ExchangeTable::default(),
+            exchanges: ExchangeTable::new(plan, dialer.client_number() as u64),
             retries: VecDeque::new(),
-            source: RequestSource::new(plan.pace, streams),
+            source: RequestSource::new(plan, streams, dialer.client_number() as u64),
             wanted: None,
             streams,
             request_index: dialer.index,
@@ -367,12 +368,13 @@ impl Http2Client {
         let WantedRequest { due_ns, begun_ns } = wanted;
         let core: &CoreState = &self.dialer.core;
         let shared = &core.shared;
-        let group = &shared.requests_by_authority[self.dialer.authority()];
-        let request = group[self.request_index % group.len()];
-        self.request_index = self.request_index.wrapping_add(1);
+        let request = self.dialer.next_request(&mut self.request_index, due_ns);
+        let context = self.exchanges.take_context(core, request);
         core.recorder.borrow_mut().record_sent(due_ns, now_ns);
         let deadline_ns = shared.plan.deadline_ns(due_ns, now_ns);
-        Exchange::new(request, (due_ns, begun_ns, now_ns), deadline_ns)
+        let mut exchange = Exchange::new(request, (due_ns, begun_ns, now_ns), deadline_ns);
+        exchange.context = context;
+        exchange
     }
 
     /// Opens the stream of a request.

@@ -1,34 +1,60 @@
 //! Plan of a load: from the text of the flags to an immutable plan, with every problem reported at
 //! once. Nothing is opened, resolved or started here.
 
+mod expect;
+mod file;
 mod grpc;
 mod http;
+mod network;
 mod objective;
 mod parse;
+mod pattern;
+mod replay;
 mod request;
+mod requests;
+mod session;
+mod stages;
 mod status;
+mod targets;
+mod template;
 mod tls;
 mod url;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Serialize;
+use serde::ser::SerializeSeq;
 
+pub use expect::{CHECK_NAMES, CheckKind, Expect, ExpectFlags, ExpectedHash, ExpectedHeader, ExpectedValue};
+
+pub use file::{FileFlag, FileSetting, ScenarioFile, URLS_KEY};
 pub(crate) use http::is_in_fraction;
 pub use http::{
     CONNECTION_WINDOW_BYTES_MIN, GrpcStatus, Http2Plan, HttpFlags, HttpVersion, STREAMS_MAX,
     WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX,
 };
+pub use network::{ConnectTo, ProxyHeaderPlan, ProxyVersion};
 pub use objective::{Objective, ObjectiveFigures, ObjectiveOperator};
 pub use parse::LoadFlags;
+pub(crate) use pattern::SearchState;
+pub use pattern::StreamPattern;
+pub use replay::{ReplayLog, ReplaySchedule};
 pub use request::RenderedRequest;
+pub(crate) use request::{RequestBuffer, RequestTemplate};
+pub use requests::{RequestText, parse_weight, weighted_order};
+pub use session::{Capture, CaptureSource, SessionPlan};
+pub use stages::{StageQuantity, Stages, ThinkDistribution};
 pub use status::StatusSet;
+pub use targets::parse_targets;
+pub use template::{CsvTable, Template, TemplateNames};
+pub(crate) use template::{TemplateRequest, TemplateValues};
 pub(crate) use tls::version_name;
 pub use tls::{TlsFlags, TlsPlan};
 pub use url::{Authority, Scheme, Url};
 
-use crate::pace::Pace;
+use crate::pace::{Pace, RateProfile};
 
 /// Distribution of an open loop's requests over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -62,19 +88,11 @@ pub struct LoadEnd {
     pub requests: Option<u64>,
 }
 
-/// Requirements for a good response.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Expect {
-    /// Statuses of good responses; others are errors of kind `check`. `None`: those below 400.
-    pub status: Option<StatusSet>,
-    /// Expected body size; `None`: any.
-    pub body_bytes: Option<u64>,
-}
-
 /// A complete load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunPlan {
     /// Requests; a connection belongs to one authority and requests its URLs in turn.
+    #[serde(serialize_with = "serialize_first_requests")]
     pub requests: Vec<RenderedRequest>,
     /// Unix socket to connect to instead of the URL's host and port.
     pub unix: Option<PathBuf>,
@@ -113,6 +131,30 @@ pub struct RunPlan {
     pub sources: Vec<IpAddr>,
     /// Requirements for a good response.
     pub expect: Expect,
+    /// State of each connection.
+    #[serde(skip_serializing_if = "is_default")]
+    pub session: SessionPlan,
+    /// Rows for templates.
+    #[serde(skip)]
+    pub values: Option<Arc<CsvTable>>,
+    /// Replaced destinations.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub connect_to: Vec<ConnectTo>,
+    /// PROXY header of each connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy_header: Option<ProxyHeaderPlan>,
+    /// Due times of a replay; `None`: those of the rate.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_replay")]
+    pub replay: Option<Arc<ReplaySchedule>>,
+    /// Stages; `None`: constant rate and connections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stages: Option<Stages>,
+    /// Distribution of the think time.
+    #[serde(skip_serializing_if = "is_default")]
+    pub think: ThinkDistribution,
+    /// Maximum requests in flight on a connection of HTTP/1.1.
+    #[serde(skip_serializing_if = "is_one")]
+    pub pipeline: u64,
     /// Objectives of the load.
     pub objectives: Vec<Objective>,
     /// Maximum fraction of requests without a good response in a valid result: the given value, or
@@ -120,6 +162,34 @@ pub struct RunPlan {
     pub max_error_rate: f64,
     /// Seed of all randomness.
     pub seed: u64,
+}
+
+fn serialize_replay<S: serde::Serializer>(
+    replay: &Option<Arc<ReplaySchedule>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    replay.as_deref().serialize(serializer)
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn is_one(value: &u64) -> bool {
+    *value == 1
+}
+
+/// Maximum number of requests in a record: a replay may have millions.
+const RECORDED_REQUESTS_MAX: usize = 100;
+
+fn serialize_first_requests<S: serde::Serializer>(
+    requests: &[RenderedRequest],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let shown = &requests[..requests.len().min(RECORDED_REQUESTS_MAX)];
+    let mut list = serializer.serialize_seq(Some(shown.len()))?;
+    shown.iter().try_for_each(|request| list.serialize_element(request))?;
+    list.end()
 }
 
 /// Default of `-c`.
@@ -136,16 +206,10 @@ pub const MAX_ERROR_RATE_DEFAULT: f64 = 0.001;
 pub const PENDING_MAX: u64 = 10_000_000;
 /// Maximum number of connections of one run.
 pub const CONNECTIONS_MAX: u64 = 4_000_000;
+/// Maximum of `--pipeline`.
+pub const PIPELINE_MAX: u64 = 1024;
 /// Maximum size of a request body, in bytes.
 pub const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
-
-impl Expect {
-    /// Returns whether a response with `status` may be a good one.
-    #[must_use]
-    pub fn is_good_status(&self, status: u16) -> bool {
-        self.status.as_ref().map_or(status < 400, |set| set.contains(status))
-    }
-}
 
 impl RunPlan {
     /// Returns the authorities of the connections, each once, in the order of the URLs.
@@ -158,6 +222,39 @@ impl RunPlan {
             }
         }
         all
+    }
+
+    /// Returns the address to connect to for an authority, from the system's resolver.
+    ///
+    /// # Errors
+    /// Message of the resolver.
+    pub fn resolve(&self, authority: &Authority) -> Result<rt::address::Address, String> {
+        match self.connect_to.iter().find_map(|rule| rule.apply(authority)) {
+            Some((host, port)) => rt::address::resolve(&host, port).map(rt::address::Address::Tcp),
+            None => authority.resolve(),
+        }
+    }
+
+    /// Returns the rate over time of an open loop.
+    #[must_use]
+    pub fn rate_profile(&self) -> Option<RateProfile> {
+        let Pace::Open { rate_per_s, .. } = self.pace else { return None };
+        Some(match &self.stages {
+            Some(stages) => stages.profile().clone(),
+            None => RateProfile::constant(rate_per_s, self.ramp_ns),
+        })
+    }
+
+    /// Returns the stages of the connections, if there are any.
+    #[must_use]
+    pub fn connection_stages(&self) -> Option<&Stages> {
+        self.stages.as_ref().filter(|stages| stages.quantity == StageQuantity::Connections)
+    }
+
+    /// Returns whether anything of the responses but their status and length has to be inspected.
+    #[must_use]
+    pub fn needs_inspection(&self) -> bool {
+        self.expect.needs_inspection() || self.session.needs_inspection()
     }
 
     /// Returns the time at which a request with these due and send times has timed out.
@@ -183,7 +280,7 @@ impl RunPlan {
     /// its streams.
     #[must_use]
     pub fn concurrency(&self) -> u64 {
-        let Some(http2) = &self.http2 else { return self.connections };
+        let Some(http2) = &self.http2 else { return self.connections * self.pipeline };
         let with_http2 = (self.connections as f64 * http2.fraction + 1e-6) as u64;
         self.connections - with_http2 + with_http2 * http2.streams
     }

@@ -2,16 +2,19 @@
 //! so that all problems are reported at once.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use record::problem::InputProblem;
-use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns, parse_fraction, parse_size};
-use wire::encode;
+use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns, parse_fraction};
 
-use super::grpc;
+use super::network::parse_address_lists;
+use super::replay::parse_speed;
+use super::requests::{RequestText, parse_requests};
 use super::{
-    Arrivals, BODY_BYTES_MAX, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, DURATION_S_DEFAULT, DURATION_S_MAX,
-    Expect, Http2Plan, HttpFlags, LoadEnd, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX, RenderedRequest,
-    RunPlan, StatusSet, TIMEOUT_S_DEFAULT, TimeoutFrom, TlsFlags, TlsPlan, Url,
+    Arrivals, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, ConnectTo, CsvTable, DURATION_S_DEFAULT, DURATION_S_MAX,
+    Expect, ExpectFlags, Http2Plan, HttpFlags, LoadEnd, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX,
+    PIPELINE_MAX, ProxyHeaderPlan, RenderedRequest, ReplayLog, ReplaySchedule, RunPlan, SessionPlan,
+    StageQuantity, Stages, TIMEOUT_S_DEFAULT, ThinkDistribution, TimeoutFrom, TlsFlags, TlsPlan,
 };
 use crate::pace::Pace;
 
@@ -44,21 +47,42 @@ pub struct LoadFlags {
     pub sources: Vec<String>,
     pub pin: Option<String>,
     pub spin: bool,
-    pub expect_status: Option<String>,
-    pub expect_bytes: Option<String>,
+    pub expect: ExpectFlags,
+    pub weights: Option<String>,
+    /// Requests of `--targets` and of a scenario file, in addition to the URLs.
+    pub requests_of_files: Vec<RequestText>,
+    /// Rows of `--values`.
+    pub values: Option<Arc<CsvTable>>,
+    pub cookies: bool,
+    pub captures: Vec<String>,
+    pub connect_to: Vec<String>,
+    pub proxy_protocol: Option<String>,
+    pub proxy_sources: Vec<String>,
+    /// Log of `--replay`.
+    pub replay: Option<ReplayLog>,
+    pub speed: Option<String>,
+    pub stages: Option<String>,
+    pub pipeline: Option<String>,
     pub slo: Vec<String>,
     pub max_error_rate: Option<String>,
     pub seed: Option<String>,
+    /// Problems that the caller found when it read the files and other flags.
+    pub problems: Vec<InputProblem>,
 }
 
 /// Reads values and collects their problems.
 #[derive(Default)]
-struct FlagReader {
-    problems: Vec<InputProblem>,
+pub(super) struct FlagReader {
+    pub(super) problems: Vec<InputProblem>,
 }
 
 impl FlagReader {
-    fn add_problem(&mut self, flag: &str, text: impl Into<String>) {
+    /// Returns whether there is no problem yet.
+    pub(super) fn is_good(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    pub(super) fn add_problem(&mut self, flag: &str, text: impl Into<String>) {
         self.problems.push(InputProblem::new(flag, text));
     }
 
@@ -92,19 +116,23 @@ impl RunPlan {
     /// # Errors
     /// Every problem with every flag.
     pub fn parse(text: &LoadFlags, cores: usize) -> Result<Self, Vec<InputProblem>> {
-        let mut reader = FlagReader::default();
+        let mut reader = FlagReader { problems: text.problems.clone() };
         let (http2, problems) = Http2Plan::parse(&text.http);
         reader.problems.extend(problems);
-        let requests = requests(text, http2.as_ref(), &mut reader);
-        let connections = reader.parse_or_default(
-            "--connections",
-            text.connections.as_ref(),
-            CONNECTIONS_DEFAULT,
-            |text| parse_count_within(text, 1, CONNECTIONS_MAX),
-        );
+        let (session, problems) = SessionPlan::parse(text.cookies, &text.captures);
+        reader.problems.extend(problems);
+        let (expect, problems) = Expect::parse(&text.expect);
+        reader.problems.extend(problems);
+        let (proxy_header, problems) =
+            ProxyHeaderPlan::parse(text.proxy_protocol.as_deref(), &text.proxy_sources);
+        reader.problems.extend(problems);
+        let requests = parse_requests(text, http2.as_ref(), &session, &mut reader);
+        let (requests, replay) = replay(text, requests, &mut reader);
+        let stages = stages(text, &mut reader);
+        let connections = connections(text, stages.as_ref(), &mut reader);
         let timeout_ns = timeout_ns(text, &mut reader);
         let seconds = DurationUnit::Seconds;
-        let pace = pace(text, &mut reader);
+        let (pace, think) = pace(text, stages.as_ref(), replay.as_deref(), &mut reader);
         let objectives = objectives(text, &mut reader);
         let error_limits = objectives.iter().filter_map(Objective::error_rate_limit);
         let error_rate = error_limits.reduce(f64::min).unwrap_or(MAX_ERROR_RATE_DEFAULT);
@@ -114,7 +142,7 @@ impl RunPlan {
             pin: reader.parse_or_default("--pin", text.pin.as_ref(), Vec::new(), rt::cores::parse_cpus),
             spin: text.spin,
             ramp_ns: reader.duration_ns("--ramp", text.ramp.as_ref(), 0, seconds),
-            end: end(text, &mut reader),
+            end: end(text, stages.as_ref(), replay.as_deref(), &mut reader),
             requests_per_connection: reader.parse_or_default(
                 "--requests-per-connection",
                 text.requests_per_connection.as_ref(),
@@ -131,7 +159,15 @@ impl RunPlan {
                 |text| parse_count_within(text, 0, PENDING_MAX),
             ),
             sources: sources(text, &mut reader),
-            expect: expect(text, &mut reader),
+            expect,
+            session,
+            values: text.values.clone(),
+            connect_to: connect_to(text, &mut reader),
+            proxy_header,
+            replay,
+            stages,
+            think,
+            pipeline: pipeline(text, http2.as_ref(), &mut reader),
             objectives,
             max_error_rate: reader.parse_or_default(
                 "--max-error-rate",
@@ -172,7 +208,7 @@ fn tls(text: &LoadFlags, reader: &mut FlagReader, requests: &[RenderedRequest]) 
     let (plan, mut problems) = TlsPlan::parse(&text.tls);
     let is_used = requests.iter().any(|request| request.url.authority.is_tls());
     // With a wrong URL it is not known whether TLS is used.
-    if !is_used && requests.len() == text.urls.len() {
+    if !is_used && !requests.is_empty() && requests.len() >= text.urls.len() {
         problems.extend(text.tls.problems_without_tls());
     }
     reader.problems.extend(problems);
@@ -207,93 +243,95 @@ fn parse_count_within(text: &str, min: u64, max: u64) -> Result<u64, String> {
     }
 }
 
-fn requests(text: &LoadFlags, http2: Option<&Http2Plan>, reader: &mut FlagReader) -> Vec<RenderedRequest> {
-    let is_grpc = http2.is_some_and(|http2| http2.grpc);
-    let mut fields = fields(text, reader);
-    let mut body = body(text, reader);
-    if is_grpc {
-        body = grpc::frame(&body);
-        grpc::add_fields(&mut fields);
-    }
-    let default = if body.is_empty() { "GET" } else { "POST" };
-    let method = text.method.as_deref().unwrap_or(default);
-    if let Err(error) = encode::check_method(method) {
-        reader.add_problem("--method", error.to_string());
-    }
-    if method == "CONNECT" {
-        reader.add_problem("--method", "CONNECT opens a tunnel and cannot be measured");
-    }
-    if is_grpc && method != "POST" {
-        reader.add_problem("--method", "a call of gRPC is a POST request");
-    }
-    if http2.is_some() {
-        reject_fields_of_http1(&fields, reader);
-    }
-    if text.urls.is_empty() {
-        reader.add_problem("URL", "missing (write http://host:port/path)");
-    }
-    let mut requests = Vec::with_capacity(text.urls.len());
-    for (index, url) in (1..).zip(&text.urls) {
-        match Url::parse(url) {
-            Ok(url) => requests.push(RenderedRequest::new(url, method, &fields, &body)),
-            Err(error) => reader.add_problem(&format!("URL {index}"), error),
-        }
-    }
-    requests
-}
-
-/// Rejects the fields that HTTP/2 does not have (RFC 9113 §8.2.2).
-fn reject_fields_of_http1(fields: &[(String, String)], reader: &mut FlagReader) {
-    const CONNECTION_SPECIFIC: [&str; 4] = ["connection", "proxy-connection", "keep-alive", "upgrade"];
-    for (name, value) in fields {
-        let is = |other: &str| name.eq_ignore_ascii_case(other);
-        if CONNECTION_SPECIFIC.into_iter().any(is) || (is("te") && value != "trailers") {
-            reader.add_problem("--header", format!("'{name}: {value}' is not allowed in HTTP/2"));
-        }
-    }
-}
-
-fn fields(text: &LoadFlags, reader: &mut FlagReader) -> Vec<(String, String)> {
-    let mut fields = Vec::new();
-    for header in &text.headers {
-        let Some((name, value)) = header.split_once(':') else {
-            reader.add_problem("--header", format!("'{header}' has no colon (write 'Name: value')"));
-            continue;
-        };
-        let (name, value) = (name.trim(), value.trim());
-        let checked =
-            encode::check_field_name(name).and_then(|()| encode::check_field_value(value.as_bytes()));
-        if let Err(error) = checked {
-            reader.add_problem("--header", format!("'{header}': {error}"));
-        } else if ["content-length", "transfer-encoding"]
-            .iter()
-            .any(|framing| name.eq_ignore_ascii_case(framing))
-        {
-            reader.add_problem("--header", format!("'{name}' is set by weir from the body"));
-        } else {
-            fields.push((name.to_owned(), value.to_owned()));
-        }
-    }
-    fields
-}
-
-fn body(text: &LoadFlags, reader: &mut FlagReader) -> Vec<u8> {
-    let body = match (&text.data, &text.data_file) {
-        (Some(_), Some(_)) => {
-            reader.add_problem("--data", "--data and --data-file are exclusive");
-            Vec::new()
-        }
-        (Some(data), None) => data.as_bytes().to_vec(),
-        (None, Some(bytes)) => bytes.clone(),
-        (None, None) => Vec::new(),
+fn connections(text: &LoadFlags, stages: Option<&Stages>, reader: &mut FlagReader) -> u64 {
+    let of_stages = stages.filter(|stages| stages.quantity == StageQuantity::Connections);
+    let Some(stages) = of_stages else {
+        let given = text.connections.as_ref();
+        return reader.parse_or_default("--connections", given, CONNECTIONS_DEFAULT, |text| {
+            parse_count_within(text, 1, CONNECTIONS_MAX)
+        });
     };
-    if body.len() as u64 > BODY_BYTES_MAX {
-        reader.add_problem("--data", format!("the body is longer than {BODY_BYTES_MAX} bytes"));
+    if text.connections.is_some() {
+        reader.add_problem("--connections", "--stages sets the connections: remove one of them");
     }
-    body
+    if stages.max() > CONNECTIONS_MAX as f64 {
+        reader.add_problem("--stages", format!("more than {CONNECTIONS_MAX} connections"));
+    }
+    (stages.max() as u64).clamp(1, CONNECTIONS_MAX)
 }
 
-fn pace(text: &LoadFlags, reader: &mut FlagReader) -> Pace {
+fn stages(text: &LoadFlags, reader: &mut FlagReader) -> Option<Stages> {
+    let given = text.stages.as_ref()?;
+    let others = [
+        ("--rate", text.rate.is_some()),
+        ("--duration", text.duration.is_some()),
+        ("--ramp", text.ramp.is_some()),
+        ("--replay", text.replay.is_some()),
+    ];
+    for (flag, _) in others.iter().filter(|(_, is_given)| *is_given) {
+        reader.add_problem(flag, "--stages sets it: remove one of them");
+    }
+    reader.parse_or_default("--stages", Some(given), None, |text| Stages::parse(text).map(Some))
+}
+
+/// Replaces the URL by the requests of a log, with their schedule.
+fn replay(
+    text: &LoadFlags,
+    requests: Vec<RenderedRequest>,
+    reader: &mut FlagReader,
+) -> (Vec<RenderedRequest>, Option<Arc<ReplaySchedule>>) {
+    let speed = reader.parse_or_default("--speed", text.speed.as_ref(), 1.0, parse_speed);
+    let Some(log) = &text.replay else {
+        if text.speed.is_some() {
+            reader.add_problem("--speed", "only a replay has a speed; add --replay FILE");
+        }
+        return (requests, None);
+    };
+    let others = [
+        ("--rate", text.rate.is_some()),
+        ("--arrivals", text.arrivals.is_some()),
+        ("--ramp", text.ramp.is_some()),
+        ("--targets", !text.requests_of_files.is_empty()),
+        ("--data", text.data.is_some() || text.data_file.is_some()),
+        ("--method", text.method.is_some()),
+    ];
+    for (flag, _) in others.iter().filter(|(_, is_given)| *is_given) {
+        reader.add_problem(flag, "the log of --replay sets it: remove one of them");
+    }
+    let [template] = requests.as_slice() else {
+        if !text.urls.is_empty() && text.urls.len() != 1 {
+            reader.add_problem("URL", "a replay has one URL, whose host gets all requests");
+        }
+        return (requests, None);
+    };
+    if template.template.is_some() {
+        reader.add_problem("--replay", "a replay has neither templates nor cookies");
+    }
+    match log.schedule(template, speed, "--replay") {
+        Ok((requests, schedule)) => (requests, Some(Arc::new(schedule))),
+        Err(problems) => {
+            reader.problems.extend(problems);
+            (requests, None)
+        }
+    }
+}
+
+fn pipeline(text: &LoadFlags, http2: Option<&Http2Plan>, reader: &mut FlagReader) -> u64 {
+    let depth = reader.parse_or_default("--pipeline", text.pipeline.as_ref(), 1, |text| {
+        parse_count_within(text, 1, PIPELINE_MAX)
+    });
+    if depth > 1 && http2.is_some() {
+        reader.add_problem("--pipeline", "HTTP/2 has streams instead: use --streams");
+    }
+    depth
+}
+
+fn pace(
+    text: &LoadFlags,
+    stages: Option<&Stages>,
+    replay: Option<&ReplaySchedule>,
+    reader: &mut FlagReader,
+) -> (Pace, ThinkDistribution) {
     let arrivals = reader.parse_or_default(
         "--arrivals",
         text.arrivals.as_ref(),
@@ -304,21 +342,34 @@ fn pace(text: &LoadFlags, reader: &mut FlagReader) -> Pace {
             _ => Err(format!("'{text}' is neither constant nor poisson")),
         },
     );
-    let think_ns = reader.duration_ns("--think", text.think.as_ref(), 0, DurationUnit::Milliseconds);
-    let Some(rate) = &text.rate else {
+    let default = (0, ThinkDistribution::Constant);
+    let (think_ns, think) =
+        reader.parse_or_default("--think", text.think.as_ref(), default, ThinkDistribution::parse);
+    let rate_stages = stages.filter(|stages| stages.quantity == StageQuantity::Rate);
+    let given_rate = match (rate_stages, replay, &text.rate) {
+        (Some(stages), _, _) => Some(stages.max()),
+        (None, Some(replay), _) => Some(mean_rate(replay)),
+        (None, None, Some(rate)) => Some(reader.parse_or_default("--rate", Some(rate), 1.0, parse_rate)),
+        (None, None, None) => None,
+    };
+    let Some(rate_per_s) = given_rate else {
         if text.arrivals.is_some() {
             reader.add_problem("--arrivals", "only an open loop has arrivals; set a --rate");
         }
         if text.max_pending.is_some() {
             reader.add_problem("--max-pending", "only an open loop queues requests; set a --rate");
         }
-        return Pace::Closed { think_ns };
+        return (Pace::Closed { think_ns }, think);
     };
     if text.think.is_some() {
         reader.add_problem("--think", "only a closed loop has a think time; remove --think or --rate");
     }
-    let rate_per_s = reader.parse_or_default("--rate", Some(rate), 1.0, parse_rate);
-    Pace::Open { rate_per_s, arrivals }
+    (Pace::Open { rate_per_s, arrivals }, think)
+}
+
+/// Returns the mean rate of a replay, per s.
+fn mean_rate(replay: &ReplaySchedule) -> f64 {
+    (replay.len() as f64 / (replay.last_due_ns() as f64 / 1e9).max(0.001)).clamp(0.001, 1e9)
 }
 
 /// Parses a rate per second; unlike a count it may be below one.
@@ -344,15 +395,25 @@ fn default_max_pending(pace: Pace, timeout_ns: u64) -> u64 {
     }
 }
 
-fn end(text: &LoadFlags, reader: &mut FlagReader) -> LoadEnd {
+fn end(
+    text: &LoadFlags,
+    stages: Option<&Stages>,
+    replay: Option<&ReplaySchedule>,
+    reader: &mut FlagReader,
+) -> LoadEnd {
     let requests = reader.parse_or_default("--requests", text.requests.as_ref(), None, |text| {
         parse_count_within(text, 1, u64::MAX).map(Some)
     });
+    if let Some(stages) = stages {
+        return LoadEnd { duration_ns: stages.duration_ns().max(1), requests };
+    }
+    // A replay ends with its last request.
+    let of_replay_ns = replay.map(|replay| replay.last_due_ns().saturating_add(SECOND_NS));
     let default_s = if requests.is_some() { DURATION_S_MAX } else { DURATION_S_DEFAULT };
     let duration_ns = reader.duration_ns(
         "--duration",
         text.duration.as_ref(),
-        default_s * SECOND_NS,
+        of_replay_ns.unwrap_or(default_s * SECOND_NS),
         DurationUnit::Seconds,
     );
     if duration_ns == 0 {
@@ -387,53 +448,27 @@ fn threads(
 }
 
 fn sources(text: &LoadFlags, reader: &mut FlagReader) -> Vec<IpAddr> {
-    let mut all = Vec::new();
-    for part in text.sources.iter().flat_map(|list| list.split(',')) {
-        match parse_addresses(part.trim()) {
-            Ok(addresses) => all.extend(addresses),
-            Err(error) => reader.add_problem("--source", error),
-        }
-    }
+    let (all, problems) = parse_address_lists(&text.sources, "--source");
+    reader.problems.extend(problems);
     if !all.is_empty() && text.unix.is_some() {
         reader.add_problem("--source", "a unix socket has no source address");
     }
     all
 }
 
-/// Parses one address, or all of an IPv4 range `a-b` or of an IPv4 network `a/n`, at most 65,536.
-fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
-    use std::net::Ipv4Addr;
-    let wrong =
-        || format!("'{text}' is not an address (write 127.0.0.2, 127.0.0.2-127.0.0.9 or 127.0.1.0/28)");
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return Ok(vec![address]);
+fn connect_to(text: &LoadFlags, reader: &mut FlagReader) -> Vec<ConnectTo> {
+    let mut all = Vec::new();
+    for destination in &text.connect_to {
+        match ConnectTo::parse(destination) {
+            Ok(parsed) => all.push(parsed),
+            Err(why) => reader.add_problem("--connect-to", why),
+        }
     }
-    let v4 = |text: &str| text.parse::<Ipv4Addr>().map(u32::from).map_err(|_| wrong());
-    let (first, last) = if let Some((first, last)) = text.split_once('-') {
-        (v4(first)?, v4(last)?)
-    } else if let Some((network, bits)) = text.split_once('/') {
-        let bits: u32 = bits.parse().ok().filter(|bits| *bits <= 32).ok_or_else(wrong)?;
-        let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-        let network = v4(network)? & mask;
-        (network, network | !mask)
-    } else {
-        return Err(wrong());
-    };
-    if first > last || last - first >= 65_536 {
-        return Err(format!("'{text}' is not a range of at most 65536 addresses"));
+    if !all.is_empty() && text.unix.is_some() {
+        reader
+            .add_problem("--connect-to", "--unix replaces the destination of every URL: remove one of them");
     }
-    Ok((first..=last).map(|address| IpAddr::V4(Ipv4Addr::from(address))).collect())
-}
-
-fn expect(text: &LoadFlags, reader: &mut FlagReader) -> Expect {
-    Expect {
-        status: reader.parse_or_default("--expect-status", text.expect_status.as_ref(), None, |text| {
-            StatusSet::parse(text).map(Some)
-        }),
-        body_bytes: reader.parse_or_default("--expect-bytes", text.expect_bytes.as_ref(), None, |text| {
-            parse_size(text).map(Some)
-        }),
-    }
+    all
 }
 
 fn objectives(text: &LoadFlags, reader: &mut FlagReader) -> Vec<Objective> {

@@ -36,7 +36,7 @@ fn all_problems_come_at_once() {
         headers: vec!["no colon".into(), "Content-Length: 1".into(), "A b: c".into()],
         sources: vec!["127.0.0.1/33".into()],
         slo: vec!["p99".into()],
-        expect_status: Some("2x".into()),
+        expect: ExpectFlags { status: Some("2x".into()), ..ExpectFlags::default() },
         ..LoadFlags::default()
     };
     let problems = RunPlan::parse(&flags, 2).unwrap_err();

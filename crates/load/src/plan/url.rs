@@ -67,7 +67,8 @@ impl Url {
         };
         let scheme = Scheme::parse(scheme)
             .ok_or_else(|| format!("'{text}': the scheme '{scheme}' is neither http nor https"))?;
-        let (authority, target) = match rest.find(['/', '?']) {
+        // A template may begin the path.
+        let (authority, target) = match rest.find(['/', '?', '{']) {
             Some(at) => rest.split_at(at),
             None => (rest, "/"),
         };

@@ -4,6 +4,7 @@ use record::run::Interval;
 
 use super::{Http2Counters, TlsCounters};
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
+use crate::plan::CHECK_NAMES;
 use crate::stall::StallCounters;
 
 /// Counters since the start of the run.
@@ -18,6 +19,8 @@ pub struct Counters {
     pub errors: [u64; FAILURE_KINDS.len()],
     pub timeouts: [u64; REQUEST_PHASES.len()],
     pub timeout_age_ns: Option<(u64, u64)>,
+    /// Failed checks, by kind; their sum is the number of errors of kind `check`.
+    pub failed_checks: [u64; CHECK_NAMES.len()],
     pub dropped: u64,
     pub unfinished_age_ns_max: u64,
     pub bytes_in: u64,
@@ -61,6 +64,7 @@ impl Default for Counters {
             errors: [0; FAILURE_KINDS.len()],
             timeouts: [0; REQUEST_PHASES.len()],
             timeout_age_ns: None,
+            failed_checks: [0; CHECK_NAMES.len()],
             dropped: 0,
             unfinished_age_ns_max: 0,
             bytes_in: 0,
@@ -97,6 +101,7 @@ impl Counters {
             (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
             (a, b) => a.or(b),
         };
+        add_each(&mut self.failed_checks, &other.failed_checks);
         self.dropped += other.dropped;
         self.unfinished_age_ns_max = self.unfinished_age_ns_max.max(other.unfinished_age_ns_max);
         self.bytes_in += other.bytes_in;

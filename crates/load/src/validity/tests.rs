@@ -31,6 +31,8 @@ fn good() -> RunMeasurement {
         ..Interval::default()
     };
     RunMeasurement {
+        check_samples: Vec::new(),
+        start_ns: 0,
         plan: RunPlan::parse(&text, 2).unwrap(),
         latencies,
         tail_service: LatencyHistogram::new(),

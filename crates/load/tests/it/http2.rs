@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::Duration;
 
-use load::plan::{HttpFlags, LoadFlags, RunPlan};
+use load::plan::{ExpectFlags, HttpFlags, LoadFlags, RunPlan};
 use load::run::{RunError, RunMeasurement, RunObserver, SecondLatencies};
 use load::validity::{Evidence, HostEvidence, judge};
 use record::run::Interval;
@@ -21,6 +21,11 @@ impl RunObserver for NoopObserver {
     fn on_window_start(&mut self) {}
     fn on_load_end(&mut self) {}
     fn on_second(&mut self, _interval: &mut Interval, _latencies: &SecondLatencies) {}
+}
+
+/// Expectation of a body of this length.
+fn of_length(bytes: &str) -> ExpectFlags {
+    ExpectFlags { bytes: Some(bytes.to_owned()), ..ExpectFlags::default() }
 }
 
 /// Flags of a load over HTTP/2 with so many connections, streams and requests.
@@ -64,7 +69,7 @@ pub(crate) fn assert_all_good(measured: &RunMeasurement, requests: u64) {
 #[test]
 fn counts_and_bytes_are_those_of_the_server() {
     let server = FrameServer::responding(100);
-    let measured = run(&LoadFlags { expect_bytes: Some("100".to_owned()), ..flags(&server, 2, 8, 1000) });
+    let measured = run(&LoadFlags { expect: of_length("100"), ..flags(&server, 2, 8, 1000) });
     assert_all_good(&measured, 1000);
     assert_eq!(server.count(|counters| &counters.requests), 1000);
     assert_eq!(measured.counters.opened, 2);
@@ -79,7 +84,7 @@ fn counts_and_bytes_are_those_of_the_server() {
 #[test]
 fn an_unexpected_body_size_is_an_error_of_each_request() {
     let server = FrameServer::responding(99);
-    let measured = run(&LoadFlags { expect_bytes: Some("100".to_owned()), ..flags(&server, 1, 4, 50) });
+    let measured = run(&LoadFlags { expect: of_length("100"), ..flags(&server, 1, 4, 50) });
     let check = load::failure::FailureKind::Check as usize;
     assert_eq!((measured.counters.errors[check], measured.counters.responses), (50, 0));
 }
@@ -110,7 +115,7 @@ fn a_large_body_passes_small_windows() {
     let mut flags = flags(&server, 1, 3, 12);
     flags.http.window = Some("1000".to_owned());
     flags.http.connection_window = Some("65535".to_owned());
-    flags.expect_bytes = Some("300000".to_owned());
+    flags.expect = of_length("300000");
     assert_all_good(&run(&flags), 12);
 }
 

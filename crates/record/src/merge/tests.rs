@@ -85,6 +85,8 @@ fn run(started_at: &str, values: &[u64]) -> Run {
         identities: vec![identity(started_at, START_NS)],
         duration_s: 1.0,
         partial: false,
+        check_samples: Vec::new(),
+        rate_changes: Vec::new(),
         host: HostFacts::default(),
         plan: serde_json::json!({"connections": 10, "threads": 1}),
         validity: Validity::from_reasons(vec![]),

@@ -2,6 +2,7 @@
 //! beside it. Returns the complete record and the judgement of the level; decides nothing else.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use load::capacity_search::{Judgement, SearchQuantity, TrialSpec, judge, trial_record};
 use load::plan::RunPlan;
@@ -120,7 +121,15 @@ impl<'a> TrialRunner<'a> {
             Err(error) => return Err(Failure::CannotRun(error.to_string())),
         };
         let (args, arguments) = (self.args, self.arguments);
-        let job = LoadJob { args, arguments, plan, subjects, scarce_ports, calibration: None };
+        let job = LoadJob {
+            args,
+            arguments,
+            plan,
+            subjects,
+            scarce_ports,
+            calibration: None,
+            control: Arc::default(),
+        };
         let observed = watcher.take_observed(&started_at);
         let mut run = build_run(&job, &measured, &watcher, observed.as_ref(), started_at);
         run.baseline.clone_from(&setup.baseline);

@@ -38,7 +38,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         Some(("selftest", args)) => selftest::run(CommandArgs(args)),
         Some(("faulty-server", args)) => faulty_server::run(CommandArgs(args)),
         _ => {
-            warn!("weir: missing command, for example weir lab diagnose (--help lists them)");
+            warn!("{}", crate::flags::short_help_of("lab"));
             Ok(Exit::Usage)
         }
     }

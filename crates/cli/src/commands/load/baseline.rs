@@ -27,7 +27,12 @@ const LOAD_NS_MIN: u64 = 3 * SECOND_NS;
 /// connections. `-n` limits the number of requests, and the subject must get exactly those.
 pub(super) fn is_needed(plan: &RunPlan) -> bool {
     let open = matches!(plan.pace, Pace::Open { .. });
-    plan.end.requests.is_none() && plan.end.duration_ns >= LOAD_NS_MIN && (open || plan.concurrency() > 1)
+    // Load that changes has no single unloaded latency.
+    let is_steady = plan.replay.is_none() && plan.stages.is_none();
+    is_steady
+        && plan.end.requests.is_none()
+        && plan.end.duration_ns >= LOAD_NS_MIN
+        && (open || plan.concurrency() > 1)
 }
 
 /// Measures the baseline. Returns `None` if no request got a response, and after a signal.

@@ -25,7 +25,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         Some(("revert", args)) => revert::run(CommandArgs(args)),
         Some(("status", args)) => revert::status(CommandArgs(args)),
         _ => {
-            warn!("weir: missing command, for example weir tune check (--help lists them)");
+            warn!("{}", crate::flags::short_help_of("tune"));
             Ok(Exit::Usage)
         }
     }

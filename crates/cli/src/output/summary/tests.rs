@@ -11,7 +11,7 @@ use record::validity::{Validity, ValidityReason};
 use super::*;
 
 /// A run with every kind of line that a record may have, and long texts.
-fn run_with_everything() -> Run {
+pub(crate) fn run_with_everything() -> Run {
     let mut histogram = LatencyHistogram::new();
     (1..2000).for_each(|number: u64| histogram.record(number * number * 1000));
     let pair = LatencyPair { service: histogram.summary(), response: histogram.summary() };
@@ -39,6 +39,8 @@ fn run_with_everything() -> Run {
         identities: Vec::new(),
         duration_s: 10.0,
         partial: false,
+        check_samples: Vec::new(),
+        rate_changes: Vec::new(),
         host: HostFacts::default(),
         plan: serde_json::json!({
             "connections": 1000, "threads": 16, "requests": [request(1), request(2), request(3)],

@@ -7,15 +7,18 @@ use std::task::{Context, Poll};
 
 use rt::clock::now_ns;
 use rt::stream::Stream;
-use wire::h2::{Config, Connection, ErrorCode, Event, INPUT_BYTES_MIN, OpenError, Role, StreamKey};
+use wire::h2::{Connection, ErrorCode, Event, INPUT_BYTES_MIN, OpenError, ResponseHead, Role, StreamKey};
 
 use super::exchange::{Exchange, ExchangeTable};
+use super::head::{encode_rendered, inspect_head};
+use super::settings::mux_config;
 use super::silence::Silence;
-use super::source::RequestSource;
 use crate::client::READS_MAX;
 use crate::client::dialer::{Dialer, OpenError as ConnectError};
+use crate::client::source::RequestSource;
 use crate::core::{CoreState, SCRATCH_BYTES};
 use crate::failure::{FailureKind, RequestPhase};
+use crate::inspection::ResponseSink;
 use crate::plan::RunPlan;
 
 /// Maximum bytes that wait for the socket. Beyond it no request and no part of a body is added.
@@ -240,8 +243,12 @@ impl Http2Connection {
             }
         };
         self.streams_left -= 1;
-        let has_body = !request.body.is_empty();
+        let has_body = !exchange.request_body(request).is_empty();
+        let rendered = exchange.context.as_deref().zip(request.template.as_deref());
         self.mux.send_headers(stream, !has_body, |encoder| {
+            if let Some((context, template)) = rendered {
+                return encode_rendered(encoder, request, template, &context.buffer);
+            }
             let scheme = request.url.authority.scheme.name();
             encoder.request(
                 &request.method,
@@ -275,12 +282,13 @@ impl Http2Connection {
         while blocked < self.sending.len() && self.mux.output().len() < OUTPUT_BYTES_MAX {
             let Some(stream) = self.sending.pop_front() else { return };
             let Some(exchange) = exchanges.get_mut(stream) else { continue };
-            let body = &plan.requests[exchange.request].body;
-            let end = body.len().min(exchange.body_sent + BODY_TURN_BYTES);
-            let is_end = end == body.len();
+            let body = exchange.request_body(&plan.requests[exchange.request]);
+            let length = body.len();
+            let end = length.min(exchange.body_sent + BODY_TURN_BYTES);
+            let is_end = end == length;
             let sent = self.mux.send_data(stream, &body[exchange.body_sent..end], is_end);
             exchange.body_sent += sent;
-            if exchange.body_sent == body.len() {
+            if exchange.body_sent == length {
                 exchange.output_end = self.output_position();
                 continue;
             }
@@ -374,23 +382,13 @@ impl EventTarget<'_> {
     fn handle(&mut self, event: Event<'_>) -> EventEffect {
         let is_grpc = self.core.shared.plan.http2.as_ref().is_some_and(|http2| http2.grpc);
         match event {
-            Event::Response { stream, head, is_end } => {
-                let Some(exchange) = self.exchanges.get_mut(stream) else { return EventEffect::None };
-                if exchange.handle_head(head.status, self.now_ns, self.core).is_err() {
-                    self.fail(stream, FailureKind::Parse);
-                    return EventEffect::Reset(stream, CANCEL);
-                }
-                if !is_end {
-                    return EventEffect::None;
-                }
-                if is_grpc {
-                    exchange.handle_grpc_fields(head.fields);
-                }
-                self.complete(stream)
-            }
+            Event::Response { stream, head, is_end } => self.handle_response(stream, &head, is_end, is_grpc),
             Event::Data { stream, bytes, is_end } => {
                 if let Some(exchange) = self.exchanges.get_mut(stream) {
                     exchange.handle_data(bytes.len());
+                }
+                if let Some(mut inspection) = self.exchanges.inspection(&self.core.shared.plan, stream) {
+                    inspection.data(bytes);
                 }
                 if is_end {
                     self.complete(stream);
@@ -424,10 +422,43 @@ impl EventTarget<'_> {
         }
     }
 
+    /// Handles the head of a response.
+    fn handle_response(
+        &mut self,
+        stream: StreamKey,
+        head: &ResponseHead<'_>,
+        is_end: bool,
+        is_grpc: bool,
+    ) -> EventEffect {
+        let Some(exchange) = self.exchanges.get_mut(stream) else { return EventEffect::None };
+        if exchange.handle_head(head.status, self.now_ns, self.core).is_err() {
+            self.fail(stream, FailureKind::Parse);
+            return EventEffect::Reset(stream, CANCEL);
+        }
+        if head.status >= 200
+            && let Some(mut inspection) = self.exchanges.inspection(&self.core.shared.plan, stream)
+        {
+            inspect_head(&mut inspection, head);
+        }
+        if !is_end {
+            return EventEffect::None;
+        }
+        let Some(exchange) = self.exchanges.get_mut(stream) else { return EventEffect::None };
+        if is_grpc {
+            exchange.handle_grpc_fields(head.fields);
+        }
+        self.complete(stream)
+    }
+
     /// Records a complete response.
     fn complete(&mut self, stream: StreamKey) -> EventEffect {
-        let Some(exchange) = self.exchanges.remove(stream) else { return EventEffect::None };
+        let plan = &self.core.shared.plan;
+        if let Some(inspection) = self.exchanges.inspection(plan, stream) {
+            inspection.inspector.capture(plan, inspection.session);
+        }
+        let Some(mut exchange) = self.exchanges.remove(stream) else { return EventEffect::None };
         exchange.record_response(self.core, self.now_ns);
+        self.exchanges.give_back(exchange.context.take());
         self.source.release(self.now_ns);
         // The rest of the request is not needed (RFC 9113 §8.1).
         if exchange.output_end == u64::MAX { EventEffect::Reset(stream, NO_ERROR) } else { EventEffect::None }
@@ -452,19 +483,6 @@ impl EventTarget<'_> {
         let is_written = exchange.output_end != u64::MAX;
         exchange.record_failure(self.core, kind, self.now_ns, is_written);
         self.source.release(self.now_ns);
-    }
-}
-
-fn mux_config(plan: &RunPlan) -> Config {
-    // A server under test may behave badly: that is measured, and ends no connection.
-    let defaults = Config { abuse_max: u32::MAX, ..Config::default() };
-    let Some(http2) = &plan.http2 else { return defaults };
-    Config {
-        stream_window_bytes: http2.window_bytes,
-        stream_window_bytes_max: http2.window_bytes,
-        connection_window_bytes: http2.connection_window_bytes,
-        connection_window_bytes_max: http2.connection_window_bytes,
-        ..defaults
     }
 }
 

@@ -2,11 +2,13 @@
 
 use wire::h2::{Fields, StreamKey};
 
-use crate::client::{ResponseOutcome, record_response};
+use crate::client::{ExchangeContext, ResponseOutcome, needs_context, record_response};
 use crate::core::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
-use crate::plan::GrpcStatus;
+use crate::inspection::Inspection;
+use crate::plan::{GrpcStatus, RenderedRequest, RunPlan, TemplateRequest};
 use crate::recorder::RequestTiming;
+use crate::session::ClientSession;
 
 /// A request that was sent and has not ended.
 #[derive(Clone, Debug)]
@@ -31,6 +33,8 @@ pub(super) struct Exchange {
     grpc_status: GrpcStatus,
     /// True if it was sent before, on another connection.
     pub(super) is_retry: bool,
+    /// Rendered request and inspector, if the plan needs them.
+    pub(super) context: Option<Box<ExchangeContext>>,
 }
 
 impl Exchange {
@@ -55,13 +59,14 @@ impl Exchange {
             body_bytes: 0,
             grpc_status: GrpcStatus::Missing,
             is_retry: false,
+            context: None,
         }
     }
 
     /// Makes it ready to be sent again: it keeps its times.
     pub(super) fn into_retry(self) -> Self {
         let times = (self.due_ns, self.begun_ns, self.sent_ns);
-        Self { is_retry: true, ..Self::new(self.request, times, self.deadline_ns) }
+        Self { is_retry: true, context: self.context, ..Self::new(self.request, times, self.deadline_ns) }
     }
 
     /// Handles a head of its response.
@@ -81,6 +86,14 @@ impl Exchange {
         self.body_bytes += bytes as u64;
     }
 
+    /// Returns the body of the request.
+    pub(super) fn request_body<'a>(&'a self, request: &'a RenderedRequest) -> &'a [u8] {
+        match &self.context {
+            Some(context) if request.template.is_some() => &context.buffer.body,
+            _ => &request.body,
+        }
+    }
+
     /// Handles the fields that end a gRPC call.
     pub(super) fn handle_grpc_fields(&mut self, fields: Fields<'_>) {
         self.grpc_status = fields.get("grpc-status").map_or(GrpcStatus::Missing, GrpcStatus::parse);
@@ -92,7 +105,9 @@ impl Exchange {
         estimator.record_response(last_ns.saturating_sub(self.begun_ns));
         let &Self { due_ns, sent_ns, first_ns, status, body_bytes, .. } = self;
         let is_grpc = core.shared.plan.http2.as_ref().is_some_and(|http2| http2.grpc);
-        let response = ResponseOutcome { status, body_bytes, grpc: is_grpc.then_some(self.grpc_status) };
+        let inspector = self.context.as_ref().map(|context| &context.inspector);
+        let grpc = is_grpc.then_some(self.grpc_status);
+        let response = ResponseOutcome { request: self.request, status, body_bytes, grpc, inspector };
         record_response(core, response, RequestTiming { due_ns, sent_ns, first_ns, last_ns });
     }
 
@@ -111,9 +126,51 @@ impl Exchange {
 pub(super) struct ExchangeTable {
     slots: Vec<Option<Exchange>>,
     count: usize,
+    /// State between requests, if the plan needs any.
+    session: Option<Box<ClientSession>>,
+    /// Contexts of exchanges that have ended.
+    spare_contexts: Vec<Box<ExchangeContext>>,
 }
 
 impl ExchangeTable {
+    /// Creates the table of connection `number`.
+    pub(super) fn new(plan: &RunPlan, number: u64) -> Self {
+        let session = needs_context(plan).then(|| Box::new(ClientSession::new(plan, number)));
+        Self { session, ..Self::default() }
+    }
+
+    /// Returns a context for a request, rendered if it has templates; `None` if the plan needs none.
+    pub(super) fn take_context(&mut self, core: &CoreState, request: usize) -> Option<Box<ExchangeContext>> {
+        let session = self.session.as_deref_mut()?;
+        let mut context = self.spare_contexts.pop().unwrap_or_default();
+        context.inspector.reset();
+        let plan = &core.shared.plan;
+        if let Some(template) = &plan.requests[request].template {
+            let values =
+                TemplateRequest { number: core.next_request_number(), table: plan.values.as_deref() };
+            RenderedRequest::render_parts(template, &mut context.buffer, values, session);
+        }
+        Some(context)
+    }
+
+    /// Takes back the context of an exchange.
+    pub(super) fn give_back(&mut self, context: Option<Box<ExchangeContext>>) {
+        self.spare_contexts.extend(context);
+    }
+
+    /// Returns the inspection of a response, if the plan needs one.
+    pub(super) fn inspection<'a>(
+        &'a mut self,
+        plan: &'a RunPlan,
+        stream: StreamKey,
+    ) -> Option<Inspection<'a>> {
+        let session = self.session.as_deref_mut()?;
+        let exchange = self.slots.get_mut(stream.slot as usize)?.as_mut();
+        let exchange = exchange.filter(|exchange| exchange.stream == stream)?;
+        let inspector = &mut exchange.context.as_mut()?.inspector;
+        Some(Inspection { inspector, plan, session })
+    }
+
     pub(super) fn len(&self) -> usize {
         self.count
     }

@@ -30,15 +30,15 @@ fn load_flag_problems(words: &[String]) -> Vec<String> {
         Err(_) => return vec!["it prints help, and generates no load".to_owned()],
     };
     let Some((_, args)) = matches.subcommand() else { return Vec::new() };
-    let parsed = load_flags(CommandArgs(args)).and_then(|text| {
-        if text.urls.is_empty() && text.unix.is_none() {
-            return Ok(vec!["it has no URL".to_owned()]);
-        }
-        RunPlan::parse(&text, rt::cores::available_cpus().len()).map(|_| Vec::new())
-    });
+    let text = load_flags(CommandArgs(args));
+    if text.urls.is_empty() && text.unix.is_none() {
+        return vec!["it has no URL".to_owned()];
+    }
+    let parsed = RunPlan::parse(&text, rt::cores::available_cpus().len()).map(|_| Vec::new());
     let describe = |problems: Vec<record::problem::InputProblem>| {
-        // The data file is looked up in the directory of the trial.
-        let reported = problems.iter().filter(|problem| problem.location != "--data-file");
+        // Files are looked up in the directory of the trial.
+        const FILES: [&str; 6] = ["--data", "--data-file", "--file", "--targets", "--values", "--replay"];
+        let reported = problems.iter().filter(|problem| !FILES.contains(&problem.location.as_str()));
         reported.map(ToString::to_string).collect()
     };
     parsed.unwrap_or_else(describe)

@@ -158,6 +158,7 @@ impl ChildProcess {
         let mut child = Command::new(program)
             .args(arguments)
             .arg("--until-stdin-closes")
+            .env(crate::defaults::NO_DEFAULTS, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -14,6 +14,8 @@ use crate::core::CoreState;
 use crate::dispatcher::NextAction;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::pace::Pace;
+use crate::plan::{RunPlan, ThinkDistribution};
+use crate::session::ClientSession;
 
 /// Next request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +40,13 @@ pub(super) enum RequestSource {
 /// Users of a closed loop that have no request in flight.
 #[derive(Debug)]
 pub(super) struct Users {
+    /// Number of the connection.
+    number: u64,
     think_ns: u64,
+    think: ThinkDistribution,
+    random: fastrand::Rng,
     count: usize,
-    /// Due times of their next requests, which are nearly in order: all users think equally long.
+    /// Due times of their next requests, which are nearly in order.
     due: VecDeque<u64>,
     timer: Option<Sleep>,
     /// Latest time at which the connection had no stream for them.
@@ -49,11 +55,14 @@ pub(super) struct Users {
 }
 
 impl RequestSource {
-    pub(super) fn new(pace: Pace, streams: usize) -> Self {
-        match pace {
+    pub(super) fn new(plan: &RunPlan, streams: usize, number: u64) -> Self {
+        match plan.pace {
             Pace::Open { .. } => Self::Open,
             Pace::Closed { think_ns } => Self::Closed(Users {
+                number,
                 think_ns,
+                think: plan.think,
+                random: ClientSession::new(plan, number).random,
                 count: streams,
                 due: VecDeque::with_capacity(streams),
                 timer: None,
@@ -66,7 +75,7 @@ impl RequestSource {
     /// Begins the load: all users are free at `start_ns`.
     pub(super) fn begin(&mut self, start_ns: u64) {
         if let Self::Closed(users) = self {
-            users.due.extend(std::iter::repeat_n(start_ns + users.think_ns, users.count));
+            (0..users.count).for_each(|_| users.push(start_ns));
         }
     }
 
@@ -76,7 +85,7 @@ impl RequestSource {
         if let Self::Closed(users) = self
             && !users.is_ended
         {
-            users.due.push_back(at_ns + users.think_ns);
+            users.push(at_ns);
         }
     }
 
@@ -111,10 +120,35 @@ impl RequestSource {
 }
 
 impl Users {
+    /// Adds the next request of a user that is free at `at_ns`.
+    #[inline]
+    fn push(&mut self, at_ns: u64) {
+        if self.think_ns == 0 || self.think.is_constant() {
+            self.due.push_back(at_ns + self.think_ns);
+            return;
+        }
+        let due_ns = at_ns + self.think.sample(self.think_ns, &mut self.random);
+        let position = self.due.partition_point(|other| *other <= due_ns);
+        self.due.insert(position, due_ns);
+    }
+
+    /// Postpones requests until the stages use the connection; `u64::MAX`: never again.
+    fn wait_for_stage(&mut self, core: &CoreState, now_ns: u64) {
+        let Some(stages) = core.shared.plan.connection_stages() else { return };
+        let start_ns = core.start_ns.get();
+        let earliest_ns = self.due.front().map_or(now_ns, |due_ns| now_ns.max(*due_ns));
+        let active_ns = stages.next_active_ns(self.number, earliest_ns.saturating_sub(start_ns));
+        let active_ns = active_ns.map_or(u64::MAX, |active_ns| start_ns.saturating_add(active_ns));
+        if active_ns > earliest_ns {
+            self.due.iter_mut().for_each(|due_ns| *due_ns = (*due_ns).max(active_ns));
+        }
+    }
+
     fn next(&mut self, cx: &mut Context<'_>, core: &CoreState, now_ns: u64) -> NextRequest {
         if self.is_ended {
             return NextRequest::End;
         }
+        self.wait_for_stage(core, now_ns);
         let Some(&due_ns) = self.due.front() else {
             return NextRequest::Wait;
         };

@@ -1,0 +1,98 @@
+//! Outputs of `weir load` beside its lines: the result in every form, live figures, the full screen.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use load::recorder::PhaseHistograms;
+use record::problem::InputProblem;
+use record::run::Run;
+
+use super::full_screen::FullScreen;
+use super::{LoadJob, STDOUT_FLAGS};
+use crate::exit::Failure;
+use crate::flags::CommandArgs;
+use crate::output::csv::csv;
+use crate::output::file::{write_json, write_text};
+use crate::output::junit::junit;
+use crate::output::load_plan::describe_plan;
+use crate::output::load_screen::LoadView;
+use crate::output::markdown::markdown;
+use crate::output::openmetrics::MetricsExport;
+use crate::output::peer_format::PeerFormat;
+use crate::output::percentiles::format_percentiles;
+use crate::output::summary::summary;
+use crate::output::{is_coloured, print};
+use crate::preflight;
+
+/// Returns whether stdout gets the summary and the lines of the seconds.
+pub(super) fn prints_summary(args: CommandArgs<'_>) -> Result<bool, Vec<InputProblem>> {
+    Ok(peer_format(args)?.is_none() && !preflight::writes_to_stdout(args, STDOUT_FLAGS))
+}
+
+/// Prints the result and writes it to the files of the flags. `has_lines` is true if lines of the seconds were
+/// printed.
+pub(super) fn write_results(
+    args: CommandArgs<'_>,
+    run: &Run,
+    latencies: &PhaseHistograms,
+    has_lines: bool,
+) -> Result<(), Failure> {
+    if let Some(format) = peer_format(args)? {
+        print(&format.format(run));
+    } else if prints_summary(args)? {
+        let text = summary(run, args.is_set("verbose"), is_coloured());
+        print(&format!("{}{text}", if has_lines { "\n" } else { "" }));
+        if args.is_set("percentiles") {
+            print(&format_percentiles(latencies));
+        }
+    }
+    write_json(run, args.text("json").as_deref())?;
+    write_text(&csv(run), args.text("csv").as_deref())?;
+    write_text(&markdown(run), args.text("markdown").as_deref())?;
+    write_text(&junit(run), args.text("junit").as_deref())
+}
+
+/// Returns the address for scrapes, if there is one.
+pub(super) fn metrics_address(args: CommandArgs<'_>) -> Result<Option<SocketAddr>, Vec<InputProblem>> {
+    let Some(text) = args.text("metrics-listen") else { return Ok(None) };
+    let problem = |why: String| vec![InputProblem::new("--metrics-listen", why)];
+    match text.parse::<rt::address::Address>() {
+        Ok(rt::address::Address::Tcp(address)) => Ok(Some(address)),
+        Ok(rt::address::Address::Unix(_)) => Err(problem("a scrape needs a TCP address".to_owned())),
+        Err(error) => Err(problem(error.to_string())),
+    }
+}
+
+/// Starts the export of the live figures, if the flags ask for one.
+pub(super) fn metrics_export(args: CommandArgs<'_>) -> Result<Option<MetricsExport>, Failure> {
+    let (file, address) = (args.text("openmetrics").map(PathBuf::from), metrics_address(args)?);
+    if file.is_none() && address.is_none() {
+        return Ok(None);
+    }
+    MetricsExport::start(file, address).map(Some)
+}
+
+/// Returns the form of the output, if it is that of another load generator.
+pub(super) fn peer_format(args: CommandArgs<'_>) -> Result<Option<PeerFormat>, Vec<InputProblem>> {
+    let text = args.text("format").unwrap_or_else(|| "text".to_owned());
+    PeerFormat::parse(&text).map_err(|why| vec![InputProblem::new("--format", why)])
+}
+
+/// Shows the full screen of a load.
+pub(super) fn full_screen(job: &LoadJob<'_>) -> Result<FullScreen, Failure> {
+    let plan = &job.plan;
+    let target = plan
+        .requests
+        .first()
+        .map_or_else(String::new, |request| format!("{} {}", request.method, request.url));
+    let description = describe_plan(plan);
+    let line = |label: &str| {
+        let found = description.lines().find_map(|line| line.strip_prefix(label));
+        found.unwrap_or_default().trim().to_owned()
+    };
+    let factor = (plan.is_open_loop() && plan.replay.is_none()).then_some(1.0);
+    let text = format!("{}; {}", line("connections"), line("pace"));
+    let view = LoadView::new(target, text, plan.end.duration_ns as f64 / 1e9, factor);
+    FullScreen::start(view, Arc::clone(&job.control)).map_err(|error| Failure::cannot("--tui", error))
+}

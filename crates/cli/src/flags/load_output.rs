@@ -1,0 +1,80 @@
+//! The flags of `weir load` for its outputs, and for what it observes.
+
+use super::{FLAG_DEFAULTS, Flag};
+
+pub(super) const CSV: Flag = Flag {
+    long: "csv",
+    value: "FILE|-",
+    doc: "Write one CSV line per second; - writes it to stdout, and nothing else",
+    ..FLAG_DEFAULTS
+};
+pub(super) const MARKDOWN: Flag = Flag {
+    long: "markdown",
+    value: "FILE|-",
+    doc: "Write the result as Markdown tables; - writes it to stdout, and nothing else",
+    ..FLAG_DEFAULTS
+};
+pub(super) const JUNIT: Flag = Flag {
+    long: "junit",
+    value: "FILE|-",
+    doc: "Write the objectives and the validity as a JUnit test report; - writes it to stdout, and \
+          nothing else",
+    ..FLAG_DEFAULTS
+};
+pub(super) const FORMAT: Flag = Flag {
+    long: "format",
+    value: "FORM",
+    default: "text",
+    doc: "Form of the result on stdout: text, or that of ab, wrk, h2load or h1load for scripts that parse it; \
+          its latencies count from the send",
+    ..FLAG_DEFAULTS
+};
+pub(super) const CHECK: Flag = Flag {
+    long: "check",
+    doc: "Print the plan in words and exit; reports every problem of the flags and files",
+    ..FLAG_DEFAULTS
+};
+pub(super) const HDR: Flag = Flag {
+    long: "hdr",
+    value: "FILE",
+    doc: "Write an HdrHistogram interval log; an interval per second, with every latency phase",
+    ..FLAG_DEFAULTS
+};
+pub(super) const PERCENTILES: Flag = Flag {
+    long: "percentiles",
+    short: Some('P'),
+    doc: "Print all percentiles of the latencies; of the first and the last byte, service and \
+          response time, up to 99.9999 %",
+    ..FLAG_DEFAULTS
+};
+pub(super) const TUI: Flag = Flag {
+    long: "tui",
+    doc: "Show a full screen while the load runs; + and - change the rate of an open loop, q ends the load",
+    ..FLAG_DEFAULTS
+};
+pub(super) const CONFIRM: Flag = Flag {
+    long: "confirm",
+    doc: "Verify the diagnosis in short loads with the suspected limit changed; the limit is \
+          connections, think time, generator threads or the server's CPU time; the throughput is \
+          compared with the prediction; a refuted verdict becomes unknown, and a limit that cannot be \
+          tested is reported with the reason",
+    ..FLAG_DEFAULTS
+};
+pub(super) const NO_BASELINE: Flag = Flag {
+    long: "no-baseline",
+    doc: "Skip the baseline before the load: requests sent one at a time, up to 1 s and 500 \
+          requests, for loads of 3 s and more without -n; without it, queueing cannot be \
+          distinguished from service time",
+    ..FLAG_DEFAULTS
+};
+pub(super) const SUBJECT: Flag = Flag {
+    long: "subject",
+    value: "PID",
+    repeatable: true,
+    default: "the process that listens on the target port",
+    doc: "PID of the server under load; for a server that cannot be found by its port, such as \
+          behind a port forwarder; its children belong to it; repeatable",
+    valid: &["1"],
+    invalid: &["x", "0"],
+    ..FLAG_DEFAULTS
+};

@@ -1,0 +1,295 @@
+//! The flags of `weir load` for requests, checks, connections and the course of the load; and the files
+//! that they name.
+
+use std::sync::Arc;
+
+use load::plan::{CsvTable, ExpectFlags, FileFlag, ReplayLog, RequestText, ScenarioFile, parse_targets};
+use record::problem::InputProblem;
+
+use super::load::{LOAD, read_body};
+use super::{CommandArgs, FLAG_DEFAULTS, Flag};
+
+pub(super) const EXPECT_STATUS: Flag = Flag {
+    long: "expect-status",
+    value: "LIST",
+    default: "any; 400 and above are errors",
+    doc: "Expected statuses: 200, 2xx or 200,404; any other is an error",
+    valid: &["200", "2xx,304"],
+    invalid: &["2x", "99"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const EXPECT_BYTES: Flag = Flag {
+    long: "expect-bytes",
+    aliases: &["--expect-length"],
+    value: "SIZE",
+    default: "any",
+    doc: "Expected body size; any other is an error",
+    valid: &["0", "64k"],
+    invalid: &["x"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const EXPECT_HASH: Flag = Flag {
+    long: "expect-hash",
+    value: "HASH",
+    default: "any",
+    doc: "Expected hash of the body: sha256:HEX, crc32:HEX, or same for that of the first response to the \
+          request; any other is an error",
+    valid: &["same", "crc32:9ef61f95"],
+    invalid: &["x", "md5:00", "crc32:1"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const EXPECT_BODY: Flag = Flag {
+    long: "expect-body",
+    value: "REGEX",
+    default: "any",
+    doc: "Regular expression that the body contains; a body without it is an error",
+    valid: &["\"status\": *\"ok\"", "^<html"],
+    invalid: &["(", "[a"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const EXPECT_HEADER: Flag = Flag {
+    long: "expect-header",
+    value: "'NAME[: VALUE]'",
+    repeatable: true,
+    default: "any",
+    doc: "Expected header field of the response: its name, name and value, or name and ~REGEX; a \
+          response without it is an error; repeatable",
+    valid: &["Content-Type: ~^text/", "ETag"],
+    invalid: &["a b: c", "a: ~("],
+    ..FLAG_DEFAULTS
+};
+pub(super) const TARGETS: Flag = Flag {
+    long: "targets",
+    value: "FILE",
+    doc: "File of requests: METHOD URL, then fields, then @FILE with the body, separated by empty lines (as of \
+          vegeta); '# weight N' before a request sets its weight",
+    invalid: &["/no/such/file"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const WEIGHTS: Flag = Flag {
+    long: "weights",
+    value: "N,N",
+    default: "all equal",
+    doc: "Weights of the URLs, in their order; the connections are spread over the servers by their weights",
+    invalid: &["1,2", "0", "x"],
+    valid: &["3"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const VALUES: Flag = Flag {
+    long: "values",
+    value: "FILE",
+    doc: "CSV file with the names of its columns in the first line; each request uses the next row for \
+          {{csv:COLUMN}} in its URL, fields and body",
+    invalid: &["/no/such/file"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const COOKIES: Flag = Flag {
+    long: "cookies",
+    doc: "Store the cookies of responses and send them back; each connection has its own, and keeps them when it \
+          is opened again",
+    ..FLAG_DEFAULTS
+};
+pub(super) const CAPTURE: Flag = Flag {
+    long: "capture",
+    value: "NAME=PART",
+    repeatable: true,
+    doc: "Value that each connection takes from its responses for {{value:NAME}} in the next request: \
+          header:FIELD, cookie:NAME or body:REGEX (its first group, in the first 64 KiB); repeatable",
+    invalid: &["x", "a=b", "a=body:("],
+    ..FLAG_DEFAULTS
+};
+pub(super) const CONNECT_TO: Flag = Flag {
+    long: "connect-to",
+    value: "HOST:PORT",
+    repeatable: true,
+    doc: "Connect to this address instead of the URL's; HOST1:PORT1:HOST2:PORT2 does it only for URLs with the \
+          first (as of curl); repeatable",
+    valid: &["127.0.0.1:8443", "example.org:443:127.0.0.1:8443"],
+    invalid: &["x", "a:b", "a:1:2"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const PROXY_PROTOCOL: Flag = Flag {
+    long: "proxy-protocol",
+    value: "v1|v2",
+    doc: "Begin each connection with a PROXY header, with its own addresses or those of --proxy-source",
+    valid: &["v1", "v2"],
+    invalid: &["3"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const PROXY_SOURCE: Flag = Flag {
+    long: "proxy-source",
+    value: "ADDRESS",
+    repeatable: true,
+    default: "the connection's own",
+    doc: "Client addresses in the PROXY headers, round-robin: one, a range a-b, or a network a/n",
+    valid: &["192.0.2.0/24", "192.0.2.1-192.0.2.9"],
+    invalid: &["localhost"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const REPLAY: Flag = Flag {
+    long: "replay",
+    value: "FILE",
+    doc: "Replay a log to the server of the URL: an access log (combined, HAProxy HTTP, or JSON by line) or a HAR; \
+          each request is due at its original time, and those of a log with whole seconds are spread over the \
+          second; a HAR also has fields and bodies",
+    invalid: &["/no/such/file"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const SPEED: Flag = Flag {
+    long: "speed",
+    value: "FACTOR",
+    default: "1x",
+    doc: "Speed of the replay: 2x takes half of the original time",
+    invalid: &["x", "0", "2"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const FILE: Flag = Flag {
+    long: "file",
+    short: Some('f'),
+    value: "FILE",
+    doc: "Scenario file in TOML: the names of the options as keys, urls = [...], and [[request]] tables with url, \
+          method, header, data, data-file and weight; the command line takes precedence",
+    invalid: &["/no/such/file"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const OPENMETRICS: Flag = Flag {
+    long: "openmetrics",
+    value: "FILE",
+    doc: "Write the live figures in OpenMetrics format each second, and the final ones at the end",
+    ..FLAG_DEFAULTS
+};
+pub(super) const METRICS_LISTEN: Flag = Flag {
+    long: "metrics-listen",
+    value: "ADDRESS",
+    doc: "Serve the live figures at http://ADDRESS/metrics; at the end weir waits up to 15 s for a scrape of the \
+          final figures (weir_load_finished 1)",
+    ..FLAG_DEFAULTS
+};
+pub(super) const PIPELINE: Flag = Flag {
+    long: "pipeline",
+    value: "N",
+    default: "1",
+    doc: "Max requests in flight on a connection of HTTP/1.1; a timeout ends the connection and fails the requests \
+          behind it",
+    valid: &["16"],
+    invalid: &["0", "x", "2k"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const STAGES: Flag = Flag {
+    long: "stages",
+    value: "LIST",
+    doc: "Stages, each a time and the target that the rate reaches evenly in it, from 0 on: \
+          '10s@1k,30s@1k,10s@0'; a time of 0 jumps; with connections as target ('10s@100c') a closed loop uses so many \
+          of its open connections",
+    valid: &["10s@1k,30s@5k,10s@0", "5s@10c,5s@100c"],
+    invalid: &["x", "10s", "10s@1k,5s@5c", "10s@0"],
+    ..FLAG_DEFAULTS
+};
+
+/// Maximum size of the files of requests and values, and of a log, in bytes.
+const TEXT_BYTES_MAX: u64 = 256 << 20;
+const LOG_BYTES_MAX: u64 = 2 << 30;
+
+/// Returns the texts of the checks.
+pub(super) fn expect_flags(args: CommandArgs<'_>) -> ExpectFlags {
+    ExpectFlags {
+        status: args.text("expect-status"),
+        bytes: args.text("expect-bytes"),
+        hash: args.text("expect-hash"),
+        body: args.text("expect-body"),
+        headers: args.texts("expect-header"),
+    }
+}
+
+/// Returns the requests of `--targets` and of a scenario file.
+pub(super) fn requests_of_files(args: CommandArgs<'_>, problems: &mut Vec<InputProblem>) -> Vec<RequestText> {
+    let mut requests = Vec::new();
+    if let Some((path, text)) = read_text(args, "file", TEXT_BYTES_MAX, problems) {
+        let file = parse_scenario(&path, &text);
+        problems.extend(file.problems);
+        requests.extend(file.requests);
+    }
+    if let Some((path, text)) = read_text(args, "targets", TEXT_BYTES_MAX, problems) {
+        match parse_targets(&path, &text, &read_body) {
+            Ok(targets) => requests.extend(targets),
+            Err(found) => problems.extend(found),
+        }
+    }
+    requests
+}
+
+/// Parses a scenario file.
+pub(crate) fn parse_scenario(path: &str, text: &str) -> ScenarioFile {
+    let flags: Vec<FileFlag> = LOAD
+        .flags
+        .iter()
+        .filter(|flag| !["file", "check"].contains(&flag.long))
+        .map(|flag| FileFlag {
+            long: flag.long,
+            has_value: !flag.value.is_empty(),
+            is_repeatable: flag.repeatable,
+        })
+        .collect();
+    ScenarioFile::parse(path, text, &flags, &read_body)
+}
+
+/// Returns the rows of `--values`.
+pub(super) fn values(args: CommandArgs<'_>, problems: &mut Vec<InputProblem>) -> Option<Arc<CsvTable>> {
+    let (path, text) = read_text(args, "values", TEXT_BYTES_MAX, problems)?;
+    match CsvTable::parse(&text) {
+        Ok(table) => Some(table),
+        Err((line, column, why)) => {
+            problems.push(InputProblem::new(format!("{path}:{line}:{column}"), why));
+            None
+        }
+    }
+}
+
+/// Returns the log of `--replay`.
+pub(super) fn replay(args: CommandArgs<'_>, problems: &mut Vec<InputProblem>) -> Option<ReplayLog> {
+    let (path, text) = read_text(args, "replay", LOG_BYTES_MAX, problems)?;
+    match ReplayLog::parse(&path, &text) {
+        Ok(log) => {
+            if log.skipped > 0 {
+                warn!("weir: warning: {path}: {} are no requests and are skipped", plural_lines(log.skipped));
+            }
+            Some(log)
+        }
+        Err(found) => {
+            problems.extend(found);
+            None
+        }
+    }
+}
+
+fn plural_lines(count: u64) -> String {
+    record::units::format_plural(count, "line")
+}
+
+/// Returns the name and the text of the file of a flag.
+fn read_text(
+    args: CommandArgs<'_>,
+    flag: &str,
+    bytes_max: u64,
+    problems: &mut Vec<InputProblem>,
+) -> Option<(String, String)> {
+    let path = args.text(flag)?;
+    let read = std::fs::metadata(&path).map_err(|error| error.to_string()).and_then(|metadata| {
+        if !metadata.is_file() {
+            return Err("not a regular file".to_owned());
+        }
+        if metadata.len() > bytes_max {
+            return Err(format!("{} bytes exceed the limit of {bytes_max} bytes", metadata.len()));
+        }
+        let bytes = std::fs::read(&path).map_err(|error| error.to_string())?;
+        // Logs may have any byte in a target; the plan rejects those that cannot be sent.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    });
+    match read {
+        Ok(text) => Some((path, text)),
+        Err(why) => {
+            problems.push(InputProblem::new(format!("--{flag}"), format!("{path}: {why}")));
+            None
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Live figures of a load in the text format of OpenMetrics 1.0: a file that is replaced each second, and an
+//! address for scrapes, which waits for a scrape of the final figures.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use record::histogram::LatencyHistogram;
+use record::run::Interval;
+use rt::drain::{Drain, DrainStage, DrainWatch};
+use serve::web_ui::{PageBody, WebPage, WebRoute};
+
+use crate::exit::Failure;
+
+/// Media type of the format.
+const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Bounds of the buckets of the latency, in ns.
+const BUCKETS_NS: [u64; 16] = [
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+    200_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_000_000_000,
+    5_000_000_000,
+];
+/// Maximum wait for a scrape of the final figures.
+const FINAL_SCRAPE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Sums of a run so far.
+#[derive(Debug, Default)]
+struct LiveTotals {
+    good: u64,
+    bad: u64,
+    bytes_in: u64,
+    dropped: u64,
+    errors: BTreeMap<String, u64>,
+    latencies: Option<LatencyHistogram>,
+    last: Interval,
+    is_finished: bool,
+}
+
+impl LiveTotals {
+    fn add(&mut self, interval: &Interval, latencies: &LatencyHistogram) {
+        let good = interval.good.unwrap_or(interval.responses);
+        self.good += good;
+        self.bad += interval.responses - good.min(interval.responses);
+        self.bytes_in += interval.bytes_in;
+        self.dropped += interval.dropped;
+        for (kind, count) in &interval.errors {
+            *self.errors.entry(kind.clone()).or_insert(0) += count;
+        }
+        self.latencies.get_or_insert_with(LatencyHistogram::new).add(latencies);
+        self.last = interval.clone();
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let mut family = |name: &str, kind: &str, help: &str, rows: &[(String, String)]| {
+            // Writing to a String does not fail.
+            let _ = write!(text, "# TYPE {name} {kind}\n# HELP {name} {help}\n");
+            for (suffix, value) in rows {
+                let _ = writeln!(text, "{name}{suffix} {value}");
+            }
+        };
+        let one = |value: u64| vec![(String::new(), value.to_string())];
+        let total = |value: u64| vec![("_total".to_owned(), value.to_string())];
+        let outcome = |name: &str, value: u64| (format!("_total{{outcome=\"{name}\"}}"), value.to_string());
+        family(
+            "weir_load_responses",
+            "counter",
+            "Complete responses.",
+            &[outcome("good", self.good), outcome("bad", self.bad)],
+        );
+        let errors: Vec<_> = self
+            .errors
+            .iter()
+            .map(|(kind, count)| (format!("_total{{kind=\"{kind}\"}}"), count.to_string()))
+            .collect();
+        family("weir_load_errors", "counter", "Failed requests.", &errors);
+        family(
+            "weir_load_dropped",
+            "counter",
+            "Requests that were due and never sent.",
+            &total(self.dropped),
+        );
+        family("weir_load_received_bytes", "counter", "Bytes received.", &total(self.bytes_in));
+        family("weir_load_connections", "gauge", "Open connections.", &one(self.last.connections));
+        family("weir_load_in_flight", "gauge", "Requests in flight.", &one(self.last.in_flight));
+        family("weir_load_pending", "gauge", "Requests waiting for a connection.", &one(self.last.pending));
+        family(
+            "weir_load_response_latency_seconds",
+            "histogram",
+            "Latency from the due time to the last byte.",
+            &self.buckets(),
+        );
+        family(
+            "weir_load_finished",
+            "gauge",
+            "1 once the figures are final.",
+            &one(u64::from(self.is_finished)),
+        );
+        text + "# EOF\n"
+    }
+
+    fn buckets(&self) -> Vec<(String, String)> {
+        let Some(latencies) = &self.latencies else {
+            return vec![
+                ("_bucket{le=\"+Inf\"}".to_owned(), "0".to_owned()),
+                ("_count".to_owned(), "0".to_owned()),
+            ];
+        };
+        let count = latencies.count();
+        let mut rows: Vec<_> = BUCKETS_NS
+            .iter()
+            .map(|bound_ns| {
+                let within = (latencies.fraction_within(*bound_ns) * count as f64).round() as u64;
+                (format!("_bucket{{le=\"{}\"}}", *bound_ns as f64 / 1e9), within.min(count).to_string())
+            })
+            .collect();
+        rows.push(("_bucket{le=\"+Inf\"}".to_owned(), count.to_string()));
+        rows.push(("_count".to_owned(), count.to_string()));
+        rows.push(("_sum".to_owned(), format!("{:.9}", latencies.mean_ns() * count as f64 / 1e9)));
+        rows
+    }
+}
+
+/// Text for scrapes, and the number of scrapes of the final one.
+#[derive(Debug, Default)]
+struct ScrapedText {
+    text: String,
+    is_final: bool,
+    final_scrapes: u64,
+}
+
+/// Export of the live figures.
+#[derive(Debug)]
+pub(crate) struct MetricsExport {
+    totals: LiveTotals,
+    file: Option<PathBuf>,
+    shared: Arc<(Mutex<ScrapedText>, Condvar)>,
+    listener: Option<Drain>,
+    file_error: Option<std::io::Error>,
+}
+
+impl MetricsExport {
+    /// Starts the export to a file, an address, or both.
+    ///
+    /// # Errors
+    /// The address cannot be bound.
+    pub(crate) fn start(file: Option<PathBuf>, address: Option<SocketAddr>) -> Result<Self, Failure> {
+        let shared: Arc<(Mutex<ScrapedText>, Condvar)> = Arc::default();
+        let listener = address.map(|address| listen(address, Arc::clone(&shared))).transpose()?;
+        let mut export = Self { totals: LiveTotals::default(), file, shared, listener, file_error: None };
+        export.publish();
+        Ok(export)
+    }
+
+    /// Adds a second.
+    pub(crate) fn add(&mut self, interval: &Interval, latencies: &LatencyHistogram) {
+        self.totals.add(interval, latencies);
+        self.publish();
+    }
+
+    /// Publishes the final figures, and waits until a scrape has taken them, the user stops, or a time is over.
+    ///
+    /// # Errors
+    /// The file could not be written.
+    pub(crate) fn finish(mut self, stop: &DrainWatch) -> Result<(), Failure> {
+        self.totals.is_finished = true;
+        self.totals.last = Interval::default();
+        self.publish();
+        if let Some(listener) = self.listener.take() {
+            let (shared, changed) = &*self.shared;
+            let mut text = lock(shared);
+            let mut waited = Duration::ZERO;
+            while text.final_scrapes == 0
+                && waited < FINAL_SCRAPE_TIMEOUT
+                && stop.stage() != DrainStage::Abort
+            {
+                const STEP: Duration = Duration::from_millis(100);
+                text = changed.wait_timeout(text, STEP).unwrap_or_else(PoisonError::into_inner).0;
+                waited += STEP;
+            }
+            if text.final_scrapes == 0 {
+                warn!("weir: warning: no scrape took the final figures");
+            }
+            drop(text);
+            listener.advance(DrainStage::Draining);
+        }
+        match (self.file_error, self.file) {
+            (Some(error), Some(file)) => Err(Failure::cannot(file.display(), error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn publish(&mut self) {
+        let text = self.totals.text();
+        if let (Some(file), None) = (&self.file, &self.file_error) {
+            // The error is reported once, at the end: a full disk must not end the run.
+            self.file_error = record::file::write_atomically(file, text.as_bytes()).err();
+        }
+        let mut shared = lock(&self.shared.0);
+        shared.text = text;
+        shared.is_final = self.totals.is_finished;
+    }
+}
+
+fn lock(shared: &Mutex<ScrapedText>) -> MutexGuard<'_, ScrapedText> {
+    // The text is complete whenever the lock is free.
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the server of the scrapes. Returns its drain.
+fn listen(address: SocketAddr, shared: Arc<(Mutex<ScrapedText>, Condvar)>) -> Result<Drain, Failure> {
+    let drain = Drain::default();
+    let stop = drain.watch();
+    let (started, result) = std::sync::mpsc::channel();
+    let failed = started.clone();
+    let serve = move || {
+        let page = move |_request: &serve::web_ui::WebRequest| {
+            let (text, changed) = &*shared;
+            let mut text = lock(text);
+            text.final_scrapes += u64::from(text.is_final);
+            changed.notify_all();
+            WebPage {
+                status: 200,
+                content_type: MEDIA_TYPE,
+                body: PageBody::Bytes(text.text.clone().into_bytes()),
+            }
+        };
+        let routes = vec![WebRoute::new("/metrics", page)];
+        let listening = |address: SocketAddr| {
+            // Without a receiver the start was given up.
+            let _ = started.send(Ok(address));
+        };
+        if let Err(error) = serve::web_ui::run(address, routes, stop, listening) {
+            let _ = failed.send(Err(error.to_string()));
+        }
+    };
+    std::thread::Builder::new().name("metrics".to_owned()).spawn(serve)?;
+    match result.recv() {
+        Ok(Ok(address)) => warn!("weir: metrics at http://{address}/metrics"),
+        Ok(Err(why)) => return Err(Failure::cannot(format!("--metrics-listen {address}"), why)),
+        Err(_) => return Err(Failure::cannot("--metrics-listen", "its thread has ended")),
+    }
+    Ok(drain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_has_every_family_and_its_end() {
+        let mut totals = LiveTotals::default();
+        let mut latencies = LatencyHistogram::new();
+        [80_000, 3_000_000, 9_000_000_000].iter().for_each(|ns| latencies.record(*ns));
+        let interval = Interval {
+            responses: 3,
+            good: Some(2),
+            errors: [("timeout".to_owned(), 1)].into(),
+            connections: 7,
+            ..Interval::default()
+        };
+        totals.add(&interval, &latencies);
+        totals.add(&interval, &LatencyHistogram::new());
+        let text = totals.text();
+        for line in [
+            "weir_load_responses_total{outcome=\"good\"} 4",
+            "weir_load_errors_total{kind=\"timeout\"} 2",
+            "weir_load_connections 7",
+            "weir_load_response_latency_seconds_bucket{le=\"0.0001\"} 1",
+            "weir_load_response_latency_seconds_bucket{le=\"0.005\"} 2",
+            "weir_load_response_latency_seconds_bucket{le=\"+Inf\"} 3",
+            "weir_load_response_latency_seconds_count 3",
+            "weir_load_finished 0",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,420 @@
+//! Client of HTTP/1.1 with pipelining (RFC 9112 §9.3.2): up to a number of requests in flight on one
+//! connection, whose responses come in the order of the requests.
+//!
+//! A request that times out ends its connection, because the responses after it could not be told from its own:
+//! the requests behind it fail as `closed`.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use rt::clock::now_ns;
+use rt::stream::Stream;
+use wire::Refusal;
+
+use super::dialer::Dialer;
+use super::http1::ClientExtras;
+use super::source::{NextRequest, RequestSource};
+use super::{Client, READS_MAX, ResponseOutcome, record_response};
+use crate::core::CoreState;
+use crate::failure::{Failure, FailureKind, RequestPhase};
+use crate::inspection::{Inspection, NoSink};
+use crate::recorder::{Counters, RequestTiming};
+use crate::response_reader::{CompleteResponse, ResponseReader};
+
+/// Maximum bytes that wait for the socket. Beyond it no request is added.
+const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// A connection with its requests.
+struct PipelineConnection {
+    stream: Stream,
+    output: Vec<u8>,
+    /// Bytes that the socket has accepted.
+    written: u64,
+    in_flight: VecDeque<InFlightRequest>,
+    /// Parser of the first response that is awaited.
+    reader: Option<ResponseReader>,
+    requests_left: u64,
+    /// True if no further request is sent.
+    is_closing: bool,
+}
+
+/// A request without its complete response.
+#[derive(Clone, Copy, Debug)]
+struct InFlightRequest {
+    request: usize,
+    due_ns: u64,
+    begun_ns: u64,
+    sent_ns: u64,
+    first_ns: u64,
+    deadline_ns: u64,
+    /// Position of its end in the output of the connection.
+    output_end: u64,
+}
+
+/// One client: at most one connection, with up to `depth` requests.
+pub(super) struct PipelineClient {
+    dialer: Dialer,
+    connection: Option<Box<PipelineConnection>>,
+    source: RequestSource,
+    /// Due time of a request that waits for a connection, and the time when the client took it.
+    wanted: Option<(u64, u64)>,
+    depth: usize,
+    /// Number of requests so far, to take the URLs in turn.
+    request_index: usize,
+    extras: Option<Box<ClientExtras>>,
+    is_ended: bool,
+}
+
+/// End of a connection.
+enum ConnectionEnd {
+    LoadEnded,
+    Closed,
+}
+
+impl Client for PipelineClient {
+    fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
+    async fn connect_before_start(&mut self) {
+        // The run connects again.
+        let _ = self.connect(now_ns()).await;
+    }
+
+    async fn run(&mut self, start_ns: u64) {
+        self.source.begin(start_ns);
+        loop {
+            if self.connection.is_none() && !self.reconnect().await {
+                return;
+            }
+            if let ConnectionEnd::LoadEnded = poll_fn(|cx| self.poll_connection(cx)).await {
+                return;
+            }
+        }
+    }
+}
+
+impl PipelineClient {
+    pub(super) fn new(dialer: Dialer) -> Self {
+        let plan = &dialer.core.shared.plan;
+        let depth = usize::try_from(plan.pipeline).unwrap_or(usize::MAX);
+        let number = dialer.client_number() as u64;
+        Self {
+            connection: None,
+            source: RequestSource::new(plan, depth, number),
+            wanted: None,
+            depth,
+            request_index: dialer.index,
+            extras: ClientExtras::for_plan(plan, number),
+            is_ended: false,
+            dialer,
+        }
+    }
+
+    async fn connect(&mut self, due_ns: u64) -> Result<(), Failure> {
+        let stream = self.dialer.connect(due_ns, async |_, stream| Ok(stream)).await?;
+        let plan = &self.dialer.core.shared.plan;
+        self.connection = Some(Box::new(PipelineConnection {
+            stream,
+            output: Vec::new(),
+            written: 0,
+            in_flight: VecDeque::with_capacity(self.depth),
+            reader: None,
+            requests_left: plan.requests_per_connection.unwrap_or(u64::MAX),
+            is_closing: false,
+        }));
+        Ok(())
+    }
+
+    /// Waits for a request and connects for it, until that succeeds. Returns `false` if the load is over.
+    async fn reconnect(&mut self) -> bool {
+        loop {
+            let due_ns = poll_fn(|cx| {
+                if self.wanted.is_none() {
+                    let now_ns = now_ns();
+                    match self.source.next(cx, &self.dialer, 1, now_ns) {
+                        NextRequest::Due(due_ns) => self.wanted = Some((due_ns, now_ns)),
+                        NextRequest::Wait => return Poll::Pending,
+                        NextRequest::End => return Poll::Ready(None),
+                    }
+                }
+                Poll::Ready(self.wanted.map(|(due_ns, _)| due_ns))
+            })
+            .await;
+            let Some(due_ns) = due_ns else { return false };
+            match Box::pin(self.connect(due_ns)).await {
+                Ok(()) => return true,
+                Err(failure) => {
+                    let now_ns = now_ns();
+                    self.wanted = None;
+                    self.dialer.core.recorder.borrow_mut().record_not_sent(due_ns, failure, now_ns);
+                    self.source.release(now_ns);
+                    let until_ns = self.dialer.back_off().await;
+                    self.source.postpone(until_ns);
+                }
+            }
+        }
+    }
+
+    fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
+        let core = Rc::clone(&self.dialer.core);
+        if core.giving_up.get() {
+            self.lose(FailureKind::Unfinished);
+            return Poll::Ready(ConnectionEnd::LoadEnded);
+        }
+        if self.dialer.deadline.is_expired() {
+            self.lose(FailureKind::Timeout);
+            return Poll::Ready(ConnectionEnd::Closed);
+        }
+        for turn in 0..READS_MAX {
+            let received = self.poll_receive(cx, &core);
+            self.start_requests(cx, &core);
+            let flushed = self.poll_flush(cx, &core);
+            match (received, flushed) {
+                (Err(kind), _) | (_, Err(kind)) => {
+                    self.end_lost(kind);
+                    return Poll::Ready(ConnectionEnd::Closed);
+                }
+                (Ok(true), _) if turn + 1 < READS_MAX => {}
+                (Ok(true), _) => cx.waker().wake_by_ref(),
+                (Ok(false), _) => break,
+            }
+        }
+        self.poll_end()
+    }
+
+    /// Ends the connection if no request is left on it.
+    fn poll_end(&mut self) -> Poll<ConnectionEnd> {
+        let Some(connection) = &self.connection else { return Poll::Ready(ConnectionEnd::Closed) };
+        if !connection.in_flight.is_empty() {
+            return Poll::Pending;
+        }
+        if self.is_ended || connection.is_closing {
+            self.close(|_| ());
+            return Poll::Ready(match self.is_ended {
+                true => ConnectionEnd::LoadEnded,
+                false => ConnectionEnd::Closed,
+            });
+        }
+        Poll::Pending
+    }
+
+    /// Reads what has arrived. Returns whether there may be more.
+    fn poll_receive(&mut self, cx: &mut Context<'_>, core: &CoreState) -> Result<bool, FailureKind> {
+        let Some(connection) = &mut self.connection else { return Ok(false) };
+        let mut scratch = core.scratch.borrow_mut();
+        let bytes = match connection.stream.poll_read(cx, &mut scratch) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Err(error)) => return Err(FailureKind::from_io_error(&error)),
+            Poll::Ready(Ok(bytes)) => bytes,
+        };
+        let now_ns = now_ns();
+        if bytes == 0 {
+            let is_truncated = connection.stream.is_truncated();
+            let response = connection.reader.as_mut().and_then(ResponseReader::handle_eof);
+            if let Some(response) = response.filter(|_| !is_truncated) {
+                self.complete(core, response, now_ns);
+            }
+            return Err(FailureKind::Closed);
+        }
+        core.recorder.borrow_mut().counters.bytes_in += bytes as u64;
+        let mut rest = &scratch[..bytes];
+        while !rest.is_empty() {
+            let Some(response) = self.handle_bytes(core, rest, now_ns)? else { return Ok(true) };
+            rest = &rest[rest.len() - response.excess_bytes..];
+            self.complete(core, response, now_ns);
+        }
+        Ok(true)
+    }
+
+    /// Handles bytes of the first awaited response.
+    fn handle_bytes(
+        &mut self,
+        core: &CoreState,
+        bytes: &[u8],
+        now_ns: u64,
+    ) -> Result<Option<CompleteResponse>, FailureKind> {
+        let Some(connection) = &mut self.connection else { return Ok(None) };
+        let Some(first) = connection.in_flight.front_mut() else {
+            core.recorder.borrow_mut().counters.excess_bytes += bytes.len() as u64;
+            return Err(FailureKind::Parse);
+        };
+        let plan = &core.shared.plan;
+        if connection.reader.is_none()
+            && let Some(extras) = &mut self.extras
+        {
+            extras.context.inspector.reset();
+        }
+        let kind = plan.requests[first.request].kind;
+        let reader = connection.reader.get_or_insert_with(|| ResponseReader::new(kind));
+        let (interim, begun) = (reader.interim_count(), reader.has_begun());
+        let handled: Result<_, Refusal> = match self.extras.as_deref_mut() {
+            None => reader.handle_bytes(bytes, &core.limits, &mut NoSink),
+            Some(ClientExtras { session, context }) => {
+                let inspector = &mut context.inspector;
+                let mut inspection = Inspection { inspector, plan, session };
+                let handled = reader.handle_bytes(bytes, &core.limits, &mut inspection);
+                if let Ok(Some(_)) = handled {
+                    inspection.inspector.capture(plan, inspection.session);
+                }
+                handled
+            }
+        };
+        if !begun || reader.interim_count() > interim {
+            first.first_ns = now_ns;
+        }
+        let keeps_connection = reader.keeps_connection();
+        let response = handled.map_err(|_| FailureKind::Parse)?;
+        if response.is_some() {
+            connection.is_closing |= !keeps_connection;
+            connection.reader = None;
+        }
+        Ok(response)
+    }
+
+    /// Records a complete response to the first request.
+    fn complete(&mut self, core: &CoreState, response: CompleteResponse, last_ns: u64) {
+        let Some(connection) = &mut self.connection else { return };
+        let Some(first) = connection.in_flight.pop_front() else { return };
+        let InFlightRequest { request, due_ns, begun_ns, sent_ns, first_ns, .. } = first;
+        core.dispatcher.borrow_mut().latency_estimator.record_response(last_ns.saturating_sub(begun_ns));
+        let inspector = self.extras.as_ref().map(|extras| &extras.context.inspector);
+        let CompleteResponse { status, body_bytes, .. } = response;
+        let outcome = ResponseOutcome { request, status, body_bytes, grpc: None, inspector };
+        record_response(core, outcome, RequestTiming { due_ns, sent_ns, first_ns, last_ns });
+        self.source.release(last_ns);
+        self.set_deadline();
+    }
+
+    fn set_deadline(&mut self) {
+        let in_flight = self.connection.iter().flat_map(|connection| &connection.in_flight);
+        match in_flight.map(|request| request.deadline_ns).min() {
+            Some(deadline_ns) => self.dialer.deadline.set(deadline_ns),
+            None => self.dialer.deadline.clear(),
+        }
+    }
+
+    /// Adds the requests that are due, as far as the depth allows.
+    fn start_requests(&mut self, cx: &mut Context<'_>, core: &CoreState) {
+        let now_ns = now_ns();
+        let shared = &core.shared;
+        let mut is_added = false;
+        while let Some(connection) = &mut self.connection {
+            let free = self.depth.saturating_sub(connection.in_flight.len());
+            let is_full = connection.output.len() >= OUTPUT_BYTES_MAX;
+            if free == 0 || is_full || connection.is_closing || connection.requests_left == 0 {
+                self.source.block(&self.dialer, now_ns);
+                break;
+            }
+            let free = free.min(usize::try_from(connection.requests_left).unwrap_or(usize::MAX));
+            let (due_ns, begun_ns) = match self.wanted.take() {
+                Some(wanted) => wanted,
+                None => match self.source.next(cx, &self.dialer, free, now_ns) {
+                    NextRequest::Due(due_ns) => (due_ns, now_ns),
+                    NextRequest::Wait => break,
+                    NextRequest::End => {
+                        self.is_ended = true;
+                        break;
+                    }
+                },
+            };
+            connection.requests_left -= 1;
+            let is_last = connection.requests_left == 0;
+            let index = self.dialer.next_request(&mut self.request_index, due_ns);
+            let request = &shared.plan.requests[index];
+            let bytes = match self.extras.as_deref_mut() {
+                Some(extras) if request.template.is_some() => extras.render(core, request, is_last),
+                _ if is_last => &request.bytes_closing,
+                _ => &request.bytes,
+            };
+            connection.output.extend_from_slice(bytes);
+            core.recorder.borrow_mut().record_sent(due_ns, now_ns);
+            connection.in_flight.push_back(InFlightRequest {
+                request: index,
+                due_ns,
+                begun_ns,
+                sent_ns: now_ns,
+                first_ns: 0,
+                deadline_ns: shared.plan.deadline_ns(due_ns, now_ns),
+                output_end: connection.written + connection.output.len() as u64,
+            });
+            is_added = true;
+        }
+        if is_added {
+            self.set_deadline();
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>, core: &CoreState) -> Result<(), FailureKind> {
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        while !connection.output.is_empty() {
+            match connection.stream.poll_write(cx, &connection.output) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(bytes)) => {
+                    connection.output.drain(..bytes);
+                    connection.written += bytes as u64;
+                    core.recorder.borrow_mut().counters.bytes_out += bytes as u64;
+                }
+                Poll::Ready(Err(error)) => return Err(FailureKind::from_io_error(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a connection that its peer has closed.
+    fn end_lost(&mut self, kind: FailureKind) {
+        let is_idle = self.connection.as_ref().is_none_or(|connection| connection.in_flight.is_empty());
+        let is_closing = self.connection.as_ref().is_some_and(|connection| connection.is_closing);
+        match is_idle {
+            true => self.close(|counters| counters.closed_idle += u64::from(!is_closing)),
+            false => self.lose(kind),
+        }
+    }
+
+    /// Ends the connection: its requests fail.
+    fn lose(&mut self, kind: FailureKind) {
+        let core = Rc::clone(&self.dialer.core);
+        let now_ns = now_ns();
+        let Some(connection) = self.connection.take() else { return };
+        let begun = connection.reader.as_ref().is_some_and(ResponseReader::has_begun);
+        let mut recorder = core.recorder.borrow_mut();
+        core.roll(&mut recorder, now_ns);
+        for (position, request) in connection.in_flight.iter().enumerate() {
+            let has_expired = request.deadline_ns <= now_ns;
+            let kind = match kind {
+                FailureKind::Timeout if !has_expired => FailureKind::Closed,
+                kind => kind,
+            };
+            if kind == FailureKind::Timeout {
+                let age_ns = now_ns.saturating_sub(request.begun_ns);
+                core.dispatcher.borrow_mut().latency_estimator.record_given_up(age_ns);
+            }
+            let phase = if begun && position == 0 { RequestPhase::Body } else { RequestPhase::FirstByte };
+            recorder.counters.sent += u64::from(request.output_end <= connection.written);
+            let failure = Failure { kind, phase };
+            recorder.record_failed_exchange(request.due_ns, request.sent_ns, failure, now_ns);
+            self.source.release(now_ns);
+        }
+        if let Some((due_ns, _)) = self.wanted.take_if(|_| kind == FailureKind::Unfinished) {
+            recorder.record_not_sent(due_ns, Failure { kind, phase: RequestPhase::Queue }, now_ns);
+        }
+        recorder.open_connections -= 1;
+        recorder.counters.lost += u64::from(!connection.in_flight.is_empty());
+        drop(recorder);
+        self.dialer.deadline.clear();
+        core.dispatcher.borrow_mut().withdraw(self.dialer.index);
+    }
+
+    fn close(&mut self, count: impl FnOnce(&mut Counters)) {
+        if self.connection.take().is_some() {
+            let core = &self.dialer.core;
+            let mut recorder = core.recorder.borrow_mut();
+            recorder.open_connections -= 1;
+            count(&mut recorder.counters);
+            self.dialer.deadline.clear();
+            core.dispatcher.borrow_mut().withdraw(self.dialer.index);
+        }
+    }
+}

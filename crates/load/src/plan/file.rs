@@ -1,0 +1,257 @@
+//! Scenario file of a load: TOML with the names of the flags as keys, `urls`, and `[[request]]` tables.
+//! Every problem has its line and column. No I/O: the caller reads the files.
+
+use record::problem::{InputProblem, suggestion};
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+
+use super::requests::{RequestText, parse_weight};
+
+/// Flag that a file may set.
+#[derive(Clone, Copy, Debug)]
+pub struct FileFlag {
+    /// Name, without dashes.
+    pub long: &'static str,
+    /// True if it has a value.
+    pub has_value: bool,
+    /// True if it may be given several times.
+    pub is_repeatable: bool,
+}
+
+/// Setting of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSetting {
+    /// Name of the flag; `urls` for the URLs.
+    pub name: String,
+    /// Values; none for a flag without a value.
+    pub values: Vec<String>,
+    /// Position of the value: `plan.toml:3:8`.
+    pub location: String,
+}
+
+/// Content of a scenario file.
+#[derive(Clone, Debug, Default)]
+pub struct ScenarioFile {
+    /// Settings, in the order of the file.
+    pub settings: Vec<FileSetting>,
+    /// Requests of the `[[request]]` tables.
+    pub requests: Vec<RequestText>,
+    /// Every problem of the file.
+    pub problems: Vec<InputProblem>,
+}
+
+/// Key of the URLs.
+pub const URLS_KEY: &str = "urls";
+/// Key of the requests.
+const REQUEST_KEY: &str = "request";
+/// Keys of a request.
+const REQUEST_KEYS: [&str; 6] = ["url", "method", "header", "data", "data-file", "weight"];
+
+/// Reader of one file.
+struct FileReader<'a> {
+    name: &'a str,
+    text: &'a str,
+    read_body: &'a dyn Fn(&str) -> Result<Vec<u8>, String>,
+    problems: Vec<(usize, String)>,
+}
+
+impl ScenarioFile {
+    /// Parses a file; `read_body` reads the file of a body.
+    #[must_use]
+    pub fn parse(
+        name: &str,
+        text: &str,
+        flags: &[FileFlag],
+        read_body: &dyn Fn(&str) -> Result<Vec<u8>, String>,
+    ) -> Self {
+        let (document, errors) = DeTable::parse_recoverable(text);
+        let mut reader = FileReader { name, text, read_body, problems: Vec::new() };
+        for error in &errors {
+            reader.add(error.span().map_or(0, |span| span.start), error.message().to_owned());
+        }
+        let mut file = Self::default();
+        for (key, value) in document.get_ref() {
+            let key_name: &str = key.get_ref();
+            let flag = flags.iter().find(|flag| flag.long == key_name);
+            if key_name == REQUEST_KEY {
+                file.requests = reader.requests(value);
+            } else if key_name == URLS_KEY {
+                let flag = FileFlag { long: URLS_KEY, has_value: true, is_repeatable: true };
+                file.settings.extend(reader.setting(flag, value));
+            } else if let Some(flag) = flag {
+                file.settings.extend(reader.setting(*flag, value));
+            } else {
+                let known = flags.iter().map(|flag| flag.long).chain([URLS_KEY, REQUEST_KEY]);
+                let hint = suggestion(key_name, known);
+                reader.add(key.span().start, format!("unknown key '{key_name}'{hint}"));
+            }
+        }
+        file.problems = reader.finish();
+        file
+    }
+}
+
+impl FileReader<'_> {
+    fn add(&mut self, at: usize, why: String) {
+        self.problems.push((at, why));
+    }
+
+    fn location(&self, at: usize) -> String {
+        let before = &self.text[..at.min(self.text.len())];
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        format!("{}:{line}:{column}", self.name)
+    }
+
+    fn finish(mut self) -> Vec<InputProblem> {
+        self.problems.sort();
+        let problems = std::mem::take(&mut self.problems);
+        problems.into_iter().map(|(at, why)| InputProblem::new(self.location(at), why)).collect()
+    }
+
+    fn setting(&mut self, flag: FileFlag, value: &Spanned<DeValue<'_>>) -> Option<FileSetting> {
+        let (at, name) = (value.span().start, flag.long.to_owned());
+        let location = self.location(at);
+        match (value.get_ref(), flag.has_value) {
+            (DeValue::Boolean(true), false) => Some(FileSetting { name, values: Vec::new(), location }),
+            (DeValue::Boolean(false), false) => None,
+            (_, false) => {
+                self.add(at, format!("{name}: it has no value: write true or false"));
+                None
+            }
+            (DeValue::Array(list), true) if flag.is_repeatable => {
+                let values: Option<Vec<_>> = list.iter().map(|item| self.text_of(&name, item)).collect();
+                values.map(|values| FileSetting { name, values, location })
+            }
+            (DeValue::Array(_), true) => {
+                self.add(at, format!("{name}: one value, no list"));
+                None
+            }
+            (_, true) => {
+                let text = self.text_of(&name, value)?;
+                Some(FileSetting { name, values: vec![text], location })
+            }
+        }
+    }
+
+    /// Returns a text or a number as a flag takes it.
+    fn text_of(&mut self, name: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
+        match value.get_ref() {
+            DeValue::String(text) => Some(text.to_string()),
+            DeValue::Integer(number) => Some(number.as_str().to_owned()),
+            DeValue::Float(number) => Some(number.as_str().to_owned()),
+            _ => {
+                self.add(value.span().start, format!("{name}: neither a text nor a number"));
+                None
+            }
+        }
+    }
+
+    fn requests(&mut self, value: &Spanned<DeValue<'_>>) -> Vec<RequestText> {
+        let DeValue::Array(list) = value.get_ref() else {
+            self.add(value.span().start, "request: write [[request]]".to_owned());
+            return Vec::new();
+        };
+        let list: &DeArray<'_> = list;
+        list.iter().filter_map(|item| self.request(item)).collect()
+    }
+
+    fn request(&mut self, item: &Spanned<DeValue<'_>>) -> Option<RequestText> {
+        let at = item.span().start;
+        let DeValue::Table(table) = item.get_ref() else {
+            self.add(at, "request: write [[request]]".to_owned());
+            return None;
+        };
+        let mut request = RequestText { location: self.location(at), weight: 1, ..RequestText::default() };
+        for (key, value) in table {
+            let (name, at): (&str, _) = (key.get_ref(), value.span().start);
+            match name {
+                "header" => match value.get_ref() {
+                    DeValue::Array(list) => {
+                        request.headers = list.iter().filter_map(|item| self.text_of(name, item)).collect();
+                    }
+                    _ => request.headers.extend(self.text_of(name, value)),
+                },
+                "url" => request.url = self.text_of(name, value)?,
+                "method" => request.method = self.text_of(name, value),
+                "data" => request.body = self.text_of(name, value).map(String::into_bytes),
+                "data-file" => {
+                    if let Some(path) = self.text_of(name, value) {
+                        match (self.read_body)(&path) {
+                            Ok(body) => request.body = Some(body),
+                            Err(why) => self.add(at, format!("{path}: {why}")),
+                        }
+                    }
+                }
+                "weight" => {
+                    if let Some(text) = self.text_of(name, value) {
+                        match parse_weight(&text) {
+                            Ok(weight) => request.weight = weight,
+                            Err(why) => self.add(at, why),
+                        }
+                    }
+                }
+                _ => {
+                    let hint = suggestion(name, REQUEST_KEYS);
+                    self.add(key.span().start, format!("unknown key '{name}'{hint}"));
+                }
+            }
+        }
+        if request.url.is_empty() {
+            self.add(at, "request: url is missing".to_owned());
+            return None;
+        }
+        Some(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLAGS: [FileFlag; 3] = [
+        FileFlag { long: "rate", has_value: true, is_repeatable: false },
+        FileFlag { long: "header", has_value: true, is_repeatable: true },
+        FileFlag { long: "cookies", has_value: false, is_repeatable: false },
+    ];
+
+    fn parse(text: &str) -> ScenarioFile {
+        ScenarioFile::parse("p.toml", text, &FLAGS, &|_| Err("no such file".to_owned()))
+    }
+
+    #[test]
+    fn settings_have_the_words_of_the_flags() {
+        let file = parse(
+            "urls = [\"http://a/\"]\nrate = 1_000\ncookies = true\nheader = [\"A: 1\", \"B: 2\"]\n\
+             [[request]]\nurl = \"http://a/1\"\nmethod = \"PUT\"\nheader = \"C: 3\"\ndata = \"x\"\nweight = 3\n",
+        );
+        assert_eq!(file.problems, []);
+        let shown: Vec<_> = file
+            .settings
+            .iter()
+            .map(|one| (one.name.as_str(), one.values.len(), one.location.as_str()))
+            .collect();
+        let expected = [
+            ("urls", 1, "p.toml:1:8"),
+            ("rate", 1, "p.toml:2:8"),
+            ("cookies", 0, "p.toml:3:11"),
+            ("header", 2, "p.toml:4:10"),
+        ];
+        let mut sorted = shown.clone();
+        sorted.sort_by_key(|one| one.2);
+        assert_eq!(sorted, expected);
+        let request = &file.requests[0];
+        assert_eq!((request.weight, request.body.as_deref(), request.headers.len()), (3, Some(&b"x"[..]), 1));
+    }
+
+    #[test]
+    fn every_problem_has_its_position() {
+        let file = parse(
+            "rates = 1\ncookies = 3\nrate = [1]\nheader = [true]\n[[request]]\nmethod = \"GET\"\nweight = 0\nurls = 1\n",
+        );
+        let locations: Vec<_> = file.problems.iter().map(|problem| problem.location.as_str()).collect();
+        assert_eq!(locations.len(), 7, "{:?}", file.problems);
+        assert_eq!(&locations[..4], ["p.toml:1:1", "p.toml:2:11", "p.toml:3:8", "p.toml:4:11"]);
+        assert!(file.problems[0].text.contains("did you mean 'rate'"));
+    }
+}

@@ -1,0 +1,269 @@
+//! Replay of a log: the requests of an access log (combined, HAProxy, JSON) or of a HAR, each due at its
+//! original time. Pure: text in, schedule out.
+
+mod lines;
+
+use std::collections::HashMap;
+
+use record::problem::InputProblem;
+use serde::{Serialize, Serializer};
+
+use super::{RenderedRequest, Url};
+use lines::LogEntry;
+
+/// Requests of a log, in the order of their times.
+#[derive(Clone, Debug, Default)]
+pub struct ReplayLog {
+    entries: Vec<LogEntry>,
+    /// Lines that are no request.
+    pub skipped: u64,
+}
+
+/// Requests of a plan with their due times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplaySchedule {
+    /// Due time in ns after the start, strictly increasing, and the index of the request.
+    entries: Vec<(u64, u32)>,
+}
+
+/// Parts that make requests of a log equal: method, target, fields and body.
+type RequestKey<'a> = (&'a str, &'a str, &'a [(String, String)], &'a [u8]);
+
+/// Maximum number of requests of a log.
+const REPLAY_REQUESTS_MAX: usize = 5_000_000;
+/// Maximum number of problems that are reported of a log.
+const PROBLEMS_MAX: usize = 10;
+/// Range of the factor of the speed.
+const SPEED_RANGE: (f64, f64) = (0.001, 10_000.0);
+
+impl ReplayLog {
+    /// Parses a log; its form is found from its content.
+    ///
+    /// # Errors
+    /// Problems with line and column, if there is no request or the file is a damaged HAR.
+    pub fn parse(name: &str, text: &str) -> Result<Self, Vec<InputProblem>> {
+        let mut log = Self::default();
+        let mut problems = Vec::new();
+        if text.trim_start().starts_with('{') && text.contains("\"entries\"") && text.contains("\"log\"") {
+            log.entries = lines::parse_har(text).map_err(|(line, column, why)| {
+                vec![InputProblem::new(format!("{name}:{line}:{column}"), why)]
+            })?;
+        } else {
+            for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+                match lines::parse_line(line) {
+                    Ok(entry) => log.entries.push(entry),
+                    Err((column, why)) => {
+                        log.skipped += 1;
+                        if problems.len() < PROBLEMS_MAX {
+                            problems.push(InputProblem::new(format!("{name}:{number}:{column}"), why));
+                        }
+                    }
+                }
+            }
+        }
+        if log.entries.is_empty() {
+            if problems.is_empty() {
+                problems.push(InputProblem::new(format!("{name}:1:1"), "no request"));
+            }
+            return Err(problems);
+        }
+        if log.entries.len() > REPLAY_REQUESTS_MAX {
+            let why = format!("more than {REPLAY_REQUESTS_MAX} requests");
+            return Err(vec![InputProblem::new(name, why)]);
+        }
+        log.order();
+        Ok(log)
+    }
+
+    /// Returns the number of requests.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns whether the log has no request.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Sorts by time. Requests of one second in a log with whole seconds are spread over the second.
+    fn order(&mut self) {
+        self.entries.sort_by_key(|entry| entry.at_ns);
+        let is_coarse = self.entries.iter().all(|entry| entry.is_whole_second);
+        if is_coarse {
+            let mut start = 0;
+            while start < self.entries.len() {
+                let second_ns = self.entries[start].at_ns;
+                let count = self.entries[start..].iter().take_while(|entry| entry.at_ns == second_ns).count();
+                for (index, entry) in self.entries[start..start + count].iter_mut().enumerate() {
+                    entry.at_ns += 1_000_000_000 * index as i64 / count as i64;
+                }
+                start += count;
+            }
+        }
+    }
+
+    /// Returns the requests to the authority of `url`, each different one once, and their schedule at
+    /// `speed` times the original.
+    pub(super) fn schedule(
+        &self,
+        template: &RenderedRequest,
+        speed: f64,
+        location: &str,
+    ) -> Result<(Vec<RenderedRequest>, ReplaySchedule), Vec<InputProblem>> {
+        let first_ns = self.entries.first().map_or(0, |entry| entry.at_ns);
+        let mut known: HashMap<RequestKey<'_>, u32> = HashMap::new();
+        let (mut requests, mut entries, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+        let mut last_ns = None;
+        for entry in &self.entries {
+            let key = (&*entry.method, &*entry.target, &*entry.fields, &*entry.body);
+            let index = match known.get(&key) {
+                Some(index) => *index,
+                None => {
+                    let checked = wire::encode::check_target(&entry.target)
+                        .and_then(|()| wire::encode::check_method(&entry.method));
+                    if let Err(error) = checked {
+                        let why = format!("'{} {}': {error}", entry.method, entry.target);
+                        problems.push(InputProblem::new(location, why));
+                        if problems.len() >= PROBLEMS_MAX {
+                            return Err(problems);
+                        }
+                    }
+                    let url = Url { authority: template.url.authority.clone(), target: entry.target.clone() };
+                    let own = &entry.fields;
+                    let is_own = |name: &str| own.iter().any(|(one, _)| one.eq_ignore_ascii_case(name));
+                    let common = template.fields.iter().filter(|(name, _)| !is_own(name));
+                    let fields: Vec<_> = common.chain(own).cloned().collect();
+                    requests.push(RenderedRequest::new(url, &entry.method, &fields, &entry.body));
+                    let index = requests.len() as u32 - 1;
+                    known.insert(key, index);
+                    index
+                }
+            };
+            let at_ns = ((entry.at_ns - first_ns) as f64 / speed) as u64;
+            // The due time identifies the request, so no two are equal.
+            let at_ns = last_ns.map_or(at_ns, |last_ns: u64| at_ns.max(last_ns + 1));
+            last_ns = Some(at_ns);
+            entries.push((at_ns, index));
+        }
+        if problems.is_empty() { Ok((requests, ReplaySchedule { entries })) } else { Err(problems) }
+    }
+}
+
+impl ReplaySchedule {
+    /// Returns entry `index`: its due time after the start, in ns.
+    pub(crate) fn due_ns(&self, index: usize) -> Option<u64> {
+        self.entries.get(index).map(|(due_ns, _)| *due_ns)
+    }
+
+    /// Returns the index of the request that is due at this time.
+    pub(crate) fn request_at(&self, due_ns: u64) -> usize {
+        let found = self.entries.binary_search_by_key(&due_ns, |(due_ns, _)| *due_ns);
+        self.entries.get(found.unwrap_or(0)).map_or(0, |(_, request)| *request as usize)
+    }
+
+    /// Returns the number of requests.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns the due time of the last request, in ns after the start.
+    #[must_use]
+    pub fn last_due_ns(&self) -> u64 {
+        self.entries.last().map_or(0, |(due_ns, _)| *due_ns)
+    }
+}
+
+impl Serialize for ReplaySchedule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut summary = serializer.serialize_struct("ReplaySchedule", 2)?;
+        summary.serialize_field("requests", &self.entries.len())?;
+        summary.serialize_field("last_due_ns", &self.last_due_ns())?;
+        summary.end()
+    }
+}
+
+/// Parses a speed: `2x`, `0.5`.
+pub(super) fn parse_speed(text: &str) -> Result<f64, String> {
+    let (min, max) = SPEED_RANGE;
+    let speed = text.strip_suffix('x').unwrap_or(text).parse().ok();
+    let speed = speed.filter(|speed| (min..=max).contains(speed));
+    speed.ok_or_else(|| format!("'{text}' is not a speed from {min}x to {max}x"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan_of(text: &str, speed: f64) -> (Vec<String>, Vec<(u64, u32)>) {
+        let log = ReplayLog::parse("log", text).unwrap();
+        let template = RenderedRequest::new(Url::parse("http://a:1/").unwrap(), "GET", &[], b"");
+        let (requests, schedule) = log.schedule(&template, speed, "--replay").unwrap();
+        let shown = requests.iter().map(|request| format!("{} {}", request.method, request.url)).collect();
+        (shown, schedule.entries)
+    }
+
+    #[test]
+    fn every_form_of_log_keeps_order_and_times() {
+        let combined = "10.0.0.1 - - [10/Oct/2020:13:55:36 -0700] \"GET /a HTTP/1.1\" 200 5 \"-\" \"x\"\n\
+            10.0.0.1 - - [10/Oct/2020:13:55:36 -0700] \"POST /b HTTP/1.1\" 200 5 \"-\" \"x\"\n\
+            10.0.0.1 - - [10/Oct/2020:13:55:37 -0700] \"GET /a HTTP/1.1\" 200 5 \"-\" \"x\"\n";
+        let half_second = 500_000_000;
+        let (requests, entries) = plan_of(combined, 1.0);
+        assert_eq!(requests, ["GET http://a:1/a", "POST http://a:1/b"]);
+        assert_eq!(entries, [(0, 0), (half_second, 1), (2 * half_second, 0)]);
+        assert_eq!(plan_of(combined, 2.0).1[2].0, half_second);
+        let haproxy = "Feb  6 12:14:14 localhost haproxy[14389]: 10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in \
+            static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} \"GET /index.html HTTP/1.1\"\n\
+            10.0.1.2:33317 [06/Feb/2009:12:14:14.605] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- \
+            1/1/1/1/0 0/0 \"GET /first HTTP/1.1\"\n";
+        let (requests, entries) = plan_of(haproxy, 1.0);
+        assert_eq!((requests[0].as_str(), entries[1].0), ("GET http://a:1/first", 50_000_000));
+        let json = "{\"time\":\"2024-01-01T00:00:00.25Z\",\"method\":\"GET\",\"path\":\"/x?y\"}\n\
+            {\"timestamp\":1704067200.5,\"request\":\"HEAD /z HTTP/1.1\"}\n";
+        let (requests, entries) = plan_of(json, 1.0);
+        assert_eq!(requests, ["GET http://a:1/x?y", "HEAD http://a:1/z"]);
+        assert!(entries[1].0.abs_diff(250_000_000) < 1000, "{entries:?}");
+        let har = r#"{"log": {"version": "1.2", "entries": [
+            {"startedDateTime": "2024-01-01T00:00:00.100Z", "request": {"method": "POST",
+             "url": "https://b.example/p?q=1", "headers": [{"name": ":authority", "value": "b"},
+             {"name": "X-A", "value": "1"}, {"name": "content-length", "value": "2"}],
+             "postData": {"text": "hi"}}},
+            {"startedDateTime": "2024-01-01T00:00:00Z", "request": {"method": "GET", "url": "https://b.example",
+             "headers": []}}]}}"#;
+        let (requests, entries) = plan_of(har, 1.0);
+        assert_eq!(requests, ["GET http://a:1/", "POST http://a:1/p?q=1"]);
+        assert_eq!(entries, [(0, 0), (100_000_000, 1)]);
+    }
+
+    #[test]
+    fn equal_times_stay_distinct_and_lookups_find_their_request() {
+        let line = "{\"time\":\"2024-01-01T00:00:00.25Z\",\"method\":\"GET\",\"path\":\"/1\"}\n";
+        let (_, entries) = plan_of(&(line.to_owned() + &line.replace("/1", "/2")), 1.0);
+        assert_eq!(entries, [(0, 0), (1, 1)]);
+        let schedule = ReplaySchedule { entries };
+        assert_eq!((schedule.request_at(1), schedule.due_ns(2), schedule.len()), (1, None, 2));
+    }
+
+    #[test]
+    fn a_file_without_requests_is_rejected_with_positions() {
+        let problems = ReplayLog::parse("a.log", "nonsense\n\n[x] \"GET /\"\n").unwrap_err();
+        let locations: Vec<_> = problems.iter().map(|problem| problem.location.as_str()).collect();
+        assert_eq!(locations, ["a.log:1:1", "a.log:3:2"]);
+        assert!(
+            ReplayLog::parse("a.har", "{\"log\": {\"entries\": [}}").unwrap_err()[0]
+                .location
+                .starts_with("a.har:1:")
+        );
+        assert!(parse_speed("2x").is_ok() && parse_speed("0").is_err() && parse_speed("fast").is_err());
+    }
+}
