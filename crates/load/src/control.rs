@@ -1,6 +1,11 @@
 //! Change of the rate of a running load: a factor that all cores follow, and the history of changes for
 //! the record.
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "cores read the factor only; the threads that change it lock the history"
+)]
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 

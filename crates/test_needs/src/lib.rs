@@ -36,7 +36,6 @@ pub fn skip(need: &str, reason: impl Display) {
     let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
     assert!(!is_listed(&required, need), "WEIR_REQUIRE lists `{need}`, and it is missing: {reason}");
     if let Some(path) = std::env::var_os("WEIR_SKIPPED_FILE") {
-        // One write: tests append at the same time.
         let line = format!("{test}\t{need}\t{}\n", reason.to_string().replace(['\n', '\t'], " "));
         let written = OpenOptions::new().create(true).append(true).open(&path);
         written

@@ -1,6 +1,8 @@
 //! Live figures of a load in the text format of OpenMetrics 1.0: a file that is replaced each second, and an
 //! address for scrapes, which waits for a scrape of the final figures.
 
+#![expect(clippy::disallowed_types, reason = "the collector and the scraper share a text; no core does")]
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;

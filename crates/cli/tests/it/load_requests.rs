@@ -1,5 +1,11 @@
 //! Requests, checks, replay, stages and scenario files of `weir load`, against what a server received.
 
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a server of its own, on threads, with the time of arrival"
+)]
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -163,7 +163,9 @@ impl RenderedRequest {
         session: &mut ClientSession,
     ) {
         let RequestBuffer { bytes, ends, body } = out;
-        (bytes.clear(), ends.clear(), body.clear());
+        bytes.clear();
+        ends.clear();
+        body.clear();
         template.target.render(bytes, TemplatePosition::Target, request, session);
         ends.push(bytes.len());
         for value in &template.fields {

@@ -306,7 +306,7 @@ fn parse_row(text: &str) -> Result<(Vec<String>, usize, &str), (usize, String)> 
             let (mut cell, mut inner) = (String::new(), quoted);
             loop {
                 let column = text.len() - rest.len() + 1;
-                let end = inner.find('"').ok_or((column, "a quote that does not end".to_owned()))?;
+                let end = inner.find('"').ok_or_else(|| (column, "a quote that does not end".to_owned()))?;
                 cell.push_str(&inner[..end]);
                 inner = &inner[end + 1..];
                 match inner.strip_prefix('"') {

@@ -1,6 +1,8 @@
 //! Full screen of `weir load --tui`: a thread that draws and reads keys, and restores the terminal in every
 //! case.
 
+#![expect(clippy::disallowed_types, reason = "two threads of the terminal share the view; no core does")]
+
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

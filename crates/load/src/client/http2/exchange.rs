@@ -128,7 +128,8 @@ pub(super) struct ExchangeTable {
     count: usize,
     /// State between requests, if the plan needs any.
     session: Option<Box<ClientSession>>,
-    /// Contexts of exchanges that have ended.
+    /// Contexts of exchanges that have ended, boxed as in an exchange.
+    #[expect(clippy::vec_box, reason = "a box moves between here and an exchange without a new allocation")]
     spare_contexts: Vec<Box<ExchangeContext>>,
 }
 

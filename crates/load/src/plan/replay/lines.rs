@@ -50,8 +50,9 @@ pub(super) fn parse_line(line: &str) -> Result<LogEntry, LineError> {
 
 /// Parses a line of the combined format, or of HAProxy: a time in brackets, and a request in quotes.
 fn parse_text(line: &str) -> Result<LogEntry, LineError> {
-    let open =
-        line.find('[').ok_or((1, "no [time] (log formats: combined, HAProxy HTTP, JSON, HAR)".to_owned()))?;
+    let open = line
+        .find('[')
+        .ok_or_else(|| (1, "no [time] (log formats: combined, HAProxy HTTP, JSON, HAR)".to_owned()))?;
     // HAProxy's `haproxy[14389]:` has no slash.
     let brackets = line.match_indices('[').map(|(at, _)| at);
     let open = brackets
@@ -94,7 +95,7 @@ fn origin_form(target: &str) -> String {
 fn parse_json(line: &str) -> Result<LogEntry, LineError> {
     let value: Value = serde_json::from_str(line).map_err(|error| (error.column(), error.to_string()))?;
     let text = |keys: &[&str]| keys.iter().find_map(|key| value.get(key)?.as_str());
-    let time = TIME_KEYS.iter().find_map(|key| value.get(key)).ok_or((1, "no time".to_owned()))?;
+    let time = TIME_KEYS.iter().find_map(|key| value.get(key)).ok_or_else(|| (1, "no time".to_owned()))?;
     let (at_ns, is_whole_second) = match time {
         Value::Number(number) => number.as_f64().map(parse_epoch),
         Value::String(text) => parse_time(text).or_else(|| text.parse().ok().map(parse_epoch)),
