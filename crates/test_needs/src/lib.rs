@@ -38,6 +38,8 @@ pub fn skip(need: &str, reason: impl Display) {
     if let Some(path) = std::env::var_os("WEIR_SKIPPED_FILE") {
         let line = format!("{test}\t{need}\t{}\n", reason.to_string().replace(['\n', '\t'], " "));
         let written = OpenOptions::new().create(true).append(true).open(&path);
+        // Tests append at the same time, so that a line is one write.
+        // Invariant: the script that names the file can write it.
         written
             .and_then(|mut file| file.write_all(line.as_bytes()))
             .expect("WEIR_SKIPPED_FILE can be written");
