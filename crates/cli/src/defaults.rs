@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(add("weir load -- u", &variables).unwrap(), "weir load --rate=1k --quiet -- u");
         assert_eq!(add("weir load -R 5 u", &variables).unwrap(), "weir load --quiet -R 5 u");
         assert_eq!(add("weir serve", &variables).unwrap(), "weir serve");
-        assert_eq!(add("weir lab run a", &[("WEIR_LAB_RUN_QUIET", "")]).unwrap(), "weir lab run a");
+        assert_eq!(add("weir lab run a", &[("WEIR_LAB_RUN_QUICK", "")]).unwrap(), "weir lab run a");
         assert_eq!(add("weir load u", &[("WEIR_LOAD_REPORT_JSON", "a")]).unwrap(), "weir load u");
         let off = [variables[0], (NO_DEFAULTS, "1")];
         assert_eq!(add("weir load u", &off).unwrap(), "weir load u");

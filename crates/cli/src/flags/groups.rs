@@ -242,7 +242,25 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
     (
         "serve",
         &[
-            ("Server", &["listen", "threads", "access-log"], &["pin", "spin", "until-stdin-closes"]),
+            (
+                "Server",
+                &["listen", "threads", "access-log"],
+                &["access-log-format", "proxy-protocol", "check", "pin", "spin", "until-stdin-closes"],
+            ),
+            (
+                "Files",
+                &["list", "compress", "spa", "cors", "cache-control", "basic-auth"],
+                &[
+                    "index",
+                    "header",
+                    "hidden",
+                    "no-symlinks",
+                    "no-precompressed",
+                    "compress-min",
+                    "file-cache",
+                    "file-cache-valid",
+                ],
+            ),
             (
                 "TLS",
                 &["tls-self-signed"],

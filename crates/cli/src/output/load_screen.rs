@@ -173,7 +173,7 @@ fn draw_bands(frame: &mut Frame<'_>, area: Rect, view: &LoadView, has_colour: bo
     let last = view.last();
     let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), format_duration_ns);
     let title = format!(
-        " latency of the second: p50 {} · p99 {} · max {} ",
+        " p50 {} · p99 {} · max {} ",
         time(last.p50_ns),
         time(last.p99_ns),
         format_duration_ns(last.max_ns)
@@ -216,8 +216,8 @@ fn draw_percentiles(frame: &mut Frame<'_>, area: Rect, view: &LoadView, style: S
         .style(style)
         .data(&points);
     let chart = Chart::new(vec![dataset])
-        .block(Block::bordered().title(" latency by percentile, complete run "))
-        .x_axis(Axis::default().bounds([0.0, NINES]).labels(["0", "90 %", "99 %", "99.9 %", "99.99 %"]))
+        .block(Block::bordered().title(" latency by percentile (%), whole run "))
+        .x_axis(Axis::default().bounds([0.0, NINES]).labels(["0", "90", "99", "99.9", "99.99"]))
         .y_axis(Axis::default().bounds([min, max]).labels(log_labels(min, max)));
     frame.render_widget(chart, area);
 }
@@ -272,15 +272,9 @@ mod tests {
             terminal.draw(|frame| draw_load(frame, &view, 5.0, true)).unwrap();
             let text = terminal.backend().to_string();
             if width >= 80 {
-                for part in [
-                    "GET http://a/",
-                    "5 of 10 s",
-                    "28.0 k/s",
-                    "p99 900 µs",
-                    "timeout 15",
-                    "99.9 %",
-                    "(110 %)",
-                ] {
+                for part in
+                    ["GET http://a/", "5 of 10 s", "28.0 k/s", "p99 900 µs", "timeout 15", "99.9", "(110 %)"]
+                {
                     assert!(text.contains(part), "{part}: {text}");
                 }
             }
