@@ -137,7 +137,7 @@ pub const RULES: &[ValidityRule] = &[
     },
     ValidityRule {
         code: "no_response",
-        doc: "There was no response at all.",
+        doc: "There was no good response, so no latency was measured.",
         is_subject_fault: true,
         statistical: false,
         check: no_response,
@@ -355,8 +355,12 @@ fn errors(evidence: &Evidence<'_>) -> RuleResult {
 }
 
 fn no_response(evidence: &Evidence<'_>) -> RuleResult {
-    let none = evidence.measured.counters.responses == 0;
-    none.then(|| (ValidityVerdict::Invalid, "no response at all".to_owned()))
+    let counters = &evidence.measured.counters;
+    let text = match counters.bad() {
+        0 => "no response at all".to_owned(),
+        bad => format!("no latency was measured: all responses ({bad}) were bad"),
+    };
+    (counters.responses == 0).then_some((ValidityVerdict::Invalid, text))
 }
 
 fn dropped(evidence: &Evidence<'_>) -> RuleResult {
