@@ -16,6 +16,31 @@ pub const LATENCY_NS_MAX: u64 = 3600 * SECOND_NS;
 /// Significant decimal digits, from 1 µs upwards; the resolution below is better than 1 ns.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
 
+/// Upper bounds of the buckets in exported metrics in ns, inclusive: 1, 2, 5 steps from 50 µs to 50 s, and
+/// 60 s, which is the default of the longest timeout of a request.
+pub const EXPORT_BOUNDS_NS: [u64; 20] = [
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+    200_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_000_000_000,
+    5_000_000_000,
+    10_000_000_000,
+    20_000_000_000,
+    50_000_000_000,
+    60_000_000_000,
+];
+
 /// Histogram of latencies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatencyHistogram {

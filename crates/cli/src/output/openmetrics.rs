@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use record::histogram::LatencyHistogram;
+use record::histogram::{EXPORT_BOUNDS_NS, LatencyHistogram};
 use record::run::Interval;
 use rt::drain::{Drain, DrainStage, DrainWatch};
 use serve::web_ui::{PageBody, WebPage, WebRoute};
@@ -19,25 +19,6 @@ use crate::exit::Failure;
 
 /// Media type of the format.
 const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Bounds of the buckets of the latency, in ns.
-const BUCKETS_NS: [u64; 16] = [
-    50_000,
-    100_000,
-    200_000,
-    500_000,
-    1_000_000,
-    2_000_000,
-    5_000_000,
-    10_000_000,
-    20_000_000,
-    50_000_000,
-    100_000_000,
-    200_000_000,
-    500_000_000,
-    1_000_000_000,
-    2_000_000_000,
-    5_000_000_000,
-];
 /// Maximum wait for a scrape of the final figures.
 const FINAL_SCRAPE_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -125,7 +106,7 @@ impl LiveTotals {
             ];
         };
         let count = latencies.count();
-        let mut rows: Vec<_> = BUCKETS_NS
+        let mut rows: Vec<_> = EXPORT_BOUNDS_NS
             .iter()
             .map(|bound_ns| {
                 let within = (latencies.fraction_within(*bound_ns) * count as f64).round() as u64;
