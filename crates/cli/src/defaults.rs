@@ -9,9 +9,7 @@ use record::problem::{InputProblem, suggestion};
 
 use crate::flags::{COMMANDS, CommandArgs, CommandInfo, Flag};
 
-/// Variable that turns all defaults off. Weir sets it for its own child processes, which have to do
-/// exactly what their command line says.
-pub(crate) const NO_DEFAULTS: &str = "WEIR_NO_DEFAULTS";
+pub(crate) use experiment::scenario::testbed::NO_DEFAULTS;
 
 /// Arguments with defaults, and the origin of each default.
 #[derive(Debug, Default, PartialEq, Eq)]

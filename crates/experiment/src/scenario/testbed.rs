@@ -25,6 +25,9 @@ use super::plan::{NODES, Node, Scenario};
 use super::setup::host_setting_path;
 use super::{run_directory, system_commands};
 
+/// Variable that turns off the defaults of `WEIR_*` variables. Weir sets it for its own child processes,
+/// which have to do exactly what their command line says.
+pub const NO_DEFAULTS: &str = "WEIR_NO_DEFAULTS";
 /// File of the limit of tracked connections, which applies to the complete machine.
 const CONNTRACK_MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 /// Parent of the run directories: on a disk, which `/tmp` may not be.
@@ -145,7 +148,7 @@ impl Testbed {
             cpus: self.scenario.pins.get(&node).cloned().unwrap_or_default(),
             nofile: self.scenario.descriptors.get(&node).copied(),
         };
-        self.launch(&launch, command)
+        self.launch(&launch, command.env(NO_DEFAULTS, "1"))
     }
 
     /// Returns a started program by its number.
