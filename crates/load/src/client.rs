@@ -21,9 +21,9 @@ use self::pipeline::PipelineClient;
 use crate::core::CoreState;
 use crate::dispatcher::QueueTimeout;
 use crate::failure::FailureKind;
-use crate::inspection::ResponseInspector;
+use crate::inspection::{FailedCheck, ResponseInspector};
 use crate::pace::ramp_slot_ns;
-use crate::plan::{CheckKind, GrpcStatus, HttpVersion, RequestBuffer, RunPlan, TimeoutFrom};
+use crate::plan::{GrpcStatus, HttpVersion, RequestBuffer, RunPlan, TimeoutFrom};
 use crate::recorder::{CheckSample, RequestTiming};
 
 /// Maximum number of reads in one poll before other tasks get their turn.
@@ -138,6 +138,7 @@ fn record_response(core: &CoreState, response: ResponseOutcome<'_>, timing: Requ
     let counters = &mut recorder.counters;
     counters.sent += 1;
     counters.status[usize::from(response.status) % 1000] += 1;
+    counters.body_bytes += response.body_bytes;
     let expect = &core.shared.plan.expect;
     let good_status = expect.is_good_status(response.status);
     let good_call = response.grpc.is_none_or(|status| {
@@ -145,14 +146,15 @@ fn record_response(core: &CoreState, response: ResponseOutcome<'_>, timing: Requ
         status.is_ok() && response.status == 200
     });
     // A response that fails a check is counted once, as an error and not as a response.
-    let failure = if let Some((check, found)) = failed_check(core, response, good_status) {
+    let failure = if let Some(failed) = failed_check(core, response, good_status) {
+        let check = failed.kind();
         recorder.record_failed_check(check, || CheckSample {
             at_ns: timing.last_ns,
             check,
             request: response.request,
             status: response.status,
             body_bytes: response.body_bytes,
-            found,
+            found: failed.to_string(),
             body_start: response.inspector.map(ResponseInspector::sample_text).unwrap_or_default(),
         });
         Some(FailureKind::Check)
@@ -170,14 +172,14 @@ fn record_response(core: &CoreState, response: ResponseOutcome<'_>, timing: Requ
 
 /// Returns the first check that a response failed, with what was found.
 #[inline]
-fn failed_check(
-    core: &CoreState,
+fn failed_check<'p>(
+    core: &'p CoreState,
     response: ResponseOutcome<'_>,
     is_good_status: bool,
-) -> Option<(CheckKind, String)> {
+) -> Option<FailedCheck<'p>> {
     let expect = &core.shared.plan.expect;
     if !is_good_status && expect.status.is_some() {
-        return Some((CheckKind::Status, format!("status {}", response.status)));
+        return Some(FailedCheck::Status(response.status));
     }
     let inspected = response.inspector.and_then(|inspector| {
         inspector.failed_check(expect, response.body_bytes, |hash| {
@@ -186,7 +188,7 @@ fn failed_check(
     });
     match expect.body_bytes {
         Some(bytes) if bytes != response.body_bytes && inspected.is_none() => {
-            Some((CheckKind::Length, format!("{} B", response.body_bytes)))
+            Some(FailedCheck::Length(response.body_bytes))
         }
         _ => inspected,
     }

@@ -1,9 +1,13 @@
 //! Inspection of one response while it arrives: its checks, the values to capture and its cookies.
 //! Pure. An inspector is used again for the next response, so it allocates nothing per request.
 
+use std::fmt;
+
 use sha2::{Digest, Sha256};
 
-use crate::plan::{CaptureSource, CheckKind, Expect, ExpectedHash, RunPlan, SearchState};
+use crate::plan::{
+    CaptureSource, CheckKind, Expect, ExpectedHash, ExpectedHeader, RunPlan, SearchState, StreamPattern,
+};
 use crate::session::ClientSession;
 
 /// Receiver of the parts of a response.
@@ -35,6 +39,41 @@ impl ResponseSink for NoSink {
 const SAMPLE_BYTES_MAX: usize = 160;
 /// Maximum number of bytes of a body that are searched for a value to capture.
 pub(crate) const CAPTURE_BYTES_MAX: usize = 64 * 1024;
+
+/// A check that a response failed, with what was found. Only a sample turns it into text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FailedCheck<'p> {
+    Status(u16),
+    /// Length of the body.
+    Length(u64),
+    MissingHeader(&'p ExpectedHeader),
+    Hash(ExpectedHash),
+    MissingPattern(&'p StreamPattern),
+}
+
+impl FailedCheck<'_> {
+    pub(crate) fn kind(&self) -> CheckKind {
+        match self {
+            Self::Status(_) => CheckKind::Status,
+            Self::Length(_) => CheckKind::Length,
+            Self::MissingHeader(_) => CheckKind::Header,
+            Self::Hash(_) => CheckKind::Hash,
+            Self::MissingPattern(_) => CheckKind::Body,
+        }
+    }
+}
+
+impl fmt::Display for FailedCheck<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "status {status}"),
+            Self::Length(bytes) => write!(f, "{bytes} B"),
+            Self::MissingHeader(header) => write!(f, "no field '{header}'"),
+            Self::Hash(found) => found.fmt(f),
+            Self::MissingPattern(pattern) => write!(f, "'{pattern}' is not in the body"),
+        }
+    }
+}
 
 /// State of one inspection.
 #[derive(Clone, Debug, Default)]
@@ -112,15 +151,15 @@ impl ResponseInspector {
 
     /// Returns the first check of fields and content that failed, with what was found. `first_body` is
     /// the CRC-32 of the first response to the same request, as `FirstBodies` has it.
-    pub(crate) fn failed_check(
+    pub(crate) fn failed_check<'p>(
         &self,
-        expect: &Expect,
+        expect: &'p Expect,
         body_bytes: u64,
         is_same_body: impl FnOnce(u32) -> bool,
-    ) -> Option<(CheckKind, String)> {
+    ) -> Option<FailedCheck<'p>> {
         let missing = (0..expect.headers.len()).find(|index| self.headers_found & (1 << index) == 0);
         if let Some(index) = missing {
-            return Some((CheckKind::Header, format!("no field '{}'", expect.headers[index])));
+            return Some(FailedCheck::MissingHeader(&expect.headers[index]));
         }
         if expect.body_bytes.is_some_and(|bytes| bytes != body_bytes) {
             return None;
@@ -135,12 +174,12 @@ impl ResponseInspector {
                 _ => *expected == found,
             };
             if !is_good {
-                return Some((CheckKind::Hash, found.to_string()));
+                return Some(FailedCheck::Hash(found));
             }
         }
         let pattern = expect.body.as_ref()?;
         let search = self.search.unwrap_or_else(|| pattern.begin());
-        (!pattern.finish(search)).then(|| (CheckKind::Body, format!("'{pattern}' is not in the body")))
+        (!pattern.finish(search)).then_some(FailedCheck::MissingPattern(pattern))
     }
 
     /// Returns the begin of the body as text.
@@ -190,7 +229,7 @@ mod tests {
             parts.iter().for_each(|part| inspection.data(part));
             result = inspector.failed_check(&plan.expect, 6, |hash| first.is_same(0, hash));
         }
-        result
+        result.map(|failed| (failed.kind(), failed.to_string()))
     }
 
     #[test]

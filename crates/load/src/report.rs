@@ -151,6 +151,7 @@ fn totals(counters: &Counters, requested: u64) -> RunTotals {
         unfinished: counters.errors[FailureKind::Unfinished as usize],
         unfinished_age_ns_max: counters.unfinished_age_ns_max,
         bytes_in: counters.bytes_in,
+        body_bytes: counters.body_bytes,
         bytes_out: counters.bytes_out,
         connections: ConnectionTotals {
             requested,

@@ -21,15 +21,21 @@ pub(crate) struct ClientSession {
     pub(crate) number: u64,
 }
 
+/// Returns the random numbers of connection `number`.
+pub(crate) fn connection_rng(plan: &RunPlan, number: u64) -> fastrand::Rng {
+    // Spread over the seeds, so that connections do not repeat the numbers of each other.
+    fastrand::Rng::with_seed(
+        plan.seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+    )
+}
+
 impl ClientSession {
     /// Creates the state of connection `number`.
     pub(crate) fn new(plan: &RunPlan, number: u64) -> Self {
-        // Spread over the seeds, so that connections do not repeat the numbers of each other.
-        let seed = plan.seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Self {
             cookies: Vec::new(),
             values: vec![Vec::new(); plan.session.captures.len()],
-            random: fastrand::Rng::with_seed(seed),
+            random: connection_rng(plan, number),
             number,
         }
     }

@@ -188,6 +188,7 @@ fn add_totals(a: &mut RunTotals, b: &RunTotals) {
     a.unfinished += b.unfinished;
     a.unfinished_age_ns_max = a.unfinished_age_ns_max.max(b.unfinished_age_ns_max);
     a.bytes_in += b.bytes_in;
+    a.body_bytes += b.body_bytes;
     a.bytes_out += b.bytes_out;
     a.connections.requested += b.connections.requested;
     a.connections.max_open += b.connections.max_open;

@@ -192,6 +192,9 @@ pub struct RunTotals {
     pub unfinished_age_ns_max: u64,
     /// Bytes received from sockets; with TLS their decrypted content.
     pub bytes_in: u64,
+    /// Bytes of the bodies of complete responses, without heads and framing; 0 in older records.
+    #[serde(default)]
+    pub body_bytes: u64,
     /// Bytes written to sockets; with TLS their content before encryption.
     pub bytes_out: u64,
     /// Connections.

@@ -96,7 +96,7 @@ fn ab(run: &Run) -> String {
         to.host,
         to.port,
         to.path,
-        totals.bytes_in.checked_div(complete).unwrap_or(0),
+        totals.body_bytes.checked_div(complete).unwrap_or(0),
         connections(run),
     );
     if not_2xx > 0 {
@@ -111,7 +111,7 @@ fn ab(run: &Run) -> String {
          {:14}min  mean[+/-sd] median   max\n",
         complete.saturating_sub(opened),
         totals.bytes_in,
-        totals.bytes_in,
+        totals.body_bytes,
         mean_ms * connections(run) as f64,
         totals.bytes_in as f64 / 1024.0 / seconds,
         "",
@@ -262,8 +262,10 @@ fn h2load(run: &Run) -> String {
         totals.responses + totals.failed(),
         totals.good()
     );
+    // Heads and framing: what the sockets received beyond the bodies.
+    let overhead_bytes = totals.bytes_in.saturating_sub(totals.body_bytes);
     text += &format!(
-        "status codes: {} 2xx, {} 3xx, {} 4xx, {} 5xx\ntraffic: {}B ({}) total, 0B (0) headers (space savings 0.00%), \
+        "status codes: {} 2xx, {} 3xx, {} 4xx, {} 5xx\ntraffic: {}B ({}) total, {}B ({}) headers (space savings 0.00%), \
          {}B ({}) data\n",
         class(2),
         class(3),
@@ -271,8 +273,10 @@ fn h2load(run: &Run) -> String {
         class(5),
         wrk_bytes(totals.bytes_in as f64),
         totals.bytes_in,
-        wrk_bytes(totals.bytes_in as f64),
-        totals.bytes_in
+        wrk_bytes(overhead_bytes as f64),
+        overhead_bytes,
+        wrk_bytes(totals.body_bytes as f64),
+        totals.body_bytes
     );
     text += "                     min         max         mean         sd        +/- sd\n";
     for (name, histogram) in [("request", &service), ("connect", &connect), ("1st byte", &first)] {

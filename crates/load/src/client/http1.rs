@@ -33,7 +33,7 @@ use crate::pace::Pace;
 use crate::plan::{RenderedRequest, RunPlan, TemplateRequest};
 use crate::recorder::RequestTiming;
 use crate::response_reader::{CompleteResponse, ResponseReader};
-use crate::session::ClientSession;
+use crate::session::{ClientSession, connection_rng};
 
 /// A connection, and the number of requests that it has carried.
 struct Connection {
@@ -79,7 +79,7 @@ impl Http1Client {
         let plan = &dialer.core.shared.plan;
         let number = dialer.client_number() as u64;
         let extras = ClientExtras::for_plan(plan, number);
-        let random = ClientSession::new(plan, number).random;
+        let random = connection_rng(plan, number);
         Self { request_index: dialer.index, dialer, connection: None, extras, random }
     }
 

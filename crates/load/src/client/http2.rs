@@ -33,7 +33,7 @@ use wire::h2::ErrorCode;
 use self::connection::{Http2Connection, ReadProgress};
 use self::exchange::{Exchange, ExchangeTable};
 use super::dialer::Dialer;
-use super::source::{NextRequest, RequestSource};
+use super::source::{NextRequest, RequestSource, WantedRequest};
 use super::{Client, READS_MAX};
 use crate::core::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
@@ -59,14 +59,6 @@ pub(super) struct Http2Client {
     next_deadline_ns: u64,
     /// True if there is no further request.
     is_ended: bool,
-}
-
-/// A request that no stream carries yet.
-#[derive(Clone, Copy, Debug)]
-struct WantedRequest {
-    due_ns: u64,
-    /// Time when the client took it.
-    begun_ns: u64,
 }
 
 /// End of a connection.
@@ -159,15 +151,7 @@ impl Http2Client {
         if let Some(retry) = self.retries.front() {
             return Poll::Ready(Some(retry.due_ns));
         }
-        if self.wanted.is_none() {
-            let begun_ns = now_ns();
-            match self.source.next(cx, &self.dialer, 1, begun_ns) {
-                NextRequest::Due(due_ns) => self.wanted = Some(WantedRequest { due_ns, begun_ns }),
-                NextRequest::Wait => return Poll::Pending,
-                NextRequest::End => return Poll::Ready(None),
-            }
-        }
-        Poll::Ready(self.wanted.map(|wanted| wanted.due_ns))
+        self.source.poll_wanted(&mut self.wanted, cx, &self.dialer)
     }
 
     /// Records that the requests that waited for a connection failed with it.

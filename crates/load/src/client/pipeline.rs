@@ -15,7 +15,7 @@ use wire::Refusal;
 
 use super::dialer::Dialer;
 use super::http1::ClientExtras;
-use super::source::{NextRequest, RequestSource};
+use super::source::{NextRequest, RequestSource, WantedRequest};
 use super::{Client, READS_MAX, ResponseOutcome, record_response};
 use crate::core::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
@@ -58,8 +58,7 @@ pub(super) struct PipelineClient {
     dialer: Dialer,
     connection: Option<Box<PipelineConnection>>,
     source: RequestSource,
-    /// Due time of a request that waits for a connection, and the time when the client took it.
-    wanted: Option<(u64, u64)>,
+    wanted: Option<WantedRequest>,
     depth: usize,
     /// Number of requests so far, to take the URLs in turn.
     request_index: usize,
@@ -131,19 +130,8 @@ impl PipelineClient {
     /// Waits for a request and connects for it, until that succeeds. Returns `false` if the load is over.
     async fn reconnect(&mut self) -> bool {
         loop {
-            let due_ns = poll_fn(|cx| {
-                if self.wanted.is_none() {
-                    let now_ns = now_ns();
-                    match self.source.next(cx, &self.dialer, 1, now_ns) {
-                        NextRequest::Due(due_ns) => self.wanted = Some((due_ns, now_ns)),
-                        NextRequest::Wait => return Poll::Pending,
-                        NextRequest::End => return Poll::Ready(None),
-                    }
-                }
-                Poll::Ready(self.wanted.map(|(due_ns, _)| due_ns))
-            })
-            .await;
-            let Some(due_ns) = due_ns else { return false };
+            let wanted = poll_fn(|cx| self.source.poll_wanted(&mut self.wanted, cx, &self.dialer)).await;
+            let Some(due_ns) = wanted else { return false };
             match Box::pin(self.connect(due_ns)).await {
                 Ok(()) => return true,
                 Err(failure) => {
@@ -309,10 +297,10 @@ impl PipelineClient {
                 break;
             }
             let free = free.min(usize::try_from(connection.requests_left).unwrap_or(usize::MAX));
-            let (due_ns, begun_ns) = match self.wanted.take() {
+            let WantedRequest { due_ns, begun_ns } = match self.wanted.take() {
                 Some(wanted) => wanted,
                 None => match self.source.next(cx, &self.dialer, free, now_ns) {
-                    NextRequest::Due(due_ns) => (due_ns, now_ns),
+                    NextRequest::Due(due_ns) => WantedRequest { due_ns, begun_ns: now_ns },
                     NextRequest::Wait => break,
                     NextRequest::End => {
                         self.is_ended = true;
@@ -397,7 +385,7 @@ impl PipelineClient {
             recorder.record_failed_exchange(request.due_ns, request.sent_ns, failure, now_ns);
             self.source.release(now_ns);
         }
-        if let Some((due_ns, _)) = self.wanted.take_if(|_| kind == FailureKind::Unfinished) {
+        if let Some(WantedRequest { due_ns, .. }) = self.wanted.take_if(|_| kind == FailureKind::Unfinished) {
             recorder.record_not_sent(due_ns, Failure { kind, phase: RequestPhase::Queue }, now_ns);
         }
         recorder.open_connections -= 1;

@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::Context;
+use std::task::{Context, Poll};
 
+use rt::clock::now_ns;
 use rt::timers::Sleep;
 
 use crate::client::dialer::Dialer;
@@ -15,7 +16,7 @@ use crate::dispatcher::NextAction;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::pace::Pace;
 use crate::plan::{RunPlan, ThinkDistribution};
-use crate::session::ClientSession;
+use crate::session::connection_rng;
 
 /// Next request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,14 @@ pub(super) enum NextRequest {
     Wait,
     /// There is no further request.
     End,
+}
+
+/// A request that was taken and is not sent yet, because it waits for a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WantedRequest {
+    pub(super) due_ns: u64,
+    /// Time when the client took it.
+    pub(super) begun_ns: u64,
 }
 
 /// Source of requests.
@@ -62,7 +71,7 @@ impl RequestSource {
                 number,
                 think_ns,
                 think: plan.think,
-                random: ClientSession::new(plan, number).random,
+                random: connection_rng(plan, number),
                 count: streams,
                 due: VecDeque::with_capacity(streams),
                 timer: None,
@@ -108,6 +117,25 @@ impl RequestSource {
             Self::Closed(users) => users.next(cx, &dialer.core, now_ns),
             Self::Open => next_of_dispatcher(dialer, free_slots, now_ns),
         }
+    }
+
+    /// Takes the next request into `wanted`, if there is none. Returns its due time; `None` if the load is
+    /// over.
+    pub(super) fn poll_wanted(
+        &mut self,
+        wanted: &mut Option<WantedRequest>,
+        cx: &mut Context<'_>,
+        dialer: &Dialer,
+    ) -> Poll<Option<u64>> {
+        if wanted.is_none() {
+            let begun_ns = now_ns();
+            match self.next(cx, dialer, 1, begun_ns) {
+                NextRequest::Due(due_ns) => *wanted = Some(WantedRequest { due_ns, begun_ns }),
+                NextRequest::Wait => return Poll::Pending,
+                NextRequest::End => return Poll::Ready(None),
+            }
+        }
+        Poll::Ready(wanted.map(|wanted| wanted.due_ns))
     }
 
     /// Notes that the client cannot send now. The dispatcher takes back what it has assigned to it.

@@ -24,6 +24,8 @@ pub struct Counters {
     pub dropped: u64,
     pub unfinished_age_ns_max: u64,
     pub bytes_in: u64,
+    /// Bytes of the bodies of complete responses.
+    pub body_bytes: u64,
     pub bytes_out: u64,
     pub obtained: u64,
     pub opened: u64,
@@ -68,6 +70,7 @@ impl Default for Counters {
             dropped: 0,
             unfinished_age_ns_max: 0,
             bytes_in: 0,
+            body_bytes: 0,
             bytes_out: 0,
             obtained: 0,
             opened: 0,
@@ -105,6 +108,7 @@ impl Counters {
         self.dropped += other.dropped;
         self.unfinished_age_ns_max = self.unfinished_age_ns_max.max(other.unfinished_age_ns_max);
         self.bytes_in += other.bytes_in;
+        self.body_bytes += other.body_bytes;
         self.bytes_out += other.bytes_out;
         self.obtained += other.obtained;
         self.opened += other.opened;
