@@ -5,6 +5,9 @@
 /// Payload of the PING that measures a round trip; see [`super::Connection::ping`].
 pub(super) const PROBE_PAYLOAD: u64 = u64::from_be_bytes(*b"window\0\0");
 
+/// Smallest increment of the window of a connection that is worth a frame, in bytes.
+const SHARED_INCREMENT_MIN: i64 = 4096;
+
 /// Size of receive windows of one kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowSize {
@@ -27,6 +30,25 @@ impl WindowSize {
         (free > 0 && free >= i64::from(self.bytes / 2)).then_some(free as u32)
     }
 
+    /// Returns the increment of a window that streams share: at least half of what the held content leaves.
+    /// So content that nobody takes from one stream never stops the others while the window has room.
+    #[inline]
+    pub(super) fn shared_increment(&self, window: i32, held: u32) -> Option<u32> {
+        let left = i64::from(self.bytes) - i64::from(held);
+        let free = left - i64::from(window);
+        // A few bytes are not worth a frame; a full window stays closed.
+        let worth = (left / 2).max(SHARED_INCREMENT_MIN.min(i64::from(self.bytes / 2)));
+        (free > 0 && free >= worth).then_some(free as u32)
+    }
+
+    /// Doubles a shared window of which much is held, because the rest has to serve the other streams.
+    #[inline]
+    pub(super) fn grow_if_held(&mut self, held: u32) {
+        while self.can_grow() && held > self.bytes / 4 {
+            self.double();
+        }
+    }
+
     fn can_grow(&self) -> bool {
         self.bytes < self.bytes_max
     }
@@ -34,8 +56,12 @@ impl WindowSize {
     /// Doubles the window if two thirds of it arrived within one round trip.
     fn grow_if_filled(&mut self, arrived: u64) {
         if arrived * 3 >= u64::from(self.bytes) * 2 {
-            self.bytes = self.bytes.saturating_mul(2).min(self.bytes_max);
+            self.double();
         }
+    }
+
+    fn double(&mut self) {
+        self.bytes = self.bytes.saturating_mul(2).min(self.bytes_max);
     }
 }
 

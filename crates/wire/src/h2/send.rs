@@ -212,7 +212,8 @@ impl Connection {
     #[inline]
     pub(super) fn update_connection_window(&mut self) {
         let receive = &mut self.receive;
-        if let Some(increment) = receive.connection.increment(receive.window, receive.held) {
+        receive.connection.grow_if_held(receive.held);
+        if let Some(increment) = receive.connection.shared_increment(receive.window, receive.held) {
             receive.window += increment as i32;
             // Before the settings of the peer it is the first update, which no content caused.
             receive.is_probe_due |= self.has_peer_settings;

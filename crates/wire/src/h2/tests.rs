@@ -57,8 +57,13 @@ fn receive(to: &mut Connection, mut bytes: &[u8]) -> Result<Vec<String>, FaultKi
 }
 
 fn pair() -> (Connection, Connection) {
+    pair_with(&Config::default())
+}
+
+/// Connects a client with the default configuration and a server with `config`.
+fn pair_with(config: &Config) -> (Connection, Connection) {
     let mut client = Connection::new(Role::Client, &Config::default());
-    let mut server = Connection::new(Role::Server, &Config::default());
+    let mut server = Connection::new(Role::Server, config);
     assert_eq!(pass(&mut client, &mut server), ["SettingsChanged"]);
     assert_eq!(pass(&mut server, &mut client), ["SettingsChanged"]);
     assert_eq!(pass(&mut client, &mut server), [""; 0]);
@@ -207,6 +212,55 @@ fn receive_windows_grow_while_they_are_filled() {
     assert!(server.receive.connection.bytes <= config.connection_window_bytes_max);
     assert!(server.receive.connection.bytes >= server.receive.stream.bytes);
     assert!(client.sendable_bytes(stream) > config.stream_window_bytes_max as usize / 2);
+}
+
+/// Returns the content that a second stream carries while `held` bytes of a first one stay with the
+/// caller, in at most 1,000 round trips.
+fn content_beside(held: usize, window: u32, window_max: u32) -> usize {
+    let config = Config {
+        stream_window_bytes: 1 << 20,
+        connection_window_bytes: window,
+        connection_window_bytes_max: window_max,
+        ..Config::default()
+    };
+    let (mut client, mut server) = pair_with(&config);
+    let post = |client: &mut Connection| {
+        let stream = client.open_stream().expect("a stream");
+        client.send_headers(stream, false, |head| {
+            head.request("POST", Some("http"), Some("a.example"), Some("/"));
+        });
+        stream
+    };
+    let (stalled, other) = (post(&mut client), post(&mut client));
+    let mut left = held;
+    for _ in 0..110 {
+        left -= client.send_data(stalled, &vec![0; left.min(10_000)], false);
+        pass(&mut client, &mut server);
+        pass(&mut server, &mut client);
+    }
+    assert_eq!(server.receive.held as usize, held - left);
+    let mut received = 0;
+    for _ in 0..1_000 {
+        client.send_data(other, &[0; 10_000], false);
+        received += transfer(&mut client, &mut server);
+        transfer(&mut server, &mut client);
+    }
+    received
+}
+
+#[test]
+fn held_content_of_one_stream_never_stops_another() {
+    for window in [200_000, 1 << 20] {
+        for percent in [0, 10, 30, 49, 51, 75, 90, 97] {
+            let held = (window as usize * percent / 100).min(1_000_000);
+            let received = content_beside(held, window, window);
+            assert!(received > 2_500_000, "{percent} % of {window}: {received}");
+        }
+        // Flow control holds: a window that is used up stays closed.
+        assert!(content_beside(window as usize, window, window) < 4096, "{window}");
+        // It grows for the other streams if it may.
+        assert_eq!(content_beside(window.min(1_000_000) as usize, window, 16 << 20), 10_000_000, "{window}");
+    }
 }
 
 #[test]
