@@ -24,7 +24,7 @@ use record::run::{AlternativeVerdict, Confidence, Diagnosis, Run};
 
 pub use fingerprints::{FINGERPRINTS, Fingerprint, LatencyPhase};
 pub use resource_headroom::ResourceHeadroom;
-use run_view::{ORIGIN, RunView, SUBJECT};
+use run_view::{GENERATOR, ORIGIN, RunView, SUBJECT};
 use signals::{SignalFamily, format_value};
 use verdicts::{
     Bound, Criterion, LimitClass, NONE, Perturbation, RUN_INVALID, UNKNOWN, VERDICTS, VerdictRule,
@@ -211,7 +211,7 @@ fn evaluate_rule(rule: &VerdictRule, view: &RunView<'_>) -> RuleOutcome {
                 };
             }
             Some((true, value)) => {
-                add_evidence(criterion, value, &mut evidence, &mut families);
+                add_evidence((criterion, value), view, &mut evidence, &mut families);
                 clear &= criterion.is_clear(value);
             }
         }
@@ -239,7 +239,7 @@ fn evaluate_rule(rule: &VerdictRule, view: &RunView<'_>) -> RuleOutcome {
         match evaluate_criterion(criterion, view) {
             Some((true, value)) => {
                 signs += 1;
-                add_evidence(criterion, value, &mut evidence, &mut families);
+                add_evidence((criterion, value), view, &mut evidence, &mut families);
             }
             Some((false, value)) => {
                 counter_evidence = counter_evidence.or_else(|| Some(describe(criterion, value)))
@@ -268,7 +268,7 @@ fn alternatives(
     for criterion in rule.any_of {
         match evaluate_criterion(criterion, view) {
             Some((true, value)) => {
-                add_evidence(criterion, value, evidence, families);
+                add_evidence((criterion, value), view, evidence, families);
                 holds = true;
                 clear |= criterion.is_clear(value);
             }
@@ -289,13 +289,30 @@ fn alternatives(
 }
 
 fn add_evidence(
-    criterion: &Criterion,
-    value: f64,
+    (criterion, value): (&Criterion, f64),
+    view: &RunView<'_>,
     evidence: &mut Vec<String>,
     families: &mut BTreeSet<SignalFamily>,
 ) {
     families.insert(criterion.signal.family);
-    evidence.push(describe(criterion, value));
+    let text = describe(criterion, value);
+    evidence.push(match machine_of(criterion, value, view) {
+        Some(machine) => format!("{machine}: {text}"),
+        None => text,
+    });
+}
+
+/// Returns the machine that a sign is from, if the record has several.
+fn machine_of<'a>(criterion: &Criterion, value: f64, view: &RunView<'a>) -> Option<&'a str> {
+    if criterion.signal.family != SignalFamily::Generator {
+        return view.machine_of_value(criterion.signal.read, value);
+    }
+    // The generator's figures about itself are those of its machine, if it has only one.
+    let generators = view.machines(GENERATOR);
+    match generators.as_slice() {
+        [machine] if view.run.observed.len() > 1 => Some(machine.observed.host.as_str()),
+        _ => None,
+    }
 }
 
 /// Returns whether a sign holds, with its value; `None` if it is not observable.

@@ -5,6 +5,7 @@
 //! Thresholds are elsewhere: a view gives values, never their meaning.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use record::histogram::LatencyHistogram;
 use record::observed::{
@@ -27,8 +28,8 @@ pub(super) const ORIGIN: &str = "origin";
 pub(super) struct RunView<'a> {
     pub(super) run: &'a Run,
     machines: Vec<MachineWindow<'a>>,
-    pub(super) last_byte: LatencyHistogram,
-    pub(super) connect: LatencyHistogram,
+    pub(super) last_byte: Rc<LatencyHistogram>,
+    pub(super) connect: Rc<LatencyHistogram>,
 }
 
 impl<'a> RunView<'a> {
@@ -36,13 +37,33 @@ impl<'a> RunView<'a> {
         let (from_s, to_s) = (run.window.from_s, run.window.to_s);
         let machine = |observed| MachineWindow { observed, from_s, to_s };
         // An unreadable histogram counts as none: its signals are not observable.
-        let decode = |text: &str| LatencyHistogram::decode(text).unwrap_or_default();
+        let decode = |text: &str| Rc::new(LatencyHistogram::decode(text).unwrap_or_default());
         Self {
             run,
             machines: run.observed.iter().map(machine).collect(),
             last_byte: decode(&run.latency.last_byte.service.hdr),
             connect: decode(&run.latency.connect.service.hdr),
         }
+    }
+
+    /// Returns the name of the machine that a figure is from, if several were observed and exactly one of
+    /// them has this value alone.
+    pub(super) fn machine_of_value(
+        &self,
+        read: impl Fn(&Self) -> Option<f64>,
+        value: f64,
+    ) -> Option<&'a str> {
+        if self.machines.len() < 2 {
+            return None;
+        }
+        let alone = |machine: &MachineWindow<'a>| Self {
+            run: self.run,
+            machines: vec![*machine],
+            last_byte: Rc::clone(&self.last_byte),
+            connect: Rc::clone(&self.connect),
+        };
+        let mut matching = self.machines.iter().filter(|machine| read(&alone(machine)) == Some(value));
+        matching.next().filter(|_| matching.next().is_none()).map(|machine| machine.observed.host.as_str())
     }
 
     /// Returns the machines of a role. Merged records have one per generator; every other role is
