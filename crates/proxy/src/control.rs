@@ -44,7 +44,7 @@ pub struct RunningProxy {
     /// `None`: no listener had automatic certificates at the start.
     acme: Option<Acme>,
     /// The plan as configured, without the servers that host names resolve to.
-    template: Arc<Plan>,
+    pub(crate) template: Arc<Plan>,
     plan: Arc<Plan>,
     shared: Arc<CrossCoreState>,
     wakeups: CoreWakeups,

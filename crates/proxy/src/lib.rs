@@ -21,6 +21,7 @@ mod deadline;
 mod dial;
 mod dns;
 mod exchange;
+mod file_watch;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -48,6 +49,7 @@ mod start_check;
 mod tunnel;
 
 pub use control::{ProxyExit, RunningProxy, start};
+pub use file_watch::{FileWatch, PathStates};
 pub use listeners::ListenAddressInfo;
 pub use reference::reference;
 pub use route::{ExplainRequest, Explanation, explain};

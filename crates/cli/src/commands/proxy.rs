@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use proxy::config::{self, ParsedConfig};
 use proxy::handover::InheritedSockets;
 use proxy::plan::Plan;
-use proxy::{ExplainRequest, ListenAddressInfo, RunningProxy, SandboxPaths};
+use proxy::{ExplainRequest, FileWatch, ListenAddressInfo, RunningProxy, SandboxPaths};
 use record::problem::InputProblem;
 use rt::address::Address;
 use rt::drain::{Drain, SignalHandlers, SignalSet, block_signals};
@@ -54,7 +54,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     let file = args.text("config").map(PathBuf::from);
-    let plan = read_plan(args, file.as_deref())?;
+    let (watch, plan) = (start_watch(args, file.as_deref())?, read_plan(args, file.as_deref())?);
     if let Some(request) = args.text("explain") {
         let source = args.text("source").unwrap_or_default();
         let request = ExplainRequest::parse(&request, &args.texts("header"), &source)?;
@@ -97,7 +97,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if args.is_set("until-stdin-closes") {
         drain_on_stdin_close(drain);
     }
-    Supervisor::new(&mut running, file.as_deref(), stopping, &manager).run(&commands);
+    Supervisor::new(&mut running, (file.as_deref(), watch), stopping, &manager).run(&commands);
     let exit = running.join();
     if !exit.logs_written {
         warn!("weir: the last log lines could not be written in time");
@@ -105,6 +105,18 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     match exit.failure {
         None => Ok(Exit::Done),
         Some(failure) => Err(Failure::cannot("proxy", failure)),
+    }
+}
+
+/// Returns the watch for changes of the config's files, if requested. Before the file is read, so that no
+/// change is missed.
+fn start_watch(args: CommandArgs<'_>, file: Option<&Path>) -> Result<Option<FileWatch>, Failure> {
+    if !args.is_set("reload-on-change") {
+        return Ok(None);
+    }
+    match file {
+        Some(file) => Ok(Some(FileWatch::new(file))),
+        None => Err(vec![InputProblem::new("--reload-on-change", "needs --config")].into()),
     }
 }
 

@@ -41,6 +41,12 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
             valid: &["weir.toml"],
             ..FLAG_DEFAULTS
         },
+        Flag {
+            long: "reload-on-change",
+            doc: "Reload when the config file, a certificate or a key changes, as SIGHUP does; also \
+                  in mounted ConfigMaps and Secrets; polls twice a second",
+            ..FLAG_DEFAULTS
+        },
         Flag { long: "check", doc: "Validate the config and exit", ..FLAG_DEFAULTS },
         Flag {
             long: "explain",

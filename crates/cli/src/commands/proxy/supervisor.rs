@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proxy::ctl::ControlCommand;
 use proxy::handover::{Handoff, UpgradeCommand};
-use proxy::{ListenAddressInfo, RunningProxy};
+use proxy::{FileWatch, ListenAddressInfo, RunningProxy};
 use rt::clock::now_ns;
 use rt::drain::{Drain, DrainStage};
 use rt::notify::{ServiceManager, ServiceState};
@@ -29,6 +29,8 @@ pub(super) enum SupervisorCommand {
 pub(super) struct Supervisor<'a> {
     running: &'a mut RunningProxy,
     file: Option<&'a Path>,
+    /// `None`: changes of the files are not followed.
+    watch: Option<FileWatch>,
     drain: Drain,
     manager: &'a ServiceManager,
     handoff_state: HandoffState,
@@ -58,11 +60,15 @@ const HANDOFF_REASON: &str =
 impl<'a> Supervisor<'a> {
     pub(super) fn new(
         running: &'a mut RunningProxy,
-        file: Option<&'a Path>,
+        (file, mut watch): (Option<&'a Path>, Option<FileWatch>),
         drain: Drain,
         manager: &'a ServiceManager,
     ) -> Self {
-        Self { running, file, drain, manager, handoff_state: HandoffState::Idle, last_watchdog_ns: now_ns() }
+        if let Some(watch) = &mut watch {
+            running.watch_files(watch, None);
+        }
+        let (handoff_state, last_watchdog_ns) = (HandoffState::Idle, now_ns());
+        Self { running, file, watch, drain, manager, handoff_state, last_watchdog_ns }
     }
 
     /// Executes requests until all cores have ended.
@@ -75,6 +81,7 @@ impl<'a> Supervisor<'a> {
                 Ok(SupervisorCommand::Control(command)) => self.execute(command),
                 Err(_) => {}
             }
+            self.reload_if_changed();
             self.running.apply_dns_changes();
             self.running.tick();
             self.notify_watchdog();
@@ -177,10 +184,26 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// Reloads if a file of the config has changed. While another process gets ready or this one
+    /// drains, the change has no effect.
+    fn reload_if_changed(&mut self) {
+        let Some(watch) = &mut self.watch else { return };
+        if self.handoff_state == HandoffState::Idle
+            && !self.running.is_draining()
+            && watch.has_changed(now_ns())
+        {
+            self.reload_by_signal();
+        }
+    }
+
     /// Reads the config again and applies it. Returns the text to print, or the problem.
     fn reload(&mut self) -> Result<String, String> {
         self.manager.notify(ServiceState::Reloading);
+        let before = self.watch.as_ref().map(FileWatch::current);
         let result = reload(self.running, self.file);
+        if let Some(watch) = &mut self.watch {
+            self.running.watch_files(watch, before);
+        }
         if let Err(text) = &result {
             self.running.record_refused_reload(text);
         }

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use rt::clock::now_ns;
 use rustix::process::Signal;
@@ -10,7 +12,7 @@ use super::{Client, ProxyUnderTest, body_text, start_proxy};
 use crate::support::faulty_origins::{GatedServer, echoing_server, ok_response, respond_to_each};
 use crate::support::hostile_client::{BackgroundClients, connect, read_response};
 use crate::support::metrics::REQUESTS;
-use crate::support::{EVENT_TIMEOUT, shared_machine, within};
+use crate::support::{EVENT_TIMEOUT, shared_machine, temp_dir, within};
 
 const CONFIG_HEAD: &str = "threads = 2\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\n";
 
@@ -92,6 +94,37 @@ fn a_bad_config_is_reported_and_the_old_one_stays() {
     // The next valid config is applied.
     proxy.reload(&round_config(8, servers));
     wait_for_version(&proxy, 8);
+}
+
+/// Replaces all files of a volume in one step, as the kubelet updates a mounted ConfigMap.
+fn update_volume(volume: &Path, version: &str, config: &str) {
+    fs::create_dir(volume.join(version)).unwrap();
+    fs::write(volume.join(version).join("weir.toml"), config).unwrap();
+    symlink(version, volume.join("..data_tmp")).unwrap();
+    fs::rename(volume.join("..data_tmp"), volume.join("..data")).unwrap();
+}
+
+#[test]
+fn an_updated_config_map_is_reloaded_without_a_signal() {
+    let _shared = shared_machine();
+    let volume = temp_dir();
+    let config = |body: &str| {
+        format!(
+            "{CONFIG_HEAD}[[route]]\npath = \"/version\"\nreturn = {{ status = 200, body = \"{body}\" }}\n"
+        )
+    };
+    update_volume(volume.path(), "..v1", &config("1"));
+    symlink("..data/weir.toml", volume.path().join("weir.toml")).unwrap();
+    let file = volume.path().join("weir.toml");
+    let proxy = ProxyUnderTest::weir_with_flags(&["--config", file.to_str().unwrap(), "--reload-on-change"]);
+    // Landlock allows the directory of the config, and so its new versions.
+    update_volume(volume.path(), "..v2", &config("2"));
+    fs::remove_dir_all(volume.path().join("..v1")).unwrap();
+    wait_for_version(&proxy, 2);
+    update_volume(volume.path(), "..v3", "colour = 1\n");
+    assert!(within(EVENT_TIMEOUT, || proxy.stderr().contains("colour")), "{}", proxy.stderr());
+    assert_eq!(body_text(&proxy.get("/version")), "2");
+    assert_eq!(proxy.stdout().matches("config applied").count(), 1, "{}", proxy.stdout());
 }
 
 /// Starts a proxy in front of a server with a gate.
