@@ -1,15 +1,18 @@
-# An image with the binary alone.
+# An image with the binary, its libraries and root certificates: no shell, no package manager. It runs as
+# user 65532, needs no capability, and writes nothing to its root.
 #
 #   docker build --tag weir .
-#   docker run --rm --network host weir load http://127.0.0.1:8000/
-#   docker run --rm --publish 8080:8080 --volume ./weir.toml:/etc/weir/weir.toml:ro weir proxy --config /etc/weir/weir.toml
+#   docker run --rm --network host --read-only weir load http://127.0.0.1:8000/
+#   docker run --rm --read-only --publish 8080:8080 --volume ./weir.toml:/etc/weir/weir.toml:ro weir \
+#     proxy --config /etc/weir/weir.toml
 FROM rust:1.95-bookworm AS build
 WORKDIR /weir
 COPY . .
-RUN cargo build --release --locked --package cli
+RUN cargo build --release --locked --package cli && packaging/image-root target/release/weir /image
 
-FROM debian:bookworm-slim
-COPY --from=build /weir/target/release/weir /usr/bin/weir
-# Any user can run weir: it needs no privilege for ports above 1023.
-USER nobody
+FROM scratch
+COPY --from=build /image /
+ENV PATH=/usr/bin
+WORKDIR /var/lib/weir
+USER 65532:65532
 ENTRYPOINT ["/usr/bin/weir"]
