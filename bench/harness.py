@@ -121,11 +121,15 @@ def cpu_of(pid):
 def scheduled_s(pid):
     """Returns the seconds that the threads of a running process ran and waited runnable for a CPU.
 
-    The resolution is nanoseconds instead of ticks."""
+    The resolution is nanoseconds instead of ticks. A thread that ends between the list and its file (a
+    client that resolves a name) is left out."""
     ran = waited = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
-            fields = file.read().split()
+        try:
+            with open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+                fields = file.read().split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
         ran, waited = ran + int(fields[0]), waited + int(fields[1])
     return ran / 1e9, waited / 1e9
 

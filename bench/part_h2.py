@@ -1,6 +1,7 @@
 """Part `h2`: HTTP/2 in cleartext with prior knowledge. CPU time of a proxy per request and per byte, two layers
 of a proxy with HTTP/2 between them, CPU time of a load generator per request, and memory per connection."""
 
+import math
 import re
 import socket
 import statistics
@@ -71,8 +72,9 @@ def _drive(bench, proxy, origin, case):
     # The first layer of HAProxy speaks only HTTP/2, so HTTP/1.1 cannot check it.
     _check(proxy, path, case.body)
     ramp_s = 1
-    length_s = ramp_s + bench.options.seconds + 2 * part_proxy.MARGIN_S + 0.3
-    argv = ["h2load", "-t1", f"-c{case.connections}", f"-m{STREAMS}", "-D", f"{length_s:.1f}", proxy.url(path)]
+    # h2load takes whole seconds.
+    length_s = math.ceil(ramp_s + bench.options.seconds + 2 * part_proxy.MARGIN_S + 0.3)
+    argv = ["h2load", "-t1", f"-c{case.connections}", f"-m{STREAMS}", f"-D{length_s}", proxy.url(path)]
     return part_proxy.measure_window(bench, proxy, origin, argv, ramp_s,
                                      lambda finished: _check_h2load(finished, proxy.name))
 

@@ -78,6 +78,11 @@ impl AcceptedCodings {
         Self { by_coding: by_coding.map(quality_or_wildcard), identity }
     }
 
+    /// Returns whether a representation in this coding is acceptable.
+    pub(crate) fn accepts(&self, coding: Coding) -> bool {
+        self.by_coding[coding.index()] > 0
+    }
+
     /// Chooses the coding with the highest quality among those for which `is_available`; `None`: no
     /// coding.
     pub(crate) fn choose(&self, mut is_available: impl FnMut(Coding) -> bool) -> Option<Coding> {

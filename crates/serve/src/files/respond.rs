@@ -157,12 +157,15 @@ fn file_response(
     path: &[u8],
     time: RequestTime,
 ) -> FileResponse {
-    let siblings = if site.plan.uses_precompressed {
-        find_siblings(site, file, path, time.now_ns)
+    let accepted = AcceptedCodings::parse(request);
+    // A path is empty for a single file at `/`, or standard input.
+    let has_siblings = site.plan.uses_precompressed && !path.is_empty();
+    let siblings = if has_siblings {
+        find_siblings(site, file, path, accepted, time.now_ns)
     } else {
         [const { None }; 3]
     };
-    let representation = choose_representation(site, request, file, &siblings);
+    let representation = choose_representation(site, file, &siblings, accepted, has_siblings);
     if representation.is_made {
         return made_response(site, request, &representation).unwrap_or_else(|| error_response(500));
     }
@@ -203,30 +206,40 @@ fn file_response(
     }
 }
 
-/// Looks up the coded files beside a file, by [`Coding::index`]. Those that are older than the file are
-/// not used.
-fn find_siblings(site: &FileSite, file: &OpenFile, path: &[u8], now_ns: u64) -> [Option<Rc<OpenFile>>; 3] {
-    if path.is_empty() {
-        // A single file at `/`, or standard input.
-        return [const { None }; 3];
-    }
-    Coding::ALL.map(|coding| match site.look_up(&[path, coding.extension()].concat(), now_ns) {
-        Lookup::File(sibling) if sibling.identity.modified_s() >= file.identity.modified_s() => Some(sibling),
-        _ => None,
+/// Looks up the coded files beside a file in the accepted codings, by [`Coding::index`]. Those that are older
+/// than the file are not used.
+fn find_siblings(
+    site: &FileSite,
+    file: &OpenFile,
+    path: &[u8],
+    accepted: AcceptedCodings,
+    now_ns: u64,
+) -> [Option<Rc<OpenFile>>; 3] {
+    Coding::ALL.map(|coding| {
+        if !accepted.accepts(coding) {
+            return None;
+        }
+        match site.look_up(&[path, coding.extension()].concat(), now_ns) {
+            Lookup::File(sibling) if sibling.identity.modified_s() >= file.identity.modified_s() => {
+                Some(sibling)
+            }
+            _ => None,
+        }
     })
 }
 
 fn choose_representation<'f>(
     site: &FileSite,
-    request: &FileRequest<'_>,
     file: &'f Rc<OpenFile>,
     siblings: &'f [Option<Rc<OpenFile>>; 3],
+    accepted: AcceptedCodings,
+    has_siblings: bool,
 ) -> Representation<'f> {
     let plan = &site.plan;
-    let is_made = plan.compression.is_any()
-        && file.size() >= plan.compress_bytes_min
-        && is_compressible(file.content_type);
-    let varies = is_made || siblings.iter().any(Option::is_some);
+    let is_compressible = is_compressible(file.content_type);
+    let is_made = plan.compression.is_any() && file.size() >= plan.compress_bytes_min && is_compressible;
+    // A client that accepts no coding causes no lookup, so a type that compresses may have a coded file.
+    let varies = is_made || (has_siblings && is_compressible) || siblings.iter().any(Option::is_some);
     let identity =
         Representation { file, content_type: file.content_type, coding: None, is_made: false, varies };
     if !varies {
@@ -235,7 +248,7 @@ fn choose_representation<'f>(
     let is_available = |coding: Coding| {
         siblings[coding.index()].is_some() || (is_made && plan.compression.level(coding).is_some())
     };
-    let Some(coding) = AcceptedCodings::parse(request).choose(is_available) else { return identity };
+    let Some(coding) = accepted.choose(is_available) else { return identity };
     match &siblings[coding.index()] {
         Some(sibling) => Representation { file: sibling, coding: Some(coding), ..identity },
         None => Representation { coding: Some(coding), is_made: true, ..identity },
