@@ -151,8 +151,17 @@ fn cells(one: &Comparison, unit: &str) -> Vec<String> {
     ]
 }
 
+/// Text of an arm in a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ArmText {
+    /// The title and the changed values.
+    Changes,
+    /// Only the title, which names the changes.
+    Title,
+}
+
 /// Formats the plan of the experiment before it runs.
-pub(crate) fn plan(plan: &ExperimentPlan, expected_s: (f64, f64)) -> String {
+pub(crate) fn plan(plan: &ExperimentPlan, expected_s: (f64, f64), arm_text: ArmText) -> String {
     let cells = plan.arms.len() * plan.loads.len();
     let (min, max) = trial_count_range(plan);
     let mut text = format!("{}: {}\n\n", plan.name, plan.title);
@@ -160,6 +169,7 @@ pub(crate) fn plan(plan: &ExperimentPlan, expected_s: (f64, f64)) -> String {
     for arm in &plan.arms {
         let description = match &arm.repeats {
             Some(other) => format!("{other} again, as the noise reference"),
+            None if arm_text == ArmText::Title => arm.title.clone(),
             None => changes(&arm.title, &arm.changes),
         };
         rows.push(("arm", &arm.name, description));
@@ -428,9 +438,22 @@ mod tests {
     fn a_plan_lists_its_trials_and_their_duration() {
         let experiment = experiment();
         assert_eq!(trial_count_range(&experiment.plan), (3 + 30, 3 + 3 * 45));
-        let text = plan(&experiment.plan, (330.0, 3000.0));
+        let text = plan(&experiment.plan, (330.0, 3000.0), ArmText::Changes);
         for part in ["10 to 30", " 33", " 138", "6 min", "50 min", "a again"] {
             assert!(text.contains(part), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn arms_without_their_changes_in_the_text_are_not_called_equal() {
+        let mut plan_of_trial = experiment().plan;
+        for arm in plan_of_trial.arms.iter_mut().filter(|arm| arm.name != "a" && arm.repeats.is_none()) {
+            arm.title = "without somaxconn".to_owned();
+            arm.changes = [("node.subject.sysctl".to_owned(), "4096".to_owned())].into();
+        }
+        let text = plan(&plan_of_trial, (330.0, 3000.0), ArmText::Title);
+        assert!(text.contains("without somaxconn\n") && !text.contains("remark"), "{text}");
+        plan_of_trial.arms.iter_mut().for_each(|arm| arm.changes.clear());
+        assert!(plan(&plan_of_trial, (330.0, 3000.0), ArmText::Title).contains("remark"));
     }
 }

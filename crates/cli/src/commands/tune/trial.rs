@@ -29,6 +29,7 @@ use crate::commands::lab::run::{
 };
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
+use crate::output::experiment::ArmText;
 use crate::output::file::write_json;
 use crate::output::print;
 use crate::output::tune::format_ablation;
@@ -79,11 +80,9 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     check_run(&file)?;
     warn_about_skipped(&trial.design);
     if is_check {
-        // Each arm's title names its settings; the values would be repeated for every arm.
-        let mut plan = file.plan().clone();
-        plan.arms.iter_mut().for_each(|arm| arm.changes.clear());
         let name = args.text("experiment").or_else(|| args.text("resume"));
-        print_checked(&name.unwrap_or_default(), &plan);
+        // Each arm's title names its settings; the values would be repeated for every arm.
+        print_checked(&name.unwrap_or_default(), file.plan(), ArmText::Title);
         return Ok(Exit::Done);
     }
     let directory = match &mut directory {

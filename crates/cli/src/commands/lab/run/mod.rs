@@ -33,7 +33,7 @@ use crate::commands::load::host_record;
 use crate::commands::text_file::decode_text;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
-use crate::output::experiment::{format_experiment, plan as plan_text};
+use crate::output::experiment::{ArmText, format_experiment, plan as plan_text};
 use crate::output::file::write_json;
 use crate::output::{print, print_valid};
 
@@ -100,7 +100,7 @@ fn start_experiment(
     let plan = file.plan();
     check_run(&file)?;
     if args.is_set("check") {
-        print_checked(&args.values().join(" "), plan);
+        print_checked(&args.values().join(" "), plan, ArmText::Changes);
         return Ok(Exit::Done);
     }
     let mut directory = create_directory(&file, arguments, args.text("output").map(PathBuf::from))?;
@@ -154,7 +154,7 @@ fn resume_experiment(args: CommandArgs<'_>, path: &Path, json: Option<&str>) -> 
     directory.check_plan(file.plan()).map_err(resumed)?;
     check_run(&file)?;
     if args.is_set("check") {
-        print_checked(&path.display().to_string(), file.plan());
+        print_checked(&path.display().to_string(), file.plan(), ArmText::Changes);
         return Ok(Exit::Done);
     }
     run_to_end(args, &mut directory, &file, json)
@@ -171,9 +171,9 @@ fn finished_experiment(directory: &ExperimentDir) -> Result<Option<Experiment>, 
 }
 
 /// Prints the result of `--check`: no problem was found, and the plan.
-pub(in crate::commands) fn print_checked(name: &str, plan: &ExperimentPlan) {
+pub(in crate::commands) fn print_checked(name: &str, plan: &ExperimentPlan, arm_text: ArmText) {
     print_valid(name);
-    print(&format!("\n{}", plan_text(plan, expected_duration_s(plan))));
+    print(&format!("\n{}", plan_text(plan, expected_duration_s(plan), arm_text)));
 }
 
 /// Returns every reason why the experiment cannot run, all at once.
