@@ -9,6 +9,7 @@ import sys
 sys.dont_write_bytecode = True
 
 import harness
+import part_addresses
 import part_churn
 import part_connections
 import part_edge
@@ -18,6 +19,7 @@ import part_memory
 import part_overload
 import part_proxy
 import part_reload
+import part_replay
 import part_serve
 import part_tls
 import peers
@@ -26,7 +28,8 @@ PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections
          "memory": part_memory, "proxy": part_proxy, "tls": part_tls, "h2": part_h2,
          "overload": part_overload}
 # These parts take long and compare no peers, so they run only if they are named.
-FAULTS = {"reload": part_reload, "churn": part_churn, "edge": part_edge}
+FAULTS = {"reload": part_reload, "churn": part_churn, "edge": part_edge, "replay": part_replay,
+          "addresses": part_addresses}
 
 
 def options():
@@ -38,7 +41,7 @@ def options():
     parser.add_argument("--rounds", type=int, help="rounds of load, serve, proxy, tls and h2 [9]")
     parser.add_argument("--seconds", type=int, help="length of a run in them, and of each in reload [3]")
     parser.add_argument("--minutes", type=float, default=10, help="churn: how long [10]")
-    parser.add_argument("--times", type=int, help="how often connections and memory, also of proxy, tls and h2, and edge are done [3]")
+    parser.add_argument("--times", type=int, help="how often connections and memory, also of proxy, tls and h2, edge, replay and addresses are done [3]")
     parser.add_argument("--seed", type=int, help="of the order of runs [random, printed]")
     parser.add_argument("--wait", type=float, default=120,
                         help="seconds to wait in all for a quiet machine [120]")
