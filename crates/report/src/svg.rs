@@ -322,12 +322,20 @@ impl Svg {
         for (value, label) in x.spaced_ticks() {
             let at = x.scale.position(*value);
             self.add(Shape::line((at, area.bottom), (at, area.bottom + 4.0)).class("axis"));
+            let at = self.within(at, label);
             self.add(Shape::text((at, area.bottom + 18.0), label).class("tick middle"));
         }
         self.add(Shape::line((area.left, area.bottom), (area.right, area.bottom)).class("axis"));
         let middle = (area.left + area.right) / 2.0;
         self.add(Shape::text((middle, area.bottom + 36.0), &x.title).class("label middle"));
         self.add(Shape::text((0.0, area.top - 14.0), &y.title).class("label"));
+    }
+
+    /// Returns the centre of a label so that the label ends within the drawing.
+    #[must_use]
+    pub(crate) fn within(&self, centre: f64, label: &str) -> f64 {
+        let half = text_width(label) / 2.0;
+        centre.min(self.width - half).max(half)
     }
 
     /// Returns the complete element. `id` has to be unique within the page.

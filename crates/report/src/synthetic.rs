@@ -305,6 +305,8 @@ fn sample_run(position: &TrialPosition, rate: f64, latency_ns: f64, us: f64, rng
         partial: false,
         check_samples: Vec::new(),
         rate_changes: Vec::new(),
+        stages: Vec::new(),
+        requests: Vec::new(),
         host: host(),
         plan: serde_json::json!({ "connections": connections(&position.load) }),
         validity: Validity::from_reasons(Vec::new()),

@@ -522,7 +522,7 @@ fn two_runs_are_set_side_by_side_without_a_test() {
     let rows = compared["rows"].as_array().unwrap();
     let is_untested = |row: &Value| row["outcome"].is_null() && row["p"].is_null();
     assert!(!rows.is_empty() && rows.iter().all(is_untested), "{compared:#}");
-    let connections = serde_json::json!({"path": "plan.connections", "a": "1", "b": "2"});
+    let connections = serde_json::json!({"path": "settings.connections", "a": "1", "b": "2"});
     assert!(compared["differences"].as_array().unwrap().contains(&connections), "{compared:#}");
     let pattern = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
     let (a, b) = (pattern("a*.json"), pattern("b*.json"));

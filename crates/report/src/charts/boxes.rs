@@ -126,7 +126,7 @@ fn drawing(experiment: &Experiment, metric: &ExperimentMetric, rows: &[BoxRow<'_
     for (value, label) in axis.spaced_ticks() {
         let x = scale.position(*value);
         svg.add(Shape::line((x, area.top), (x, area.bottom)).class("grid"));
-        svg.add(Shape::text((x, area.bottom + 16.0), label).class("tick middle"));
+        svg.add(Shape::text((svg.within(x, label), area.bottom + 16.0), label).class("tick middle"));
     }
     let several = has_several_loads(&experiment.plan);
     for (index, (arm, load, spread)) in rows.iter().enumerate() {

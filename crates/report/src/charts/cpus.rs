@@ -197,7 +197,7 @@ fn busy_fraction(fractions: &StateFractions) -> f64 {
 fn draw_panels(timeline: &CpuTimeline, title: &str, key: bool) -> Svg {
     let top = if key { 24.0 } else { 4.0 };
     let height = top + timeline.cpus.len() as f64 * (PANEL_HEIGHT + PANEL_GAP) + X_AXIS_HEIGHT;
-    let text = format!("States of {} CPUs over time.", timeline.cpus.len());
+    let text = format!("States of {} over time.", format::count(timeline.cpus.len(), "CPU"));
     let mut svg = Svg::new(WIDTH, height, title, &text);
     let mut left = panel::LEFT;
     for state in CPU_STATES.iter().filter(|_| key) {
@@ -261,7 +261,7 @@ fn draw_rows(timeline: &CpuTimeline, title: &str) -> Svg {
     cpus.truncate(ROWS_MAX);
     cpus.sort_by_key(|(name, _)| *name);
     let area = panel::area(KEY_HEIGHT + 6.0, cpus.len() as f64 * ROW_HEIGHT);
-    let text = format!("Utilization of {} CPUs over time.", cpus.len());
+    let text = format!("Utilization of {} over time.", format::count(cpus.len(), "CPU"));
     let mut svg = Svg::new(WIDTH, area.bottom + X_AXIS_HEIGHT, title, &text);
     let labels = LEVEL_FRACTIONS.map(|bound| format::tick(bound, "fraction"));
     panel::draw_key(&mut svg, 0.0, "Busy fraction, from", &labels);

@@ -272,7 +272,7 @@ type FrameStyle<'l> = (&'l dyn Fn(&StackNode<'_>) -> String, &'l dyn Fn(&StackNo
 fn drawing(frames: &[Frame<'_, '_>], title: &str, (class, tip): FrameStyle<'_>) -> Svg {
     let rows = frames.iter().map(|frame| frame.depth + 1).max().unwrap_or(1);
     let height = rows as f64 * ROW_HEIGHT;
-    let text = format!("{} functions by caller.", frames.len());
+    let text = format!("{} by caller.", format::count(frames.len(), "function"));
     let mut svg = Svg::new(WIDTH, height, &format!("Flame graph: {title}"), &text);
     for frame in frames {
         let top = height - (frame.depth + 1) as f64 * ROW_HEIGHT;

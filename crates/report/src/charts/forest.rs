@@ -196,7 +196,7 @@ fn drawing(experiment: &Experiment, metric: &ExperimentMetric, rows: &[&Comparis
     for (value, label) in Axis::new(scale, 5, "", format::signed_tick).spaced_ticks_after(1.0) {
         let x = scale.position(*value);
         svg.add(Shape::line((x, area.top), (x, area.bottom)).class("grid"));
-        svg.add(Shape::text((x, area.bottom + 16.0), label).class("tick middle"));
+        svg.add(Shape::text((svg.within(x, label), area.bottom + 16.0), label).class("tick middle"));
     }
     let (effect, top) = (experiment.plan.effect, area.top);
     draw_bands(&mut svg, &scale, effect, (top, area.bottom));
@@ -288,7 +288,7 @@ pub(crate) fn draw_small<'a>(
     for (value, label) in Axis::new(scale, 4, "", format::signed_tick).spaced_ticks_after(1.0) {
         let x = scale.position(*value);
         svg.add(Shape::line((x, bottom), (x, bottom + 3.0)).class("axis"));
-        svg.add(Shape::text((x, bottom + 15.0), label).class("tick middle"));
+        svg.add(Shape::text((svg.within(x, label), bottom + 15.0), label).class("tick middle"));
     }
     draw_interval(&mut svg, &scale, middle, comparison);
     if let Some(ratio) = comparison.ratio {

@@ -98,7 +98,7 @@ pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<Repo
             .push(format!("Max {per_strip} evenly spaced trials of each arm under each load are drawn."));
     }
     if left_out > 0 {
-        chart.notes.push(format!("{left_out} more pairs of arm and load are not drawn."));
+        chart.notes.push(format!("Not drawn: {} of arm and load.", format::count(left_out, "more pair")));
     }
     vec![chart]
 }

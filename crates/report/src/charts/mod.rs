@@ -207,10 +207,10 @@ pub(crate) type ChartBuilder = fn(&Experiment, &dyn TrialRecords) -> Vec<ReportC
 /// Every chart with its section, in the order of the page.
 pub(crate) const CHARTS: &[(&str, ChartBuilder)] = &[
     ("Comparisons", forest::chart),
+    ("Comparisons", curve::chart),
     ("Comparisons", blocks::chart),
     ("Comparisons", boxes::chart),
     ("Latency and load", latency::chart),
-    ("Latency and load", curve::chart),
     ("Latency and load", table::chart),
     ("Over time", timeline::chart),
     ("Over time", trial_time::chart),

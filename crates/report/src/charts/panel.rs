@@ -42,7 +42,7 @@ pub(super) fn draw_x_axis(svg: &mut Svg, area: &Area, x: &Axis) {
     for (value, label) in x.spaced_ticks() {
         let at = x.scale.position(*value);
         svg.add(Shape::line((at, area.bottom), (at, area.bottom + 4.0)).class("axis"));
-        svg.add(Shape::text((at, area.bottom + 18.0), label).class("tick middle"));
+        svg.add(Shape::text((svg.within(at, label), area.bottom + 18.0), label).class("tick middle"));
     }
     let middle = f64::midpoint(area.left, area.right);
     svg.add(Shape::text((middle, area.bottom + 36.0), &x.title).class("label middle"));

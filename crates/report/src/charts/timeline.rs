@@ -144,7 +144,7 @@ fn drawing(experiment: &Experiment, metric: &ExperimentMetric, lines: &[&TrialSu
     let height = loads.len() as f64 * (PANEL_HEIGHT + PANEL_GAP)
         + covariates.len() as f64 * (COVARIATE_PANEL_HEIGHT + PANEL_GAP)
         + X_AXIS_HEIGHT;
-    let text = format!("Points for {} trials, a panel for each load.", lines.len());
+    let text = format!("Points for {}, a panel for each load.", format::count(lines.len(), "trial"));
     let mut svg = Svg::new(WIDTH, height, &metric.title, &text);
     let trial_axis = TrialAxis::covering(lines);
     let mut area = panel::area(PANEL_GAP, PANEL_HEIGHT);

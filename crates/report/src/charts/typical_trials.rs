@@ -82,11 +82,12 @@ pub(super) fn typical_trials<'a>(experiment: &'a Experiment, raw: &dyn TrialReco
     }
     if left_out > 0 {
         trial_groups.notes.push(format!(
-            "{left_out} more pairs of arm and load are not drawn; their trials are in the directory."
+            "Not drawn: {} of arm and load; the trials are in the directory.",
+            experiment::format::count(left_out, "more pair")
         ));
     }
     if unread > 0 {
-        trial_groups.notes.push(format!("The records of {unread} trials could not be read."));
+        trial_groups.notes.push(format!("Records that could not be read: {unread}."));
     }
     trial_groups
 }

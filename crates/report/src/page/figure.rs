@@ -28,9 +28,9 @@ pub(super) fn data_file_name(plan: &str, chart: &ReportChart) -> String {
 pub(super) fn render_figure(chart: &ReportChart, placement: DataPlacement, file: &str) -> String {
     let id = escaped(&chart.id);
     let mut out = format!(
-        "<figure id=\"{id}\"><figcaption><h3>{}</h3><p>{}</p></figcaption>",
+        "<figure id=\"{id}\"><figcaption><h3>{}</h3>{}</figcaption>",
         escaped(&chart.title),
-        escaped(&chart.caption),
+        folded_paragraph(&chart.caption),
     );
     write_legend(&mut out, &chart.legend);
     for (index, part) in chart.parts.iter().enumerate() {
@@ -51,11 +51,39 @@ pub(super) fn render_figure(chart: &ReportChart, placement: DataPlacement, file:
         }
     }
     for note in &chart.notes {
-        let _ = write!(out, "<p class=\"note\">{}</p>", escaped(note));
+        let _ = write!(out, "<div class=\"note\">{}</div>", folded_paragraph(note));
     }
     write_data(&mut out, chart, placement, file);
     out.push_str("</figure>");
     out
+}
+
+/// Number of characters from which a paragraph is folded, and the minimum that a fold hides.
+const FOLDED_MIN: usize = 180;
+const HIDDEN_MIN: usize = 40;
+
+/// Returns the paragraph of a text. A long one shows its first sentence, and the rest on demand.
+#[must_use]
+pub(super) fn folded_paragraph(text: &str) -> String {
+    match first_sentence(text) {
+        Some((first, rest)) => {
+            let (first, rest) = (escaped(first), escaped(rest));
+            format!("<details class=\"fold\"><summary>{first}</summary><p>{rest}</p></details>")
+        }
+        None => format!("<p>{}</p>", escaped(text)),
+    }
+}
+
+/// Splits a long text after its first sentence; `None` if it is short, or one sentence.
+#[must_use]
+pub(super) fn first_sentence(text: &str) -> Option<(&str, &str)> {
+    if text.chars().count() < FOLDED_MIN {
+        return None;
+    }
+    let is_end = |at: &usize| text[at + 2..].starts_with(char::is_uppercase);
+    let end = text.match_indices(". ").map(|(at, _)| at).find(is_end)?;
+    let (first, rest) = (&text[..=end], text[end + 2..].trim());
+    (rest.chars().count() >= HIDDEN_MIN).then_some((first, rest))
 }
 
 /// Writes a button for each series; without a script they are just labels.

@@ -9,6 +9,7 @@ use experiment::format;
 use experiment::trial_counts::LeftOutCounts;
 use record::experiment::{Arm, Comparison, ComparisonOutcome, Experiment, counted_blocks};
 
+use super::figure::{first_sentence, folded_paragraph};
 use crate::charts::{change, has_few_blocks, has_several_loads, outcome, small_forest};
 use crate::svg::escaped;
 use stats::signed_rank::PAIRS_MIN;
@@ -25,10 +26,14 @@ const WARNINGS_MAX: usize = 40;
 pub(super) fn summary(experiment: &Experiment) -> String {
     let mut out = String::from("<section id=\"result\" aria-label=\"Result\">");
     let _ = write!(out, "<h1>{}</h1>", escaped(&experiment.plan.title));
-    write_early_end(&mut out, experiment);
     let none = "No result yet: no block is complete.".to_owned();
     let first = experiment.summary.first().unwrap_or(&none);
-    let _ = write!(out, "<p class=\"result\">{}</p>", escaped(first));
+    write_early_end(&mut out, experiment, first);
+    let (result, rest) = first_sentence(first).unwrap_or((first, ""));
+    let _ = write!(out, "<p class=\"result\">{}</p>", escaped(result));
+    if !rest.is_empty() {
+        let _ = write!(out, "<p class=\"more\">{}</p>", escaped(rest));
+    }
     if !experiment.warnings.is_empty() {
         let _ = write!(
             out,
@@ -37,7 +42,7 @@ pub(super) fn summary(experiment: &Experiment) -> String {
         );
     }
     for sentence in experiment.summary.iter().skip(1) {
-        let _ = write!(out, "<p class=\"more\">{}</p>", escaped(sentence));
+        let _ = write!(out, "<div class=\"more\">{}</div>", folded_paragraph(sentence));
     }
     write_comparisons(&mut out, experiment);
     out.push_str("<div class=\"three\">");
@@ -50,8 +55,9 @@ pub(super) fn summary(experiment: &Experiment) -> String {
     out
 }
 
-fn write_early_end(out: &mut String, experiment: &Experiment) {
-    if experiment.partial {
+/// Writes the reason why the experiment ended early, unless the result repeats it.
+fn write_early_end(out: &mut String, experiment: &Experiment, result: &str) {
+    if experiment.partial && !result.contains(experiment.stopped.text.trim_end_matches('.')) {
         let _ = write!(
             out,
             "<p class=\"warning\"><strong>Not finished.</strong> {}: the report covers the trials until then.</p>",
@@ -320,13 +326,17 @@ fn write_warnings(out: &mut String, experiment: &Experiment) {
     out.push_str("<div class=\"warnings\" id=\"warnings\" role=\"note\"><h2>Warnings</h2><ul>");
     for warning in experiment.warnings.iter().take(WARNINGS_MAX) {
         let arm = warning.arm.as_ref().map(|arm| format!(" ({})", escaped(arm)));
-        let _ = write!(
-            out,
-            "<li><b>{}</b>{}: {}</li>",
-            escaped(&format::code_words(&warning.code)),
-            arm.unwrap_or_default(),
-            escaped(&warning.text),
-        );
+        let code = escaped(&format::code_words(&warning.code));
+        let arm = arm.unwrap_or_default();
+        let text = match first_sentence(&warning.text) {
+            Some((first, rest)) => format!(
+                "<details class=\"fold\"><summary><b>{code}</b>{arm}: {}</summary><p>{}</p></details>",
+                escaped(first),
+                escaped(rest)
+            ),
+            None => format!("<b>{code}</b>{arm}: {}", escaped(&warning.text)),
+        };
+        let _ = write!(out, "<li>{text}</li>");
     }
     out.push_str("</ul>");
     if experiment.warnings.len() > WARNINGS_MAX {

@@ -220,13 +220,14 @@ fn facts(directory: &ExperimentDir, plan: &ExperimentPlan) -> Value {
     let start = directory.start();
     let mut plan = json!(plan);
     if let Some(fields) = plan.as_object_mut() {
-        // The other fields contain the file's content; names and titles do not affect the run.
-        for name in ["file", "seed", "name", "title"] {
+        // The other fields contain the file's content; names, titles and the definitions of the figures do
+        // not affect the run.
+        for name in ["file", "seed", "name", "title", "metrics"] {
             fields.remove(name);
         }
     }
     json!({
-        "plan": plan,
+        "settings": plan,
         "machine": start.host,
         "environment": start.environment,
         "weir": start.weir,
@@ -314,7 +315,7 @@ fn plan_difference_note(letter: &str, runs: &[NamedRun]) -> Option<String> {
 
 /// Returns the facts that may differ between two runs.
 fn run_facts(run: &Run) -> Value {
-    json!({"plan": run.plan, "machine": run.host, "weir": run.weir})
+    json!({"settings": run.plan, "machine": run.host, "weir": run.weir})
 }
 
 fn runs_side(runs: &[NamedRun]) -> ComparisonSide {

@@ -23,7 +23,7 @@ pub(super) fn index(directory: &str, rows: &[ExperimentRow], filter: &str, is_tr
         return page("Experiments", None, &body);
     }
     body.push_str(
-        "<form method=\"get\" action=\"/compare\"><table><thead><tr><th>A</th><th>B</th><th>When</th>\
+        "<form method=\"get\" action=\"/compare\"><table class=\"cards\"><thead><tr><th>A</th><th>B</th><th>When</th>\
          <th>Experiment</th><th class=\"n\">Arms</th><th class=\"n\">Loads</th><th class=\"n\">Blocks</th>\
          <th>Conclusion</th></tr></thead><tbody>\n",
     );
@@ -37,7 +37,8 @@ pub(super) fn index(directory: &str, rows: &[ExperimentRow], filter: &str, is_tr
 fn row_html(row: &ExperimentRow, at: usize) -> String {
     let choice = |name: &str, chosen: usize| {
         format!(
-            "<td><input type=\"radio\" name=\"{name}\" value=\"{}\" aria-label=\"{name}: {}\"{}></td>",
+            "<td class=\"choice\" data-label=\"{}\"><input type=\"radio\" name=\"{name}\" value=\"{}\" aria-label=\"{name}: {}\"{}></td>",
+            name.to_uppercase(),
             escape(&row.directory),
             escape(&row.directory),
             if at == chosen { " checked" } else { "" }
@@ -45,11 +46,12 @@ fn row_html(row: &ExperimentRow, at: usize) -> String {
     };
     // The older one is A, so that the comparison shows the later changes.
     format!(
-        "<tr>{}{}<td>{}</td><td><a href=\"{}\">{}</a>{}<br>{}</td><td class=\"n\">{}</td>\
-         <td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}{}</td></tr>\n",
+        "<tr>{}{}<td data-label=\"When\">{}</td><td><a href=\"{}\">{}</a>{}<br>{}</td>\
+         <td class=\"n\" data-label=\"Arms\">{}</td><td class=\"n\" data-label=\"Loads\">{}</td>\
+         <td class=\"n\" data-label=\"Blocks\">{}</td><td>{}{}</td></tr>\n",
         choice("a", 1),
         choice("b", 0),
-        escape(&row.started_at),
+        escape(&minute(&row.started_at)),
         link(&row.directory),
         escape(&row.name),
         file_links(row),
@@ -61,6 +63,14 @@ fn row_html(row: &ExperimentRow, at: usize) -> String {
         escape(&row.conclusion),
     )
 }
+
+/// Returns the date and the minute of a time of RFC 3339, which can wrap between them.
+fn minute(time: &str) -> String {
+    time.get(..16).map_or_else(|| time.to_owned(), |minute| minute.replacen('T', " ", 1))
+}
+
+/// Maximum number of outcomes in the list.
+const OUTCOMES_SHOWN: usize = 6;
 
 /// Returns links to the files for other readers.
 fn file_links(row: &ExperimentRow) -> String {
@@ -80,7 +90,7 @@ fn outcome_badges(row: &ExperimentRow) -> String {
     if row.state != ExperimentState::Done {
         text.push_str(&format!("<span class=\"badge state\">{}</span>", row.state.as_str()));
     }
-    for one in &row.outcomes {
+    for one in row.outcomes.iter().take(OUTCOMES_SHOWN) {
         let ratio = one.ratio.map(|ratio| format!(" {ratio:.3}")).unwrap_or_default();
         let class = ComparisonOutcome::as_str(one.outcome);
         text.push_str(&format!(
@@ -88,6 +98,10 @@ fn outcome_badges(row: &ExperimentRow) -> String {
             escape(&one.label),
             one.word
         ));
+    }
+    let more = row.outcomes.len().saturating_sub(OUTCOMES_SHOWN);
+    if more > 0 {
+        text.push_str(&format!("<span class=\"note\">and {more} more</span>"));
     }
     if !text.is_empty() {
         text.push_str("<br>");

@@ -1,7 +1,9 @@
 //! Two experiments side by side, as a page.
 
+use record::units::format_plural;
+
 use super::html::{escape, link, page};
-use crate::output::compare::{ComparisonReport, cells, value_or_nothing};
+use crate::output::compare::{ComparisonReport, Difference, cells, value_or_nothing};
 
 /// Returns the page.
 pub(super) fn comparison_page(compared: &ComparisonReport) -> String {
@@ -28,25 +30,45 @@ pub(super) fn comparison_page(compared: &ComparisonReport) -> String {
     body.push_str("<h2>Differences</h2>\n");
     if compared.differences.is_empty() {
         body.push_str("<p>None recorded.</p>\n");
-    } else {
-        body.push_str("<table><thead><tr><th></th><th>A</th><th>B</th></tr></thead><tbody>\n");
-        for one in &compared.differences {
-            body.push_str(&format!(
-                "<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-                escape(&one.path),
-                escape(value_or_nothing(&one.a)),
-                escape(value_or_nothing(&one.b))
-            ));
-        }
-        body.push_str("</tbody></table>\n");
+    }
+    let (shown, folded) = compared.differences.split_at(compared.differences.len().min(DIFFERENCES_SHOWN));
+    body.push_str(&difference_rows(shown));
+    if !folded.is_empty() {
+        let more = format_plural(folded.len() as u64, "more difference");
+        body.push_str(&format!(
+            "<details><summary>{more}</summary>\n{}</details>\n",
+            difference_rows(folded)
+        ));
     }
     page("A and B", None, &body)
+}
+
+/// Number of differences above the fold.
+const DIFFERENCES_SHOWN: usize = 12;
+
+/// Returns a row for each difference; empty without any.
+fn difference_rows(differences: &[Difference]) -> String {
+    if differences.is_empty() {
+        return String::new();
+    }
+    let mut body = String::from(
+        "<table class=\"cards\"><thead><tr><th>Setting or fact</th><th>A</th><th>B</th></tr></thead><tbody>\n",
+    );
+    for one in differences {
+        body.push_str(&format!(
+            "<tr><td>{}</td><td data-label=\"A\">{}</td><td data-label=\"B\">{}</td></tr>\n",
+            escape(&one.path),
+            escape(value_or_nothing(&one.a)),
+            escape(value_or_nothing(&one.b))
+        ));
+    }
+    body + "</tbody></table>\n"
 }
 
 /// Returns a row for each figure.
 fn figure_rows(compared: &ComparisonReport) -> String {
     let mut body = String::from(
-        "<table><thead><tr><th>Load</th><th>Arm</th><th>Figure</th><th class=\"n\">A</th><th class=\"n\">B\
+        "<table class=\"cards\"><thead><tr><th>Load</th><th>Arm</th><th>Figure</th><th class=\"n\">A</th><th class=\"n\">B\
          </th><th class=\"n\">B/A</th><th class=\"n\">Interval</th><th class=\"n\">p</th><th class=\"n\">\
          P(B better)</th><th>B is</th></tr></thead><tbody>\n",
     );
@@ -54,9 +76,12 @@ fn figure_rows(compared: &ComparisonReport) -> String {
         let [figure, a, b, ratio, interval, p, better, outcome] = cells(row).map(|cell| escape(&cell));
         let class = row.outcome.map(|outcome| outcome.as_str()).unwrap_or_default();
         body.push_str(&format!(
-            "<tr><td>{}</td><td>{}</td><td>{figure}</td><td class=\"n\">{a}</td><td class=\"n\">{b}</td>\
-             <td class=\"n\">{ratio}</td><td class=\"n\">{interval}</td><td class=\"n\">{p}</td>\
-             <td class=\"n\">{better}</td><td class=\"{class}\">{outcome}</td></tr>\n",
+            "<tr><td data-label=\"Load\">{}</td><td data-label=\"Arm\">{}</td>\
+             <td data-label=\"Figure\">{figure}</td><td class=\"n\" data-label=\"A\">{a}</td>\
+             <td class=\"n\" data-label=\"B\">{b}</td><td class=\"n\" data-label=\"B/A\">{ratio}</td>\
+             <td class=\"n\" data-label=\"Interval\">{interval}</td><td class=\"n\" data-label=\"p\">{p}</td>\
+             <td class=\"n\" data-label=\"P(B better)\">{better}</td>\
+             <td class=\"{class}\" data-label=\"B is\">{outcome}</td></tr>\n",
             escape(&row.load),
             escape(&row.arm),
         ));
@@ -68,7 +93,7 @@ fn figure_rows(compared: &ComparisonReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::compare::{ComparisonRow, ComparisonSide, Difference, SCHEMA};
+    use crate::output::compare::{ComparisonRow, ComparisonSide, SCHEMA};
 
     #[test]
     fn nothing_of_a_record_is_markup() {
