@@ -4,9 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use rt::clock::now_ns;
+
 use crate::support::hostile_client::{ReceivedResponse, exchange_raw};
 use crate::support::peers::Nginx;
 use crate::support::proxies::is_installed;
+use crate::support::timing::assert_timing;
 use crate::support::{EVENT_TIMEOUT, OriginProcess, Process, command, shared_machine, temp_dir, within};
 
 /// Sizes around those at which the way of the content changes: memory, slices, the kernel.
@@ -62,7 +65,7 @@ fn mirrors_of_a_tree_are_the_tree() {
     let root = make_tree(directory.path());
     let files = files_below(&root);
     let root_text = root.to_str().unwrap();
-    let clear = OriginProcess::start(&[root_text, "-t", "1", "--list"]);
+    let clear = OriginProcess::start(&[root_text, "-t", "1", "--list", "--file-cache-valid", "150ms"]);
     let tls = OriginProcess::start(&[root_text, "-t", "1", "--tls-self-signed"]);
     for (url, version) in [
         (clear.url("/"), "--http1.1"),
@@ -97,6 +100,27 @@ fn mirrors_of_a_tree_are_the_tree() {
         );
         assert!(files_below(copy.path()) == files, "wget");
     }
+    assert_changes_are_seen(&root, &clear);
+}
+
+/// A changed file is served no longer than a second beyond the time for which a path is valid.
+fn assert_changes_are_seen(root: &Path, origin: &OriginProcess) {
+    let read = || {
+        let output = command("curl", root).args(["-s", &origin.url("/changing.txt")]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let replace = |text: &str| {
+        let new = root.join("new.tmp");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, root.join("changing.txt")).unwrap();
+    };
+    replace("old");
+    assert!(within(EVENT_TIMEOUT, || read() == "old"));
+    replace("new");
+    let replaced_ns = now_ns();
+    assert!(within(EVENT_TIMEOUT, || read() == "new"));
+    let stale_ms = (now_ns() - replaced_ns) / 1_000_000;
+    assert_timing(stale_ms < 1400, "a changed file is served for at most 1150 ms, in ms", stale_ms);
 }
 
 /// Requests whose responses are those of nginx: targets below `/t/`, and fields.

@@ -246,6 +246,24 @@ mod tests {
     }
 
     #[test]
+    fn a_har_of_chromium_is_a_page_with_its_parts() {
+        // Recorded from a page over HTTP/2, whose requests have pseudo-header fields.
+        let har = include_str!("replay/chromium.har");
+        assert!(har.contains("\":authority\""));
+        let (requests, entries) = plan_of(har, 1.0);
+        let targets: Vec<&str> =
+            requests.iter().filter_map(|request| request.strip_prefix("GET http://a:1")).collect();
+        assert_eq!(targets.len(), 9, "{requests:?}");
+        assert_eq!((targets[0], targets[8]), ("/", "/missing.json"));
+        assert!(targets.contains(&"/img/b%20c.png") && targets.contains(&"/data.json?q=%C3%A9&x=1"));
+        assert!(entries.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        let log = ReplayLog::parse("page.har", har).unwrap();
+        let is_kept = |name: &str| !name.starts_with(':') && !name.eq_ignore_ascii_case("host");
+        assert!(log.entries.iter().flat_map(|entry| &entry.fields).all(|(name, _)| is_kept(name)));
+        assert!(log.entries[0].fields.iter().any(|(name, _)| name == "user-agent"));
+    }
+
+    #[test]
     fn equal_times_stay_distinct_and_lookups_find_their_request() {
         let line = "{\"time\":\"2024-01-01T00:00:00.25Z\",\"method\":\"GET\",\"path\":\"/1\"}\n";
         let (_, entries) = plan_of(&(line.to_owned() + &line.replace("/1", "/2")), 1.0);
