@@ -19,6 +19,7 @@ mod flags;
 mod observation;
 mod output;
 mod preflight;
+mod progress_bar;
 mod store;
 mod watcher;
 

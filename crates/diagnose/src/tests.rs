@@ -50,6 +50,8 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         partial: false,
         check_samples: Vec::new(),
         rate_changes: Vec::new(),
+        stages: Vec::new(),
+        requests: Vec::new(),
         host: HostFacts {
             limits: HostLimits { port_range: Some((32_768, 60_999)), ..HostLimits::default() },
             ..HostFacts::default()

@@ -8,6 +8,7 @@
 //! Each change is written to a journal first, so that the next start undoes the changes of a killed
 //! run.
 
+use record::units::format_plural;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -170,7 +171,7 @@ fn own_cgroup_method(cgroup: &Path, pids: &BTreeSet<i32>) -> Result<ThrottleMeth
              (systemd-run --scope)",
             match others {
                 1 => "another process".to_owned(),
-                more => format!("{more} other processes"),
+                more => format_plural(more as u64, "other process"),
             }
         )),
     }

@@ -175,7 +175,8 @@ pub fn int_range((min, max): (u32, u32)) -> String {
 /// Formats a range of things: `10 to 30 blocks`, `1 block`.
 #[must_use]
 pub fn count_range((min, max): (u32, u32), thing: &str) -> String {
-    format!("{} {thing}{}", int_range((min, max)), if max == 1 { "" } else { "s" })
+    let things = count(max as usize, thing);
+    if min == max { things } else { format!("{min} to {things}") }
 }
 
 /// Formats an estimate of a duration: seconds below two minutes, full minutes above: `45 s`,

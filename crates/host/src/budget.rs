@@ -3,6 +3,8 @@
 //! Pure arithmetic over figures that [`crate::limits`] and [`crate::sockets`] read. Every result
 //! states its figures in words. This module neither raises limits nor decides to go on.
 
+use record::units::format_plural;
+
 /// Descriptors of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FdBudget {
@@ -76,9 +78,12 @@ impl FdBudget {
         let spare = available.saturating_sub(self.reserved);
         let connections_possible = spare / self.per_connection.max(1);
         let text = format!(
-            "{} connections × {} + {} reserved need {needed} file descriptors, {available} are available \
-             ({name}): max {connections_possible} connections",
-            self.connections, self.per_connection, self.reserved,
+            "{} × {} + {} reserved need {needed} file descriptors, {available} are available ({name}): \
+             max {}",
+            format_plural(self.connections, "connection"),
+            self.per_connection,
+            self.reserved,
+            format_plural(connections_possible, "connection"),
         );
         Err(FdShortage { needed, available, connections_possible, text })
     }

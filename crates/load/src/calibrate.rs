@@ -2,6 +2,7 @@
 //! spread. Also selects the stored calibration for a run, and computes the number of clients that a
 //! target needs. Pure: the trials run elsewhere.
 
+use record::units::format_plural;
 use serde::{Deserialize, Serialize};
 use stats::median;
 use stats::quantiles::ascending;
@@ -179,17 +180,19 @@ impl LoadProfile {
 
 impl std::fmt::Display for LoadProfile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} B responses, {} connections", self.response_bytes, self.connections)?;
+        let connections = format_plural(self.connections, "connection");
+        write!(f, "{} B responses, {connections}", self.response_bytes)?;
         match self.requests_per_connection {
             None => f.write_str(", keep-alive")?,
-            Some(count) => write!(f, ", {count} requests per connection")?,
+            Some(count) => write!(f, ", {} per connection", format_plural(count, "request"))?,
         }
         f.write_str(if self.open_loop { ", open loop" } else { ", closed loop" })?;
         match &self.http2 {
             Some(http2) if http2.fraction < 1.0 => {
-                write!(f, ", HTTP/2 on {:.0} % with {} streams", http2.fraction * 100.0, http2.streams)?;
+                let streams = format_plural(http2.streams, "stream");
+                write!(f, ", HTTP/2 on {:.0} % with {streams}", http2.fraction * 100.0)?;
             }
-            Some(http2) => write!(f, ", HTTP/2 with {} streams", http2.streams)?,
+            Some(http2) => write!(f, ", HTTP/2 with {}", format_plural(http2.streams, "stream"))?,
             None => {}
         }
         match &self.tls {

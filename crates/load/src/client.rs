@@ -146,8 +146,10 @@ fn record_response(core: &CoreState, response: ResponseOutcome<'_>, timing: Requ
         status.is_ok() && response.status == 200
     });
     // A response that fails a check is counted once, as an error and not as a response.
+    let mut failed_check_kind = None;
     let failure = if let Some(failed) = failed_check(core, response, good_status) {
         let check = failed.kind();
+        failed_check_kind = Some(check);
         recorder.record_failed_check(check, || CheckSample {
             at_ns: timing.last_ns,
             check,
@@ -163,7 +165,9 @@ fn record_response(core: &CoreState, response: ResponseOutcome<'_>, timing: Requ
     } else {
         Some(FailureKind::GrpcStatus)
     };
-    if good_status && failure.is_none() {
+    let is_good = good_status && failure.is_none();
+    recorder.count_response_to(response.request, is_good, failed_check_kind);
+    if is_good {
         recorder.record_good_response(timing);
     } else {
         recorder.record_bad_response(timing, failure);

@@ -6,11 +6,11 @@ use std::sync::mpsc;
 
 use record::histogram::LatencyHistogram;
 use record::run::Interval;
-use record::units::SECOND_NS;
+use record::units::{SECOND_NS, format_plural};
 
 use crate::failure::{FAILURE_KINDS, FailureKind};
 use crate::plan::RunPlan;
-use crate::recorder::{CheckSample, CoreSnapshot, Counters, HistogramSet, PhaseHistograms};
+use crate::recorder::{Breakdown, CheckSample, CoreSnapshot, Counters, HistogramSet, PhaseHistograms};
 use crate::run::{RunError, RunMeasurement, RunObserver, SecondLatencies, window_offset_ns};
 
 /// Sums the data of the cores.
@@ -181,8 +181,7 @@ impl Collector {
         let done_ns = last.iter().map(|snapshot| snapshot.done_ns).max().unwrap_or(0);
         let area_ns = last.iter().map(|snapshot| snapshot.area_ns).sum();
         let drained_ns = last.iter().map(|snapshot| snapshot.drain_area_ns).sum();
-        let check_samples =
-            CheckSample::select(last.iter().flat_map(|snapshot| snapshot.check_samples.iter()));
+        let (check_samples, breakdown) = samples_and_breakdown(&last);
         let lost_ns = last.iter().map(|snapshot| snapshot.failed_area_ns).sum();
         self.close_skipped_seconds(observer);
         for snapshot in &last {
@@ -224,6 +223,7 @@ impl Collector {
             load_s: ended_ns as f64 / 1e9,
             partial,
             check_samples,
+            breakdown,
             start_ns,
             plan: self.plan,
         };
@@ -232,8 +232,15 @@ impl Collector {
     }
 }
 
+/// Returns the selected samples and the summed breakdown of the last snapshots.
+fn samples_and_breakdown(last: &[CoreSnapshot]) -> (Vec<CheckSample>, Breakdown) {
+    let mut breakdown = Breakdown::default();
+    last.iter().for_each(|snapshot| breakdown.add(&snapshot.breakdown));
+    (CheckSample::select(last.iter().flat_map(|snapshot| &snapshot.check_samples)), breakdown)
+}
+
 fn no_connection_error(counters: &Counters, failure: Option<(FailureKind, String)>) -> RunError {
-    let attempts = format!("{} attempts failed", counters.connect_failed);
+    let attempts = format!("{} failed", format_plural(counters.connect_failed, "attempt"));
     if let Some((kind, text)) = failure {
         return RunError::NoConnection { kind, text: format!("cannot connect to {text}; {attempts}") };
     }

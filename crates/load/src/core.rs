@@ -25,7 +25,7 @@ use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::inspection::FirstBodies;
 use crate::pace::{DueTimes, Pace};
 use crate::plan::{ReplaySchedule, RunPlan};
-use crate::recorder::{CoreSnapshot, HistogramSet, Recorder};
+use crate::recorder::{Breakdown, CoreSnapshot, HistogramSet, Recorder};
 use crate::tls::TlsConnector;
 
 /// State of the run's start.
@@ -173,7 +173,11 @@ pub(crate) async fn run(
         return Ok(None);
     };
     core.start_ns.set(start_ns);
-    core.recorder.borrow_mut().start(start_ns, core.shared.window_offset_ns);
+    core.recorder.borrow_mut().start(
+        start_ns,
+        core.shared.window_offset_ns,
+        Breakdown::from_plan(&core.shared.plan),
+    );
     if let Some(schedule) = ArrivalSchedule::from_plan(&core.shared.plan, core_id, start_ns) {
         core.schedule.replace(Some(schedule));
         spawn_local(run_pacer(Rc::clone(&core)));

@@ -5,6 +5,7 @@
 //! each second the core hands the book to the collector and opens a fresh one. The core never adds
 //! histograms.
 
+mod breakdown;
 mod checks;
 mod counters;
 mod histograms;
@@ -16,6 +17,7 @@ use std::sync::mpsc;
 use record::units::SECOND_NS;
 use rt::tls::HandshakeKind;
 
+pub use breakdown::{Breakdown, COUNTED_REQUESTS_MAX, RequestOutcomes, StageOutcomes};
 pub use checks::{CHECK_SAMPLES_MAX, CheckSample};
 pub use counters::{BackOffCounters, Counters};
 pub use histograms::{HistogramPair, HistogramSet, PhaseHistograms};
@@ -61,6 +63,8 @@ pub struct CoreSnapshot {
     pub connect_failure: Option<(FailureKind, String)>,
     /// Samples of responses that failed a check; in the last snapshot only.
     pub check_samples: Vec<CheckSample>,
+    /// Outcomes by stage and by request; in the last snapshot only.
+    pub breakdown: Breakdown,
 }
 
 /// Times of one request, all from one clock.
@@ -106,6 +110,7 @@ pub(crate) struct Recorder {
     pub(crate) open_connections: u64,
     pub(crate) pending: u64,
     check_samples: Vec<CheckSample>,
+    breakdown: Breakdown,
 }
 
 impl Recorder {
@@ -128,12 +133,14 @@ impl Recorder {
             open_connections: 0,
             pending: 0,
             check_samples: Vec::new(),
+            breakdown: Breakdown::default(),
         }
     }
 
-    /// Starts the run; the window begins `window_offset_ns` later.
-    pub(crate) fn start(&mut self, start_ns: u64, window_offset_ns: u64) {
+    /// Starts the run; the window begins `window_offset_ns` later. `breakdown` has the parts of the plan.
+    pub(crate) fn start(&mut self, start_ns: u64, window_offset_ns: u64, breakdown: Breakdown) {
         self.start_ns = start_ns;
+        self.breakdown = breakdown;
         self.second_start_ns = start_ns;
         self.roll_at_ns = start_ns + SECOND_NS;
         self.window_from_ns = start_ns + window_offset_ns;
@@ -236,6 +243,11 @@ impl Recorder {
         self.done_ns = timing.last_ns;
         let RequestTiming { due_ns, sent_ns, first_ns, last_ns } = timing;
         let response_ns = last_ns.saturating_sub(due_ns);
+        self.breakdown.record_good(
+            due_ns.saturating_sub(self.start_ns),
+            last_ns.saturating_sub(sent_ns),
+            response_ns,
+        );
         let delayed =
             due_ns >= self.window_from_ns && self.stall_detector.has_delayed(due_ns, sent_ns, last_ns);
         self.counters.stalls.requests_in_flight += u64::from(delayed);
@@ -279,6 +291,12 @@ impl Recorder {
         }
     }
 
+    /// Counts the response to request `index` of the plan.
+    #[inline]
+    pub(crate) fn count_response_to(&mut self, index: usize, is_good: bool, failed_check: Option<CheckKind>) {
+        self.breakdown.count_response(index, is_good, failed_check);
+    }
+
     /// Counts a failed check, and keeps the first of each.
     #[cold]
     pub(crate) fn record_failed_check(&mut self, check: CheckKind, sample: impl FnOnce() -> CheckSample) {
@@ -318,6 +336,7 @@ impl Recorder {
     }
 
     fn count_not_good(&mut self, due_ns: u64) {
+        self.breakdown.count_not_good(due_ns.saturating_sub(self.start_ns));
         if let Some(phases) = self.phases_for(due_ns) {
             phases.not_good += 1;
         }
@@ -412,7 +431,8 @@ impl Recorder {
     pub(crate) fn finish(mut self, now_ns: u64) -> CoreSnapshot {
         self.end_load(now_ns);
         let check_samples = std::mem::take(&mut self.check_samples);
-        CoreSnapshot { check_samples, ..self.snapshot() }
+        let breakdown = std::mem::take(&mut self.breakdown);
+        CoreSnapshot { check_samples, breakdown, ..self.snapshot() }
     }
 
     fn snapshot(&mut self) -> CoreSnapshot {
@@ -432,6 +452,7 @@ impl Recorder {
             ended_ns: self.ended_ns.map(|ended_ns| ended_ns.saturating_sub(self.start_ns)),
             connect_failure: None,
             check_samples: Vec::new(),
+            breakdown: Breakdown::default(),
         }
     }
 }
@@ -442,7 +463,7 @@ mod tests {
 
     fn recorder() -> Recorder {
         let mut recorder = Recorder::new(0, mpsc::channel().1);
-        recorder.start(1_000, SECOND_NS);
+        recorder.start(1_000, SECOND_NS, Breakdown::default());
         recorder
     }
 

@@ -7,16 +7,17 @@ use record::facts::HostFacts;
 use record::histogram::{HistogramDecodeError, LatencyHistogram, LatencySummary};
 use record::run::{
     BackOffTotals, CalibratedCapacity, CheckSample, ConnectionTotals, GeneratorCpu, GeneratorStats,
-    Http2Totals, LatencyPair, MeasuredWindow, ObjectiveResult, PhaseLatencies, RateChange, Rates, Run,
-    RunIdentity, RunTotals, SCHEMA, StallTotals, TlsSessions, WeirVersion,
+    Http2Totals, LatencyPair, MeasuredWindow, ObjectiveResult, PhaseLatencies, RateChange, Rates,
+    RequestResult, Run, RunIdentity, RunTotals, SCHEMA, StageResult, StallTotals, TlsSessions, WeirVersion,
 };
 use record::units::format_plural;
 use record::validity::Validity;
 
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
-use crate::plan::{self, CHECK_NAMES, Http2Plan, ObjectiveFigures};
+use crate::plan::{self, CHECK_NAMES, Http2Plan, ObjectiveFigures, RenderedRequest};
 use crate::recorder::{
-    self, Counters, ERROR_CODE_NAMES, ERROR_CODES, HistogramPair, Http2Counters, PhaseHistograms, TlsCounters,
+    self, Counters, ERROR_CODE_NAMES, ERROR_CODES, HistogramPair, Http2Counters, PhaseHistograms,
+    RequestOutcomes, TlsCounters,
 };
 use crate::run::RunMeasurement;
 
@@ -61,6 +62,8 @@ pub fn build_record(measured: &RunMeasurement, context: RecordContext) -> Run {
         objectives: evaluate_objectives(measured),
         check_samples: measured.check_samples.iter().map(|sample| check_sample(measured, sample)).collect(),
         rate_changes: rate_changes(measured, &context.rate_changes),
+        stages: stages(measured),
+        requests: requests(measured),
         totals: totals(&measured.counters, measured.plan.connections),
         rates: rates(measured),
         window: window(measured),
@@ -128,6 +131,43 @@ fn check_sample(measured: &RunMeasurement, sample: &recorder::CheckSample) -> Ch
 fn rate_changes(measured: &RunMeasurement, changes: &[(u64, f64)]) -> Vec<RateChange> {
     let time_s = |at_ns: u64| at_ns.saturating_sub(measured.start_ns) as f64 / 1e9;
     changes.iter().map(|(at_ns, factor)| RateChange { time_s: time_s(*at_ns), factor: *factor }).collect()
+}
+
+fn stages(measured: &RunMeasurement) -> Vec<StageResult> {
+    let planned = measured.plan.stages.iter().flat_map(|stages| &stages.stages);
+    let (mut from_s, mut from_value) = (0.0, 0.0);
+    let mut all = Vec::new();
+    for (number, ((length_ns, to_value), outcomes)) in (1..).zip(planned.zip(&measured.breakdown.stages)) {
+        let to_s = from_s + *length_ns as f64 / 1e9;
+        if *length_ns > 0 {
+            all.push(StageResult {
+                number,
+                from_s,
+                to_s: to_s.min(measured.load_s.max(from_s)),
+                from_value,
+                to_value: *to_value,
+                good: outcomes.last_byte.response.count(),
+                not_good: outcomes.not_good,
+                last_byte: latency_pair(&outcomes.last_byte),
+            });
+        }
+        (from_s, from_value) = (to_s, *to_value);
+    }
+    all
+}
+
+fn requests(measured: &RunMeasurement) -> Vec<RequestResult> {
+    let requests = measured.plan.requests.iter().zip(&measured.breakdown.requests);
+    let result = |(request, outcomes): (&RenderedRequest, &RequestOutcomes)| {
+        let checks = CHECK_NAMES.into_iter().zip(outcomes.failed_checks).filter(|(_, count)| *count > 0);
+        RequestResult {
+            request: format!("{} {}", request.method, request.url),
+            good: outcomes.good,
+            bad: outcomes.bad,
+            failed_checks: checks.map(|(check, count)| (check.to_owned(), count)).collect(),
+        }
+    };
+    requests.map(result).collect()
 }
 
 fn totals(counters: &Counters, requested: u64) -> RunTotals {

@@ -27,7 +27,7 @@ use crate::dispatcher::RequestQuota;
 use crate::failure::FailureKind;
 use crate::inspection::FirstBodies;
 use crate::plan::{RunPlan, TlsPlan, weighted_order};
-use crate::recorder::{CheckSample, CoreSnapshot, Counters, HistogramSet, PhaseHistograms};
+use crate::recorder::{Breakdown, CheckSample, CoreSnapshot, Counters, HistogramSet, PhaseHistograms};
 
 /// Name of the threads that drive load: `load-0`, `load-1`…
 pub const THREAD_NAME: &str = "load";
@@ -100,6 +100,8 @@ pub struct RunMeasurement {
     pub partial: bool,
     /// Samples of responses that failed a check.
     pub check_samples: Vec<CheckSample>,
+    /// Outcomes by stage and by request.
+    pub breakdown: Breakdown,
     /// Start of the load by the clock, in ns.
     pub start_ns: u64,
 }

@@ -367,8 +367,8 @@ fn dropped(evidence: &Evidence<'_>) -> RuleResult {
     let counters = &evidence.measured.counters;
     let fraction = counters.dropped as f64 / counters.due.max(1) as f64;
     let text = format!(
-        "{} requests ({}) were due but never sent, because the pending queue of {} was full",
-        counters.dropped,
+        "{} ({}) due but never sent, because the pending queue of {} was full",
+        format_plural(counters.dropped, "request"),
         format_percent(fraction),
         evidence.measured.plan.max_pending
     );
@@ -396,8 +396,8 @@ fn unsteady(evidence: &Evidence<'_>) -> RuleResult {
     let silent = rates.iter().filter(|rate| **rate == 0).count();
     if silent > 0 {
         let text = format!(
-            "no response in {silent} of {} seconds: the server stalled (check its logs, GC, disk)",
-            rates.len()
+            "no response in {silent} of {}: the server stalled (check its logs, GC, disk)",
+            format_plural(rates.len() as u64, "second")
         );
         return Some((ValidityVerdict::Suspect, text));
     }

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod breakdown;
 pub mod capacity_search;
 pub mod checks;
 pub mod diagnosis;

@@ -90,6 +90,9 @@ pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
     for (index, run) in (2..).zip(rest) {
         let latency = add_latency(&merged.latency, &run.latency);
         merged.latency = latency.map_err(|error| MergeError::Histogram { index, error })?;
+        let stages = add_stages(&mut merged, run);
+        stages.map_err(|error| MergeError::Histogram { index, error })?;
+        merged.requests.iter_mut().zip(&run.requests).for_each(|(sum, request)| sum.add(request));
         add_totals(&mut merged.totals, &run.totals);
         if let Some(sessions) = &run.tls {
             merged.tls.get_or_insert_default().add(sessions);
@@ -127,6 +130,17 @@ fn first_difference(a: &serde_json::Value, b: &serde_json::Value) -> Option<Stri
     };
     let keys = a.keys().chain(b.keys());
     keys.filter(|key| a.get(*key) != b.get(*key)).map(ToOwned::to_owned).next()
+}
+
+/// Adds the stages of `run`; a run that was stopped early lacks the last ones.
+fn add_stages(merged: &mut Run, run: &Run) -> Result<(), HistogramDecodeError> {
+    for stage in &run.stages {
+        match merged.stages.iter_mut().find(|sum| sum.number == stage.number) {
+            Some(sum) => sum.add(stage)?,
+            None => merged.stages.push(stage.clone()),
+        }
+    }
+    Ok(())
 }
 
 fn add_latency(a: &PhaseLatencies, b: &PhaseLatencies) -> Result<PhaseLatencies, HistogramDecodeError> {

@@ -17,6 +17,7 @@ pub use generator::{BackOffTotals, CalibratedCapacity, GeneratorStats, StallTota
 pub use http2::Http2Totals;
 pub use tls::TlsSessions;
 
+pub use crate::breakdown::{RequestResult, StageResult};
 pub use crate::checks::{CheckSample, RateChange};
 use crate::facts::HostFacts;
 use crate::histogram::LatencySummary;
@@ -62,6 +63,12 @@ pub struct Run {
     /// Changes of the rate by the user.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub rate_changes: Vec<RateChange>,
+    /// Results of the stages that began (`--stages`).
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub stages: Vec<StageResult>,
+    /// Results of the requests of a plan with 2 to 100 requests.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub requests: Vec<RequestResult>,
     /// Rates over the measured window.
     pub rates: Rates,
     /// Window that rates and latencies cover.

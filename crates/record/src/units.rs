@@ -158,7 +158,16 @@ fn scale(value: f64, unit: u64) -> Option<u64> {
 /// Formats a number of things: `1 block`, `12 blocks`.
 #[must_use]
 pub fn format_plural(number: u64, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+    let ends_with = |ends: &[&str]| ends.iter().any(|end| noun.ends_with(end));
+    if number == 1 {
+        format!("1 {noun}")
+    } else if ends_with(&["s", "x", "ch", "sh"]) {
+        format!("{number} {noun}es")
+    } else if noun.ends_with('y') && !ends_with(&["ay", "ey", "oy", "uy"]) {
+        format!("{number} {}ies", &noun[..noun.len() - 1])
+    } else {
+        format!("{number} {noun}s")
+    }
 }
 
 /// Steps of a unit, largest first: the value from which a step is used, and its text with the space
@@ -302,6 +311,8 @@ mod tests {
             [0, 1, 2].map(|number| format_plural(number, "block")),
             ["0 blocks", "1 block", "2 blocks"]
         );
+        let nouns = ["address", "retry", "day", "more switch"].map(|noun| format_plural(2, noun));
+        assert_eq!(nouns, ["2 addresses", "2 retries", "2 days", "2 more switches"]);
     }
 
     #[test]

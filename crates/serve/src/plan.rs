@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use record::problem::InputProblem;
 use record::units::{
-    DurationUnit, format_bytes, format_duration_ns, parse_count, parse_duration_ns, parse_size,
+    DurationUnit, format_bytes, format_duration_ns, format_plural, parse_count, parse_duration_ns, parse_size,
 };
 use rt::address::Address;
 
@@ -326,7 +326,10 @@ impl FlagProblems {
         match parse_count(text).map(usize::try_from) {
             Ok(Ok(max)) if max >= threads => return Some(max),
             Ok(_) => {
-                let text = format!("{text} connections are less than one for each of {threads} threads");
+                let text = format!(
+                    "{text} is less than one connection for each of {}",
+                    format_plural(threads as u64, "thread")
+                );
                 self.add("--connections-max", text);
             }
             Err(error) => self.add("--connections-max", error),

@@ -1,5 +1,6 @@
 //! TLS of an origin: its certificates, from the flags.
 
+use record::units::format_plural;
 use std::path::{Path, PathBuf};
 
 use record::problem::InputProblem;
@@ -63,8 +64,9 @@ impl OriginTls {
             return Err(vec![InputProblem::new(flag, why)]);
         }
         if !keys.is_empty() && keys.len() != certificates.len() {
-            let (keys, certificates) = (keys.len(), certificates.len());
-            let why = format!("{keys} keys for {certificates} certificates (--tls-cert): give one for each");
+            let keys = format_plural(keys.len() as u64, "key");
+            let certificates = format_plural(certificates.len() as u64, "certificate");
+            let why = format!("{keys} for {certificates} (--tls-cert): give one for each");
             return Err(vec![InputProblem::new("--tls-key", why)]);
         }
         let key_paths = if keys.is_empty() { certificates } else { keys };

@@ -17,6 +17,7 @@ use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, calibrate_flags};
 use crate::output::file::write_json;
 use crate::output::print;
+use crate::progress_bar::ProgressBar;
 use crate::watcher::RunWatcher;
 use crate::{preflight, store};
 
@@ -56,7 +57,10 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         duration_ns: options.duration_ns,
         origin_pid: origin.pid(),
     };
-    let CalibrationPair { closed, open } = calibrate(&plan, &trials, &host::facts::read(), &stop)?;
+    let CalibrationPair { closed, open } = {
+        let bar = ProgressBar::start();
+        calibrate(&plan, &trials, &host::facts::read(), &stop, &bar)?
+    };
     let json = args.text("json");
     if json.as_deref() != Some("-") {
         print(&format_calibration(&closed));
@@ -146,19 +150,26 @@ pub(super) struct CalibrationPair {
 }
 
 /// Runs trials with one thread, with as many threads as the machine of the plan has, and in an open
-/// loop at half the rate of one thread. The kinds alternate.
+/// loop at half the rate of one thread. The kinds alternate. `bar` shows the trials.
 pub(super) fn calibrate(
     plan: &RunPlan,
     trials: &TrialSettings,
     facts: &HostFacts,
     stop: &DrainWatch,
+    bar: &ProgressBar,
 ) -> Result<CalibrationPair, Failure> {
     let cpus = rt::cores::available_cpus().len().min(plan.connections as usize).max(1);
     let kinds: &[usize] = if cpus == 1 { &[1] } else { &[1, cpus] };
     let (mut closed, mut open, mut response_bytes) = (Vec::new(), Vec::new(), 0);
+    let all = trials.per_kind * (kinds.len() + 1);
+    let show_trial = |done: usize, kind: &str| {
+        let left_s = (all - done) as f64 * trials.duration_ns as f64 / 1e9;
+        bar.set(format!("trial {} of {all}: {kind}", done + 1), (left_s, left_s));
+    };
     for _ in 0..trials.per_kind {
         let mut reached_per_s = 0.0;
         for &threads in kinds {
+            show_trial(closed.len() + open.len(), &format_plural(threads as u64, "thread"));
             let (trial, bytes) = run_trial(trial_plan(plan, threads, trials.duration_ns), trials, stop)?;
             if threads == 1 {
                 reached_per_s = trial.responses_per_s;
@@ -167,6 +178,7 @@ pub(super) fn calibrate(
             closed.push(trial);
         }
         let open_plan = open_trial_plan(plan, reached_per_s, trials.duration_ns);
+        show_trial(closed.len() + open.len(), "open loop");
         open.push(run_trial(open_plan, trials, stop)?.0);
     }
     let duration_ns = trials.duration_ns;

@@ -36,6 +36,7 @@ use crate::output::live::LiveTable;
 use crate::output::load_plan::describe_plan;
 use crate::output::print;
 use crate::preflight;
+use crate::progress_bar::ProgressBar;
 use crate::watcher::RunWatcher;
 
 /// Results that may go to stdout.
@@ -102,7 +103,10 @@ fn run_embedded(
     let quiet = !prints_summary(args)?;
     let trials = TrialSettings { per_kind: 3, duration_ns: SECOND_NS, origin_pid: origin.pid() };
     // A quick calibration like this serves this run and no later one, so it is not kept.
-    let calibrations = calibrate::calibrate(&plan, &trials, &host::facts::read(), stop)?;
+    let calibrations = {
+        let bar = ProgressBar::start();
+        calibrate::calibrate(&plan, &trials, &host::facts::read(), stop, &bar)?
+    };
     if let Pace::Closed { think_ns: 0 } = plan.pace {
         let rate_per_s =
             calibrate::reached_per_s(&calibrations.closed, plan.threads) * EMBEDDED_RATE_FRACTION;

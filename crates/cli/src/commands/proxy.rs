@@ -2,6 +2,7 @@
 
 mod supervisor;
 
+use record::units::format_plural;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
@@ -181,9 +182,9 @@ fn listening_on(opened: &ListenAddressInfo, threads: usize) -> String {
         unix @ Address::Unix(_) => unix.to_string(),
     };
     format!(
-        "listening on {shown} (listener {}; {threads} thread{}; {})\n",
+        "listening on {shown} (listener {}; {}; {})\n",
         opened.listener,
-        if threads == 1 { "" } else { "s" },
+        format_plural(threads as u64, "thread"),
         opened.accept_mode
     )
 }

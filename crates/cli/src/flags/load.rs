@@ -94,9 +94,10 @@ pub(super) const TIMEOUT: Flag = Flag {
     short: Some('w'),
     value: "TIME",
     default: "5s",
-    doc: "Request timeout; later responses are errors; default unit: ms",
-    valid: &["500", "2s"],
-    invalid: &["0", "soon", "1d"],
+    doc: "Request timeout; later responses are errors. A bare number is rejected: it would be \
+          milliseconds in h1load, and seconds in wrk and hey",
+    valid: &["500ms", "2s"],
+    invalid: &["0", "500", "soon", "1d"],
     ..FLAG_DEFAULTS
 };
 pub(super) const PIN: Flag = Flag {

@@ -3,6 +3,7 @@
 
 use diagnose::counter_test::is_testable;
 use record::run::{AlternativeVerdict, Confidence, Confirmation, Diagnosis, Run};
+use record::units::format_plural;
 
 /// Maximum number of lines about ruled-out limits; the record has them all.
 const RULED_OUT_SHOWN: usize = 4;
@@ -149,7 +150,7 @@ fn observation_cost(run: &Run) -> String {
     let lines = run.observed.iter().map(|observed| {
         let missing = match observed.not_observable.len() {
             0 => String::new(),
-            count => format!("; {count} things are not observable on it"),
+            count => format!("; {} not observable on it", format_plural(count as u64, "figure")),
         };
         let symbol_cost = match observed.cost_after_s {
             Some(seconds) if seconds >= 0.01 => {
@@ -160,9 +161,9 @@ fn observation_cost(run: &Run) -> String {
         wrap_labelled(
             "watching",
             &format!(
-                "{}: {} samples of it, {} of its sockets, {:.2} % of a core{symbol_cost}{missing}",
+                "{}: {} of it, {} of its sockets, {:.2} % of a core{symbol_cost}{missing}",
                 observed.host,
-                observed.samples.len(),
+                format_plural(observed.samples.len() as u64, "sample"),
                 observed.queues.len(),
                 observed.cost_cpus * 100.0
             ),

@@ -72,6 +72,12 @@ pub(crate) fn trial_line(trial: &SearchTrial, quantity: SearchQuantity) -> Strin
     line + "\n"
 }
 
+/// Formats a trial that is running.
+pub(crate) fn trial_step(number: usize, purpose: &str, level: f64, quantity: SearchQuantity) -> String {
+    let quantity = if purpose == "scaling" { SearchQuantity::Connections } else { quantity };
+    format!("trial {number}: {purpose}, {}", format_level(quantity, level))
+}
+
 /// Formats a number with a comma at each thousand; three digits when it is small.
 fn format_number(value: f64) -> String {
     if value < 100.0 {

@@ -28,7 +28,7 @@ pub(crate) fn format_experiment(experiment: &Experiment, raw: &dyn TrialRecords)
         Some(grid) => {
             text.push_str(&format!("\n{}", table(&grid.rows)));
             if grid.rows_omitted > 0 {
-                text.push_str(&format!("{} more rows are in the report\n", grid.rows_omitted));
+                text.push_str(&format!("{} in the report\n", count(grid.rows_omitted, "more row")));
             }
         }
         None => {

@@ -78,12 +78,11 @@ fn connections(plan: &RunPlan) -> String {
     }
     if !plan.sources.is_empty() {
         text += &format!(", from {}", format_plural(plan.sources.len() as u64, "source address"));
-        text = text.replace("addresss", "addresses");
     }
     if let Some(header) = &plan.proxy_header {
         text += &format!(", PROXY {:?} header", header.version).to_lowercase().replace("proxy", "PROXY");
         if !header.sources.is_empty() {
-            text += &format!(" of {} client addresses", header.sources.len());
+            text += &format!(" of {}", format_plural(header.sources.len() as u64, "client address"));
         }
     }
     text

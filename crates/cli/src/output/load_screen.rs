@@ -11,7 +11,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph, Sparkline};
 use record::histogram::LatencyHistogram;
 use record::run::Interval;
-use record::units::{format_byte_rate, format_count, format_duration_ns, format_rate};
+use record::units::{format_byte_rate, format_count, format_duration_ns, format_plural, format_rate};
 
 /// Number of seconds that graphs show.
 const HISTORY_MAX: usize = 600;
@@ -228,8 +228,10 @@ fn draw_counts(frame: &mut Frame<'_>, area: Rect, view: &LoadView, last: &Interv
     let cpus = last.own_cpus.map_or_else(|| "-".to_owned(), |cpus| format!("{cpus:.2}"));
     let lines = vec![
         Line::from(format!(
-            "{} connections · {} requests in flight · {} pending · generator uses {cpus} CPUs",
-            last.connections, last.in_flight, last.pending
+            "{} · {} in flight · {} pending · generator uses {cpus} CPUs",
+            format_plural(last.connections, "connection"),
+            format_plural(last.in_flight, "request"),
+            last.pending
         )),
         Line::from(format!(
             "{} good of {} responses · errors: {errors}",

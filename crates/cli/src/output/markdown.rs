@@ -4,6 +4,7 @@ use record::histogram::LatencySummary;
 use record::run::Run;
 use record::units::{format_byte_rate, format_duration_ns, format_rate};
 
+use super::breakdown::{REQUEST_COLUMNS, STAGE_COLUMNS, request_rows, stage_rows};
 use super::summary::{format_plan, objective_text};
 
 /// Formats a record as Markdown.
@@ -41,6 +42,8 @@ pub(crate) fn markdown(run: &Run) -> String {
     text += &latency_row("response (from due)", &run.latency.last_byte.response);
     text += &latency_row("service (from send)", &run.latency.last_byte.service);
     text += &latency_row("first byte (from send)", &run.latency.first_byte.service);
+    text += &parts_table(&STAGE_COLUMNS, stage_rows(run));
+    text += &parts_table(&REQUEST_COLUMNS, request_rows(run));
     if !run.objectives.is_empty() {
         text += "\n| Objective | Result |\n| --- | --- |\n";
     }
@@ -64,6 +67,19 @@ fn latency_row(name: &str, summary: &LatencySummary) -> String {
     let times = [p50_ns, p90_ns, p99_ns, p999_ns, max_ns, mean_ns as u64];
     let times = times.map(|ns| if summary.count == 0 { "-".to_owned() } else { format_duration_ns(ns) });
     format!("| {name} | {} |\n", times.join(" | "))
+}
+
+/// Formats the results of the stages or the requests; empty without any.
+fn parts_table(columns: &[&str], rows: Vec<Vec<String>>) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n| {} |\n| --- |{}\n", columns.join(" | "), " ---: |".repeat(columns.len() - 1));
+    for row in rows {
+        let cells: Vec<_> = row.iter().map(|cell| escape(cell)).collect();
+        text += &format!("| {} |\n", cells.join(" | "));
+    }
+    text
 }
 
 fn escape(text: &str) -> String {

@@ -4,7 +4,7 @@
 use plan::inputs::format_input;
 use plan::sizing::Sizing;
 use plan::verification::TOLERANCE;
-use record::units::{format_rate, round_to_digits};
+use record::units::{format_plural, format_rate, round_to_digits};
 
 use super::summary::{WIDTH, fit};
 use super::table::table;
@@ -79,10 +79,10 @@ pub(crate) fn format_verification(verification: &Verification) -> String {
         ]);
     }
     format!(
-        "\n{}  run: {} with {} servers x {} of {:.2} ms (planned {:.2} ms), stall {:.1} s{scale}\n  a prediction holds within {:.0} %\n",
+        "\n{}  run: {} with {} x {} of {:.2} ms (planned {:.2} ms), stall {:.1} s{scale}\n  a prediction holds within {:.0} %\n",
         table(&rows),
         format_rate(plan.rate_per_s),
-        plan.servers,
+        format_plural(plan.servers, "server"),
         plan.maxconn,
         plan.service_s * 1e3,
         plan.delay_s * 1e3,

@@ -4,7 +4,7 @@
 use plan::inputs::format_input;
 use plan::sizing::Sizing;
 use plan::verification::TOLERANCE;
-use record::units::{format_rate, round_to_digits};
+use record::units::{format_plural, format_rate, round_to_digits};
 
 use crate::commands::Verification;
 
@@ -41,11 +41,11 @@ pub(crate) fn format_markdown(sizing: &Sizing, verification: Option<&Verificatio
 fn push_verification(text: &mut String, verification: &Verification) {
     let plan = &verification.plan;
     text.push_str(&format!(
-        "\n## Verification\n\nRun with {} and {} servers of {} slots, {:.2} ms of service alone and {:.2} ms with all slots \
+        "\n## Verification\n\nRun with {} and {} of {}, {:.2} ms of service alone and {:.2} ms with all slots \
          busy, and a stall of {:.1} s ({:.0} % of the plan). A prediction holds within {:.0} %.\n\n",
         format_rate(plan.rate_per_s),
-        plan.servers,
-        plan.maxconn,
+        format_plural(plan.servers, "server"),
+        format_plural(plan.maxconn, "slot"),
         plan.service_s * 1e3,
         plan.loaded_service_s * 1e3,
         plan.stall_s,

@@ -1,5 +1,5 @@
-//! Default text form of a run's record, at most 25 lines of 80 columns: the result, the latencies,
-//! the validity and the diagnosis. [`super::verbose`] has the rest. Reads only the record, so a
+//! Default text form of a run's record, at most 25 lines of 80 columns, and some more for stages: the
+//! result, the latencies, the validity and the diagnosis. [`super::verbose`] has the rest. Reads only the record, so a
 //! stored one looks the same.
 
 use std::collections::BTreeMap;
@@ -9,6 +9,7 @@ use record::run::{Http2Totals, ObjectiveResult, Run, TlsSessions};
 use record::units::{format_byte_rate, format_duration_ns, format_plural, format_rate};
 use record::validity::ValidityVerdict;
 
+use super::breakdown::{STAGE_COLUMNS, stage_rows};
 use super::diagnosis::brief_diagnosis;
 use super::histogram::latency_histogram;
 use super::table::table;
@@ -22,6 +23,8 @@ const KINDS_SHOWN: usize = 4;
 const INCIDENTS_SHOWN: usize = 2;
 /// Maximum number of objectives.
 const OBJECTIVES_SHOWN: usize = 2;
+/// Maximum number of stages.
+const STAGES_SHOWN: usize = 8;
 /// Maximum number of reasons for the validity.
 const REASONS_SHOWN: usize = 3;
 /// Last line, which names the way to everything else.
@@ -247,7 +250,22 @@ fn latencies(run: &Run) -> String {
         latency_row("response (from due)", &last_byte.response),
         latency_row("service (from send)", &last_byte.service),
     ];
-    table(&rows) + &latency_histogram(&last_byte.response)
+    let distribution = match run.stages.is_empty() {
+        true => latency_histogram(&last_byte.response),
+        false => stages(run),
+    };
+    table(&rows) + &distribution
+}
+
+/// Formats the first stages; latencies of different stages have no common distribution.
+fn stages(run: &Run) -> String {
+    let mut rows = vec![STAGE_COLUMNS.map(ToOwned::to_owned).to_vec()];
+    rows.extend(stage_rows(run).into_iter().take(STAGES_SHOWN));
+    let more = match run.stages.len().saturating_sub(STAGES_SHOWN) {
+        0 => String::new(),
+        more => format!("and {} with -v\n", format_plural(more as u64, "more stage")),
+    };
+    format!("\n{}{more}", table(&rows))
 }
 
 fn latency_row(name: &str, summary: &LatencySummary) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! Text of `weir tune`: findings about settings and lines, and the plan of a change.
 
+use record::units::format_plural;
 use tune::ablation::{AblationReport, SettingEffect};
 use tune::apply::ApplyPlan;
 use tune::journal::Target;
@@ -98,16 +99,18 @@ pub(crate) fn format_lines(report: &CheckReport) -> String {
     let counts: Vec<String> = counts.collect();
     let (lines, findings) = (report.lines.len(), report.findings);
     let counts = if counts.is_empty() { "no setting".to_owned() } else { counts.join(", ") };
-    text.push_str(&format!("{lines} lines: {counts}; {findings} to remove or correct\n"));
+    text.push_str(&format!(
+        "{}: {counts}; {findings} to remove or correct\n",
+        format_plural(lines as u64, "line")
+    ));
     text
 }
 
 /// Formats the plan of a change.
 pub(crate) fn format_plan(plan: &ApplyPlan, target: &Target, is_dry_run: bool) -> String {
     let mode = if is_dry_run { "would change" } else { "changes" };
-    let count = plan.changes.len();
-    let noun = if count == 1 { "setting" } else { "settings" };
-    let mut text = format!("{mode} {count} {noun} of {}\n", target.description());
+    let settings = format_plural(plan.changes.len() as u64, "setting");
+    let mut text = format!("{mode} {settings} of {}\n", target.description());
     for change in &plan.changes {
         let (name, new) = (&change.requested.name, &change.requested.value);
         text.push_str(&format!("  {name}: {} → {new}\n", change.old));

@@ -5,6 +5,7 @@ use record::histogram::LatencySummary;
 use record::run::{LatencyPair, Run};
 use record::units::{format_byte_rate, format_duration_ns, format_plural, format_rate};
 
+use super::breakdown::{REQUEST_COLUMNS, STAGE_COLUMNS, request_rows, stage_rows};
 use super::diagnosis::format_diagnosis;
 use super::histogram::latency_histogram;
 use super::summary::{
@@ -18,6 +19,8 @@ pub(crate) fn verbose_summary(run: &Run, colour: bool) -> String {
         head(run),
         outcome(run),
         latencies(run),
+        parts_table(&STAGE_COLUMNS, stage_rows(run)),
+        parts_table(&REQUEST_COLUMNS, request_rows(run)),
         generator(run),
         objectives(run, colour) + &verdict(run, colour),
     ];
@@ -142,6 +145,16 @@ fn latencies(run: &Run) -> String {
             run.window.to_s,
             run.window.text
         )
+}
+
+/// Formats the results of the stages or the requests; empty without any.
+fn parts_table(columns: &[&str], rows: Vec<Vec<String>>) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = columns.iter().map(|column| (*column).to_owned()).collect();
+    let all: Vec<_> = std::iter::once(head).chain(rows).collect();
+    table(&all)
 }
 
 fn add_pair(rows: &mut Vec<Vec<String>>, name: &str, pair: &LatencyPair) {

@@ -149,6 +149,12 @@ fn a_failed_check_is_an_error_of_its_own_kind_with_samples() {
             assert!(sample["check"] == check && sample["status"] == 200, "{sample:#}");
             assert!(output.stdout.contains(&format!("failed: {check} 200")), "{}", output.stdout);
         }
+        let flags = ["-c", "2", "-n", "100", "--no-watch", http[0], http[1], "--expect-length", "100"];
+        let urls = [origin.url("/?s=100"), origin.url("/?s=99")];
+        let output = run_load(&[&flags[..], &[&urls[0], &urls[1]]].concat());
+        let of = |index: usize| output.record["requests"][index].clone();
+        assert_eq!(of(0)["good"].as_u64().zip(of(0)["bad"].as_u64()), Some((50, 0)), "{}", of(0));
+        assert_eq!(of(1)["failed_checks"]["length"], 50, "{}", of(1));
     }
 }
 
@@ -195,6 +201,13 @@ fn weights_stages_and_a_proxy_header_are_those_of_the_plan() {
     assert_all_good(&output);
     // The area under the stages: 100 + 200 + 100.
     assert!((398..=401).contains(&output.total("requests")), "{:#}", output.record["totals"]);
+    let stages = output.record["stages"].as_array().unwrap();
+    let good: u64 = stages.iter().map(|stage| stage["good"].as_u64().unwrap()).sum();
+    assert_eq!((stages.len(), good), (3, output.total("good")), "{stages:#?}");
+    let counted: u64 =
+        stages.iter().map(|stage| stage["last_byte"]["response"]["count"].as_u64().unwrap()).sum();
+    assert_eq!(counted, good);
+    assert!(output.stdout.contains("2: 0.5-1.0 s, 400/s "), "{}", output.stdout);
     let connections = run_load(&["--no-watch", "-T", "20ms", "--stages", "300ms@3c,300ms@1c", &server.url]);
     assert_all_good(&connections);
     assert_eq!(connections.total("connections.opened"), 3, "no connection is opened again");

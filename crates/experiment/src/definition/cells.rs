@@ -2,6 +2,7 @@
 //!
 //! A problem of all cells is reported once; a problem of some cells is reported with their names.
 
+use record::units::format_plural;
 use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Spanned;
@@ -41,9 +42,10 @@ impl ExperimentCells {
             return cells;
         }
         if arms.len() * loads.len() > CELLS_MAX {
-            let (arms, count) = (arms.len(), loads.len());
+            let (arms, count) =
+                (format_plural(arms.len() as u64, "arm"), format_plural(loads.len() as u64, "load"));
             let at = loads.first().map_or(0, |load| load.offset);
-            let text = format!("{arms} arms under {count} loads are over {CELLS_MAX} combinations");
+            let text = format!("{arms} under {count} are over {CELLS_MAX} combinations");
             problems.add(at, text);
             return cells;
         }

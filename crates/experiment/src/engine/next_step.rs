@@ -3,6 +3,7 @@
 //!
 //! Not for running the step.
 
+use record::units::format_plural;
 use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{ExperimentPlan, StopReason, TrialSummary};
@@ -92,7 +93,10 @@ fn repeated_failure(input: StepInput<'_>, lines: &[TrialSummary]) -> Option<Stop
         *failures += 1;
         if *failures >= FAILURES_IN_A_ROW_MAX {
             let (arm, load) = (&line.position.arm, &line.position.load);
-            let text = format!("{arm} under {load} failed {failures} times in a row: {reason}");
+            let text = format!(
+                "{arm} under {load} failed {} in a row: {reason}",
+                format_plural(*failures as u64, "time")
+            );
             return Some(StopReason { code: "failed".to_owned(), text });
         }
     }

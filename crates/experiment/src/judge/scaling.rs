@@ -112,7 +112,10 @@ fn fit_factor(plan: &ExperimentPlan, points: &FactorPoints, factor: &str) -> Sca
         ScalingSummary { factor: factor.to_owned(), points: measured, ..ScalingSummary::default() };
     let levels = line.points.len();
     if levels < points_min {
-        line.text = format!("{levels} levels of {factor}; a scaling law and a knee need {points_min}.");
+        line.text = format!(
+            "{} of {factor}; a scaling law and a knee need {points_min}.",
+            crate::format::count(levels, "level")
+        );
         return line;
     }
     let law = match fit_scalability(&line.points, plan.seed).map(Scaling::from) {

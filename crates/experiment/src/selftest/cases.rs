@@ -2,6 +2,7 @@
 //! requirements; and the verdicts that no experiment here can induce, with the reasons.
 
 use super::foreign::FOREIGN;
+use record::units::format_plural;
 
 /// Requirement of a case, besides root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,7 +227,9 @@ impl TestCase {
             Requirement::Program(name) if !(machine.has_program)(name) => {
                 Some(format!("{name} is not installed"))
             }
-            Requirement::Cpus(cpus) if machine.cpus < cpus => Some(format!("requires {cpus} CPUs")),
+            Requirement::Cpus(cpus) if machine.cpus < cpus => {
+                Some(format!("requires {}", format_plural(u64::from(cpus), "CPU")))
+            }
             Requirement::Global if !machine.allow_global => {
                 Some("changes settings of the complete machine: pass --allow-global".to_owned())
             }

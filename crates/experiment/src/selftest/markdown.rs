@@ -1,6 +1,7 @@
 //! Self-test results as Markdown: the matrices, by set and part, and the reliability table; and a
 //! document with marked positions for them. No I/O.
 
+use record::units::format_plural;
 use std::collections::BTreeMap;
 
 use super::cases::CaseSet;
@@ -29,15 +30,19 @@ pub fn sections(result: &SelfTest) -> Vec<(String, String)> {
 fn matrix_table(part: &SelfTest) -> String {
     let sum = |count: fn(&MatrixRow) -> u32| part.verdicts.iter().map(count).sum::<u32>();
     let mut text = format!(
-        "{} runs of {} cases: {} with a right verdict first, {} wrong and sure, {} failed.",
-        sum(|row| row.runs),
-        part.cases.len(),
+        "{} of {}: {} with a right verdict first, {} wrong and sure, {} failed.",
+        format_plural(u64::from(sum(|row| row.runs)), "run"),
+        format_plural(part.cases.len() as u64, "case"),
         sum(|row| row.right),
         part.wrong_sure,
         part.failed
     );
     if part.both.0 > 0 {
-        text.push_str(&format!(" Of {} runs of two causes {} reported both.", part.both.0, part.both.1));
+        text.push_str(&format!(
+            " Of {} of two causes {} reported both.",
+            format_plural(u64::from(part.both.0), "run"),
+            part.both.1
+        ));
     }
     text.push_str("\n\n| Right verdict | Runs | Right | Reported first |\n| --- | ---: | ---: | --- |\n");
     write_rows(&part.verdicts, &mut text);

@@ -61,6 +61,8 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
         partial: false,
         check_samples: Vec::new(),
         rate_changes: Vec::new(),
+        stages: Vec::new(),
+        requests: Vec::new(),
         host: HostFacts::default(),
         plan: Value::Null,
         validity: Validity::from_reasons(Vec::new()),

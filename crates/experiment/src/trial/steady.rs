@@ -86,7 +86,11 @@ pub fn steady_state(trial: &ExperimentTrial) -> SteadyState {
         },
         None => SteadyState {
             from_s: None,
-            text: format!("never steady in {} seconds ({})", rates.len(), series.quantity),
+            text: format!(
+                "never steady in {} ({})",
+                crate::format::count(rates.len(), "second"),
+                series.quantity
+            ),
         },
     }
 }

@@ -173,7 +173,8 @@ fn connection_problems(run: &Run) -> Vec<String> {
             .push(format!("the server closed {}", format_plural(connections.closed_idle, "idle connection")));
     }
     if connections.lost > 0 {
-        reasons.push(format!("{} connections were lost with a request", connections.lost));
+        let were = if connections.lost == 1 { "was" } else { "were" };
+        reasons.push(format!("{} {were} lost with a request", format_plural(connections.lost, "connection")));
     }
     reasons
 }

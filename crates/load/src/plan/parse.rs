@@ -217,8 +217,14 @@ fn tls(text: &LoadFlags, reader: &mut FlagReader, requests: &[RenderedRequest]) 
 
 fn timeout_ns(text: &LoadFlags, reader: &mut FlagReader) -> u64 {
     let default_ns = TIMEOUT_S_DEFAULT * SECOND_NS;
-    let bare = DurationUnit::Milliseconds;
-    let timeout_ns = reader.duration_ns("--timeout", text.timeout.as_ref(), default_ns, bare);
+    let parse = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        // Bare numbers of -d are seconds everywhere, but those of a timeout are not.
+        true if !text.is_empty() && text.parse() != Ok(0.0) => Err(format!(
+            "'{text}' has no unit: write {text}ms (as h1load reads it) or {text}s (as wrk and hey do)"
+        )),
+        _ => parse_duration_ns(text, DurationUnit::Seconds),
+    };
+    let timeout_ns = reader.parse_or_default("--timeout", text.timeout.as_ref(), default_ns, parse);
     if timeout_ns == 0 {
         reader.add_problem("--timeout", "a timeout of 0 would fail every request");
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use record::units::format_plural;
 use wire::encode;
 
 use super::parse::{FlagReader, LoadFlags};
@@ -252,7 +253,14 @@ fn apply_weights(text: &LoadFlags, all: &mut [RequestText], reader: &mut FlagRea
     let Some(list) = &text.weights else { return };
     let weights: Vec<_> = list.split(',').map(|weight| parse_weight(weight.trim())).collect();
     if weights.len() != all.len() {
-        reader.add_problem("--weights", format!("{} weights for {} URLs", weights.len(), all.len()));
+        reader.add_problem(
+            "--weights",
+            format!(
+                "{} for {}",
+                format_plural(weights.len() as u64, "weight"),
+                format_plural(all.len() as u64, "URL")
+            ),
+        );
     }
     for (request, weight) in all.iter_mut().zip(weights) {
         match weight {

@@ -1,6 +1,7 @@
 //! Templates in the target, the header fields and the body of a request: text with `{{counter}}`,
 //! `{{random:1-9}}`, `{{csv:COLUMN}}` and others, rendered for each request.
 
+use record::units::format_plural;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -263,7 +264,11 @@ impl CsvTable {
             if table.columns.is_empty() {
                 table.columns = row.iter().map(|name| name.trim().to_owned()).collect();
             } else if row.len() != table.columns.len() {
-                let why = format!("{} cells, but {} columns", row.len(), table.columns.len());
+                let why = format!(
+                    "{}, but {}",
+                    format_plural(row.len() as u64, "cell"),
+                    format_plural(table.columns.len() as u64, "column")
+                );
                 return Err((line_number, 1, why));
             } else {
                 table.cells.extend(row.into_iter().map(|cell| cell.into_bytes().into_boxed_slice()));

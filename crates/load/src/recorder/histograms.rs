@@ -33,7 +33,7 @@ pub struct PhaseHistograms {
 }
 
 impl HistogramPair {
-    fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         self.service.add(&other.service);
         self.response.add(&other.response);
     }

@@ -237,7 +237,13 @@ fn size_by_law(draft: &mut Draft<'_>, points: &[(f64, f64)], rate_per_s: f64) ->
     };
     let (alpha, beta) = (law.law.alpha, law.law.beta);
     if points.len() < POINTS_SURE {
-        draft.find("few_points", format!("{} points, {POINTS_SURE} make it reliable", points.len()));
+        draft.find(
+            "few_points",
+            format!(
+                "{}, {POINTS_SURE} make it reliable",
+                record::units::format_plural(points.len() as u64, "point")
+            ),
+        );
     }
     draft.add(
         ("proxy", "rate-of-one-core", Rate),

@@ -244,7 +244,11 @@ fn size_servers(draft: &mut Draft<'_>, pool: &SlotPool) {
         if servers < carrying + spare && servers >= carrying {
             draft.find(
                 "spare",
-                format!("{servers} servers carry the rate, {spare} fewer do not: plan {}", carrying + spare),
+                format!(
+                    "{} for the rate, {spare} fewer do not carry it: plan {}",
+                    record::units::format_plural(servers, "server"),
+                    carrying + spare
+                ),
             );
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use record::problem::InputProblem;
-use record::units::{DurationUnit, parse_count, parse_duration_ns};
+use record::units::{DurationUnit, format_plural, parse_count, parse_duration_ns};
 use rt::address::Address;
 use rt::tls::CertificateFiles;
 
@@ -258,8 +258,9 @@ impl FlagParser {
     fn parse_tls(&mut self, text: &ProxyFlags, mode: Mode) -> Option<ListenerTls> {
         let ProxyFlags { tls_certs, tls_keys, tls_self_signed, .. } = text;
         if !tls_keys.is_empty() && tls_keys.len() != tls_certs.len() {
-            let (keys, certificates) = (tls_keys.len(), tls_certs.len());
-            let text = format!("{keys} keys for {certificates} certificates (--tls-cert): give one for each");
+            let keys = format_plural(tls_keys.len() as u64, "key");
+            let certificates = format_plural(tls_certs.len() as u64, "certificate");
+            let text = format!("{keys} for {certificates} (--tls-cert): give one for each");
             self.add_problem("--tls-key", text);
             return None;
         }
@@ -305,7 +306,8 @@ impl FlagParser {
         self.parse_flag("--connections-max", text, |text| match parse_count(text).map(usize::try_from)? {
             Ok(max) if max >= threads => Ok(max),
             _ => {
-                Err(format!("{text} connections are too few for {threads} threads: each needs at least one"))
+                let threads = format_plural(threads as u64, "thread");
+                Err(format!("{text} connections are too few for {threads}: each needs at least one"))
             }
         })
     }

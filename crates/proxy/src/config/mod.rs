@@ -37,6 +37,7 @@ mod tests;
 #[cfg(test)]
 mod tests_directives;
 
+use record::units::format_plural;
 use std::sync::Arc;
 
 use record::problem::InputProblem;
@@ -193,7 +194,9 @@ fn parse_pin(root: &Section, problems: &mut Problems) -> Vec<usize> {
 fn parse_connections_max(root: &Section, threads: usize, problems: &mut Problems) -> Option<usize> {
     let max = root.optional_size("connections-max")?;
     if max < threads {
-        let text = format!("{max} connections are too few for {threads} threads: each needs at least one");
+        let (max, threads) =
+            (format_plural(max as u64, "connection"), format_plural(threads as u64, "thread"));
+        let text = format!("{max} cannot serve {threads}: each needs at least one");
         problems.add_error(root.value_offset("connections-max"), text);
     }
     Some(max)

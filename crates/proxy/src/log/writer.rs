@@ -1,6 +1,7 @@
 //! The log thread. It takes batches of all cores for all targets, writes them, and continues when a
 //! target fails. It does not affect the handling of requests.
 
+use record::units::format_plural;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -271,7 +272,9 @@ impl ErrorReporter {
         self.next_ns = now_ns + REPORT_INTERVAL_NS;
         match std::mem::take(&mut self.suppressed) {
             0 => (self.print)(text),
-            suppressed => (self.print)(&format!("{text} (repeated {suppressed} more times)")),
+            suppressed => {
+                (self.print)(&format!("{text} (repeated {})", format_plural(suppressed, "more time")))
+            }
         }
     }
 }

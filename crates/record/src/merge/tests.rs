@@ -87,6 +87,8 @@ fn run(started_at: &str, values: &[u64]) -> Run {
         partial: false,
         check_samples: Vec::new(),
         rate_changes: Vec::new(),
+        stages: Vec::new(),
+        requests: Vec::new(),
         host: HostFacts::default(),
         plan: serde_json::json!({"connections": 10, "threads": 1}),
         validity: Validity::from_reasons(vec![]),

@@ -1,6 +1,7 @@
 //! Conclusions from the comparisons of an ablation: the contribution of each setting, and the minimal profile.
 
 use record::experiment::{Comparison, ComparisonOutcome, ExperimentPlan, StopReason};
+use record::units::format_plural;
 
 use super::report::{
     AblationReport, LoadEffect, SettingContribution, SettingEffect, SettingResult, TRIAL_SCHEMA,
@@ -186,7 +187,10 @@ pub(super) fn describe(effect: &SettingEffect) -> String {
     let Some(ratio) = effect.ratio else { return "without a figure".to_owned() };
     match effect.interval {
         Some((low, high)) => format!("{} ({} to {}), {outcome}", percent(ratio), percent(low), percent(high)),
-        None => format!("{} after {} blocks, {outcome}", percent(ratio), effect.blocks),
+        None => {
+            let blocks = format_plural(effect.blocks as u64, "block");
+            format!("{} after {blocks}, {outcome}", percent(ratio))
+        }
     }
 }
 
@@ -198,9 +202,13 @@ pub(super) fn summary(report: &AblationReport) -> Vec<String> {
     }
     let (kept, all) = (report.minimal.len(), report.settings.len());
     sentences.push(match kept {
-        0 => format!("None of the {all} settings earns its place in {}.", report.metric),
+        0 => {
+            format!("None of {} earns its place in {}.", format_plural(all as u64, "setting"), report.metric)
+        }
         _ => format!(
-            "{kept} of {all} settings earn their place in {}: {}.",
+            "{kept} of {} {} place in {}: {}.",
+            format_plural(all as u64, "setting"),
+            if kept == 1 { "earns its" } else { "earn their" },
             report.metric,
             report.minimal.join(", ")
         ),

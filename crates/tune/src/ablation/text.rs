@@ -54,7 +54,13 @@ pub fn confirmation_text(base: &str, design: &AblationDesign, minimal: &[String]
     let all: Vec<&AblationSetting> = design.settings.iter().collect();
     let kept: Vec<&AblationSetting> =
         design.settings.iter().filter(|setting| minimal.contains(&setting.name)).collect();
-    push_arm(&mut text, design, PROFILE, &format!("all {} settings", all.len()), &all);
+    push_arm(
+        &mut text,
+        design,
+        PROFILE,
+        &format!("all {}", record::units::format_plural(all.len() as u64, "setting")),
+        &all,
+    );
     push_arm(&mut text, design, MINIMAL, &format!("the minimal profile: {}", minimal.join(", ")), &kept);
     push_arm(&mut text, design, NONE, "none of the settings", &[]);
     text

@@ -32,10 +32,11 @@ use trial_runner::{TrialRunner, TrialSetup};
 use super::load::{baseline, host_record};
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
-use crate::output::edge::{announcement, result_sentence, summary, trial_line};
+use crate::output::edge::{announcement, result_sentence, summary, trial_line, trial_step};
 use crate::output::file::write_json;
 use crate::output::{is_coloured, print};
 use crate::preflight;
+use crate::progress_bar::ProgressBar;
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     let mut options = parse_flags(args, args.values())?;
@@ -94,8 +95,17 @@ fn duration_ns(options: &EdgeOptions) -> (u64, u64) {
         usual_ns += baselines * baseline::DURATION_NS;
         max_ns += baselines * baseline::DURATION_NS_MAX;
     }
+    let after_search_ns = after_search_ns(options);
+    let limit_ns = options.duration_ns_max.unwrap_or(u64::MAX);
+    let usual_ns = (usual_ns + after_search_ns).min(limit_ns);
+    (usual_ns, (max_ns + 2 * after_search_ns).min(limit_ns))
+}
+
+/// Returns the duration of what follows the first search: the ladder, the scaling law and the recheck.
+fn after_search_ns(options: &EdgeOptions) -> u64 {
+    let settings = &options.settings;
     if options.search_only || options.quantity.is_count() {
-        return (usual_ns, max_ns);
+        return 0;
     }
     let ladders = if options.direct.is_some() { 2 } else { 1 };
     let ladder_ns = ladders * LADDER_FRACTIONS.len() as u64 * settings.full_trial_ns;
@@ -105,10 +115,11 @@ fn duration_ns(options: &EdgeOptions) -> (u64, u64) {
         }
         _ => 0,
     };
-    let after_search_ns = ladder_ns + scaling_ns + settings.full_trial_ns;
-    (usual_ns + after_search_ns, max_ns + 2 * after_search_ns)
+    ladder_ns + scaling_ns + settings.full_trial_ns
 }
 
+/// Note about a search that took too long.
+const TIMED_OUT: &str = "stopped at the announced maximum duration";
 /// Purpose of trials of the server behind the subject.
 const DIRECT: &str = "direct";
 
@@ -120,6 +131,9 @@ struct EdgeExplorer<'a> {
     runner: TrialRunner<'a>,
     arguments: &'a [String],
     show_lines: bool,
+    bar: ProgressBar,
+    /// Expected end, in s after the start.
+    expected_end_s: f64,
     objectives: Vec<Objective>,
     /// Baselines from requests sent one at a time before the search: with the subject, and without
     /// it.
@@ -153,6 +167,8 @@ impl<'a> EdgeExplorer<'a> {
             ),
             arguments,
             show_lines,
+            bar: ProgressBar::start(),
+            expected_end_s: duration_ns(options).0 as f64 / 1e9,
             objectives: level_objectives(&options.base.objectives, None),
             baseline: None,
             direct_baseline: None,
@@ -171,6 +187,7 @@ impl<'a> EdgeExplorer<'a> {
         descriptor_limit: Option<String>,
         started_at: String,
     ) -> Result<CapacitySearch, Failure> {
+        self.bar.set("requests one at a time", self.remaining_s(0));
         self.baseline = self.measure_baseline(&self.options.base);
         self.direct_baseline = self.options.direct.as_ref().and_then(|direct| self.measure_baseline(direct));
         let mut search = LevelSearch::new(self.options.settings);
@@ -178,6 +195,7 @@ impl<'a> EdgeExplorer<'a> {
         let is_found = matches!(conclusion.end, SearchEnd::Found | SearchEnd::MaxLevel);
         if let (true, Some(level), false) = (is_found, conclusion.level, self.runner.is_stopped()) {
             if !self.options.quantity.is_count() && !self.options.search_only {
+                self.expected_end_s = self.runner.elapsed_s() + after_search_ns(self.options) as f64 / 1e9;
                 self.run_ladder(level)?;
                 self.run_scaling()?;
             }
@@ -205,6 +223,12 @@ impl<'a> EdgeExplorer<'a> {
         self.options.baseline.then(|| self.runner.baseline(&plan)).flatten()
     }
 
+    /// Returns the expected time left before a trial of so many ns, as a range.
+    fn remaining_s(&self, length_ns: u64) -> (f64, f64) {
+        let left_s = (self.expected_end_s - self.runner.elapsed_s()).max(length_ns as f64 / 1e9);
+        (left_s, left_s)
+    }
+
     /// Derives the results that depend on the edge from the last edge; without an edge, clears
     /// them.
     fn apply_drift(&mut self, level: Option<f64>) {
@@ -222,7 +246,7 @@ impl<'a> EdgeExplorer<'a> {
                 SearchStep::Ended(conclusion) => return Ok(conclusion),
                 SearchStep::Run(spec) => spec,
             };
-            if self.runner.is_stopped() || self.is_timed_out() {
+            if self.runner.is_stopped() || self.is_timed_out(spec.length_ns) {
                 return Ok(search.current_conclusion());
             }
             let plan = self.plan_of(&self.options.base, &spec);
@@ -235,11 +259,12 @@ impl<'a> EdgeExplorer<'a> {
         }
     }
 
-    /// Returns whether the announced maximum duration is over.
-    fn is_timed_out(&mut self) -> bool {
-        let is_over = self.runner.elapsed_s() > duration_ns(self.options).1 as f64 / 1e9;
-        if is_over {
-            self.notes.push("stopped: exceeded the announced duration".to_owned());
+    /// Returns whether a trial of so many ns would end after the announced maximum duration.
+    fn is_timed_out(&mut self, length_ns: u64) -> bool {
+        let end_s = self.runner.elapsed_s() + length_ns as f64 / 1e9;
+        let is_over = end_s > duration_ns(self.options).1 as f64 / 1e9;
+        if is_over && !self.notes.iter().any(|note| note == TIMED_OUT) {
+            self.notes.push(TIMED_OUT.to_owned());
         }
         is_over
     }
@@ -258,6 +283,8 @@ impl<'a> EdgeExplorer<'a> {
         purpose: &'static str,
         observer_plan: Option<RunPlan>,
     ) -> Result<Option<trial_runner::CompletedTrial>, Failure> {
+        let step = trial_step(self.runner.trials.len() + 1, purpose, spec.level, self.options.quantity);
+        self.bar.set(step, self.remaining_s(spec.length_ns));
         let baseline = if purpose == DIRECT { &self.direct_baseline } else { &self.baseline };
         let baseline = baseline.clone();
         let setup =
@@ -272,7 +299,7 @@ impl<'a> EdgeExplorer<'a> {
             return Ok(None);
         }
         if self.show_lines {
-            print(&trial_line(&completed.trial, self.options.quantity));
+            self.bar.print_above(|| print(&trial_line(&completed.trial, self.options.quantity)));
         }
         if completed.trial.outcome != LevelOutcome::Held {
             std::thread::sleep(PAUSE_AFTER_OVERLOAD);
@@ -328,6 +355,9 @@ impl<'a> EdgeExplorer<'a> {
                 length_ns: self.options.settings.full_trial_ns,
                 purpose: TrialPurpose::Confirm,
             };
+            if self.is_timed_out(spec.length_ns) {
+                break;
+            }
             let mut plan = self.plan_of(&self.options.base, &spec);
             let observer_plan = observer_plan(&mut plan, observer_rate_per_s(level));
             let Some(completed) = self.run_trial(plan, spec, "ladder", Some(observer_plan))? else {
@@ -372,6 +402,9 @@ impl<'a> EdgeExplorer<'a> {
         for connections in scaling_connections(base.connections) {
             let plan = closed_loop_plan(&base, connections, length_ns);
             let spec = TrialSpec { level: connections as f64, length_ns, purpose: TrialPurpose::Confirm };
+            if self.is_timed_out(length_ns) {
+                break;
+            }
             let Some(completed) = self.run_trial(plan, spec, "scaling", None)? else {
                 return Ok(());
             };

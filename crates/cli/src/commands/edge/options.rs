@@ -20,6 +20,8 @@ pub(in crate::commands) struct EdgeOptions {
     /// The same load, sent directly to the server behind the subject.
     pub(super) direct: Option<RunPlan>,
     pub(super) settings: SearchSettings,
+    /// Maximum duration of everything, in ns; `None`: that of the settings.
+    pub(super) duration_ns_max: Option<u64>,
     /// True if `--to` was given.
     pub(super) has_max_level: bool,
     pub(super) search_only: bool,
@@ -31,8 +33,10 @@ pub(in crate::commands) struct EdgeOptions {
 /// Minimum and maximum length of a short trial.
 const TRIAL_NS_RANGE: (u64, u64) = (100 * MILLISECOND_NS, 60 * SECOND_NS);
 /// Lengths of full and verifying trials, as multiples of a short one; with --quick and without.
-const QUICK_FACTORS: (u64, u64) = (2, 5);
+const QUICK_FACTORS: (u64, u64) = (1, 3);
 const THOROUGH_FACTORS: (u64, u64) = (5, 30);
+/// Maximum duration with --quick; longer with trials longer than a second, in proportion.
+const QUICK_NS_MAX: u64 = 90 * SECOND_NS;
 /// Highest level without --to, beyond the reach of any machine.
 const MAX_LEVEL_DEFAULT: f64 = 1e9;
 /// Highest number of streams, with --to or without.
@@ -73,6 +77,10 @@ pub(in crate::commands) fn parse_flags(
             base,
             direct,
             settings,
+            duration_ns_max: args.is_set("quick").then(|| {
+                let factor = (settings.short_trial_ns as f64 / SECOND_NS as f64).max(1.0);
+                (QUICK_NS_MAX as f64 * factor) as u64
+            }),
             has_max_level: args.text("to").is_some(),
             search_only: args.is_set("search-only"),
             baseline: !args.is_set("no-baseline"),

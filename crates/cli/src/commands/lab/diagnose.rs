@@ -9,7 +9,7 @@ use record::observed::MachineObservation;
 use record::problem::InputProblem;
 use record::run::{self, Run};
 use record::trial::{self, ExperimentTrial};
-use record::units::format_count;
+use record::units::{format_count, format_plural};
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
@@ -138,7 +138,8 @@ fn run_of_search(edge: CapacitySearch) -> Result<(Run, Option<String>), &'static
         None => String::new(),
     };
     let connections = run.totals.connections.requested;
-    let line = format!("search       the run{level} with {connections} connections, which {outcome}\n");
+    let connections = format_plural(connections, "connection");
+    let line = format!("search       the run{level} with {connections}, which {outcome}\n");
     Ok((*run, Some(line)))
 }
 

@@ -11,7 +11,7 @@ use host::process_tree::with_descendants;
 use load::pace::Pace;
 use load::plan::RunPlan;
 use record::run::{Confirmation, Run};
-use record::units::{SECOND_NS, format_count};
+use record::units::{SECOND_NS, format_count, format_plural};
 use rt::drain::{DrainStage, DrainWatch};
 
 use crate::preflight;
@@ -68,7 +68,7 @@ pub(super) fn announcement() -> String {
 /// Formats the cost of so many changes: "about 18 s (6 loads of 3 s)".
 fn format_cost(changes: usize) -> String {
     let (loads, each_s) = ((changes * PAIRS_PER_TEST * 2) as u64, TRIAL_NS / SECOND_NS);
-    format!("about {} s ({loads} loads of {each_s} s)", loads * each_s)
+    format!("about {} s ({} of {each_s} s)", loads * each_s, format_plural(loads, "load"))
 }
 
 /// Explains why a verdict without a limit has no test.

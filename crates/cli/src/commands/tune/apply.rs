@@ -1,5 +1,6 @@
 //! `weir tune apply`: plans the change, writes it, and restores it at its end.
 
+use record::units::format_plural;
 use std::io;
 use std::path::Path;
 
@@ -215,7 +216,8 @@ fn restore(journal: &Path) -> Result<(), Failure> {
         warn!("weir: already restored by another weir tune revert");
         return Ok(());
     };
-    warn!("weir: restored {} settings", report.restored.len() + report.unchanged.len());
+    let restored = report.restored.len() + report.unchanged.len();
+    warn!("weir: restored {}", format_plural(restored as u64, "setting"));
     super::revert::report_problems(&report);
     if report.is_complete() {
         Ok(())

@@ -41,6 +41,8 @@ pub(crate) fn run_with_everything() -> Run {
         partial: false,
         check_samples: Vec::new(),
         rate_changes: Vec::new(),
+        stages: Vec::new(),
+        requests: Vec::new(),
         host: HostFacts::default(),
         plan: serde_json::json!({
             "connections": 1000, "threads": 16, "requests": [request(1), request(2), request(3)],

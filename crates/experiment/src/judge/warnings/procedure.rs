@@ -117,9 +117,10 @@ pub(super) fn discards(input: &WarningInput<'_>) -> Vec<WarningFinding> {
     let by: Vec<String> =
         by_covariate.into_iter().map(|(code, count)| format!("{count} for {code}")).collect();
     let text = format!(
-        "{} discarded ({}), and with {} the {} of a block under one load that contained them. The bounds \
+        "{} {} discarded ({}), and with {} the {} of a block under one load that contained them. The bounds \
          were fixed before the first trial.",
-        if trials == 1 { "1 trial was".to_owned() } else { format!("{trials} trials were") },
+        count(trials, "trial"),
+        if trials == 1 { "was" } else { "were" },
         join_list(&by),
         if trials == 1 { "it" } else { "them" },
         count(attempts.len(), "run")

@@ -3,6 +3,7 @@
 use super::text::{bytes, number, number_before, text_after, time_ns};
 use super::{DriverCall, DriverReading, DriverSpec, DurationForm, SECOND_NS, ensure_flag};
 use crate::scenario::setup::LoadTool;
+use record::units::format_plural;
 
 pub(super) const SPEC: DriverSpec = DriverSpec {
     tool: LoadTool::Wrk,
@@ -73,7 +74,7 @@ fn parse(text: &str) -> Result<DriverReading, String> {
     let failed: f64 = failed.sum();
     let refused = text_after(text, "Non-2xx or 3xx responses:").and_then(number).unwrap_or(0.0);
     if responses <= 0.0 {
-        return Err(format!("no response, {failed} requests failed"));
+        return Err(format!("no response, {} failed", format_plural(failed as u64, "request")));
     }
     reading.set_error_fraction(failed + refused, responses + failed);
     Ok(reading)

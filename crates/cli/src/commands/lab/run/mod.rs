@@ -315,7 +315,7 @@ pub(in crate::commands) fn run_trials(
         on_event: &mut |event| progress.report(event),
     };
     let result = experiment::engine::run(directory, &mut FileTrials { file, tools }, hooks);
-    progress.end();
+    drop(progress);
     result.map_err(engine_failure)
 }
 

@@ -1,20 +1,17 @@
-//! Progress of an experiment on stderr: one line that is overwritten on a terminal, else a line per
-//! trial. It never shows a result, which would tempt the user to stop at it.
-
-use std::io::{IsTerminal, Write};
+//! Progress of an experiment on stderr: a bar on a terminal, else a line per trial. It never shows a
+//! result, which would tempt the user to stop at it.
 
 use experiment::engine::events::{Eta, Event};
 use experiment::format::{duration_estimates, int_range};
 use record::experiment::{Comparison, ExperimentPlan};
 use record::trial::{TrialKind, TrialPosition};
 
-/// Clears the line of a terminal (ECMA-48, EL).
-const CLEAR: &str = "\r\x1b[2K";
+use crate::progress_bar::ProgressBar;
 
 /// Writer of progress lines.
 #[derive(Debug)]
 pub(super) struct Progress {
-    is_terminal: bool,
+    bar: ProgressBar,
     blocks_min: u32,
     blocks_max: u32,
 }
@@ -22,43 +19,35 @@ pub(super) struct Progress {
 impl Progress {
     /// Creates the progress of an experiment with this plan.
     pub(super) fn from_plan(plan: &ExperimentPlan) -> Self {
-        Self {
-            is_terminal: std::io::stderr().is_terminal(),
-            blocks_min: plan.blocks_min,
-            blocks_max: plan.blocks_max,
-        }
+        Self { bar: ProgressBar::start(), blocks_min: plan.blocks_min, blocks_max: plan.blocks_max }
     }
 
     /// Shows an event.
     pub(super) fn report(&self, event: &Event) {
         match event {
             Event::TrialStarted { position: place, eta: outlook } => {
-                self.write(&format!("{}, {}", self.trial_label(place), format_eta(*outlook)), false);
+                let trial = self.trial_label(place);
+                match self.bar.is_visible() {
+                    true => self.bar.set(trial, outlook.remaining_s),
+                    false => warn!("{trial}, {}", format_eta(*outlook)),
+                }
             }
             Event::TrialFinished { position: place, failed: Some(why), .. } => {
-                self.write(&format!("{}: failed: {why}", self.trial_label(place)), true);
+                self.write(&format!("{}: failed: {why}", self.trial_label(place)));
             }
             Event::TrialFinished { .. } => {}
             Event::BlockCompleted { block, so_far } => {
                 if let Some(width) = widest_interval(so_far) {
                     let width = width * 100.0;
-                    let text = format!("block {block} is complete; widest interval: {width:.1} %");
-                    self.write(&text, !self.is_terminal);
+                    self.write(&format!("block {block} is complete; widest interval: {width:.1} %"));
                 }
             }
             // The other events contain no figures.
             other => {
                 if let Some(words) = other.text() {
-                    self.write(&words, true);
+                    self.write(&words);
                 }
             }
-        }
-    }
-
-    /// Clears the overwritten line.
-    pub(super) fn end(&self) {
-        if self.is_terminal {
-            crate::streams::write_stderr(format_args!("{CLEAR}"));
         }
     }
 
@@ -78,17 +67,9 @@ impl Progress {
         )
     }
 
-    /// Writes a text. On a terminal, one that stays gets its own line too.
-    fn write(&self, text: &str, is_kept: bool) {
-        let mut stderr = std::io::stderr().lock();
-        let text = text.replace('\n', " ");
-        // A failed write, because nobody reads stderr, is no error of the experiment.
-        let _ = match (self.is_terminal, is_kept) {
-            (true, true) => writeln!(stderr, "{CLEAR}{text}"),
-            (true, false) => write!(stderr, "{CLEAR}{text}"),
-            (false, _) => writeln!(stderr, "{text}"),
-        };
-        let _ = stderr.flush();
+    /// Writes a line that stays, above the bar.
+    fn write(&self, text: &str) {
+        self.bar.print_above(|| warn!("{}", text.replace('\n', " ")));
     }
 }
 
@@ -111,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_trial_is_shown_with_its_position() {
-        let progress = Progress { is_terminal: false, blocks_min: 10, blocks_max: 30 };
+        let progress = Progress { bar: ProgressBar::start(), blocks_min: 10, blocks_max: 30 };
         let position = TrialPosition {
             number: 7,
             block: 2,
