@@ -462,6 +462,13 @@ fn the_loop_of_the_readme_goes_from_a_load_to_a_proven_change() {
         let mut weir = command(WEIR, directory.path());
         weir.args(&words[1..]).current_dir(directory.path()).output().unwrap()
     };
+    let example = directory.path().join("backlog.toml");
+    let replace_flags = |old: &str, new: &str| {
+        let text = fs::read_to_string(&example).unwrap();
+        assert!(text.contains(old), "{text}");
+        fs::write(&example, text.replace(old, new)).unwrap();
+    };
+    replace_flags(" --drain 10s", " --drain 0s --no-baseline");
     // A disturbed load is not valid, and has its diagnosis nevertheless.
     run(&lines[0].replace("-d 2s", "-d 1s"));
     let diagnosed = run(lines[1]);
@@ -471,13 +478,10 @@ fn the_loop_of_the_readme_goes_from_a_load_to_a_proven_change() {
         let words = text(&diagnosed).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(part), "{part}: {}", text(&diagnosed));
     }
-    let short = "--blocks 1 -d 300ms --discard foreign-cpus=1000 --discard steal=100% --discard errors=100% --discard \
+    let short = "--blocks 1 -d 200ms --discard foreign-cpus=1000 --discard steal=100% --discard errors=100% --discard \
                  wake-up-ratio=100000 --discard throttled=100% --discard clock-step=1h";
-    // One short block proves nothing, so its loads neither wait for SYN retries nor measure a baseline.
-    let example = directory.path().join("backlog.toml");
-    let without_waits =
-        fs::read_to_string(&example).unwrap().replace("--drain 10s", "--drain 0s --no-baseline");
-    fs::write(&example, without_waits).unwrap();
+    // One short block proves nothing, so its connections open in a ramp, which does not wait for SYN retries.
+    replace_flags(" --no-baseline", " --no-baseline --no-watch -s 50ms");
     let trial = run(&lines[2].replace("--blocks 6 -d 2s", short));
     assert_eq!(trial.status.code(), Some(0), "{}", text(&trial));
     let report = read_trial(directory.path(), "proof");
