@@ -82,6 +82,7 @@ pub fn build_record(measured: &RunMeasurement, context: RecordContext) -> Run {
         validity: context.validity,
         observed: Vec::new(),
         diagnosis: None,
+        fleet: None,
     }
 }
 

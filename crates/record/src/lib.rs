@@ -8,11 +8,13 @@
 pub mod breakdown;
 pub mod capacity_search;
 pub mod checks;
+pub mod control;
 pub mod diagnosis;
 pub mod digest;
 pub mod experiment;
 pub mod facts;
 pub mod file;
+pub mod fleet;
 pub mod histogram;
 pub mod interval_log;
 pub mod merge;

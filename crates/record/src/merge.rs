@@ -3,14 +3,14 @@
 
 mod baseline;
 mod common_window;
+mod latency;
 
 use std::collections::BTreeMap;
 
 use self::common_window::CommonWindow;
-use crate::histogram::{HistogramDecodeError, LatencyHistogram, LatencySummary};
-use crate::run::{
-    BackOffTotals, GeneratorStats, Interval, LatencyPair, PhaseLatencies, Run, RunTotals, StallTotals,
-};
+use crate::fleet::Fleet;
+use crate::histogram::HistogramDecodeError;
+use crate::run::{BackOffTotals, GeneratorStats, Interval, Run, RunTotals, StallTotals};
 use crate::validity::{Validity, ValidityReason, ValidityVerdict};
 
 /// Reason why runs cannot be merged.
@@ -77,21 +77,56 @@ pub enum MergeError {
 /// the same time, or a histogram cannot be read.
 pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
     let (first, rest) = runs.split_first().ok_or(MergeError::Empty)?;
-    let mut merged = first.clone();
     if rest.is_empty() {
-        return Ok(merged);
+        return Ok(first.clone());
     }
+    check_plans(runs, &[])?;
+    let common = CommonWindow::from_runs(runs)?;
+    let mut merged = add_runs(runs, &common)?;
+    merged.validity = join_validity(runs, common.check_overlap(runs));
+    Ok(merged)
+}
+
+/// Parts of a plan that differ between the agents of a fleet.
+const SLICED_SETTINGS: &[&str] =
+    &["connections", "threads", "pace", "end", "max_pending", "sources", "slice", "seed"];
+
+/// Merges the runs of the agents of a fleet, each a part of `plan`. The identities have the starts by one
+/// clock. `fleet` has a row for every agent, also for those without a run.
+///
+/// # Errors
+/// Those of [`merge`]; parts of a plan that are divided among agents may differ.
+pub fn merge_fleet(runs: &[Run], fleet: Fleet, plan: serde_json::Value) -> Result<Run, MergeError> {
+    if runs.is_empty() {
+        return Err(MergeError::Empty);
+    }
+    check_plans(runs, SLICED_SETTINGS)?;
+    let common = CommonWindow::from_runs(runs)?;
+    let mut merged = add_runs(runs, &common)?;
+    merged.validity = fleet.validity(common.check_overlap(runs));
+    merged.plan = plan;
+    merged.fleet = Some(fleet);
+    Ok(merged)
+}
+
+/// Checks that all plans are equal, except for the settings in `ignored`.
+fn check_plans(runs: &[Run], ignored: &[&str]) -> Result<(), MergeError> {
+    let Some((first, rest)) = runs.split_first() else { return Ok(()) };
     for (index, run) in (2..).zip(rest) {
-        if let Some(setting) = first_difference(&first.plan, &run.plan) {
+        if let Some(setting) = first_difference(&first.plan, &run.plan, ignored) {
             return Err(MergeError::PlanMismatch { index, setting });
         }
     }
-    let common = CommonWindow::from_runs(runs)?;
+    Ok(())
+}
+
+/// Returns the sum of the runs, without a verdict.
+fn add_runs(runs: &[Run], common: &CommonWindow) -> Result<Run, MergeError> {
+    let (first, rest) = runs.split_first().ok_or(MergeError::Empty)?;
+    let mut merged = first.clone();
+    merged.latency = latency::add_latencies(runs)?;
     for (index, run) in (2..).zip(rest) {
-        let latency = add_latency(&merged.latency, &run.latency);
-        merged.latency = latency.map_err(|error| MergeError::Histogram { index, error })?;
-        let stages = add_stages(&mut merged, run);
-        stages.map_err(|error| MergeError::Histogram { index, error })?;
+        add_stages(&mut merged, run).map_err(|error| MergeError::Histogram { index, error })?;
         merged.requests.iter_mut().zip(&run.requests).for_each(|(sum, request)| sum.add(request));
         add_totals(&mut merged.totals, &run.totals);
         if let Some(sessions) = &run.tls {
@@ -113,8 +148,7 @@ pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
     merged.rates = common.rates(runs);
     merged.window = common.window(runs);
     merged.intervals = common.intervals(runs);
-    merged.validity = join_validity(runs, common.check_overlap(runs));
-    merged.baseline = baseline::merge_baselines(runs, &common);
+    merged.baseline = baseline::merge_baselines(runs, common);
     merged.diagnosis = None;
     // An objective is about the total; the caller evaluates it again on the sum.
     merged.objectives.clear();
@@ -124,11 +158,11 @@ pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
     Ok(merged)
 }
 
-fn first_difference(a: &serde_json::Value, b: &serde_json::Value) -> Option<String> {
+fn first_difference(a: &serde_json::Value, b: &serde_json::Value, ignored: &[&str]) -> Option<String> {
     let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else {
         return (a != b).then(|| "all of it".to_owned());
     };
-    let keys = a.keys().chain(b.keys());
+    let keys = a.keys().chain(b.keys()).filter(|key| !ignored.contains(&key.as_str()));
     keys.filter(|key| a.get(*key) != b.get(*key)).map(ToOwned::to_owned).next()
 }
 
@@ -141,42 +175,6 @@ fn add_stages(merged: &mut Run, run: &Run) -> Result<(), HistogramDecodeError> {
         }
     }
     Ok(())
-}
-
-fn add_latency(a: &PhaseLatencies, b: &PhaseLatencies) -> Result<PhaseLatencies, HistogramDecodeError> {
-    Ok(PhaseLatencies {
-        connect: add_pair(&a.connect, &b.connect)?,
-        tls_handshake: add_optional(a.tls_handshake.as_ref(), b.tls_handshake.as_ref(), add_pair)?,
-        tls_full: add_optional(a.tls_full.as_ref(), b.tls_full.as_ref(), add_summary)?,
-        tls_resumed: add_optional(a.tls_resumed.as_ref(), b.tls_resumed.as_ref(), add_summary)?,
-        first_byte: add_pair(&a.first_byte, &b.first_byte)?,
-        last_byte: add_pair(&a.last_byte, &b.last_byte)?,
-        last_byte_bad: add_optional(a.last_byte_bad.as_ref(), b.last_byte_bad.as_ref(), add_pair)?,
-    })
-}
-
-fn add_optional<T: Clone>(
-    a: Option<&T>,
-    b: Option<&T>,
-    add: impl FnOnce(&T, &T) -> Result<T, HistogramDecodeError>,
-) -> Result<Option<T>, HistogramDecodeError> {
-    match (a, b) {
-        (Some(a), Some(b)) => add(a, b).map(Some),
-        (a, b) => Ok(a.or(b).cloned()),
-    }
-}
-
-fn add_pair(a: &LatencyPair, b: &LatencyPair) -> Result<LatencyPair, HistogramDecodeError> {
-    Ok(LatencyPair {
-        service: add_summary(&a.service, &b.service)?,
-        response: add_summary(&a.response, &b.response)?,
-    })
-}
-
-fn add_summary(a: &LatencySummary, b: &LatencySummary) -> Result<LatencySummary, HistogramDecodeError> {
-    let mut sum = LatencyHistogram::decode(&a.hdr)?;
-    sum.add(&LatencyHistogram::decode(&b.hdr)?);
-    Ok(sum.summary())
 }
 
 fn add_map<K: Ord + Clone>(a: &mut BTreeMap<K, u64>, b: &BTreeMap<K, u64>) {
@@ -242,7 +240,9 @@ fn add_generator(a: &GeneratorStats, b: &GeneratorStats) -> GeneratorStats {
     }
 }
 
-fn add_interval(a: &Interval, b: &Interval) -> Interval {
+/// Returns the sum of the same second of two generators; percentiles have no sum and are absent.
+#[must_use]
+pub fn add_interval(a: &Interval, b: &Interval) -> Interval {
     let mut errors = a.errors.clone();
     add_map(&mut errors, &b.errors);
     let responses = a.responses + b.responses;

@@ -20,6 +20,7 @@ pub use tls::TlsSessions;
 pub use crate::breakdown::{RequestResult, StageResult};
 pub use crate::checks::{CheckSample, RateChange};
 use crate::facts::HostFacts;
+use crate::fleet::Fleet;
 use crate::histogram::LatencySummary;
 use crate::observed::MachineObservation;
 use crate::units::{format_duration_ns, format_rate};
@@ -96,6 +97,9 @@ pub struct Run {
     /// Limit of the subject, if it was diagnosed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub diagnosis: Option<Diagnosis>,
+    /// Agents of a run of `weir fleet`, of whose records this one is the sum.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fleet: Option<Fleet>,
 }
 
 /// Unique identity of a run; a merged record has one for each of its runs.

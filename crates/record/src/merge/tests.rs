@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::facts::HostFacts;
+use crate::histogram::LatencyHistogram;
 use crate::run::{
-    Baseline, ConnectionTotals, GeneratorCpu, Interval, MeasuredWindow, ObjectiveResult, Rates, RunIdentity,
-    SCHEMA, WeirVersion,
+    Baseline, ConnectionTotals, GeneratorCpu, Interval, LatencyPair, MeasuredWindow, ObjectiveResult,
+    PhaseLatencies, Rates, RunIdentity, SCHEMA, WeirVersion,
 };
 
 fn pair(values: &[u64]) -> LatencyPair {
@@ -128,6 +129,7 @@ fn run(started_at: &str, values: &[u64]) -> Run {
         }],
         observed: Vec::new(),
         diagnosis: None,
+        fleet: None,
     }
 }
 
@@ -232,4 +234,58 @@ fn a_baseline_that_was_measured_under_the_load_of_another_run_is_none() {
     let late = with_baseline("b", 1.0, 100, &[1_000_000; 9]);
     assert_eq!(merge(&[first.clone(), late.clone()]).unwrap().baseline, None);
     assert_eq!(merge(&[late, first]).unwrap().baseline, None);
+}
+
+/// Agent of a fleet with its run, started `after_ms` after the first.
+fn fleet_of(count: usize) -> (Vec<Run>, Fleet) {
+    use crate::fleet::{AgentClock, AgentFigures, AgentOutcome, AgentRow};
+    let runs: Vec<Run> = (0..count)
+        .map(|index| {
+            let values: Vec<u64> = (0..10).map(|value| 1_000 * (value + 1) + index as u64).collect();
+            let mut run = run(&format!("{index}"), &values);
+            run.plan =
+                serde_json::json!({"connections": index, "slice": format!("{index}"), "timeout_ns": 1});
+            run.totals.errors.clear();
+            run.window.to_s = 1.0;
+            run
+        })
+        .collect();
+    let row = |run: &Run| AgentRow {
+        name: run.identities[0].id.clone(),
+        outcome: AgentOutcome::Complete,
+        problem: String::new(),
+        load_fraction: 1.0 / count as f64,
+        clock: AgentClock::default(),
+        start_after_ns: Some(0),
+        figures: Some(AgentFigures::from_run(run)),
+    };
+    let fleet = Fleet { agents: runs.iter().map(row).collect(), ..Fleet::default() };
+    (runs, fleet)
+}
+
+#[test]
+fn the_slices_of_a_plan_merge_to_the_histogram_of_one_process() {
+    let (runs, fleet) = fleet_of(4);
+    assert!(matches!(merge(&runs), Err(MergeError::PlanMismatch { index: 2, .. })));
+    let plan = serde_json::json!({"connections": 6});
+    let merged = merge_fleet(&runs, fleet.clone(), plan.clone()).unwrap();
+    let mut one_process = LatencyHistogram::new();
+    for run in &runs {
+        one_process.add(&LatencyHistogram::decode(&run.latency.last_byte.response.hdr).unwrap());
+    }
+    assert_eq!(merged.latency.last_byte.response, one_process.summary());
+    assert_eq!((merged.totals.requests, merged.plan["connections"].as_u64()), (40, Some(6)));
+    assert_eq!(merged.fleet.as_ref().map(|fleet| fleet.agents.len()), Some(4));
+    assert_eq!(merged.validity.verdict, ValidityVerdict::Valid);
+    let mut other = runs;
+    other[1].plan["timeout_ns"] = 2.into();
+    assert!(matches!(merge_fleet(&other, fleet, plan), Err(MergeError::PlanMismatch { index: 2, .. })));
+}
+
+/// A linear merge of 1,000 records takes well below a second; a quadratic one takes minutes.
+#[test]
+fn a_thousand_records_are_merged() {
+    let (runs, fleet) = fleet_of(1000);
+    let merged = merge_fleet(&runs, fleet, serde_json::Value::Null).unwrap();
+    assert_eq!(merged.latency.last_byte.response.count, 10_000);
 }

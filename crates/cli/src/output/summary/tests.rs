@@ -75,6 +75,7 @@ pub(crate) fn run_with_everything() -> Run {
         cpu: GeneratorCpu::default(),
         intervals: Vec::new(),
         observed: Vec::new(),
+        fleet: None,
         diagnosis: Some(Diagnosis {
             verdict: "kernel_cpu_bound".to_owned(),
             claim: "the claim ".repeat(15),
