@@ -16,6 +16,7 @@ mod defaults;
 mod embedded;
 mod exit;
 mod flags;
+mod load_control;
 mod observation;
 mod output;
 mod preflight;

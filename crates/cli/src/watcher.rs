@@ -5,12 +5,14 @@ use std::io;
 use host::cpu_window::{CpuSampler, CpuSnapshot, CpuWindow, window_between};
 use load::recorder::PhaseHistograms;
 use load::run::{RunMeasurement, RunObserver, SecondLatencies, THREAD_NAME};
+use record::control::LoadEvent;
 use record::interval_log::IntervalLog;
 use record::observed::MachineObservation;
 use record::run::{GeneratorCpu, Interval};
 use rt::clock::{now_ns, thread_cpu_ns};
 
 use crate::commands::FullScreen;
+use crate::load_control::{LoadController, report};
 use crate::observation::Observation;
 use crate::output::live::LiveTable;
 use crate::output::openmetrics::MetricsExport;
@@ -27,6 +29,7 @@ pub(crate) struct RunWatcher {
     observation: Option<Observation>,
     metrics: Option<MetricsExport>,
     screen: Option<FullScreen>,
+    controller: Option<LoadController>,
     start_ns: u64,
     /// Start by the wall clock, in ns since 1970.
     start_unix_ns: u64,
@@ -48,6 +51,7 @@ impl RunWatcher {
             observation: None,
             metrics: None,
             screen: None,
+            controller: None,
             start_ns: 0,
             start_unix_ns: 0,
             sampler_ns: 0,
@@ -67,6 +71,11 @@ impl RunWatcher {
     /// Adds a full screen.
     pub(crate) fn with_screen(self, screen: Option<FullScreen>) -> Self {
         Self { screen, ..self }
+    }
+
+    /// Adds the process that controls the load.
+    pub(crate) fn with_controller(self, controller: Option<LoadController>) -> Self {
+        Self { controller, ..self }
     }
 
     /// Ends the full screen, if there is one.
@@ -140,10 +149,20 @@ impl RunWatcher {
 }
 
 impl RunObserver for RunWatcher {
+    fn start_time(&mut self, connections: u64, now_ns: u64) -> Option<u64> {
+        match &mut self.controller {
+            Some(controller) => controller.start_time(connections),
+            None => Some(now_ns),
+        }
+    }
+
     fn on_start(&mut self, start_ns: u64) {
         self.start_ns = start_ns;
         self.start_unix_ns = record::file::wall_clock_ns() + start_ns.saturating_sub(now_ns());
         self.previous = Some(self.sample());
+        if self.controller.is_some() {
+            report(&LoadEvent::Started { clock_ns: start_ns, unix_ns: self.start_unix_ns });
+        }
         if let Some(screen) = &self.screen {
             screen.begin(start_ns);
         }
@@ -174,6 +193,9 @@ impl RunObserver for RunWatcher {
         self.previous = Some(now);
         if let Some(live) = &mut self.live {
             live.print_second(interval);
+        }
+        if self.controller.is_some() {
+            report(&LoadEvent::Second { interval: interval.clone() });
         }
         if let Some(screen) = &self.screen {
             screen.add(interval, latencies);

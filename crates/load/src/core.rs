@@ -24,7 +24,7 @@ use crate::dispatcher::{Arrival, Dispatcher, RequestQuota};
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::inspection::FirstBodies;
 use crate::pace::{DueTimes, Pace};
-use crate::plan::{ReplaySchedule, RunPlan};
+use crate::plan::{LoadSlice, ReplaySchedule, RunPlan};
 use crate::recorder::{Breakdown, CoreSnapshot, HistogramSet, Recorder};
 use crate::tls::TlsConnector;
 
@@ -373,7 +373,8 @@ impl ArrivalSchedule {
                 ArrivalSource::Replay { schedule: Arc::clone(schedule), next: cores.0, step: cores.1 }
             }
             None => {
-                let times = DueTimes::new(plan.rate_profile()?, arrivals, cores, plan.seed);
+                let times = DueTimes::new(plan.rate_profile()?, arrivals, cores, plan.seed)
+                    .shifted(plan.slice.map_or(0.0, LoadSlice::phase));
                 ArrivalSource::Rate { times: Box::new(times), factor: 1.0 }
             }
         };

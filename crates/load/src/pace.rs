@@ -180,6 +180,15 @@ impl DueTimes {
         times
     }
 
+    /// Shifts constant arrivals by a fraction of the time between two requests of all cores.
+    #[must_use]
+    pub fn shifted(mut self, phase: f64) -> Self {
+        if self.arrivals == Arrivals::Constant {
+            self.position += phase;
+        }
+        self
+    }
+
     fn exponential(&mut self) -> f64 {
         // f64() is in [0, 1), so the logarithm is of (0, 1] and finite.
         -(1.0 - self.random.f64()).ln() * self.step
@@ -255,6 +264,17 @@ mod tests {
     fn constant_arrivals_are_even_over_all_cores() {
         let times = merged(Arrivals::Constant, 1000.0, 0, 3, 2);
         assert_eq!(times.len(), 2000);
+        assert!(times.windows(2).all(|pair| (999_999..=1_000_001).contains(&(pair[1] - pair[0]))));
+    }
+
+    #[test]
+    fn shifted_slices_are_even_together() {
+        let slice = |phase| {
+            DueTimes::new(RateProfile::constant(250.0, 0), Arrivals::Constant, (0, 1), 1).shifted(phase)
+        };
+        let mut times: Vec<u64> =
+            [0.0, 0.25, 0.5, 0.75].into_iter().flat_map(|at| slice(at).take(100)).collect();
+        times.sort_unstable();
         assert!(times.windows(2).all(|pair| (999_999..=1_000_001).contains(&(pair[1] - pair[0]))));
     }
 

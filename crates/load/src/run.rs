@@ -34,6 +34,12 @@ pub const THREAD_NAME: &str = "load";
 
 /// Callbacks during a run.
 pub trait RunObserver {
+    /// The connections are open. Returns the start time of the clock; the engine asks again until there is
+    /// one, or until the run is stopped.
+    fn start_time(&mut self, connections: u64, now_ns: u64) -> Option<u64> {
+        let _ = connections;
+        Some(now_ns)
+    }
     /// The cores are connected; the load starts at `start_ns` of the clock.
     fn on_start(&mut self, start_ns: u64);
     /// The measured window begins now.
@@ -259,6 +265,8 @@ struct RunControl<'a> {
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time from "all are connected" to the start, so that every core is notified before.
 const START_LEAD_NS: u64 = 5 * MILLISECOND_NS;
+/// Interval at which a controlled start is awaited.
+const START_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Time after which a ramped run without any connection is cancelled.
 const NO_CONNECTION_TIMEOUT_NS: u64 = 3 * SECOND_NS;
 
@@ -270,7 +278,7 @@ impl RunControl<'_> {
         running: RunningCores<Option<CoreSnapshot>>,
         observer: &mut dyn RunObserver,
     ) -> Result<RunMeasurement, RunError> {
-        let start_ns = match self.wait_for_connections(inbox, &running) {
+        let start_ns = match self.wait_for_connections(inbox, &running, observer) {
             Ok(start_ns) => start_ns,
             Err(error) => {
                 self.sender.send_replace(StartState::Cancelled);
@@ -324,6 +332,7 @@ impl RunControl<'_> {
         &mut self,
         inbox: &mpsc::Receiver<CoreEvent>,
         running: &RunningCores<Option<CoreSnapshot>>,
+        observer: &mut dyn RunObserver,
     ) -> Result<u64, RunError> {
         let plan = &self.shared.plan;
         let (mut ready, mut obtained, mut last_failure) = (0, 0, None);
@@ -340,8 +349,7 @@ impl RunControl<'_> {
                     return Err(RunError::NoConnection { kind: FailureKind::Other, text });
                 }
                 _ if running.is_finished() || self.stop.stage() != DrainStage::Running => {
-                    let text = "stopped before the first connection".to_owned();
-                    return Err(RunError::NoConnection { kind: FailureKind::Unfinished, text });
+                    return Err(stopped_before_the_start());
                 }
                 _ => {}
             }
@@ -352,7 +360,16 @@ impl RunControl<'_> {
             let text = format!("cannot connect to {reason}");
             return Err(RunError::NoConnection { kind, text });
         }
-        let start_ns = now_ns() + START_LEAD_NS;
+        let start_ns = loop {
+            let now_ns = now_ns();
+            if let Some(at_ns) = observer.start_time(obtained, now_ns) {
+                break at_ns.max(now_ns + START_LEAD_NS);
+            }
+            if self.stop.stage() != DrainStage::Running {
+                return Err(stopped_before_the_start());
+            }
+            std::thread::sleep(START_POLL_INTERVAL);
+        };
         let end_ns = start_ns.saturating_add(plan.end.duration_ns);
         self.shared.end_ns.store(end_ns, Ordering::Relaxed);
         let give_up_ns = end_ns.saturating_add(plan.drain_ns);
@@ -387,6 +404,11 @@ impl RunControl<'_> {
             self.end_early(now_ns);
         }
     }
+}
+
+fn stopped_before_the_start() -> RunError {
+    let text = "stopped before the start".to_owned();
+    RunError::NoConnection { kind: FailureKind::Unfinished, text }
 }
 
 impl RunMeasurement {

@@ -22,7 +22,7 @@ use record::units::{SECOND_NS, format_duration_ns, format_rate};
 use rt::drain::{Drain, DrainWatch, SignalHandlers, SignalSet, block_signals};
 
 pub(crate) use full_screen::FullScreen;
-pub(super) use run_record::{build_run, host_record};
+pub(super) use run_record::{build_run, host_record, random_id};
 
 use self::outputs::{
     full_screen, metrics_address, metrics_export, peer_format, prints_summary, write_results,
@@ -31,6 +31,7 @@ use super::calibrate::{self, TrialSettings};
 use crate::embedded::Origin;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, embedded_placeholder_url, load_flags, subject_pids};
+use crate::load_control::LoadController;
 use crate::observation::{Observation, diagnose};
 use crate::output::live::LiveTable;
 use crate::output::load_plan::describe_plan;
@@ -51,6 +52,9 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let drain = Drain::default();
     let stop = drain.watch();
     if text.urls.is_empty() && text.unix.is_none() && text.requests_of_files.is_empty() {
+        if args.is_set("control") {
+            return Err(vec![InputProblem::new("--control", "needs a URL")].into());
+        }
         return run_embedded(args, text, arguments, drain, &stop);
     }
     if args.is_set("tls") {
@@ -69,10 +73,11 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let scarce_ports = preflight::check(&plan)?;
     let control = Arc::default();
     block_signals(SignalSet::TerminationAndUser)?
-        .spawn_handler(drain, Some(signal_handlers(&plan, &control)))?;
+        .spawn_handler(drain.clone(), Some(signal_handlers(&plan, &control)))?;
+    let controller = args.is_set("control").then(|| LoadController::start(drain, Arc::clone(&control)));
     let subjects = if named.is_empty() { find_subjects(&plan) } else { Ok(named) };
     let job = LoadJob { args, arguments, plan, subjects, scarce_ports, calibration: None, control };
-    run_job(&job, &stop)
+    run_job(&job, controller, &stop)
 }
 
 /// Measures this machine with an embedded origin, because the user named nothing to load.
@@ -120,7 +125,11 @@ fn run_embedded(
     }
     let subjects = Ok(vec![origin.pid()]);
     let calibration = Some(if plan.is_open_loop() { calibrations.open } else { calibrations.closed });
-    run_job(&LoadJob { args, arguments, plan, subjects, scarce_ports: None, calibration, control }, stop)
+    run_job(
+        &LoadJob { args, arguments, plan, subjects, scarce_ports: None, calibration, control },
+        None,
+        stop,
+    )
 }
 
 /// Formats the embedded origin and its calibration: in one line, or in all lines with `-v`.
@@ -203,7 +212,11 @@ pub(super) struct LoadJob<'a> {
     pub(super) control: Arc<RateControl>,
 }
 
-fn run_job(job: &LoadJob<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
+fn run_job(
+    job: &LoadJob<'_>,
+    controller: Option<LoadController>,
+    stop: &DrainWatch,
+) -> Result<Exit, Failure> {
     let args = job.args;
     let quiet = !prints_summary(args)?;
     let terminal = std::io::stdout().is_terminal();
@@ -232,6 +245,7 @@ fn run_job(job: &LoadJob<'_>, stop: &DrainWatch) -> Result<Exit, Failure> {
         RunWatcher::new(job.subjects.clone().unwrap_or_default(), show_lines.then(LiveTable::default), log)
             .with_observation(observation)
             .with_metrics(metrics_export(args)?)
+            .with_controller(controller)
             .with_screen(if show_screen { Some(full_screen(job)?) } else { None });
     if args.is_set("confirm") && !quiet {
         warn!("weir: {}", confirm::announcement());
@@ -291,6 +305,10 @@ fn check_results(args: CommandArgs<'_>) -> Result<(), Failure> {
     if peer_format(args)?.is_some() && preflight::writes_to_stdout(args, STDOUT_FLAGS) {
         let text = "prints to stdout, as another flag does: name a file there";
         return Err(vec![InputProblem::new("--format", text)].into());
+    }
+    if args.is_set("control") && (args.is_set("tui") || preflight::writes_to_stdout(args, STDOUT_FLAGS)) {
+        let text = "writes its events to stdout, as another flag does: remove one of them";
+        return Err(vec![InputProblem::new("--control", text)].into());
     }
     if args.is_set("tui") && !std::io::stdout().is_terminal() {
         return Err(vec![InputProblem::new("--tui", "stdout is not a terminal")].into());

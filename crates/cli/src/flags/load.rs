@@ -7,7 +7,7 @@ use record::problem::InputProblem;
 use super::http::{CONNECTION_WINDOW, GRPC, HTTP, MIX, STREAMS, WINDOW, http_flags};
 use super::load_examples::EXAMPLES;
 use super::load_output::{
-    CHECK, CONFIRM, CSV, FORMAT, HDR, JUNIT, MARKDOWN, NO_BASELINE, PERCENTILES, SUBJECT, TUI,
+    CHECK, CONFIRM, CONTROL, CSV, FORMAT, HDR, JUNIT, MARKDOWN, NO_BASELINE, PERCENTILES, SLICE, SUBJECT, TUI,
 };
 use super::load_requests::{
     CAPTURE, CONNECT_TO, COOKIES, EXPECT_BODY, EXPECT_BYTES, EXPECT_HASH, EXPECT_HEADER, EXPECT_STATUS, FILE,
@@ -126,7 +126,7 @@ pub(super) const VERBOSE: Flag = Flag {
     ..FLAG_DEFAULTS
 };
 
-const LOAD_FLAGS: &[Flag] = &[
+pub(super) const LOAD_FLAGS: &[Flag] = &[
     CONNECTIONS,
     Flag {
         long: "rate",
@@ -357,6 +357,8 @@ const LOAD_FLAGS: &[Flag] = &[
     },
     NO_BASELINE,
     CONFIRM,
+    CONTROL,
+    SLICE,
 ];
 
 /// Returns the texts of a load's flags; the body's file is read here, because parsing does no I/O.
@@ -410,6 +412,7 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> LoadFlags {
         slo: args.texts("slo"),
         max_error_rate: args.text("max-error-rate"),
         seed: args.text("seed"),
+        slice: args.text("slice"),
         problems,
     }
 }

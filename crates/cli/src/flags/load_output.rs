@@ -78,3 +78,21 @@ pub(super) const SUBJECT: Flag = Flag {
     invalid: &["x", "0"],
     ..FLAG_DEFAULTS
 };
+pub(super) const CONTROL: Flag = Flag {
+    long: "control",
+    doc: "Open the connections and wait for commands on stdin, one a line: 'start NS' (a time of \
+          CLOCK_MONOTONIC), 'rate FACTOR' and 'stop'; write events to stdout as JSON, one a line: connected, \
+          started and second; the end of stdin stops the load",
+    ..FLAG_DEFAULTS
+};
+pub(super) const SLICE: Flag = Flag {
+    long: "slice",
+    value: "FROM-TO/TOTAL",
+    default: "all of it",
+    doc: "Slice of the load: connections, rate, requests, stages and source addresses are divided into \
+          TOTAL parts, of which this process drives those from FROM to TO; the slices of several \
+          processes add up exactly",
+    valid: &["0-3/8"],
+    invalid: &["1/2", "2-2/8", "0-9/8", "0-1/1000"],
+    ..FLAG_DEFAULTS
+};

@@ -13,6 +13,7 @@ mod replay;
 mod request;
 mod requests;
 mod session;
+mod slice;
 mod stages;
 mod status;
 mod targets;
@@ -45,6 +46,7 @@ pub use request::RenderedRequest;
 pub(crate) use request::{RequestBuffer, RequestTemplate};
 pub use requests::{RequestText, parse_weight, weighted_order};
 pub use session::{Capture, CaptureSource, SessionPlan};
+pub use slice::LoadSlice;
 pub use stages::{StageQuantity, Stages, ThinkDistribution};
 pub use status::StatusSet;
 pub use targets::parse_targets;
@@ -162,6 +164,9 @@ pub struct RunPlan {
     pub max_error_rate: f64,
     /// Seed of all randomness.
     pub seed: u64,
+    /// Slice of the load that this plan is; `None`: all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slice: Option<LoadSlice>,
 }
 
 fn serialize_replay<S: serde::Serializer>(

@@ -12,9 +12,9 @@ use super::replay::parse_speed;
 use super::requests::{RequestText, parse_requests};
 use super::{
     Arrivals, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, ConnectTo, CsvTable, DURATION_S_DEFAULT, DURATION_S_MAX,
-    Expect, ExpectFlags, Http2Plan, HttpFlags, LoadEnd, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX,
-    PIPELINE_MAX, ProxyHeaderPlan, RenderedRequest, ReplayLog, ReplaySchedule, RunPlan, SessionPlan,
-    StageQuantity, Stages, TIMEOUT_S_DEFAULT, ThinkDistribution, TimeoutFrom, TlsFlags, TlsPlan,
+    Expect, ExpectFlags, Http2Plan, HttpFlags, LoadEnd, LoadSlice, MAX_ERROR_RATE_DEFAULT, Objective,
+    PENDING_MAX, PIPELINE_MAX, ProxyHeaderPlan, RenderedRequest, ReplayLog, ReplaySchedule, RunPlan,
+    SessionPlan, StageQuantity, Stages, TIMEOUT_S_DEFAULT, ThinkDistribution, TimeoutFrom, TlsFlags, TlsPlan,
 };
 use crate::pace::Pace;
 
@@ -66,6 +66,7 @@ pub struct LoadFlags {
     pub slo: Vec<String>,
     pub max_error_rate: Option<String>,
     pub seed: Option<String>,
+    pub slice: Option<String>,
     /// Problems that the caller found when it read the files and other flags.
     pub problems: Vec<InputProblem>,
 }
@@ -116,6 +117,20 @@ impl RunPlan {
     /// # Errors
     /// Every problem with every flag.
     pub fn parse(text: &LoadFlags, cores: usize) -> Result<Self, Vec<InputProblem>> {
+        let plan = Self::parse_all_parts(text, cores);
+        let Some(slice) = &text.slice else { return plan };
+        let problem = |why| InputProblem::new("--slice", why);
+        match (plan, LoadSlice::parse(slice)) {
+            (Ok(plan), Ok(slice)) => plan.sliced(slice).map_err(|why| vec![problem(why)]),
+            (Ok(_), Err(why)) => Err(vec![problem(why)]),
+            (Err(mut problems), slice) => {
+                problems.extend(slice.err().map(problem));
+                Err(problems)
+            }
+        }
+    }
+
+    fn parse_all_parts(text: &LoadFlags, cores: usize) -> Result<Self, Vec<InputProblem>> {
         let mut reader = FlagReader { problems: text.problems.clone() };
         let (http2, problems) = Http2Plan::parse(&text.http);
         reader.problems.extend(problems);
@@ -178,6 +193,7 @@ impl RunPlan {
             seed: reader.parse_or_default("--seed", text.seed.as_ref(), 1, |text| {
                 text.parse().map_err(|_| format!("'{text}' is not an integer"))
             }),
+            slice: None,
             unix: text.unix.as_ref().map(Into::into),
             tls: tls(text, &mut reader, &requests),
             http2,

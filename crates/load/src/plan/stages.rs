@@ -6,6 +6,7 @@ use record::units::{
 };
 use serde::{Serialize, Serializer};
 
+use super::LoadSlice;
 use crate::pace::RateProfile;
 
 /// Quantity of the stages.
@@ -67,6 +68,25 @@ impl Stages {
         let profile =
             RateProfile::stages(stages.iter().map(|(length_ns, target)| (*length_ns as f64 / 1e9, *target)));
         Ok(Self { text: text.to_owned(), quantity, stages, profile })
+    }
+
+    /// Returns the stages of a slice of the load.
+    ///
+    /// # Errors
+    /// The slice has no target above 0.
+    pub(super) fn sliced(&self, slice: LoadSlice) -> Result<Self, String> {
+        let part = |target: f64| match self.quantity {
+            StageQuantity::Rate => slice.rate(target),
+            StageQuantity::Connections => slice.count(target as u64) as f64,
+        };
+        let stages: Vec<(u64, f64)> =
+            self.stages.iter().map(|(length_ns, target)| (*length_ns, part(*target))).collect();
+        if stages.iter().all(|(_, target)| *target == 0.0) {
+            return Err(format!("slice {slice} has no connection in any stage"));
+        }
+        let profile =
+            RateProfile::stages(stages.iter().map(|(length_ns, target)| (*length_ns as f64 / 1e9, *target)));
+        Ok(Self { text: self.text.clone(), quantity: self.quantity, stages, profile })
     }
 
     /// Returns the sum of the lengths, in ns.

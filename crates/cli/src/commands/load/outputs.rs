@@ -27,7 +27,8 @@ use crate::preflight;
 
 /// Returns whether stdout gets the summary and the lines of the seconds.
 pub(super) fn prints_summary(args: CommandArgs<'_>) -> Result<bool, Vec<InputProblem>> {
-    Ok(peer_format(args)?.is_none() && !preflight::writes_to_stdout(args, STDOUT_FLAGS))
+    let stdout_is_taken = args.is_set("control") || preflight::writes_to_stdout(args, STDOUT_FLAGS);
+    Ok(peer_format(args)?.is_none() && !stdout_is_taken)
 }
 
 /// Prints the result and writes it to the files of the flags. `has_lines` is true if lines of the seconds were

@@ -72,7 +72,7 @@ pub(in crate::commands) fn build_run(
 }
 
 /// Returns 128 random bits; the operating system seeds the hashers of the standard library.
-fn random_id() -> String {
+pub(in crate::commands) fn random_id() -> String {
     let bits = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", bits(), bits())
 }
