@@ -11,12 +11,17 @@ use crate::exit::Failure;
 /// Maximum number of kept calibrations; the oldest are removed.
 const STORED_MAX: usize = 64;
 
-fn path() -> Option<PathBuf> {
+/// Returns the directory of weir's state; `None` if the environment names none.
+pub(crate) fn state_directory() -> Option<PathBuf> {
     let state = match std::env::var_os("XDG_STATE_HOME") {
         Some(path) if !path.is_empty() => PathBuf::from(path),
         _ => PathBuf::from(std::env::var_os("HOME")?).join(".local/state"),
     };
-    Some(state.join("weir").join("calibrations.json"))
+    Some(state.join("weir"))
+}
+
+fn path() -> Option<PathBuf> {
+    Some(state_directory()?.join("calibrations.json"))
 }
 
 /// Returns the calibrations made on a host like this one. An unreadable file counts as an empty

@@ -20,6 +20,7 @@
 
 pub mod budget;
 pub mod cgroup;
+pub mod clock_sync;
 pub mod conntrack;
 pub mod cpu;
 pub mod cpu_window;

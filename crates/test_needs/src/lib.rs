@@ -22,6 +22,8 @@ pub const DESCRIPTORS: &str = "descriptors";
 pub const KERNEL: &str = "kernel";
 /// The module `h2` of the `python3` on the path.
 pub const PYTHON_H2: &str = "python-h2";
+/// The program `nats-server`, on the path or in `~/go/bin`.
+pub const NATS_SERVER: &str = "nats-server";
 
 /// Reports that the calling test is skipped. `need` is a constant of this crate or the name of a
 /// program.

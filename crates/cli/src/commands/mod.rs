@@ -3,6 +3,7 @@
 mod calibrate;
 mod ctl;
 mod edge;
+mod fleet;
 mod lab;
 mod load;
 mod plan;
@@ -40,6 +41,7 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
         ("calibrate", _) => calibrate::run(CommandArgs(args)),
         ("edge", _) => edge::run(CommandArgs(args), arguments),
         ("tune", _) => tune::run(CommandArgs(args), arguments),
+        ("fleet", _) => fleet::run(CommandArgs(args)),
         ("plan", _) => plan::run(CommandArgs(args)),
         ("watch", _) => watch::run(CommandArgs(args), arguments),
         ("completions", _) => tools::completions(CommandArgs(args)),
@@ -111,6 +113,15 @@ pub(crate) fn check_lab_experiment(
     args: CommandArgs<'_>,
 ) -> Result<(), Vec<record::problem::InputProblem>> {
     lab::check_experiment(command, args)
+}
+
+/// Does the same for the commands of `weir fleet` that read values of flags.
+#[cfg(test)]
+pub(crate) fn check_fleet(
+    command: &str,
+    args: CommandArgs<'_>,
+) -> Result<(), Vec<record::problem::InputProblem>> {
+    fleet::check(command, args)
 }
 
 /// Does the same for `weir plan`.

@@ -4,6 +4,7 @@
 mod calibrate;
 mod ctl;
 mod edge;
+mod fleet;
 mod groups;
 mod help;
 mod http;
@@ -106,6 +107,11 @@ pub(crate) const COMMANDS: &[&CommandInfo] = &[
     &tune::TRIAL,
     &tune::REVERT,
     &tune::STATUS,
+    &fleet::FLEET,
+    &fleet::SERVE,
+    &fleet::AGENT,
+    &fleet::LS,
+    &fleet::LOAD,
     &tools::COMPLETIONS,
     &tools::MAN,
     &tools::REFERENCE,
@@ -233,6 +239,7 @@ impl CommandArgs<'_> {
 pub(crate) use calibrate::calibrate_flags;
 pub(crate) use ctl::SOCKET_DEFAULT;
 pub(crate) use edge::edge_flags;
+pub(crate) use fleet::{agent_load_arguments, coordinator_flags_given, nats_options};
 pub(crate) use load::{embedded_placeholder_url, load_flags, subject_pids};
 pub(crate) use load_requests::parse_scenario;
 pub(crate) use proxy::proxy_flags;

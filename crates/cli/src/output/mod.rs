@@ -7,6 +7,7 @@ pub(crate) mod diagnosis;
 pub(crate) mod edge;
 pub(crate) mod experiment;
 pub(crate) mod file;
+pub(crate) mod fleet;
 pub(crate) mod histogram;
 pub(crate) mod junit;
 pub(crate) mod live;

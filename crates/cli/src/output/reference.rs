@@ -29,6 +29,9 @@ pub(crate) fn markdown() -> String {
     for rule in RULES {
         text.push_str(&format!("| `{}` | {} |\n", rule.code, rule.doc));
     }
+    for (code, doc) in record::fleet::FLEET_RULES {
+        text.push_str(&format!("| `{code}` | {doc} |\n"));
+    }
     text.push_str(&bottlenecks());
     text.push_str("\n## Errors of a load\n\n| Kind | Meaning |\n| --- | --- |\n");
     for (_, name, doc) in FAILURE_KINDS {

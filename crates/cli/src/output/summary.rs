@@ -11,6 +11,7 @@ use record::validity::ValidityVerdict;
 
 use super::breakdown::{STAGE_COLUMNS, stage_rows};
 use super::diagnosis::brief_diagnosis;
+use super::fleet::format_fleet;
 use super::histogram::latency_histogram;
 use super::table::table;
 use super::verbose::verbose_summary;
@@ -37,6 +38,7 @@ pub(crate) fn summary(run: &Run, is_verbose: bool, colour: bool) -> String {
 
 fn short_summary(run: &Run, colour: bool) -> String {
     let mut lines = vec![labelled("load", &format_target(run)), labelled("", &format_plan(run))];
+    lines.extend(run.fleet.as_ref().map(|fleet| labelled("fleet", &format_fleet(fleet))));
     lines.extend(run.tls.as_ref().map(|tls| labelled("tls", &format_tls(tls))));
     lines.extend(run.http2.as_ref().and_then(format_http2).map(|text| labelled("http2", &text)));
     lines.extend(outcome(run));

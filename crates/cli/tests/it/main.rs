@@ -6,6 +6,7 @@ mod cli;
 mod cli_run;
 mod edge;
 mod examples;
+mod fleet;
 mod foreign;
 mod goodput;
 mod http2_serve;

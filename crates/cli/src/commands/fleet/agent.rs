@@ -1,0 +1,183 @@
+//! `weir fleet agent`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use fleet::agent::service::{AgentConfig, run as run_agent};
+use fleet::message::{AgentFacts, AgentName, AgentRole};
+use fleet::transport::without_password;
+use load::calibrate::{LoadProfile, find_nearest};
+use load::plan::{LoadFlags, RunPlan};
+use record::problem::{InputProblem, suggestion};
+use record::units::SECOND_NS;
+use rt::drain::Drain;
+
+use super::{clocks, count_signals, job, notice};
+use crate::commands::calibrate::{self, TrialSettings};
+use crate::commands::load::host_record;
+use crate::embedded::Origin;
+use crate::exit::{Exit, Failure};
+use crate::flags::{CommandArgs, nats_options};
+use crate::output::print;
+use crate::store;
+
+/// Options of an agent.
+#[derive(Clone, Debug)]
+pub(super) struct AgentOptions {
+    name: Option<AgentName>,
+    labels: BTreeMap<String, String>,
+    roles: Vec<AgentRole>,
+}
+
+/// Size of a typical small response, for the choice of a stored calibration.
+const RESPONSE_BYTES: u64 = 200;
+
+pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    let options = parse(args)?;
+    let signals = count_signals(|count| {
+        let next = if count == 1 { "; a second signal stops a run in progress" } else { "" };
+        warn!("weir: the agent ends after the run in progress{next}");
+    })?;
+    let host = host::facts::read();
+    let name = options.name.clone().unwrap_or_else(|| AgentName::from_host(&host.hostname));
+    let nats = nats_options(args, &format!("weir agent {name}"));
+    let url = without_password(&nats.url);
+    let capacity_per_s = match args.is_set("calibrate") {
+        true => Some(measure_capacity(&host)?),
+        false => stored_capacity(&host),
+    };
+    let roles: Vec<&str> = options.roles.iter().map(|role| role.name()).collect();
+    print(&format!("agent {name} of {url} allows {}\n", roles.join(", ")));
+    let config = AgentConfig {
+        nats,
+        state_directory: state_directory(args, &name)?,
+        ..config(facts(name, &options, host, capacity_per_s))?
+    };
+    run_agent(config, signals).map_err(|error| Failure::CannotRun(error.to_string()))?;
+    Ok(Exit::Done)
+}
+
+/// Returns a setup without a server.
+pub(super) fn config(facts: AgentFacts) -> Result<AgentConfig, Failure> {
+    let program = std::env::current_exe().map_err(|error| Failure::cannot("this program", error))?;
+    Ok(AgentConfig {
+        nats: Default::default(),
+        facts,
+        state_directory: PathBuf::new(),
+        program,
+        validate: Box::new(job::check),
+        clocks,
+        notice,
+    })
+}
+
+/// Parses the flags; reports every problem at once.
+pub(super) fn parse(args: CommandArgs<'_>) -> Result<AgentOptions, Vec<InputProblem>> {
+    let mut problems = Vec::new();
+    let name = args.text("name").and_then(|text| match AgentName::parse(&text) {
+        Ok(name) => Some(name),
+        Err(why) => {
+            problems.push(InputProblem::new("--name", why));
+            None
+        }
+    });
+    let mut labels = BTreeMap::new();
+    for text in args.texts("label") {
+        match text.split_once('=') {
+            Some((key, value)) if !key.is_empty() && key != "name" => {
+                labels.insert(key.to_owned(), value.to_owned());
+            }
+            Some(("name", _)) => {
+                problems.push(InputProblem::new("--label", "name is the name of the agent: use --name"));
+            }
+            _ => problems.push(InputProblem::new("--label", format!("'{text}' is not KEY=VALUE"))),
+        }
+    }
+    let mut roles = Vec::new();
+    for text in args.text("allow").as_deref().unwrap_or("load").split(',') {
+        match AgentRole::ALL.iter().find(|(_, name)| *name == text) {
+            Some((role, _)) => roles.push(*role),
+            None => {
+                let near = suggestion(text, AgentRole::ALL.iter().map(|(_, name)| *name));
+                problems.push(InputProblem::new("--allow", format!("'{text}' is not a role{near}")));
+            }
+        }
+    }
+    if problems.is_empty() { Ok(AgentOptions { name, labels, roles }) } else { Err(problems) }
+}
+
+/// Returns the facts of an agent on this machine.
+pub(super) fn facts(
+    name: AgentName,
+    options: &AgentOptions,
+    host: host::facts::HostFacts,
+    capacity_per_s: Option<f64>,
+) -> AgentFacts {
+    AgentFacts {
+        name,
+        instance: crate::commands::load::random_id(),
+        weir: env!("WEIR_VERSION").to_owned(),
+        host: host_record(host, Vec::new()),
+        links: links(),
+        labels: options.labels.clone(),
+        roles: options.roles.clone(),
+        capacity_per_s,
+        clock_synchronized: host::clock_sync::is_synchronized(),
+    }
+}
+
+impl AgentOptions {
+    /// Returns the options of an agent that only generates load.
+    pub(super) fn for_load() -> Self {
+        Self { name: None, labels: BTreeMap::new(), roles: vec![AgentRole::Load] }
+    }
+}
+
+/// Maximum number of links in the facts.
+const LINKS_MAX: usize = 16;
+
+fn links() -> Vec<(String, Option<f64>)> {
+    let Ok(mut links) = host::links::Links::open(None) else { return Vec::new() };
+    let Ok(sample) = links.sample() else { return Vec::new() };
+    let up = sample.iter().filter(|link| link.is_up()).take(LINKS_MAX);
+    up.map(|link| (link.name(), link.since(link, 1.0).speed_bits_per_s)).collect()
+}
+
+/// Returns the directory of an agent's records.
+pub(super) fn state_directory(args: CommandArgs<'_>, name: &AgentName) -> Result<PathBuf, Failure> {
+    let base = match args.text("state") {
+        Some(directory) => PathBuf::from(directory),
+        None => match store::state_directory() {
+            Some(state) => state.join("fleet"),
+            None => {
+                let text = "neither XDG_STATE_HOME nor HOME is set: name a directory";
+                return Err(vec![InputProblem::new("--state", text)].into());
+            }
+        },
+    };
+    Ok(base.join(name.as_str()))
+}
+
+/// Returns the plan whose capacity is compared between machines: 64 connections, small responses.
+fn reference_plan(url: String) -> Result<RunPlan, Failure> {
+    let flags = LoadFlags { urls: vec![url], ..LoadFlags::default() };
+    Ok(RunPlan::parse(&flags, rt::cores::available_cpus().len())?)
+}
+
+/// Returns the maximum rate of this machine by the nearest stored calibration.
+pub(super) fn stored_capacity(host: &host::facts::HostFacts) -> Option<f64> {
+    let plan = reference_plan("http://127.0.0.1:1/".to_owned()).ok()?;
+    let stored = store::load(&host.fingerprint);
+    let calibration = find_nearest(&stored, &LoadProfile::from_plan(&plan, RESPONSE_BYTES))?;
+    Some(calibration.per_core_per_s * rt::cores::available_cpus().len() as f64)
+}
+
+/// Measures it with an embedded origin, and stores the calibration.
+fn measure_capacity(host: &host::facts::HostFacts) -> Result<f64, Failure> {
+    let origin = Origin::start(rt::cores::available_cpus().len().div_ceil(2), false)?;
+    let plan = reference_plan(origin.url(100))?;
+    let trials = TrialSettings { per_kind: 3, duration_ns: SECOND_NS, origin_pid: origin.pid() };
+    let stop = Drain::default();
+    let calibrations = calibrate::calibrate(&plan, &trials, host, &stop.watch())?;
+    Ok(calibrations.closed.per_core_per_s * rt::cores::available_cpus().len() as f64)
+}

@@ -1,0 +1,390 @@
+//! The flags of `weir fleet`.
+
+use fleet::transport::NatsOptions;
+
+use super::load::{JSON, LOAD_FLAGS};
+use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
+
+pub(crate) const FLEET: CommandInfo = CommandInfo {
+    name: "fleet",
+    about: "Drive one load from many machines, with one merged result",
+    doc: "Agents on the machines wait for a load; 'weir fleet load' divides it among them, starts them at the \
+          same time, and merges their records into one: histograms are added, never averaged. Messages go \
+          through a NATS server. docs/fleet.md has the setup, the permissions and the failures.",
+    values: None,
+    flags: &[],
+    examples: &[("weir fleet --help", "the commands of a fleet")],
+};
+
+pub(crate) const SERVE: CommandInfo = CommandInfo {
+    name: "fleet serve",
+    about: "Start a NATS server and agents on this machine, for a first try",
+    doc: "Starts the program nats-server with JetStream on a port of the loopback interface, and agents in this \
+          process. They end with this command. Over a network, run a NATS server with TLS and permissions \
+          instead (docs/fleet.md).",
+    values: None,
+    flags: SERVE_FLAGS,
+    examples: &[(
+        "weir fleet serve --embedded --agents 2",
+        "a NATS server and two agents on this machine, for weir fleet load",
+    )],
+};
+
+pub(crate) const AGENT: CommandInfo = CommandInfo {
+    name: "fleet agent",
+    about: "Wait for loads of a fleet and drive them",
+    doc: "Registers with a NATS server and runs one load at a time, as a child process with the arguments that \
+          the coordinator sent. The agent checks them as the command line does, and rejects flags that read or \
+          write files and roles that --allow does not have. A run in progress survives the loss of the NATS \
+          server: it ends as planned, and its record stays in the state directory until the coordinator has it. \
+          SIGTERM lets a run in progress end, a second one stops it.",
+    values: None,
+    flags: AGENT_FLAGS,
+    examples: &[(
+        "weir fleet agent --nats nats://127.0.0.1:4222 --name a --label zone=eu",
+        "an agent with a label",
+    )],
+};
+
+pub(crate) const LS: CommandInfo = CommandInfo {
+    name: "fleet ls",
+    about: "List the agents of a fleet",
+    doc: "Asks all agents for their facts: roles, machine, calibrated capacity, clock, state, and records that \
+          wait for their coordinator.",
+    values: None,
+    flags: LS_FLAGS,
+    examples: &[("weir fleet ls --nats nats://127.0.0.1:4222", "the agents")],
+};
+
+pub(crate) const LOAD: CommandInfo = CommandInfo {
+    name: "fleet load",
+    about: "Drive a load from several agents, and merge their records",
+    doc: "Takes the flags of weir load. Connections, rate, requests, stages and source addresses are divided by \
+          the calibrated capacity of the agents (weir calibrate), or by their CPUs if one is not calibrated; the \
+          parts add up exactly. All agents open their connections first and start at the same time; the result \
+          has the measured skew. The merged record has a row for each agent, and its verdict includes theirs: an \
+          agent without a record makes the result invalid. The first Ctrl-C ends the load on all agents and \
+          merges what was measured, the second gives up requests in flight, the third does not wait.",
+    values: Some(("URL", "Target(s), round-robin: http[s]://host[:port][/path]")),
+    flags: &FLEET_LOAD_FLAGS,
+    examples: &[
+        (
+            "weir fleet load --agents 2 -c 64 -d 2s http://127.0.0.1:8000/",
+            "64 connections from two agents of the server on this machine",
+        ),
+        (
+            "weir fleet load --agents zone=eu -R 1k -d 2s --on-loss redistribute --json fleet.json http://127.0.0.1:8000/",
+            "1,000 requests per second from all agents with a label; the others replace a lost one",
+        ),
+    ],
+};
+
+const NATS: Flag = Flag {
+    long: "nats",
+    value: "URL",
+    default: "nats://127.0.0.1:4222",
+    doc: "NATS server: nats://host:4222, or tls://host:4222; may contain user:password@",
+    ..FLAG_DEFAULTS
+};
+const CREDS: Flag = Flag {
+    long: "creds",
+    value: "FILE",
+    doc: "Credentials for the NATS server: a file with a JWT and its nkey",
+    ..FLAG_DEFAULTS
+};
+const NKEY: Flag = Flag {
+    long: "nkey",
+    value: "FILE",
+    doc: "File with the seed of an nkey for the NATS server",
+    ..FLAG_DEFAULTS
+};
+const NATS_CA: Flag = Flag {
+    long: "nats-ca",
+    value: "FILE",
+    default: "the certificate authorities that this host trusts",
+    doc: "PEM file of the certificate authorities of the NATS server; requires TLS",
+    ..FLAG_DEFAULTS
+};
+const ALLOW: Flag = Flag {
+    long: "allow",
+    value: "ROLES",
+    default: "load",
+    doc: "Allowed roles, separated by commas: load, serve, proxy and observe",
+    valid: &["load", "load,observe"],
+    invalid: &["shell", ""],
+    ..FLAG_DEFAULTS
+};
+const LABEL: Flag = Flag {
+    long: "label",
+    value: "KEY=VALUE",
+    repeatable: true,
+    doc: "Label by which --agents of weir fleet load selects this agent; repeatable",
+    valid: &["zone=eu"],
+    invalid: &["zone", "=eu", "name=a"],
+    ..FLAG_DEFAULTS
+};
+const STATE: Flag = Flag {
+    long: "state",
+    value: "DIR",
+    default: "$XDG_STATE_HOME/weir/fleet, or ~/.local/state/weir/fleet",
+    doc: "Directory of the records that were not delivered yet; one directory per agent",
+    ..FLAG_DEFAULTS
+};
+const CALIBRATE: Flag = Flag {
+    long: "calibrate",
+    doc: "Calibrate the load generator first, with an embedded origin; about 10 s; without it the calibration of \
+          weir calibrate counts, if there is one",
+    ..FLAG_DEFAULTS
+};
+
+const SERVE_FLAGS: &[Flag] = &[
+    Flag {
+        long: "embedded",
+        doc: "Start the program nats-server on this machine; required, because weir has no server of its own",
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "agents",
+        value: "N",
+        default: "0",
+        doc: "Number of agents in this process, up to 64; they are for a try, since all share one machine",
+        valid: &["0", "2"],
+        invalid: &["x", "65"],
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "port",
+        value: "PORT",
+        default: "4222",
+        doc: "Port of the NATS server on 127.0.0.1; 0 takes a free one",
+        valid: &["0", "4223"],
+        invalid: &["x", "65536"],
+        ..FLAG_DEFAULTS
+    },
+    STATE,
+];
+
+const AGENT_FLAGS: &[Flag] = &[
+    NATS,
+    Flag {
+        long: "name",
+        value: "NAME",
+        default: "the host name",
+        doc: "Name of the agent, unique in the fleet; its permissions on the NATS server contain it",
+        valid: &["node-1"],
+        invalid: &["a.b", "", "*"],
+        ..FLAG_DEFAULTS
+    },
+    LABEL,
+    ALLOW,
+    CREDS,
+    NKEY,
+    NATS_CA,
+    STATE,
+    CALIBRATE,
+];
+
+const LS_FLAGS: &[Flag] = &[NATS, CREDS, NKEY, NATS_CA, JSON];
+
+/// Flags of `weir fleet load` itself.
+const OWN_LOAD_FLAGS: &[Flag] = &[
+    NATS,
+    CREDS,
+    NKEY,
+    NATS_CA,
+    Flag {
+        long: "agents",
+        value: "N|all|LABEL=VALUE",
+        default: "all",
+        doc: "Agents that drive the load: a number of them, all, or those with these labels, separated by commas; \
+              the label name is the name of an agent",
+        valid: &["2", "all", "zone=eu,name=a"],
+        invalid: &["0", "zone", "=x"],
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "on-loss",
+        value: "mark|redistribute",
+        default: "mark",
+        doc: "Reaction to the loss of an agent: mark the result, or also let the others take over its rate; \
+              only an open loop has a rate to take over",
+        valid: &["mark"],
+        invalid: &["ignore"],
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "wait",
+        value: "TIME",
+        default: "10s",
+        doc: "Max time after the end for records of agents that are lost; default unit: s",
+        valid: &["5", "1m"],
+        invalid: &["x", "1d"],
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "output",
+        value: "DIR",
+        doc: "Directory for the record of each agent and the merged record, in a subdirectory per run",
+        ..FLAG_DEFAULTS
+    },
+];
+
+/// Flags of `weir load` without those of a single process.
+const FLEET_LOAD_FLAGS: [Flag; OWN_LOAD_FLAGS.len() + LOAD_FLAGS.len()] = {
+    let mut all = [FLAG_DEFAULTS; OWN_LOAD_FLAGS.len() + LOAD_FLAGS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = match at < OWN_LOAD_FLAGS.len() {
+            true => OWN_LOAD_FLAGS[at],
+            false => LOAD_FLAGS[at - OWN_LOAD_FLAGS.len()],
+        };
+        at += 1;
+    }
+    all
+};
+
+/// Flags of `weir load` that a coordinator sends to its agents. They neither read nor write files.
+const AGENT_LOAD_FLAGS: &[&str] = &[
+    "connections",
+    "rate",
+    "arrivals",
+    "duration",
+    "requests",
+    "threads",
+    "requests-per-connection",
+    "ramp",
+    "timeout",
+    "timeout-from",
+    "think",
+    "method",
+    "header",
+    "data",
+    "insecure",
+    "tls-min",
+    "tls-max",
+    "tls-resume",
+    "tls-new",
+    "tls-ciphers",
+    "tls-groups",
+    "http",
+    "streams",
+    "window",
+    "connection-window",
+    "mix",
+    "grpc",
+    "source",
+    "pin",
+    "spin",
+    "max-pending",
+    "drain",
+    "expect-status",
+    "expect-bytes",
+    "expect-hash",
+    "expect-body",
+    "expect-header",
+    "weights",
+    "cookies",
+    "capture",
+    "connect-to",
+    "proxy-protocol",
+    "proxy-source",
+    "stages",
+    "pipeline",
+    "slo",
+    "max-error-rate",
+    "seed",
+    "no-watch",
+    "no-baseline",
+];
+
+/// Flags of `weir load` that the coordinator handles itself.
+const COORDINATOR_LOAD_FLAGS: &[&str] =
+    &["json", "csv", "markdown", "junit", "format", "check", "live", "quiet", "verbose"];
+
+/// Arguments of `weir load` for an agent, in one form whatever the user typed; and the flags that a fleet does
+/// not have.
+pub(crate) fn agent_load_arguments(args: CommandArgs<'_>) -> (Vec<String>, Vec<&'static str>) {
+    let (mut arguments, mut refused) = (Vec::new(), Vec::new());
+    for flag in LOAD_FLAGS.iter().filter(|flag| args.is_given(flag.long)) {
+        if COORDINATOR_LOAD_FLAGS.contains(&flag.long) {
+            continue;
+        }
+        if !AGENT_LOAD_FLAGS.contains(&flag.long) {
+            refused.push(flag.long);
+        } else if flag.value.is_empty() {
+            arguments.push(format!("--{}", flag.long));
+        } else {
+            let values =
+                if flag.repeatable { args.texts(flag.long) } else { Vec::from_iter(args.text(flag.long)) };
+            arguments.extend(values.into_iter().map(|value| format!("--{}={value}", flag.long)));
+        }
+    }
+    arguments.push("--".to_owned());
+    arguments.extend(args.values());
+    (arguments, refused)
+}
+
+/// Returns the flags that the coordinator handles itself and that were given; an agent has none of them.
+pub(crate) fn coordinator_flags_given(args: CommandArgs<'_>) -> Vec<&'static str> {
+    COORDINATOR_LOAD_FLAGS.iter().copied().filter(|flag| args.is_given(flag)).collect()
+}
+
+/// Returns the server and the credentials.
+pub(crate) fn nats_options(args: CommandArgs<'_>, name: &str) -> NatsOptions {
+    NatsOptions {
+        url: args.text("nats").unwrap_or_else(|| NATS.default.to_owned()),
+        credentials: args.text("creds").map(Into::into),
+        nkey: args.text("nkey").map(Into::into),
+        ca: args.text("nats-ca").map(Into::into),
+        name: name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_of_a_load_is_for_agents_for_the_coordinator_or_refused_on_purpose() {
+        // Files of one machine, outputs of one process, and what makes a process part of a fleet.
+        let refused = [
+            "data-file",
+            "unix",
+            "cacert",
+            "cert",
+            "key",
+            "tls",
+            "tls-key-log",
+            "targets",
+            "values",
+            "replay",
+            "speed",
+            "file",
+            "openmetrics",
+            "metrics-listen",
+            "hdr",
+            "percentiles",
+            "tui",
+            "subject",
+            "confirm",
+            "control",
+            "slice",
+        ];
+        for flag in LOAD_FLAGS {
+            let lists = [AGENT_LOAD_FLAGS, COORDINATOR_LOAD_FLAGS, &refused];
+            let count = lists.iter().filter(|list| list.contains(&flag.long)).count();
+            assert_eq!(count, 1, "--{} belongs to one of the lists", flag.long);
+        }
+    }
+
+    #[test]
+    fn arguments_have_one_form_and_values_are_no_flags() {
+        let line =
+            ["weir", "fleet", "load", "-c", "8", "-HA: b", "--spin", "--json", "x", "-D", "f", "--", "-x"];
+        let matches = super::super::build_command_line().try_get_matches_from(line).unwrap();
+        let args = matches.subcommand().unwrap().1.subcommand().unwrap().1;
+        let (arguments, refused) = agent_load_arguments(CommandArgs(args));
+        assert_eq!(arguments, ["--connections=8", "--header=A: b", "--spin", "--", "-x"]);
+        assert_eq!(refused, ["data-file"]);
+    }
+}

@@ -1,0 +1,340 @@
+//! Agent as a process: connects the state machine to NATS, the child process and the disk.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use record::control::LoadEvent;
+use tokio::sync::{mpsc, watch};
+
+use super::child::{ChildOutput, EVENTS_MAX, LoadChild};
+use super::spool::Spool;
+use super::{AgentAction, AgentEvent, AgentMachine};
+use crate::message::{
+    AgentCommand, AgentFacts, AgentReport, Job, LiveSecond, Pong, RunId, StoredRun, decode, encode,
+};
+use crate::subjects;
+use crate::transport::{LinkEvent, Message, NatsLink, NatsOptions, TransportError};
+
+/// Reading of the clocks: `CLOCK_MONOTONIC`, and the wall clock, in ns.
+pub type Clocks = fn() -> (u64, u64);
+
+/// Checked job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedJob {
+    /// Arguments of the child process, with the command.
+    pub arguments: Vec<String>,
+    /// Maximum duration of the load with its drain, in ns.
+    pub duration_ns: u64,
+}
+
+/// Function that checks a job: the parser of the command line, and the rules of what a plan may do on this
+/// machine. It gets the path of the record, and returns every problem.
+pub type CheckJob = Box<dyn Fn(&Job, &std::path::Path) -> Result<CheckedJob, Vec<String>>>;
+
+/// Setup of an agent.
+pub struct AgentConfig {
+    /// Server and credentials.
+    pub nats: NatsOptions,
+    /// Facts about the agent.
+    pub facts: AgentFacts,
+    /// Directory of the records that were not delivered.
+    pub state_directory: PathBuf,
+    /// Program of the child process: this one.
+    pub program: PathBuf,
+    /// Check of a job.
+    pub validate: CheckJob,
+    /// Clocks.
+    pub clocks: Clocks,
+    /// Function that reports a change to the user.
+    pub notice: fn(&str),
+}
+
+impl std::fmt::Debug for AgentConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentConfig").field("facts", &self.facts).finish_non_exhaustive()
+    }
+}
+
+/// Reason why an agent ended.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The server cannot be used.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// The state directory cannot be used.
+    #[error("state directory: {0}")]
+    Spool(std::io::Error),
+    /// The runtime cannot be started.
+    #[error("cannot start: {0}")]
+    Runtime(std::io::Error),
+}
+
+/// Interval of the state machine's clock, and of the checks of the child process.
+const TICK: Duration = Duration::from_millis(20);
+/// Exit codes of `weir load` with a record: valid, objective missed, invalid.
+const CODES_WITH_RECORD: &[i32] = &[0, 3, 4];
+
+/// Runs an agent until it has drained: `drain` counts the requests to end.
+///
+/// # Errors
+/// The server rejects the agent at its start, or the state directory cannot be used.
+pub fn run(config: AgentConfig, drain: watch::Receiver<u32>) -> Result<(), AgentError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(AgentError::Runtime)?.block_on(run_async(config, drain))
+}
+
+/// Does the same within a runtime.
+///
+/// # Errors
+/// Those of [`run`].
+pub async fn run_async(config: AgentConfig, mut drain: watch::Receiver<u32>) -> Result<(), AgentError> {
+    let spool = Spool::open(&config.state_directory).map_err(AgentError::Spool)?;
+    let stored = spool.scan().map_err(AgentError::Spool)?;
+    let (link, mut messages, mut link_events) = NatsLink::connect(&config.nats).await?;
+    link.subscribe(subjects::COMMAND_ALL).await?;
+    link.subscribe(&subjects::command(&config.facts.name)).await?;
+    let machine = AgentMachine::new(config.facts.instance.clone(), stored);
+    let (events, mut child_events) = mpsc::channel(EVENTS_MAX);
+    let mut agent = AgentShell {
+        config,
+        link,
+        machine,
+        spool,
+        child: None,
+        checked: BTreeMap::new(),
+        start_ns: None,
+        events,
+    };
+    agent.report(AgentReport::Facts { facts: Box::new(agent.config.facts.clone()) }).await;
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let mut drains = 0;
+    loop {
+        let events = tokio::select! {
+            Some(message) = messages.recv() => agent.read(&message),
+            Some(output) = child_events.recv() => agent.read_output(output),
+            Some(event) = link_events.recv() => agent.read_link(event),
+            _ = ticks.tick() => {
+                let wanted = *drain.borrow_and_update();
+                let mut events = vec![AgentEvent::Tick; 1];
+                events.extend((drains..wanted).map(|_| AgentEvent::Drain));
+                drains = wanted;
+                events.extend(agent.poll_child(&mut child_events));
+                events
+            }
+        };
+        if agent.handle_all(events).await {
+            agent.link.flush().await;
+            return Ok(());
+        }
+    }
+}
+
+/// I/O of an agent.
+struct AgentShell {
+    config: AgentConfig,
+    link: NatsLink,
+    machine: AgentMachine,
+    spool: Spool,
+    child: Option<(RunId, LoadChild)>,
+    checked: BTreeMap<RunId, CheckedJob>,
+    /// Start of the child's load, in ns.
+    start_ns: Option<u64>,
+    events: mpsc::Sender<ChildOutput>,
+}
+
+impl AgentShell {
+    /// Handles events and their actions. Returns true if the agent ends.
+    async fn handle_all(&mut self, events: Vec<AgentEvent>) -> bool {
+        let mut queue: std::collections::VecDeque<AgentEvent> = events.into();
+        let mut has_ended = false;
+        while let Some(event) = queue.pop_front() {
+            for action in self.machine.handle(event, (self.config.clocks)().0) {
+                match action {
+                    AgentAction::Exit => has_ended = true,
+                    action => queue.extend(self.act(action).await),
+                }
+            }
+        }
+        has_ended
+    }
+
+    async fn act(&mut self, action: AgentAction) -> Option<AgentEvent> {
+        match action {
+            AgentAction::ReportFacts => {
+                self.report(AgentReport::Facts { facts: Box::new(self.config.facts.clone()) }).await;
+            }
+            AgentAction::ReportStatus => {
+                self.report(AgentReport::Status { status: self.machine.status() }).await;
+            }
+            AgentAction::ReportClock(sequence) => {
+                let (clock_ns, wall_ns) = (self.config.clocks)();
+                let pong = Pong { sequence, clock_ns, wall_ns };
+                self.publish(subjects::clock(&self.config.facts.name), &pong).await;
+            }
+            AgentAction::ReportSecond(run, interval) => {
+                let second = LiveSecond { interval: *interval };
+                self.publish(subjects::live(&self.config.facts.name, &run), &second).await;
+            }
+            AgentAction::Check(run, job) => return Some(self.check(run, &job)),
+            AgentAction::Spawn(run) => return self.spawn(run),
+            AgentAction::Write(command) => {
+                if let Some((_, child)) = &mut self.child {
+                    child.write(command);
+                }
+            }
+            AgentAction::Kill => {
+                if let Some((_, child)) = &mut self.child {
+                    child.kill();
+                }
+            }
+            AgentAction::SendRecord(run, from_part) => self.send_record(&run, from_part).await,
+            AgentAction::Delete(run) => {
+                if let Err(error) = self.spool.delete(&run) {
+                    (self.config.notice)(&format!("cannot delete the record of run {run}: {error}"));
+                }
+            }
+            AgentAction::Exit => {}
+        }
+        None
+    }
+
+    fn read(&self, message: &Message) -> Vec<AgentEvent> {
+        match decode::<AgentCommand>(&message.payload) {
+            Ok(command) => vec![AgentEvent::Command(command)],
+            Err(error) => {
+                (self.config.notice)(&format!("ignored {error}"));
+                Vec::new()
+            }
+        }
+    }
+
+    fn read_link(&self, event: LinkEvent) -> Vec<AgentEvent> {
+        (self.config.notice)(&match event {
+            LinkEvent::Connected => "connected to the NATS server".to_owned(),
+            LinkEvent::Disconnected => {
+                "the NATS server is unreachable; a run in progress continues, and its record waits".to_owned()
+            }
+            LinkEvent::Rejected(text) => format!("the NATS server rejects this agent: {text}"),
+        });
+        Vec::new()
+    }
+
+    fn read_output(&mut self, output: ChildOutput) -> Vec<AgentEvent> {
+        match output {
+            ChildOutput::Event(event) => {
+                if let LoadEvent::Started { clock_ns, .. } = event {
+                    self.start_ns = Some(clock_ns);
+                }
+                vec![AgentEvent::Child(event)]
+            }
+            ChildOutput::Ended(code, stderr) => {
+                let Some((run, _)) = self.child.take() else { return Vec::new() };
+                vec![AgentEvent::ChildEnded(self.take_record(&run, code, &stderr))]
+            }
+        }
+    }
+
+    /// Returns the events of a child process that ended: first those that it reported before.
+    fn poll_child(&mut self, events: &mut mpsc::Receiver<ChildOutput>) -> Vec<AgentEvent> {
+        let Some(ended) = self.child.as_mut().and_then(|(_, child)| child.poll_end()) else {
+            return Vec::new();
+        };
+        let mut all = Vec::new();
+        while let Ok(output) = events.try_recv() {
+            all.extend(self.read_output(output));
+        }
+        all.extend(self.read_output(ended));
+        all
+    }
+
+    fn check(&mut self, run: RunId, job: &Job) -> AgentEvent {
+        let name = job.role.name();
+        let checked = match self.config.facts.roles.contains(&job.role) {
+            false => Err(vec![format!(
+                "this agent does not allow the role {name} (weir fleet agent --allow {name})"
+            )]),
+            true => match self.spool.record_path(&run) {
+                Ok(path) => (self.config.validate)(job, &path),
+                Err(error) => Err(vec![format!("the state directory cannot be written: {error}")]),
+            },
+        };
+        let result = checked.map(|checked| {
+            let duration_ns = checked.duration_ns;
+            self.checked.insert(run.clone(), checked);
+            duration_ns
+        });
+        if result.is_err() {
+            // An empty directory of a refused run.
+            let _ = self.spool.delete(&run);
+        }
+        AgentEvent::Checked(run, result)
+    }
+
+    fn spawn(&mut self, run: RunId) -> Option<AgentEvent> {
+        let checked = self.checked.remove(&run)?;
+        self.checked.clear();
+        match LoadChild::spawn(&self.config.program, &checked.arguments, self.events.clone()) {
+            Ok(child) => {
+                (self.config.notice)(&format!("run {run}: {}", checked.arguments.join(" ")));
+                (self.child, self.start_ns) = (Some((run, child)), None);
+                None
+            }
+            Err(error) => {
+                Some(AgentEvent::ChildEnded(Err(format!("cannot start the child process: {error}"))))
+            }
+        }
+    }
+
+    fn take_record(&self, run: &RunId, code: Option<i32>, stderr: &str) -> Result<StoredRun, String> {
+        let failed = || {
+            let code = code.map_or_else(|| "by a signal".to_owned(), |code| format!("with exit code {code}"));
+            // The child's messages have the prefix of the program.
+            let text = stderr.lines().map(|line| line.strip_prefix("weir: ").unwrap_or(line));
+            let text = text.collect::<Vec<_>>().join("; ");
+            if text.is_empty() { format!("weir load ended {code}") } else { text }
+        };
+        let stored = match code.is_some_and(|code| CODES_WITH_RECORD.contains(&code)) {
+            true => self.spool.store(run, self.start_ns).map_err(|error| format!("the record: {error}")),
+            false => Err(failed()),
+        };
+        match &stored {
+            Ok(stored) => {
+                (self.config.notice)(&format!("run {run}: ended, record of {} bytes", stored.bytes))
+            }
+            Err(text) => {
+                let _ = self.spool.delete(run);
+                (self.config.notice)(&format!("run {run}: {text}"));
+            }
+        }
+        stored
+    }
+
+    async fn send_record(&self, run: &RunId, from_part: u32) {
+        let status = self.machine.status();
+        let Some(stored) = status.stored.iter().find(|stored| stored.run == *run) else { return };
+        for part in from_part..stored.parts() {
+            match self.spool.read_part(run, part) {
+                Ok(bytes) => {
+                    let subject = subjects::record_part(&self.config.facts.name, run, part);
+                    self.link.publish(subject, bytes).await;
+                    // One part at a time, so that a slow network holds no more than that in memory.
+                    self.link.flush().await;
+                }
+                Err(error) => return (self.config.notice)(&format!("run {run}: {error}")),
+            }
+        }
+    }
+
+    async fn report(&self, report: AgentReport) {
+        self.publish(subjects::report(&self.config.facts.name), &report).await;
+    }
+
+    async fn publish<T: serde::Serialize>(&self, subject: String, body: &T) {
+        match encode(body) {
+            Ok(bytes) => self.link.publish(subject, bytes).await,
+            Err(error) => (self.config.notice)(&format!("cannot send {error}")),
+        }
+    }
+}

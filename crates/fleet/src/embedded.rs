@@ -1,0 +1,138 @@
+//! A local NATS server for a first try: the program `nats-server`, started on a free port of the loopback
+//! interface, and stopped with its parent.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Reason why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbeddedError {
+    /// The program is missing.
+    #[error(
+        "the program nats-server is missing: install it with 'go install \
+         github.com/nats-io/nats-server/v2@latest' or 'apt-get install nats-server', and put it on the PATH"
+    )]
+    Missing,
+    /// It cannot be started.
+    #[error("cannot start {program}: {error}", program = .program.display())]
+    Start {
+        /// Path of the program.
+        program: PathBuf,
+        /// Error of the system.
+        error: io::Error,
+    },
+    /// It ended at once.
+    #[error("{program} ended: {text}", program = .program.display())]
+    Ended {
+        /// Path of the program.
+        program: PathBuf,
+        /// Its last lines.
+        text: String,
+    },
+}
+
+/// Running server.
+#[derive(Debug)]
+pub struct EmbeddedServer {
+    child: Child,
+    program: PathBuf,
+    log: PathBuf,
+    port: u16,
+}
+
+impl EmbeddedServer {
+    /// Starts a server with JetStream, whose data and log are in `directory`. `search` are the directories of
+    /// the PATH. `port` 0 takes a free one.
+    ///
+    /// # Errors
+    /// The program is missing or cannot be started.
+    pub fn start(directory: &Path, search: &[PathBuf], port: u16) -> Result<Self, EmbeddedError> {
+        let program = find_program(search).ok_or(EmbeddedError::Missing)?;
+        let start_error = |error| EmbeddedError::Start { program: program.clone(), error };
+        std::fs::create_dir_all(directory).map_err(start_error)?;
+        let port = match port {
+            0 => free_port().map_err(start_error)?,
+            port => port,
+        };
+        let log = directory.join("nats-server.log");
+        let mut command = Command::new(&program);
+        command
+            .args(["--addr", "127.0.0.1", "--port", &port.to_string(), "--jetstream", "--store_dir"])
+            .arg(directory)
+            .arg("--log")
+            .arg(&log)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = command.spawn().map_err(start_error)?;
+        Ok(Self { child, program, log, port })
+    }
+
+    /// Returns the URL for agents and coordinators on this machine.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Returns the process ID.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns true if the server accepts connections.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn poll_ready(&mut self) -> Result<bool, EmbeddedError> {
+        self.check()?;
+        Ok(std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok())
+    }
+
+    /// Checks that the server still runs.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn check(&mut self) -> Result<(), EmbeddedError> {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            let last = log.lines().last().map_or_else(|| status.to_string(), str::to_owned);
+            return Err(EmbeddedError::Ended { program: self.program.clone(), text: last });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for EmbeddedServer {
+    fn drop(&mut self) {
+        // SIGTERM lets it close its files; the process cannot be another one, as it was not waited for.
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns the program, if it is in one of the directories.
+fn find_program(search: &[PathBuf]) -> Option<PathBuf> {
+    search.iter().map(|directory| directory.join("nats-server")).find(|path| path.is_file())
+}
+
+/// Returns a port that was free a moment ago.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_reported_with_the_way_to_get_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = EmbeddedServer::start(directory.path(), &[directory.path().to_owned()], 0).unwrap_err();
+        assert!(error.to_string().contains("go install"), "{error}");
+    }
+}
