@@ -139,8 +139,6 @@ const ECHO_INTERVAL_NS: u64 = 500_000_000;
 const LINK_LOSS_NS: u64 = 2_000_000_000;
 /// Maximum time without the server: then the run ends with the records that arrived.
 const LINK_DOWN_NS_MAX: u64 = 120_000_000_000;
-/// Round trips before the start.
-const ROUND_TRIPS_MIN: u64 = 12;
 /// Minimum time from the command to the start. The longest round trip is added twice.
 const START_LEAD_NS: u64 = 300_000_000;
 
@@ -304,9 +302,7 @@ impl Coordinator {
             actions.push(CoordinatorAction::Finished(RunEnd::NotStarted));
             return actions;
         }
-        let are_ready =
-            self.members.iter().all(|member| member.is_ready() && member.clock.count() >= ROUND_TRIPS_MIN);
-        if are_ready {
+        if self.members.iter().all(Member::is_ready) {
             let error_ns =
                 |member: &Member| member.clock.offset_at(now_ns).map_or(0, |offset| offset.error_ns);
             let longest_ns = self.members.iter().map(error_ns).max().unwrap_or(0);

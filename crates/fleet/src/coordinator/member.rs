@@ -1,5 +1,7 @@
 //! One agent, as its coordinator knows it.
 
+use std::collections::VecDeque;
+
 use record::fleet::AgentOutcome;
 
 use super::assembly::RecordAssembly;
@@ -34,7 +36,7 @@ pub(super) struct Member {
     assembly: Option<RecordAssembly>,
     is_acknowledged: bool,
     reported_factor: f64,
-    ping: Ping,
+    pings: Pings,
     prepare_sent_ns: Option<u64>,
     command_sent_ns: Option<u64>,
 }
@@ -56,18 +58,24 @@ pub(super) enum MemberState {
     Failed,
 }
 
-/// Round trip in progress.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ping {
-    sequence: u64,
-    sent_ns: u64,
+/// Round trips in progress.
+#[derive(Clone, Debug, Default)]
+struct Pings {
+    next_sequence: u64,
+    sent_ns: Option<u64>,
+    /// Number and time of each one without a response.
+    waiting: VecDeque<(u64, u64)>,
 }
 
+/// Maximum number of round trips in progress: those of the longest network at the fast interval.
+const PINGS_WAITING_MAX: usize = 64;
 /// Intervals of repeated commands.
 const PREPARE_INTERVAL_NS: u64 = 500_000_000;
 const COMMAND_INTERVAL_NS: u64 = 250_000_000;
 /// Maximum wait for the deletion of a record that arrived.
 const ACKNOWLEDGE_NS_MAX: u64 = 3_000_000_000;
+/// Round trips before the start.
+const ROUND_TRIPS_MIN: u64 = 12;
 /// Interval of round trips before the start, and after it.
 const PING_INTERVAL_FAST_NS: u64 = 40_000_000;
 const PING_INTERVAL_NS: u64 = 1_000_000_000;
@@ -96,14 +104,15 @@ impl Member {
             assembly: None,
             is_acknowledged: false,
             reported_factor: 1.0,
-            ping: Ping::default(),
+            pings: Pings::default(),
             prepare_sent_ns: None,
             command_sent_ns: None,
         }
     }
 
+    /// Returns whether its connections are open and its clock is measured.
     pub(super) fn is_ready(&self) -> bool {
-        self.state == MemberState::Ready
+        self.state == MemberState::Ready && self.clock.count() >= ROUND_TRIPS_MIN
     }
 
     pub(super) fn has_failed(&self) -> bool {
@@ -225,15 +234,15 @@ impl Member {
     }
 
     pub(super) fn handle_pong(&mut self, pong: Pong, wall_ns: u64, now_ns: u64) {
-        if pong.sequence != self.ping.sequence {
+        let Some(at) = self.pings.waiting.iter().position(|(sequence, _)| *sequence == pong.sequence) else {
             return;
-        }
+        };
+        // Each round trip counts once.
+        let Some((_, sent_ns)) = self.pings.waiting.remove(at) else { return };
         self.heard_ns = now_ns;
-        self.clock.add(round_trip(self.ping.sent_ns, now_ns, pong));
+        self.clock.add(round_trip(sent_ns, now_ns, pong));
         let agent_ns = i128::from(pong.wall_ns) - i128::from(pong.clock_ns);
         self.wall_difference_ns = agent_ns - (i128::from(wall_ns) - i128::from(now_ns));
-        // Each round trip counts once.
-        self.ping.sequence += 1;
     }
 
     pub(super) fn plan_start(&mut self, at_ns: u64, now_ns: u64) {
@@ -289,11 +298,17 @@ impl Member {
     fn ping(&mut self, now_ns: u64) -> Option<CoordinatorAction> {
         let interval_ns =
             if self.clock.count() < FAST_PINGS { PING_INTERVAL_FAST_NS } else { PING_INTERVAL_NS };
-        if self.is_over() || (self.ping.sequence > 0 && now_ns < self.ping.sent_ns + interval_ns) {
+        let is_due = self.pings.sent_ns.is_none_or(|sent_ns| now_ns >= sent_ns + interval_ns);
+        if self.is_over() || !is_due {
             return None;
         }
-        self.ping = Ping { sequence: self.ping.sequence + 1, sent_ns: now_ns };
-        let command = AgentCommand::Ping { sequence: self.ping.sequence };
+        let sequence = self.pings.next_sequence;
+        (self.pings.next_sequence, self.pings.sent_ns) = (sequence + 1, Some(now_ns));
+        if self.pings.waiting.len() == PINGS_WAITING_MAX {
+            self.pings.waiting.pop_front();
+        }
+        self.pings.waiting.push_back((sequence, now_ns));
+        let command = AgentCommand::Ping { sequence };
         Some(CoordinatorAction::Send(self.name.clone(), command))
     }
 
