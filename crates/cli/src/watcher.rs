@@ -195,7 +195,7 @@ impl RunObserver for RunWatcher {
             live.print_second(interval);
         }
         if self.controller.is_some() {
-            report(&LoadEvent::Second { interval: interval.clone() });
+            report(&LoadEvent::Second { interval: Box::new(interval.clone()) });
         }
         if let Some(screen) = &self.screen {
             screen.add(interval, latencies);

@@ -268,7 +268,7 @@ impl AgentMachine {
                 Vec::new()
             }
             LoadEvent::Second { interval } => {
-                vec![AgentAction::ReportSecond(current.status.run.clone(), Box::new(interval))]
+                vec![AgentAction::ReportSecond(current.status.run.clone(), interval)]
             }
         }
     }

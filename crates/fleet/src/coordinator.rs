@@ -226,7 +226,7 @@ impl Coordinator {
             CoordinatorEvent::Second(name, interval) => {
                 if let Some(&index) = self.index.get(&name) {
                     self.members[index].heard_ns = now_ns;
-                    actions.extend(self.live.add(index, &interval).map(CoordinatorAction::Second));
+                    actions.extend(self.live.add(index, &interval).map(second));
                 }
             }
             CoordinatorEvent::RecordPart(name, part, bytes) => {
@@ -324,14 +324,14 @@ impl Coordinator {
                 .push(CoordinatorAction::Notice(format!("agent {name} is lost: no heartbeat for {silence}")));
         }
         let running = self.members.iter().filter(|member| member.counts_as_running()).count();
-        actions.extend(self.live.set_running(running).into_iter().map(CoordinatorAction::Second));
+        actions.extend(self.live.set_running(running).into_iter().map(second));
         let factor = self.rate_factor();
         let stops = self.stops;
         for member in &mut self.members {
             actions.extend(member.repeat_run((stops, factor), now_ns));
         }
         if self.is_over(at_ns, now_ns) {
-            actions.extend(self.live.finish().into_iter().map(CoordinatorAction::Second));
+            actions.extend(self.live.finish().into_iter().map(second));
             self.phase = RunPhase::Finished;
             let has_record = self.members.iter().any(|member| member.state == MemberState::Done);
             let end = if has_record { RunEnd::Records } else { RunEnd::NoRecord };
@@ -394,6 +394,11 @@ impl Coordinator {
         now_ns >= end_ns.max(link_since_ns).saturating_add(self.plan.collect_ns)
             && self.members.iter().all(|member| !member.is_receiving(now_ns))
     }
+}
+
+/// Returns the report of a complete second.
+fn second(interval: Interval) -> CoordinatorAction {
+    CoordinatorAction::Second(Box::new(interval))
 }
 
 /// Returns the round trip of a pong.

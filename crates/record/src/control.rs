@@ -76,7 +76,7 @@ pub enum LoadEvent {
     /// A second is over.
     Second {
         /// Counts of that second.
-        interval: Interval,
+        interval: Box<Interval>,
     },
 }
 

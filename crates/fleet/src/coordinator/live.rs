@@ -31,7 +31,7 @@ impl LiveSum {
     }
 
     /// Adds a second of an agent. Returns the sum that it completes.
-    pub(super) fn add(&mut self, member: usize, interval: &Interval) -> Option<Box<Interval>> {
+    pub(super) fn add(&mut self, member: usize, interval: &Interval) -> Option<Interval> {
         let second = (interval.time_s - interval.length_s).round().max(0.0) as u64;
         // The end of the run is no second of its own.
         if second < self.next_second || interval.length_s < 0.5 {
@@ -52,7 +52,7 @@ impl LiveSum {
     }
 
     /// Sets the number of running agents. Returns the sums that need nothing more.
-    pub(super) fn set_running(&mut self, running: usize) -> Vec<Box<Interval>> {
+    pub(super) fn set_running(&mut self, running: usize) -> Vec<Interval> {
         self.running = running;
         let mut complete = Vec::new();
         while self.seconds.first_key_value().is_some_and(|(_, first)| first.members.len() >= running.max(1)) {
@@ -62,14 +62,14 @@ impl LiveSum {
     }
 
     /// Returns what is left.
-    pub(super) fn finish(&mut self) -> Vec<Box<Interval>> {
+    pub(super) fn finish(&mut self) -> Vec<Interval> {
         std::iter::from_fn(|| self.take_first()).collect()
     }
 
-    fn take_first(&mut self) -> Option<Box<Interval>> {
+    fn take_first(&mut self) -> Option<Interval> {
         let (second, first) = self.seconds.pop_first()?;
         self.next_second = second + 1;
-        Some(Box::new(first.sum))
+        Some(first.sum)
     }
 }
 

@@ -143,8 +143,8 @@ impl Simulation {
     fn step(&mut self, pending: Pending) -> Option<RunEnd> {
         match pending {
             Pending::Tick => return self.tick(),
-            Pending::ToAgent(index, command) => self.to_agent(index, AgentEvent::Command(command)),
-            Pending::ToCoordinator(event) => return self.to_coordinator(event),
+            Pending::ToAgent(index, command) => self.deliver_to_agent(index, AgentEvent::Command(command)),
+            Pending::ToCoordinator(event) => return self.deliver_to_coordinator(event),
             Pending::Child(index, step) => self.child_step(index, step),
         }
         None
@@ -165,17 +165,17 @@ impl Simulation {
             self.agents[index].has_child = false;
         }
         for index in 0..self.agents.len() {
-            self.to_agent(index, AgentEvent::Tick);
+            self.deliver_to_agent(index, AgentEvent::Tick);
         }
         let is_stop = self.stop_ns.is_some_and(|at_ns| self.now_ns >= at_ns);
         if is_stop {
             self.stop_ns = None;
-            self.to_coordinator(CoordinatorEvent::Stop);
+            self.deliver_to_coordinator(CoordinatorEvent::Stop);
         }
-        self.to_coordinator(CoordinatorEvent::Tick)
+        self.deliver_to_coordinator(CoordinatorEvent::Tick)
     }
 
-    fn to_coordinator(&mut self, event: CoordinatorEvent) -> Option<RunEnd> {
+    fn deliver_to_coordinator(&mut self, event: CoordinatorEvent) -> Option<RunEnd> {
         for action in self.coordinator.handle(event, self.now_ns) {
             match action {
                 CoordinatorAction::Send(agent, command) => {
@@ -201,7 +201,7 @@ impl Simulation {
         None
     }
 
-    fn to_agent(&mut self, index: usize, event: AgentEvent) {
+    fn deliver_to_agent(&mut self, index: usize, event: AgentEvent) {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
             if self.agents[index].is_dead {
@@ -285,7 +285,7 @@ impl Simulation {
             ChildStep::Second(second) => {
                 let interval =
                     Interval { time_s: second as f64, length_s: 1.0, responses: 10, ..Interval::default() };
-                AgentEvent::Child(LoadEvent::Second { interval })
+                AgentEvent::Child(LoadEvent::Second { interval: Box::new(interval) })
             }
             ChildStep::Ended => {
                 self.agents[index].has_child = false;
@@ -300,7 +300,7 @@ impl Simulation {
                 })
             }
         };
-        self.to_agent(index, event);
+        self.deliver_to_agent(index, event);
     }
 
     fn report(&mut self, index: usize, event: CoordinatorEvent) {
