@@ -338,6 +338,7 @@ fn sample_run(position: &TrialPosition, rate: f64, latency_ns: f64, us: f64, rng
         intervals,
         observed: vec![observed(position, rate, us, rng)],
         diagnosis: Some(diagnosis()),
+        fleet: None,
     }
 }
 

@@ -19,6 +19,7 @@ use crate::embedded::Origin;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options};
 use crate::output::print;
+use crate::progress_bar::ProgressBar;
 use crate::store;
 
 /// Options of an agent.
@@ -172,12 +173,12 @@ pub(super) fn stored_capacity(host: &host::facts::HostFacts) -> Option<f64> {
     Some(calibration.per_core_per_s * rt::cores::available_cpus().len() as f64)
 }
 
-/// Measures it with an embedded origin, and stores the calibration.
+/// Measures it with an embedded origin. A quick calibration like this is not kept.
 fn measure_capacity(host: &host::facts::HostFacts) -> Result<f64, Failure> {
     let origin = Origin::start(rt::cores::available_cpus().len().div_ceil(2), false)?;
     let plan = reference_plan(origin.url(100))?;
     let trials = TrialSettings { per_kind: 3, duration_ns: SECOND_NS, origin_pid: origin.pid() };
     let stop = Drain::default();
-    let calibrations = calibrate::calibrate(&plan, &trials, host, &stop.watch())?;
+    let calibrations = calibrate::calibrate(&plan, &trials, host, &stop.watch(), &ProgressBar::start())?;
     Ok(calibrations.closed.per_core_per_s * rt::cores::available_cpus().len() as f64)
 }
