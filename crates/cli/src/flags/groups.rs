@@ -334,7 +334,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             (
                 "Operation",
                 &["control", "admin", "access-log"],
-                &["log-format", "upgrade-from", "drain-timeout", "until-stdin-closes"],
+                &["log-format", "reload-on-change", "upgrade-from", "drain-timeout", "until-stdin-closes"],
             ),
             ("TLS", &[], &["tls-cert", "tls-key", "tls-self-signed"]),
             ("Resources", &["threads"], &["pin", "connections-max"]),

@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use wire::proxy_protocol;
 
 use super::Authority;
+use super::parse::{FlagReader, LoadFlags};
 
 /// Replacement of a destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,6 +179,22 @@ impl ProxyHeaderPlan {
         proxy_protocol::write_header(version, source, target, &mut header);
         header
     }
+}
+
+/// Returns the replaced destinations of `--connect-to`.
+pub(super) fn parse_connect_to(text: &LoadFlags, reader: &mut FlagReader) -> Vec<ConnectTo> {
+    let mut all = Vec::new();
+    for destination in &text.connect_to {
+        match ConnectTo::parse(destination) {
+            Ok(parsed) => all.push(parsed),
+            Err(why) => reader.add_problem("--connect-to", why),
+        }
+    }
+    if !all.is_empty() && text.unix.is_some() {
+        reader
+            .add_problem("--connect-to", "--unix replaces the destination of every URL: remove one of them");
+    }
+    all
 }
 
 #[cfg(test)]

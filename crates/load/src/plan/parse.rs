@@ -7,14 +7,14 @@ use std::sync::Arc;
 use record::problem::InputProblem;
 use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns, parse_fraction};
 
-use super::network::parse_address_lists;
+use super::network::{parse_address_lists, parse_connect_to};
 use super::replay::parse_speed;
 use super::requests::{RequestText, parse_requests};
 use super::{
-    Arrivals, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, ConnectTo, CsvTable, DURATION_S_DEFAULT, DURATION_S_MAX,
-    Expect, ExpectFlags, Http2Plan, HttpFlags, LoadEnd, LoadSlice, MAX_ERROR_RATE_DEFAULT, Objective,
-    PENDING_MAX, PIPELINE_MAX, ProxyHeaderPlan, RenderedRequest, ReplayLog, ReplaySchedule, RunPlan,
-    SessionPlan, StageQuantity, Stages, TIMEOUT_S_DEFAULT, ThinkDistribution, TimeoutFrom, TlsFlags, TlsPlan,
+    Arrivals, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CsvTable, DURATION_S_DEFAULT, DURATION_S_MAX, Expect,
+    ExpectFlags, Http2Plan, HttpFlags, LoadEnd, LoadSlice, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX,
+    PIPELINE_MAX, ProxyHeaderPlan, RenderedRequest, ReplayLog, ReplaySchedule, RunPlan, SessionPlan,
+    StageQuantity, Stages, TIMEOUT_S_DEFAULT, ThinkDistribution, TimeoutFrom, TlsFlags, TlsPlan,
 };
 use crate::pace::Pace;
 
@@ -177,7 +177,7 @@ impl RunPlan {
             expect,
             session,
             values: text.values.clone(),
-            connect_to: connect_to(text, &mut reader),
+            connect_to: parse_connect_to(text, &mut reader),
             proxy_header,
             replay,
             stages,
@@ -474,21 +474,6 @@ fn sources(text: &LoadFlags, reader: &mut FlagReader) -> Vec<IpAddr> {
     reader.problems.extend(problems);
     if !all.is_empty() && text.unix.is_some() {
         reader.add_problem("--source", "a unix socket has no source address");
-    }
-    all
-}
-
-fn connect_to(text: &LoadFlags, reader: &mut FlagReader) -> Vec<ConnectTo> {
-    let mut all = Vec::new();
-    for destination in &text.connect_to {
-        match ConnectTo::parse(destination) {
-            Ok(parsed) => all.push(parsed),
-            Err(why) => reader.add_problem("--connect-to", why),
-        }
-    }
-    if !all.is_empty() && text.unix.is_some() {
-        reader
-            .add_problem("--connect-to", "--unix replaces the destination of every URL: remove one of them");
     }
     all
 }
