@@ -31,6 +31,7 @@ pub mod clock;
 pub mod coordinator;
 pub mod embedded;
 pub mod message;
+pub mod plan_file;
 pub mod result;
 pub mod split;
 pub mod subjects;

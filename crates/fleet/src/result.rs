@@ -2,6 +2,7 @@
 
 use record::fleet::{AgentClock, AgentFigures, AgentOutcome, AgentRow, Fleet};
 use record::merge::{MergeError, merge_fleet};
+use record::observed::MachineObservation;
 use record::run::Run;
 
 use crate::coordinator::MemberResult;
@@ -49,6 +50,7 @@ pub fn merge(
         .into_iter()
         .filter_map(|member| {
             let mut record = member.run?;
+            record.observed.iter_mut().for_each(|one| one.host = member.result.name.to_string());
             // The agent's wall clock may be wrong; its start is known by the coordinator's clock.
             if let (Some(start_ns), [identity]) = (member.result.start_ns, record.identities.as_mut_slice()) {
                 identity.start_unix_ns = clocks.to_wall(start_ns);
@@ -58,6 +60,20 @@ pub fn merge(
         })
         .collect();
     merge_fleet(&runs, fleet, plan)
+}
+
+/// Adds the observation of another machine to a merged run. `starts`: those of the observation and of the load, by
+/// the coordinator's clock, in ns.
+pub fn add_observation(
+    run: &mut Run,
+    machine: &str,
+    mut observed: MachineObservation,
+    (observed_ns, load_ns): (u64, u64),
+) {
+    observed.shift_times((observed_ns as f64 - load_ns as f64) / 1e9);
+    machine.clone_into(&mut observed.host);
+    run.started_at.clone_into(&mut observed.started_at);
+    run.observed.push(observed);
 }
 
 fn fleet(run: &RunId, members: &[MemberRecord]) -> Fleet {

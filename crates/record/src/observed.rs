@@ -113,13 +113,17 @@ impl MachineObservation {
         let (Some(own), Some(other)) = (parse_time(&self.started_at), parse_time(started_at)) else {
             return false;
         };
-        let offset_s = own.duration_since(other).as_secs_f64();
+        self.shift_times(own.duration_since(other).as_secs_f64());
+        started_at.clone_into(&mut self.started_at);
+        true
+    }
+
+    /// Adds an offset to all times, such as the difference between two starts by one clock.
+    pub fn shift_times(&mut self, offset_s: f64) {
         self.samples.iter_mut().for_each(|sample| sample.time_s += offset_s);
         self.queues.iter_mut().for_each(|snapshot| snapshot.time_s += offset_s);
         self.calls.iter_mut().for_each(|call| call.from_s += offset_s);
         self.ended.iter_mut().for_each(|ended| ended.time_s += offset_s);
-        started_at.clone_into(&mut self.started_at);
-        true
     }
 }
 

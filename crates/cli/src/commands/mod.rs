@@ -41,7 +41,7 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
         ("calibrate", _) => calibrate::run(CommandArgs(args)),
         ("edge", _) => edge::run(CommandArgs(args), arguments),
         ("tune", _) => tune::run(CommandArgs(args), arguments),
-        ("fleet", _) => fleet::run(CommandArgs(args)),
+        ("fleet", _) => fleet::run(CommandArgs(args), arguments),
         ("plan", _) => plan::run(CommandArgs(args)),
         ("watch", _) => watch::run(CommandArgs(args), arguments),
         ("completions", _) => tools::completions(CommandArgs(args)),

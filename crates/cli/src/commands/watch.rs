@@ -19,7 +19,8 @@ use record::watch::{SCHEMA, WatchRecord};
 use rt::clock::{now_ns, thread_cpu_ns};
 use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
 
-use self::plan::WatchPlan;
+pub(super) use self::plan::{WatchPlan, watch_process};
+pub(super) use self::targets::resolve_targets;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
@@ -41,7 +42,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let drain = Drain::default();
     let stop = drain.watch();
     block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
-    let resolved = targets::resolve_targets(&plan)?;
+    let resolved = resolve_targets(&plan)?;
     let started_at = record::file::wall_clock_now();
     let monitor = Monitor::start(resolved.spec, now_ns);
     let start_ns = now_ns();
@@ -64,7 +65,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         let all = ScreenWindows { display_s: f64::INFINITY, rule_s: f64::INFINITY };
         print(&format_observed(&observed, &screen(&observed, all), is_coloured()));
     }
-    write(observed, plan.json.as_deref(), arguments)?;
+    write_record(observed, plan.json.as_deref(), arguments)?;
     Ok(Exit::Done)
 }
 
@@ -163,7 +164,11 @@ fn print_intervals(view: &WatchView<'_>, end_ns: u64, stop: &DrainWatch) {
 }
 
 /// Writes the record to the destination of `--json`.
-fn write(observed: MachineObservation, json: Option<&str>, arguments: &[String]) -> Result<(), Failure> {
+pub(super) fn write_record(
+    observed: MachineObservation,
+    json: Option<&str>,
+    arguments: &[String],
+) -> Result<(), Failure> {
     let Some(json) = json else { return Ok(()) };
     let watch = WatchRecord {
         schema: SCHEMA.to_owned(),

@@ -79,26 +79,26 @@ pub(crate) const LOAD: CommandInfo = CommandInfo {
     ],
 };
 
-const NATS: Flag = Flag {
+pub(super) const NATS: Flag = Flag {
     long: "nats",
     value: "URL",
     default: "nats://127.0.0.1:4222",
     doc: "NATS server: nats://host:4222, or tls://host:4222; may contain user:password@",
     ..FLAG_DEFAULTS
 };
-const CREDS: Flag = Flag {
+pub(super) const CREDS: Flag = Flag {
     long: "creds",
     value: "FILE",
     doc: "Credentials for the NATS server: a file with a JWT and its nkey",
     ..FLAG_DEFAULTS
 };
-const NKEY: Flag = Flag {
+pub(super) const NKEY: Flag = Flag {
     long: "nkey",
     value: "FILE",
     doc: "File with the seed of an nkey for the NATS server",
     ..FLAG_DEFAULTS
 };
-const NATS_CA: Flag = Flag {
+pub(super) const NATS_CA: Flag = Flag {
     long: "nats-ca",
     value: "FILE",
     default: "the certificate authorities that this host trusts",

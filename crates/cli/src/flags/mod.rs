@@ -5,6 +5,7 @@ mod calibrate;
 mod ctl;
 mod edge;
 mod fleet;
+mod fleet_run;
 mod groups;
 mod help;
 mod http;
@@ -112,6 +113,8 @@ pub(crate) const COMMANDS: &[&CommandInfo] = &[
     &fleet::AGENT,
     &fleet::LS,
     &fleet::LOAD,
+    &fleet_run::RUN,
+    &fleet_run::ROLE,
     &tools::COMPLETIONS,
     &tools::MAN,
     &tools::REFERENCE,
@@ -240,6 +243,7 @@ pub(crate) use calibrate::calibrate_flags;
 pub(crate) use ctl::SOCKET_DEFAULT;
 pub(crate) use edge::edge_flags;
 pub(crate) use fleet::{agent_load_arguments, coordinator_flags_given, nats_options};
+pub(crate) use fleet_run::{passed_on, role_arguments};
 pub(crate) use load::{embedded_placeholder_url, load_flags, subject_pids};
 pub(crate) use load_requests::parse_scenario;
 pub(crate) use proxy::proxy_flags;

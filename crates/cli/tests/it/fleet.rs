@@ -1,6 +1,7 @@
 //! A fleet of real processes: a NATS server, agents, an origin that counts, and `weir fleet load`.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -286,7 +287,8 @@ fn the_examples_of_a_fleet_work() {
     let url =
         line.split_whitespace().find(|word| word.starts_with("nats://")).unwrap_or_else(|| panic!("{line}"));
     for example in crate::examples::examples().iter().filter(|line| line.starts_with("weir fleet")) {
-        if example.contains(" serve ") || example.contains(" agent ") {
+        // `run` needs a plan and `role` an agent: another test has both.
+        if [" serve ", " agent ", " run ", " role "].iter().any(|command| example.contains(command)) {
             continue;
         }
         let line = example.replace("127.0.0.1:8000", &origin.authority).replace("zone=eu", "2");
@@ -302,4 +304,57 @@ fn the_examples_of_a_fleet_work() {
     }
     serve.signal(Signal::TERM);
     assert_eq!(serve.wait(EVENT_TIMEOUT), 0);
+}
+
+/// Returns a port that was free a moment ago.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn programs_run_on_their_machines_and_are_observed_there() {
+    let _shared = shared_machine();
+    let Some(program) = nats_program() else { return };
+    let nats = Nats::start(program, "");
+    let _agents = [
+        nats.agent("client", &[]),
+        nats.agent("edge", &["--allow", "proxy"]),
+        nats.agent("back", &["--allow", "serve", "--label", "zone=x"]),
+    ];
+    assert!(within(EVENT_TIMEOUT, || nats.agents().len() == 3));
+    let directory = temp_dir();
+    let plan = directory.path().join("plan.toml");
+    let (subject, origin) = (free_port(), free_port());
+    let text = |zone: &str| {
+        format!(
+            "[machine.proxy]\nagent = \"name=edge\"\nproxy = [\"-l\", \"127.0.0.1:{subject}\", \"--to\", \
+             \"127.0.0.1:{origin}\", \"-t\", \"1\"]\n[machine.store]\nagent = \"zone={zone}\"\n\
+             serve = [\"-l\", \"127.0.0.1:{origin}\", \"-t\", \"1\"]\n[load]\nagents = \"name=client\"\n\
+             arguments = [\"-c\", \"4\", \"-t\", \"1\", \"-d\", \"1s\", \"http://127.0.0.1:{subject}/?s=100\"]\n"
+        )
+    };
+    let run = |text: String| {
+        fs::write(&plan, text).unwrap();
+        let plan = plan.to_str().unwrap();
+        start(WEIR, &["fleet", "run", "--nats", &nats.url, "--json", "RECORD", plan]).finish()
+    };
+    let output = run(text("x"));
+    output.assert_sums();
+    assert!(output.total("responses") > 0 && output.errors() == 0, "{output:?}");
+    let machines = output.record["observed"].as_array().unwrap();
+    for (machine, role) in [("client", "generator"), ("proxy", "subject"), ("store", "origin")] {
+        let roles_of = |one: &Value| one["roles"].as_array().unwrap().iter().any(|one| one["name"] == role);
+        let found = machines.iter().find(|one| one["host"] == machine);
+        assert!(
+            found.is_some_and(|one| roles_of(one) && one["samples"][0].is_object()),
+            "{machine}: {machines:?}"
+        );
+    }
+    assert!(output.record["diagnosis"]["verdict"].is_string());
+    // The programs have ended with the run, and each agent starts only what it allows.
+    assert!([subject, origin].iter().all(|port| std::net::TcpStream::connect(("127.0.0.1", *port)).is_err()));
+    let without_agent = run(text("y"));
+    assert!(without_agent.code == 1 && without_agent.stderr.contains("plan.toml:4:10"), "{without_agent:?}");
+    let refused = run(text("x").replace("\"-t\", \"1\"]\n[load]", "\"--access-log=/tmp/x\"]\n[load]"));
+    assert!(refused.code == 2 && refused.stderr.contains("--access-log"), "{refused:?}");
 }

@@ -18,6 +18,8 @@ use crate::transport::{LinkEvent, Message, NatsLink, NatsOptions, TransportError
 
 /// Observer of a run.
 pub trait FleetObserver {
+    /// All agents are ready, and their common start is determined.
+    fn on_start(&mut self) {}
     /// A second of all agents is complete.
     fn on_second(&mut self, interval: &Interval);
     /// Something changed that the user should know.
@@ -151,19 +153,12 @@ async fn run_plan(
     clocks: Clocks,
 ) -> Result<FleetRecords, TransportError> {
     let run = plan.run.clone();
-    for subject in [
-        subjects::CLOCKS.to_owned(),
-        subjects::live_of_run(&run),
-        subjects::records_of_run(&run),
-        subjects::echo(&run),
-    ] {
-        link.subscribe(&subject).await?;
-    }
+    subscribe(link, &run).await?;
     let mut coordinator = Coordinator::new(plan, clocks().0);
     let mut records = BTreeMap::new();
     let mut ticks = tokio::time::interval_at(Instant::now(), TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    let mut stops = 0;
+    let (mut stops, mut has_started) = (0, false);
     loop {
         let event = tokio::select! {
             Some(message) = messages.recv() => read(&message, &run, clocks),
@@ -180,7 +175,12 @@ async fn run_plan(
             }
         };
         let Some(event) = event else { continue };
-        for action in coordinator.handle(event, clocks().0) {
+        let actions = coordinator.handle(event, clocks().0);
+        if !has_started && coordinator.start_ns() > 0 {
+            has_started = true;
+            observer.on_start();
+        }
+        for action in actions {
             match action {
                 CoordinatorAction::Send(agent, command) => {
                     publish(link, subjects::command(&agent), &command).await;
@@ -199,6 +199,19 @@ async fn run_plan(
             }
         }
     }
+}
+
+/// Subscribes to the messages of a run.
+async fn subscribe(link: &NatsLink, run: &RunId) -> Result<(), TransportError> {
+    for subject in [
+        subjects::CLOCKS.to_owned(),
+        subjects::live_of_run(run),
+        subjects::records_of_run(run),
+        subjects::echo(run),
+    ] {
+        link.subscribe(&subject).await?;
+    }
+    Ok(())
 }
 
 /// Returns the event of a message; `None` for one that does not belong to the run or cannot be read.

@@ -8,6 +8,7 @@ use fleet::message::{AgentRole, Job};
 use load::plan::RunPlan;
 use record::problem::InputProblem;
 
+use super::role::RolePlan;
 use crate::flags::{
     CommandArgs, agent_load_arguments, command_line_with_help, coordinator_flags_given, load_flags,
 };
@@ -16,10 +17,17 @@ use crate::flags::{
 pub(super) fn check(job: &Job, record: &Path) -> Result<CheckedJob, Vec<String>> {
     match job.role {
         AgentRole::Load => check_load(job, record),
-        AgentRole::Serve | AgentRole::Proxy | AgentRole::Observe => {
-            Err(vec![format!("this version runs no {} in a fleet", job.role.name())])
-        }
+        AgentRole::Serve | AgentRole::Proxy | AgentRole::Observe => check_role(job, record),
     }
+}
+
+fn check_role(job: &Job, record: &Path) -> Result<CheckedJob, Vec<String>> {
+    let plan = RolePlan::parse_job(job.role, &job.arguments).map_err(texts)?;
+    let own = ["fleet".to_owned(), "role".to_owned(), format!("--json={}", record.display())];
+    Ok(CheckedJob {
+        arguments: own.into_iter().chain(plan.arguments()).collect(),
+        duration_ns: plan.duration_ns,
+    })
 }
 
 fn check_load(job: &Job, record: &Path) -> Result<CheckedJob, Vec<String>> {

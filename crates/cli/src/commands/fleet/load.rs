@@ -9,6 +9,7 @@ use fleet::coordinator::{FleetPlan, LossPolicy, MemberPlan, RunEnd};
 use fleet::message::{AgentCommand, AgentFacts, AgentRole, Job, RunId, encode};
 use fleet::result::{ClockPair, MemberRecord, merge};
 use fleet::split::{AgentSelection, Split, SplitBasis, split};
+use fleet::transport::NatsOptions;
 use load::plan::{LoadFlags, RunPlan};
 use load::report::reevaluate_objectives;
 use record::problem::InputProblem;
@@ -45,7 +46,37 @@ pub(super) struct FleetFlags {
     wait_ns: u64,
 }
 
+/// Programs around a load.
+pub(super) trait LoadSurroundings {
+    /// Starts them before the load, whose maximum duration is given in ns. Returns their description.
+    fn start(&mut self, load_ns: u64) -> Result<String, Failure>;
+    /// Ends them, and adds their observations to the result of the load that started at this time.
+    fn finish(&mut self, run: &mut Run, load_start_ns: u64) -> Result<(), Failure>;
+}
+
+/// No programs.
+struct NoSurroundings;
+
+impl LoadSurroundings for NoSurroundings {
+    fn start(&mut self, _: u64) -> Result<String, Failure> {
+        Ok(String::new())
+    }
+
+    fn finish(&mut self, _: &mut Run, _: u64) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    run_in(args, nats_options(args, "weir fleet load"), &mut NoSurroundings)
+}
+
+/// Drives a load within its surroundings.
+pub(super) fn run_in(
+    args: CommandArgs<'_>,
+    nats: NatsOptions,
+    surroundings: &mut dyn LoadSurroundings,
+) -> Result<Exit, Failure> {
     let (flags, text, plan, arguments) = parse(args)?;
     if args.is_set("check") {
         print(&describe_plan(&plan));
@@ -66,8 +97,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         );
     })?;
     let cannot = |error: fleet::transport::TransportError| Failure::CannotRun(error.to_string());
-    let mut session =
-        CoordinatorSession::connect(&nats_options(args, "weir fleet load"), clocks).map_err(cannot)?;
+    let mut session = CoordinatorSession::connect(&nats, clocks).map_err(cannot)?;
     let agents = find_agents(&mut session, &flags.selection)?;
     let division = split(&agents);
     check_slices(&text, &division)?;
@@ -78,10 +108,16 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let show_lines =
         !quiet && !args.is_set("quiet") && (std::io::stdout().is_terminal() || args.is_set("live"));
     let mut view = LiveView { table: show_lines.then(LiveTable::default), has_header: false };
+    let description = surroundings.start(fleet_plan.duration_ns)?;
+    if !quiet {
+        print(&description);
+    }
     let run_id = fleet_plan.run.clone();
     let records = session.run(fleet_plan, signals, &mut view).map_err(cannot)?;
     check_start(&records)?;
-    let merged = merge_records(&run_id, records, &agents, &plan, output.as_deref())?;
+    let start_ns = records.results.iter().filter_map(|result| result.start_ns).min().unwrap_or(0);
+    let mut merged = merge_records(&run_id, records, &agents, &plan, output.as_deref())?;
+    surroundings.finish(&mut merged, start_ns)?;
     write_results(args, &merged, format.as_ref(), quiet, show_lines)?;
     Ok(Exit::from_run(&merged))
 }

@@ -4,6 +4,8 @@ mod agent;
 mod job;
 mod load;
 mod ls;
+mod role;
+mod run;
 mod serve;
 
 use rt::drain::{SignalSet, block_signals};
@@ -13,12 +15,14 @@ use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, short_help_of};
 use crate::output::print;
 
-pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     match args.0.subcommand() {
         Some(("serve", args)) => serve::run(CommandArgs(args)),
         Some(("agent", args)) => agent::run(CommandArgs(args)),
         Some(("ls", args)) => ls::run(CommandArgs(args)),
         Some(("load", args)) => load::run(CommandArgs(args)),
+        Some(("run", args)) => run::run(CommandArgs(args)),
+        Some(("role", args)) => role::run(CommandArgs(args), arguments),
         _ => {
             print(&(short_help_of("fleet") + "\n"));
             Ok(Exit::Usage)
@@ -54,6 +58,7 @@ pub(crate) fn check(command: &str, args: CommandArgs<'_>) -> Result<(), Vec<reco
     match command {
         "fleet serve" => serve::parse(args).map(|_| ()),
         "fleet agent" => agent::parse(args).map(|_| ()),
+        "fleet role" => role::RolePlan::parse(args).map(|_| ()),
         _ => load::parse_own_flags(args).map(|_| ()),
     }
 }

@@ -15,7 +15,7 @@ const ONCE_NS: u64 = SECOND_NS;
 
 /// Targets, duration and destination of `weir watch`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct WatchPlan {
+pub(in crate::commands) struct WatchPlan {
     /// Empty: the machine and its busiest programs.
     pub(super) targets: Vec<WatchTarget>,
     pub(super) once: bool,
@@ -63,9 +63,23 @@ impl std::fmt::Display for TargetLocator {
     }
 }
 
+/// Returns the plan to watch a process until it is stopped, under this name.
+pub(in crate::commands) fn watch_process(name: &str, pid: i32) -> WatchPlan {
+    let target = WatchTarget { name: Some(name.to_owned()), locator: TargetLocator::Pid(pid) };
+    WatchPlan { targets: vec![target], once: false, duration_ns: None, interval_ns: SECOND_NS, json: None }
+}
+
 impl WatchPlan {
+    /// Gives the first target without a name this one.
+    pub(in crate::commands) fn with_name(mut self, name: &str) -> Self {
+        if let Some(target) = self.targets.iter_mut().find(|target| target.name.is_none()) {
+            target.name = Some(name.to_owned());
+        }
+        self
+    }
+
     /// Reads the flags.
-    pub(super) fn parse(args: CommandArgs<'_>) -> Result<Self, Vec<InputProblem>> {
+    pub(in crate::commands) fn parse(args: CommandArgs<'_>) -> Result<Self, Vec<InputProblem>> {
         let mut problems = Vec::new();
         let mut targets = Vec::new();
         for (flag, parse) in [("pid", parse_pid as fn(&str) -> _), ("port", parse_port), ("url", parse_url)] {

@@ -25,13 +25,13 @@ const QUEUE_INTERVAL_NS_MIN: u64 = 200_000_000;
 
 /// Resolved targets, and their metrics that cannot be observed.
 #[derive(Debug)]
-pub(super) struct ResolvedTargets {
-    pub(super) spec: MonitorSpec,
-    pub(super) unobservable: Vec<UnobservableMetric>,
+pub(in crate::commands) struct ResolvedTargets {
+    pub(in crate::commands) spec: MonitorSpec,
+    pub(in crate::commands) unobservable: Vec<UnobservableMetric>,
 }
 
 /// Resolves all targets. The error lists every target that was not found.
-pub(super) fn resolve_targets(plan: &WatchPlan) -> Result<ResolvedTargets, Failure> {
+pub(in crate::commands) fn resolve_targets(plan: &WatchPlan) -> Result<ResolvedTargets, Failure> {
     let mut targets = TargetSet::default();
     let (mut absent, mut duplicates) = (Vec::new(), Vec::new());
     for target in &plan.targets {

@@ -1,0 +1,342 @@
+//! `weir fleet role`: the child process of an agent for a role that does not generate load. It starts a program of
+//! weir, or finds one that runs already, and observes it from the start command to the stop command.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use fleet::message::AgentRole;
+use host::observe::Monitor;
+use record::control::LoadEvent;
+use record::observed::MachineObservation;
+use record::problem::InputProblem;
+use record::units::{DurationUnit, SECOND_NS, parse_duration_ns};
+use rt::clock::{now_ns, unix_ns};
+use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
+
+use crate::commands::watch::{WatchPlan, resolve_targets, watch_process, write_record};
+use crate::exit::{Exit, Failure};
+use crate::flags::{CommandArgs, command_line_with_help, role_arguments};
+use crate::load_control::{LoadController, report};
+use crate::preflight;
+
+/// Programs that a role may start.
+const PROGRAMS: &[&str] = &["serve", "proxy"];
+/// Command whose flags name a program that runs already.
+const OBSERVE: &str = "watch";
+/// Maximum duration of a role, and the default.
+const DURATION_NS_MAX: u64 = 24 * 3600 * SECOND_NS;
+const DURATION_NS_DEFAULT: u64 = 3600 * SECOND_NS;
+/// Interval at which the commands are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Maximum length of a line of a program.
+const LINE_BYTES_MAX: u64 = 4096;
+/// Text of the line by which a program reports that it accepts connections.
+const LISTENING: &str = "listening on ";
+
+/// Checked options of a role.
+#[derive(Debug)]
+pub(super) struct RolePlan {
+    /// Name of the role in the record.
+    role: String,
+    /// Command: one of [`PROGRAMS`], or [`OBSERVE`].
+    pub(super) command: String,
+    /// Arguments of the program, in one form.
+    arguments: Vec<String>,
+    /// Targets of [`OBSERVE`].
+    watch: Option<WatchPlan>,
+    pub(super) duration_ns: u64,
+}
+
+impl RolePlan {
+    /// Parses the flags and the command; reports every problem at once. Flags that read or write files of
+    /// the machine are problems.
+    pub(super) fn parse(args: CommandArgs<'_>) -> Result<Self, Vec<InputProblem>> {
+        let mut problems = Vec::new();
+        let role = args.text("as").unwrap_or_else(|| host::observe::SUBJECT.to_owned());
+        if role == host::observe::GENERATOR || role.is_empty() || !role.chars().all(is_role_letter) {
+            let text =
+                format!("'{role}' is not a role (subject, origin, or another name of letters, digits, '-')");
+            problems.push(InputProblem::new("--as", text));
+        }
+        let duration = args.text("duration").map_or(Ok(DURATION_NS_DEFAULT), |text| {
+            let duration_ns = parse_duration_ns(&text, DurationUnit::Seconds)?;
+            let is_valid = (1..=DURATION_NS_MAX).contains(&duration_ns);
+            is_valid.then_some(duration_ns).ok_or_else(|| "not within 1 ns to 24 hours".to_owned())
+        });
+        let duration_ns = duration.unwrap_or_else(|why| {
+            problems.push(InputProblem::new("--duration", why));
+            0
+        });
+        let values = args.values();
+        let command = values.first().cloned().unwrap_or_default();
+        let parsed = parse_command(&command, values.get(1..).unwrap_or_default());
+        match parsed {
+            Ok((arguments, watch)) if problems.is_empty() => {
+                Ok(Self { role, command, arguments, watch, duration_ns })
+            }
+            Ok(_) => Err(problems),
+            Err(others) => {
+                problems.extend(others);
+                Err(problems)
+            }
+        }
+    }
+}
+
+impl RolePlan {
+    /// Checks the arguments that an agent gets for this role of a run.
+    pub(super) fn parse_job(role: AgentRole, arguments: &[String]) -> Result<Self, Vec<InputProblem>> {
+        let line = ["weir", "fleet", "role"].into_iter().chain(arguments.iter().map(String::as_str));
+        let matches = command_line_with_help().try_get_matches_from(line).map_err(|error| {
+            let text = error.to_string();
+            vec![InputProblem::new("arguments", text.lines().next().unwrap_or("unknown arguments"))]
+        })?;
+        let matches = matches.subcommand().and_then(|(_, fleet)| fleet.subcommand());
+        let Some(("role", matches)) = matches else {
+            return Err(vec![InputProblem::new("arguments", "another command than weir fleet role")]);
+        };
+        let args = CommandArgs(matches);
+        if args.is_given("json") {
+            return Err(vec![super::job::refused_flag("json")]);
+        }
+        let plan = Self::parse(args)?;
+        match plan.command == command_of(role) {
+            true => Ok(plan),
+            false => Err(vec![InputProblem::new(
+                "COMMAND",
+                format!("the role {} has another program", role.name()),
+            )]),
+        }
+    }
+
+    /// Returns the arguments of `weir fleet role` in one form.
+    pub(super) fn arguments(&self) -> Vec<String> {
+        let duration_s = self.duration_ns.div_ceil(SECOND_NS);
+        let own = [format!("--as={}", self.role), format!("--duration={duration_s}s"), "--".to_owned()];
+        own.into_iter().chain([self.command.clone()]).chain(self.arguments.iter().cloned()).collect()
+    }
+}
+
+/// Returns the command of weir for a role that an agent allows.
+pub(super) fn command_of(role: AgentRole) -> &'static str {
+    match role {
+        AgentRole::Load => "load",
+        AgentRole::Serve => "serve",
+        AgentRole::Proxy => "proxy",
+        AgentRole::Observe => OBSERVE,
+    }
+}
+
+fn is_role_letter(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '-'
+}
+
+/// Parses the command of a role with the tables of the command line.
+fn parse_command(
+    command: &str,
+    arguments: &[String],
+) -> Result<(Vec<String>, Option<WatchPlan>), Vec<InputProblem>> {
+    if !PROGRAMS.contains(&command) && command != OBSERVE {
+        let text = format!("'{command}' is no program of a role (serve, proxy or watch, and its flags)");
+        return Err(vec![InputProblem::new("COMMAND", text)]);
+    }
+    let line = ["weir", command].into_iter().chain(arguments.iter().map(String::as_str));
+    let matches = command_line_with_help().try_get_matches_from(line).map_err(|error| {
+        let text = error.to_string();
+        vec![InputProblem::new(command, text.lines().next().unwrap_or("unknown arguments"))]
+    })?;
+    let Some((_, matches)) = matches.subcommand() else { return Ok(Default::default()) };
+    let args = CommandArgs(matches);
+    let (arguments, refused) = role_arguments(command, args);
+    let mut problems: Vec<InputProblem> = refused.into_iter().map(super::job::refused_flag).collect();
+    // A socket file, and a directory to serve, are on the agent's disk.
+    let sockets = arguments.iter().filter(|argument| argument.contains("unix:"));
+    problems.extend(sockets.map(|argument| {
+        let flag = argument.split('=').next().unwrap_or_default();
+        InputProblem::new(flag, "must be a TCP address")
+    }));
+    if command == "serve" && !args.values().is_empty() {
+        problems.push(InputProblem::new(command, "a role has flags only, and reads no directory"));
+    }
+    let watch = match command == OBSERVE {
+        true => WatchPlan::parse(args).map_err(|others| problems.extend(others)).ok(),
+        false => None,
+    };
+    if command == OBSERVE && ["port", "url", "pid"].iter().all(|flag| !args.is_given(flag)) {
+        problems.push(InputProblem::new(OBSERVE, "names no process: use --port, --url or --pid"));
+    }
+    if problems.is_empty() { Ok((arguments, watch)) } else { Err(problems) }
+}
+
+pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
+    let plan = RolePlan::parse(args)?;
+    preflight::outputs(args, &[], &["json"])?;
+    let drain = Drain::default();
+    let stop = drain.watch();
+    block_signals(SignalSet::Termination)?.spawn_handler(drain.clone(), None)?;
+    let mut program = match plan.watch {
+        None => Some(Program::start(&plan)?),
+        Some(_) => None,
+    };
+    let mut controller = LoadController::start(drain, Default::default());
+    let Some(start_ns) = wait_for_start(&mut controller, &stop) else {
+        return Err(Failure::CannotRun("stopped before the start".to_owned()));
+    };
+    let watch = match (&program, plan.watch) {
+        (Some(program), _) => watch_process(&plan.role, program.pid()),
+        (None, Some(watch)) => watch.with_name(&plan.role),
+        // Invariant: a plan has a program or targets.
+        (None, None) => return Ok(Exit::Usage),
+    };
+    let resolved = resolve_targets(&watch)?;
+    let monitor = Monitor::start(resolved.spec, now_ns);
+    wait_until(start_ns, &stop);
+    let start_unix_ns = unix_ns().saturating_sub(now_ns().saturating_sub(start_ns));
+    report(&LoadEvent::Started { clock_ns: start_ns, unix_ns: start_unix_ns });
+    let end_ns = start_ns.saturating_add(plan.duration_ns);
+    wait_until(end_ns, &stop);
+    let started_at = record::file::format_wall_clock(start_unix_ns);
+    let mut observed = MachineObservation { started_at, ..monitor.finish(start_ns) };
+    observed.not_observable.extend(resolved.unobservable);
+    write_record(observed, args.text("json").as_deref(), arguments)?;
+    if let Some(program) = &mut program {
+        program.stop();
+    }
+    Ok(Exit::Done)
+}
+
+/// Waits for the start command; returns its time, or `None` if the role is stopped before.
+fn wait_for_start(controller: &mut LoadController, stop: &DrainWatch) -> Option<u64> {
+    while stop.stage() == DrainStage::Running {
+        // A role has no connections of its own.
+        if let Some(start_ns) = controller.start_time(0) {
+            return Some(start_ns);
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    None
+}
+
+fn wait_until(time_ns: u64, stop: &DrainWatch) {
+    while stop.stage() == DrainStage::Running && now_ns() < time_ns {
+        let remaining = Duration::from_nanos(time_ns.saturating_sub(now_ns()));
+        std::thread::sleep(remaining.min(POLL_INTERVAL));
+    }
+}
+
+/// Running program of a role. Its stdin closes with this process, however that ends, and it ends then.
+struct Program {
+    child: Child,
+}
+
+impl Program {
+    /// Starts the program and waits until it listens.
+    fn start(plan: &RolePlan) -> Result<Self, Failure> {
+        let failed = |why: &dyn std::fmt::Display| Failure::cannot(format!("weir {}", plan.command), why);
+        let path = std::env::current_exe().map_err(|error| failed(&error))?;
+        let mut program = Self { child: spawn(&path, plan).map_err(|error| failed(&error))? };
+        let Some(stdout) = program.child.stdout.take() else { return Err(failed(&"it has no output")) };
+        let mut lines = BufReader::new(stdout);
+        loop {
+            let mut line = String::new();
+            let read = lines.by_ref().take(LINE_BYTES_MAX).read_line(&mut line);
+            if read.map_err(|error| failed(&error))? == 0 {
+                return Err(failed(&program.error_text()));
+            }
+            if line.contains(LISTENING) {
+                break;
+            }
+        }
+        // A full pipe would block the program.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        if let Some(mut messages) = program.child.stderr.take() {
+            std::thread::spawn(move || std::io::copy(&mut messages, &mut std::io::stderr()));
+        }
+        Ok(program)
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap_or(0)
+    }
+
+    /// Returns the messages of a program that has ended.
+    fn error_text(&mut self) -> String {
+        drop(self.child.stdin.take());
+        let mut text = String::new();
+        if let Some(stderr) = self.child.stderr.take() {
+            // Without its message, only the failed start can be reported.
+            let _ = stderr.take(LINE_BYTES_MAX).read_to_string(&mut text);
+        }
+        let lines = text.lines().map(|line| line.strip_prefix("weir: ").unwrap_or(line));
+        format!("it did not start: {}", lines.collect::<Vec<_>>().join("; "))
+    }
+
+    /// Ends the program in order.
+    fn stop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn spawn(path: &Path, plan: &RolePlan) -> std::io::Result<Child> {
+    let mut command = Command::new(path);
+    command.arg(&plan.command).args(&plan.arguments).arg("--until-stdin-closes");
+    command.env(crate::defaults::NO_DEFAULTS, "1");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(role: AgentRole, arguments: &[&str]) -> Result<RolePlan, Vec<InputProblem>> {
+        let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
+        RolePlan::parse_job(role, &arguments)
+    }
+
+    #[test]
+    fn a_job_has_one_form_and_is_of_its_role() {
+        let arguments = ["--as=origin", "--duration", "90", "--", "serve", "-l", "127.0.0.1:0", "-t", "1"];
+        let plan = parse(AgentRole::Serve, &arguments).unwrap();
+        let expected =
+            ["--as=origin", "--duration=90s", "--", "serve", "--listen=127.0.0.1:0", "--threads=1"];
+        assert_eq!(plan.arguments(), expected);
+        assert!(parse(AgentRole::Proxy, &arguments).is_err());
+        assert!(parse(AgentRole::Observe, &["--", "watch", "--port", "80"]).is_ok());
+        // Every problem at once.
+        let problems =
+            parse(AgentRole::Serve, &["--as=a b", "--duration=25h", "--", "serve", "--index=x", "/etc"]);
+        assert_eq!(problems.unwrap_err().len(), 4);
+    }
+
+    #[test]
+    fn a_job_reads_and_writes_no_files_and_starts_nothing_else() {
+        for (role, arguments) in [
+            (AgentRole::Serve, &["--json=/etc/x", "--", "serve"][..]),
+            (AgentRole::Serve, &["--", "serve", "/etc"]),
+            (AgentRole::Serve, &["--", "serve", "--access-log=/etc/x"]),
+            (AgentRole::Serve, &["--", "serve", "--tls-cert=/etc/x"]),
+            (AgentRole::Serve, &["--", "serve", "-l", "unix:/tmp/x"]),
+            (AgentRole::Proxy, &["--", "proxy", "--config=/etc/x"]),
+            (AgentRole::Proxy, &["--", "proxy", "--to=unix:/run/docker.sock"]),
+            (AgentRole::Proxy, &["--", "proxy", "--control=/tmp/x"]),
+            (AgentRole::Observe, &["--", "watch", "--json=/etc/x", "--port=80"]),
+            (AgentRole::Observe, &["--", "watch"]),
+            (AgentRole::Observe, &["--", "sh", "-c", "id"]),
+            (AgentRole::Serve, &["--help"]),
+            (AgentRole::Serve, &["--", "serve", "--help"]),
+            (AgentRole::Serve, &[]),
+        ] {
+            assert!(parse(role, arguments).is_err(), "{arguments:?}");
+        }
+    }
+}

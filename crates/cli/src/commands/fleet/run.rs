@@ -1,0 +1,263 @@
+//! `weir fleet run`: a load with the programs under it, each on its own machine, observed there and diagnosed
+//! together with the generators.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fleet::coordinator::service::{CoordinatorSession, FleetObserver, FleetRecords};
+use fleet::coordinator::{FleetPlan, LossPolicy, MemberPlan, MemberResult};
+use fleet::message::{AgentCommand, AgentFacts, Job, RunId, encode};
+use fleet::plan_file::{self, FleetFile, MachinePlan};
+use fleet::result::add_observation;
+use fleet::transport::{NatsOptions, TransportError};
+use record::problem::InputProblem;
+use record::run::{Interval, Run};
+use record::units::{SECOND_NS, format_plural};
+use record::watch::WatchRecord;
+use rt::tokio::sync::watch;
+
+use super::clocks;
+use super::load::{self, LoadSurroundings};
+use super::role::RolePlan;
+use crate::commands::load::random_id;
+use crate::commands::text_file::read_text_file;
+use crate::exit::{Exit, Failure};
+use crate::flags::{CommandArgs, command_line_with_help, nats_options, passed_on};
+
+/// Maximum time for the start of all programs.
+const PREPARE_NS: u64 = 30 * SECOND_NS;
+/// Maximum time of a load besides its duration: its preparation, and its records.
+const MARGIN_NS: u64 = 300 * SECOND_NS;
+/// Maximum time for the observations after the end.
+const COLLECT_NS: u64 = 15 * SECOND_NS;
+/// Maximum time for the search of agents; it ends as soon as each machine has one.
+const SEARCH_TIME: Duration = Duration::from_secs(3);
+
+pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    let values = args.values();
+    let [name] = values.as_slice() else {
+        return Err(vec![InputProblem::new("PLAN", "name one file: weir fleet run plan.toml")].into());
+    };
+    let text = read_text_file(name).map_err(|problem| vec![problem])?;
+    let file = plan_file::parse(name, &text)?;
+    check_machines(&file.machines)?;
+    let mut line =
+        vec!["weir".to_owned(), "fleet".to_owned(), "load".to_owned(), format!("--agents={}", file.agents)];
+    line.extend(passed_on(args));
+    line.extend(file.arguments.iter().cloned());
+    let matches = command_line_with_help().try_get_matches_from(&line).map_err(|error| {
+        let text = error.to_string();
+        let reason = text.lines().next().unwrap_or("unknown arguments");
+        vec![InputProblem::new(format!("{name}: [load]"), reason.trim_start_matches("error: "))]
+    })?;
+    let load = matches.subcommand().and_then(|(_, fleet)| fleet.subcommand());
+    // Invariant: the line names this command, and has no other.
+    let Some((_, load_args)) = load else { return Ok(Exit::Usage) };
+    let nats = nats_options(args, "weir fleet run");
+    let mut machines = Machines { file, nats, running: None };
+    load::run_in(CommandArgs(load_args), nats_options(args, "weir fleet load"), &mut machines)
+}
+
+/// Checks the program of each machine as its agent will.
+fn check_machines(machines: &[MachinePlan]) -> Result<(), Vec<InputProblem>> {
+    let mut problems = Vec::new();
+    for machine in machines {
+        if let Err(others) = RolePlan::parse_job(machine.allows, &job_arguments(machine, SECOND_NS)) {
+            problems.extend(others.into_iter().map(|problem| {
+                let place = format!("{}: [machine.{}]", machine.position, machine.name);
+                InputProblem::new(place, problem.to_string())
+            }));
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// Returns the arguments of `weir fleet role` for a machine.
+fn job_arguments(machine: &MachinePlan, duration_ns: u64) -> Vec<String> {
+    let own = [format!("--as={}", machine.role), format!("--duration={}s", duration_ns.div_ceil(SECOND_NS))];
+    let command = super::role::command_of(machine.allows).to_owned();
+    own.into_iter().chain(["--".to_owned(), command]).chain(machine.arguments.iter().cloned()).collect()
+}
+
+/// Machines of the programs, around a load.
+struct Machines {
+    file: FleetFile,
+    nats: NatsOptions,
+    running: Option<RunningMachines>,
+}
+
+/// Programs that run.
+struct RunningMachines {
+    /// Requests to end them.
+    stop: watch::Sender<u32>,
+    coordinator: Option<JoinHandle<Result<FleetRecords, TransportError>>>,
+}
+
+impl RunningMachines {
+    /// Ends the programs and returns their records; `None` after the first call.
+    fn finish(&mut self) -> Option<Result<FleetRecords, Failure>> {
+        self.stop.send_modify(|stops| *stops += 1);
+        let result = self.coordinator.take()?.join();
+        let failed = |why: &str| Failure::CannotRun(format!("the machines: {why}"));
+        Some(match result {
+            Ok(records) => records.map_err(|error| failed(&error.to_string())),
+            Err(_) => Err(failed("their coordinator has failed")),
+        })
+    }
+}
+
+impl Drop for RunningMachines {
+    fn drop(&mut self) {
+        // A load that failed leaves no program behind.
+        self.finish();
+    }
+}
+
+impl LoadSurroundings for Machines {
+    fn start(&mut self, load_ns: u64) -> Result<String, Failure> {
+        if self.file.machines.is_empty() {
+            return Ok(String::new());
+        }
+        let cannot = |error: TransportError| Failure::CannotRun(error.to_string());
+        let mut session = CoordinatorSession::connect(&self.nats, clocks).map_err(cannot)?;
+        let agents = find_agents(&mut session, &self.file.machines)?;
+        let plan = fleet_plan(&self.file.machines, &agents, load_ns.saturating_add(MARGIN_NS))?;
+        let (stop, stops) = watch::channel(0);
+        let (started_sender, started) = mpsc::channel();
+        let coordinator = std::thread::Builder::new().name("machines".to_owned()).spawn(move || {
+            let mut observer = MachinesObserver { started: Some(started_sender) };
+            session.run(plan, stops, &mut observer)
+        });
+        let coordinator = Some(coordinator.map_err(|error| Failure::cannot("the machines", error))?);
+        let mut running = RunningMachines { stop, coordinator };
+        if started.recv().is_err() {
+            // The coordinator has ended without a start.
+            let records = running.finish().transpose()?;
+            let problems = records.iter().flat_map(|records| &records.results).flat_map(problem_lines);
+            let problems: Vec<String> = problems.collect();
+            return Err(Failure::CannotRun(format!("the programs did not start: {}", problems.join("; "))));
+        }
+        self.running = Some(running);
+        let lines = self.file.machines.iter().zip(&agents).map(|(machine, agent)| {
+            let program = machine.allows.name();
+            format!("machine      {} ({}): {program} on agent {}\n", machine.name, machine.role, agent.name)
+        });
+        Ok(lines.collect())
+    }
+
+    fn finish(&mut self, run: &mut Run, load_start_ns: u64) -> Result<(), Failure> {
+        let Some(mut running) = self.running.take() else { return Ok(()) };
+        let Some(records) = running.finish().transpose()? else { return Ok(()) };
+        for (machine, result) in self.file.machines.iter().zip(&records.results) {
+            problem_lines(result).for_each(|line| warn!("weir: {line}"));
+            let bytes = records.records.get(&result.name);
+            let record = bytes.map(|bytes| serde_json::from_slice::<WatchRecord>(bytes));
+            match (record, result.start_ns) {
+                (Some(Ok(record)), Some(start_ns)) => {
+                    add_observation(run, &machine.name, record.observed, (start_ns, load_start_ns));
+                }
+                (Some(Err(error)), _) => {
+                    warn!("weir: machine {}: its record cannot be read: {error}", machine.name)
+                }
+                _ => warn!("weir: machine {} was not observed", machine.name),
+            }
+        }
+        run.diagnosis = Some(diagnose::diagnose(run));
+        Ok(())
+    }
+}
+
+fn problem_lines(result: &MemberResult) -> impl Iterator<Item = String> {
+    result.problems.iter().map(|problem| format!("agent {}: {problem}", result.name))
+}
+
+/// Finds one agent for each machine.
+fn find_agents(
+    session: &mut CoordinatorSession,
+    machines: &[MachinePlan],
+) -> Result<Vec<AgentFacts>, Failure> {
+    let is_enough = |known: &[AgentFacts]| select_agents(machines, known).is_ok();
+    let known = session.find_agents(SEARCH_TIME, &is_enough);
+    let known: Vec<AgentFacts> = known.into_iter().map(|agent| agent.facts).collect();
+    select_agents(machines, &known).map_err(|problems| {
+        Failure::CannotRun(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    })
+}
+
+/// Selects one agent for each machine, none of them twice.
+fn select_agents(
+    machines: &[MachinePlan],
+    known: &[AgentFacts],
+) -> Result<Vec<AgentFacts>, Vec<InputProblem>> {
+    let (mut selected, mut names, mut problems) = (Vec::new(), BTreeSet::new(), Vec::new());
+    for machine in machines {
+        let reason = match machine.agent.select(machine.allows, known) {
+            Ok(agents) => match <[AgentFacts; 1]>::try_from(agents) {
+                Ok([agent]) if names.insert(agent.name.clone()) => {
+                    selected.push(agent);
+                    continue;
+                }
+                Ok([agent]) => {
+                    format!("agent {} has another machine's program: one agent has one", agent.name)
+                }
+                Err(agents) => {
+                    let count = format_plural(agents.len() as u64, "agent");
+                    format!("{count} match; add labels, or name=NAME")
+                }
+            },
+            Err(why) => why,
+        };
+        problems.push(InputProblem::new(format!("{}: [machine.{}]", machine.position, machine.name), reason));
+    }
+    if problems.is_empty() { Ok(selected) } else { Err(problems) }
+}
+
+fn fleet_plan(
+    machines: &[MachinePlan],
+    agents: &[AgentFacts],
+    duration_ns: u64,
+) -> Result<FleetPlan, Failure> {
+    // Invariant: hexadecimal digits are a name.
+    let run = RunId::from_host(&random_id());
+    let members = machines.iter().zip(agents).map(|(machine, agent)| MemberPlan {
+        name: agent.name.clone(),
+        instance: agent.instance.clone(),
+        job: Job { role: machine.allows, arguments: job_arguments(machine, duration_ns), slice: None },
+        fraction: 1.0,
+    });
+    let members: Vec<MemberPlan> = members.collect();
+    for (member, machine) in members.iter().zip(machines) {
+        let command = AgentCommand::Prepare { run: run.clone(), job: member.job.clone() };
+        encode(&command).map_err(|error| Failure::cannot(format!("machine {}", machine.name), error))?;
+    }
+    Ok(FleetPlan {
+        run,
+        members,
+        on_loss: LossPolicy::Mark,
+        duration_ns,
+        prepare_ns: PREPARE_NS,
+        collect_ns: COLLECT_NS,
+    })
+}
+
+/// Reports the start of all programs to the waiting command.
+struct MachinesObserver {
+    started: Option<mpsc::Sender<()>>,
+}
+
+impl FleetObserver for MachinesObserver {
+    fn on_start(&mut self) {
+        if let Some(started) = self.started.take() {
+            // The receiver waits for it.
+            let _ = started.send(());
+        }
+    }
+
+    fn on_second(&mut self, _: &Interval) {}
+
+    fn on_notice(&mut self, text: &str) {
+        warn!("weir: {text}");
+    }
+}
