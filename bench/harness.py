@@ -295,6 +295,24 @@ class Bench:
         self.random.shuffle(items)
         return items
 
+    def has_descriptors(self, part, connections):
+        """Returns whether the limit of descriptors suffices for so many connections; prints it if not."""
+        needed = connections + 200
+        if self.descriptors < needed:
+            print(f"\n{part}: left out; {connections} need a descriptor limit (hard) of {needed}, here it is "
+                  f"{self.descriptors}")
+        return self.descriptors >= needed
+
+    def repeat(self, part, once):
+        """Calls `once(bench, number)` as often as asked; keeps the values and returns the rows of the table."""
+        rows, kept = [], []
+        for number in range(self.options.times):
+            row, value = once(self, number)
+            rows.append(row)
+            kept.append(value)
+        self.keep(part, kept)
+        return rows
+
     def keep(self, part, value):
         """Writes the figures of a part to bench/out/PART.json."""
         os.makedirs(OUT, exist_ok=True)

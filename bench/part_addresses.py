@@ -19,16 +19,9 @@ def measure(bench):
     if os.geteuid() != 0:
         print("\naddresses: left out; a network namespace needs root")
         return
-    if bench.descriptors < CONNECTIONS + 200:
-        print(f"\naddresses: left out; {CONNECTIONS} need a descriptor limit (hard) of "
-              f"{CONNECTIONS + 200}, here it is {bench.descriptors}")
+    if not bench.has_descriptors("addresses", CONNECTIONS):
         return
-    rows, kept = [], []
-    for number in range(bench.options.times):
-        row, value = _once(bench, number)
-        rows.append(row)
-        kept.append(value)
-    bench.keep("addresses", kept)
+    rows = bench.repeat("addresses", _once)
     harness.table(
         f"addresses: {CONNECTIONS} connections from {SOURCES} to one port, {LAST_PORT - FIRST_PORT + 1} local ports",
         ["run", "max open", "failed", "lost", "errors", "responses", "source addresses", "sockets of the largest",
@@ -75,7 +68,7 @@ def _load(bench, number, within):
         counts[source] = counts.get(source, 0) + 1
     totals, opened = run["totals"], run["totals"]["connections"]
     errors = sum(totals["errors"].values())
-    is_refused = alone.status == 2 or "port" in alone.output
+    is_refused = alone.status == 1 and "local ports at once" in alone.output
     good = (opened["max_open"] == CONNECTIONS and opened["failed"] == opened["lost"] == errors == 0
             and len(counts) == 4 and sum(counts.values()) == CONNECTIONS and is_refused)
     verdict = bench.judge(f"addresses, run {number + 1}: {opened}, {totals['errors']}, {counts}, alone {alone.status}", good)

@@ -11,16 +11,9 @@ CONNECTIONS, RAMP_S, LENGTH_S, RATE = 15_000, 3, 8, 3_000
 
 
 def measure(bench):
-    if bench.descriptors < CONNECTIONS + 200:
-        print(f"\nconnections: left out; {CONNECTIONS} need a descriptor limit (hard) of "
-              f"{CONNECTIONS + 200}, here it is {bench.descriptors}")
+    if not bench.has_descriptors("connections", CONNECTIONS):
         return
-    rows, kept = [], []
-    for number in range(bench.options.times):
-        row, value = _once(bench, number)
-        rows.append(row)
-        kept.append(value)
-    bench.keep("connections", kept)
+    rows = bench.repeat("connections", _once)
     harness.table(
         f"connections: {CONNECTIONS} ramped in {RAMP_S} s, weir load to weir serve, a thread each",
         ["run", "requested", "max open", "opened", "failed", "lost", "errors", "responses",
