@@ -206,14 +206,14 @@ impl PortBudget {
 
     fn text(&self, estimate: &PortEstimate) -> String {
         let (first, last) = self.port_range;
-        let sources = self.source_addresses.max(1);
+        let sources = format_plural(u64::from(self.source_addresses.max(1)), "source address");
         let rate = self.new_connections_per_s.map_or_else(String::new, |rate| {
             format!(" and {rate:.0} new connections/s, each in TIME_WAIT for {} s", estimate.hold_s)
         });
         let reuse_text = if estimate.reuse { "with reuse" } else { "without reuse" };
         format!(
             "{} connections{rate} need {:.0} local ports at once; {} exist ({first}-{last} minus \
-             {} reserved, × {sources} source addresses), {} are in use; {reuse_text} of ports in \
+             {} reserved, × {sources}), {} in use; {reuse_text} of ports in \
              TIME_WAIT they allow {:.0} new connections/s to one target",
             self.connections,
             estimate.needed,
@@ -225,7 +225,10 @@ impl PortBudget {
     }
 
     fn remedy(&self, estimate: &PortEstimate) -> String {
-        let mut remedies = vec!["use keep-alive", "use more source addresses"];
+        let mut remedies = vec!["use more source addresses"];
+        if self.new_connections_per_s.is_some() {
+            remedies.insert(0, "use keep-alive");
+        }
         if !estimate.reuse {
             remedies.push(if self.timestamps {
                 "set net.ipv4.tcp_tw_reuse = 1"

@@ -251,7 +251,7 @@ pub(super) fn replay(args: CommandArgs<'_>, problems: &mut Vec<InputProblem>) ->
     match ReplayLog::parse(&path, &text) {
         Ok(log) => {
             if log.skipped > 0 {
-                warn!("weir: warning: {path}: {} are no requests and are skipped", plural_lines(log.skipped));
+                warn!("weir: warning: {path}: skipped {} without a request", plural_lines(log.skipped));
             }
             Some(log)
         }

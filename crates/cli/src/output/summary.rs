@@ -96,13 +96,18 @@ pub(crate) fn format_plan(run: &Run) -> String {
             format!("{kind} loop, stages {}", plan["stages"].as_str().unwrap_or("?"))
         }
         Some("open") => format!(
-            "open loop {} {}",
+            "open loop {} {}{}",
             format_rate(plan["pace"]["rate_per_s"].as_f64().unwrap_or(0.0)),
             plan["pace"]["arrivals"].as_str().unwrap_or("?"),
+            if run.rate_changes.is_empty() { "" } else { ", then changed" },
         ),
         _ => match plan["pace"]["think_ns"].as_u64() {
             None | Some(0) => "closed loop".to_owned(),
-            Some(think_ns) => format!("closed loop, {} think time", format_duration_ns(think_ns)),
+            Some(think_ns) => format!(
+                "closed loop, {}{} think time",
+                format_distribution(&plan["think"]),
+                format_duration_ns(think_ns)
+            ),
         },
     };
     format!(
@@ -112,6 +117,12 @@ pub(crate) fn format_plan(run: &Run) -> String {
         format_plural(number("threads"), "thread"),
         run.duration_s
     )
+}
+
+/// Formats the distribution of a random think time, with a space; empty if it is constant.
+fn format_distribution(think: &serde_json::Value) -> String {
+    let name = think.as_str().or_else(|| think.as_object()?.keys().next().map(String::as_str));
+    name.map(|name| name.replace('_', "-") + " ").unwrap_or_default()
 }
 
 /// Formats the streams of each connection; empty without HTTP/2.
@@ -221,7 +232,7 @@ fn incidents(run: &Run) -> Vec<String> {
         lines.push(labelled("checks", &format!("failed: {}{sample}", largest_counts(failed))));
     }
     if totals.dropped > 0 {
-        lines.push(labelled("dropped", &format!("{} were due and never sent", totals.dropped)));
+        lines.push(labelled("dropped", &format!("{} due and never sent", totals.dropped)));
     }
     if let Some((min_age_ns, max_age_ns)) = totals.timeout_age_ns {
         let phases = totals.timeouts_by_phase.iter().map(|(phase, n)| (phase.clone(), *n));

@@ -84,7 +84,7 @@ fn outcome(run: &Run) -> String {
         lines.push(format!("             {} unfinished, up to {age} old", totals.unfinished));
     }
     if totals.dropped > 0 {
-        lines.push(format!("dropped      {} were due and never sent", totals.dropped));
+        lines.push(format!("dropped      {} due and never sent", totals.dropped));
     }
     let connections = &totals.connections;
     lines.push(format!(

@@ -181,3 +181,20 @@ fn colours_change_no_other_text() {
 fn a_cut_line_has_an_ellipsis() {
     assert_eq!((fit("short", 5), fit("longer", 5)), ("short".to_owned(), "long…".to_owned()));
 }
+
+#[test]
+fn the_plan_tells_random_think_times_and_changed_rates() {
+    let mut run = run_with_everything();
+    run.plan = serde_json::json!({
+        "connections": 2, "threads": 1, "think": "exponential",
+        "pace": { "loop": "closed", "think_ns": 50_000_000 }
+    });
+    assert!(format_plan(&run).contains("closed loop, exponential 50.0 ms think time, "));
+    run.plan["think"] = serde_json::json!({ "log_normal": { "sigma": 0.5 } });
+    assert!(format_plan(&run).contains("closed loop, log-normal 50.0 ms think time, "));
+    run.plan["pace"] = serde_json::json!({ "loop": "open", "rate_per_s": 100.0, "arrivals": "constant" });
+    assert!(format_plan(&run).contains("open loop 100/s constant, "));
+    assert!(!format_plan(&run).contains("changed"));
+    run.rate_changes.push(record::run::RateChange { time_s: 1.0, factor: 1.1 });
+    assert!(format_plan(&run).contains("open loop 100/s constant, then changed, "));
+}
