@@ -9,7 +9,7 @@ use record::problem::{InputProblem, suggestion};
 
 use crate::flags::{COMMANDS, CommandArgs, CommandInfo, Flag};
 
-pub(crate) use experiment::scenario::testbed::NO_DEFAULTS;
+pub(crate) use record::control::NO_DEFAULTS;
 
 /// Arguments with defaults, and the origin of each default.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -44,11 +44,16 @@ pub struct EmbeddedServer {
 
 impl EmbeddedServer {
     /// Starts a server with JetStream, whose data and log are in `directory`. `search` are the directories of
-    /// the PATH. `port` 0 takes a free one.
+    /// the PATH. `port` 0 takes a free one. `spawn` starts the process, so that it ends with this one.
     ///
     /// # Errors
     /// The program is missing or cannot be started.
-    pub fn start(directory: &Path, search: &[PathBuf], port: u16) -> Result<Self, EmbeddedError> {
+    pub fn start(
+        directory: &Path,
+        search: &[PathBuf],
+        port: u16,
+        spawn: impl FnOnce(&mut Command) -> io::Result<Child>,
+    ) -> Result<Self, EmbeddedError> {
         let program = find_program(search).ok_or(EmbeddedError::Missing)?;
         let start_error = |error| EmbeddedError::Start { program: program.clone(), error };
         std::fs::create_dir_all(directory).map_err(start_error)?;
@@ -66,7 +71,7 @@ impl EmbeddedServer {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let child = command.spawn().map_err(start_error)?;
+        let child = spawn(&mut command).map_err(start_error)?;
         Ok(Self { child, program, log, port })
     }
 
@@ -132,7 +137,9 @@ mod tests {
     #[test]
     fn a_missing_program_is_reported_with_the_way_to_get_it() {
         let directory = tempfile::tempdir().unwrap();
-        let error = EmbeddedServer::start(directory.path(), &[directory.path().to_owned()], 0).unwrap_err();
+        let error =
+            EmbeddedServer::start(directory.path(), &[directory.path().to_owned()], 0, Command::spawn)
+                .unwrap_err();
         assert!(error.to_string().contains("go install"), "{error}");
     }
 }

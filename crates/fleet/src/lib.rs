@@ -1,9 +1,9 @@
 //! One load on many machines: agents that run `weir` as a child process, and a coordinator that gives each
 //! of them a slice, starts them at the same time and collects their records.
 //!
-//! What decides is pure: [`agent::AgentMachine`] and [`coordinator::Coordinator`] take an event and the time
-//! and return actions. What does I/O decides nothing: [`agent::service`], [`coordinator::service`] and
-//! [`transport`], the only module that knows NATS.
+//! [`agent::AgentMachine`] and [`coordinator::Coordinator`] decide, and are pure: an event and the time in,
+//! actions out. [`agent::service`], [`coordinator::service`] and [`transport`], the only module that knows
+//! NATS, do the I/O and decide nothing.
 //!
 //! # Protocol
 //!

@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::Interval;
 
+/// Variable that turns off the defaults of `WEIR_*` variables. Weir sets it for its own child processes,
+/// which have to do exactly what their command line says.
+pub const NO_DEFAULTS: &str = "WEIR_NO_DEFAULTS";
+
 /// Command on stdin.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LoadCommand {

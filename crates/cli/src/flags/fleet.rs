@@ -2,6 +2,7 @@
 
 use fleet::transport::NatsOptions;
 
+use super::fleet_run::flag_arguments;
 use super::load::{JSON, LOAD_FLAGS};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
@@ -301,6 +302,13 @@ const AGENT_LOAD_FLAGS: &[&str] = &[
 const COORDINATOR_LOAD_FLAGS: &[&str] =
     &["json", "csv", "markdown", "junit", "format", "check", "live", "quiet", "verbose"];
 
+/// Returns false for a flag that the command only knows to say why it does not have it.
+pub(super) fn is_listed(command: &str, flag: &Flag) -> bool {
+    command != "fleet load"
+        || OWN_LOAD_FLAGS.iter().any(|own| own.long == flag.long)
+        || [AGENT_LOAD_FLAGS, COORDINATOR_LOAD_FLAGS].iter().any(|list| list.contains(&flag.long))
+}
+
 /// Arguments of `weir load` for an agent, in one form whatever the user typed; and the flags that a fleet does
 /// not have.
 pub(crate) fn agent_load_arguments(args: CommandArgs<'_>) -> (Vec<String>, Vec<&'static str>) {
@@ -309,14 +317,9 @@ pub(crate) fn agent_load_arguments(args: CommandArgs<'_>) -> (Vec<String>, Vec<&
         if COORDINATOR_LOAD_FLAGS.contains(&flag.long) {
             continue;
         }
-        if !AGENT_LOAD_FLAGS.contains(&flag.long) {
-            refused.push(flag.long);
-        } else if flag.value.is_empty() {
-            arguments.push(format!("--{}", flag.long));
-        } else {
-            let values =
-                if flag.repeatable { args.texts(flag.long) } else { Vec::from_iter(args.text(flag.long)) };
-            arguments.extend(values.into_iter().map(|value| format!("--{}={value}", flag.long)));
+        match AGENT_LOAD_FLAGS.contains(&flag.long) {
+            true => arguments.extend(flag_arguments(flag, args)),
+            false => refused.push(flag.long),
         }
     }
     arguments.push("--".to_owned());

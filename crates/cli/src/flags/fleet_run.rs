@@ -124,7 +124,8 @@ pub(crate) fn passed_on(args: CommandArgs<'_>) -> Vec<String> {
     given.flat_map(|flag| flag_arguments(flag, args)).collect()
 }
 
-fn flag_arguments(flag: &Flag, args: CommandArgs<'_>) -> Vec<String> {
+/// Arguments of a flag, in one form whatever the user typed.
+pub(super) fn flag_arguments(flag: &Flag, args: CommandArgs<'_>) -> Vec<String> {
     if flag.value.is_empty() {
         return vec![format!("--{}", flag.long)];
     }

@@ -15,6 +15,68 @@ pub(super) struct FlagGroup {
 /// Heading, essential flags, other flags.
 type GroupRow = (&'static str, &'static [&'static str], &'static [&'static str]);
 
+// Groups that `load` and `fleet load` share.
+const REQUESTS: GroupRow =
+    ("Requests", &[], &["data", "method", "data-file", "targets", "weights", "values", "cookies", "capture"]);
+const CHECKS_OF_RESPONSES: GroupRow = (
+    "Checks of responses",
+    &[],
+    &["expect-status", "expect-bytes", "expect-hash", "expect-body", "expect-header"],
+);
+const COURSE_OF_THE_LOAD: GroupRow = ("Course of the load", &[], &["file", "stages", "replay", "speed"]);
+const TLS_OF_A_LOAD: GroupRow = (
+    "TLS",
+    &[],
+    &[
+        "insecure",
+        "cacert",
+        "cert",
+        "key",
+        "tls-min",
+        "tls-max",
+        "tls-resume",
+        "tls-new",
+        "tls-ciphers",
+        "tls-groups",
+        "tls-key-log",
+        "tls",
+    ],
+);
+const HTTP2: GroupRow = ("HTTP/2", &[], &["window", "connection-window", "mix", "grpc"]);
+const OUTPUT_OF_A_LOAD: GroupRow = (
+    "Output",
+    &["verbose", "json", "live"],
+    &[
+        "tui",
+        "check",
+        "format",
+        "quiet",
+        "csv",
+        "markdown",
+        "junit",
+        "openmetrics",
+        "metrics-listen",
+        "hdr",
+        "percentiles",
+    ],
+);
+const CONNECTIONS_AND_MACHINE: GroupRow = (
+    "Connections and machine",
+    &[],
+    &[
+        "unix",
+        "connect-to",
+        "source",
+        "proxy-protocol",
+        "proxy-source",
+        "pin",
+        "spin",
+        "seed",
+        "slice",
+        "control",
+    ],
+);
+
 /// Groups of the commands with many flags. Flags in no group are listed last.
 const GROUPS: &[(&str, &[GroupRow])] = &[
     (
@@ -129,74 +191,18 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                     "pipeline",
                 ],
             ),
-            (
-                "Requests",
-                &[],
-                &["data", "method", "data-file", "targets", "weights", "values", "cookies", "capture"],
-            ),
-            (
-                "Checks of responses",
-                &[],
-                &["expect-status", "expect-bytes", "expect-hash", "expect-body", "expect-header"],
-            ),
-            ("Course of the load", &[], &["file", "stages", "replay", "speed"]),
+            REQUESTS,
+            CHECKS_OF_RESPONSES,
+            COURSE_OF_THE_LOAD,
             (
                 "Objectives and checks",
                 &["slo", "confirm"],
                 &["max-error-rate", "subject", "no-watch", "no-baseline"],
             ),
-            (
-                "TLS",
-                &[],
-                &[
-                    "insecure",
-                    "cacert",
-                    "cert",
-                    "key",
-                    "tls-min",
-                    "tls-max",
-                    "tls-resume",
-                    "tls-new",
-                    "tls-ciphers",
-                    "tls-groups",
-                    "tls-key-log",
-                    "tls",
-                ],
-            ),
-            ("HTTP/2", &[], &["window", "connection-window", "mix", "grpc"]),
-            (
-                "Output",
-                &["verbose", "json", "live"],
-                &[
-                    "tui",
-                    "check",
-                    "format",
-                    "quiet",
-                    "csv",
-                    "markdown",
-                    "junit",
-                    "openmetrics",
-                    "metrics-listen",
-                    "hdr",
-                    "percentiles",
-                ],
-            ),
-            (
-                "Connections and machine",
-                &[],
-                &[
-                    "unix",
-                    "connect-to",
-                    "source",
-                    "proxy-protocol",
-                    "proxy-source",
-                    "pin",
-                    "spin",
-                    "seed",
-                    "slice",
-                    "control",
-                ],
-            ),
+            TLS_OF_A_LOAD,
+            HTTP2,
+            OUTPUT_OF_A_LOAD,
+            CONNECTIONS_AND_MACHINE,
         ],
     ),
     (
@@ -219,74 +225,18 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                     "pipeline",
                 ],
             ),
-            (
-                "Requests",
-                &[],
-                &["data", "method", "data-file", "targets", "weights", "values", "cookies", "capture"],
-            ),
-            (
-                "Checks of responses",
-                &[],
-                &["expect-status", "expect-bytes", "expect-hash", "expect-body", "expect-header"],
-            ),
-            ("Course of the load", &[], &["file", "stages", "replay", "speed"]),
+            REQUESTS,
+            CHECKS_OF_RESPONSES,
+            COURSE_OF_THE_LOAD,
             (
                 "Objectives and checks",
                 &["slo"],
                 &["confirm", "max-error-rate", "subject", "no-watch", "no-baseline"],
             ),
-            (
-                "TLS",
-                &[],
-                &[
-                    "insecure",
-                    "cacert",
-                    "cert",
-                    "key",
-                    "tls-min",
-                    "tls-max",
-                    "tls-resume",
-                    "tls-new",
-                    "tls-ciphers",
-                    "tls-groups",
-                    "tls-key-log",
-                    "tls",
-                ],
-            ),
-            ("HTTP/2", &[], &["window", "connection-window", "mix", "grpc"]),
-            (
-                "Output",
-                &["verbose", "json", "live"],
-                &[
-                    "tui",
-                    "check",
-                    "format",
-                    "quiet",
-                    "csv",
-                    "markdown",
-                    "junit",
-                    "openmetrics",
-                    "metrics-listen",
-                    "hdr",
-                    "percentiles",
-                ],
-            ),
-            (
-                "Connections and machine",
-                &[],
-                &[
-                    "unix",
-                    "connect-to",
-                    "source",
-                    "proxy-protocol",
-                    "proxy-source",
-                    "pin",
-                    "spin",
-                    "seed",
-                    "slice",
-                    "control",
-                ],
-            ),
+            TLS_OF_A_LOAD,
+            HTTP2,
+            OUTPUT_OF_A_LOAD,
+            CONNECTIONS_AND_MACHINE,
         ],
     ),
     (
@@ -390,17 +340,19 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
 /// Returns the groups of a command's flags. A command with few flags has one group.
 pub(super) fn flag_groups(row: &'static CommandInfo) -> Vec<FlagGroup> {
     let rows = GROUPS.iter().find(|(name, _)| *name == row.name).map_or(&[][..], |(_, rows)| rows);
-    let find = |name: &&str| row.flags.iter().find(|flag| flag.long == *name);
+    let find = |name: &&str| row.listed_flags().find(|flag| flag.long == *name);
     let mut groups: Vec<FlagGroup> = Vec::new();
     for (heading, essential, others) in rows {
         let mut flags: Vec<_> = essential.iter().filter_map(find).collect();
         let count = flags.len();
         flags.extend(others.iter().filter_map(find));
-        groups.push(FlagGroup { heading, flags, essential: count });
+        if !flags.is_empty() {
+            groups.push(FlagGroup { heading, flags, essential: count });
+        }
     }
     let is_grouped =
         |flag: &Flag| groups.iter().any(|group| group.flags.iter().any(|one| one.long == flag.long));
-    let rest: Vec<_> = row.flags.iter().filter(|flag| !is_grouped(flag)).collect();
+    let rest: Vec<_> = row.listed_flags().filter(|flag| !is_grouped(flag)).collect();
     if !rest.is_empty() {
         let (heading, essential) = if groups.is_empty() { ("Options", rest.len()) } else { ("Other", 0) };
         groups.push(FlagGroup { heading, flags: rest, essential });

@@ -38,7 +38,7 @@ pub(super) fn short_help(row: &'static CommandInfo) -> String {
     lines.push(if count == 1 { "Example:" } else { "Examples:" }.to_owned());
     lines.extend(row.examples.iter().take(count).map(|(line, _)| fit(&format!("  {line}"))));
     lines.push(String::new());
-    lines.push(match row.flags.len() {
+    lines.push(match row.listed_flags().count() {
         0 => format!("weir {} --help has the complete description", row.name),
         1 => format!("weir {} --help describes the option", row.name),
         all => format!("weir {} --help lists all {all} options", row.name),
@@ -260,11 +260,14 @@ mod tests {
     fn long_help_has_every_flag_and_example() {
         for row in COMMANDS {
             let text = long_help(row);
+            let listed: Vec<&str> = row.listed_flags().map(|flag| flag.long).collect();
             for flag in row.flags {
                 let entry = format!("--{}", flag.long);
-                let found = text.lines().any(|line| line.split([' ', ',']).any(|word| word == entry));
-                assert!(found, "{}: {entry}\n{text}", row.name);
+                let mut starts = text.lines().filter(|line| line.trim_start().starts_with('-'));
+                let found = starts.any(|line| line.split([' ', ',']).any(|word| word == entry));
+                assert_eq!(found, listed.contains(&flag.long), "{}: {entry}\n{text}", row.name);
             }
+            assert!(listed.len() == row.flags.len() || row.name == "fleet load", "{}", row.name);
             assert!(row.examples.iter().all(|(line, _)| text.contains(line)), "{text}");
             assert!(text.contains("Exit codes:"), "{text}");
         }

@@ -80,6 +80,13 @@ pub(crate) struct CommandInfo {
     pub(crate) examples: &'static [(&'static str, &'static str)],
 }
 
+impl CommandInfo {
+    /// Returns the flags for the help and the reference.
+    pub(crate) fn listed_flags(&'static self) -> impl Iterator<Item = &'static Flag> {
+        self.flags.iter().filter(|flag| fleet::is_listed(self.name, flag))
+    }
+}
+
 /// All commands, in the order of the help.
 pub(crate) const COMMANDS: &[&CommandInfo] = &[
     &serve::SERVE,
@@ -172,7 +179,7 @@ fn command(row: &'static CommandInfo) -> Command {
         .about(row.about)
         .long_about(format!("{}\n\n{}", row.about, row.doc))
         .after_help(format!("{}{}", help::proxy_commands(row), help::examples(row)))
-        .args(row.flags.iter().map(argument));
+        .args(row.flags.iter().map(|flag| argument(flag).hide(!fleet::is_listed(row.name, flag))));
     if let Some((name, doc)) = row.values {
         command = command.arg(Arg::new(VALUES).value_name(name).help(doc).num_args(0..));
     }

@@ -87,14 +87,14 @@ fn evidence_list(title: &str, signs: &[Criterion]) -> String {
     text
 }
 
-fn command_section(row: &CommandInfo) -> String {
+fn command_section(row: &'static CommandInfo) -> String {
     let mut text = format!("\n## weir {}\n\n{}.\n\n{}\n", row.name, row.about, row.doc);
     if let Some((name, doc)) = row.values {
         text.push_str(&format!("\n`{name}`: {doc}.\n"));
     }
     if !row.flags.is_empty() {
         text.push_str("\n| Flag | Meaning | Default | For instance |\n| --- | --- | --- | --- |\n");
-        for flag in row.flags {
+        for flag in row.listed_flags() {
             let is_off = flag.value.is_empty() && flag.default.is_empty();
             let default = if is_off { "off" } else { flag.default };
             let example = flag.valid.first();

@@ -14,6 +14,7 @@ use host::sandbox::cgroup::CgroupHierarchies;
 use host::sandbox::launch::Launch;
 use host::sandbox::{cgroup, namespace, tun};
 use host::tuning::{ObservedValue, read_choice};
+use record::control::NO_DEFAULTS;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::cgroups::{CgroupLimits, cgroup_setups};
@@ -25,9 +26,6 @@ use super::plan::{NODES, Node, Scenario};
 use super::setup::host_setting_path;
 use super::{run_directory, system_commands};
 
-/// Variable that turns off the defaults of `WEIR_*` variables. Weir sets it for its own child processes,
-/// which have to do exactly what their command line says.
-pub const NO_DEFAULTS: &str = "WEIR_NO_DEFAULTS";
 /// File of the limit of tracked connections, which applies to the complete machine.
 const CONNTRACK_MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 /// Parent of the run directories: on a disk, which `/tmp` may not be.

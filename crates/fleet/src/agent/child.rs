@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use record::control::{LoadCommand, LoadEvent};
+use record::control::{LoadCommand, LoadEvent, NO_DEFAULTS};
 use tokio::sync::mpsc;
 
 /// Output of a child process.
@@ -42,10 +42,7 @@ impl LoadChild {
         events: mpsc::Sender<ChildOutput>,
     ) -> io::Result<Self> {
         let mut command = Command::new(program);
-        // Defaults from the environment are those of a person at this machine.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("WEIR_")) {
-            command.env_remove(name);
-        }
+        command.env(NO_DEFAULTS, "1");
         // Ctrl-C on the agent's terminal is for the agent, which decides what happens to the load.
         command.process_group(0);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

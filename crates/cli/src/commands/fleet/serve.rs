@@ -1,12 +1,14 @@
 //! `weir fleet serve`: a NATS server and agents on this machine.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use fleet::agent::service::{AgentConfig, run as run_agent};
 use fleet::embedded::EmbeddedServer;
 use fleet::message::AgentName;
 use fleet::transport::NatsOptions;
+use host::sandbox::launch::Launch;
 use record::problem::InputProblem;
 use record::units::parse_count;
 
@@ -63,7 +65,9 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let directory = state_directory(args, &AgentName::from_host("nats"))?;
     let search: Vec<PathBuf> = std::env::var_os("PATH").iter().flat_map(std::env::split_paths).collect();
     let cannot = |error: fleet::embedded::EmbeddedError| Failure::CannotRun(error.to_string());
-    let mut server = EmbeddedServer::start(&directory, &search, options.port).map_err(cannot)?;
+    // This thread lives until the end; if it is killed, the kernel kills the server.
+    let spawn = |command: &mut Command| Launch::default().spawn(command);
+    let mut server = EmbeddedServer::start(&directory, &search, options.port, spawn).map_err(cannot)?;
     wait_for(&mut server)?;
     let url = server.url();
     print(&format!("listening on {url} (process {}; data in {})\n", server.pid(), directory.display()));
