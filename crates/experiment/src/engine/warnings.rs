@@ -47,11 +47,11 @@ fn warm_up_warnings(plan: &ExperimentPlan, warm_up: &WarmUp) -> Vec<Warning> {
         };
         let text = format!(
             "{} under {} was steady from second {from_s} only, and the warm-up that was found is cut to \
-             {taken_s} s: up to {:.0} s of warming up are in each of its trials. Give it a warm-up that is \
+             {taken_s} s: up to {} s of warming up are in each of its trials. Give it a warm-up that is \
              long enough (load.warm-up = \"{from_s}s\"){longer}.",
             late.arm,
             late.load,
-            from_s - taken_s
+            ((from_s - taken_s) * 10.0).round() / 10.0
         );
         warnings.push(warning("warm_up", Some(&late.arm), text));
     }

@@ -414,6 +414,13 @@ fn littles_law_finds_a_wrong_unit() {
     }
     let warned_with = [1.0, 0.8, 1e-3].map(|times| warned_at(&lines, times));
     assert_eq!(warned_with, [0, 0, 3]);
+    // A few connections change nothing. With one per request, latencies contain connects and handshakes.
+    for (opened_per_s, expected) in [(50.0, 3), (50_000.0, 0)] {
+        for line in &mut lines {
+            line.metrics.insert("connections_per_s".to_owned(), opened_per_s);
+        }
+        assert_eq!(warned_at(&lines, 1e-3), expected);
+    }
 }
 
 #[test]
