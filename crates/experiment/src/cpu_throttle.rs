@@ -13,13 +13,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use host::journal::ProcessIdentity;
 use host::sandbox::cgroup::{
     CgroupHierarchies, group_directory, list_processes, move_process, read_hierarchies,
 };
 
-use crate::scenario::journal::{
-    CreatedResource, Journal, MovedProcess, journal_directory, run_name, start_ticks,
-};
+use crate::scenario::journal::{CreatedResource, Journal, MovedProcess, journal_directory, run_name};
 
 /// Period of the quota: short, so that the remaining time is spread evenly.
 const PERIOD_US: u64 = 20_000;
@@ -86,10 +85,8 @@ impl CpuThrottle {
         pids: &BTreeSet<i32>,
         quota_us: u64,
     ) -> Result<(), String> {
-        let to_moved_process = |pid: &i32| {
-            let start_ticks = start_ticks(*pid)?;
-            Some(MovedProcess { pid: *pid, start_ticks, cgroup: cgroup.to_owned() })
-        };
+        let to_moved_process =
+            |pid: &i32| Some(MovedProcess { process: ProcessIdentity::of(*pid)?, cgroup: cgroup.to_owned() });
         let moved: Vec<MovedProcess> = pids.iter().filter_map(to_moved_process).collect();
         if moved.is_empty() {
             return Err("the subject has ended".to_owned());
@@ -101,8 +98,9 @@ impl CpuThrottle {
         fs::create_dir(child).map_err(|error| format!("{}: {error}", child.display()))?;
         write(&child.join("cpu.cfs_period_us"), &PERIOD_US.to_string())?;
         write(&child.join("cpu.cfs_quota_us"), &quota_us.to_string())?;
-        for process in &moved {
-            move_process(process.pid, child).map_err(|error| format!("{}: {error}", child.display()))?;
+        for guest in &moved {
+            move_process(guest.process.pid, child)
+                .map_err(|error| format!("{}: {error}", child.display()))?;
         }
         Ok(())
     }

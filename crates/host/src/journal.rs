@@ -6,10 +6,12 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use crate::process::ProcessReader;
 
 /// Process, identified across reuse of its PID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIdentity {
     /// PID.
     pub pid: i32,
@@ -23,6 +25,25 @@ impl ProcessIdentity {
     pub fn of_this_process() -> Self {
         let pid = i32::try_from(std::process::id()).unwrap_or(0);
         Self { pid, start_ticks: start_ticks(pid).unwrap_or(0) }
+    }
+
+    /// Returns the identity of process `pid`. `None` if there is no such process ([`start_ticks`]).
+    #[must_use]
+    pub fn of(pid: i32) -> Option<Self> {
+        Some(Self { pid, start_ticks: start_ticks(pid)? })
+    }
+
+    /// Returns a file name that identifies the process: PID, and start time in hexadecimal.
+    #[must_use]
+    pub fn file_stem(self) -> String {
+        format!("{}-{:x}", self.pid, self.start_ticks)
+    }
+
+    /// Parses [`ProcessIdentity::file_stem`].
+    #[must_use]
+    pub fn from_file_stem(stem: &str) -> Option<Self> {
+        let (pid, ticks) = stem.split_once('-')?;
+        Some(Self { pid: pid.parse().ok()?, start_ticks: u64::from_str_radix(ticks, 16).ok()? })
     }
 
     /// Returns whether the process is alive.
@@ -159,6 +180,8 @@ mod tests {
     fn processes_are_told_apart_by_their_start() {
         let own = ProcessIdentity::of_this_process();
         assert!(own.is_alive());
+        assert_eq!(ProcessIdentity::from_file_stem(&own.file_stem()), Some(own));
+        assert_eq!(ProcessIdentity::from_file_stem("7-x"), None);
         assert!(!ProcessIdentity { start_ticks: own.start_ticks + 1, ..own }.is_alive());
         assert!(!ProcessIdentity { pid: i32::MAX, start_ticks: 1 }.is_alive());
         assert!(!boot_id().is_empty());

@@ -67,7 +67,7 @@ pub struct JournalHeader {
     /// [`SCHEMA`].
     pub schema: String,
     /// Process that applies.
-    pub owner: StoredProcess,
+    pub owner: ProcessIdentity,
     /// Boot of the machine; after another boot there is nothing to revert.
     pub boot_id: String,
     /// Time of the apply, RFC 3339.
@@ -81,21 +81,6 @@ pub struct JournalHeader {
     /// File of `--persist`, if it was written; a revert removes it if it has this text.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub persisted: Option<PersistedFile>,
-}
-
-/// Process identity as it is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredProcess {
-    /// PID.
-    pub pid: i32,
-    /// Start time, in ticks since boot.
-    pub start_ticks: u64,
-}
-
-impl From<ProcessIdentity> for StoredProcess {
-    fn from(process: ProcessIdentity) -> Self {
-        Self { pid: process.pid, start_ticks: process.start_ticks }
-    }
 }
 
 /// File that `--persist` wrote.

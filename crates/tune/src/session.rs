@@ -118,7 +118,7 @@ pub fn apply(
     let owner = ProcessIdentity::of_this_process();
     let header = JournalHeader {
         schema: SCHEMA.to_owned(),
-        owner: owner.into(),
+        owner,
         boot_id: boot_id(),
         started_at: options.started_at.clone(),
         requested: options.requested.clone(),
@@ -133,7 +133,7 @@ pub fn apply(
         new: change.requested.value.clone(),
     };
     let journal = TuneJournal::new(header, plan.changes.iter().map(change).collect());
-    let name = format!("{}-{:x}.{EXTENSION}", owner.pid, owner.start_ticks);
+    let name = format!("{}.{EXTENSION}", owner.file_stem());
     let mut file = JournalFile::create(&options.directory.join(name)).map_err(failed)?;
     file.append(&journal.initial_text()).map_err(failed)?;
     on_step(ApplyStep::Journaled);
@@ -256,15 +256,13 @@ pub fn stored_journals(directory: &Path) -> Vec<StoredJournal> {
 }
 
 fn decide(journal: &TuneJournal) -> JournalAction {
-    let owner = journal.header.owner;
-    let is_alive = ProcessIdentity { pid: owner.pid, start_ticks: owner.start_ticks }.is_alive();
     let target_exists = match &journal.header.target {
         Target::Host => true,
         Target::Namespace { name, .. } => {
             namespace_target(name).is_ok_and(|target| target == journal.header.target)
         }
     };
-    journal.action(is_alive, &boot_id(), target_exists)
+    journal.action(journal.header.owner.is_alive(), &boot_id(), target_exists)
 }
 
 /// Reverts one journal, and removes it if nothing is left. `None` if another process reverts it, or has done so.
@@ -305,7 +303,7 @@ pub fn recover(directory: &Path) -> Vec<(StoredJournal, io::Result<Option<Revert
     for path in list(directory, EXTENSION) {
         let is_empty = fs::read_to_string(&path).is_ok_and(|text| TuneJournal::parse(&text).is_none());
         // Another process may be about to write its header, so only its owner's end makes it void.
-        let owner = path.file_stem().and_then(|stem| stem.to_str()).and_then(parse_owner);
+        let owner = path.file_stem().and_then(|stem| stem.to_str()).and_then(ProcessIdentity::from_file_stem);
         if is_empty && !owner.is_some_and(ProcessIdentity::is_alive) {
             let _ = fs::remove_file(&path);
         }
@@ -316,12 +314,6 @@ pub fn recover(directory: &Path) -> Vec<(StoredJournal, io::Result<Option<Revert
         (one, result)
     })
     .collect()
-}
-
-/// Parses the owner from the name of a journal.
-fn parse_owner(stem: &str) -> Option<ProcessIdentity> {
-    let (pid, ticks) = stem.split_once('-')?;
-    Some(ProcessIdentity { pid: pid.parse().ok()?, start_ticks: u64::from_str_radix(ticks, 16).ok()? })
 }
 
 /// Returns a text for each planned setting that another apply manages on the same target.

@@ -4,14 +4,13 @@
 //! A journal is a file of JSON lines: first the owning process, then the created resources. It is removed
 //! when everything in it is undone. Not for deciding what to make.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use host::process::ProcessReader;
+use host::journal::{JournalFile, LockedJournal, ProcessIdentity, list};
 use host::sandbox::cgroup;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -47,12 +46,7 @@ pub enum CreatedResource {
         processes: Vec<MovedProcess>,
     },
     /// Process.
-    Process {
-        /// PID of the process.
-        pid: i32,
-        /// Start time, in ticks since boot. With the PID it identifies a process uniquely.
-        start_ticks: u64,
-    },
+    Process(ProcessIdentity),
     /// Setting of the complete machine.
     Setting {
         /// File of the setting.
@@ -71,34 +65,17 @@ pub enum CreatedResource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct MovedProcess {
-    /// PID of the process.
-    pub pid: i32,
-    /// Start time, in ticks since boot.
-    pub start_ticks: u64,
+    /// Process.
+    #[serde(flatten)]
+    pub process: ProcessIdentity,
     /// Directory of its own group.
     pub cgroup: PathBuf,
 }
 
-/// Process that owns a journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct JournalOwner {
-    pid: i32,
-    start_ticks: u64,
-}
-
-impl JournalOwner {
-    fn this_process() -> Self {
-        let pid = i32::try_from(std::process::id()).unwrap_or(0);
-        Self { pid, start_ticks: start_ticks(pid).unwrap_or(0) }
-    }
-
-    /// Parses the owner from the name of a run ([`run_name`]).
-    fn from_run_name(run: &str) -> Option<Self> {
-        let (pid, rest) = run.strip_prefix(PREFIX)?.split_once('-')?;
-        let (ticks, _) = rest.split_once('-')?;
-        let start_ticks = u64::from_str_radix(ticks, 16).ok()?;
-        Some(Self { pid: pid.parse().ok()?, start_ticks })
-    }
+/// Parses the owner from the name of a run ([`run_name`]).
+fn owner_from_run_name(run: &str) -> Option<ProcessIdentity> {
+    let (stem, _) = run.strip_prefix(PREFIX)?.rsplit_once('-')?;
+    ProcessIdentity::from_file_stem(stem)
 }
 
 /// Returns a name that is unique on this machine since its boot. It contains the owner, for a
@@ -106,15 +83,14 @@ impl JournalOwner {
 #[must_use]
 pub fn run_name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let JournalOwner { pid, start_ticks } = JournalOwner::this_process();
-    format!("{PREFIX}{pid}-{start_ticks:x}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+    let owner = ProcessIdentity::of_this_process().file_stem();
+    format!("{PREFIX}{owner}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Journal of a run.
 #[derive(Debug)]
 pub struct Journal {
-    path: PathBuf,
-    file: File,
+    file: JournalFile,
     resources: Vec<CreatedResource>,
 }
 
@@ -125,16 +101,6 @@ pub fn journal_directory(runtime: Option<&Path>) -> PathBuf {
     let root = Path::new("/run");
     let base = if rustix::process::geteuid().is_root() { root } else { runtime.unwrap_or(root) };
     base.join("weir/lab")
-}
-
-/// Returns the start time of process `pid`, in ticks since boot. `None` if there is no such
-/// process, or if it is a zombie: only its PID is left of it.
-#[must_use]
-pub fn start_ticks(pid: i32) -> Option<u64> {
-    if is_zombie(pid) {
-        return None;
-    }
-    Some(ProcessReader::open(pid).ok()?.sample().ok()?.start_ticks)
 }
 
 /// Returns the path of a run's journal.
@@ -148,16 +114,9 @@ impl Journal {
     /// # Errors
     /// The directory or the file cannot be created.
     pub fn create(directory: &Path, run: &str) -> io::Result<Self> {
-        let explain = |error: io::Error| {
-            io::Error::new(error.kind(), format!("journal in {}: {error}", directory.display()))
-        };
-        fs::create_dir_all(directory).map_err(explain)?;
-        let path = journal_path(directory, run);
-        let file = File::options().create_new(true).append(true).open(&path).map_err(explain)?;
-        let mut journal = Self { path, file, resources: Vec::new() };
-        journal.write_line(&JournalOwner::this_process()).map_err(explain)?;
-        // The directory entry must survive a power failure as well.
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(explain)?;
+        let file = JournalFile::create(&journal_path(directory, run))?;
+        let mut journal = Self { file, resources: Vec::new() };
+        journal.write_line(&ProcessIdentity::of_this_process())?;
         Ok(journal)
     }
 
@@ -174,8 +133,7 @@ impl Journal {
     fn write_line(&mut self, value: &impl Serialize) -> io::Result<()> {
         let mut text = serde_json::to_string(value).map_err(io::Error::other)?;
         text.push('\n');
-        self.file.write_all(text.as_bytes())?;
-        self.file.sync_all()
+        self.file.append(&text)
     }
 
     /// Undoes everything, the last first. Things that could not be undone stay in the file for the
@@ -184,7 +142,7 @@ impl Journal {
         let (remaining, problems) = undo_all(std::mem::take(&mut self.resources));
         if remaining.is_empty() {
             // If the file stays, the next start finds nothing to undo.
-            let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(self.file.path());
         }
         self.resources = remaining;
         problems
@@ -216,42 +174,27 @@ pub struct SweepReport {
 #[must_use]
 pub fn sweep(directory: &Path) -> SweepReport {
     let mut swept = SweepReport::default();
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    for path in entries.map(|entry| entry.path()) {
-        if path.extension().is_none_or(|ending| ending != EXTENSION) {
-            continue;
-        }
-        let Some((_lock, text)) = lock_and_read(&path) else { continue };
+    for path in list(directory, EXTENSION) {
+        let Some(journal) = LockedJournal::open(&path) else { continue };
         let run = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let (owner, made) = parse(&text);
-        let owner = owner.or_else(|| JournalOwner::from_run_name(&run));
-        if owner.is_some_and(|owner| start_ticks(owner.pid) == Some(owner.start_ticks)) {
+        let (owner, made) = parse(&journal.text);
+        let owner = owner.or_else(|| owner_from_run_name(&run));
+        if owner.is_some_and(ProcessIdentity::is_alive) {
             continue;
         }
         let (remaining, problems) = undo_all(made);
         swept.problems.extend(problems);
         if remaining.is_empty() {
-            let _ = fs::remove_file(&path);
+            let _ = journal.remove();
             swept.undone_runs.push(run);
         }
     }
     swept
 }
 
-/// Locks a journal and reads it, so that only one process undoes it. Returns `None` if another one
-/// undoes it now, or has done so.
-fn lock_and_read(path: &Path) -> Option<(File, String)> {
-    let mut file = File::open(path).ok()?;
-    file.try_lock().ok()?;
-    let is_removed = file.metadata().ok()?.nlink() == 0;
-    let mut text = String::new();
-    file.read_to_string(&mut text).ok()?;
-    (!is_removed).then_some((file, text))
-}
-
 /// Parses the owner and the created resources. An incomplete last line is ignored: its thing had not been
 /// made yet.
-fn parse(text: &str) -> (Option<JournalOwner>, Vec<CreatedResource>) {
+fn parse(text: &str) -> (Option<ProcessIdentity>, Vec<CreatedResource>) {
     let mut lines = text.lines();
     let owner = lines.next().and_then(|line| serde_json::from_str(line).ok());
     (owner, lines.filter_map(|line| serde_json::from_str(line).ok()).collect())
@@ -269,7 +212,7 @@ fn undo(made: &CreatedResource) -> Result<(), String> {
         }
         CreatedResource::Cgroup { path } => remove_cgroup(path),
         CreatedResource::MovedProcesses { path, processes: guests } => return_processes(path, guests),
-        CreatedResource::Process { pid, start_ticks } => kill_and_wait(*pid, *start_ticks),
+        CreatedResource::Process(process) => kill_and_wait(*process),
         CreatedResource::Setting { path, previous: before } => {
             fs::write(path, before).map_err(|error| format!("{}: {error}", path.display()))
         }
@@ -311,12 +254,10 @@ fn return_processes(path: &Path, processes: &[MovedProcess]) -> Result<(), Strin
     let mut last = String::new();
     for _ in 0..REMOVE_ATTEMPTS {
         for pid in cgroup::list_processes(path) {
-            let own = processes
-                .iter()
-                .find(|process| process.pid == pid && start_ticks(pid) == Some(process.start_ticks));
-            if let Some(process) = own.or_else(|| processes.first()) {
+            let is_own = |moved: &&MovedProcess| moved.process.pid == pid && moved.process.is_alive();
+            if let Some(moved) = processes.iter().find(is_own).or_else(|| processes.first()) {
                 // A process that cannot be moved keeps the group alive, which is then reported.
-                let _ = cgroup::move_process(pid, &process.cgroup);
+                let _ = cgroup::move_process(pid, &moved.cgroup);
             }
         }
         match fs::remove_dir(path) {
@@ -329,27 +270,23 @@ fn return_processes(path: &Path, processes: &[MovedProcess]) -> Result<(), Strin
     Err(format!("control group {}: {last}", path.display()))
 }
 
-fn kill_and_wait(pid: i32, started: u64) -> Result<(), String> {
+fn kill_and_wait(process: ProcessIdentity) -> Result<(), String> {
     for _ in 0..REMOVE_ATTEMPTS {
-        if start_ticks(pid) != Some(started) {
+        if !process.is_alive() {
             return Ok(());
         }
-        if let Some(pid) = Pid::from_raw(pid) {
+        if let Some(pid) = Pid::from_raw(process.pid) {
             let _ = kill_process(pid, Signal::KILL);
         }
         std::thread::sleep(RETRY_INTERVAL);
     }
-    Err(format!("process {pid} does not end"))
-}
-
-fn is_zombie(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'))
+    Err(format!("process {} does not end", process.pid))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
     use std::process::{Command, Stdio};
 
     #[test]
@@ -366,23 +303,23 @@ mod tests {
         journal
             .record(CreatedResource::Setting { path: setting.clone(), previous: "before".to_owned() })
             .unwrap();
-        journal.record(CreatedResource::Process { pid, start_ticks: start_ticks(pid).unwrap() }).unwrap();
+        journal.record(CreatedResource::Process(ProcessIdentity::of(pid).unwrap())).unwrap();
         // Its owner is this process, which is alive.
         assert_eq!(sweep(directory.path()), SweepReport::default());
         assert!(made.exists());
         // A kill of the owner in the middle of a line.
-        let text = fs::read_to_string(&journal.path).unwrap();
+        let text = fs::read_to_string(journal.file.path()).unwrap();
         let (_, rest) = text.split_once('\n').unwrap();
         let dead = format!("{{\"pid\":{pid},\"start_ticks\":1}}\n{rest}{{\"directory\":{{\"pa");
-        fs::write(&journal.path, dead).unwrap();
+        fs::write(journal.file.path(), dead).unwrap();
         // While another process undoes it, this one leaves it alone.
-        let lock = File::open(&journal.path).unwrap();
+        let lock = File::open(journal.file.path()).unwrap();
         lock.lock().unwrap();
         assert_eq!(sweep(directory.path()), SweepReport::default());
         drop(lock);
         let swept = sweep(directory.path());
         assert_eq!((swept.undone_runs, swept.problems), (vec!["weir-test".to_owned()], vec![]));
-        assert!(!made.exists() && !journal.path.exists());
+        assert!(!made.exists() && !journal.file.path().exists());
         assert_eq!(fs::read_to_string(&setting).unwrap(), "before");
         assert!(!child.wait().unwrap().success());
     }
@@ -395,12 +332,12 @@ mod tests {
         // A sweep of another process may find an empty or incomplete first line.
         fs::write(journal_path(directory.path(), &living), "").unwrap();
         fs::write(journal_path(directory.path(), &cut), "{\"pid\":").unwrap();
-        let JournalOwner { pid, start_ticks } = JournalOwner::this_process();
+        let ProcessIdentity { pid, start_ticks } = ProcessIdentity::of_this_process();
         let dead = format!("{PREFIX}{pid}-{:x}-0", start_ticks + 1);
         for run in [&dead, "weir-", "weir-x-1-0", "weir-1-x-0", "weir-1-1"] {
             fs::write(journal_path(directory.path(), run), "").unwrap();
         }
-        assert_eq!(JournalOwner::from_run_name(&living), Some(JournalOwner::this_process()));
+        assert_eq!(owner_from_run_name(&living), Some(ProcessIdentity::of_this_process()));
         assert_eq!(sweep(directory.path()).undone_runs.len(), 5, "those of the dead, and nobody's");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
         assert!([&living, &cut].iter().all(|run| journal_path(directory.path(), run).exists()));
@@ -409,10 +346,11 @@ mod tests {
     #[test]
     fn a_process_with_another_start_time_is_not_killed() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = child.id() as i32;
-        assert_eq!(kill_and_wait(pid, start_ticks(pid).unwrap() + 1), Ok(()));
+        let process = ProcessIdentity::of(child.id() as i32).unwrap();
+        let other = ProcessIdentity { start_ticks: process.start_ticks + 1, ..process };
+        assert_eq!(kill_and_wait(other), Ok(()));
         assert_eq!(child.try_wait().unwrap(), None);
-        assert_eq!(kill_and_wait(pid, start_ticks(pid).unwrap()), Ok(()));
+        assert_eq!(kill_and_wait(process), Ok(()));
         child.wait().unwrap();
     }
 
@@ -423,7 +361,7 @@ mod tests {
         let path = PathBuf::from("/no/such/directory/setting");
         journal.record(CreatedResource::Setting { path, previous: String::new() }).unwrap();
         assert_eq!(journal.undo().len(), 1);
-        assert!(journal.path.exists());
+        assert!(journal.file.path().exists());
         assert!(Journal::create(directory.path(), "weir-left").is_err());
     }
 }

@@ -9,9 +9,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use host::journal::{ProcessIdentity, boot_id};
 use serde::{Deserialize, Serialize};
 
-use super::journal::{PREFIX, SweepReport, journal_path, start_ticks};
+use super::journal::{PREFIX, SweepReport, journal_path};
 
 /// Name of the file that identifies the owner of a directory.
 const OWNER_FILE: &str = ".weir-owner";
@@ -25,19 +26,20 @@ struct RunOwner {
     /// ID of the machine's boot.
     boot: String,
     pid_namespace: String,
-    pid: i32,
-    start_ticks: u64,
+    #[serde(flatten)]
+    process: ProcessIdentity,
 }
 
 impl RunOwner {
     fn this_process() -> io::Result<Self> {
         let pid = i32::try_from(std::process::id()).map_err(io::Error::other)?;
+        let process = ProcessIdentity::of(pid).ok_or_else(|| io::Error::other("/proc/self/stat"))?;
+        let boot = Some(boot_id()).filter(|boot| !boot.is_empty());
         Ok(Self {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            boot: fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned(),
+            boot: boot.ok_or_else(|| io::Error::other("no boot ID"))?,
             pid_namespace: fs::read_link("/proc/self/ns/pid")?.to_string_lossy().into_owned(),
-            pid,
-            start_ticks: start_ticks(pid).ok_or_else(|| io::Error::other("/proc/self/stat"))?,
+            process,
         })
     }
 
@@ -47,8 +49,7 @@ impl RunOwner {
             return false;
         }
         let shares_pids = self.pid_namespace == this_process.pid_namespace;
-        let is_gone = || start_ticks(self.pid) != Some(self.start_ticks);
-        self.boot != this_process.boot || (shares_pids && is_gone())
+        self.boot != this_process.boot || (shares_pids && !self.process.is_alive())
     }
 }
 
@@ -118,7 +119,7 @@ mod tests {
     fn directories_of_dead_runs_are_removed_and_unproven_ones_stay() {
         let (directories, journals) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let base = directories.path();
-        let dead = |owner: &mut RunOwner| owner.start_ticks += 1;
+        let dead = |owner: &mut RunOwner| owner.process.start_ticks += 1;
         let gone = [
             abandoned_run(base, "weir-1-a-0", dead),
             // Before a reboot, another process may have had the same PID and start time.
@@ -132,7 +133,7 @@ mod tests {
             }),
             abandoned_run(base, "weir-5-a-0", |owner| {
                 owner.pid_namespace = "pid:[1]".to_owned();
-                owner.start_ticks += 1;
+                owner.process.start_ticks += 1;
             }),
             abandoned_run(base, "weir-6-a-0", dead),
             base.join("weir-7-a-0"),

@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use host::journal::ProcessIdentity;
 use host::sandbox::cgroup::CgroupHierarchies;
 use host::sandbox::launch::Launch;
 use host::sandbox::{cgroup, namespace, tun};
@@ -20,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::cgroups::{CgroupLimits, cgroup_setups};
 use super::delay_link::{DelayLink, LinkDelay};
 use super::flood::HalfOpenFlood;
-use super::journal::{self, CreatedResource, Journal, SweepReport, run_name, start_ticks};
+use super::journal::{self, CreatedResource, Journal, SweepReport, run_name};
 use super::network::{self, HALF_OPEN_ADDRESS, HALF_OPEN_PORT};
 use super::plan::{NODES, Node, Scenario};
 use super::setup::host_setting_path;
@@ -162,8 +163,8 @@ impl Testbed {
         self.children.push(child);
         // A process cannot be noted before it exists, but its group was; and it ends with this
         // process.
-        if let Some(start_ticks) = start_ticks(pid) {
-            self.record(CreatedResource::Process { pid, start_ticks })?;
+        if let Some(process) = ProcessIdentity::of(pid) {
+            self.record(CreatedResource::Process(process))?;
         }
         Ok(self.children.len() - 1)
     }

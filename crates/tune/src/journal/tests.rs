@@ -7,7 +7,7 @@ const BOOT: &str = "boot-1";
 fn journal(ends_with: EndsWith) -> TuneJournal {
     let header = JournalHeader {
         schema: SCHEMA.to_owned(),
-        owner: StoredProcess { pid: 7, start_ticks: 8 },
+        owner: ProcessIdentity { pid: 7, start_ticks: 8 },
         boot_id: BOOT.to_owned(),
         started_at: "2026-11-24T10:00:00Z".to_owned(),
         requested: vec!["proxy".to_owned()],

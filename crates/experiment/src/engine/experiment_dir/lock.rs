@@ -9,9 +9,7 @@ use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::scenario::journal::start_ticks;
+use host::journal::ProcessIdentity;
 
 const LOCK_FILE: &str = "lock";
 /// Maximum size of the file: a PID and a start time are shorter.
@@ -21,20 +19,6 @@ const BYTES_MAX: u64 = 4096;
 /// to end. A process that it had just started also holds its lock until that process has ended.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 const ATTEMPTS_MAX: u32 = 100;
-
-/// Process that owns a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct LockOwner {
-    pid: i32,
-    /// Start time in ticks since boot. With the PID it identifies a process uniquely.
-    start_ticks: u64,
-}
-
-impl LockOwner {
-    fn is_alive(self) -> bool {
-        start_ticks(self.pid) == Some(self.start_ticks)
-    }
-}
 
 /// Lock on a directory, held until this value is dropped.
 #[derive(Debug)]
@@ -60,7 +44,7 @@ impl DirLock {
         let mut attempts = 0;
         loop {
             let owner = read_owner(&mut file);
-            let is_alive = owner.is_some_and(LockOwner::is_alive);
+            let is_alive = owner.is_some_and(ProcessIdentity::is_alive);
             // On a file system without locks, only the text counts.
             let is_held = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
             if !is_alive && !is_held {
@@ -72,8 +56,7 @@ impl DirLock {
             std::thread::sleep(RETRY_INTERVAL);
             attempts += 1;
         }
-        let pid = i32::try_from(std::process::id()).unwrap_or(0);
-        let own = LockOwner { pid, start_ticks: start_ticks(pid).unwrap_or(0) };
+        let own = ProcessIdentity::of_this_process();
         write(&mut file, &serde_json::to_string(&own).unwrap_or_default()).map_err(LockError::Io)?;
         Ok(Self { file })
     }
@@ -92,7 +75,7 @@ pub(super) fn holder_pid(directory: &Path) -> Option<i32> {
     read_owner(&mut file).filter(|owner| owner.is_alive()).map(|owner| owner.pid)
 }
 
-fn read_owner(file: &mut File) -> Option<LockOwner> {
+fn read_owner(file: &mut File) -> Option<ProcessIdentity> {
     let mut text = String::new();
     file.rewind().ok()?;
     file.take(BYTES_MAX).read_to_string(&mut text).ok()?;
@@ -108,6 +91,7 @@ fn write(file: &mut File, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use host::journal::start_ticks;
 
     #[test]
     fn an_unreaped_process_counts_as_ended() {
@@ -120,7 +104,7 @@ mod tests {
             assert!(running.is_none_or(|before| before == ticks));
             std::thread::yield_now();
         }
-        let owner = LockOwner { pid, start_ticks: running.unwrap_or(1) };
+        let owner = ProcessIdentity { pid, start_ticks: running.unwrap_or(1) };
         std::fs::write(directory.path().join(LOCK_FILE), serde_json::to_string(&owner).unwrap()).unwrap();
         assert!(DirLock::acquire(directory.path()).is_ok(), "{owner:?}");
         child.wait().unwrap();

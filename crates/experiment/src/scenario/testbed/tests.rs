@@ -2,6 +2,8 @@
 
 use std::io::{BufRead as _, BufReader};
 
+use host::journal::start_ticks;
+
 use super::*;
 use crate::scenario::plan::{CpuQuota, Delay, Network};
 
