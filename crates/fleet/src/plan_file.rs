@@ -1,6 +1,7 @@
 //! Plan of a run with roles: a TOML file with one table per machine, and the load. All problems are reported
 //! at once, each with its line and column.
 
+use record::document::{Problems, TomlDocument, position};
 use record::problem::{InputProblem, suggestion};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -59,13 +60,10 @@ type Entry<'t> = (&'t Spanned<std::borrow::Cow<'t, str>>, &'t Spanned<DeValue<'t
 /// # Errors
 /// Every problem, with its position.
 pub fn parse(name: &str, text: &str) -> Result<FleetFile, Vec<InputProblem>> {
-    let mut reader = Reader { name, text, problems: Vec::new() };
-    let (document, errors) = DeTable::parse_recoverable(text);
-    for error in &errors {
-        reader.problem(error.span().map_or(0, |span| span.start), error.message().to_owned());
-    }
+    let mut reader = Reader { name, text, problems: Problems::default() };
+    let document = TomlDocument::parse(text);
     let (mut machines, mut load) = (Vec::new(), None);
-    for (key, value) in document.get_ref() {
+    for (key, value) in document.table() {
         match (key.get_ref().as_ref(), value.get_ref()) {
             ("machine", DeValue::Table(tables)) => {
                 machines.extend(tables.iter().filter_map(|entry| reader.machine(entry)));
@@ -81,14 +79,14 @@ pub fn parse(name: &str, text: &str) -> Result<FleetFile, Vec<InputProblem>> {
     if machines.len() > MACHINES_MAX {
         reader.problem(0, format!("{} machines; the limit is {MACHINES_MAX}", machines.len()));
     }
-    if errors.is_empty() && load.is_none() {
+    if document.is_valid() && load.is_none() {
         reader.problem(text.len(), "missing: [load] with agents and arguments".to_owned());
     }
+    document.report_syntax_errors(&mut reader.problems);
+    let problems = reader.problems.into_input_problems(name, text);
     match load {
-        Some((agents, arguments)) if reader.problems.is_empty() => {
-            Ok(FleetFile { machines, agents, arguments })
-        }
-        _ => Err(reader.located()),
+        Some((agents, arguments)) if problems.is_empty() => Ok(FleetFile { machines, agents, arguments }),
+        _ => Err(problems),
     }
 }
 
@@ -96,26 +94,12 @@ pub fn parse(name: &str, text: &str) -> Result<FleetFile, Vec<InputProblem>> {
 struct Reader<'a> {
     name: &'a str,
     text: &'a str,
-    problems: Vec<(usize, String)>,
+    problems: Problems,
 }
 
 impl Reader<'_> {
     fn problem(&mut self, at: usize, text: String) {
-        self.problems.push((at, text));
-    }
-
-    fn located(mut self) -> Vec<InputProblem> {
-        self.problems.sort();
-        let problems = std::mem::take(&mut self.problems);
-        problems.into_iter().map(|(at, text)| InputProblem::new(self.position(at), text)).collect()
-    }
-
-    /// Returns `FILE:LINE:COLUMN`.
-    fn position(&self, at: usize) -> String {
-        let before = self.text.get(..at).unwrap_or(self.text);
-        let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-        let column = before[line_start..].chars().count() + 1;
-        format!("{}:{}:{column}", self.name, before.matches('\n').count() + 1)
+        self.problems.add_error(at, text);
     }
 
     fn machine(&mut self, (key, value): Entry<'_>) -> Option<MachinePlan> {
@@ -159,7 +143,7 @@ impl Reader<'_> {
             return None;
         };
         Some(MachinePlan {
-            position: self.position(at),
+            position: position(self.name, self.text, at),
             agent: agent?,
             role: role.unwrap_or_else(|| row.2.to_owned()),
             allows: row.1,

@@ -1,8 +1,9 @@
 //! Plan files: TOML with the names of the flags as keys. All problems are reported at once, each with
 //! its line and column.
 
+use record::document::{Problems, TomlDocument, line_and_column};
 use record::problem::{InputProblem, suggestion};
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 use crate::inputs::{INPUTS, InputKind, Inputs, spec};
 
@@ -11,35 +12,26 @@ use crate::inputs::{INPUTS, InputKind, Inputs, spec};
 /// # Errors
 /// Every problem of the file, with its position.
 pub fn read(name: &str, text: &str, inputs: &mut Inputs) -> Result<(), Vec<InputProblem>> {
-    let (document, errors) = DeTable::parse_recoverable(text);
-    let mut problems: Vec<(usize, String)> = errors
-        .iter()
-        .map(|error| (error.span().map_or(0, |span| span.start), error.message().to_owned()))
-        .collect();
-    for (key, value) in document.get_ref() {
+    let document = TomlDocument::parse(text);
+    let mut problems = Problems::default();
+    for (key, value) in document.table() {
         let key_name: &str = key.get_ref();
         let Some(row) = spec(key_name) else {
             let hint = suggestion(key_name, INPUTS.iter().map(|row| row.name));
-            problems.push((key.span().start, format!("unknown key '{key_name}'{hint}")));
+            problems.add_error(key.span().start, format!("unknown key '{key_name}'{hint}"));
             continue;
         };
         let start = value.span().start;
-        let source = format!("{name}:{}: {key_name}", position(text, start).0);
+        let source = format!("{name}:{}: {key_name}", line_and_column(text, start).0);
         let result =
             texts(value.get_ref(), row.kind).and_then(|texts| inputs.give_texts(row.name, &texts, &source));
         if let Err(why) = result {
-            problems.push((start, format!("{key_name}: {why}")));
+            problems.add_error(start, format!("{key_name}: {why}"));
         }
     }
-    if problems.is_empty() {
-        return Ok(());
-    }
-    problems.sort();
-    let located = problems.into_iter().map(|(at, why)| {
-        let (line, column) = position(text, at);
-        InputProblem::new(format!("{name}:{line}:{column}"), why)
-    });
-    Err(located.collect())
+    document.report_syntax_errors(&mut problems);
+    let problems = problems.into_input_problems(name, text);
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
 /// Returns the texts of a value: a text, a number, or a list of backends.
@@ -63,13 +55,6 @@ fn texts(value: &DeValue<'_>, kind: InputKind) -> Result<Vec<String>, String> {
     }
 }
 
-/// Converts a byte offset to line and column, both from 1.
-fn position(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,10 +74,8 @@ mod tests {
         let text = "rat = 1\nservice = \"x\"\nbackend = 3\nslo = [1]\nx =\n";
         let problems = read("p.toml", text, &mut Inputs::default()).unwrap_err();
         let locations: Vec<_> = problems.iter().map(|one| one.location.as_str()).collect();
-        assert_eq!(
-            locations,
-            ["p.toml:1:1", "p.toml:2:11", "p.toml:3:11", "p.toml:4:7", "p.toml:5:1", "p.toml:5:4"]
-        );
+        // The key without a value is one problem.
+        assert_eq!(locations, ["p.toml:1:1", "p.toml:2:11", "p.toml:3:11", "p.toml:4:7", "p.toml:5:4"]);
         assert!(problems[0].text.contains("'rate'"), "{}", problems[0].text);
     }
 }

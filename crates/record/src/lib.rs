@@ -11,6 +11,7 @@ pub mod checks;
 pub mod control;
 pub mod diagnosis;
 pub mod digest;
+pub mod document;
 pub mod experiment;
 pub mod facts;
 pub mod file;

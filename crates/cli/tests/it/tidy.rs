@@ -79,7 +79,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("socket2", &["rt"]),
     ("statrs", &["stats"]),
     ("tokio-rustls", &["rt"]),
-    ("toml", &["load", "proxy", "experiment", "plan", "fleet"]),
+    ("toml", &["record", "load", "proxy", "experiment", "plan", "fleet"]),
 ];
 
 /// Crates that may contain unsafe code.

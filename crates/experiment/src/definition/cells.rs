@@ -5,6 +5,7 @@
 use record::units::format_plural;
 use std::collections::{BTreeMap, BTreeSet};
 
+use record::document::Located;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -46,7 +47,7 @@ impl ExperimentCells {
                 (format_plural(arms.len() as u64, "arm"), format_plural(loads.len() as u64, "load"));
             let at = loads.first().map_or(0, |load| load.offset);
             let text = format!("{arms} under {count} are over {CELLS_MAX} combinations");
-            problems.add(at, text);
+            problems.add_error(at, text);
             return cells;
         }
         let mut notes = ProblemsByCell::default();
@@ -64,13 +65,13 @@ impl ExperimentCells {
         }
         notes.report(arms, loads, problems);
         for (name, at) in parts.parameters.iter().filter(|(name, _)| !used.contains(*name)) {
-            problems.add(*at, format!("'{{{name}}}' is not used in the file"));
+            problems.add_error(*at, format!("'{{{name}}}' is not used in the file"));
         }
         if warm_ups.len() > 1 {
             let at = warm_ups.values().max().copied().unwrap_or_default();
             let text = "all arms and loads need the same warm-up: a longer one leads to another \
                         state";
-            problems.add(at, text);
+            problems.add_error(at, text);
         }
         cells.warm_up_ns = warm_ups.into_keys().next().flatten();
         cells
@@ -139,15 +140,17 @@ impl ParsedCell {
         if let Some(flags) = flags.filter(|_| lacks_duration(&setup)) {
             let text = "'load.flags' has neither '{duration}' nor a number of requests (-n): the \
                         tool would use its default length";
-            cell_problems.add(flags.span().start, text);
+            cell_problems.add_error(flags.span().start, text);
         }
         let warm_up = load_value(&merged, "warm-up");
         let at = warm_up.map_or(0, |value| value.span().start);
         let is_given = warm_up.is_some_and(|value| value.get_ref().as_str() != Some("auto"));
-        let mut problems = filler.problems.into_vec();
+        let offset_and_text = |error: Located<String>| (error.offset, error.value);
+        let mut problems: Vec<_> = filler.problems.into_errors().into_iter().map(offset_and_text).collect();
         // A value that is not known yet is not wrong yet.
         let waits = |at: &usize| filler.pending_values.contains(at);
-        problems.extend(cell_problems.into_vec().into_iter().filter(|(at, _)| !waits(at)));
+        let cell_problems = cell_problems.into_errors().into_iter().map(offset_and_text);
+        problems.extend(cell_problems.filter(|(at, _)| !waits(at)));
         for name in filler.used.intersection(&filler.without_text) {
             let at = parts.parameters.get(name).copied().unwrap_or_default();
             problems.push((at, format!("'{name}' has no text: give it with --set {name}=TEXT")));
@@ -197,8 +200,8 @@ impl ProblemsByCell {
     fn report(self, arms: &[Variant<'_>], loads: &[Variant<'_>], problems: &mut Problems) {
         for ((at, text), cells) in self.0 {
             match affected_variants(&cells, arms, loads) {
-                Some(affected) => problems.add(at, format!("{text} ({affected})")),
-                None => problems.add(at, text),
+                Some(affected) => problems.add_error(at, format!("{text} ({affected})")),
+                None => problems.add_error(at, text),
             }
         }
     }

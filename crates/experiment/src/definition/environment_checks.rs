@@ -47,16 +47,16 @@ impl EnvironmentChecks<'_> {
         let mut problems = Problems::default();
         let (mut document, is_valid) = parse_document(text, &mut problems);
         if !is_valid {
-            return Err(problems.with_positions(file, text));
+            return Err(problems.into_input_problems(file, text));
         }
         let setup = LabSetup::from_document(&document, &mut problems);
         let mut filler = ParameterFiller::for_scenario(text);
         filler.fill_table(&mut document, "");
-        let unknown_placeholders = filler.problems.into_vec();
-        for (at, problem) in unknown_placeholders.into_iter().chain(self.cell_problems(&document, &setup)) {
-            problems.add(at, problem);
+        problems.append(filler.problems);
+        for (at, problem) in self.cell_problems(&document, &setup) {
+            problems.add_error(at, problem);
         }
-        let problems = problems.with_positions(file, text);
+        let problems = problems.into_input_problems(file, text);
         if problems.is_empty() { Ok(setup) } else { Err(problems) }
     }
 

@@ -43,7 +43,7 @@ impl<'t> FileParts<'t> {
             } else if EXPERIMENT.iter().any(|row| row.name == name) {
                 own.insert(key.clone(), value.clone());
             } else {
-                problems.add(key.span().start, unknown_key_text(name));
+                problems.add_error(key.span().start, unknown_key_text(name));
             }
         }
         let (arms, loads) = (own.get("arms").cloned(), own.get("loads").cloned());
@@ -132,12 +132,12 @@ fn parameter_texts<'t>(given: &DeTable<'t>) -> DeTable<'t> {
 
 fn parameter_positions(own: &TableValues, problems: &mut Problems) -> BTreeMap<String, usize> {
     if let Some(name) = own.text("name").filter(|name| !is_valid_name(name)) {
-        problems.add(own.offset_of("name"), invalid_name_text(name));
+        problems.add_error(own.offset_of("name"), invalid_name_text(name));
     }
     let entries = own.tables(PARAMETERS_KEY);
     if entries.len() > PARAMETERS_MAX {
         let text = format!("more than {PARAMETERS_MAX} parameters");
-        problems.add(own.offset_of(PARAMETERS_KEY), text);
+        problems.add_error(own.offset_of(PARAMETERS_KEY), text);
     }
     for entry in entries {
         let name = &entry.name;
@@ -145,9 +145,9 @@ fn parameter_positions(own: &TableValues, problems: &mut Problems) -> BTreeMap<S
             let text = format!(
                 "'{name}' is not a valid parameter name: lower-case letters, digits, '-' and '_', a letter first"
             );
-            problems.add(entry.offset, text);
+            problems.add_error(entry.offset, text);
         } else if TRIAL_PLACEHOLDERS.contains(&name.as_str()) {
-            problems.add(entry.offset, format!("'{{{name}}}' is reserved: choose another name"));
+            problems.add_error(entry.offset, format!("'{{{name}}}' is reserved: choose another name"));
         }
     }
     entries.iter().map(|entry| (entry.name.clone(), entry.offset)).collect()

@@ -111,7 +111,7 @@ impl<'a> ParameterFiller<'a> {
             }
             if filled.len() > TEXT_BYTES_MAX {
                 let text = format!("longer than {TEXT_BYTES_MAX} bytes with its parameters");
-                self.problems.add(target.value_offset, text);
+                self.problems.add_error(target.value_offset, text);
                 return String::new();
             }
         }
@@ -123,7 +123,7 @@ impl<'a> ParameterFiller<'a> {
         if TRIAL_PLACEHOLDERS.contains(&name) {
             if name == DURATION_PLACEHOLDER && target.path != FLAGS {
                 let text = format!("'{{{DURATION_PLACEHOLDER}}}' is only valid in '{FLAGS}'");
-                self.problems.add(self.position(target.span, name, count), text);
+                self.problems.add_error(self.position(target.span, name, count), text);
             }
             return None;
         }
@@ -133,7 +133,7 @@ impl<'a> ParameterFiller<'a> {
                 self.pending_values.insert(target.value_offset);
             } else {
                 let text = self.unknown_placeholder_text(name);
-                self.problems.add(self.position(target.span, name, count), text);
+                self.problems.add_error(self.position(target.span, name, count), text);
             }
             return None;
         };
@@ -141,12 +141,12 @@ impl<'a> ParameterFiller<'a> {
         self.fills_left = self.fills_left.saturating_sub(1);
         if self.fills_left == 0 {
             let text = format!("more than {FILLS_MAX} placeholders");
-            self.problems.add(target.value_offset, text);
+            self.problems.add_error(target.value_offset, text);
             return None;
         }
         if depth == DEPTH_MAX {
             let text = format!("parameters are nested more than {DEPTH_MAX} deep: '{{{name}}}'");
-            self.problems.add(self.position(target.span, name, count), text);
+            self.problems.add_error(self.position(target.span, name, count), text);
             return None;
         }
         Some(self.fill_text(&text, &FillTarget { span: &span, ..*target }, depth + 1))

@@ -151,11 +151,11 @@ pub(super) fn read_plan(
     let effect = measure.decimal("effect").unwrap_or(EFFECT_DEFAULT);
     if effect <= 0.0 || effect > EFFECT_MAX {
         let text = "the smallest effect that matters is above 0 and at most 50%";
-        problems.add(measure.offset_of("effect"), text);
+        problems.add_error(measure.offset_of("effect"), text);
     }
     let confidence = measure.decimal("confidence").unwrap_or(CONFIDENCE_DEFAULT);
     if !CONFIDENCE_RANGE.contains(&confidence) {
-        problems.add(measure.offset_of("confidence"), "a confidence is from 80% to 99.9%");
+        problems.add_error(measure.offset_of("confidence"), "a confidence is from 80% to 99.9%");
     }
     let (blocks_min, blocks_max) = block_range(measure, options, problems, &mut beside);
     let calls = measure.text("calls");
@@ -164,7 +164,7 @@ pub(super) fn read_plan(
         Ok(_) => input.environment.and_then(|checks| (checks.calls_problem)(calls)),
     };
     if let Some(reason) = calls.and_then(unknown) {
-        problems.add(measure.offset_of("calls"), reason);
+        problems.add_error(measure.offset_of("calls"), reason);
     }
     let mut discard = discard_bounds(parts.experiment.table("discard").unwrap_or(&nothing));
     discard.extend(options.discard.clone());
@@ -198,7 +198,7 @@ fn duration_ns(
     };
     let own_ns = measure.integer("duration").unwrap_or(DURATION_DEFAULT_NS);
     if !DURATION_RANGE_NS.contains(&own_ns) {
-        problems.add(measure.offset_of("duration"), wrong());
+        problems.add_error(measure.offset_of("duration"), wrong());
     }
     if options.duration_ns.is_some_and(|ns| !DURATION_RANGE_NS.contains(&ns)) {
         option_problems.push(InputProblem::new("--duration", wrong()));
@@ -226,10 +226,10 @@ fn block_range(
         let text = format!(
             "{blocks_min} blocks allow no conclusion: Wilcoxon's test needs {BLOCKS_MIN} pairs for p < 0.05"
         );
-        problems.add(blocks.offset_of(key), text);
+        problems.add_error(blocks.offset_of(key), text);
     }
     if blocks_min > blocks_max {
-        problems.add(blocks.offset_of("max"), "the maximum number of blocks is below the minimum");
+        problems.add_error(blocks.offset_of("max"), "the maximum number of blocks is below the minimum");
     }
     if let Some((min, max)) = options.blocks {
         if min == 0 || min > max {
@@ -270,14 +270,14 @@ fn chosen_metrics(
     let comparable = || input.metrics.iter().filter(|metric| metric.name != PROBE_METRIC);
     for (index, (at, name)) in names.into_iter().enumerate() {
         if name == PROBE_METRIC {
-            problems.add(at, probe_metric_text(measure));
+            problems.add_error(at, probe_metric_text(measure));
             continue;
         }
         match comparable().find(|metric| metric.name == name) {
             Some(metric) if !metrics.contains(metric) => {
                 let metric_problem =
                     input.metric_problem(name, index == 0).filter(|_| !input.options.was_accepted);
-                metric_problem.into_iter().for_each(|reason| problems.add(at, reason));
+                metric_problem.into_iter().for_each(|reason| problems.add_error(at, reason));
                 metrics.push(metric.clone());
             }
             Some(_) => {}
@@ -286,7 +286,7 @@ fn chosen_metrics(
                 let known_names: Vec<&str> = comparable().map(|metric| &*metric.name).collect();
                 let text =
                     format!("there is no metric '{name}'{hint}; there are: {}", known_names.join(", "));
-                problems.add(at, text);
+                problems.add_error(at, text);
             }
         }
     }
@@ -296,7 +296,7 @@ fn chosen_metrics(
 fn report_duplicates(secondary: &[(usize, String)], problems: &mut Problems) {
     for (index, (at, name)) in secondary.iter().enumerate() {
         if secondary[..index].iter().any(|(_, other)| other == name) {
-            problems.add(*at, format!("'{name}' is listed in 'measure.also' twice"));
+            problems.add_error(*at, format!("'{name}' is listed in 'measure.also' twice"));
         }
     }
 }
@@ -337,8 +337,8 @@ pub fn parse_discard_bound(text: &str) -> Result<(String, f64), String> {
     let value = if is_number { value.to_owned() } else { format!("{value:?}") };
     let mut problems = Problems::default();
     let values = read_file(&format!("{name} = {value}"), DISCARD, &mut problems);
-    if let Some((_, reason)) = problems.into_vec().into_iter().next() {
-        return Err(reason);
+    if let Some(problem) = problems.into_errors().into_iter().next() {
+        return Err(problem.value);
     }
     let bound_value = discard_bounds(&values).remove(entry.covariate).ok_or_else(wrong)?;
     Ok((entry.covariate.to_owned(), bound_value))

@@ -104,7 +104,7 @@ impl ExperimentFile {
         let mut problems = Problems::default();
         let (document, is_valid) = parse_document(text, &mut problems);
         if !is_valid {
-            return Err(problems.with_positions(name, text));
+            return Err(problems.into_input_problems(name, text));
         }
         let mut parts = FileParts::split(&document, &mut problems);
         let mut beside = parts.set_parameters(&options.parameters);
@@ -116,7 +116,7 @@ impl ExperimentFile {
         let (plan, wrong) = measure::read_plan(&parts, &input, &mut problems);
         beside.extend(wrong);
         let baseline = variants::baseline_index(&parts, &arms, &mut problems);
-        let mut all_problems = problems.with_positions(name, text);
+        let mut all_problems = problems.into_input_problems(name, text);
         all_problems.extend(beside);
         if !all_problems.is_empty() {
             return Err(all_problems);

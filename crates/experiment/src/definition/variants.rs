@@ -109,7 +109,7 @@ pub(super) fn read_variants<'t>(
     if count > VARIANTS_MAX {
         let at = factors.last().map_or_else(|| variants[VARIANTS_MAX].offset, |factor| factor.offset);
         let key = side.key();
-        problems.add(at, format!("at most {VARIANTS_MAX} {key} are allowed, and this makes {count}"));
+        problems.add_error(at, format!("at most {VARIANTS_MAX} {key} are allowed, and this makes {count}"));
         return Vec::new();
     }
     if variants.is_empty() {
@@ -129,7 +129,8 @@ pub(super) fn read_variants<'t>(
             variant.title = "as in the file".to_owned();
         }
         if !is_valid_name(&variant.name) {
-            problems.add(variant.offset, format!("{}: {}", side.key(), invalid_name_text(&variant.name)));
+            problems
+                .add_error(variant.offset, format!("{}: {}", side.key(), invalid_name_text(&variant.name)));
         }
     }
     report_duplicates(side, &variants, problems);
@@ -140,7 +141,7 @@ fn report_duplicates(side: VariantAxis, variants: &[Variant<'_>], problems: &mut
     for (at, variant) in variants.iter().enumerate() {
         if variants[..at].iter().any(|other| other.name == variant.name) {
             let text = format!("two {} would be named '{}'", side.key(), variant.name);
-            problems.add(variant.offset, text);
+            problems.add_error(variant.offset, text);
         }
     }
 }
@@ -159,13 +160,13 @@ fn factors<'a>(
     let factors: Vec<&NamedTable> = all.filter(|factor| side_of(factor) == side).collect();
     for factor in &factors {
         if !parts.parameters.contains_key(&factor.name) {
-            problems.add(factor.offset, parts.unknown_parameter_text(&factor.name));
+            problems.add_error(factor.offset, parts.unknown_parameter_text(&factor.name));
         }
         let key = format!("{PARAMETERS_KEY}.{}", factor.name);
         for variant in by_hand {
             if let Some(&at) = variant.key_offsets().get(&key) {
                 let text = format!("'{}' is a factor: its levels would override this value", factor.name);
-                problems.add(at, text);
+                problems.add_error(at, text);
             }
         }
     }
@@ -186,7 +187,7 @@ fn patch_variants<'t>(side: VariantAxis, parts: &FileParts<'t>, problems: &mut P
         let (name, at) = (key.get_ref().to_string(), key.span().start);
         let path = format!("{}.{name}", side.key());
         let Some(inner) = value.get_ref().as_table() else {
-            problems.add(at, format!("'{path}' takes a table of changed keys"));
+            problems.add_error(at, format!("'{path}' takes a table of changed keys"));
             continue;
         };
         let mut patch = inner.clone();
@@ -194,7 +195,7 @@ fn patch_variants<'t>(side: VariantAxis, parts: &FileParts<'t>, problems: &mut P
         let title = title.map(|title| match title.get_ref().as_str() {
             Some(title) => title.to_owned(),
             None => {
-                problems.add(title.span().start, format!("'{path}.title' takes a string"));
+                problems.add_error(title.span().start, format!("'{path}.title' takes a string"));
                 String::new()
             }
         });
@@ -216,21 +217,21 @@ fn remove_unknown_keys(patch: &mut DeTable<'_>, path: &str, parts: &FileParts<'_
         let hint = suggestion(name, names());
         let names: Vec<&str> = names().collect();
         let text = format!("'{path}' cannot change '{name}'{hint}; there are: {}", names.join(", "));
-        problems.add(key.span().start, text);
+        problems.add_error(key.span().start, text);
         patch.remove(name);
     }
     let Some(given) = patch.get_mut(PARAMETERS_KEY).map(Spanned::get_mut) else { return };
     let DeValue::Table(given) = given else {
-        problems.add(parts.experiment.offset, format!("'{path}.{PARAMETERS_KEY}' takes a table"));
+        problems.add_error(parts.experiment.offset, format!("'{path}.{PARAMETERS_KEY}' takes a table"));
         return;
     };
     for (key, value) in given.iter() {
         if !parts.parameters.contains_key(&**key.get_ref()) {
-            problems.add(key.span().start, parts.unknown_parameter_text(key.get_ref()));
+            problems.add_error(key.span().start, parts.unknown_parameter_text(key.get_ref()));
         }
         if plain_text(value.get_ref()).is_none() {
             let text = format!("'{path}.{PARAMETERS_KEY}.{}' takes a string or a number", key.get_ref());
-            problems.add(value.span().start, text);
+            problems.add_error(value.span().start, text);
         }
     }
 }
@@ -245,7 +246,7 @@ pub(super) fn baseline_index(parts: &FileParts<'_>, arms: &[Variant<'_>], proble
         let hint = suggestion(name, names());
         let names: Vec<&str> = names().collect();
         let text = format!("there is no arm '{name}'{hint}; there are: {}", names.join(", "));
-        problems.add(measure.offset_of("baseline"), text);
+        problems.add_error(measure.offset_of("baseline"), text);
     }
     index.unwrap_or(0)
 }

@@ -45,7 +45,7 @@ pub(super) fn read_programs(
         let nodes = network.nodes();
         if !nodes.is_empty() && !nodes.contains(&node) {
             let text = format!("there is no {node} in this network: network = \"chain\" has one");
-            problems.add(entry.values.offset_of("at"), text);
+            problems.add_error(entry.values.offset_of("at"), text);
         }
         if !is_name(&entry.name) {
             let text = format!(
@@ -53,12 +53,12 @@ pub(super) fn read_programs(
                  subject, origin, load",
                 entry.name
             );
-            problems.add(entry.offset, text);
+            problems.add_error(entry.offset, text);
         }
         let program = read_program(&entry.values, problems);
         if program.ready.is_empty() && !program.ready_path.is_empty() {
             let text = "'ready-path' requires 'ready', the address of its requests";
-            problems.add(entry.values.offset_of("ready-path"), text);
+            problems.add_error(entry.values.offset_of("ready-path"), text);
         }
         ExtraProgram { name: entry.name.clone(), node, program }
     };

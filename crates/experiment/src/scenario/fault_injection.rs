@@ -62,11 +62,11 @@ pub(super) fn faulty_program(
 ) -> (Node, ProgramSetup) {
     let at = values.text("at").and_then(Node::from_name).unwrap_or(Node::Subject);
     if values.integer("body").is_some_and(|bytes| bytes > BODY_BYTES_MAX) {
-        problems.add(values.offset_of("body"), "'scenario.fault.body' is at most 64m");
+        problems.add_error(values.offset_of("body"), "'scenario.fault.body' is at most 64m");
     }
     if values.integer("pages").is_some() && values.integer("data-bytes").is_none() {
         let text = "'scenario.fault.pages' needs 'data-bytes', the size of the data file";
-        problems.add(values.offset_of("pages"), text);
+        problems.add_error(values.offset_of("pages"), text);
     }
     let port = if network == Network::Loopback { "{port}" } else { "8000" };
     let listen = format!("{{{at}}}:{port}");

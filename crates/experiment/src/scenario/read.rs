@@ -5,10 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use record::problem::{InputProblem, suggestion};
+use record::document::TomlDocument;
+use record::problem::suggestion;
 use record::units::{DurationUnit, parse_duration_ns, parse_fraction, parse_fraction_up_to, parse_size};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+pub use record::document::Problems;
 
 use super::keys::{EXPERIMENT, KeySpec, ValueForm, describe};
 
@@ -164,48 +167,13 @@ impl TableValues {
     }
 }
 
-/// Problems so far, each with its byte offset.
-#[derive(Clone, Debug, Default)]
-pub struct Problems(Vec<(usize, String)>);
-
-impl Problems {
-    /// Adds a problem.
-    pub fn add(&mut self, at: usize, text: impl Into<String>) {
-        self.0.push((at, text.into()));
-    }
-
-    /// Returns the problems, each with its byte offset.
-    pub(crate) fn into_vec(self) -> Vec<(usize, String)> {
-        self.0
-    }
-
-    /// Returns all problems in the order of the file, with file, line and column.
-    #[must_use]
-    pub fn with_positions(mut self, file: &str, text: &str) -> Vec<InputProblem> {
-        self.0.sort();
-        self.0.dedup();
-        let to_problem = |(at, message): (usize, String)| {
-            let (line, column) = line_and_column(text, at);
-            InputProblem::new(format!("{file}:{line}:{column}"), message)
-        };
-        self.0.into_iter().map(to_problem).collect()
-    }
-}
-
-/// Converts a byte offset to line and column, both from 1; columns are characters.
-fn line_and_column(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |end| end + 1);
-    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
-}
-
 /// Reads a complete file by its keys.
 pub fn read_file(text: &str, keys: &'static [KeySpec], problems: &mut Problems) -> TableValues {
     let (document, is_valid) = parse_document(text, problems);
     let mut key_problems = Problems::default();
     let values = read_table(&document, keys, &mut key_problems);
     if is_valid {
-        problems.0.append(&mut key_problems.0);
+        problems.append(key_problems);
     }
     values
 }
@@ -213,13 +181,10 @@ pub fn read_file(text: &str, keys: &'static [KeySpec], problems: &mut Problems) 
 /// Parses the tables of a text, and returns whether it is valid TOML. If not, missing keys mean
 /// nothing.
 pub(crate) fn parse_document<'t>(text: &'t str, problems: &mut Problems) -> (DeTable<'t>, bool) {
-    let (document, errors) = DeTable::parse_recoverable(text);
-    let is_valid = errors.is_empty();
-    for error in errors {
-        let at = error.span().map_or(0, |span| span.start);
-        problems.add(at, error.message().to_owned());
-    }
-    (document.into_inner(), is_valid)
+    let document = TomlDocument::parse(text);
+    document.report_syntax_errors(problems);
+    let is_valid = document.is_valid();
+    (document.into_table(), is_valid)
 }
 
 /// Reads the top-level table by its keys.
@@ -242,7 +207,7 @@ fn read_table_at(
     for (name, value) in table {
         let offset = name.span().start;
         let Some(key) = keys.iter().find(|key| key.name == &**name.get_ref()) else {
-            problems.add(offset, unknown_key_text(path, name.get_ref(), keys));
+            problems.add_error(offset, unknown_key_text(path, name.get_ref(), keys));
             continue;
         };
         let name = format!("{path}{}", key.name);
@@ -252,7 +217,7 @@ fn read_table_at(
     }
     for key in keys.iter().filter(|key| key.is_required) {
         if !table.iter().any(|(name, _)| &**name.get_ref() == key.name) {
-            problems.add(at, format!("missing key '{path}{}' ({})", key.name, describe(key.form)));
+            problems.add_error(at, format!("missing key '{path}{}' ({})", key.name, describe(key.form)));
         }
     }
     values
@@ -294,7 +259,7 @@ fn read_value(
             Ok(value) => Some(value),
             Err(reason) => {
                 let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
-                problems.add(at, format!("'{name}' takes {}{reason}", describe(form)));
+                problems.add_error(at, format!("'{name}' takes {}{reason}", describe(form)));
                 None
             }
         },
@@ -333,14 +298,14 @@ fn read_list(
     problems: &mut Problems,
 ) -> Option<Vec<(usize, String)>> {
     if array.is_empty() || array.len() > ENTRIES_MAX {
-        problems.add(at, format!("'{name}' takes 1 to {ENTRIES_MAX} entries"));
+        problems.add_error(at, format!("'{name}' takes 1 to {ENTRIES_MAX} entries"));
         return None;
     }
     let texts = array.iter().map(|entry| {
         let at = entry.span().start;
         let text = plain_text(entry.get_ref());
         if text.is_none() {
-            problems.add(at, format!("'{name}' takes {} here", describe(ValueForm::Plain)));
+            problems.add_error(at, format!("'{name}' takes {} here", describe(ValueForm::Plain)));
         }
         Some((at, text?))
     });
@@ -381,8 +346,10 @@ fn collect_texts(
             DeValue::Table(inner) => {
                 collect_texts(inner, &format!("{full}."), name, texts, problems);
             }
-            _ => problems
-                .add(value.span().start, format!("'{name}.{full}' takes {}", describe(ValueForm::Text))),
+            _ => problems.add_error(
+                value.span().start,
+                format!("'{name}.{full}' takes {}", describe(ValueForm::Text)),
+            ),
         }
     }
 }

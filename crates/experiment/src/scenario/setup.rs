@@ -133,7 +133,7 @@ impl LabSetup {
         let mut problems = Problems::default();
         let values = read_file(text, FILE, &mut problems);
         let setup = read_setup(&values, &mut problems);
-        let problems = problems.with_positions(file, text);
+        let problems = problems.into_input_problems(file, text);
         if problems.is_empty() { Ok(setup) } else { Err(problems) }
     }
 
@@ -172,11 +172,11 @@ fn read_setup(values: &TableValues, problems: &mut Problems) -> LabSetup {
     let files = values.texts("files").cloned().unwrap_or_default();
     for name in files.keys().filter(|name| !is_file_name(name)) {
         let text = format!("'{name}' is not a valid file name: letters, digits, '.', '-' and '_'");
-        problems.add(values.text_offset("files", name), text);
+        problems.add_error(values.text_offset("files", name), text);
     }
     if scenario.network == Network::Pair && origin.is_some() {
         let text = "an origin requires `network = \"chain\"` or \"loopback\"";
-        problems.add(origin_offset(values, Node::Origin), text);
+        problems.add_error(origin_offset(values, Node::Origin), text);
     }
     LabSetup {
         title: values.text("title").unwrap_or_default().to_owned(),
@@ -207,14 +207,14 @@ fn subject_and_origin(
         let faulty = faulty.take_if(|(at, _)| *at == node);
         if faulty.is_some() && written.is_some() {
             let text = format!("'scenario.fault' replaces [{node}]: remove one of them");
-            problems.add(fault_injection_offset(values), text);
+            problems.add_error(fault_injection_offset(values), text);
         }
         written.or_else(|| faulty.map(|(_, program)| program))
     };
     let (subject, origin) = (at(Node::Subject), at(Node::Origin));
     if subject.is_none() {
         let text = "missing key 'subject' (a table): add [subject], or [scenario.fault] to replace it";
-        problems.add(values.offset, text);
+        problems.add_error(values.offset, text);
     }
     (subject.unwrap_or_default(), origin)
 }
@@ -240,22 +240,22 @@ pub(super) fn read_program(values: &TableValues, problems: &mut Problems) -> Pro
     let env = values.texts("env").cloned().unwrap_or_default();
     for name in env.keys().filter(|name| !is_variable(name)) {
         let text = format!("'{name}' is not a valid variable name: letters, digits and '_'");
-        problems.add(values.text_offset("env", name), text);
+        problems.add_error(values.text_offset("env", name), text);
     }
     let ready_path = values.text("ready-path").unwrap_or_default().to_owned();
     if values.text("ready-path").is_some() && !is_path(&ready_path) {
         let text = "'ready-path' is a path: it starts with '/' and contains no spaces";
-        problems.add(values.offset_of("ready-path"), text);
+        problems.add_error(values.offset_of("ready-path"), text);
     }
     let ready_within_ns = values.integer("ready-timeout");
     if ready_within_ns.is_some_and(|ns| !(1..=READY_TIMEOUT_NS_MAX).contains(&ns)) {
         let text = "'ready-timeout' is above 0 and at most 10 minutes (600s)";
-        problems.add(values.offset_of("ready-timeout"), text);
+        problems.add_error(values.offset_of("ready-timeout"), text);
     }
     let ready = values.text("ready").unwrap_or_default().to_owned();
     if values.text("ready").is_some() && !is_address(&ready) {
         let text = format!("'ready' must be an address with a port ('{{subject}}:8000'), not '{ready}'");
-        problems.add(values.offset_of("ready"), text);
+        problems.add_error(values.offset_of("ready"), text);
     }
     ProgramSetup {
         command: split_command(values, "command", problems),
@@ -302,11 +302,11 @@ fn split_command(values: &TableValues, key: &str, problems: &mut Problems) -> Ve
     match split_words(text) {
         Some(words) if !words.is_empty() => words,
         Some(_) => {
-            problems.add(values.offset_of(key), format!("'{key}' is empty"));
+            problems.add_error(values.offset_of(key), format!("'{key}' is empty"));
             Vec::new()
         }
         None => {
-            problems.add(values.offset_of(key), format!("'{key}' has an unmatched quotation mark"));
+            problems.add_error(values.offset_of(key), format!("'{key}' has an unmatched quotation mark"));
             Vec::new()
         }
     }
@@ -358,7 +358,7 @@ fn read_scenario(values: &TableValues, problems: &mut Problems) -> Scenario {
     };
     for name in scenario.host_settings.keys().filter(|name| host_setting_path(name).is_none()) {
         let text = format!("'{name}' is no sysctl and no file below /sys");
-        problems.add(values.text_offset("host-settings", name), text);
+        problems.add_error(values.text_offset("host-settings", name), text);
     }
     check_dependencies(&scenario, values, problems);
     scenario
@@ -390,14 +390,14 @@ fn check_dependencies(scenario: &Scenario, values: &TableValues, problems: &mut 
     if scenario.network == Network::Loopback {
         for key in NEEDS_NETWORK.iter().filter(|key| values.offset_of(key) != values.offset) {
             let text = format!("'{key}' needs namespaces: network = \"pair\" or \"chain\"");
-            problems.add(values.offset_of(key), text);
+            problems.add_error(values.offset_of(key), text);
         }
     }
     if let (Some(bandwidth), Some(packets)) = (&scenario.bandwidth, &scenario.packets)
         && bandwidth.at == packets.at
         && !packets.drop
     {
-        problems.add(values.offset_of("packets"), "'bandwidth' already limits the same sender");
+        problems.add_error(values.offset_of("packets"), "'bandwidth' already limits the same sender");
     }
     let nodes = scenario.network.nodes();
     let named = [
@@ -414,7 +414,7 @@ fn check_dependencies(scenario: &Scenario, values: &TableValues, problems: &mut 
             && !nodes.contains(&node)
         {
             let text = format!("there is no {node} in this network: network = \"chain\" has one");
-            problems.add(values.offset_of(key), text);
+            problems.add_error(values.offset_of(key), text);
         }
     }
 }
@@ -426,7 +426,7 @@ fn node_or(values: &TableValues, default: Node) -> Node {
 fn read_bandwidth(values: &TableValues, problems: &mut Problems) -> Bandwidth {
     let queue = match (values.integer("latency"), values.integer("limit")) {
         (Some(_), Some(_)) => {
-            problems.add(values.offset_of("limit"), "give either 'latency' or 'limit'");
+            problems.add_error(values.offset_of("limit"), "give either 'latency' or 'limit'");
             Queue::Time(QUEUE_TIME_DEFAULT_NS)
         }
         (_, Some(bytes)) => Queue::Bytes(bytes),
@@ -471,7 +471,7 @@ fn check_quotas<'a>(
     };
     if !quotas.into_iter().all(fits) {
         let text = "a quota requires a period of 1ms to 1s, and at least 1ms of CPU time in it";
-        problems.add(values.offset_of("cpu-quota"), text);
+        problems.add_error(values.offset_of("cpu-quota"), text);
     }
 }
 
@@ -479,7 +479,7 @@ fn read_ports(values: &TableValues, problems: &mut Problems) -> Option<(u16, u16
     let port = |key| values.integer(key).and_then(|port| u16::try_from(port).ok());
     let (first, last) = (port("first")?, port("last")?);
     if first > last {
-        problems.add(values.offset_of("last"), "the last port is below the first");
+        problems.add_error(values.offset_of("last"), "the last port is below the first");
     }
     Some((first, last))
 }

@@ -1,9 +1,10 @@
 //! Scenario file of a load: TOML with the names of the flags as keys, `urls`, and `[[request]]` tables.
 //! Every problem has its line and column. No I/O: the caller reads the files.
 
+use record::document::{Problems, TomlDocument, position};
 use record::problem::{InputProblem, suggestion};
 use toml::Spanned;
-use toml::de::{DeArray, DeTable, DeValue};
+use toml::de::{DeArray, DeValue};
 
 use super::requests::{RequestText, parse_weight};
 
@@ -52,7 +53,7 @@ struct FileReader<'a> {
     name: &'a str,
     text: &'a str,
     read_body: &'a dyn Fn(&str) -> Result<Vec<u8>, String>,
-    problems: Vec<(usize, String)>,
+    problems: Problems,
 }
 
 impl ScenarioFile {
@@ -64,13 +65,10 @@ impl ScenarioFile {
         flags: &[FileFlag],
         read_body: &dyn Fn(&str) -> Result<Vec<u8>, String>,
     ) -> Self {
-        let (document, errors) = DeTable::parse_recoverable(text);
-        let mut reader = FileReader { name, text, read_body, problems: Vec::new() };
-        for error in &errors {
-            reader.add(error.span().map_or(0, |span| span.start), error.message().to_owned());
-        }
+        let document = TomlDocument::parse(text);
+        let mut reader = FileReader { name, text, read_body, problems: Problems::default() };
         let mut file = Self::default();
-        for (key, value) in document.get_ref() {
+        for (key, value) in document.table() {
             let key_name: &str = key.get_ref();
             let flag = flags.iter().find(|flag| flag.long == key_name);
             if key_name == REQUEST_KEY {
@@ -86,27 +84,19 @@ impl ScenarioFile {
                 reader.add(key.span().start, format!("unknown key '{key_name}'{hint}"));
             }
         }
-        file.problems = reader.finish();
+        document.report_syntax_errors(&mut reader.problems);
+        file.problems = reader.problems.into_input_problems(name, text);
         file
     }
 }
 
 impl FileReader<'_> {
     fn add(&mut self, at: usize, why: String) {
-        self.problems.push((at, why));
+        self.problems.add_error(at, why);
     }
 
     fn location(&self, at: usize) -> String {
-        let before = &self.text[..at.min(self.text.len())];
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        format!("{}:{line}:{column}", self.name)
-    }
-
-    fn finish(mut self) -> Vec<InputProblem> {
-        self.problems.sort();
-        let problems = std::mem::take(&mut self.problems);
-        problems.into_iter().map(|(at, why)| InputProblem::new(self.location(at), why)).collect()
+        position(self.name, self.text, at)
     }
 
     fn setting(&mut self, flag: FileFlag, value: &Spanned<DeValue<'_>>) -> Option<FileSetting> {

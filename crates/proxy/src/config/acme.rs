@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use record::document::Problems;
+
 use crate::plan::{AcmeChallenge, AcmePlan, Mode};
 
-use super::spans::Problems;
 use super::validate;
 use super::value::Section;
 

@@ -4,9 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use record::document::{Located, Problems};
+
 use crate::plan::{Balance, HashKey, HashPlan, SameSite, Secret, ServerPlan, StickyMode, StickyPlan};
 
-use super::spans::{Located, Problems};
 use super::validate;
 use super::value::Section;
 

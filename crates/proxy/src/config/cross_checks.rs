@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use record::document::Problems;
 use rt::address::Address;
 
 use crate::plan::{Action, Balance, HashKey, ListenerPlan, Mode, Plan, ServerHttp, ServerPlan};
 use crate::route::matches_everything;
 
-use super::spans::Problems;
 use super::value::Section;
 
 /// Byte offsets of the parts of a plan, by index.

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use record::problem::InputProblem;
+use record::document::Problems;
+use record::problem::{InputProblem, suggestion};
 use record::units::{DurationUnit, format_plural, parse_count, parse_duration_ns};
 use rt::address::Address;
 use rt::tls::CertificateFiles;
@@ -15,7 +16,6 @@ use crate::plan::{
 };
 
 use super::directives::{ValueKind, find_directive};
-use super::spans::{Problems, suggestion};
 use super::value::{Section, TIME_MAX_NS};
 use super::{http2, listeners, parse_log_format, pools, routes, tls, validate};
 

@@ -3,13 +3,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use record::document::{Located, Problems};
 use rt::address::Address;
 
 use crate::plan::{
     CheckKind, CheckPlan, HttpCheck, Lookup, OutlierPlan, PreferredFamily, ResolvePlan, ServerHttp, Statuses,
 };
 
-use super::spans::{Located, Problems};
 use super::value::{Matcher, Section};
 use super::{http2, validate};
 

@@ -1,8 +1,9 @@
 //! Converts the keys of HTTP/2 to servers: `http` and `http2` of a pool, and `http` of its checks.
 
+use record::document::Problems;
+
 use crate::plan::{ServerHttp, ServerHttp2Plan};
 
-use super::spans::Problems;
 use super::value::Section;
 
 /// Parses a value of the key `http`.

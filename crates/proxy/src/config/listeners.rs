@@ -1,11 +1,12 @@
 //! Converts a `[listener.NAME]` section to a [`ListenerPlan`].
 
+use record::document::{Located, Problems};
+use record::problem::suggestion;
 use rt::address::Address;
 use rt::unix_socket::SocketAccess;
 
 use crate::plan::{ClientHttp2Plan, ClientTimeouts, Forwarding, ListenerPlan, Mode, PathRule, Underscores};
 
-use super::spans::{Located, Problems, suggestion};
 use super::value::Section;
 use super::{overload, sni, tls, validate};
 

@@ -3,7 +3,7 @@
 use toml::de::DeValue;
 
 use super::directives::{DIRECTIVES, Directive, ValueKind, directives_of_table};
-use super::spans::suggestion;
+use record::problem::suggestion;
 
 pub(super) fn wrong_kind_message(row: &Directive, value: &DeValue<'_>) -> String {
     format!("'{}' is {}: {}", row.key, describe_value(value), row.kind.hint())

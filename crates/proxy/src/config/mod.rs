@@ -5,8 +5,8 @@
 //! `directives` is the table of all keys. `value` reads TOML by that table. `listeners`, `routes`
 //! and `pools` (with `balance`, `health`, `overload` and `tls`) build the parts of the plan.
 //! `cross_checks` checks the complete plan. `schema` writes the table as a JSON schema and as
-//! Markdown. `messages` has the messages for wrong keys and values, `syntax` those for texts that
-//! are not TOML.
+//! Markdown. `messages` has the messages for wrong keys and values; `record::document` has
+//! the positions and the syntax errors.
 
 mod acme;
 mod balance;
@@ -24,8 +24,6 @@ mod pools;
 mod routes;
 mod schema;
 mod sni;
-mod spans;
-mod syntax;
 mod tls;
 mod validate;
 mod value;
@@ -40,8 +38,8 @@ mod tests_directives;
 use record::units::format_plural;
 use std::sync::Arc;
 
+use record::document::{Problems, TomlDocument};
 use record::problem::InputProblem;
-use toml::de::DeTable;
 
 use crate::plan::{AdminAccess, LogFormat, LogPlan, LogTarget, Mode, Plan, PrivilegesPlan, Secret};
 
@@ -49,10 +47,8 @@ pub use flags::{LISTEN_DEFAULT, ProxyFlags, from_flags};
 pub use schema::{reference, schema};
 pub use validate::REGEX_BYTES_MAX;
 
-pub(crate) use spans::suggestion;
+pub(crate) use record::problem::suggestion;
 
-use spans::Problems;
-use syntax::{describe_errors, error_offset, is_duplicate};
 use value::{Section, TableReader};
 
 /// Minimum length of an admin token in bytes.
@@ -78,20 +74,14 @@ pub struct ParsedConfig {
 /// errors, and the problems with keys on other lines.
 pub fn parse(file_name: &str, text: &str) -> Result<ParsedConfig, Vec<InputProblem>> {
     let mut problems = Problems::default();
-    let (document, errors) = DeTable::parse_recoverable(text);
-    let unreadable = errors.iter().filter(|error| !is_duplicate(error));
-    let unreadable_offsets: Vec<usize> = unreadable.map(|error| error_offset(text, error)).collect();
-    if !unreadable_offsets.is_empty() {
-        TableReader::new(&mut problems, true).read_section("", document.get_ref(), 0);
-        problems.drop_syntax_fallout(text, &unreadable_offsets);
+    let document = TomlDocument::parse(text);
+    if !document.is_readable() {
+        TableReader::new(&mut problems, true).read_section("", document.table(), 0);
+        document.report_syntax_errors(&mut problems);
+        return Err(problems.into_input_problems(file_name, text));
     }
-    for (offset, message) in describe_errors(text, &errors) {
-        problems.add_error(offset, message);
-    }
-    if !unreadable_offsets.is_empty() {
-        return Err(problems.into_problems(file_name, text).0);
-    }
-    let root = TableReader::new(&mut problems, false).read_section("", document.get_ref(), 0);
+    document.report_syntax_errors(&mut problems);
+    let root = TableReader::new(&mut problems, false).read_section("", document.table(), 0);
     let mut lints = Problems::default();
     let mut plan = build_plan(&root, &mut problems, &mut lints);
     plan.source = text.into();

@@ -1,11 +1,12 @@
 //! Converts the overload keys of listeners, routes and pools to their parts of the plan.
 
+use record::document::Problems;
+
 use crate::plan::{
     AdaptivePlan, Admission, OnLimit, PoolLimits, Priority, QueueOrder, QueuePlan, RetryBudgetPlan,
     SourcePlan, TokenRate,
 };
 
-use super::spans::Problems;
 use super::validate;
 use super::value::Section;
 

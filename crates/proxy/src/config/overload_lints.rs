@@ -1,9 +1,10 @@
 //! Table of settings that are allowed, but would keep a proxy from recovering after overload. `weir
 //! proxy --check` prints them; nothing is rejected.
 
+use record::document::Problems;
+
 use crate::plan::{ListenerPlan, OnLimit, Plan, PoolPlan, QueueOrder};
 
-use super::spans::Problems;
 use super::value::Section;
 
 /// Time after which many clients give up.

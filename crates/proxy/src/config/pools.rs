@@ -1,10 +1,10 @@
 //! Converts a `[pool.NAME]` section to a [`PoolPlan`].
 
 use crate::plan::{Balance, Lookup, NamedServers, PoolPlan, Reuse, ServerPlan, ServerTimeouts};
+use record::document::Problems;
 use rt::address::Address;
 
 use super::health::{self, ServerTarget};
-use super::spans::Problems;
 use super::value::Section;
 use super::{balance, http2, overload, tls, validate};
 

@@ -1,12 +1,14 @@
 //! Converts a `[[route]]` section to a [`RoutePlan`].
 
+use record::document::Problems;
+use record::problem::suggestion;
+
 use crate::plan::{
     Action, Conditions, ListenerPlan, Mode, PathCondition, Priority, RateKey, RateLimit, RouteChange,
     RoutePlan, TextCondition, ValueCondition,
 };
 
 use super::listeners::find_pool;
-use super::spans::{Problems, suggestion};
 use super::value::{Matcher, Section};
 use super::{overload, validate};
 

@@ -1,9 +1,10 @@
 //! Converts `[[listener.NAME.sni]]` to its part of the plan.
 
+use record::document::Problems;
+
 use crate::plan::{Mode, SniPlan, SniRoute};
 
 use super::listeners::find_pool;
-use super::spans::Problems;
 use super::validate;
 use super::value::Section;
 

@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use record::document::{Located, Problems};
 use rt::tls::{
     CertificateFiles, ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, TlsAlgorithms,
     TlsConfigError, TlsVersion, Verification, check_server_name,
@@ -13,7 +14,6 @@ use rt::tls::{
 
 use crate::plan::{ListenerTls, Mode, NamedServers, PoolTls, ServerHttp, ServerPlan};
 
-use super::spans::{Located, Problems};
 use super::validate;
 use super::value::Section;
 use super::{acme, hsts};

@@ -7,13 +7,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use record::document::Problems;
 use regex::{Regex, RegexBuilder};
 use rt::address::Address;
 
 use crate::plan::{LogTarget, Network};
 use crate::route::path::{normalise, normalise_host, without_port};
-
-use super::spans::Problems;
 
 /// Maximum size in bytes of a compiled regular expression; its state cache may take four times
 /// that. Larger expressions are rejected: `\w{1000}` is short to write.

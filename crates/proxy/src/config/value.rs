@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use record::document::{Located, Problems};
+use record::problem::suggestion;
 use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_fraction, parse_rate, parse_size};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::directives::{DefaultValue, Directive, ValueKind, directives_of_table, find_directive};
 use super::messages::{describe_value, unknown_key_message, wrong_kind_message};
-use super::spans::{Located, Problems, suggestion};
 
 /// Maximum time in nanoseconds that a config can set: one year.
 pub(super) const TIME_MAX_NS: u64 = 365 * 24 * 3_600_000_000_000;

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use toml::de::Error;
 
+use super::Located;
+
 /// Returns the byte offset of an error.
 pub(super) fn error_offset(text: &str, error: &Error) -> usize {
     error.span().map_or(text.len(), |span| span.start)
@@ -14,9 +16,9 @@ pub(super) fn is_duplicate(error: &Error) -> bool {
     error.message().contains("duplicate key")
 }
 
-/// Describes the errors, each with its byte offset. A table that is given twice is one error: its
+/// Describes the errors, each at its byte offset. A table that is given twice is one error: its
 /// keys, which the parser adds to the first table, are not reported again.
-pub(super) fn describe_errors(text: &str, errors: &[Error]) -> Vec<(usize, String)> {
+pub(super) fn describe_errors(text: &str, errors: &[Error]) -> Vec<Located<String>> {
     let duplicates = errors.iter().filter(|error| is_duplicate(error));
     let repeated_tables: Vec<Range<usize>> =
         duplicates.filter_map(|error| lines_below_heading(text, error_offset(text, error))).collect();
@@ -24,7 +26,7 @@ pub(super) fn describe_errors(text: &str, errors: &[Error]) -> Vec<(usize, Strin
     let with_offsets = errors.iter().map(|error| (error_offset(text, error), error));
     let reported =
         with_offsets.filter(|(offset, error)| !is_duplicate(error) || !is_in_repeated_table(*offset));
-    reported.map(|(offset, error)| (offset, describe_error(text, offset, error))).collect()
+    reported.map(|(offset, error)| Located::new(describe_error(text, offset, error), offset)).collect()
 }
 
 fn describe_error(text: &str, offset: usize, error: &Error) -> String {
@@ -91,7 +93,7 @@ mod tests {
 
     fn messages(text: &str) -> Vec<String> {
         let (_, errors) = DeTable::parse_recoverable(text);
-        describe_errors(text, &errors).into_iter().map(|(_, message)| message).collect()
+        describe_errors(text, &errors).into_iter().map(|error| error.value).collect()
     }
 
     #[test]

@@ -1,0 +1,196 @@
+//! Files in TOML that people write: the parsed document with all its syntax errors, and the problems that its
+//! reader finds, each with line and column. Independent of the keys of a file.
+
+mod syntax;
+
+use toml::de::DeTable;
+
+use crate::problem::InputProblem;
+
+/// A value and the byte offset where it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Located<T> {
+    /// Byte offset in the file.
+    pub offset: usize,
+    /// Value.
+    pub value: T,
+}
+
+impl<T> Located<T> {
+    /// Creates a value at an offset.
+    pub fn new(value: T, offset: usize) -> Self {
+        Self { offset, value }
+    }
+}
+
+/// Parsed text of a file. Keys and tables around syntax errors are there too, so that a reader can report
+/// their problems at the same time.
+#[derive(Debug)]
+pub struct TomlDocument<'t> {
+    text: &'t str,
+    table: DeTable<'t>,
+    syntax_errors: Vec<Located<String>>,
+    /// Byte offsets of errors after which the meaning of the file is uncertain: all except for keys and
+    /// tables that are given twice.
+    unreadable: Vec<usize>,
+}
+
+impl<'t> TomlDocument<'t> {
+    /// Parses a text, with all its syntax errors.
+    #[must_use]
+    pub fn parse(text: &'t str) -> Self {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let unreadable = errors.iter().filter(|error| !syntax::is_duplicate(error));
+        let unreadable = unreadable.map(|error| syntax::error_offset(text, error)).collect();
+        let syntax_errors = syntax::describe_errors(text, &errors);
+        Self { text, table: table.into_inner(), syntax_errors, unreadable }
+    }
+
+    /// Returns the top-level table.
+    #[must_use]
+    pub fn table(&self) -> &DeTable<'t> {
+        &self.table
+    }
+
+    /// Consumes the document for its top-level table.
+    #[must_use]
+    pub fn into_table(self) -> DeTable<'t> {
+        self.table
+    }
+
+    /// Returns whether the text is TOML, apart from keys and tables that are given twice. If not, a missing
+    /// key or table means nothing.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        self.unreadable.is_empty()
+    }
+
+    /// Returns whether the text has no syntax error.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.syntax_errors.is_empty()
+    }
+
+    /// Adds the syntax errors to the problems of a reader, and drops those that a syntax error explains.
+    pub fn report_syntax_errors(&self, problems: &mut Problems) {
+        if !self.is_readable() {
+            problems.drop_syntax_fallout(self.text, &self.unreadable);
+        }
+        problems.errors.extend_from_slice(&self.syntax_errors);
+    }
+}
+
+/// Problems and warnings so far, in the order of discovery.
+#[derive(Clone, Debug, Default)]
+pub struct Problems {
+    errors: Vec<Located<String>>,
+    warnings: Vec<Located<String>>,
+}
+
+impl Problems {
+    /// Adds an error, because of which there is no plan.
+    pub fn add_error(&mut self, offset: usize, text: impl Into<String>) {
+        self.errors.push(Located::new(text.into(), offset));
+    }
+
+    /// Adds a warning about a setting that works, but hardly as intended.
+    pub fn warn(&mut self, offset: usize, text: impl Into<String>) {
+        self.warnings.push(Located::new(text.into(), offset));
+    }
+
+    /// Returns the value of `result`, or adds its error as a problem.
+    pub fn ok_or_report<T>(&mut self, offset: usize, result: Result<T, String>) -> Option<T> {
+        result.map_err(|text| self.add_error(offset, text)).ok()
+    }
+
+    /// Returns the errors in the order of discovery.
+    #[must_use]
+    pub fn into_errors(self) -> Vec<Located<String>> {
+        self.errors
+    }
+
+    /// Returns the errors, sorted by position and without duplicates.
+    #[must_use]
+    pub fn into_input_problems(self, file_name: &str, text: &str) -> Vec<InputProblem> {
+        self.into_problems(file_name, text).0
+    }
+
+    /// Adds the problems of another reader of the same file.
+    pub fn append(&mut self, mut other: Self) {
+        self.errors.append(&mut other.errors);
+        self.warnings.append(&mut other.warnings);
+    }
+
+    /// Returns problems and warnings, each sorted by position and without duplicates.
+    #[must_use]
+    pub fn into_problems(self, file_name: &str, text: &str) -> (Vec<InputProblem>, Vec<InputProblem>) {
+        let to_problems = |mut located: Vec<Located<String>>| {
+            located.sort();
+            located.dedup();
+            let problem =
+                |Located { value, offset }| InputProblem::new(position(file_name, text, offset), value);
+            located.into_iter().map(problem).collect()
+        };
+        (to_problems(self.errors), to_problems(self.warnings))
+    }
+
+    /// Drops problems that one of the `syntax_errors` explains. These are on the same lines,
+    /// or after a broken `[table]`, where keys seem to belong to the table before.
+    fn drop_syntax_fallout(&mut self, text: &str, syntax_errors: &[usize]) {
+        let lines: Vec<usize> = syntax_errors.iter().map(|&offset| line_and_column(text, offset).0).collect();
+        let is_header = |line: &&usize| {
+            text.lines().nth(**line - 1).is_some_and(|line| line.trim_start().starts_with('['))
+        };
+        let broken_from = lines.iter().filter(is_header).min().copied().unwrap_or(usize::MAX);
+        self.errors.retain(|problem| {
+            let line = line_and_column(text, problem.offset).0;
+            line < broken_from && !lines.contains(&line)
+        });
+    }
+}
+
+/// Returns the position of a byte offset: `FILE:LINE:COLUMN`, both from 1. Columns count characters.
+#[must_use]
+pub fn position(file_name: &str, text: &str, offset: usize) -> String {
+    let (line, column) = line_and_column(text, offset);
+    format!("{file_name}:{line}:{column}")
+}
+
+/// Returns line and column of a byte offset, both from 1. Columns count characters.
+#[must_use]
+pub fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_characters() {
+        let text = "a\nä = ö x\r\n";
+        assert_eq!(line_and_column(text, 0), (1, 1));
+        assert_eq!(line_and_column(text, text.find('x').unwrap()), (2, 7));
+        assert_eq!(line_and_column(text, text.len()), (3, 1));
+        assert_eq!(position("a.toml", text, 2), "a.toml:2:1");
+    }
+
+    #[test]
+    fn problems_that_a_syntax_error_explains_are_dropped() {
+        let text = "a = 1\nb =\nc = 2\n[d\ne = 3\n";
+        let document = TomlDocument::parse(text);
+        assert!(!document.is_readable() && !document.is_valid());
+        let mut problems = Problems::default();
+        for key in ["a", "b", "c", "e"] {
+            problems.add_error(text.find(&format!("{key} =")).unwrap(), format!("unknown key '{key}'"));
+        }
+        document.report_syntax_errors(&mut problems);
+        let found = problems.into_input_problems("f.toml", text);
+        let lines: Vec<&str> = found.iter().map(|one| &one.location[..8]).collect();
+        assert_eq!(lines, ["f.toml:1", "f.toml:2", "f.toml:3", "f.toml:4"], "{found:?}");
+        let document = TomlDocument::parse("a = 1\na = 2\n");
+        assert!(document.is_readable() && !document.is_valid());
+    }
+}
