@@ -13,8 +13,8 @@ use super::*;
 use record::facts::{HostFacts, HostLimits};
 use record::histogram::LatencyHistogram;
 use record::observed::{
-    CgroupUse, ConnectionEnd, CpuUse, EndQueues, ExitedProcess, FunctionUse, LinkUse, ListenerQueue,
-    MachineObservation, MachineSample, NamespaceUse, PortRoles, Pressure, QdiscUse, QueueSnapshot, Role,
+    CgroupUse, ConnectionEnd, CpuUse, EndQueues, ExitedProcess, FunctionUse, KernelProcess, LinkUse,
+    ListenerQueue, MachineObservation, MachineSample, NamespaceUse, PortRoles, Pressure, QdiscUse, QueueSnapshot, Role,
     RoleUse, ThreadCpuUse,
 };
 use record::run::{
