@@ -1,6 +1,7 @@
 //! `weir fleet`: agents and coordinators of a load on many machines.
 
 mod agent;
+mod edge;
 mod job;
 mod load;
 mod ls;
@@ -21,6 +22,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         Some(("agent", args)) => agent::run(CommandArgs(args)),
         Some(("ls", args)) => ls::run(CommandArgs(args)),
         Some(("load", args)) => load::run(CommandArgs(args)),
+        Some(("edge", args)) => edge::run(CommandArgs(args), arguments),
         Some(("run", args)) => run::run(CommandArgs(args)),
         Some(("role", args)) => role::run(CommandArgs(args), arguments),
         _ => {
