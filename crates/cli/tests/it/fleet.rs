@@ -1,6 +1,7 @@
 //! A fleet of real processes: a NATS server, agents, an origin that counts, and `weir fleet load`.
 
 mod edge;
+mod lab;
 
 use std::fs;
 use std::net::TcpListener;

@@ -12,6 +12,7 @@ use toml::de::DeTable;
 use super::extra::{self, ExtraProgram};
 use super::fault_injection;
 use super::keys::FILE;
+use super::machines::{self, MachineSetup};
 use super::placeholders::fill;
 use super::plan::{
     Bandwidth, CpuQuota, Delay, Loss, NODES, Network, Node, Noise, Packets, Queue, Scenario, Steering,
@@ -109,6 +110,10 @@ pub struct LabSetup {
     pub origin: Option<ProgramSetup>,
     /// Additional programs, in the order in which they start.
     pub programs: Vec<ExtraProgram>,
+    /// Programs on machines of a fleet, in place of all others; empty: the trial is of this machine.
+    pub machines: Vec<MachineSetup>,
+    /// Agents of a fleet that drive the load, in the form of `--agents`.
+    pub agents: String,
     /// Tool that drives the load.
     pub tool: LoadTool,
     /// Words after the driver's name (`weir load`, or another's), with placeholders.
@@ -165,6 +170,7 @@ impl LabSetup {
 fn read_setup(values: &TableValues, problems: &mut Problems) -> LabSetup {
     let scenario = values.table("scenario").map(|table| read_scenario(table, problems));
     let scenario = scenario.unwrap_or_default();
+    let machines = machines::read_machines(values, problems);
     let (subject, origin) = subject_and_origin(values, scenario.network, problems);
     let extra = extra::read_programs(values.tables("programs"), scenario.network, problems);
     let load = values.table("load");
@@ -184,6 +190,8 @@ fn read_setup(values: &TableValues, problems: &mut Problems) -> LabSetup {
         subject,
         origin,
         programs: extra,
+        machines,
+        agents: load.and_then(|load| load.text("agents")).unwrap_or("all").to_owned(),
         tool: load.and_then(|load| load.text("tool")).and_then(LoadTool::from_name).unwrap_or_default(),
         load: flags,
         profile: false,
@@ -212,7 +220,7 @@ fn subject_and_origin(
         written.or_else(|| faulty.map(|(_, program)| program))
     };
     let (subject, origin) = (at(Node::Subject), at(Node::Origin));
-    if subject.is_none() {
+    if subject.is_none() && values.tables("machine").is_empty() {
         let text = "missing key 'subject' (a table): add [subject], or [scenario.fault] to replace it";
         problems.add(values.offset, text);
     }

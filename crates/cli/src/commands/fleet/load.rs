@@ -265,7 +265,7 @@ pub(super) fn format_division(agents: &[AgentFacts], division: &Split) -> String
 }
 
 /// Reports why a run did not start, or has no record.
-fn check_start(records: &FleetRecords) -> Result<(), Failure> {
+pub(super) fn check_start(records: &FleetRecords) -> Result<(), Failure> {
     let reason = match records.end {
         RunEnd::Records => return Ok(()),
         RunEnd::NotStarted if records.is_stopped => {

@@ -8,6 +8,7 @@ mod ls;
 mod role;
 mod run;
 mod serve;
+mod trial;
 
 use rt::drain::{SignalSet, block_signals};
 use rt::tokio::sync::watch;
@@ -15,6 +16,8 @@ use rt::tokio::sync::watch;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, short_help_of};
 use crate::output::print;
+
+pub(super) use trial::{FleetRunner, fleet_load_problems, machine_problems};
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     match args.0.subcommand() {
