@@ -14,8 +14,8 @@ use record::facts::{HostFacts, HostLimits};
 use record::histogram::LatencyHistogram;
 use record::observed::{
     CgroupUse, ConnectionEnd, CpuUse, EndQueues, ExitedProcess, FunctionUse, KernelProcess, LinkUse,
-    ListenerQueue, MachineObservation, MachineSample, NamespaceUse, PortRoles, Pressure, QdiscUse, QueueSnapshot, Role,
-    RoleUse, ThreadCpuUse,
+    ListenerQueue, MachineObservation, MachineSample, NamespaceUse, PortRoles, Pressure, QdiscUse,
+    QueueSnapshot, Role, RoleUse, ThreadCpuUse,
 };
 use record::run::{
     GeneratorStats, Interval, LatencyPair, MeasuredWindow, PhaseLatencies, Rates, RunTotals, WeirVersion,

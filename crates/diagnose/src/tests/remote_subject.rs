@@ -204,7 +204,10 @@ fn generator_bound_over_two_machines() -> Run {
 fn share_a_kernel(run: &mut Run) {
     for (namespace, observed) in (1..).zip(&mut run.observed) {
         observed.kernel = Some("0b2f".to_owned());
-        observed.roles.iter_mut().for_each(|role| role.processes = vec![KernelProcess { namespace, pid: 12 }]);
+        observed
+            .roles
+            .iter_mut()
+            .for_each(|role| role.processes = vec![KernelProcess { namespace, pid: 12 }]);
     }
 }
 

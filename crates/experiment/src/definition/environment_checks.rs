@@ -9,10 +9,10 @@ use toml::de::{DeTable, DeValue};
 
 use super::fill::ParameterFiller;
 use crate::engine::environment::{missing_libraries, program_name};
+use crate::scenario::machines::MachineSetup;
 use crate::scenario::placeholders::{
     DURATION_PLACEHOLDER, TRIAL_PLACEHOLDERS, TextPiece, fill, split_pieces,
 };
-use crate::scenario::machines::MachineSetup;
 use crate::scenario::read::{Problems, parse_document};
 use crate::scenario::setup::{LabSetup, LoadTool, ProgramSetup};
 use crate::trial::driver;
@@ -387,8 +387,10 @@ profile = true
     #[test]
     fn arms_patch_the_arguments_of_machines_and_all_problems_are_reported() {
         let problems = parse_fleet(FLEET).unwrap_err();
-        let expected =
-            ["a.toml:5:9: 'machine.edge.proxy' name=edge (arm 'two')", "a.toml:14:1: 'measure.profile' fleet"];
+        let expected = [
+            "a.toml:5:9: 'machine.edge.proxy' name=edge (arm 'two')",
+            "a.toml:14:1: 'measure.profile' fleet",
+        ];
         assert_problems(&problems, &expected);
         let right = FLEET.replace("profile = true", "also = [\"subject_cpus\"]").replace("\"2\"", "\"3\"");
         let file = parse_fleet(&right).unwrap();

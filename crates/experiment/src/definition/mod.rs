@@ -163,8 +163,7 @@ impl ExperimentFile {
 fn check_measure_of_a_fleet(parts: &FileParts<'_>, cells: &ExperimentCells, problems: &mut Problems) {
     let has_machines = cells.setups.values().any(|setup| !setup.machines.is_empty());
     let Some(measure) = parts.experiment.table("measure").filter(|_| has_machines) else { return };
-    for (key, is_set) in
-        [("profile", measure.is_set("profile")), ("calls", measure.text("calls").is_some())]
+    for (key, is_set) in [("profile", measure.is_set("profile")), ("calls", measure.text("calls").is_some())]
     {
         if is_set {
             let text = format!("'measure.{key}' is of one machine: agents of a fleet do not have it");

@@ -86,7 +86,9 @@ pub(super) fn read_machines(values: &TableValues, problems: &mut Problems) -> Ve
     }
     let subjects = machines.iter().filter(|machine| machine.role == SUBJECT).count();
     if machines.len() == entries.len() && subjects != 1 {
-        let text = format!("{subjects} machines have the role subject: one of them is under test; give others a role");
+        let text = format!(
+            "{subjects} machines have the role subject: one of them is under test; give others a role"
+        );
         problems.add(first, text);
     }
     machines
@@ -197,7 +199,8 @@ flags = "-c 8 -d {duration} http://10.0.0.2/"
             "a.toml:11:1: '{subject}'",
         ];
         assert_problems(&texts, &expected);
-        let without = "[subject]\ncommand = \"a\"\nready = \"1.2.3.4:5\"\n[load]\nflags = \"x\"\nagents = \"2\"\n";
+        let without =
+            "[subject]\ncommand = \"a\"\nready = \"1.2.3.4:5\"\n[load]\nflags = \"x\"\nagents = \"2\"\n";
         assert!(LabSetup::parse("a", without).unwrap_err()[0].text.contains("[machine.NAME]"));
         let two = TEXT.replace("zone=x\"", "zone=x\"\nrole = \"subject\"");
         assert!(LabSetup::parse("a", &two).unwrap_err()[0].text.contains("2 machines"));

@@ -92,7 +92,8 @@ fn fleet_trial(setup: &LabSetup, driver: &DriverSpec, duration_ns: u64) -> Fleet
 /// Returns the command lines of a trial, for the record.
 fn commands(trial: &FleetTrial) -> BTreeMap<String, String> {
     let line = |words: Vec<String>| shell_command_line(&BTreeMap::new(), &words);
-    let load = ["weir".to_owned(), "fleet".to_owned(), "load".to_owned(), format!("--agents={}", trial.agents)];
+    let load =
+        ["weir".to_owned(), "fleet".to_owned(), "load".to_owned(), format!("--agents={}", trial.agents)];
     let driver = ("driver".to_owned(), line(load.into_iter().chain(trial.load.iter().cloned()).collect()));
     let machines = trial.machines.iter().map(|machine| {
         let command = ["weir".to_owned(), command_name(machine).to_owned()];

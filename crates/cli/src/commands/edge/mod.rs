@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use host::budget::FdBudget;
 use load::capacity_search::{
-    LevelSearch, SearchQuantity, SearchStep, TrialPurpose, TrialSpec, added_latency,
-    closed_loop_plan, ladder_levels, level_objectives, observer_plan, observer_rate_per_s, operating_range,
+    LevelSearch, SearchQuantity, SearchStep, TrialPurpose, TrialSpec, added_latency, closed_loop_plan,
+    ladder_levels, level_objectives, observer_plan, observer_rate_per_s, operating_range,
     scaling_connections, scaling_points, trial_plan,
 };
 use load::plan::{Objective, RunPlan};
@@ -28,8 +28,8 @@ use stats::scalability::fit_scalability;
 use durations::{after_search_ns, duration_ns};
 use failed_levels::{FailedLevel, FailedLevels, HeldLevel};
 pub(super) use options::{EdgeOptions, parse_flags};
-use trial_runner::{LocalDriver, TrialRunner};
 pub(super) use trial_runner::{DrivenLoad, TrialDriver, TrialSetup};
+use trial_runner::{LocalDriver, TrialRunner};
 
 use super::load::host_record;
 use crate::exit::{Exit, Failure};
@@ -88,8 +88,8 @@ impl<'a> EdgeSearch<'a> {
         let show_lines = !quiet && std::io::stdout().is_terminal();
         let started_at = record::file::wall_clock_now();
         let runner = TrialRunner::new(driver, stop, options);
-        let edge =
-            EdgeExplorer::new(options, arguments, runner, show_lines).explore(descriptor_limit, started_at)?;
+        let edge = EdgeExplorer::new(options, arguments, runner, show_lines)
+            .explore(descriptor_limit, started_at)?;
         if !quiet {
             print(&summary(&edge, is_coloured()));
         }

@@ -12,8 +12,8 @@ use record::run::{Baseline, Interval, Run};
 use rt::clock::now_ns;
 use rt::drain::{DrainStage, DrainWatch};
 
-use super::options::EdgeOptions;
 use super::super::load::{LoadJob, Subjects, baseline, build_run, find_subjects};
+use super::options::EdgeOptions;
 use crate::exit::Failure;
 use crate::flags::CommandArgs;
 use crate::observation::{Observation, diagnose};
@@ -74,7 +74,11 @@ pub(in crate::commands) struct TrialSetup {
 }
 
 impl<'a> TrialRunner<'a> {
-    pub(super) fn new(driver: Box<dyn TrialDriver + 'a>, stop: &'a DrainWatch, options: &'a EdgeOptions) -> Self {
+    pub(super) fn new(
+        driver: Box<dyn TrialDriver + 'a>,
+        stop: &'a DrainWatch,
+        options: &'a EdgeOptions,
+    ) -> Self {
         let (quantity, records_directory) = (options.quantity, options.records_directory.as_deref());
         Self { driver, stop, quantity, records_directory, started_ns: now_ns(), trials: Vec::new() }
     }

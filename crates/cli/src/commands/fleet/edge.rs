@@ -1,13 +1,13 @@
 //! `weir fleet edge`: a search for the capacity whose trials are loads of a fleet.
 
+use ::load::capacity_search::SearchQuantity;
+use ::load::pace::Pace;
+use ::load::plan::RunPlan;
 use fleet::coordinator::service::{CoordinatorSession, FleetObserver};
 use fleet::coordinator::{MemberResult, RunEnd};
 use fleet::message::AgentFacts;
 use fleet::split::split;
 use fleet::transport::{NatsOptions, TransportError};
-use ::load::capacity_search::SearchQuantity;
-use ::load::pace::Pace;
-use ::load::plan::RunPlan;
 use record::capacity_search::LevelOutcome;
 use record::problem::InputProblem;
 use record::run::{Baseline, Interval, Run};
@@ -21,7 +21,9 @@ use crate::commands::edge::{
     DrivenLoad, EdgeOptions, EdgeSearch, TrialDriver, TrialSetup, check_outputs, parse_flags,
 };
 use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, command_line_with_help, edge_trial_arguments, nats_options, refused_edge_flags};
+use crate::flags::{
+    CommandArgs, command_line_with_help, edge_trial_arguments, nats_options, refused_edge_flags,
+};
 
 /// Expected duration of a trial besides its load: connections, the common start, and the records.
 const OVERHEAD_NS: u64 = 1_500 * MILLISECOND_NS;
@@ -205,7 +207,10 @@ mod tests {
         for location in ["--direct", "--data", "--agents", "--wait", "--trial"] {
             assert!(found.iter().any(|one| one == location), "{location}: {found:?}");
         }
-        assert_eq!(problems(&["--cert", "f", "--key", "f", "https://127.0.0.1:1/"])[..2], ["--cert", "--key"]);
+        assert_eq!(
+            problems(&["--cert", "f", "--key", "f", "https://127.0.0.1:1/"])[..2],
+            ["--cert", "--key"]
+        );
         assert!(!problems(&[]).is_empty(), "a URL is missing");
     }
 }

@@ -43,7 +43,8 @@ impl<'a> FleetRunner<'a> {
         let load = FleetLoad::parse(&trial.agents, &trial.load).map_err(as_load)?;
         let warm_up = trial.warm_up.as_ref().map(|words| FleetLoad::parse(&trial.agents, words));
         let warm_up = warm_up.transpose().map_err(as_load)?;
-        let loads_ns = [Some(&load), warm_up.as_ref()].into_iter().flatten().map(FleetLoad::duration_ns).sum();
+        let loads_ns =
+            [Some(&load), warm_up.as_ref()].into_iter().flatten().map(FleetLoad::duration_ns).sum();
         let machines = trial.machines.iter().map(machine_plan).collect::<Result<Vec<_>, String>>();
         let mut machines = Machines::new(machines.map_err(TrialError::Program)?, self.nats.clone());
         machines.start(loads_ns).map_err(|failure| TrialError::Program(text_of(&failure)))?;
@@ -169,7 +170,10 @@ pub(in crate::commands) fn machine_problems(machine: &MachineSetup) -> Vec<(&'st
 }
 
 /// Returns the problems of the load of an experiment over a fleet, each with its key.
-pub(in crate::commands) fn fleet_load_problems(agents: &str, words: &[String]) -> Vec<(&'static str, String)> {
+pub(in crate::commands) fn fleet_load_problems(
+    agents: &str,
+    words: &[String],
+) -> Vec<(&'static str, String)> {
     let failure = match FleetLoad::parse(agents, words) {
         Ok(_) => return Vec::new(),
         Err(failure) => failure,
@@ -217,7 +221,10 @@ mod tests {
         assert_eq!(keys(machine_problems(&right)), [""; 0]);
         let files = machine("name=e", MachineProgram::Proxy, &["--config=/etc/x", "--to", "unix:/x"]);
         assert_eq!(keys(machine_problems(&files)).first(), Some(&"proxy"));
-        assert_eq!(keys(machine_problems(&machine("nobody", MachineProgram::Serve, &["-t", "1"]))), ["agent"]);
+        assert_eq!(
+            keys(machine_problems(&machine("nobody", MachineProgram::Serve, &["-t", "1"]))),
+            ["agent"]
+        );
         let role = MachineSetup { role: "a b".to_owned(), ..right };
         assert_eq!(keys(machine_problems(&role)), ["role"]);
         let load = |agents: &str, line: &str| {

@@ -74,8 +74,7 @@ fn an_experiment_over_machines_runs_stops_and_resumes() {
     let begun = begun.finish();
     assert!(begun.stderr.contains("--resume"), "{begun:?}");
     assert!([subject, origin].iter().all(|port| std::net::TcpStream::connect(("127.0.0.1", *port)).is_err()));
-    let resumed =
-        start(WEIR, &[&start_run[..], &["--resume", out, "--json", "RECORD"]].concat()).finish();
+    let resumed = start(WEIR, &[&start_run[..], &["--resume", out, "--json", "RECORD"]].concat()).finish();
     assert_eq!(resumed.code, 0, "{resumed:?}");
     let rows = resumed.record["trials"].as_array().unwrap();
     let complete = rows.iter().filter(|row| row["failed"].is_null());
