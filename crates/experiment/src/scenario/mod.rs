@@ -19,6 +19,7 @@ pub mod machines;
 mod network;
 pub(crate) mod placeholders;
 pub mod plan;
+mod quotas;
 pub mod read;
 mod run_directory;
 pub mod setup;
