@@ -4,8 +4,9 @@
 Three network namespaces are the machines of the generator, of a proxy (the subject) and of an origin, each with
 process IDs and links of its own, so that an agent sees nothing of the others. A fourth one has the bridge between
 them and a NATS server. Links have a rate (tbf). Each case has one bottleneck, and `weir fleet run` has to name it
-and its machine. Everything is inside namespaces of this process: nothing is left, however it ends. Needs root, and an
-idle machine: the namespaces share its CPUs, so that other work is found as cpu_steal, rightly.
+and its machine. All share the CPUs of this machine, and its kernel; in the last case a program of no role uses the
+subject's CPU. Everything is inside namespaces of this process: nothing is left, however it ends. Needs root, and an
+idle machine: other work is found as cpu_steal, rightly.
 """
 
 import hashlib
@@ -23,12 +24,15 @@ BRIDGE = "10.99.0.254"
 CLIENT_BODY = 16 * 1024
 
 # Name, options of the target, arguments of the load, rate of the proxy's link in Mbit/s, verdict, and the machine that
-# its evidence must name. The client of the last case hashes each body, and loads the origin without the proxy.
+# its evidence must name. The last two load the origin without the proxy: the client of the first hashes each body, and
+# beside the second a foreign process uses the CPU of the origin.
 CASES = (
     ("link", "s=100k", ["-c", "16"], 100, "link_bound", "edge"),
     ("origin", "s=100&cpu=2ms", ["-c", "32"], 10_000, "origin_bound", "back"),
     ("client", f"s={CLIENT_BODY}", ["-c", "16"], 10_000, "client_bound", "client"),
+    ("steal", "s=100", ["-c", "16"], 10_000, "cpu_steal", "back"),
 )
+WITHOUT_PROXY = ("client", "steal")
 DURATION = "5s"
 # The machines share the CPUs of this one: the generator has the first, the programs the last.
 GENERATOR_CPU, PROGRAM_CPU = "0", str(os.cpu_count() - 1)
@@ -112,9 +116,17 @@ def run_case(weir, directory, case, digest):
     if name == "client":
         load = [*load, "--expect-hash", f"sha256:{digest}"]
     record = os.path.join(directory, f"{name}.json")
-    command = [weir, "fleet", "run", "--nats", f"nats://{BRIDGE}:4222", "--json", record, plan(directory, target, load, name != "client")]
+    command = [weir, "fleet", "run", "--nats", f"nats://{BRIDGE}:4222", "--json", record, plan(directory, target, load, name not in WITHOUT_PROXY)]
     begun = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    foreign = None
+    if name == "steal":
+        foreign = subprocess.Popen(["taskset", "-c", PROGRAM_CPU, sys.executable, "-c", "while True: pass"])
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    finally:
+        if foreign is not None:
+            foreign.kill()
+            foreign.wait()
     if not os.path.exists(record):
         print(done.stdout, done.stderr, file=sys.stderr)
         return False
@@ -160,7 +172,7 @@ def main():
                      weir, "fleet", "agent", "--nats", f"nats://{BRIDGE}:4222", "--name", name, "--allow", allow,
                      "--state", os.path.join(directory, name)], stdout=log, stderr=log))
             digest = body_hash(weir)
-            wanted = os.environ.get("CASES", "link,origin,client").split(",")
+            wanted = os.environ.get("CASES", "link,origin,client,steal").split(",")
             results = [run_case(weir, directory, case, digest) for case in CASES if case[0] in wanted]
         finally:
             for process in processes:

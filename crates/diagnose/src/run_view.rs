@@ -35,7 +35,7 @@ pub(super) struct RunView<'a> {
 impl<'a> RunView<'a> {
     pub(super) fn new(run: &'a Run) -> Self {
         let (from_s, to_s) = (run.window.from_s, run.window.to_s);
-        let machine = |observed| MachineWindow { observed, from_s, to_s };
+        let machine = |observed| MachineWindow { observed, all: &run.observed, from_s, to_s };
         // An unreadable histogram counts as none: its signals are not observable.
         let decode = |text: &str| Rc::new(LatencyHistogram::decode(text).unwrap_or_default());
         Self {
@@ -109,6 +109,18 @@ impl<'a> RunView<'a> {
         self.max_over_machines(role, |machine| machine.sample_median(&figure))
     }
 
+    /// Returns the median of a figure over the samples that have it, which also gets the busy CPUs that belong to no
+    /// role of the run.
+    pub(super) fn foreign_median(
+        &self,
+        role: &str,
+        figure: impl Fn(&MachineSample, f64) -> f64,
+    ) -> Option<f64> {
+        self.max_over_machines(role, |machine| {
+            machine.sample_median(|sample| Some(figure(sample, machine.foreign_cpus(sample)?)))
+        })
+    }
+
     /// Returns the median of a figure of one role over the samples.
     pub(super) fn role_median(&self, role: &str, figure: impl Fn(&RoleUse) -> Option<f64>) -> Option<f64> {
         self.max_over_machines(role, |machine| machine.role_median(role, &figure))
@@ -169,6 +181,8 @@ impl<'a> RunView<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MachineWindow<'a> {
     pub(super) observed: &'a MachineObservation,
+    /// Observations of the run, this one included: some may be of the same kernel.
+    all: &'a [MachineObservation],
     from_s: f64,
     to_s: f64,
 }
@@ -178,6 +192,11 @@ impl<'a> MachineWindow<'a> {
     /// samples.
     pub(super) fn samples(&self) -> Vec<&'a MachineSample> {
         self.observed.samples_in_range(self.from_s, self.to_s)
+    }
+
+    /// Returns the busy CPUs that belong to no role of the run on this kernel.
+    fn foreign_cpus(&self, sample: &MachineSample) -> Option<f64> {
+        sample.foreign_cpus_among(self.observed, self.all)
     }
 
     pub(super) fn sample_median(&self, figure: impl Fn(&MachineSample) -> Option<f64>) -> Option<f64> {

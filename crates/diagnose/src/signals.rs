@@ -267,9 +267,8 @@ signals! {
     BACKLOG_DROPS: Counters, PerSecond, "packets dropped from a CPU's backlog", "softnet_stat column 2",
         |view| view.sample_median(SUBJECT, |sample| sum_over_cpus(sample, |cpu| cpu.backlog_drops_per_s));
     FOREIGN_CPUS: Cpu, Cpus, "CPUs used by other processes",
-        "/proc/stat minus generator, subject and origin", |view| {
-            view.sample_median(SUBJECT, |sample| sample.foreign_cpus)
-        };
+        "/proc/stat minus all roles of the run on the same kernel",
+        |view| view.foreign_median(SUBJECT, |_, foreign| foreign);
     STEAL: Cpu, Fraction, "time that the hypervisor gave to other virtual machines", "/proc/stat steal",
         |view| view.sample_median(SUBJECT, |sample| {
             let count = sample.cpus.len().max(1) as f64;
@@ -278,7 +277,7 @@ signals! {
     SUBJECT_WAIT: Scheduler, Ratio, "time that the subject waited for a CPU over its running time",
         "schedstat run_delay / run time", |view| view.role_median(SUBJECT, wait_ratio);
     TAKEN_BY_OTHERS: Cpu, Ratio, "CPUs used by others over the CPUs that the subject lacked",
-        "/proc/stat minus generator, subject and origin; steal; schedstat run_delay", |view| {
+        "/proc/stat minus all roles of the run on the same kernel; steal; schedstat run_delay", |view| {
             let waited = view.role_median(SUBJECT, |role| {
                 role.threads.iter().map(|thread| thread.waiting).sum::<Option<f64>>()
             })?;

@@ -13,9 +13,9 @@ use super::*;
 use record::facts::{HostFacts, HostLimits};
 use record::histogram::LatencyHistogram;
 use record::observed::{
-    CgroupUse, ConnectionEnd, CpuUse, EndQueues, ExitedProcess, FunctionUse, LinkUse, ListenerQueue,
-    MachineObservation, MachineSample, NamespaceUse, PortRoles, Pressure, QdiscUse, QueueSnapshot, Role,
-    RoleUse, ThreadCpuUse,
+    CgroupUse, ConnectionEnd, CpuUse, EndQueues, ExitedProcess, FunctionUse, KernelProcess, LinkUse,
+    ListenerQueue, MachineObservation, MachineSample, NamespaceUse, PortRoles, Pressure, QdiscUse,
+    QueueSnapshot, Role, RoleUse, ThreadCpuUse,
 };
 use record::run::{
     GeneratorStats, Interval, LatencyPair, MeasuredWindow, PhaseLatencies, Rates, RunTotals, WeirVersion,

@@ -1,6 +1,6 @@
 //! Result of a run: the records of the agents as one, with their starts on the coordinator's clock. Pure.
 
-use record::fleet::{AgentClock, AgentFigures, AgentOutcome, AgentRow, Fleet};
+use record::fleet::{AgentClock, AgentFigures, AgentOutcome, AgentRow, Fleet, withdraw_shared_cpus};
 use record::merge::{MergeError, merge_fleet};
 use record::observed::MachineObservation;
 use record::run::Run;
@@ -59,7 +59,9 @@ pub fn merge(
             Some(record)
         })
         .collect();
-    merge_fleet(&runs, fleet, plan)
+    let mut merged = merge_fleet(&runs, fleet, plan)?;
+    withdraw_shared_cpus(&mut merged);
+    Ok(merged)
 }
 
 /// Adds the observation of another machine to a merged run. `starts`: those of the observation and of the load, by
@@ -74,6 +76,7 @@ pub fn add_observation(
     machine.clone_into(&mut observed.host);
     run.started_at.clone_into(&mut observed.started_at);
     run.observed.push(observed);
+    withdraw_shared_cpus(run);
 }
 
 fn fleet(run: &RunId, members: &[MemberRecord]) -> Fleet {

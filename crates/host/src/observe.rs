@@ -9,6 +9,7 @@
 mod cgroups;
 mod exit_watch;
 mod history;
+mod identity;
 mod machine;
 mod monitor;
 mod network;
@@ -24,6 +25,7 @@ pub use monitor::Monitor;
 pub use topology::{Topology, discover_topology, discover_topology_at};
 
 use crate::cpu::thread_cpu_ns;
+use crate::journal::boot_id;
 use crate::kernel_file::NotObservable;
 use crate::namespace::netns_id;
 use crate::process_tree::{MAX_PROCESSES, ProcessTree};
@@ -261,6 +263,7 @@ impl Observer {
         let facts = facts::read();
         MachineObservation {
             host: facts.hostname,
+            kernel: Some(boot_id()).filter(|id| !id.is_empty()),
             cpus: facts.cpus_online.unwrap_or_default(),
             memory_bytes: facts.memory_bytes.unwrap_or_default(),
             roles: self.roles.iter().map(RoleMonitor::describe).collect(),

@@ -4,7 +4,7 @@
 mod stalls;
 
 use record::units::{format_count, format_duration_ns, format_plural};
-use record::validity::{Validity, ValidityReason, ValidityVerdict};
+use record::validity::{FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict};
 use stats::median;
 
 use crate::run::RunMeasurement;
@@ -426,7 +426,7 @@ fn unsteady(evidence: &Evidence<'_>) -> RuleResult {
 fn foreign_cpu(evidence: &Evidence<'_>) -> RuleResult {
     let (foreign, cpus) = (evidence.host.foreign_cpus?, evidence.host.cpus?);
     let fraction = foreign / f64::from(cpus.max(1));
-    (fraction > 0.05).then(|| {
+    (fraction > FOREIGN_CPU_FRACTION_MAX).then(|| {
         let text = format!("other processes used {foreign:.2} of this machine's {cpus} CPUs during the run");
         (ValidityVerdict::Suspect, text)
     })

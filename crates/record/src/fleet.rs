@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::HostFacts;
 use crate::run::Run;
 use crate::units::format_duration_ns;
-use crate::validity::{Validity, ValidityReason, ValidityVerdict};
+use crate::validity::{FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict};
 
 /// Fleet of a merged run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -120,6 +120,8 @@ pub const AGENT_LOST: &str = "agent_lost";
 pub const START_SKEW: &str = "start_skew";
 /// Code of clock offsets that are too uncertain to prove a synchronous start.
 pub const CLOCK_UNCERTAIN: &str = "clock_uncertain";
+/// Code of the rule of a load beside which other processes used the machine.
+const FOREIGN_CPU: &str = "foreign_cpu";
 /// Code of the rule of a load whose generator was the limit.
 const CLIENT_BOUND: &str = "client_bound";
 
@@ -200,6 +202,35 @@ impl Fleet {
         }
         Validity::from_reasons(reasons)
     }
+}
+
+/// Withdraws the objections of agents to other processes on their CPUs that were roles of the same run: an agent
+/// cannot know that another one on its kernel belongs to the run. Called when the run has all observations.
+pub fn withdraw_shared_cpus(run: &mut Run) {
+    let Some(fleet) = &mut run.fleet else { return };
+    let (from_s, to_s) = (run.window.from_s, run.window.to_s);
+    for agent in &mut fleet.agents {
+        let Some(figures) = &mut agent.figures else { continue };
+        let observed = run.observed.iter().find(|one| one.host == agent.name && one.kernel.is_some());
+        let Some(observed) = observed else { continue };
+        let foreign = observed.foreign_cpus_among(&run.observed, from_s, to_s);
+        let limit = FOREIGN_CPU_FRACTION_MAX * f64::from(observed.cpus.max(1));
+        // A figure that is unknown, or as large as without the others, proves nothing.
+        let alone = observed.foreign_cpus(from_s, to_s);
+        if foreign.is_none_or(|cpus| cpus > limit) || foreign == alone {
+            continue;
+        }
+        figures.validity = without_reason(&figures.validity, |reason| reason.code == FOREIGN_CPU);
+        let own = format!("agent {}: ", agent.name);
+        run.validity = without_reason(&run.validity, |reason| {
+            reason.code == FOREIGN_CPU && reason.text.starts_with(&own)
+        });
+    }
+}
+
+fn without_reason(validity: &Validity, is_withdrawn: impl Fn(&ValidityReason) -> bool) -> Validity {
+    let kept = validity.reasons.iter().filter(|reason| !is_withdrawn(reason));
+    Validity::from_reasons(kept.cloned().collect())
 }
 
 #[cfg(test)]

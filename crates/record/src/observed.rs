@@ -7,6 +7,7 @@
 
 mod cgroup;
 mod queues;
+mod shared_kernel;
 mod traffic;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cgroup::{CgroupUse, DiskUse, Pressure};
 pub use queues::{ConnectionEnd, EndQueues, ListenerQueue, QueueSnapshot, UnixEnd, UnixQueues};
+pub use shared_kernel::KernelProcess;
 pub use traffic::{InFlightByLocation, LocalPorts, OriginAddress, UnixSocketRoles, UnwatchedSockets};
 
 /// One monitored machine.
@@ -22,6 +24,9 @@ pub use traffic::{InFlightByLocation, LocalPorts, OriginAddress, UnixSocketRoles
 pub struct MachineObservation {
     /// Host name (`hostname`).
     pub host: String,
+    /// Running kernel (its boot ID). Observations with the same kernel share its CPUs.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kernel: Option<String>,
     /// Number of online CPUs.
     pub cpus: u32,
     /// Memory size.
@@ -134,6 +139,10 @@ pub struct Role {
     pub name: String,
     /// Process IDs.
     pub pids: Vec<i32>,
+    /// The same processes for observations of the same kernel in other PID namespaces; without those that
+    /// cannot be identified.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub processes: Vec<KernelProcess>,
     /// Command of the first process, shortened.
     pub command: String,
     /// Number of CPUs in its affinity mask; the quota of its control group is in the samples.
@@ -195,7 +204,8 @@ pub struct MachineSample {
     /// Tasks that run or are ready to run, at its end.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub runnable: Option<u64>,
-    /// Busy CPUs that belong neither to a role nor to interrupts.
+    /// Busy CPUs that belong neither to a role of this observation nor to interrupts. Roles of others on the same
+    /// kernel: [`MachineSample::foreign_cpus_among`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub foreign_cpus: Option<f64>,
     /// Use by each role, in the order of [`MachineObservation::roles`]. Samples before the discovery of a role

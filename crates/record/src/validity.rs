@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Maximum CPUs of processes outside a run, as a fraction of the machine's, without an objection.
+pub const FOREIGN_CPU_FRACTION_MAX: f64 = 0.05;
+
 /// Trustworthiness of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

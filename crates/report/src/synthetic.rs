@@ -380,6 +380,7 @@ fn observed(position: &TrialPosition, rate: f64, us: f64, rng: &mut Rng) -> Mach
         pids: vec![100],
         command: name.to_owned(),
         cpus_allowed: 2,
+        ..Role::default()
     };
     MachineObservation {
         host: "lab".to_owned(),

@@ -48,7 +48,7 @@ pub(crate) const EDGE: CommandInfo = CommandInfo {
     ],
 };
 
-const EDGE_FLAGS: &[Flag] = &[
+pub(super) const EDGE_FLAGS: &[Flag] = &[
     Flag {
         long: "find",
         value: "QUANTITY",

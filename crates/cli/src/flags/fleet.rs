@@ -138,6 +138,26 @@ const CALIBRATE: Flag = Flag {
     ..FLAG_DEFAULTS
 };
 
+pub(super) const AGENTS: Flag = Flag {
+    long: "agents",
+    value: "N|all|LABEL=VALUE",
+    default: "all",
+    doc: "Agents that drive the load: a number of them, all, or those with these labels, separated by commas; \
+          the label name is the name of an agent",
+    valid: &["2", "all", "zone=eu,name=a"],
+    invalid: &["0", "zone", "=x"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const WAIT: Flag = Flag {
+    long: "wait",
+    value: "TIME",
+    default: "10s",
+    doc: "Max time after the end for records of agents that are lost; default unit: s",
+    valid: &["5", "1m"],
+    invalid: &["x", "1d"],
+    ..FLAG_DEFAULTS
+};
+
 const SERVE_FLAGS: &[Flag] = &[
     Flag {
         long: "embedded",
@@ -193,16 +213,7 @@ const OWN_LOAD_FLAGS: &[Flag] = &[
     CREDS,
     NKEY,
     NATS_CA,
-    Flag {
-        long: "agents",
-        value: "N|all|LABEL=VALUE",
-        default: "all",
-        doc: "Agents that drive the load: a number of them, all, or those with these labels, separated by commas; \
-              the label name is the name of an agent",
-        valid: &["2", "all", "zone=eu,name=a"],
-        invalid: &["0", "zone", "=x"],
-        ..FLAG_DEFAULTS
-    },
+    AGENTS,
     Flag {
         long: "on-loss",
         value: "mark|redistribute",
@@ -213,15 +224,7 @@ const OWN_LOAD_FLAGS: &[Flag] = &[
         invalid: &["ignore"],
         ..FLAG_DEFAULTS
     },
-    Flag {
-        long: "wait",
-        value: "TIME",
-        default: "10s",
-        doc: "Max time after the end for records of agents that are lost; default unit: s",
-        valid: &["5", "1m"],
-        invalid: &["x", "1d"],
-        ..FLAG_DEFAULTS
-    },
+    WAIT,
     Flag {
         long: "output",
         value: "DIR",
@@ -245,7 +248,7 @@ const FLEET_LOAD_FLAGS: [Flag; OWN_LOAD_FLAGS.len() + LOAD_FLAGS.len()] = {
 };
 
 /// Flags of `weir load` that a coordinator sends to its agents. They neither read nor write files.
-const AGENT_LOAD_FLAGS: &[&str] = &[
+pub(super) const AGENT_LOAD_FLAGS: &[&str] = &[
     "connections",
     "rate",
     "arrivals",
@@ -304,6 +307,9 @@ const COORDINATOR_LOAD_FLAGS: &[&str] =
 
 /// Returns false for a flag that the command only knows to say why it does not have it.
 pub(super) fn is_listed(command: &str, flag: &Flag) -> bool {
+    if command == "fleet edge" {
+        return super::fleet_edge::is_listed(flag);
+    }
     command != "fleet load"
         || OWN_LOAD_FLAGS.iter().any(|own| own.long == flag.long)
         || [AGENT_LOAD_FLAGS, COORDINATOR_LOAD_FLAGS].iter().any(|list| list.contains(&flag.long))

@@ -15,6 +15,33 @@ pub(super) struct FlagGroup {
 /// Heading, essential flags, other flags.
 type GroupRow = (&'static str, &'static [&'static str], &'static [&'static str]);
 
+// Groups that `edge` and `fleet edge` share.
+const SEARCH_OF_AN_EDGE: GroupRow =
+    ("Search", &["find", "slo", "from", "to", "quick"], &["precision", "trial", "search-only", "direct"]);
+const LOAD_OF_AN_EDGE: GroupRow = (
+    "Load",
+    &["connections", "threads", "timeout"],
+    &["arrivals", "requests-per-connection", "source", "pin", "seed", "no-baseline"],
+);
+const REQUESTS_OF_AN_EDGE: GroupRow = ("Requests", &["method", "header"], &["data", "expect-status"]);
+const TLS_OF_AN_EDGE: GroupRow = (
+    "TLS",
+    &[],
+    &[
+        "insecure",
+        "cacert",
+        "cert",
+        "key",
+        "tls-min",
+        "tls-max",
+        "tls-resume",
+        "tls-new",
+        "tls-ciphers",
+        "tls-groups",
+    ],
+);
+const HTTP_OF_AN_EDGE: GroupRow =
+    ("HTTP versions", &["http", "streams"], &["window", "connection-window", "grpc"]);
 // Groups that `load` and `fleet load` share.
 const REQUESTS: GroupRow =
     ("Requests", &[], &["data", "method", "data-file", "targets", "weights", "values", "cookies", "capture"]);
@@ -242,34 +269,23 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
     (
         "edge",
         &[
-            (
-                "Search",
-                &["find", "slo", "from", "to", "quick"],
-                &["precision", "trial", "search-only", "direct"],
-            ),
-            (
-                "Load",
-                &["connections", "threads", "timeout"],
-                &["arrivals", "requests-per-connection", "source", "pin", "seed", "no-baseline"],
-            ),
-            ("Requests", &["method", "header"], &["data", "expect-status"]),
-            (
-                "TLS",
-                &[],
-                &[
-                    "insecure",
-                    "cacert",
-                    "cert",
-                    "key",
-                    "tls-min",
-                    "tls-max",
-                    "tls-resume",
-                    "tls-new",
-                    "tls-ciphers",
-                    "tls-groups",
-                ],
-            ),
-            ("HTTP versions", &["http", "streams"], &["window", "connection-window", "grpc"]),
+            SEARCH_OF_AN_EDGE,
+            LOAD_OF_AN_EDGE,
+            REQUESTS_OF_AN_EDGE,
+            TLS_OF_AN_EDGE,
+            HTTP_OF_AN_EDGE,
+            ("Output", &["json", "keep"], &[]),
+        ],
+    ),
+    (
+        "fleet edge",
+        &[
+            ("Fleet", &["nats", "agents"], &["wait", "creds", "nkey", "nats-ca"]),
+            SEARCH_OF_AN_EDGE,
+            LOAD_OF_AN_EDGE,
+            REQUESTS_OF_AN_EDGE,
+            TLS_OF_AN_EDGE,
+            HTTP_OF_AN_EDGE,
             ("Output", &["json", "keep"], &[]),
         ],
     ),

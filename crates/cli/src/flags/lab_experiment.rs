@@ -1,6 +1,7 @@
 //! The flags of `weir lab run`, and of the commands that read its results: `list`, `show`, `compare` and
 //! `serve`.
 
+use super::fleet::{CREDS, NATS, NATS_CA, NKEY};
 use super::lab::ALLOW_GLOBAL;
 use super::{CommandInfo, FLAG_DEFAULTS, Flag};
 
@@ -109,7 +110,9 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
           the next trial waits up to a minute.\n\nThe output directory has the experiment file, \
           the record of every trial, experiment.json, report.html and report.md. No result is \
           printed during the run, because a visible intermediate result invites stopping at it. \
-          Ctrl-C stops it and keeps the results; --resume continues, also after a crash.\n\nExit code \
+          Ctrl-C stops it and keeps the results; --resume continues, also after a crash.\n\nA file with \
+          [machine.NAME] has its programs and its load on machines of a fleet (docs/fleet.md): their agents \
+          are found through the NATS server; --check asks neither.\n\nExit code \
           4: no result is valid, because too few blocks were undisturbed, it was stopped before \
           its first complete block, or the load generator was always the limit. Exit code 1: \
           failing trials ended it.",
@@ -141,6 +144,10 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
         ALLOW_CHANGED_ENVIRONMENT,
         JSON,
         ALLOW_GLOBAL,
+        NATS,
+        CREDS,
+        NKEY,
+        NATS_CA,
     ],
     examples: &[
         ("weir lab run --list", "ready-made experiments"),

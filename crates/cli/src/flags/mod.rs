@@ -5,6 +5,7 @@ mod calibrate;
 mod ctl;
 mod edge;
 mod fleet;
+mod fleet_edge;
 mod fleet_run;
 mod groups;
 mod help;
@@ -120,6 +121,7 @@ pub(crate) const COMMANDS: &[&CommandInfo] = &[
     &fleet::AGENT,
     &fleet::LS,
     &fleet::LOAD,
+    &fleet_edge::EDGE,
     &fleet_run::RUN,
     &fleet_run::ROLE,
     &tools::COMPLETIONS,
@@ -250,6 +252,7 @@ pub(crate) use calibrate::calibrate_flags;
 pub(crate) use ctl::SOCKET_DEFAULT;
 pub(crate) use edge::edge_flags;
 pub(crate) use fleet::{agent_load_arguments, coordinator_flags_given, nats_options};
+pub(crate) use fleet_edge::{edge_trial_arguments, refused_edge_flags};
 pub(crate) use fleet_run::{passed_on, role_arguments};
 pub(crate) use load::{embedded_placeholder_url, load_flags, subject_pids};
 pub(crate) use load_requests::parse_scenario;

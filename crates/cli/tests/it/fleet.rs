@@ -1,5 +1,8 @@
 //! A fleet of real processes: a NATS server, agents, an origin that counts, and `weir fleet load`.
 
+mod edge;
+mod lab;
+
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -292,11 +295,11 @@ fn the_examples_of_a_fleet_work() {
             continue;
         }
         let line = example.replace("127.0.0.1:8000", &origin.authority).replace("zone=eu", "2");
-        let mut words: Vec<&str> =
-            line.split_whitespace().skip(1).filter(|word| !word.starts_with("nats:")).collect();
+        let words = line.split_whitespace().skip(1).filter(|word| !word.starts_with("nats:"));
+        let mut words: Vec<&str> = words.map(|word| word.trim_matches('\'')).collect();
         words.retain(|word| *word != "--nats");
         words.iter_mut().filter(|word| **word == "fleet.json").for_each(|word| *word = "RECORD");
-        if words[1] == "ls" || words[1] == "load" {
+        if ["ls", "load", "edge"].contains(&words[1]) {
             words.splice(2..2, ["--nats", url]);
         }
         let output = start(WEIR, &words).finish();

@@ -20,6 +20,7 @@ fn calm_machine() -> MachineObservation {
         pids: vec![10],
         command: "server".to_owned(),
         cpus_allowed: 2,
+        ..Role::default()
     };
     let settings =
         [("net.ipv4.ip_local_port_range", "32768 60999"), ("net.ipv4.tcp_mem", "10000\t20000\t30000")];

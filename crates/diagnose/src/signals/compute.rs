@@ -85,10 +85,10 @@ pub(super) fn busy_and_available_cpus(sample: &MachineSample) -> (f64, f64) {
 /// and those that other processes leave to it.
 pub(crate) fn machine_cpus(view: &RunView<'_>) -> Option<(f64, f64)> {
     let load_cpus =
-        |sample: &MachineSample| Some((busy_and_available_cpus(sample).0 - sample.foreign_cpus?).max(0.0));
+        |sample: &MachineSample, foreign: f64| (busy_and_available_cpus(sample).0 - foreign).max(0.0);
     let available_cpus =
-        |sample: &MachineSample| Some((busy_and_available_cpus(sample).1 - sample.foreign_cpus?).max(0.0));
-    Some((view.sample_median(SUBJECT, load_cpus)?, view.sample_median(SUBJECT, available_cpus)?))
+        |sample: &MachineSample, foreign: f64| (busy_and_available_cpus(sample).1 - foreign).max(0.0);
+    Some((view.foreign_median(SUBJECT, load_cpus)?, view.foreign_median(SUBJECT, available_cpus)?))
 }
 
 /// Minimum fraction of the subject's CPU time on one thread for single-threaded work.

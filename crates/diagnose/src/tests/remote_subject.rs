@@ -179,3 +179,65 @@ fn connections_to_a_remote_origin_are_the_subjects() {
     }
     assert_first(&run, "connection_limited");
 }
+
+/// Returns a run whose generator is at its limit, next to a subject that waits for its CPU now and then. Both see
+/// each other's CPU time as foreign: the generator uses 1.1 CPUs.
+fn generator_bound_over_two_machines() -> Run {
+    let mut run = without_subject_machine(run(32, MS));
+    run.generator.busiest_thread_fraction = Some(0.99);
+    run.observed.push(subject_observation(32));
+    for sample in &mut run.observed[0].samples {
+        sample.roles[0] = role_use(0.8, 0.3);
+        sample.foreign_cpus = Some(0.6);
+    }
+    for sample in &mut run.observed[1].samples {
+        sample.roles[0] = role_use(0.4, 0.15);
+        sample.roles[0].threads[0].waiting = Some(0.2);
+        sample.foreign_cpus = Some(1.1);
+        sample.cpus.iter_mut().for_each(|cpu| cpu.idle = 0.1);
+    }
+    change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 30);
+    run
+}
+
+/// Makes all observations those of one kernel, with their roles in PID namespaces of their own.
+fn share_a_kernel(run: &mut Run) {
+    for (namespace, observed) in (1..).zip(&mut run.observed) {
+        observed.kernel = Some("0b2f".to_owned());
+        observed
+            .roles
+            .iter_mut()
+            .for_each(|role| role.processes = vec![KernelProcess { namespace, pid: 12 }]);
+    }
+}
+
+#[test]
+fn a_generator_on_the_same_kernel_is_not_foreign() {
+    let mut run = generator_bound_over_two_machines();
+    assert_first(&run, "cpu_steal");
+    share_a_kernel(&mut run);
+    assert_eq!(value(&s::FOREIGN_CPUS, &run), Some(0.0));
+    assert_first(&run, "client_bound");
+}
+
+#[test]
+fn a_foreign_process_on_a_shared_kernel_is_still_found() {
+    let mut run = generator_bound_over_two_machines();
+    share_a_kernel(&mut run);
+    // The generator hardly works: the CPUs are used by a process of no role.
+    run.generator.busiest_thread_fraction = Some(0.2);
+    run.observed[0].samples.iter_mut().for_each(|sample| sample.roles[0] = role_use(0.1, 0.1));
+    change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 0);
+    assert!((value(&s::FOREIGN_CPUS, &run).unwrap() - 0.9).abs() < 1e-9);
+    assert_first(&run, "cpu_steal");
+    // The same beside a generator that works as before.
+    for sample in &mut run.observed[0].samples {
+        sample.roles[0] = role_use(0.8, 0.3);
+    }
+    run.observed[1].samples.iter_mut().for_each(|sample| sample.foreign_cpus = Some(2.0));
+    assert!((value(&s::FOREIGN_CPUS, &run).unwrap() - 0.9).abs() < 1e-9);
+    assert_first(&run, "cpu_steal");
+    // Virtual machines of one host do not share a kernel.
+    run.observed[1].kernel = Some("77aa".to_owned());
+    assert_eq!(value(&s::FOREIGN_CPUS, &run), Some(2.0));
+}

@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::fill::ParameterFiller;
 use crate::engine::environment::{missing_libraries, program_name};
+use crate::scenario::machines::MachineSetup;
 use crate::scenario::placeholders::{
     DURATION_PLACEHOLDER, TRIAL_PLACEHOLDERS, TextPiece, fill, split_pieces,
 };
@@ -29,6 +30,10 @@ pub struct EnvironmentChecks<'a> {
     pub calls_problem: &'a dyn Fn(&str) -> Option<String>,
     /// Problems of the arguments of `weir load`.
     pub load_flag_problems: &'a dyn Fn(&[String]) -> Vec<String>,
+    /// Problems of a machine of a fleet, each with its key. No machine is asked.
+    pub machine_problems: &'a dyn Fn(&MachineSetup) -> Vec<(&'static str, String)>,
+    /// Problems of a load of a fleet, of its agents and its arguments, each with its key.
+    pub fleet_load_problems: &'a dyn Fn(&str, &[String]) -> Vec<(&'static str, String)>,
 }
 
 impl std::fmt::Debug for EnvironmentChecks<'_> {
@@ -50,6 +55,10 @@ impl EnvironmentChecks<'_> {
             return Err(problems.into_input_problems(file, text));
         }
         let setup = LabSetup::from_document(&document, &mut problems);
+        if !setup.machines.is_empty() {
+            let text = "machines of a fleet need an experiment: weir lab run";
+            problems.add_error(value_position(&document, &["machine"]), text);
+        }
         let mut filler = ParameterFiller::for_scenario(text);
         filler.fill_table(&mut document, "");
         problems.append(filler.problems);
@@ -62,6 +71,9 @@ impl EnvironmentChecks<'_> {
 
     /// Returns the problems of one arm under one load; `merged` is the file with both applied.
     pub(super) fn cell_problems(&self, merged: &DeTable<'_>, setup: &LabSetup) -> Vec<(usize, String)> {
+        if !setup.machines.is_empty() {
+            return self.fleet_problems(merged, setup);
+        }
         let mut problems = Vec::new();
         let origin = setup.origin.iter().map(|origin| (vec!["origin"], origin));
         let extras = setup.programs.iter().map(|extra| (vec!["programs", &*extra.name], &extra.program));
@@ -88,6 +100,27 @@ impl EnvironmentChecks<'_> {
             problems.extend(wrong.map(|reason| (at, format!("'load.flags': {reason}"))));
         }
         problems.extend(self.cpu_problems(merged, setup));
+        problems
+    }
+
+    /// Returns the problems of one arm under one load on machines of a fleet. CPUs and programs are there.
+    fn fleet_problems(&self, merged: &DeTable<'_>, setup: &LabSetup) -> Vec<(usize, String)> {
+        let mut problems = Vec::new();
+        for machine in &setup.machines {
+            // A parameter without a text is reported on its own.
+            let Some(arguments) = with_sample_values(&machine.arguments) else { continue };
+            let machine = MachineSetup { arguments, ..machine.clone() };
+            problems.extend((self.machine_problems)(&machine).into_iter().map(|(key, text)| {
+                let name = &machine.name;
+                (value_position(merged, &["machine", name, key]), format!("'machine.{name}.{key}': {text}"))
+            }));
+        }
+        if let Some(words) = with_sample_values(&setup.load).filter(|words| !words.is_empty()) {
+            let wrong = (self.fleet_load_problems)(&setup.agents, &words);
+            problems.extend(wrong.into_iter().map(|(key, text)| {
+                (value_position(merged, &["load", key]), format!("'load.{key}': {text}"))
+            }));
+        }
         problems
     }
 
@@ -207,6 +240,8 @@ build = "gone-cc x"
             cpus: &[0, 1],
             calls_problem: &|name| (name == "mallocx").then(|| "no such call".to_owned()),
             load_flag_problems: &flags,
+            machine_problems: &|_| Vec::new(),
+            fleet_load_problems: &|_, _| Vec::new(),
         };
         let metrics: Vec<_> = METRICS.iter().map(crate::trial::metrics::TrialMetric::metric).collect();
         ExperimentFile::parse_with_checks("a.toml", text, options, &metrics, Some(&checks))
@@ -247,6 +282,8 @@ build = "gone-cc x"
             cpus: &[0],
             calls_problem: &|_| None,
             load_flag_problems: &flags,
+            machine_problems: &|_| Vec::new(),
+            fleet_load_problems: &|_, _| Vec::new(),
         };
         let parse = |command: &str, load: &str| {
             let text = format!(
@@ -305,5 +342,63 @@ build = "gone-cc x"
         let of_h2load = metrics_left("h2load");
         assert!(of_h2load.contains(&"subject_us_per_response".to_owned()), "{of_h2load:?}");
         assert!(!of_h2load.iter().any(|name| name.starts_with('p')), "{of_h2load:?}");
+    }
+
+    const FLEET: &str = r#"[parameters]
+threads = "1"
+[machine.edge]
+agent = "name=edge"
+proxy = ["--to", "10.0.0.3:80", "-t", "{threads}"]
+[load]
+flags = "-d {duration} http://10.0.0.2/"
+[arms.one]
+[arms.two]
+parameters.threads = "2"
+[arms.other]
+machine.edge.proxy = ["--to", "10.0.0.4:80", "-t", "{threads}"]
+[measure]
+profile = true
+"#;
+
+    fn parse_fleet(text: &str) -> Result<ExperimentFile, Vec<String>> {
+        let machine = |machine: &MachineSetup| {
+            let is_wrong = machine.arguments.last().is_some_and(|last| last == "2");
+            let problem = || ("proxy", format!("{} has one CPU", machine.agent));
+            is_wrong.then(problem).into_iter().collect()
+        };
+        let checks = EnvironmentChecks {
+            program_problem: &|name| Some(format!("{name} is not looked for")),
+            version_output: &|_| None,
+            cpus: &[0],
+            calls_problem: &|_| None,
+            load_flag_problems: &|_| vec!["of one machine".to_owned()],
+            machine_problems: &machine,
+            fleet_load_problems: &|agents, words| {
+                assert_eq!((agents, words.len()), ("all", 3));
+                Vec::new()
+            },
+        };
+        let metrics: Vec<_> = METRICS.iter().map(crate::trial::metrics::TrialMetric::metric).collect();
+        let options = ExperimentOptions::default();
+        ExperimentFile::parse_with_checks("a.toml", text, &options, &metrics, Some(&checks))
+            .map_err(|problems| problems.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn arms_patch_the_arguments_of_machines_and_all_problems_are_reported() {
+        let problems = parse_fleet(FLEET).unwrap_err();
+        let expected = [
+            "a.toml:5:9: 'machine.edge.proxy' name=edge (arm 'two')",
+            "a.toml:14:1: 'measure.profile' fleet",
+        ];
+        assert_problems(&problems, &expected);
+        let right = FLEET.replace("profile = true", "also = [\"subject_cpus\"]").replace("\"2\"", "\"3\"");
+        let file = parse_fleet(&right).unwrap();
+        let arguments = |arm: &str| file.setup(arm, "load").unwrap().machines[0].arguments.join(" ");
+        assert_eq!(arguments("one"), "--to 10.0.0.3:80 -t 1");
+        assert_eq!(arguments("two"), "--to 10.0.0.3:80 -t 3");
+        assert_eq!(arguments("other"), "--to 10.0.0.4:80 -t 1");
+        let arm = |name: &str| file.plan().arm(name).unwrap().changes.clone();
+        assert_eq!(arm("other"), [("machine.edge.proxy --to".to_owned(), "10.0.0.4:80".to_owned())].into());
     }
 }

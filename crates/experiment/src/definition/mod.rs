@@ -113,6 +113,7 @@ impl ExperimentFile {
         beside.extend(variants::ineffective_parameters(&options.parameters, &arms, &loads));
         let mut cells = ExperimentCells::read(&parts, (&arms, &loads), text, checks, &mut problems);
         let input = MeasureInput::new(options, metrics, &cells, checks);
+        check_measure_of_a_fleet(&parts, &cells, &mut problems);
         let (plan, wrong) = measure::read_plan(&parts, &input, &mut problems);
         beside.extend(wrong);
         let baseline = variants::baseline_index(&parts, &arms, &mut problems);
@@ -155,6 +156,19 @@ impl ExperimentFile {
         let arm = self.plan.arm(arm)?;
         let runs = arm.repeats.as_ref().unwrap_or(&arm.name);
         self.setups.get(&(runs.clone(), load.to_owned()))
+    }
+}
+
+/// Reports what only trials on this machine can measure.
+fn check_measure_of_a_fleet(parts: &FileParts<'_>, cells: &ExperimentCells, problems: &mut Problems) {
+    let has_machines = cells.setups.values().any(|setup| !setup.machines.is_empty());
+    let Some(measure) = parts.experiment.table("measure").filter(|_| has_machines) else { return };
+    for (key, is_set) in [("profile", measure.is_set("profile")), ("calls", measure.text("calls").is_some())]
+    {
+        if is_set {
+            let text = format!("'measure.{key}' is of one machine: agents of a fleet do not have it");
+            problems.add_error(measure.offset_of(key), text);
+        }
     }
 }
 

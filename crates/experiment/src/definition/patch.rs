@@ -46,6 +46,7 @@ fn collect(table: &DeTable<'_>, path: &str, values: &mut BTreeMap<String, KeyVal
             DeValue::Table(inner) => collect(inner, &format!("{path}."), values),
             value => {
                 let text = plain_text(value).or_else(|| value.as_bool().map(|flag| flag.to_string()));
+                let text = text.or_else(|| list_text(value));
                 let text = text.unwrap_or_else(|| value.type_str().to_owned());
                 values.insert(path, KeyValue { offset: key.span().start, text });
             }
@@ -53,8 +54,21 @@ fn collect(table: &DeTable<'_>, path: &str, values: &mut BTreeMap<String, KeyVal
     }
 }
 
+/// Returns the texts of a list, separated by spaces.
+fn list_text(value: &DeValue<'_>) -> Option<String> {
+    let texts: Option<Vec<String>> =
+        value.as_array()?.iter().map(|entry| plain_text(entry.get_ref())).collect();
+    Some(texts?.join(" "))
+}
+
 /// The key of the flags of a load.
 const LOAD_FLAGS_KEY: &str = "load.flags";
+
+/// Returns whether a key has the arguments of a program on a machine of a fleet.
+fn is_arguments(key: &str) -> bool {
+    let program = key.strip_prefix("machine.").and_then(|rest| rest.rsplit_once('.'));
+    program.is_some_and(|(_, program)| ["serve", "proxy", "observe"].contains(&program))
+}
 
 /// Returns the differences from the base by key, with compound values split: flags of a load
 /// (`load.flags -c`) and separate places of a multi-line text (`files.x line 3`). Each of them may
@@ -65,7 +79,7 @@ pub(super) fn split_changes(
 ) -> BTreeMap<String, String> {
     let parts = |key: &String| -> Option<BTreeMap<String, String>> {
         let (old, new) = (&base.get(key)?.text, &arm.get(key)?.text);
-        let parts: BTreeMap<String, String> = if key == LOAD_FLAGS_KEY {
+        let parts: BTreeMap<String, String> = if key == LOAD_FLAGS_KEY || is_arguments(key) {
             diff::diff_flags(old, new)?
         } else if old.contains('\n') && new.contains('\n') {
             let differences = diff::diff_lines(old, new)?.into_iter();

@@ -9,14 +9,17 @@
 
 pub mod cgroups;
 mod delay_link;
+mod experiment_keys;
 pub mod extra;
 mod fault_injection;
 mod flood;
 pub mod journal;
 pub mod keys;
+pub mod machines;
 mod network;
 pub(crate) mod placeholders;
 pub mod plan;
+mod quotas;
 pub mod read;
 mod run_directory;
 pub mod setup;

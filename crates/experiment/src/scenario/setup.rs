@@ -12,15 +12,13 @@ use toml::de::DeTable;
 use super::extra::{self, ExtraProgram};
 use super::fault_injection;
 use super::keys::FILE;
+use super::machines::{self, MachineSetup};
 use super::placeholders::fill;
-use super::plan::{
-    Bandwidth, CpuQuota, Delay, Loss, NODES, Network, Node, Noise, Packets, Queue, Scenario, Steering,
-};
+use super::plan::{Bandwidth, Delay, Loss, NODES, Network, Node, Noise, Packets, Queue, Scenario, Steering};
+use super::quotas;
 use super::read::{Problems, TableValues, read_file, read_table};
 use super::system_commands::split_words;
 
-/// Default period of a quota.
-const QUOTA_PERIOD_DEFAULT_NS: u64 = 100_000_000;
 /// Default burst of a link.
 const BURST_DEFAULT_BYTES: u64 = 64 << 10;
 /// Default maximum waiting time of packets before a link.
@@ -31,8 +29,6 @@ const WARM_UP_DEFAULT_NS: u64 = 1_000_000_000;
 pub const READY_TIMEOUT_DEFAULT_NS: u64 = 15_000_000_000;
 /// Maximum of that timeout.
 const READY_TIMEOUT_NS_MAX: u64 = 600_000_000_000;
-/// Minimum quota that groups accept, as a fraction of a CPU.
-const QUOTA_CPUS_MIN: f64 = 0.01;
 
 /// Program, with its readiness conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,6 +105,10 @@ pub struct LabSetup {
     pub origin: Option<ProgramSetup>,
     /// Additional programs, in the order in which they start.
     pub programs: Vec<ExtraProgram>,
+    /// Programs on machines of a fleet, in place of all others; empty: the trial is of this machine.
+    pub machines: Vec<MachineSetup>,
+    /// Agents of a fleet that drive the load, in the form of `--agents`.
+    pub agents: String,
     /// Tool that drives the load.
     pub tool: LoadTool,
     /// Words after the driver's name (`weir load`, or another's), with placeholders.
@@ -165,6 +165,7 @@ impl LabSetup {
 fn read_setup(values: &TableValues, problems: &mut Problems) -> LabSetup {
     let scenario = values.table("scenario").map(|table| read_scenario(table, problems));
     let scenario = scenario.unwrap_or_default();
+    let machines = machines::read_machines(values, problems);
     let (subject, origin) = subject_and_origin(values, scenario.network, problems);
     let extra = extra::read_programs(values.tables("programs"), scenario.network, problems);
     let load = values.table("load");
@@ -184,6 +185,8 @@ fn read_setup(values: &TableValues, problems: &mut Problems) -> LabSetup {
         subject,
         origin,
         programs: extra,
+        machines,
+        agents: load.and_then(|load| load.text("agents")).unwrap_or("all").to_owned(),
         tool: load.and_then(|load| load.text("tool")).and_then(LoadTool::from_name).unwrap_or_default(),
         load: flags,
         profile: false,
@@ -212,7 +215,7 @@ fn subject_and_origin(
         written.or_else(|| faulty.map(|(_, program)| program))
     };
     let (subject, origin) = (at(Node::Subject), at(Node::Origin));
-    if subject.is_none() {
+    if subject.is_none() && values.tables("machine").is_empty() {
         let text = "missing key 'subject' (a table): add [subject], or [scenario.fault] to replace it";
         problems.add_error(values.offset, text);
     }
@@ -335,8 +338,8 @@ fn read_scenario(values: &TableValues, problems: &mut Problems) -> Scenario {
             drop: table.is_set("drop"),
             at: node_or(table, Node::Subject),
         }),
-        cpu_quotas: read_quotas(values, problems),
-        workers_quota: read_workers_quota(values, problems),
+        cpu_quotas: quotas::read_quotas(values, problems),
+        workers_quota: quotas::read_workers_quota(values, problems),
         disk_bytes_per_s: values.integer("disk-quota"),
         memory_bytes: values.integer("memory-max"),
         pins: by_node(values, "pin", |table, name| table.cpus(name).map(<[u32]>::to_vec)),
@@ -440,41 +443,6 @@ fn read_bandwidth(values: &TableValues, problems: &mut Problems) -> Bandwidth {
     }
 }
 
-fn read_quotas(values: &TableValues, problems: &mut Problems) -> BTreeMap<Node, CpuQuota> {
-    let quotas = by_node(values, "cpu-quota", |table, name| {
-        let period_ns = table.integer("period").unwrap_or(QUOTA_PERIOD_DEFAULT_NS);
-        table.decimal(name).map(|cpus| CpuQuota { cpus, period_ns })
-    });
-    check_quotas(quotas.values(), values, problems);
-    quotas
-}
-
-fn read_workers_quota(values: &TableValues, problems: &mut Problems) -> Option<CpuQuota> {
-    let table = values.table("cpu-quota")?;
-    let period_ns = table.integer("period").unwrap_or(QUOTA_PERIOD_DEFAULT_NS);
-    let quota = CpuQuota { cpus: table.decimal("workers")?, period_ns };
-    check_quotas([&quota], values, problems);
-    Some(quota)
-}
-
-fn check_quotas<'a>(
-    quotas: impl IntoIterator<Item = &'a CpuQuota>,
-    values: &TableValues,
-    problems: &mut Problems,
-) {
-    let fits = |quota: &CpuQuota| {
-        // Limits of the kernel: periods of 1 ms to 1 s, and at least 1 ms in each.
-        let ms = 1_000_000..=1_000_000_000;
-        ms.contains(&quota.period_ns)
-            && quota.cpus >= QUOTA_CPUS_MIN
-            && quota.cpus * quota.period_ns as f64 >= 1e6
-    };
-    if !quotas.into_iter().all(fits) {
-        let text = "a quota requires a period of 1ms to 1s, and at least 1ms of CPU time in it";
-        problems.add_error(values.offset_of("cpu-quota"), text);
-    }
-}
-
 fn read_ports(values: &TableValues, problems: &mut Problems) -> Option<(u16, u16)> {
     let port = |key| values.integer(key).and_then(|port| u16::try_from(port).ok());
     let (first, last) = (port("first")?, port("last")?);
@@ -484,7 +452,7 @@ fn read_ports(values: &TableValues, problems: &mut Problems) -> Option<(u16, u16
     Some((first, last))
 }
 
-fn by_node<T>(
+pub(super) fn by_node<T>(
     values: &TableValues,
     key: &str,
     read: impl Fn(&TableValues, &str) -> Option<T>,

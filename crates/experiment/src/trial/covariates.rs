@@ -17,7 +17,7 @@ pub(super) fn read_covariates(view: &TrialView<'_>, scenario: &Scenario, clock_s
         let sum: f64 = sample.cpus.iter().map(|cpu| cpu.steal).sum();
         (cpu_count > 0.0).then(|| sum / cpu_count)
     });
-    let foreign = view.sample_mean(|sample| sample.foreign_cpus);
+    let foreign = view.machine_mean(|observed, sample| view.foreign_cpus(observed, sample));
     Covariates {
         steal_fraction: steal.or_else(|| run?.cpu.steal_fraction),
         // Noise processes of the scenario cannot be distinguished from foreign processes.

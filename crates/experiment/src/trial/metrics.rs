@@ -82,7 +82,10 @@ impl TrialMetric {
                 let spins = setup.tool == LoadTool::Weir && setup.load.iter().any(|word| word == "--spin");
                 spins.then(|| "threads that spin (--spin) are always busy".to_owned())
             }
-            MetricSource::Origin => setup.origin.is_none().then(|| "there is no [origin]".to_owned()),
+            MetricSource::Origin => {
+                let is_there = setup.origin.is_some() || setup.machines.iter().any(|one| one.role == ORIGIN);
+                (!is_there).then(|| "there is no [origin]".to_owned())
+            }
         }
     }
 

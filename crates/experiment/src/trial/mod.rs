@@ -6,6 +6,7 @@
 mod covariates;
 pub mod driver;
 mod external_run;
+mod fleet;
 pub mod metrics;
 mod port;
 mod program_output;
@@ -31,6 +32,7 @@ use stage::{LoadOutcome, TrialStage};
 use trial_view::TrialView;
 
 pub use external_run::load_record;
+pub use fleet::{FleetTrial, FleetTrials};
 use watch::LoadObservations;
 
 /// Parameters of a run besides its setup.
@@ -51,6 +53,8 @@ pub struct TrialTools<'a> {
     pub shows_output: bool,
     /// Returns whether to stop early; called often.
     pub should_stop: &'a dyn Fn() -> bool,
+    /// Fleet that runs the trials of setups with machines; `None`: they cannot be run.
+    pub fleet: Option<&'a dyn FleetTrials>,
 }
 
 impl std::fmt::Debug for TrialTools<'_> {
@@ -119,6 +123,9 @@ pub fn run_keeping_partial(setup: &LabSetup, tools: TrialTools<'_>) -> Result<Tr
 }
 
 fn run_once(setup: &LabSetup, tools: TrialTools<'_>, keeps: bool) -> Result<TrialResult, TrialError> {
+    if !setup.machines.is_empty() {
+        return fleet::run(setup, tools);
+    }
     let mut stage = TrialStage::create(setup, tools, keeps)?;
     stage.write_files(setup)?;
     stage.run_build_steps(setup)?;
@@ -136,9 +143,7 @@ fn run_once(setup: &LabSetup, tools: TrialTools<'_>, keeps: bool) -> Result<Tria
     let clock = tools.context.clock;
     let (wall_ns, began_ns) = ((tools.wall_ns)(), clock());
     let (mut driven, observations) = stage.run_load(driver, setup, &version_output)?;
-    let passed_ns = clock().saturating_sub(began_ns);
-    let wall_passed_ns = i128::from((tools.wall_ns)()) - i128::from(wall_ns);
-    let clock_step_s = (wall_passed_ns - i128::from(passed_ns)).unsigned_abs() as f64 / 1e9;
+    let clock_step_s = clock_step_s(&tools, wall_ns, began_ns);
     let exit = driven.exit_code;
     let wrong = driven.error.take().map(|wrong| with_exited_processes(wrong, driven.run.as_ref()));
     let commands = std::mem::take(&mut stage.commands);
@@ -157,6 +162,13 @@ fn run_once(setup: &LabSetup, tools: TrialTools<'_>, keeps: bool) -> Result<Tria
         mark_incomplete(&mut trial, wrong);
     }
     Ok(TrialResult { trial, exit_code: exit, leftovers, folded, error: wrong })
+}
+
+/// Returns by how much the wall clock was set since both clocks had these values.
+fn clock_step_s(tools: &TrialTools<'_>, wall_ns: u64, began_ns: u64) -> f64 {
+    let passed_ns = (tools.context.clock)().saturating_sub(began_ns);
+    let wall_passed_ns = i128::from((tools.wall_ns)()) - i128::from(wall_ns);
+    (wall_passed_ns - i128::from(passed_ns)).unsigned_abs() as f64 / 1e9
 }
 
 /// Adds the processes that ended during the load to an error.

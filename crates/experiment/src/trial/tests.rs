@@ -75,6 +75,7 @@ fn run_trial(setup: &LabSetup) -> Result<TrialResult, TrialError> {
             duration_ns: 2_000_000_000,
             shows_output: false,
             should_stop: &|| false,
+            fleet: None,
         },
     )
 }

@@ -19,6 +19,8 @@ pub(super) struct TrialView<'a> {
     latencies: LatencyHistogram,
     /// Observations of the subject's machine.
     observed: Option<&'a MachineObservation>,
+    /// Observations of all machines of a fleet; empty for a trial on one machine.
+    machines: &'a [MachineObservation],
     from_s: f64,
     to_s: f64,
 }
@@ -28,6 +30,8 @@ impl<'a> TrialView<'a> {
         let of_run = trial.run.iter().flat_map(|run| &run.observed);
         let mut all = trial.observed.iter().chain(of_run);
         let observed = all.find(|seen| seen.role_index(SUBJECT).is_some());
+        let of_fleet = trial.run.as_ref().filter(|run| run.fleet.is_some());
+        let machines = of_fleet.map_or(&[][..], |run| run.observed.as_slice());
         let output = trial.driver.output.as_deref();
         let reading = driver::find_driver(&trial.driver.program)
             .zip(output)
@@ -40,7 +44,7 @@ impl<'a> TrialView<'a> {
             (None, Some(reading)) => (0.0, reading.duration_s),
             (None, None) => (0.0, trial.duration_s),
         };
-        Self { trial, reading, latencies, observed, from_s, to_s }
+        Self { trial, reading, latencies, observed, machines, from_s, to_s }
     }
 
     pub(super) fn run(&self) -> Option<&'a Run> {
@@ -117,10 +121,31 @@ impl<'a> TrialView<'a> {
         observed.samples_in_range(self.from_s, self.to_s)
     }
 
-    /// Computes the mean of a figure over the samples that have it, weighted by their length.
+    /// Computes the mean of a figure over the samples that have it, weighted by their length. Of several machines, the
+    /// largest counts: a disturbance of any of them disturbs the trial.
     pub(super) fn sample_mean(&self, figure: impl Fn(&MachineSample) -> Option<f64>) -> Option<f64> {
+        self.machine_mean(|_, sample| figure(sample))
+    }
+
+    /// Does the same for a figure that also depends on the machine.
+    pub(super) fn machine_mean(
+        &self,
+        figure: impl Fn(&MachineObservation, &MachineSample) -> Option<f64>,
+    ) -> Option<f64> {
+        let mean = |observed| self.mean_of(observed, |sample| figure(observed, sample));
+        match self.machines {
+            [] => self.observed.and_then(mean),
+            machines => machines.iter().filter_map(mean).reduce(f64::max),
+        }
+    }
+
+    fn mean_of(
+        &self,
+        observed: &MachineObservation,
+        figure: impl Fn(&MachineSample) -> Option<f64>,
+    ) -> Option<f64> {
         let (mut sum, mut length_s) = (0.0, 0.0);
-        for sample in self.samples() {
+        for sample in observed.samples_in_range(self.from_s, self.to_s) {
             if let Some(value) = figure(sample).filter(|value| value.is_finite()) {
                 sum += value * sample.length_s;
                 length_s += sample.length_s;
@@ -129,10 +154,23 @@ impl<'a> TrialView<'a> {
         (length_s > 0.0).then(|| sum / length_s)
     }
 
-    /// Computes the same mean for one role.
+    /// Returns the busy CPUs of a sample that belong to no role of the trial on the same kernel, nor to the observation
+    /// of a machine of a fleet, which is a process of its own there.
+    pub(super) fn foreign_cpus(&self, observed: &MachineObservation, sample: &MachineSample) -> Option<f64> {
+        if self.machines.is_empty() {
+            return sample.foreign_cpus;
+        }
+        let foreign = sample.foreign_cpus_among(observed, self.machines)?;
+        let has_own_process = observed.role_index(GENERATOR).is_none();
+        Some((foreign - if has_own_process { observed.cost_cpus } else { 0.0 }).max(0.0))
+    }
+
+    /// Computes the mean of a figure of one role, at its machine.
     pub(super) fn role_mean(&self, role: &str, figure: impl Fn(&RoleUse) -> Option<f64>) -> Option<f64> {
-        let index = self.observed?.role_index(role)?;
-        self.sample_mean(|sample| figure(sample.roles.get(index)?))
+        let has_role = |observed: &&MachineObservation| observed.role_index(role).is_some();
+        let observed = self.observed.filter(has_role).or_else(|| self.machines.iter().find(has_role))?;
+        let index = observed.role_index(role)?;
+        self.mean_of(observed, |sample| figure(sample.roles.get(index)?))
     }
 
     /// Returns the maximum of a figure of one role over the samples.

@@ -3,11 +3,12 @@
 //! The caller selects the processes.
 
 use super::cgroups::CgroupMonitor;
+use super::identity;
 use super::process::{ProcessMonitor, ProcessUse, StartPhase};
 use crate::kernel_file::{NotObservable, read_once};
 use crate::process::stats::IoCounters;
 use crate::process_tree::MAX_PROCESSES;
-use record::observed::{Role, RoleUse, ThreadCpuUse};
+use record::observed::{KernelProcess, Role, RoleUse, ThreadCpuUse};
 
 /// Maximum number of threads read per role; the busiest [`MAX_THREADS`] are recorded.
 const MAX_THREADS_READ: usize = 256;
@@ -32,6 +33,8 @@ pub(super) struct RoleMonitor {
     name: String,
     /// All processes that ever belonged to the role.
     pids: Vec<i32>,
+    /// Those of them that can be identified on the kernel.
+    identities: Vec<KernelProcess>,
     command: String,
     cpus_allowed: u32,
     processes: Vec<ProcessMonitor>,
@@ -55,6 +58,7 @@ impl RoleMonitor {
         Self {
             name: name.to_owned(),
             pids: Vec::new(),
+            identities: Vec::new(),
             command: String::new(),
             cpus_allowed: 0,
             processes: Vec::new(),
@@ -87,6 +91,7 @@ impl RoleMonitor {
                 process.find_threads(start_phase, self.thread_slots_left());
                 self.processes.push(process);
                 self.pids.push(pid);
+                self.identities.extend(identity::read(pid).filter(|_| self.identities.len() < MAX_PROCESSES));
                 if self.command.is_empty() {
                     self.command = read_command(pid);
                 }
@@ -101,6 +106,7 @@ impl RoleMonitor {
         Role {
             name: self.name.clone(),
             pids: self.pids.iter().copied().take(MAX_PROCESSES).collect(),
+            processes: self.identities.clone(),
             command: self.command.clone(),
             cpus_allowed: self.cpus_allowed,
         }

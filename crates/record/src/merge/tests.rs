@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::facts::HostFacts;
+use crate::fleet::{AgentClock, AgentFigures, AgentOutcome, AgentRow, withdraw_shared_cpus};
 use crate::histogram::LatencyHistogram;
+use crate::observed::{KernelProcess, MachineObservation, MachineSample, Role, RoleUse};
 use crate::run::{
     Baseline, ConnectionTotals, GeneratorCpu, Interval, LatencyPair, MeasuredWindow, ObjectiveResult,
     PhaseLatencies, Rates, RunIdentity, SCHEMA, WeirVersion,
@@ -288,4 +290,66 @@ fn a_thousand_records_are_merged() {
     let (runs, fleet) = fleet_of(1000);
     let merged = merge_fleet(&runs, fleet, serde_json::Value::Null).unwrap();
     assert_eq!(merged.latency.last_byte.response.count, 10_000);
+}
+
+/// Returns the merged run of one agent that objects to foreign processes, with the observations of its machine and
+/// of the subject's. The generator uses 0.9 CPUs, the subject 0.8.
+fn run_beside_a_subject(foreign_cpus: f64, kernels: [&str; 2]) -> Run {
+    let observation = |host: &str, kernel: &str, pid, cpus, foreign| MachineObservation {
+        host: host.to_owned(),
+        kernel: Some(kernel.to_owned()),
+        cpus: 4,
+        roles: vec![Role { processes: vec![KernelProcess { namespace: 1, pid }], ..Role::default() }],
+        samples: vec![MachineSample {
+            time_s: 2.0,
+            length_s: 2.0,
+            foreign_cpus: Some(foreign),
+            roles: vec![RoleUse { user_cpus: cpus, ..RoleUse::default() }],
+            ..MachineSample::default()
+        }],
+        ..MachineObservation::default()
+    };
+    let objection = |text: &str| ValidityReason {
+        code: "foreign_cpu".to_owned(),
+        verdict: ValidityVerdict::Suspect,
+        text: text.to_owned(),
+    };
+    let mut run = steady_run("a", 2, 0.0);
+    let mut figures = AgentFigures::from_run(&run);
+    figures.validity = Validity::from_reasons(vec![objection("other processes")]);
+    let row = AgentRow {
+        name: "east".to_owned(),
+        outcome: AgentOutcome::Complete,
+        problem: String::new(),
+        load_fraction: 1.0,
+        clock: AgentClock::default(),
+        start_after_ns: None,
+        figures: Some(figures),
+    };
+    let fleet = Fleet { agents: vec![row], ..Fleet::default() };
+    run.validity = fleet.validity(None);
+    run.fleet = Some(fleet);
+    run.observed = vec![
+        observation("east", kernels[0], 7, 0.9, foreign_cpus),
+        observation("edge", kernels[1], 8, 0.8, 0.9),
+    ];
+    run
+}
+
+#[test]
+fn the_subject_on_the_same_kernel_is_no_foreign_process_of_an_agent() {
+    let settled = |foreign_cpus, kernels| {
+        let mut run = run_beside_a_subject(foreign_cpus, kernels);
+        withdraw_shared_cpus(&mut run);
+        let once = run.clone();
+        withdraw_shared_cpus(&mut run);
+        assert_eq!(run.validity, once.validity);
+        let agents = &run.fleet.as_ref().unwrap().agents;
+        assert_eq!(agents[0].figures.as_ref().unwrap().validity.verdict, run.validity.verdict);
+        run.validity.verdict
+    };
+    assert_eq!(settled(0.9, ["k", "k"]), ValidityVerdict::Valid);
+    // A process of no role remains an objection, and so does one on another kernel.
+    assert_eq!(settled(1.9, ["k", "k"]), ValidityVerdict::Suspect);
+    assert_eq!(settled(0.9, ["k", "l"]), ValidityVerdict::Suspect);
 }

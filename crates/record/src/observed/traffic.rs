@@ -179,6 +179,13 @@ impl MachineObservation {
         self.sample_mean(from_s, to_s, |sample| sample.foreign_cpus)
     }
 
+    /// Returns the same without the roles of other observations in `all` of the same kernel:
+    /// [`MachineSample::foreign_cpus_among`](super::MachineSample::foreign_cpus_among).
+    #[must_use]
+    pub fn foreign_cpus_among(&self, all: &[Self], from_s: f64, to_s: f64) -> Option<f64> {
+        self.sample_mean(from_s, to_s, |sample| sample.foreign_cpus_among(self, all))
+    }
+
     fn sample_mean(
         &self,
         from_s: f64,

@@ -1,5 +1,6 @@
 //! `weir edge`: searches, drives the ladder, fits, detects drift, and reports the result.
 
+mod durations;
 mod failed_levels;
 mod options;
 mod trial_runner;
@@ -9,8 +10,8 @@ use std::time::Duration;
 
 use host::budget::FdBudget;
 use load::capacity_search::{
-    LADDER_FRACTIONS, LevelSearch, SearchQuantity, SearchStep, TrialPurpose, TrialSpec, added_latency,
-    closed_loop_plan, ladder_levels, level_objectives, observer_plan, observer_rate_per_s, operating_range,
+    LevelSearch, SearchQuantity, SearchStep, TrialPurpose, TrialSpec, added_latency, closed_loop_plan,
+    ladder_levels, level_objectives, observer_plan, observer_rate_per_s, operating_range,
     scaling_connections, scaling_points, trial_plan,
 };
 use load::plan::{Objective, RunPlan};
@@ -24,12 +25,13 @@ use stats::fit::FitError;
 use stats::knee::find_knee;
 use stats::scalability::fit_scalability;
 
+use durations::{after_search_ns, duration_ns};
 use failed_levels::{FailedLevel, FailedLevels, HeldLevel};
-use options::EdgeOptions;
-pub(super) use options::parse_flags;
-use trial_runner::{TrialRunner, TrialSetup};
+pub(super) use options::{EdgeOptions, parse_flags};
+pub(super) use trial_runner::{DrivenLoad, TrialDriver, TrialSetup};
+use trial_runner::{LocalDriver, TrialRunner};
 
-use super::load::{baseline, host_record};
+use super::load::host_record;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::edge::{announcement, result_sentence, summary, trial_line, trial_step};
@@ -40,31 +42,60 @@ use crate::progress_bar::ProgressBar;
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     let mut options = parse_flags(args, args.values())?;
-    preflight::outputs(args, &["json"], &[])?;
+    check_outputs(args, &options)?;
     preflight::check_sources(&options.base)?;
+    let descriptor_limit = limit_to_descriptors(&mut options);
+    let drain = Drain::default();
+    let stop = drain.watch();
+    block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
+    let driver = LocalDriver::new(args, arguments, &stop);
+    let search = EdgeSearch { args, arguments, options: &options, stop: &stop, descriptor_limit };
+    search.run(Box::new(driver), "")
+}
+
+/// Checks that the results can be written, and creates the directory of the records.
+pub(super) fn check_outputs(args: CommandArgs<'_>, options: &EdgeOptions) -> Result<(), Failure> {
+    preflight::outputs(args, &["json"], &[])?;
     if let Some(directory) = &options.records_directory {
         std::fs::create_dir_all(directory)
             .map_err(|why| InputProblem::new("--keep", format!("{}: {why}", directory.display())))
             .map_err(|problem| vec![problem])?;
     }
-    let descriptor_limit = limit_to_descriptors(&mut options);
-    let drain = Drain::default();
-    let stop = drain.watch();
-    block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
-    let json = args.text("json");
-    let quiet = json.as_deref() == Some("-");
-    if !quiet {
-        print(&announcement(&options.base, options.quantity, duration_ns(&options)));
+    Ok(())
+}
+
+/// Search with its output.
+pub(super) struct EdgeSearch<'a> {
+    pub(super) args: CommandArgs<'a>,
+    pub(super) arguments: &'a [String],
+    pub(super) options: &'a EdgeOptions,
+    /// Request of the user to stop.
+    pub(super) stop: &'a DrainWatch,
+    /// Sentence that reports a limit of the connections by descriptors.
+    pub(super) descriptor_limit: Option<String>,
+}
+
+impl<'a> EdgeSearch<'a> {
+    /// Runs the search with the loads of `driver`, and writes the result. `introduction` is printed before it.
+    pub(super) fn run(self, driver: Box<dyn TrialDriver + 'a>, introduction: &str) -> Result<Exit, Failure> {
+        let Self { args, arguments, options, stop, descriptor_limit } = self;
+        let json = args.text("json");
+        let quiet = json.as_deref() == Some("-");
+        if !quiet {
+            print(introduction);
+            print(&announcement(&options.base, options.quantity, duration_ns(options)));
+        }
+        let show_lines = !quiet && std::io::stdout().is_terminal();
+        let started_at = record::file::wall_clock_now();
+        let runner = TrialRunner::new(driver, stop, options);
+        let edge = EdgeExplorer::new(options, arguments, runner, show_lines)
+            .explore(descriptor_limit, started_at)?;
+        if !quiet {
+            print(&summary(&edge, is_coloured()));
+        }
+        write_json(&edge, json.as_deref())?;
+        Ok(exit_code(&edge, options.has_max_level))
     }
-    let show_lines = !quiet && std::io::stdout().is_terminal();
-    let started_at = record::file::wall_clock_now();
-    let edge = EdgeExplorer::new(&options, (args, arguments), &stop, show_lines)
-        .explore(descriptor_limit, started_at)?;
-    if !quiet {
-        print(&summary(&edge, is_coloured()));
-    }
-    write_json(&edge, json.as_deref())?;
-    Ok(exit_code(&edge, options.has_max_level))
 }
 
 /// Limits connections to the file descriptors of this process. Returns the sentence that reports
@@ -84,38 +115,6 @@ fn limit_to_descriptors(options: &mut EdgeOptions) -> Option<String> {
     settings.max_level = possible;
     settings.first_level = settings.first_level.min(possible);
     Some(format!("descriptors: this process may open {limit} files, so {possible} connections"))
-}
-
-/// Returns the usual and the maximum duration, in ns.
-fn duration_ns(options: &EdgeOptions) -> (u64, u64) {
-    let settings = &options.settings;
-    let (mut usual_ns, mut max_ns) = settings.duration_ns();
-    if options.baseline {
-        let baselines = 1 + u64::from(options.direct.is_some());
-        usual_ns += baselines * baseline::DURATION_NS;
-        max_ns += baselines * baseline::DURATION_NS_MAX;
-    }
-    let after_search_ns = after_search_ns(options);
-    let limit_ns = options.duration_ns_max.unwrap_or(u64::MAX);
-    let usual_ns = (usual_ns + after_search_ns).min(limit_ns);
-    (usual_ns, (max_ns + 2 * after_search_ns).min(limit_ns))
-}
-
-/// Returns the duration of what follows the first search: the ladder, the scaling law and the recheck.
-fn after_search_ns(options: &EdgeOptions) -> u64 {
-    let settings = &options.settings;
-    if options.search_only || options.quantity.is_count() {
-        return 0;
-    }
-    let ladders = if options.direct.is_some() { 2 } else { 1 };
-    let ladder_ns = ladders * LADDER_FRACTIONS.len() as u64 * settings.full_trial_ns;
-    let scaling_ns = match options.quantity {
-        SearchQuantity::Rate if !options.has_max_level => {
-            scaling_connections(options.base.connections).len() as u64 * settings.full_trial_ns
-        }
-        _ => 0,
-    };
-    ladder_ns + scaling_ns + settings.full_trial_ns
 }
 
 /// Note about a search that took too long.
@@ -153,18 +152,12 @@ struct EdgeExplorer<'a> {
 impl<'a> EdgeExplorer<'a> {
     fn new(
         options: &'a EdgeOptions,
-        (args, arguments): (CommandArgs<'a>, &'a [String]),
-        stop: &'a DrainWatch,
+        arguments: &'a [String],
+        runner: TrialRunner<'a>,
         show_lines: bool,
     ) -> Self {
         Self {
             options,
-            runner: TrialRunner::new(
-                (args, arguments),
-                stop,
-                options.quantity,
-                options.records_directory.as_deref(),
-            ),
             arguments,
             show_lines,
             bar: ProgressBar::start(),
@@ -178,7 +171,8 @@ impl<'a> EdgeExplorer<'a> {
             knee: None,
             operating_range: None,
             scaling: None,
-            notes: Vec::new(),
+            notes: runner.driver.notes(),
+            runner,
         }
     }
 
@@ -188,9 +182,10 @@ impl<'a> EdgeExplorer<'a> {
         started_at: String,
     ) -> Result<CapacitySearch, Failure> {
         self.bar.set("requests one at a time", self.remaining_s(0));
-        self.baseline = self.measure_baseline(&self.options.base);
-        self.direct_baseline = self.options.direct.as_ref().and_then(|direct| self.measure_baseline(direct));
-        let mut search = LevelSearch::new(self.options.settings);
+        let options = self.options;
+        self.baseline = self.measure_baseline(&options.base);
+        self.direct_baseline = options.direct.as_ref().and_then(|direct| self.measure_baseline(direct));
+        let mut search = LevelSearch::new(options.settings);
         let mut conclusion = self.run_search(&mut search)?;
         let is_found = matches!(conclusion.end, SearchEnd::Found | SearchEnd::MaxLevel);
         if let (true, Some(level), false) = (is_found, conclusion.level, self.runner.is_stopped()) {
@@ -217,10 +212,10 @@ impl<'a> EdgeExplorer<'a> {
     /// Sends requests one at a time, in the form of the trials' requests. Runs once per search: the
     /// duration of a request without load does not depend on the level, and trials are too short to
     /// have a baseline each.
-    fn measure_baseline(&self, plan: &RunPlan) -> Option<Baseline> {
+    fn measure_baseline(&mut self, plan: &RunPlan) -> Option<Baseline> {
         let settings = &self.options.settings;
         let plan = trial_plan(plan, self.options.quantity, settings.first_level, settings.short_trial_ns);
-        self.options.baseline.then(|| self.runner.baseline(&plan)).flatten()
+        self.options.baseline.then(|| self.runner.driver.baseline(&plan)).flatten()
     }
 
     /// Returns the expected time left before a trial of so many ns, as a range.
@@ -359,8 +354,9 @@ impl<'a> EdgeExplorer<'a> {
                 break;
             }
             let mut plan = self.plan_of(&self.options.base, &spec);
-            let observer_plan = observer_plan(&mut plan, observer_rate_per_s(level));
-            let Some(completed) = self.run_trial(plan, spec, "ladder", Some(observer_plan))? else {
+            let has_observer = self.runner.driver.has_observer();
+            let observer_plan = has_observer.then(|| observer_plan(&mut plan, observer_rate_per_s(level)));
+            let Some(completed) = self.run_trial(plan, spec, "ladder", observer_plan)? else {
                 return Ok(());
             };
             if let (LevelOutcome::Missed, Some(run)) = (completed.trial.outcome, completed.run) {
@@ -410,7 +406,10 @@ impl<'a> EdgeExplorer<'a> {
             };
             let met = |run: &Run| run.objectives.iter().all(|objective| objective.met);
             let met = completed.run.as_ref().is_none_or(met);
-            trials.push((completed.trial, met));
+            // Without a run there is no point: fewer connections than agents, or none at all.
+            if completed.run.is_some() {
+                trials.push((completed.trial, met));
+            }
         }
         let (points, left_out) = scaling_points(&trials);
         self.notes.extend(left_out);

@@ -14,14 +14,16 @@ use crate::flags::{CommandArgs, edge_flags};
 /// Options of `weir edge`.
 #[derive(Debug)]
 pub(in crate::commands) struct EdgeOptions {
-    pub(super) quantity: SearchQuantity,
+    pub(in crate::commands) quantity: SearchQuantity,
     /// Settings that all trials share.
-    pub(super) base: RunPlan,
+    pub(in crate::commands) base: RunPlan,
     /// The same load, sent directly to the server behind the subject.
     pub(super) direct: Option<RunPlan>,
-    pub(super) settings: SearchSettings,
+    pub(in crate::commands) settings: SearchSettings,
     /// Maximum duration of everything, in ns; `None`: that of the settings.
     pub(super) duration_ns_max: Option<u64>,
+    /// Factor for the announced durations: above 1 if trials take longer than their loads.
+    pub(in crate::commands) stretch: f64,
     /// True if `--to` was given.
     pub(super) has_max_level: bool,
     pub(super) search_only: bool,
@@ -81,6 +83,7 @@ pub(in crate::commands) fn parse_flags(
                 let factor = (settings.short_trial_ns as f64 / SECOND_NS as f64).max(1.0);
                 (QUICK_NS_MAX as f64 * factor) as u64
             }),
+            stretch: 1.0,
             has_max_level: args.text("to").is_some(),
             search_only: args.is_set("search-only"),
             baseline: !args.is_set("no-baseline"),

@@ -13,6 +13,7 @@ use rt::clock::now_ns;
 use rt::drain::{DrainStage, DrainWatch};
 
 use super::super::load::{LoadJob, Subjects, baseline, build_run, find_subjects};
+use super::options::EdgeOptions;
 use crate::exit::Failure;
 use crate::flags::CommandArgs;
 use crate::observation::{Observation, diagnose};
@@ -26,21 +27,42 @@ pub(super) struct CompletedTrial {
     pub(super) run: Option<Run>,
 }
 
+/// Generator of the loads of a search.
+pub(in crate::commands) trait TrialDriver {
+    /// Returns whether a small load can run beside a trial.
+    fn has_observer(&self) -> bool;
+    /// Returns the notes about it for the record.
+    fn notes(&self) -> Vec<String>;
+    /// Sends requests one at a time. Returns `None` if none got a response or ports are short.
+    fn baseline(&mut self, plan: &RunPlan) -> Option<Baseline>;
+    /// Drives the load of a trial. A problem with the first one ends the search.
+    ///
+    /// # Errors
+    /// The load could not be driven, for a reason that the next trial would have as well.
+    fn drive(&mut self, plan: RunPlan, setup: &TrialSetup, is_first: bool) -> Result<DrivenLoad, Failure>;
+}
+
+/// Result of the load of a trial.
+pub(in crate::commands) enum DrivenLoad {
+    /// Record with its diagnosis, and the figures of the observer.
+    Measured(Box<Run>, Option<Seen>),
+    /// Nothing was measured, for this reason.
+    Failed(LevelOutcome, String),
+}
+
 /// State that all trials share.
-pub(super) struct TrialRunner<'a> {
-    args: CommandArgs<'a>,
-    arguments: &'a [String],
+pub(in crate::commands) struct TrialRunner<'a> {
+    pub(super) driver: Box<dyn TrialDriver + 'a>,
     stop: &'a DrainWatch,
     quantity: SearchQuantity,
     records_directory: Option<&'a Path>,
     started_ns: u64,
     /// All trials so far.
     pub(super) trials: Vec<SearchTrial>,
-    subjects: Vec<(String, Subjects)>,
 }
 
 /// Settings of a trial besides its plan.
-pub(super) struct TrialSetup {
+pub(in crate::commands) struct TrialSetup {
     pub(super) spec: TrialSpec,
     pub(super) purpose: &'static str,
     /// Duration of a request at low load; `None`: this trial measures it itself.
@@ -48,19 +70,17 @@ pub(super) struct TrialSetup {
     /// Plan of the observer.
     pub(super) observer_plan: Option<RunPlan>,
     /// Baseline of requests sent one at a time to the same URL before the search.
-    pub(super) baseline: Option<Baseline>,
+    pub(in crate::commands) baseline: Option<Baseline>,
 }
 
 impl<'a> TrialRunner<'a> {
     pub(super) fn new(
-        (args, arguments): (CommandArgs<'a>, &'a [String]),
+        driver: Box<dyn TrialDriver + 'a>,
         stop: &'a DrainWatch,
-        quantity: SearchQuantity,
-        records_directory: Option<&'a Path>,
+        options: &'a EdgeOptions,
     ) -> Self {
-        let started_ns = now_ns();
-        let (trials, subjects) = (Vec::new(), Vec::new());
-        Self { args, arguments, stop, quantity, records_directory, started_ns, trials, subjects }
+        let (quantity, records_directory) = (options.quantity, options.records_directory.as_deref());
+        Self { driver, stop, quantity, records_directory, started_ns: now_ns(), trials: Vec::new() }
     }
 
     /// Returns whether the user stopped it.
@@ -72,22 +92,12 @@ impl<'a> TrialRunner<'a> {
         (now_ns() - self.started_ns) as f64 / 1e9
     }
 
-    /// Sends requests one at a time. Returns `None` if none got a response or ports are short.
-    pub(super) fn baseline(&self, plan: &RunPlan) -> Option<Baseline> {
-        preflight::check(plan).ok()?;
-        baseline::measure(plan, self.stop)
-    }
-
     /// Runs one trial and keeps its result.
     pub(super) fn run_trial(&mut self, plan: RunPlan, setup: TrialSetup) -> Result<CompletedTrial, Failure> {
         let begin_s = self.elapsed_s();
-        let mut completed = match preflight::check(&plan) {
-            Ok(scarce_ports) => self.measure(plan, scarce_ports, &setup)?,
-            Err(failure) if self.trials.is_empty() => return Err(failure),
-            Err(failure) => {
-                let reason = format!("ports: {}", failure.lines().join("; "));
-                trial_without_run(&setup, LevelOutcome::NoVerdict, reason)
-            }
+        let mut completed = match self.driver.drive(plan, &setup, self.trials.is_empty())? {
+            DrivenLoad::Measured(run, observer) => self.judge(*run, observer, &setup),
+            DrivenLoad::Failed(outcome, reason) => trial_without_run(&setup, outcome, reason),
         };
         completed.trial.number = self.trials.len() as u32 + 1;
         completed.trial.begin_s = begin_s;
@@ -101,12 +111,63 @@ impl<'a> TrialRunner<'a> {
         Ok(completed)
     }
 
-    fn measure(
-        &mut self,
-        plan: RunPlan,
-        scarce_ports: Option<String>,
-        setup: &TrialSetup,
-    ) -> Result<CompletedTrial, Failure> {
+    fn judge(&self, run: Run, observer: Option<Seen>, setup: &TrialSetup) -> CompletedTrial {
+        let waiting_ns = setup.base_latency_ns.unwrap_or(run.latency.last_byte.response.p50_ns);
+        let judgement = judge(&run, self.quantity, waiting_ns);
+        let mut trial = trial_record(&setup.spec, setup.purpose, &run, judgement);
+        trial.observer = observer;
+        CompletedTrial { trial, run: Some(run) }
+    }
+}
+
+/// Load of this process.
+pub(super) struct LocalDriver<'a> {
+    args: CommandArgs<'a>,
+    arguments: &'a [String],
+    stop: &'a DrainWatch,
+    subjects: Vec<(String, Subjects)>,
+}
+
+impl<'a> LocalDriver<'a> {
+    pub(super) fn new(args: CommandArgs<'a>, arguments: &'a [String], stop: &'a DrainWatch) -> Self {
+        Self { args, arguments, stop, subjects: Vec::new() }
+    }
+
+    /// Returns the processes that listen on the plan's addresses, looked up once per address.
+    fn subjects_of(&mut self, plan: &RunPlan) -> Subjects {
+        let address_key = format!("{:?}", plan.authorities());
+        if let Some((_, known)) = self.subjects.iter().find(|(known, _)| *known == address_key) {
+            return known.clone();
+        }
+        let listeners = find_subjects(plan);
+        self.subjects.push((address_key, listeners.clone()));
+        listeners
+    }
+}
+
+impl TrialDriver for LocalDriver<'_> {
+    fn has_observer(&self) -> bool {
+        true
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn baseline(&mut self, plan: &RunPlan) -> Option<Baseline> {
+        preflight::check(plan).ok()?;
+        baseline::measure(plan, self.stop)
+    }
+
+    fn drive(&mut self, plan: RunPlan, setup: &TrialSetup, is_first: bool) -> Result<DrivenLoad, Failure> {
+        let scarce_ports = match preflight::check(&plan) {
+            Ok(scarce_ports) => scarce_ports,
+            Err(failure) if is_first => return Err(failure),
+            Err(failure) => {
+                let reason = format!("ports: {}", failure.lines().join("; "));
+                return Ok(DrivenLoad::Failed(LevelOutcome::NoVerdict, reason));
+            }
+        };
         let started_at = record::file::wall_clock_now();
         let subjects = self.subjects_of(&plan);
         let mut watcher = RunWatcher::new(subjects.clone().unwrap_or_default(), None, None)
@@ -115,8 +176,8 @@ impl<'a> TrialRunner<'a> {
             run_with_observer(&plan, setup.observer_plan.as_ref(), self.stop, &mut watcher);
         let measured = match measured {
             Ok(measured) => measured,
-            Err(RunError::NoConnection { text, .. }) if !self.trials.is_empty() => {
-                return Ok(trial_without_run(setup, LevelOutcome::Missed, text));
+            Err(RunError::NoConnection { text, .. }) if !is_first => {
+                return Ok(DrivenLoad::Failed(LevelOutcome::Missed, text));
             }
             Err(error) => return Err(Failure::CannotRun(error.to_string())),
         };
@@ -136,22 +197,8 @@ impl<'a> TrialRunner<'a> {
         if let Some(observed) = observed {
             diagnose(&mut run, observed);
         }
-        let waiting_ns = setup.base_latency_ns.unwrap_or(run.latency.last_byte.response.p50_ns);
-        let judgement = judge(&run, self.quantity, waiting_ns);
-        let mut trial = trial_record(&setup.spec, setup.purpose, &run, judgement);
-        trial.observer = observer.map(|measured| observer_figures(&measured));
-        Ok(CompletedTrial { trial, run: Some(run) })
-    }
-
-    /// Returns the processes that listen on the plan's addresses, looked up once per address.
-    fn subjects_of(&mut self, plan: &RunPlan) -> Subjects {
-        let address_key = format!("{:?}", plan.authorities());
-        if let Some((_, known)) = self.subjects.iter().find(|(known, _)| *known == address_key) {
-            return known.clone();
-        }
-        let listeners = find_subjects(plan);
-        self.subjects.push((address_key, listeners.clone()));
-        listeners
+        let observer = observer.map(|measured| observer_figures(&measured));
+        Ok(DrivenLoad::Measured(Box::new(run), observer))
     }
 }
 

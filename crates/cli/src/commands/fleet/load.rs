@@ -41,7 +41,7 @@ const PREPARE_NS: u64 = 60 * SECOND_NS;
 /// Flags of `weir fleet load` itself.
 #[derive(Clone, Debug)]
 pub(super) struct FleetFlags {
-    selection: AgentSelection,
+    pub(super) selection: AgentSelection,
     on_loss: LossPolicy,
     wait_ns: u64,
 }
@@ -123,7 +123,7 @@ pub(super) fn run_in(
 }
 
 /// Parses all flags; reports every problem at once.
-fn parse(args: CommandArgs<'_>) -> Result<(FleetFlags, LoadFlags, RunPlan, Vec<String>), Failure> {
+pub(super) fn parse(args: CommandArgs<'_>) -> Result<(FleetFlags, LoadFlags, RunPlan, Vec<String>), Failure> {
     let (arguments, refused) = agent_load_arguments(args);
     let mut problems: Vec<InputProblem> = refused.into_iter().map(job::refused_flag).collect();
     problems.extend(job::file_values(args));
@@ -186,7 +186,7 @@ fn create_output(path: &str) -> Result<PathBuf, Failure> {
     Ok(PathBuf::from(path))
 }
 
-fn find_agents(
+pub(super) fn find_agents(
     session: &mut CoordinatorSession,
     selection: &AgentSelection,
 ) -> Result<Vec<AgentFacts>, Failure> {
@@ -200,7 +200,7 @@ fn find_agents(
 }
 
 /// Checks that each agent gets a part of the load.
-fn check_slices(text: &LoadFlags, division: &Split) -> Result<(), Failure> {
+pub(super) fn check_slices(text: &LoadFlags, division: &Split) -> Result<(), Failure> {
     for (slice, _) in &division.slices {
         let sliced = LoadFlags { slice: Some(slice.clone()), ..text.clone() };
         if RunPlan::parse(&sliced, 1)
@@ -217,7 +217,7 @@ fn check_slices(text: &LoadFlags, division: &Split) -> Result<(), Failure> {
     Ok(())
 }
 
-fn fleet_plan(
+pub(super) fn fleet_plan(
     flags: &FleetFlags,
     plan: &RunPlan,
     agents: &[AgentFacts],
@@ -248,7 +248,7 @@ fn fleet_plan(
 }
 
 /// Describes the division of the load in one line.
-fn format_division(agents: &[AgentFacts], division: &Split) -> String {
+pub(super) fn format_division(agents: &[AgentFacts], division: &Split) -> String {
     let basis = match division.basis {
         SplitBasis::Capacity => "by calibrated capacity",
         SplitBasis::Cpus => "by CPUs (an agent is not calibrated)",
@@ -265,7 +265,7 @@ fn format_division(agents: &[AgentFacts], division: &Split) -> String {
 }
 
 /// Reports why a run did not start, or has no record.
-fn check_start(records: &FleetRecords) -> Result<(), Failure> {
+pub(super) fn check_start(records: &FleetRecords) -> Result<(), Failure> {
     let reason = match records.end {
         RunEnd::Records => return Ok(()),
         RunEnd::NotStarted if records.is_stopped => {
@@ -282,7 +282,7 @@ fn check_start(records: &FleetRecords) -> Result<(), Failure> {
     Err(Failure::CannotRun(format!("{reason}: {}", problems.join("; "))))
 }
 
-fn merge_records(
+pub(super) fn merge_records(
     run: &RunId,
     mut records: FleetRecords,
     agents: &[AgentFacts],

@@ -1,12 +1,14 @@
 //! `weir fleet`: agents and coordinators of a load on many machines.
 
 mod agent;
+mod edge;
 mod job;
 mod load;
 mod ls;
 mod role;
 mod run;
 mod serve;
+mod trial;
 
 use rt::drain::{SignalSet, block_signals};
 use rt::tokio::sync::watch;
@@ -15,12 +17,15 @@ use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, short_help_of};
 use crate::output::print;
 
+pub(super) use trial::{FleetRunner, fleet_load_problems, machine_problems};
+
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     match args.0.subcommand() {
         Some(("serve", args)) => serve::run(CommandArgs(args)),
         Some(("agent", args)) => agent::run(CommandArgs(args)),
         Some(("ls", args)) => ls::run(CommandArgs(args)),
         Some(("load", args)) => load::run(CommandArgs(args)),
+        Some(("edge", args)) => edge::run(CommandArgs(args), arguments),
         Some(("run", args)) => run::run(CommandArgs(args)),
         Some(("role", args)) => role::run(CommandArgs(args), arguments),
         _ => {

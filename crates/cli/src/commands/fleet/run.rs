@@ -9,7 +9,7 @@ use std::time::Duration;
 use fleet::coordinator::service::{CoordinatorSession, FleetObserver, FleetRecords};
 use fleet::coordinator::{FleetPlan, LossPolicy, MemberPlan, MemberResult};
 use fleet::message::{AgentCommand, AgentFacts, Job, RunId, encode};
-use fleet::plan_file::{self, FleetFile, MachinePlan};
+use fleet::plan_file::{self, MachinePlan};
 use fleet::result::add_observation;
 use fleet::transport::{NatsOptions, TransportError};
 use record::problem::InputProblem;
@@ -56,7 +56,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     // Invariant: the line names this command, and has no other.
     let Some((_, load_args)) = load else { return Ok(Exit::Usage) };
     let nats = nats_options(args, "weir fleet run");
-    let mut machines = Machines { file, nats, running: None };
+    let mut machines = Machines::new(file.machines, nats);
     load::run_in(CommandArgs(load_args), nats_options(args, "weir fleet load"), &mut machines)
 }
 
@@ -75,17 +75,23 @@ fn check_machines(machines: &[MachinePlan]) -> Result<(), Vec<InputProblem>> {
 }
 
 /// Returns the arguments of `weir fleet role` for a machine.
-fn job_arguments(machine: &MachinePlan, duration_ns: u64) -> Vec<String> {
+pub(super) fn job_arguments(machine: &MachinePlan, duration_ns: u64) -> Vec<String> {
     let own = [format!("--as={}", machine.role), format!("--duration={}s", duration_ns.div_ceil(SECOND_NS))];
     let command = super::role::command_of(machine.allows).to_owned();
     own.into_iter().chain(["--".to_owned(), command]).chain(machine.arguments.iter().cloned()).collect()
 }
 
 /// Machines of the programs, around a load.
-struct Machines {
-    file: FleetFile,
+pub(super) struct Machines {
+    machines: Vec<MachinePlan>,
     nats: NatsOptions,
     running: Option<RunningMachines>,
+}
+
+impl Machines {
+    pub(super) fn new(machines: Vec<MachinePlan>, nats: NatsOptions) -> Self {
+        Self { machines, nats, running: None }
+    }
 }
 
 /// Programs that run.
@@ -117,13 +123,13 @@ impl Drop for RunningMachines {
 
 impl LoadSurroundings for Machines {
     fn start(&mut self, load_ns: u64) -> Result<String, Failure> {
-        if self.file.machines.is_empty() {
+        if self.machines.is_empty() {
             return Ok(String::new());
         }
         let cannot = |error: TransportError| Failure::CannotRun(error.to_string());
         let mut session = CoordinatorSession::connect(&self.nats, clocks).map_err(cannot)?;
-        let agents = find_agents(&mut session, &self.file.machines)?;
-        let plan = fleet_plan(&self.file.machines, &agents, load_ns.saturating_add(MARGIN_NS))?;
+        let agents = find_agents(&mut session, &self.machines)?;
+        let plan = fleet_plan(&self.machines, &agents, load_ns.saturating_add(MARGIN_NS))?;
         let (stop, stops) = watch::channel(0);
         let (started_sender, started) = mpsc::channel();
         let coordinator = std::thread::Builder::new().name("machines".to_owned()).spawn(move || {
@@ -140,7 +146,7 @@ impl LoadSurroundings for Machines {
             return Err(Failure::CannotRun(format!("the programs did not start: {}", problems.join("; "))));
         }
         self.running = Some(running);
-        let lines = self.file.machines.iter().zip(&agents).map(|(machine, agent)| {
+        let lines = self.machines.iter().zip(&agents).map(|(machine, agent)| {
             let program = machine.allows.name();
             format!("machine      {} ({}): {program} on agent {}\n", machine.name, machine.role, agent.name)
         });
@@ -150,7 +156,7 @@ impl LoadSurroundings for Machines {
     fn finish(&mut self, run: &mut Run, load_start_ns: u64) -> Result<(), Failure> {
         let Some(mut running) = self.running.take() else { return Ok(()) };
         let Some(records) = running.finish().transpose()? else { return Ok(()) };
-        for (machine, result) in self.file.machines.iter().zip(&records.results) {
+        for (machine, result) in self.machines.iter().zip(&records.results) {
             problem_lines(result).for_each(|line| warn!("weir: {line}"));
             let bytes = records.records.get(&result.name);
             let record = bytes.map(|bytes| serde_json::from_slice::<WatchRecord>(bytes));

@@ -43,6 +43,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         duration_ns,
         shows_output: json.as_deref() != Some("-"),
         should_stop: &stopped,
+        fleet: None,
     };
     let done = match experiment::trial::run_keeping_partial(&setup, tools) {
         Ok(done) => done,

@@ -90,6 +90,7 @@ fn run_cases(
         duration_ns,
         shows_output: false,
         should_stop: &stopped,
+        fleet: None,
     };
     let order = order(cases, options.repetitions, options.seed);
     announce(order.len(), cases.len(), options);

@@ -84,6 +84,7 @@ mod tests {
             pids: pids.to_vec(),
             command: "/usr/sbin/nginx -g x".to_owned(),
             cpus_allowed: 1,
+            ..Role::default()
         };
         let mut observed = MachineObservation {
             host: "here".to_owned(),

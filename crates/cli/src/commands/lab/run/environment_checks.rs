@@ -6,6 +6,7 @@ use experiment::engine::environment::{cpus, program_version, start_problem};
 use host::perf::call_counter::CallKind;
 use load::plan::RunPlan;
 
+use crate::commands::fleet::{fleet_load_problems, machine_problems};
 use crate::flags::{CommandArgs, build_command_line, load_flags};
 
 /// Reads a file with the facts of this machine.
@@ -17,6 +18,8 @@ pub(in crate::commands) fn with_environment_checks<R>(read: impl FnOnce(&Environ
         cpus: &cpus,
         calls_problem: &|calls| CallKind::parse(calls).ok()?.unavailable_reason(),
         load_flag_problems: &load_flag_problems,
+        machine_problems: &machine_problems,
+        fleet_load_problems: &fleet_load_problems,
     };
     read(&checks)
 }

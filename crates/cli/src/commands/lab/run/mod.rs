@@ -29,10 +29,11 @@ use self::trials::FileTrials;
 use super::experiments::{DIRECTORY_DEFAULT, directory_failure};
 use super::judging::{REPORT_HTML, Records, judge, parse, parse_stored, write_reports};
 use super::{build_info, context, own_path};
+use crate::commands::fleet::FleetRunner;
 use crate::commands::load::host_record;
 use crate::commands::text_file::decode_text;
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, nats_options};
 use crate::output::experiment::{ArmText, format_experiment, plan as plan_text};
 use crate::output::file::write_json;
 use crate::output::{print, print_valid};
@@ -293,6 +294,7 @@ pub(in crate::commands) fn run_trials(
             std::thread::sleep(PAUSE_POLL_INTERVAL);
         }
     };
+    let fleet = FleetRunner::new(nats_options(args, "weir lab run"), stop);
     let tools = TrialTools {
         weir: &weir,
         build: &build,
@@ -301,6 +303,7 @@ pub(in crate::commands) fn run_trials(
         duration_ns: 0,
         shows_output: false,
         should_stop: &is_stopped,
+        fleet: Some(&fleet),
     };
     let progress = Progress::from_plan(file.plan());
     let hooks = EngineContext {

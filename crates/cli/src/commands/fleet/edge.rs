@@ -1,0 +1,216 @@
+//! `weir fleet edge`: a search for the capacity whose trials are loads of a fleet.
+
+use ::load::capacity_search::SearchQuantity;
+use ::load::pace::Pace;
+use ::load::plan::RunPlan;
+use fleet::coordinator::service::{CoordinatorSession, FleetObserver};
+use fleet::coordinator::{MemberResult, RunEnd};
+use fleet::message::AgentFacts;
+use fleet::split::split;
+use fleet::transport::{NatsOptions, TransportError};
+use record::capacity_search::LevelOutcome;
+use record::problem::InputProblem;
+use record::run::{Baseline, Interval, Run};
+use record::units::{MILLISECOND_NS, format_plural};
+use rt::drain::{Drain, DrainStage};
+use rt::tokio::sync::watch;
+
+use super::load::{self, FleetFlags};
+use super::{clocks, count_signals, job};
+use crate::commands::edge::{
+    DrivenLoad, EdgeOptions, EdgeSearch, TrialDriver, TrialSetup, check_outputs, parse_flags,
+};
+use crate::exit::{Exit, Failure};
+use crate::flags::{
+    CommandArgs, command_line_with_help, edge_trial_arguments, nats_options, refused_edge_flags,
+};
+
+/// Expected duration of a trial besides its load: connections, the common start, and the records.
+const OVERHEAD_NS: u64 = 1_500 * MILLISECOND_NS;
+/// Start of a message about a server that accepts no connection, which is a result for its level.
+const CANNOT_CONNECT: &str = "cannot connect to ";
+
+pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
+    let (mut options, flags) = parse(args, args.values())?;
+    check_outputs(args, &options)?;
+    let trial_ns = options.settings.short_trial_ns.max(1);
+    options.stretch = (trial_ns + OVERHEAD_NS) as f64 / trial_ns as f64;
+    let drain = Drain::default();
+    let stop = drain.watch();
+    let signals = count_signals(move |_| drain.advance(DrainStage::Draining))?;
+    let nats = nats_options(args, "weir fleet edge");
+    let mut session = CoordinatorSession::connect(&nats, clocks).map_err(cannot)?;
+    let agents = load::find_agents(&mut session, &flags.selection)?;
+    let introduction = load::format_division(&agents, &split(&agents));
+    let driver = FleetDriver { args, quantity: options.quantity, nats, flags, agents, signals };
+    let search = EdgeSearch { args, arguments, options: &options, stop: &stop, descriptor_limit: None };
+    search.run(Box::new(driver), &introduction)
+}
+
+/// Parses all flags; reports every problem at once.
+pub(super) fn parse(
+    args: CommandArgs<'_>,
+    urls: Vec<String>,
+) -> Result<(EdgeOptions, FleetFlags), Vec<InputProblem>> {
+    let mut problems: Vec<InputProblem> =
+        refused_edge_flags(args).into_iter().map(job::refused_flag).collect();
+    problems.extend(job::file_values(args));
+    let flags = load::parse_own_flags(args).map_err(|own| problems.extend(own));
+    let options = parse_flags(args, urls).map_err(|others| problems.extend(others));
+    match (options, flags) {
+        (Ok(options), Ok(flags)) if problems.is_empty() => Ok((options, flags)),
+        _ => Err(problems),
+    }
+}
+
+fn cannot(error: TransportError) -> Failure {
+    Failure::CannotRun(error.to_string())
+}
+
+/// Loads of a fleet. The agents are those of the start: one that is lost or starts again later gets no trial.
+struct FleetDriver<'a> {
+    args: CommandArgs<'a>,
+    quantity: SearchQuantity,
+    nats: NatsOptions,
+    flags: FleetFlags,
+    agents: Vec<AgentFacts>,
+    /// Requests of the user to stop.
+    signals: watch::Receiver<u32>,
+}
+
+/// End of a load of a trial.
+enum FleetTrial {
+    Measured(Box<Run>),
+    /// No record, for this reason.
+    Failed(String),
+}
+
+impl FleetDriver<'_> {
+    /// Drives a load with the plan's settings; the agents measure a baseline before it on request.
+    fn load(&self, plan: &RunPlan, with_baseline: bool) -> Result<FleetTrial, Failure> {
+        let mut line = vec!["weir".to_owned(), "fleet".to_owned(), "load".to_owned()];
+        line.extend(edge_trial_arguments(self.args, plan, self.quantity == SearchQuantity::Streams));
+        if !with_baseline {
+            line.push("--no-baseline".to_owned());
+        }
+        line.push("--".to_owned());
+        line.extend(self.args.values());
+        // Invariant: the flags of a search that agents get are flags of this command as well.
+        let matches = command_line_with_help()
+            .try_get_matches_from(&line)
+            .map_err(|error| Failure::cannot("the load of a trial", error))?;
+        let load = matches.subcommand().and_then(|(_, fleet)| fleet.subcommand());
+        let Some((_, load_args)) = load else {
+            return Err(Failure::CannotRun("the load of a trial has no command".to_owned()));
+        };
+        let (_, text, plan, arguments) = load::parse(CommandArgs(load_args))?;
+        // A load of few connections needs no more agents than it has connections.
+        let shares = |count: &usize| load::check_slices(&text, &split(&self.agents[..*count])).is_ok();
+        let Some(count) = (1..=self.agents.len()).rev().find(shares) else {
+            return Err(Failure::CannotRun("the agents cannot share this load".to_owned()));
+        };
+        let agents = &self.agents[..count];
+        let division = split(agents);
+        let fleet_plan = load::fleet_plan(&self.flags, &plan, agents, &division, &arguments)?;
+        let run_id = fleet_plan.run.clone();
+        // A connection has the subscriptions of one run.
+        let mut session = CoordinatorSession::connect(&self.nats, clocks).map_err(cannot)?;
+        let records = session.run(fleet_plan, self.signals.clone(), &mut Notices).map_err(cannot)?;
+        if records.end != RunEnd::Records {
+            let what = match records.end {
+                RunEnd::NotStarted => "the load was not started",
+                _ => "no record arrived",
+            };
+            return Ok(FleetTrial::Failed(failure_text(what, &records.results)));
+        }
+        let merged = load::merge_records(&run_id, records, agents, &plan, None)?;
+        Ok(FleetTrial::Measured(Box::new(merged)))
+    }
+}
+
+/// Returns the reason of a failed trial, with the problems of the agents.
+fn failure_text(what: &str, results: &[MemberResult]) -> String {
+    let problems = results
+        .iter()
+        .flat_map(|result| result.problems.iter().map(|problem| format!("agent {}: {problem}", result.name)));
+    let problems: Vec<String> = problems.collect();
+    format!("{what}: {}", problems.join("; "))
+}
+
+impl TrialDriver for FleetDriver<'_> {
+    fn has_observer(&self) -> bool {
+        // An agent drives one load at a time.
+        false
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let names: Vec<String> = self.agents.iter().map(|facts| facts.name.to_string()).collect();
+        let count = format_plural(names.len() as u64, "agent");
+        vec![format!("load from {count} ({}), without an observer beside the ladder", names.join(", "))]
+    }
+
+    fn baseline(&mut self, plan: &RunPlan) -> Option<Baseline> {
+        match self.load(plan, true) {
+            Ok(FleetTrial::Measured(run)) => run.baseline,
+            // The first trial reports the problem.
+            _ => None,
+        }
+    }
+
+    fn drive(&mut self, plan: RunPlan, setup: &TrialSetup, is_first: bool) -> Result<DrivenLoad, Failure> {
+        let mut run = match self.load(&plan, false)? {
+            FleetTrial::Measured(run) => run,
+            FleetTrial::Failed(reason) if is_first => return Err(Failure::CannotRun(reason)),
+            FleetTrial::Failed(reason) => {
+                let is_missed = reason.contains(CANNOT_CONNECT) && matches!(plan.pace, Pace::Open { .. });
+                let outcome = if is_missed { LevelOutcome::Missed } else { LevelOutcome::NoVerdict };
+                return Ok(DrivenLoad::Failed(outcome, reason));
+            }
+        };
+        run.baseline.clone_from(&setup.baseline);
+        run.diagnosis = Some(diagnose::diagnose(&run));
+        Ok(DrivenLoad::Measured(run, None))
+    }
+}
+
+/// Reports changes, and no seconds.
+struct Notices;
+
+impl FleetObserver for Notices {
+    fn on_second(&mut self, _: &Interval) {}
+
+    fn on_notice(&mut self, text: &str) {
+        super::notice(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::build_command_line;
+
+    fn problems(arguments: &[&str]) -> Vec<String> {
+        let line = ["weir", "fleet", "edge"].into_iter().chain(arguments.iter().copied());
+        let matches = build_command_line().try_get_matches_from(line).unwrap();
+        let args = matches.subcommand().unwrap().1.subcommand().unwrap().1;
+        let args = CommandArgs(args);
+        let problems = parse(args, args.values()).err().unwrap_or_default();
+        problems.into_iter().map(|problem| problem.location).collect()
+    }
+
+    #[test]
+    fn flags_of_one_machine_are_refused_with_all_other_problems() {
+        let url = "http://127.0.0.1:1/";
+        assert_eq!(problems(&["--agents", "2", "--from", "10", url]), [""; 0]);
+        let wrong = ["--direct", url, "--data", "@f", "--agents", "0", "--wait", "x", "--trial", "9m", url];
+        let found = problems(&wrong);
+        for location in ["--direct", "--data", "--agents", "--wait", "--trial"] {
+            assert!(found.iter().any(|one| one == location), "{location}: {found:?}");
+        }
+        assert_eq!(
+            problems(&["--cert", "f", "--key", "f", "https://127.0.0.1:1/"])[..2],
+            ["--cert", "--key"]
+        );
+        assert!(!problems(&[]).is_empty(), "a URL is missing");
+    }
+}
