@@ -12,6 +12,7 @@ mod delay_link;
 pub mod extra;
 mod fault_injection;
 mod flood;
+mod interfaces;
 pub mod journal;
 pub mod keys;
 mod network;
@@ -22,3 +23,5 @@ mod run_directory;
 pub mod setup;
 pub(crate) mod system_commands;
 pub mod testbed;
+
+pub use system_commands::split_words;

@@ -7,7 +7,7 @@ mod covariates;
 pub mod driver;
 mod external_run;
 pub mod metrics;
-mod port;
+pub mod port;
 mod program_output;
 mod ready;
 mod stage;
