@@ -259,3 +259,23 @@ fn a_subject_that_does_not_start_leaves_its_output() {
         }
     }
 }
+
+#[test]
+fn the_example_plans_are_valid_and_one_of_them_runs() {
+    let _shared = shared_machine();
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/plans");
+    let files = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path().display().to_string());
+    let files: Vec<String> = files.collect();
+    assert_eq!(files.len(), 5);
+    for file in &files {
+        let (code, plan) = json_of(&["--file", file]);
+        assert_eq!(code, 0, "{file}: {}", plan["findings"]);
+    }
+    let file = files.iter().find(|file| file.ends_with("heavy-tail.toml")).unwrap();
+    let short = ["plan", "--file", file, "--verify", "--quick", "--stall", "300ms", "--json", "-"];
+    let output = run_weir(&short);
+    assert!([0, 3].contains(&output.code), "{}", output.stderr);
+    let plan: Value = serde_json::from_str(&output.stdout).unwrap();
+    let rows = plan["verification"]["comparisons"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["measured"].as_f64().is_some()), "{rows:?}");
+}
