@@ -5,6 +5,10 @@ use std::fmt::Write as _;
 
 use crate::backend::Backend;
 use crate::sizing::Sizing;
+use crate::verification::VerifiedPlan;
+
+/// Address of the listener of a printed config.
+const LISTEN: &str = "127.0.0.1:8080";
 
 /// Program whose config is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,20 +55,20 @@ pub fn documentation_address(backend: usize, server: u64) -> String {
 }
 
 /// Limits of one backend.
-struct PoolLimits<'a> {
-    backend: &'a Backend,
+struct PoolLimits {
+    backend: Backend,
     queue_limit: u64,
     queue_ms: u64,
 }
 
-fn pools(sizing: &Sizing) -> Vec<PoolLimits<'_>> {
+fn pools(sizing: &Sizing) -> Vec<PoolLimits> {
     let total: u64 = sizing.backends.iter().filter_map(Backend::slots).sum();
     let limit = sizing.value("queue-limit").unwrap_or(1024.0);
     let queue_ms = (sizing.value("queue-timeout").unwrap_or(0.1) * 1e3).round().max(1.0) as u64;
     let pools = sizing.backends.iter().map(|backend| {
         let fraction = backend.slots().unwrap_or(0) as f64 / total.max(1) as f64;
         let queue_limit = (limit * fraction).ceil().clamp(1.0, 1e6) as u64;
-        PoolLimits { backend, queue_limit, queue_ms }
+        PoolLimits { backend: backend.clone(), queue_limit, queue_ms }
     });
     pools.collect()
 }
@@ -75,16 +79,46 @@ fn pools(sizing: &Sizing) -> Vec<PoolLimits<'_>> {
 pub fn write(sizing: &Sizing, target: ConfigTarget, address_of: AddressOf<'_>) -> String {
     let global = sizing.value("maxconn-global").unwrap_or(1024.0).ceil() as u64
         + sizing.value("idle-connections").unwrap_or(0.0).ceil() as u64;
-    let pools = pools(sizing);
+    write_pools(&pools(sizing), target, (global, LISTEN), address_of)
+}
+
+/// Writes the config of a plan that is verified: one backend, with a listener at `listen` and the servers at
+/// these addresses. `connections` is the maximum number of client connections.
+#[must_use]
+pub fn write_verified(
+    plan: &VerifiedPlan,
+    target: ConfigTarget,
+    (connections, listen): (u64, &str),
+    servers: &[String],
+) -> String {
+    let backend = Backend {
+        name: "app".to_owned(),
+        servers: servers.len() as u64,
+        maxconn: Some(plan.maxconn),
+        rate_per_s: None,
+        service_s: None,
+    };
+    let queue_ms = plan.queue_ms();
+    let pools = [PoolLimits { backend, queue_limit: plan.queue_limit, queue_ms }];
+    let address_of = |_: usize, server: u64| servers.get(server as usize).cloned().unwrap_or_default();
+    write_pools(&pools, target, (connections, listen), &address_of)
+}
+
+fn write_pools(
+    pools: &[PoolLimits],
+    target: ConfigTarget,
+    (global, listen): (u64, &str),
+    address_of: AddressOf<'_>,
+) -> String {
     match target {
-        ConfigTarget::Weir => weir(&pools, global, address_of),
-        ConfigTarget::Haproxy => haproxy(&pools, global, address_of),
-        ConfigTarget::Nginx => nginx(&pools, global, address_of),
+        ConfigTarget::Weir => weir(pools, (global, listen), address_of),
+        ConfigTarget::Haproxy => haproxy(pools, (global, listen), address_of),
+        ConfigTarget::Nginx => nginx(pools, (global, listen), address_of),
     }
 }
 
-fn weir(pools: &[PoolLimits<'_>], global: u64, address_of: AddressOf<'_>) -> String {
-    let mut text = format!("connections-max = {global}\n\n[listener.web]\nbind = \"127.0.0.1:8080\"\n");
+fn weir(pools: &[PoolLimits], (global, listen): (u64, &str), address_of: AddressOf<'_>) -> String {
+    let mut text = format!("connections-max = {global}\n\n[listener.web]\nbind = \"{listen}\"\n");
     for pool in pools {
         let prefix = match pools.len() {
             1 => String::new(),
@@ -107,10 +141,10 @@ fn weir(pools: &[PoolLimits<'_>], global: u64, address_of: AddressOf<'_>) -> Str
     text
 }
 
-fn haproxy(pools: &[PoolLimits<'_>], global: u64, address_of: AddressOf<'_>) -> String {
+fn haproxy(pools: &[PoolLimits], (global, listen): (u64, &str), address_of: AddressOf<'_>) -> String {
     let mut text = format!(
         "global\n    maxconn {global}\n\ndefaults\n    mode http\n    timeout connect 5s\n    timeout client 60s\n    \
-         timeout server 60s\n\nfrontend web\n    bind 127.0.0.1:8080\n    maxconn {global}\n"
+         timeout server 60s\n\nfrontend web\n    bind {listen}\n    maxconn {global}\n"
     );
     for pool in pools.iter().take(pools.len().saturating_sub(1)) {
         let name = &pool.backend.name;
@@ -136,7 +170,7 @@ fn haproxy(pools: &[PoolLimits<'_>], global: u64, address_of: AddressOf<'_>) -> 
     text
 }
 
-fn nginx(pools: &[PoolLimits<'_>], global: u64, address_of: AddressOf<'_>) -> String {
+fn nginx(pools: &[PoolLimits], (global, listen): (u64, &str), address_of: AddressOf<'_>) -> String {
     let slots: u64 = pools.iter().filter_map(|pool| pool.backend.slots()).sum();
     // nginx has no queue: requests above max_conns get an error at once. Each worker has its own
     // counts without a zone.
@@ -154,7 +188,7 @@ fn nginx(pools: &[PoolLimits<'_>], global: u64, address_of: AddressOf<'_>) -> St
         }
         let _ = writeln!(text, "        keepalive {kept};\n    }}");
     }
-    text.push_str("    server {\n        listen 127.0.0.1:8080;\n");
+    let _ = writeln!(text, "    server {{\n        listen {listen};");
     for pool in pools {
         let path = if pools.len() == 1 { "/".to_owned() } else { format!("/{}/", pool.backend.name) };
         let _ = writeln!(

@@ -15,4 +15,5 @@ pub mod queueing;
 pub mod records;
 pub mod scaling;
 pub mod sizing;
+pub mod subject_queue;
 pub mod verification;

@@ -1,7 +1,7 @@
 //! Waiting in a pool of slots with one queue: Erlang C, and the approximation of Allen and Cunneen for
 //! arrivals and service times that are not exponential.
 
-use stats::erlang::{SERVERS_MAX, erlang_c};
+use stats::erlang::{SERVERS_MAX, erlang_b, erlang_c};
 
 /// Pool of equal slots with one queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +41,12 @@ impl SlotPool {
     #[must_use]
     pub fn wait_probability(&self) -> f64 {
         erlang_c(self.slots, self.erlangs()).unwrap_or(1.0)
+    }
+
+    /// Returns the fraction of the requests that find no free slot and are rejected, if there is no queue.
+    #[must_use]
+    pub fn loss_probability(&self) -> f64 {
+        erlang_b(self.slots, self.erlangs()).unwrap_or(1.0)
     }
 
     /// Returns the mean wait in s; infinite in overload.

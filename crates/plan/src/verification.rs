@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::inputs::Inputs;
 use crate::queueing::SlotPool;
 use crate::sizing::Sizing;
+use crate::subject_queue::SubjectQueue;
 
 /// Maximum relative difference of a measured figure from its prediction.
 pub const TOLERANCE: f64 = 0.15;
@@ -15,6 +16,8 @@ const RATE_PER_S_MAX: f64 = 1_500.0;
 const BACKLOG_MAX: f64 = 6_000.0;
 /// Longest drain of a verification, in s; a longer one is no result within a bounded time.
 const DRAIN_S_MAX: f64 = 60.0;
+/// Highest coefficient of variation of a service time: means of a verification's length vary too much beyond it.
+const SERVICE_CV_MAX: f64 = 3.0;
 /// Maximum number of servers of a verification.
 const SERVERS_MAX: u64 = 16;
 
@@ -56,36 +59,64 @@ pub struct Comparison {
     pub unit: &'static str,
     /// Predicted value.
     pub predicted: f64,
-    /// Measured value.
-    pub measured: f64,
+    /// Measured value; absent if it cannot be observed.
+    pub measured: Option<f64>,
     /// Measured divided by predicted.
-    pub ratio: f64,
-    /// True if the ratio is within [`TOLERANCE`] of 1.
-    pub holds: bool,
+    pub ratio: Option<f64>,
+    /// True if the ratio is within [`TOLERANCE`] of 1; absent without a measured value.
+    pub holds: Option<bool>,
+    /// Reason why there is no measured value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_observable: Option<&'static str>,
 }
 
 impl Comparison {
-    fn new(name: &'static str, unit: &'static str, predicted: f64, measured: f64) -> Self {
-        let ratio = measured / predicted.max(1e-9);
-        Self { name, unit, predicted, measured, ratio, holds: (ratio - 1.0).abs() <= TOLERANCE }
+    fn new(name: &'static str, unit: &'static str, predicted: f64, measured: MeasuredFigure) -> Self {
+        let ratio = measured.ok().map(|measured| measured / predicted.max(1e-9));
+        Self {
+            name,
+            unit,
+            predicted,
+            measured: measured.ok(),
+            ratio,
+            holds: ratio.map(|ratio| (ratio - 1.0).abs() <= TOLERANCE),
+            not_observable: measured.err(),
+        }
     }
 }
 
+/// Measured value, or the reason why it cannot be observed.
+pub type MeasuredFigure = Result<f64, &'static str>;
+
 /// Measured figures of a verification.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Mean connections to the servers in use, in steady state.
-    pub busy_connections: f64,
+    pub busy_connections: MeasuredFigure,
     /// Longest queue after the stall, without a bound.
-    pub backlog: f64,
+    pub backlog: MeasuredFigure,
     /// Time until it had drained, in s.
-    pub drain_s: f64,
+    pub drain_s: MeasuredFigure,
     /// Longest queue after the stall, with the bounds of the plan.
-    pub bounded_backlog: f64,
+    pub bounded_backlog: MeasuredFigure,
     /// Good responses per second in the overload.
-    pub goodput_per_s: f64,
+    pub goodput_per_s: MeasuredFigure,
     /// Mean connections to the servers in use in the overload.
-    pub overload_connections: f64,
+    pub overload_connections: MeasuredFigure,
+}
+
+impl Default for Measured {
+    fn default() -> Self {
+        const MISSING: MeasuredFigure = Err("not measured");
+        Self {
+            busy_connections: MISSING,
+            backlog: MISSING,
+            drain_s: MISSING,
+            bounded_backlog: MISSING,
+            goodput_per_s: MISSING,
+            overload_connections: MISSING,
+        }
+    }
 }
 
 impl VerifiedPlan {
@@ -120,7 +151,7 @@ impl VerifiedPlan {
             service_s,
             loaded_service_s: service_s,
             delay_s: service_s,
-            service_cv: inputs.default_number("service-cv").min(1.0),
+            service_cv: inputs.default_number("service-cv").min(SERVICE_CV_MAX),
             servers,
             maxconn,
             stall_s,
@@ -151,6 +182,12 @@ impl VerifiedPlan {
         }
     }
 
+    /// Returns the timeout of the queue in whole ms, at least 1.
+    #[must_use]
+    pub fn queue_ms(&self) -> u64 {
+        (self.queue_s * 1e3).round().max(1.0) as u64
+    }
+
     /// Returns the queue after the stall without a bound.
     #[must_use]
     pub fn backlog(&self) -> f64 {
@@ -173,24 +210,39 @@ impl VerifiedPlan {
         if spare_per_s <= 0.0 { f64::INFINITY } else { (queued - pool.slots as f64).max(0.0) / spare_per_s }
     }
 
-    /// Compares the predictions with a measurement.
-    #[must_use]
-    pub fn compare(&self, measured: &Measured) -> Vec<Comparison> {
+    /// Returns the requests that the subject passes on and those at its servers, for a rate. Without a queue
+    /// some are rejected (Erlang B); in overload a queue passes on the capacity.
+    fn carried(&self, queue: SubjectQueue, rate_per_s: f64) -> (f64, f64) {
         let pool = self.pool();
+        let carried_per_s = match queue {
+            SubjectQueue::None => {
+                let offered = SlotPool { rate_per_s, ..pool };
+                rate_per_s * (1.0 - offered.loss_probability())
+            }
+            SubjectQueue::Bounded | SubjectQueue::Unbounded => rate_per_s.min(pool.capacity_per_s()),
+        };
+        (carried_per_s, (carried_per_s * self.service_s).min(pool.slots as f64))
+    }
+
+    /// Compares the predictions for a subject with this queue with a measurement.
+    #[must_use]
+    pub fn compare(&self, queue: SubjectQueue, measured: &Measured) -> Vec<Comparison> {
         let backlog = self.backlog();
         let bounded = backlog.min(self.queue_limit as f64).min(self.rate_per_s * self.queue_s);
-        let offered = self.rate_per_s * self.overload;
-        let goodput = offered.min(pool.capacity_per_s());
+        let (_, busy) = self.carried(queue, self.rate_per_s);
+        let (goodput, busy_in_overload) = self.carried(queue, self.rate_per_s * self.overload);
+        // A subject without a queue has no backlog.
+        let queued = |requests: f64| if queue == SubjectQueue::None { 0.0 } else { requests };
         vec![
-            Comparison::new("connections in use", "requests", pool.erlangs(), measured.busy_connections),
-            Comparison::new("queue after the stall", "requests", backlog, measured.backlog),
-            Comparison::new("drain time", "s", self.drain_s(backlog), measured.drain_s),
-            Comparison::new("queue with shedding", "requests", bounded, measured.bounded_backlog),
+            Comparison::new("connections in use", "requests", busy, measured.busy_connections),
+            Comparison::new("queue after the stall", "requests", queued(backlog), measured.backlog),
+            Comparison::new("drain time", "s", self.drain_s(queued(backlog)), measured.drain_s),
+            Comparison::new("queue with shedding", "requests", queued(bounded), measured.bounded_backlog),
             Comparison::new("goodput in the overload", "1/s", goodput, measured.goodput_per_s),
             Comparison::new(
                 "connections in the overload",
                 "requests",
-                (goodput * self.service_s).min(pool.slots as f64),
+                busy_in_overload,
                 measured.overload_connections,
             ),
         ]
@@ -216,8 +268,27 @@ mod tests {
         assert!((1.08..1.12).contains(&ratio), "{ratio}");
         let full = VerifiedPlan { loaded_service_s: plan.service_s * 1.3, ..plan.clone() };
         assert!(full.drain_s(1000.0).is_infinite());
-        let comparisons =
-            plan.compare(&Measured { busy_connections: 24.0, backlog: 5000.0, ..Measured::default() });
-        assert!(comparisons[0].holds && !comparisons[2].holds, "{comparisons:?}");
+        let measured = Measured { busy_connections: Ok(24.0), drain_s: Ok(0.1), ..Measured::default() };
+        let comparisons = plan.compare(SubjectQueue::Bounded, &measured);
+        assert_eq!(
+            comparisons[..3].iter().map(|one| one.holds).collect::<Vec<_>>(),
+            [Some(true), None, Some(false)]
+        );
+        assert_eq!((comparisons[1].measured, comparisons[1].not_observable), (None, Some("not measured")));
+    }
+
+    #[test]
+    fn a_subject_without_a_queue_rejects_by_erlang_b() {
+        let mut inputs = Inputs::default();
+        for (name, text) in [("rate", "200"), ("service", "10ms"), ("servers", "2"), ("maxconn", "2")] {
+            inputs.give_texts(name, &[text.to_owned()], "test").unwrap();
+        }
+        let plan = VerifiedPlan::new(&Sizing::compute(&inputs), &inputs).unwrap();
+        let rows = plan.compare(SubjectQueue::None, &Measured::default());
+        // B(4, 2) = 0.0952: tables of Erlang B.
+        assert!((rows[0].predicted - 2.0 * (1.0 - 2.0 / 21.0)).abs() < 1e-9, "{rows:?}");
+        assert_eq!((rows[1].predicted, rows[2].predicted, rows[3].predicted), (0.0, 0.0, 0.0));
+        let with_queue = plan.compare(SubjectQueue::Bounded, &Measured::default());
+        assert!(rows[4].predicted < with_queue[4].predicted, "{rows:?}");
     }
 }

@@ -13,6 +13,7 @@ pub mod foreign;
 pub mod journal;
 pub mod judge;
 pub mod kernel;
+pub mod link;
 pub mod observation;
 pub mod profiles;
 pub mod report;

@@ -7,6 +7,7 @@ use std::path::Path;
 use plan::config::{ConfigTarget, documentation_address};
 use plan::inputs::{INPUTS, Inputs};
 use plan::sizing::Sizing;
+use plan::subject_queue::SubjectQueue;
 use plan::verification::{Comparison, VerifiedPlan};
 use record::file::write_atomically;
 use record::problem::InputProblem;
@@ -34,6 +35,8 @@ struct PlanRecord {
 /// Plan that was run, and its figures.
 #[derive(Serialize)]
 pub(crate) struct Verification {
+    /// Queue of the subject, on which the predictions depend.
+    pub(crate) queue: SubjectQueue,
     pub(crate) plan: VerifiedPlan,
     pub(crate) comparisons: Vec<Comparison>,
 }
@@ -75,7 +78,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     {
         print(&format_verification(verification));
     }
-    let is_off = verification.iter().flat_map(|one| &one.comparisons).any(|one| !one.holds);
+    let is_off = verification.iter().flat_map(|one| &one.comparisons).any(|one| one.holds == Some(false));
     if let Some(path) = args.text("markdown") {
         let text = format_markdown(&sizing, verification.as_ref());
         match path.as_str() {
@@ -93,9 +96,10 @@ fn verify_plan(sizing: &Sizing, request: &PlanRequest, is_quick: bool) -> Result
     let lengths = if is_quick { PhaseLengths::QUICK } else { PhaseLengths::FULL };
     let mut plan = VerifiedPlan::new(sizing, inputs).map_err(|why| Failure::cannot("--verify", why))?;
     let timeout_s = inputs.number("client-timeout").unwrap_or(5.0);
-    let measured = verify::verify(&mut plan, timeout_s, (request.subject, lengths))?;
-    let comparisons = plan.compare(&measured);
-    Ok(Verification { plan, comparisons })
+    let measured = verify::verify(&mut plan, timeout_s, (&request.subject, lengths))?;
+    let queue = request.subject.queue();
+    let comparisons = plan.compare(queue, &measured);
+    Ok(Verification { queue, plan, comparisons })
 }
 
 /// Reads flags, file and records in the order of their precedence; reports every problem at once.
@@ -132,20 +136,13 @@ pub(super) fn read_request(args: CommandArgs<'_>) -> Result<PlanRequest, Vec<Inp
         problems.push(InputProblem::new("--config", why));
         None
     });
-    let subject = args.text("subject").map(|text| VerifySubject::parse(&text)).transpose();
-    let subject = subject.unwrap_or_else(|why| {
-        problems.push(InputProblem::new("--subject", why));
-        None
+    let subject = VerifySubject::parse(args).unwrap_or_else(|found| {
+        problems.extend(found);
+        VerifySubject::default()
     });
-    for flag in ["subject", "quick"] {
-        if args.is_given(flag) && !args.is_set("verify") {
-            problems.push(InputProblem::new(format!("--{flag}"), "only with --verify"));
-        }
-    }
     if problems.is_empty() {
         problems = inputs.problems();
     }
-    let subject = subject.unwrap_or_default();
     if problems.is_empty() { Ok(PlanRequest { inputs, config, subject }) } else { Err(problems) }
 }
 

@@ -29,10 +29,44 @@ const OWN: &[Flag] = &[
     },
     Flag {
         long: "subject",
-        value: "weir|haproxy",
+        value: "weir|haproxy|nginx|COMMAND",
         default: "weir",
-        doc: "Proxy of --verify, with the limits of the plan; nginx has no queue",
-        invalid: &["nginx", "apache"],
+        doc: "Proxy of --verify, with the limits of the plan. A command runs without a shell; {listen} is the address \
+              on which it has to listen, {port} its port, {origin} the first server, {origins} all with commas, \
+              {config} the file of --subject-config, {dir} a directory of its own; {maxconn}, {queue-limit}, \
+              {queue-ms} and {connections} are limits",
+        invalid: &["apache", "proxy --to {origin}", "proxy --listen '{listen}", "proxy {listen} {lisen}"],
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "subject-config",
+        value: "weir|haproxy|nginx|FILE",
+        doc: "Config of a command as --subject: that of --config, or a file with the same placeholders, in which a \
+              line with {origin} is repeated for each server",
+        invalid: &["nginx"],
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "subject-url",
+        value: "URL",
+        doc: "Verify the proxy that runs at this URL, with the servers of --origin-listen behind it",
+        invalid: &["127.0.0.1:8080"],
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "origin-listen",
+        value: "ADDRESS",
+        repeatable: true,
+        doc: "Address of a server of --subject-url, at which weir serve listens",
+        invalid: &["127.0.0.1:9001"],
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "subject-queue",
+        value: "bounded|unbounded|none",
+        doc: "Queue of a command or a URL, which decides what is predicted and measured; none for a generated config of \
+              nginx, otherwise bounded, by the limits of the plan",
+        invalid: &["bounded", "x"],
         ..FLAG_DEFAULTS
     },
     Flag {
@@ -111,6 +145,11 @@ pub(crate) static PLAN: CommandInfo = CommandInfo {
         (
             "weir plan --rate 9k --scaling 1:9185,4:28157,8:30310",
             "cores by the measured rates of 1, 4 and 8 vCPUs",
+        ),
+        (
+            "weir plan --check --rate 1k --service 20ms --servers 6 --verify --subject 'haproxy -db -f {config}' \
+             --subject-config haproxy",
+            "verify any program by a config of the plan; without --check it runs",
         ),
         (
             "weir plan --rate 1k --service 20ms --servers 6 --config haproxy",

@@ -69,17 +69,27 @@ pub(crate) fn format_verification(verification: &Verification) -> String {
             "s" => format!("{value:.2} s"),
             _ => format!("{}", round_to_digits(value, 4)),
         };
-        let verdict = if one.holds { "holds" } else { "is off" };
+        let verdict = match one.holds {
+            Some(true) => "holds",
+            Some(false) => "is off",
+            None => "no measurement",
+        };
         rows.push(vec![
             format!("  {}", one.name),
             value(one.predicted),
-            value(one.measured),
-            format!("{:.2}", one.ratio),
+            one.measured.map_or_else(|| "-".to_owned(), value),
+            one.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
             verdict.to_owned(),
         ]);
     }
+    let missing = verification.comparisons.iter().filter_map(|one| {
+        let why = one.not_observable?;
+        let lines = wrap(&format!("{}: {why}", one.name), WIDTH - 4);
+        Some(format!("  {}\n", lines.join("\n    ")))
+    });
+    let missing: String = missing.collect();
     format!(
-        "\n{}  run: {} with {} x {} of {:.2} ms (planned {:.2} ms), stall {:.1} s{scale}\n  a prediction holds within {:.0} %\n",
+        "\n{}  run: {} with {} x {} of {:.2} ms (planned {:.2} ms), stall {:.1} s{scale}\n  a prediction holds within {:.0} %\n{missing}",
         table(&rows),
         format_rate(plan.rate_per_s),
         format_plural(plan.servers, "server"),

@@ -57,9 +57,17 @@ fn push_verification(text: &mut String, verification: &Verification) {
     );
     for one in &verification.comparisons {
         let number = |value: f64| round_to_digits(value, 4).to_string();
-        let holds = if one.holds { "yes" } else { "no" };
-        let ratio = format!("{:.2}", one.ratio);
-        row(text, &[one.name, one.unit, &number(one.predicted), &number(one.measured), &ratio, holds]);
+        let holds = match one.holds {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "",
+        };
+        let measured = match one.not_observable {
+            Some(why) => why.to_owned(),
+            None => one.measured.map(number).unwrap_or_default(),
+        };
+        let ratio = one.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
+        row(text, &[one.name, one.unit, &number(one.predicted), &measured, &ratio, holds]);
     }
 }
 

@@ -313,6 +313,35 @@ fn settings_are_persisted_with_their_reasons_and_interfaces_have_their_own() {
     assert_eq!(missing.status.code(), Some(2), "{}", text(&missing));
 }
 
+#[test]
+fn a_trial_sets_the_virtual_links_of_its_namespaces() {
+    let _shared = shared_machine();
+    let Some(_namespace) = TestNamespace::create("l") else { return };
+    let directory = temp_dir();
+    // The testbed reads each setting back: a trial without them fails.
+    fs::write(directory.path().join("tiny.toml"), TRIAL_BASE).unwrap();
+    let fixed = ["trial", "--experiment", "tiny.toml", "--blocks", "1", "-d", "100ms", "--output", "out"];
+    let run = tune(directory.path(), &[&fixed[..], &["nic.gro=on", "nic.tx_queue_len=77"]].concat());
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run));
+    let report = read_trial(directory.path(), "out");
+    let settings = report["settings"].as_array().unwrap();
+    let found: Vec<_> = settings.iter().map(|one| (&one["name"], &one["value"], &one["default"])).collect();
+    assert_eq!(
+        found,
+        [
+            (&"nic.gro".into(), &"1".into(), &"0".into()),
+            (&"nic.tx_queue_len".into(), &"77".into(), &"1000".into())
+        ]
+    );
+    let refused = ["trial", "--experiment", "tiny.toml", "nic.rx_ring=4096", "nic.rx_usecs=8"];
+    let refused = tune(directory.path(), &refused);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+    assert_eq!(text(&refused).matches("not on a virtual link").count(), 2, "{}", text(&refused));
+    let rejected = tune(directory.path(), &["trial", "--experiment", "tiny.toml", "nic.qdisc=no_such"]);
+    assert_eq!(rejected.status.code(), Some(2), "{}", text(&rejected));
+    assert!(text(&rejected).contains("nic.qdisc: tc qdisc replace"), "{}", text(&rejected));
+}
+
 /// Experiment of a trial in namespaces. Nothing is discarded: the judgement is not the subject here.
 const TRIAL_BASE: &str = r#"
 name = "tiny"

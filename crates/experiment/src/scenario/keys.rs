@@ -131,6 +131,11 @@ pub const SCENARIO: &[KeySpec] = &[
     ),
     key("ports", ValueForm::Table(PORTS), "Ports of the client's connections (ip_local_port_range)"),
     key("sysctl", ValueForm::Table(SYSCTLS), "Settings below `net` in a node's namespace"),
+    key(
+        "interface",
+        ValueForm::Table(INTERFACES),
+        "Settings of a node's virtual links, without effect on the host",
+    ),
     key("rps", ValueForm::Table(STEERING), "Receive packet steering of a node's interface"),
     key("slow-reader", ValueForm::Table(SLOW_READER), "Client with small receive buffers"),
     key(
@@ -222,6 +227,16 @@ const SYSCTLS: &[KeySpec] = &[
     key("client", ValueForm::Texts, "Settings of the client"),
     key("subject", ValueForm::Texts, "Settings of the subject"),
     key("origin", ValueForm::Texts, "Settings of the origin"),
+];
+
+const INTERFACES: &[KeySpec] = &[
+    key(
+        "client",
+        ValueForm::Texts,
+        "Settings of the client's link: `gro`, `gso`, `tso`, `tx_checksum` and others",
+    ),
+    key("subject", ValueForm::Texts, "Settings of the subject's links"),
+    key("origin", ValueForm::Texts, "Settings of the origin's link"),
 ];
 
 const STEERING: &[KeySpec] = &[

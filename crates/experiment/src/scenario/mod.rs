@@ -13,6 +13,7 @@ mod experiment_keys;
 pub mod extra;
 mod fault_injection;
 mod flood;
+mod interfaces;
 pub mod journal;
 pub mod keys;
 pub mod machines;
@@ -25,3 +26,5 @@ mod run_directory;
 pub mod setup;
 pub(crate) mod system_commands;
 pub mod testbed;
+
+pub use system_commands::split_words;

@@ -199,6 +199,8 @@ pub struct Scenario {
     pub ports: Option<(u16, u16)>,
     /// Settings of each node's network namespace, by their names below `net`.
     pub sysctls: BTreeMap<Node, BTreeMap<String, String>>,
+    /// Settings of each node's virtual links (`host::sandbox::link_settings`).
+    pub interface_settings: BTreeMap<Node, BTreeMap<String, String>>,
     /// Packet steering of an interface.
     pub steering: Option<Steering>,
     /// Receive buffer of each of the client's connections, in bytes.

@@ -350,6 +350,7 @@ fn read_scenario(values: &TableValues, problems: &mut Problems) -> Scenario {
         descriptors: by_node(values, "descriptors", |table, name| table.integer(name)),
         ports: values.table("ports").and_then(|table| read_ports(table, problems)),
         sysctls: by_node(values, "sysctl", |table, name| table.texts(name).cloned()),
+        interface_settings: by_node(values, "interface", |table, name| table.texts(name).cloned()),
         steering: values.table("rps").map(|table| Steering {
             at: node_or(table, Node::Subject),
             cpus: table.cpus("cpus").unwrap_or_default().to_vec(),
@@ -364,6 +365,7 @@ fn read_scenario(values: &TableValues, problems: &mut Problems) -> Scenario {
         problems.add_error(values.text_offset("host-settings", name), text);
     }
     check_dependencies(&scenario, values, problems);
+    super::interfaces::check(&scenario, values, problems);
     scenario
 }
 
@@ -385,6 +387,7 @@ fn check_dependencies(scenario: &Scenario, values: &TableValues, problems: &mut 
         "packets",
         "ports",
         "sysctl",
+        "interface",
         "rps",
         "slow-reader",
         "drop-syn-ack",
@@ -410,6 +413,7 @@ fn check_dependencies(scenario: &Scenario, values: &TableValues, problems: &mut 
         ("packets", scenario.packets.map(|it| it.at)),
         ("rps", scenario.steering.as_ref().map(|it| it.at)),
         ("sysctl", scenario.sysctls.keys().next_back().copied()),
+        ("interface", scenario.interface_settings.keys().next_back().copied()),
     ];
     for (key, node) in named {
         if let Some(node) = node
@@ -491,6 +495,7 @@ noise = { processes = 2, cpus = "1" }
 descriptors = { subject = 60 }
 ports = { first = 40000, last = 40099 }
 sysctl.client = { ipv4.tcp_rmem = "4096 4096 4096" }
+interface.origin = { gro = "on", tx_queue_len = 500 }
 rps = { cpus = "1" }
 slow-reader = { receive-buffer = "4k" }
 drop-syn-ack = { per-second = 500 }

@@ -49,7 +49,8 @@ fn not_installed_text(program: &str, error: &std::io::Error) -> String {
 
 /// Splits a command line into words like a shell: `'…'` and `"…"` may contain blanks. `None` if a
 /// quotation mark is not closed.
-pub(crate) fn split_words(line: &str) -> Option<Vec<String>> {
+#[must_use]
+pub fn split_words(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;

@@ -8,7 +8,7 @@ pub mod driver;
 mod external_run;
 mod fleet;
 pub mod metrics;
-mod port;
+pub mod port;
 mod program_output;
 mod ready;
 mod stage;

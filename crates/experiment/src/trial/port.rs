@@ -14,7 +14,10 @@ const PORT_ATTEMPTS: u32 = 100;
 
 /// Returns a free port. It is below the ephemeral range if there is room, so that no other process
 /// gets it by chance before its program does.
-pub(super) fn free_port() -> std::io::Result<u16> {
+///
+/// # Errors
+/// No port is free.
+pub fn free_port() -> std::io::Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let free = |port| Ok(TcpListener::bind(("127.0.0.1", port))?.local_addr()?.port());
     let range = fs::read_to_string(EPHEMERAL_RANGE_FILE).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Figures of a network driver: its speed, and its own counters (`ethtool`, `ethtool -S`;
 //! `include/uapi/linux/ethtool.h`).
 //!
-//! Nothing here changes a device. The figures come from `SIOCETHTOOL` and not from ethtool's
+//! Only `set_value` changes a device, for the offloads of virtual links. The figures come from `SIOCETHTOOL` and not from ethtool's
 //! netlink family, which lacks the drivers' own counters
 //! (`Documentation/networking/ethtool-netlink.rst`, "GSTATS").
 
@@ -62,6 +62,15 @@ impl EthtoolSocket {
         // SAFETY: the callers pass commands whose structures are shorter than 256 bytes.
         unsafe { ethtool_ioctl(&self.socket, link, &mut structure) }?;
         Ok(structure)
+    }
+
+    /// Runs a command that writes a `struct ethtool_value`.
+    #[allow(unsafe_code)]
+    pub(super) fn set_value(&self, link: ShortName, command: u32, value: u32) -> io::Result<()> {
+        let mut structure = [0; 8];
+        set_words(&mut structure, &[command, value]);
+        // SAFETY: the callers pass commands whose structure is `struct ethtool_value`, 8 bytes.
+        unsafe { ethtool_ioctl(&self.socket, link, &mut structure) }
     }
 
     /// Returns the names of the driver's counters in order; empty if there are none, or too many.

@@ -1,7 +1,7 @@
 //! Network interfaces of one network namespace: traffic, drops, backlog of their queueing
 //! disciplines, speed, and the driver's own counters.
 //!
-//! Nothing here changes a link or interprets a figure.
+//! Nothing here interprets a figure, and only `write_offload` changes a link.
 //!
 //! A sample is one dump of links and one of queueing disciplines over `rtnetlink` (`message`), and
 //! two `ioctl`s for each driver that has counters (`driver`). A sample reuses the memory of the one
@@ -34,6 +34,15 @@ pub use offload::DriverSetting;
 pub(crate) fn read_driver_setting(interface: &str, setting: DriverSetting) -> io::Result<String> {
     let socket = EthtoolSocket::open(&Namespace::open_pid(None)?)?;
     offload::read_setting(&socket, interface, setting)
+}
+
+/// Turns an offload of an interface on or off, in this thread's network namespace.
+///
+/// # Errors
+/// The setting is no offload, the device does not have it, or the interface does not exist.
+pub(crate) fn write_offload(interface: &str, setting: DriverSetting, is_on: bool) -> io::Result<()> {
+    let socket = EthtoolSocket::open(&Namespace::open_pid(None)?)?;
+    offload::write_offload(&socket, interface, setting, is_on)
 }
 
 /// Maximum number of links sampled in one namespace.

@@ -1,5 +1,6 @@
 //! Settings of a network driver: rings, interrupt delay, queues and offloads (ethtool(8),
-//! `include/uapi/linux/ethtool.h`). Reads them only.
+//! `include/uapi/linux/ethtool.h`). Writes only the offloads, of virtual links in a namespace of their own
+//! ([`crate::sandbox::link_settings`]).
 
 use super::driver::EthtoolSocket;
 use super::message::ShortName;
@@ -7,9 +8,15 @@ use crate::netlink::message::u32_at;
 
 const ETHTOOL_GCOALESCE: u32 = 0x0e;
 const ETHTOOL_GRINGPARAM: u32 = 0x10;
+const ETHTOOL_GTXCSUM: u32 = 0x16;
+const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_GTSO: u32 = 0x1e;
+const ETHTOOL_STSO: u32 = 0x1f;
+const ETHTOOL_GGSO: u32 = 0x23;
+const ETHTOOL_SGSO: u32 = 0x24;
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GGRO: u32 = 0x2b;
+const ETHTOOL_SGRO: u32 = 0x2c;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 /// `ETH_FLAG_LRO`.
 const ETH_FLAG_LRO: u32 = 1 << 15;
@@ -33,6 +40,10 @@ pub enum DriverSetting {
     Tso,
     /// Large receive offload, 0 or 1.
     Lro,
+    /// Generic segmentation offload, 0 or 1.
+    Gso,
+    /// Checksums of sent packets by the device, 0 or 1.
+    TxChecksum,
 }
 
 impl DriverSetting {
@@ -44,6 +55,19 @@ impl DriverSetting {
             Self::Gro => ETHTOOL_GGRO,
             Self::Tso => ETHTOOL_GTSO,
             Self::Lro => ETHTOOL_GFLAGS,
+            Self::Gso => ETHTOOL_GGSO,
+            Self::TxChecksum => ETHTOOL_GTXCSUM,
+        }
+    }
+
+    /// Returns the command that writes a `struct ethtool_value` of 0 or 1; `None` for other settings.
+    fn write_command(self) -> Option<u32> {
+        match self {
+            Self::Gro => Some(ETHTOOL_SGRO),
+            Self::Tso => Some(ETHTOOL_STSO),
+            Self::Gso => Some(ETHTOOL_SGSO),
+            Self::TxChecksum => Some(ETHTOOL_STXCSUM),
+            _ => None,
         }
     }
 
@@ -61,10 +85,26 @@ impl DriverSetting {
             // struct ethtool_channels: cmd, maxima of rx, tx, other, combined, then the current values.
             Self::CombinedChannels => of_max(8, 4),
             // struct ethtool_value.
-            Self::Gro | Self::Tso => Some(word(1)?.to_string()),
+            Self::Gro | Self::Tso | Self::Gso => Some(word(1)?.to_string()),
+            // The kernel returns the bit of the feature.
+            Self::TxChecksum => Some(u32::from(word(1)? != 0).to_string()),
             Self::Lro => Some(u32::from(word(1)? & ETH_FLAG_LRO != 0).to_string()),
         }
     }
+}
+
+/// Turns an offload of `link` on or off.
+///
+/// # Errors
+/// The setting is no offload, the device does not have it, or the link does not exist.
+pub(crate) fn write_offload(
+    socket: &EthtoolSocket,
+    link: &str,
+    setting: DriverSetting,
+    is_on: bool,
+) -> std::io::Result<()> {
+    let command = setting.write_command().ok_or_else(|| std::io::Error::other("not an offload"))?;
+    socket.set_value(ShortName::new(link.as_bytes()), command, u32::from(is_on))
 }
 
 /// Reads a setting of the driver of `link`.

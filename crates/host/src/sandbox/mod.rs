@@ -5,6 +5,7 @@
 
 pub mod cgroup;
 pub mod launch;
+pub mod link_settings;
 pub mod listen;
 pub mod namespace;
 pub mod tun;

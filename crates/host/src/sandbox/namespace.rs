@@ -5,6 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::namespace::Namespace;
@@ -50,6 +51,38 @@ pub fn run_in_new_netns<T: Send>(body: impl FnOnce() -> T + Send) -> io::Result<
         })?;
         running.join().unwrap_or_else(|_| Err(io::Error::other("the namespace thread panicked")))
     })
+}
+
+/// Does the same as [`run_in_netns`], with the interfaces of that namespace below `/sys/class/net`.
+///
+/// # Errors
+/// As for [`run_in_netns`], or `/sys` cannot be mounted; then `body` did not run.
+pub fn run_with_sysfs_in_netns<T: Send>(path: &Path, body: impl FnOnce() -> T + Send) -> io::Result<T> {
+    run_in_netns(path, || mount_sysfs().map(|()| body()))?
+}
+
+/// Does the same as [`run_in_new_netns`], with the interfaces of that namespace below `/sys/class/net`.
+///
+/// # Errors
+/// As for [`run_in_new_netns`], or `/sys` cannot be mounted; then `body` did not run.
+pub fn run_with_sysfs_in_new_netns<T: Send>(body: impl FnOnce() -> T + Send) -> io::Result<T> {
+    run_in_new_netns(|| mount_sysfs().map(|()| body()))?
+}
+
+/// Gives this thread mounts of its own, and mounts the `/sys` of its network namespace there, as `ip netns exec`
+/// does (ip-netns(8)). The mounts end with the thread.
+#[allow(unsafe_code)]
+fn mount_sysfs() -> io::Result<()> {
+    let explain = |errno: rustix::io::Errno| {
+        let error = io::Error::from(errno);
+        io::Error::new(error.kind(), format!("/sys of a network namespace: {error} (run as root)"))
+    };
+    // SAFETY: only mounts, the root and the working directory of this thread become its own; its table of
+    // descriptors stays the one that all threads share.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.map_err(explain)?;
+    // Without it the new mount would appear in the host's mounts.
+    mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC).map_err(explain)?;
+    mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None::<&std::ffi::CStr>).map_err(explain)
 }
 
 #[cfg(test)]

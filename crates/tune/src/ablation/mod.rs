@@ -90,6 +90,9 @@ pub struct AblationSetting {
     pub word: String,
     /// True if the complete machine has one value of it.
     pub is_global: bool,
+    /// True if it is a setting of the node's virtual links.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_of_link: bool,
     /// Name of the setting, or path of its file, in the experiment's file.
     pub key: String,
 }
@@ -186,15 +189,19 @@ impl AblationDesign {
 #[must_use]
 pub fn is_namespaced(change: &crate::apply::RequestedValue) -> bool {
     let setting = change.setting;
-    setting.scope == Scope::NetworkNamespace
+    crate::link::is_of_link(change)
+        || setting.scope == Scope::NetworkNamespace
         || (setting.scope == Scope::Interface && setting.probe == Probe::Sysctl)
 }
 
 fn ablation_setting(change: &PlannedChange, word: String) -> AblationSetting {
     let request = &change.requested;
-    let key = match request.setting.probe {
-        Probe::Sysctl => request.name.clone(),
-        _ => request.path.display().to_string(),
+    let is_of_link = crate::link::is_of_link(request);
+    let link = crate::link::link_setting(request.setting).filter(|_| is_of_link);
+    let key = match (link, request.setting.probe) {
+        (Some(link), _) => link.name.to_owned(),
+        (None, Probe::Sysctl) => request.name.clone(),
+        (None, _) => request.path.display().to_string(),
     };
     AblationSetting {
         name: request.name.clone(),
@@ -202,6 +209,7 @@ fn ablation_setting(change: &PlannedChange, word: String) -> AblationSetting {
         default: change.old.clone(),
         word,
         is_global: !is_namespaced(request),
+        is_of_link,
         key,
     }
 }

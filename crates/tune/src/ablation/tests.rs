@@ -55,6 +55,16 @@ fn arms_are_the_profile_none_and_one_more_or_less() {
     assert_eq!(arm.matches("scenario.").count(), 1, "{arm}");
 }
 
+#[test]
+fn a_setting_of_a_link_is_set_at_its_node() {
+    let mut design = design_of_one();
+    let setting = &mut design.settings[0];
+    (setting.name, setting.key) = ("nic.gro".to_owned(), "gro".to_owned());
+    (setting.value, setting.is_of_link) = ("1".to_owned(), true);
+    let text = ablation_text("", &design);
+    assert!(text.contains("scenario.interface.subject.\"gro\" = \"1\"\n"), "{text}");
+}
+
 fn design_of_one() -> AblationDesign {
     design(&["net.core.somaxconn=16384"], AblationMethod::Both).unwrap()
 }

@@ -86,6 +86,9 @@ fn push_arm(
         let (key, value) = (quote(&setting.key), quote(&setting.value));
         let _ = match setting.is_global {
             true => writeln!(text, "scenario.host-settings.{key} = {value}"),
+            false if setting.is_of_link => {
+                writeln!(text, "scenario.interface.{}.{key} = {value}", design.node)
+            }
             false => writeln!(text, "scenario.sysctl.{}.{key} = {value}", design.node),
         };
     }
@@ -126,7 +129,10 @@ pub fn profile_text(report: &AblationReport, source: &str) -> String {
         if let Some(setting) = find_setting(&result.name) {
             let _ = writeln!(text, "# Risk: {}. Source: {}", setting.risk, setting.source);
         }
-        let _ = writeln!(text, "{} = {}", result.name, result.value);
+        // weir tune apply takes no setting of an interface without its name, and no offload.
+        let is_of_link = |one: &&AblationSetting| one.name == result.name && one.is_of_link;
+        let mark = if report.design.settings.iter().any(|one| is_of_link(&one)) { "# " } else { "" };
+        let _ = writeln!(text, "{mark}{} = {}", result.name, result.value);
     }
     text
 }

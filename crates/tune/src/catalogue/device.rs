@@ -87,6 +87,28 @@ pub(super) const ROWS: &[Setting] = &[
         ..NIC
     },
     Setting {
+        name: "nic.gso",
+        advice: &[advise(ALL, Exactly("1"), Documented)],
+        rules: &[harmful(Is("0"), Documented, "every segment passes through the stack alone")],
+        effect: "cuts segments behind the stack, where the NIC does not (ethtool -K IF gso on)",
+        risk: "none for a server",
+        verdict: Recommend,
+        probe: Probe::Ethtool(DriverSetting::Gso),
+        source: "networking/segmentation-offloads",
+        ..NIC
+    },
+    Setting {
+        name: "nic.tx_checksum",
+        advice: &[advise(ALL, Exactly("1"), Documented)],
+        rules: &[harmful(Is("0"), Documented, "the CPU reads every byte again, and TSO is off too")],
+        effect: "the NIC computes the checksums of sent packets (ethtool -K IF tx on)",
+        risk: "none with a working driver",
+        verdict: Recommend,
+        probe: Probe::Ethtool(DriverSetting::TxChecksum),
+        source: "networking/checksum-offloads",
+        ..NIC
+    },
+    Setting {
         name: "nic.lro",
         advice: &[advise(ALL, Exactly("0"), Documented)],
         effect: "the NIC joins segments, without GRO's care for headers (ethtool -K IF lro off)",

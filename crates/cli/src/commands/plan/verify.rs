@@ -2,8 +2,11 @@
 //! state, the stall of all servers, and the overload.
 
 mod children;
+mod foreign;
 mod haproxy;
+mod other_subject;
 mod sampler;
+mod subject;
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -15,7 +18,7 @@ use record::run::Interval;
 use rt::clock::now_ns;
 use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
 
-pub(super) use self::children::VerifySubject;
+pub(super) use self::subject::VerifySubject;
 
 use self::children::Setup;
 use self::sampler::{GaugeSample, Sampler};
@@ -66,17 +69,18 @@ const CONNECTIONS_MAX: f64 = 7_000.0;
 const REST_FRACTION: f64 = 0.1;
 
 /// Runs the three phases after the baselines: the service time of single requests is that of the predictions,
-/// and the one with all slots busy is that of the drain. Both contain the time of the proxy and of this machine.
+/// and the one with all slots busy is that of the drain. Both contain the time of the proxy and of this machine. A
+/// subject whose queue cannot be read has phases of its own.
 pub(super) fn verify(
     plan: &mut VerifiedPlan,
     timeout_s: f64,
-    (subject, lengths): (VerifySubject, PhaseLengths),
+    (subject, lengths): (&VerifySubject, PhaseLengths),
 ) -> Result<Measured, Failure> {
     let drain = Drain::default();
     let stop = drain.watch();
     block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
-    let setup = Setup::start(plan, subject, lengths)?;
-    measure_baselines(&setup, plan, &stop)?;
+    let mut setup = Setup::start(plan, subject, lengths)?;
+    measure_baselines(&mut setup, plan, &stop)?;
     let plan = &*plan;
     if plan.pool().utilisation() >= 1.0 || plan.loaded_pool().utilisation() >= 1.0 {
         return Err(Failure::CannotRun(format!(
@@ -85,6 +89,10 @@ pub(super) fn verify(
         )));
     }
     let mut measured = Measured::default();
+    if let VerifySubject::Program(_, queue) | VerifySubject::Running(_, queue) = subject {
+        other_subject::measure(&mut setup, (plan, *queue), timeout_s, &stop, &mut measured)?;
+        return Ok(measured);
+    }
     measure_stall(&setup, plan, &stop, &mut measured)?;
     measure_bounded_stall(&setup, plan, &stop, &mut measured)?;
     measure_overload(&setup, plan, timeout_s, &stop, &mut measured)?;
@@ -99,24 +107,31 @@ fn measure_stall(
     measured: &mut Measured,
 ) -> Result<(), Failure> {
     let lengths = setup.lengths();
-    let phase = Phase {
+    let phase = stall_phase(plan, lengths);
+    warn!("weir: steady state and stall: {:.0} s", phase.duration_s);
+    let (samples, _) = phase.run(setup, plan, stop)?;
+    measured.busy_connections =
+        Ok(mean(&samples, lengths.settle_s, lengths.steady_s, |sample| sample.in_flight));
+    let resumed_s = lengths.steady_s + plan.stall_s;
+    let backlog = max(&samples, lengths.steady_s);
+    let mut after = samples.iter().filter(|sample| sample.time_s >= resumed_s);
+    let drained = after.find(|sample| sample.queued <= backlog * REST_FRACTION);
+    measured.backlog = Ok(backlog);
+    measured.drain_s =
+        Ok(drained.map_or(f64::INFINITY, |sample| (sample.time_s - resumed_s) / (1.0 - REST_FRACTION)));
+    Ok(())
+}
+
+/// Returns the load of a stall without a bound of the queue.
+fn stall_phase(plan: &VerifiedPlan, lengths: PhaseLengths) -> Phase {
+    Phase {
         pool: "open",
         rate_per_s: plan.rate_per_s,
         duration_s: lengths.steady_s + plan.stall_s + plan.drain_s(plan.backlog()) * 1.2 + lengths.after_s,
         stall_at_s: Some(lengths.steady_s),
         connections: stall_connections(plan),
         timeout_s: 60.0 + plan.stall_s,
-    };
-    warn!("weir: steady state and stall: {:.0} s", phase.duration_s);
-    let (samples, _) = phase.run(setup, plan, stop)?;
-    measured.busy_connections = mean(&samples, lengths.settle_s, lengths.steady_s, |sample| sample.in_flight);
-    let resumed_s = lengths.steady_s + plan.stall_s;
-    measured.backlog = max(&samples, lengths.steady_s);
-    let mut after = samples.iter().filter(|sample| sample.time_s >= resumed_s);
-    let drained = after.find(|sample| sample.queued <= measured.backlog * REST_FRACTION);
-    measured.drain_s =
-        drained.map_or(f64::INFINITY, |sample| (sample.time_s - resumed_s) / (1.0 - REST_FRACTION));
-    Ok(())
+    }
 }
 
 /// Returns the connections of a load during a stall: one for each request that waits.
@@ -142,7 +157,7 @@ fn measure_bounded_stall(
     };
     warn!("weir: stall with shedding: {:.0} s", phase.duration_s);
     let (samples, _) = phase.run(setup, plan, stop)?;
-    measured.bounded_backlog = max(&samples, lengths.steady_bounded_s);
+    measured.bounded_backlog = Ok(max(&samples, lengths.steady_bounded_s));
     Ok(())
 }
 
@@ -167,7 +182,7 @@ fn measure_overload(
     };
     warn!("weir: overload: {:.0} s", phase.duration_s);
     let (samples, run) = phase.run(setup, plan, stop)?;
-    measured.overload_connections = mean(&samples, settle_s, overload_s, |sample| sample.in_flight);
+    measured.overload_connections = Ok(mean(&samples, settle_s, overload_s, |sample| sample.in_flight));
     let is_complete =
         |one: &&Interval| one.length_s > 0.99 && (settle_s..overload_s + 0.1).contains(&one.time_s);
     let (good, length_s) = run
@@ -175,14 +190,14 @@ fn measure_overload(
         .iter()
         .filter(is_complete)
         .fold((0, 0.0), |(good, length_s), one| (good + one.good.unwrap_or(0), length_s + one.length_s));
-    measured.goodput_per_s = good as f64 / f64::max(length_s, 1e-9);
+    measured.goodput_per_s = Ok(good as f64 / f64::max(length_s, 1e-9));
     Ok(())
 }
 
 /// Measures the mean response time of requests one at a time, and of as many as there are slots.
-fn measure_baselines(setup: &Setup, plan: &mut VerifiedPlan, stop: &DrainWatch) -> Result<(), Failure> {
+fn measure_baselines(setup: &mut Setup, plan: &mut VerifiedPlan, stop: &DrainWatch) -> Result<(), Failure> {
     let baseline_s = setup.lengths().baseline_s;
-    let measure = |connections: u64| {
+    let mut measure = |connections: u64| {
         let phase = Phase {
             pool: "open",
             rate_per_s: 0.0,
@@ -194,7 +209,7 @@ fn measure_baselines(setup: &Setup, plan: &mut VerifiedPlan, stop: &DrainWatch) 
         let (_, run) = phase.run(setup, plan, stop)?;
         let service = &run.latencies.last_byte.service;
         if service.is_empty() {
-            return Err(Failure::CannotRun("--verify: the servers did not respond".to_owned()));
+            return Err(setup.subject_failure("the servers did not respond"));
         }
         Ok(service.mean_ns() / 1e9)
     };
@@ -267,18 +282,12 @@ impl Phase {
     }
 
     fn load_plan(&self, setup: &Setup, plan: &VerifiedPlan) -> Result<RunPlan, Failure> {
-        // Two service times with the planned mean and variation.
-        let delays = [1.0 - plan.service_cv, 1.0 + plan.service_cv];
-        let url = |part: f64| {
-            format!("{}/{}?s=100&t={:.0}us", setup.base_url(), self.pool, plan.delay_s * part * 1e6)
-        };
-        let urls = match plan.service_cv > 0.0 {
-            true => delays.map(url).into(),
-            false => vec![url(1.0)],
-        };
         let is_open = self.rate_per_s > 0.0;
+        let urls = delays(plan, is_open)
+            .into_iter()
+            .map(|delay| format!("{}/{}?s=100&t={delay}", setup.base_url(), self.pool));
         let flags = LoadFlags {
-            urls,
+            urls: urls.collect(),
             connections: Some(format!("{:.0}", self.connections)),
             rate: is_open.then(|| format!("{:.3}", self.rate_per_s)),
             arrivals: is_open.then(|| "poisson".to_owned()),
@@ -288,6 +297,22 @@ impl Phase {
             ..LoadFlags::default()
         };
         Ok(RunPlan::parse(&flags, rt::cores::available_cpus().len())?)
+    }
+}
+
+/// Returns the delays of the servers as options of `weir serve`: two with the planned mean and variation, or a
+/// lognormal distribution for a heavy tail, of which the baselines, with their few requests, take the mean.
+fn delays(plan: &VerifiedPlan, is_open: bool) -> Vec<String> {
+    let (delay_us, cv) = (plan.delay_s * 1e6, plan.service_cv);
+    if cv > 1.0 && is_open {
+        // The mean is the median times exp(sigma^2 / 2), and cv^2 is exp(sigma^2) - 1.
+        let variance = cv.powi(2).ln_1p();
+        let median_us = delay_us / (variance / 2.0).exp();
+        return vec![format!("lognormal({median_us:.0}us:{:.4})", variance.sqrt())];
+    }
+    match cv > 0.0 && cv <= 1.0 {
+        true => [1.0 - cv, 1.0 + cv].map(|part| format!("{:.0}us", delay_us * part)).into(),
+        false => vec![format!("{delay_us:.0}us")],
     }
 }
 

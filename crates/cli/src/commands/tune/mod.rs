@@ -5,6 +5,7 @@ mod check;
 mod command;
 mod revert;
 mod trial;
+mod trial_links;
 
 use std::path::PathBuf;
 

@@ -15,8 +15,9 @@ use tune::ablation::{
     AblationComparisons, AblationDesign, AblationMethod, AblationReport, CONFIRM_SUFFIX, METHODS, MINIMAL,
     TRIAL_SCHEMA, ablation_text, conclude, confirmation_text, plan_against_profile, profile_text,
 };
-use tune::apply::{ApplyPlan, RequestedValue, parse_requests, plan_apply};
+use tune::apply::{ApplyPlan, RequestedValue, plan_apply};
 use tune::check::judge_context;
+use tune::link::{is_of_link, parse_trial_requests};
 use tune::observation::{MachineState, observe_machine};
 use tune::setting::Role;
 
@@ -142,7 +143,7 @@ fn prepare(
     request: Result<TrialRequest, Vec<InputProblem>>,
 ) -> Result<(PreparedTrial, ExperimentFile), Failure> {
     let words = args.values();
-    let requests = expand_files(&words).and_then(|words| parse_requests(&words));
+    let requests = expand_files(&words).and_then(|words| parse_trial_requests(&words));
     let base = match args.text("experiment") {
         Some(name) => read_named(&name).and_then(|(name, text)| {
             let text = with_metric(&name, text, args.text("metric").as_deref())?;
@@ -208,11 +209,8 @@ fn plan_settings(
     (role, own): (Role, &[(String, String)]),
     allow_global: bool,
 ) -> Result<ApplyPlan, Failure> {
-    let (mut global, mut namespaced) = (Vec::new(), Vec::new());
-    for request in requests {
-        if tune::ablation::is_namespaced(request) { &mut namespaced } else { &mut global }
-            .push(request.clone());
-    }
+    let (links, others): (Vec<_>, Vec<_>) = requests.iter().cloned().partition(is_of_link);
+    let (namespaced, global): (Vec<_>, Vec<_>) = others.into_iter().partition(tune::ablation::is_namespaced);
     let plan = |requests: &[RequestedValue], is_namespace: bool| {
         let state = observe_machine();
         plan_here(requests, &state, role, is_namespace)
@@ -232,6 +230,9 @@ fn plan_settings(
         if rejected.is_empty() { Ok(planned) } else { Err(rejected) }
     });
     let mut planned = planned.map_err(|error| Failure::cannot("weir tune trial", error))??;
+    let of_links = super::trial_links::plan(&links, role)?;
+    planned.changes.extend(of_links.changes);
+    planned.unchanged.extend(of_links.unchanged);
     if allow_global {
         let host = plan(&global, false)?;
         planned.changes.extend(host.changes);

@@ -67,6 +67,41 @@ fn a_pair_with_a_delay_is_created_and_removed() {
 }
 
 #[test]
+fn settings_of_virtual_links_are_of_their_namespace() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut scenario = Scenario { network: Network::Chain, ..Scenario::default() };
+    let wanted = [("gro", "1"), ("tso", "0"), ("tx_queue_len", "77"), ("qdisc", "pfifo"), ("rps_cpus", "1")];
+    let settings = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    scenario.interface_settings.insert(Node::Subject, settings.into_iter().collect());
+    let host = || {
+        let read = |name| read_choice(host::tuning::interface_file(name, "tx_queue_len"));
+        host::tuning::interfaces().iter().map(|name| (name.clone(), read(name))).collect::<Vec<_>>()
+    };
+    let before = host();
+    let Some(testbed) = create_testbed(&scenario, directory.path()) else { return };
+    let values = |node: Node, interface: &'static str| {
+        let read = || {
+            wanted.map(|(name, _)| {
+                let setting = host::sandbox::link_settings::find_link_setting(name).unwrap();
+                setting.read(interface).unwrap()
+            })
+        };
+        namespace::run_with_sysfs_in_netns(&testbed.namespace(node).unwrap(), read).unwrap()
+    };
+    for interface in ["to-client", "to-origin"] {
+        assert_eq!(values(Node::Subject, interface), wanted.map(|(_, value)| value), "{interface}");
+    }
+    // The other end keeps the values of the kernel.
+    let [_, tso, queue, qdisc, steering] = values(Node::Client, "to-subject");
+    assert_eq!([tso, queue, qdisc, steering], ["1", "1000", "noqueue", "0"]);
+    assert_eq!(host(), before, "the host has other interfaces, or other values");
+    let path = testbed.namespace(Node::Subject).unwrap();
+    assert_eq!(testbed.undo(), [""; 0]);
+    assert!(!path.exists());
+    assert_eq!(host(), before);
+}
+
+#[test]
 fn a_failed_creation_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let mut scenario = Scenario::default();

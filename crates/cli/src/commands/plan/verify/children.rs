@@ -5,42 +5,32 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 use plan::verification::VerifiedPlan;
+use record::problem::InputProblem;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::PhaseLengths;
+use super::foreign::ForeignProcess;
 use super::haproxy::HaproxyProcess;
 use super::sampler::GaugeSource;
+use super::subject::VerifySubject;
+use super::{PhaseLengths, stall_connections};
 use crate::exit::Failure;
 
 /// Timeout and limit of the queue without shedding.
 const OPEN_QUEUE: &str = "limit = 1000000, timeout = \"10m\", order = \"oldest-first\"";
 
-/// Proxy of a verification.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::commands::plan) enum VerifySubject {
-    /// weir proxy.
-    #[default]
-    Weir,
-    /// HAProxy, with its queue limited by a rule and by time.
-    Haproxy,
-}
-
-impl VerifySubject {
-    /// Parses the name of a subject.
-    pub(in crate::commands::plan) fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "weir" => Ok(Self::Weir),
-            "haproxy" => Ok(Self::Haproxy),
-            "nginx" => Err("nginx has no queue before its servers: weir or haproxy".to_owned()),
-            _ => Err(format!("'{text}' is not one of weir, haproxy")),
-        }
-    }
-}
+/// Minimum of the client connections that a subject is configured for.
+const CONNECTIONS_MIN: f64 = 8_000.0;
 
 /// Proxy that runs.
 enum ProxyProcess {
-    Weir { process: ChildProcess, config: std::path::PathBuf },
+    Weir {
+        process: ChildProcess,
+        config: std::path::PathBuf,
+    },
     Haproxy(HaproxyProcess),
+    Foreign(ForeignProcess),
+    /// Started by somebody else.
+    Running,
 }
 
 /// Running origin and proxy.
@@ -57,28 +47,49 @@ impl Setup {
     /// Starts both on ports that the kernel chooses.
     pub(super) fn start(
         plan: &VerifiedPlan,
-        subject: VerifySubject,
+        subject: &VerifySubject,
         lengths: PhaseLengths,
     ) -> Result<Self, Failure> {
         let mut serve = vec!["serve".to_owned(), "--threads".to_owned(), "1".to_owned()];
-        for _ in 0..plan.servers {
-            serve.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
+        for address in origin_addresses(plan, subject)? {
+            serve.extend(["--listen".to_owned(), address]);
         }
         let (origin, servers) = ChildProcess::start(&serve, plan.servers as usize)?;
-        if subject == VerifySubject::Haproxy {
-            let (proxy, address) = HaproxyProcess::start(plan, &servers)?;
-            let gauges = GaugeSource::Haproxy(proxy.socket());
-            let proxy = ProxyProcess::Haproxy(proxy);
-            return Ok(Self { proxy, origin, base_url: format!("http://{address}"), gauges, lengths });
+        let stats = || match servers[0].parse::<std::net::SocketAddr>() {
+            Ok(address) => Ok(GaugeSource::Origin(address)),
+            Err(error) => Err(Failure::cannot("the address of the servers", error)),
+        };
+        let (proxy, base_url, gauges) = match subject {
+            VerifySubject::Weir => start_weir(plan, &servers)?,
+            VerifySubject::Haproxy => {
+                let (proxy, address) = HaproxyProcess::start(plan, &servers)?;
+                let gauges = GaugeSource::Haproxy(proxy.socket());
+                (ProxyProcess::Haproxy(proxy), format!("http://{address}"), gauges)
+            }
+            VerifySubject::Program(program, _) => {
+                let connections = stall_connections(plan).max(CONNECTIONS_MIN) as u64;
+                let (process, address) = ForeignProcess::start(program, plan, (&servers, connections))?;
+                (ProxyProcess::Foreign(process), format!("http://{address}"), stats()?)
+            }
+            VerifySubject::Running(running, _) => (ProxyProcess::Running, running.url.clone(), stats()?),
+        };
+        Ok(Self { proxy, origin, base_url, gauges, lengths })
+    }
+
+    /// Returns an error if a subject that weir started has ended.
+    pub(super) fn check_subject(&mut self) -> Result<(), Failure> {
+        match &mut self.proxy {
+            ProxyProcess::Foreign(process) => process.check(),
+            _ => Ok(()),
         }
-        let config = std::env::temp_dir().join(format!("weir-plan-{}.toml", std::process::id()));
-        record::file::write_atomically(&config, proxy_config(plan, &servers).as_bytes())?;
-        let proxy = vec!["proxy".to_owned(), "--config".to_owned(), config.display().to_string()];
-        let started = ChildProcess::start(&proxy, 2);
-        let (proxy, urls) = started.inspect_err(|_| drop(std::fs::remove_file(&config)))?;
-        let admin = urls[1].parse().map_err(|error| Failure::cannot("the proxy's admin address", error))?;
-        let (gauges, base_url) = (GaugeSource::Metrics(admin), format!("http://{}", urls[0]));
-        Ok(Self { proxy: ProxyProcess::Weir { process: proxy, config }, origin, base_url, gauges, lengths })
+    }
+
+    /// Keeps the output of a subject that weir started, and returns the reason with the end of it.
+    pub(super) fn subject_failure(&mut self, why: &str) -> Failure {
+        match &mut self.proxy {
+            ProxyProcess::Foreign(process) => process.failure(why),
+            _ => Failure::cannot("--verify", why),
+        }
     }
 
     pub(super) fn base_url(&self) -> &str {
@@ -109,6 +120,8 @@ impl Drop for Setup {
                 let _ = std::fs::remove_file(config);
             }
             ProxyProcess::Haproxy(process) => process.end(),
+            ProxyProcess::Foreign(process) => process.end(),
+            ProxyProcess::Running => {}
         }
         self.origin.end();
     }
@@ -121,6 +134,38 @@ impl Drop for Stalled<'_> {
     fn drop(&mut self) {
         self.0.signal(Signal::CONT);
     }
+}
+
+/// Returns the addresses on which the servers listen.
+fn origin_addresses(plan: &VerifiedPlan, subject: &VerifySubject) -> Result<Vec<String>, Failure> {
+    let VerifySubject::Running(running, _) = subject else {
+        return Ok(vec!["127.0.0.1:0".to_owned(); plan.servers as usize]);
+    };
+    let (given, servers) = (running.origins.len() as u64, plan.servers);
+    if given != servers {
+        let text = format!(
+            "the verified plan has {} of {} slots, {given} given",
+            record::units::format_plural(servers, "server"),
+            plan.maxconn
+        );
+        return Err(vec![InputProblem::new("--origin-listen", text)].into());
+    }
+    Ok(running.origins.clone())
+}
+
+/// Starts weir proxy; returns it with its URL and its gauges.
+fn start_weir(
+    plan: &VerifiedPlan,
+    servers: &[String],
+) -> Result<(ProxyProcess, String, GaugeSource), Failure> {
+    let config = std::env::temp_dir().join(format!("weir-plan-{}.toml", std::process::id()));
+    record::file::write_atomically(&config, proxy_config(plan, servers).as_bytes())?;
+    let proxy = vec!["proxy".to_owned(), "--config".to_owned(), config.display().to_string()];
+    let started = ChildProcess::start(&proxy, 2);
+    let (process, urls) = started.inspect_err(|_| drop(std::fs::remove_file(&config)))?;
+    let admin = urls[1].parse().map_err(|error| Failure::cannot("the proxy's admin address", error))?;
+    let proxy = ProxyProcess::Weir { process, config };
+    Ok((proxy, format!("http://{}", urls[0]), GaugeSource::Metrics(admin)))
 }
 
 fn proxy_config(plan: &VerifiedPlan, servers: &[String]) -> String {

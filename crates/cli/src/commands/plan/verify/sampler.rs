@@ -1,4 +1,4 @@
-//! Samples of a pool's gauges, from the metrics of weir or the socket of HAProxy.
+//! Samples of a pool's gauges, from the metrics of weir, the socket of HAProxy, or the counters of the servers.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -34,6 +34,8 @@ pub(super) enum GaugeSource {
     Metrics(SocketAddr),
     /// Socket of HAProxy.
     Haproxy(PathBuf),
+    /// Address of `weir serve`, which knows the requests at the servers only.
+    Origin(SocketAddr),
 }
 
 impl GaugeSource {
@@ -41,11 +43,12 @@ impl GaugeSource {
     fn read(&self, pool: &str) -> std::io::Result<(f64, f64)> {
         match self {
             Self::Metrics(admin) => {
-                let text = fetch(*admin)?;
+                let text = fetch(*admin, "/metrics")?;
                 let queued = sum(&text, "weir_pool_queued_requests{", pool);
                 Ok((queued, sum(&text, "weir_server_requests_in_flight{", pool)))
             }
             Self::Haproxy(socket) => super::haproxy::gauges(socket, pool),
+            Self::Origin(address) => Ok((0.0, in_flight(&fetch(*address, "/stats")?))),
         }
     }
 }
@@ -83,13 +86,20 @@ impl Sampler {
     }
 }
 
-fn fetch(admin: SocketAddr) -> std::io::Result<String> {
+fn fetch(admin: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&admin, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n")?;
     let mut text = String::new();
     stream.take(16 << 20).read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// Returns the requests in flight of a response to `/stats`; 0 if it has none.
+fn in_flight(response: &str) -> f64 {
+    let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let stats: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+    stats["in_flight"].as_f64().unwrap_or(0.0)
 }
 
 /// Returns the sum of a gauge over all rows of a pool.
@@ -102,6 +112,12 @@ fn sum(text: &str, metric: &str, pool: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_in_flight_are_those_of_all_cores() {
+        let text = "HTTP/1.1 200 OK\r\nA: b\r\n\r\n{\"in_flight\": 7, \"cores\": [{\"in_flight\": 3}]}";
+        assert_eq!((in_flight(text), in_flight("HTTP/1.1 200 OK\r\n\r\n")), (7.0, 0.0));
+    }
 
     #[test]
     fn gauges_of_a_pool_are_added() {

@@ -1,0 +1,33 @@
+//! Queue of a verified proxy: its predictions depend on it.
+
+use serde::Serialize;
+
+/// Queue of a verified proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SubjectQueue {
+    /// Queue with the limits of the plan.
+    Bounded,
+    /// Queue without a limit.
+    Unbounded,
+    /// No queue: requests beyond the slots are rejected.
+    None,
+}
+
+impl SubjectQueue {
+    /// Names of the queues.
+    pub const NAMES: [&'static str; 3] = ["bounded", "unbounded", "none"];
+
+    /// Parses the name of a queue.
+    ///
+    /// # Errors
+    /// The name is unknown.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "bounded" => Ok(Self::Bounded),
+            "unbounded" => Ok(Self::Unbounded),
+            "none" => Ok(Self::None),
+            _ => Err(format!("'{text}' is not one of {}", Self::NAMES.join(", "))),
+        }
+    }
+}
