@@ -3,12 +3,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
-use std::rc::Rc;
 use std::str::FromStr;
 
+use rt::deadlines::Deadlines;
 use rt::tokio::task::yield_now;
-
-use crate::core::Core;
 
 /// Id of a connection, unique for the lifetime of the process: the core, the slot and
 /// the slot's generation.
@@ -113,6 +111,23 @@ impl SessionFilter {
 }
 
 impl SessionDump {
+    /// Queries all connections of a core, which `deadlines` wakes.
+    pub(crate) async fn run(&self, deadlines: &Deadlines, query: SessionQuery) -> SessionList {
+        *self.query.borrow_mut() = Some((query, SessionList::default()));
+        self.notified_count.set(0);
+        self.is_active.set(true);
+        let notified = deadlines.notify_all();
+        for _ in 0..YIELDS_MAX {
+            yield_now().await;
+            if self.notified_count.get() >= notified {
+                break;
+            }
+        }
+        self.is_active.set(false);
+        let query = self.query.borrow_mut().take();
+        query.map(|(_, list)| list).unwrap_or_default()
+    }
+
     /// Returns whether a query is active.
     #[inline]
     pub(crate) fn has_query(&self) -> bool {
@@ -162,24 +177,6 @@ impl SessionDump {
         }
         query.closes
     }
-}
-
-/// Queries all connections of a core.
-pub(crate) async fn query_sessions(core: &Rc<Core>, query: SessionQuery) -> SessionList {
-    let dump = &core.session_dump;
-    *dump.query.borrow_mut() = Some((query, SessionList::default()));
-    dump.notified_count.set(0);
-    dump.is_active.set(true);
-    let notified = core.deadlines.notify_all();
-    for _ in 0..YIELDS_MAX {
-        yield_now().await;
-        if dump.notified_count.get() >= notified {
-            break;
-        }
-    }
-    dump.is_active.set(false);
-    let query = dump.query.borrow_mut().take();
-    query.map(|(_, list)| list).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod health;
 mod histogram;
 mod pool;
 mod process;
+mod reload_results;
 mod snapshot;
 mod table;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use std::rc::Rc;
 
 pub(crate) use h2::{H2Count, H2Counters};
 pub(crate) use histogram::FINE_BOUNDS_NS;
+pub(crate) use reload_results::ReloadResults;
 pub(crate) use snapshot::{SeriesValueRef, Snapshot, prometheus};
 pub use table::reference;
 pub(crate) use tls::{HandshakeResult, HelloResult};

@@ -1,5 +1,8 @@
 //! Starts the cores, accepts connections, applies new plans, drains. This module is the interface
-//! between the process and its cores; `core` and `conn` do the cores' work.
+//! between the process and its cores; `core` and `conn` do the cores' work. `command` has the commands
+//! to the cores.
+
+mod command;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -15,58 +18,26 @@ use rt::conn_balancer::{AcceptedConnection, AsyncInbox, ConnectionBalancer, Core
 use rt::cores::CoreId;
 use rt::drain::{Drain, DrainStage, DrainWatch};
 use rt::listen::{AcceptEvent, Listener};
-use rt::tokio::sync::{mpsc, oneshot};
+use rt::tokio::sync::mpsc;
 use rt::tokio::task::{JoinHandle, spawn_local};
 
 use crate::admission::{ListenerLimits, Rejection};
 use crate::conn::{self, ListenerSettings, REJECTED_MAX};
 use crate::core::{ConfigGeneration, Core, TICK_NS, limit_of_core};
-use crate::log::{self, CoreLog};
+use crate::log::CoreLog;
 use crate::metrics::{RejectReason, Snapshot};
-use crate::plan::{OnLimit, Plan};
-use crate::pool::{CoreWakeups, CrossCoreState};
-use crate::profile::{ProfileCommand, ProfilePhase, ProfileTotals};
-use crate::session;
+use crate::plan::OnLimit;
+use crate::pool::CoreWakeups;
+use crate::profile::ProfilePhase;
 
-/// Message to a core. Its replies are snapshots and acknowledgements; cores and the rest of the
-/// process share nothing else.
-#[derive(Debug)]
-pub(crate) enum CoreCommand {
-    /// Put this plan into force.
-    Apply(Box<ApplyPlan>, oneshot::Sender<()>),
-    /// Put this plan into force; it differs from the previous one in servers only.
-    SwapServers(Arc<Plan>, Arc<CrossCoreState>, oneshot::Sender<()>),
-    /// Send your counters.
-    Snapshot(oneshot::Sender<Snapshot>),
-    /// Follow changed settings of servers.
-    RefreshServers(oneshot::Sender<()>),
-    /// List connections, or close some.
-    Sessions(session::SessionQuery, oneshot::Sender<session::SessionList>),
-    /// Switch the CPU time profile on or off, and send its totals.
-    Profile(ProfileCommand, oneshot::Sender<ProfileTotals>),
-    /// Acknowledge.
-    Ping(oneshot::Sender<()>),
-    /// Another process accepts at the marked listening sockets: close them at once. In the drain that
-    /// follows, clients between two requests may send one more.
-    HandOff(Vec<bool>, oneshot::Sender<()>),
-}
-
-/// A plan, and the changes outside the cores that belong to it.
-#[derive(Debug)]
-pub(crate) struct ApplyPlan {
-    pub(crate) plan: Arc<Plan>,
-    pub(crate) shared: Arc<CrossCoreState>,
-    pub(crate) log: log::LogSender,
-    /// Listener of each listening socket, by `socket_index`; `None`: the socket is closed.
-    pub(crate) listener_of_socket: Vec<Option<usize>>,
-}
+pub(crate) use command::{ApplyPlan, Command, CoreSenders, CoresTimedOut};
 
 /// Start values of one core, moved to its thread.
 #[derive(Debug)]
 pub(crate) struct CoreInit {
     pub(crate) initial: ApplyPlan,
     pub(crate) inbox: Inbox,
-    pub(crate) messages: mpsc::Receiver<CoreCommand>,
+    pub(crate) commands: mpsc::Receiver<Command>,
 }
 
 /// Start values that all cores share.
@@ -117,7 +88,7 @@ pub(crate) async fn run_core(
     init: CoreInit,
     common_init: CommonInit,
 ) -> io::Result<Snapshot> {
-    let CoreInit { initial, inbox, messages } = init;
+    let CoreInit { initial, inbox, commands } = init;
     let ApplyPlan { plan, shared, log, listener_of_socket } = initial;
     let generation = ConfigGeneration::new(plan, &shared, (core_id.index, core_id.count), None);
     let connections_max = limit_of_core(common_init.connections_max, core_id.index, core_id.count);
@@ -145,8 +116,7 @@ pub(crate) async fn run_core(
         spawn_local(admit_deferred(Rc::clone(&core), Rc::clone(&listeners))),
     ];
     let core_id = (core_id.index, core_id.count);
-    let commands = handle_commands(Rc::clone(&core), Rc::clone(&listeners), core_id, messages);
-    spawn_local(commands);
+    spawn_local(handle_commands(Rc::clone(&core), Rc::clone(&listeners), core_id, commands));
     let mut watch = common_init.drain.watch();
     watch.wait_for(DrainStage::Draining).await;
     let drain_ns = core.current_generation().plan.drain_timeout_ns;
@@ -263,32 +233,32 @@ async fn handle_commands(
     core: Rc<Core>,
     listeners: Rc<CoreListeners>,
     core_id: (usize, usize),
-    mut commands: mpsc::Receiver<CoreCommand>,
+    mut commands: mpsc::Receiver<Command>,
 ) {
     while let Some(command) = commands.recv().await {
         match command {
             // The caller may have stopped waiting.
-            CoreCommand::Snapshot(reply) => drop(reply.send(core.snapshot())),
-            CoreCommand::RefreshServers(done) => {
+            Command::Snapshot(reply) => drop(reply.send(core.snapshot())),
+            Command::RefreshServers(done) => {
                 core.apply_server_changes();
                 let _ = done.send(());
             }
-            CoreCommand::Sessions(query, reply) => {
-                drop(reply.send(session::query_sessions(&core, query).await));
+            Command::Sessions(query, reply) => {
+                drop(reply.send(core.session_dump.run(&core.deadlines, query).await));
             }
-            CoreCommand::Profile(switch, reply) => {
+            Command::Profile(switch, reply) => {
                 drop(reply.send(core.profile.apply(switch)));
             }
-            CoreCommand::Apply(apply, done) => {
+            Command::Apply(apply, done) => {
                 apply_plan(&core, &listeners, core_id, *apply);
                 let _ = done.send(());
             }
-            CoreCommand::SwapServers(plan, shared, done) => {
+            Command::SwapServers(plan, shared, done) => {
                 core.swap_servers(plan, &shared, core_id);
                 let _ = done.send(());
             }
-            CoreCommand::Ping(done) => drop(done.send(())),
-            CoreCommand::HandOff(handed_off, done) => {
+            Command::Ping(done) => drop(done.send(())),
+            Command::HandOff(handed_off, done) => {
                 core.is_replaced.set(true);
                 // Another process has these sockets, so no queued connection is lost.
                 abort_accept_tasks(&listeners, |socket_index| handed_off.get(socket_index) == Some(&true));

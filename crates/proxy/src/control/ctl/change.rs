@@ -3,7 +3,7 @@
 use rt::clock::now_ns;
 
 use super::{CommandError, CommandRequest, CommandResult, ControlCommand, socket};
-use crate::control::RunningProxy;
+use crate::control::active_config::ActiveConfig;
 use crate::pool::AdminState;
 use crate::session::{SessionFilter, SessionId, SessionQuery};
 
@@ -50,7 +50,7 @@ pub(super) fn run_server(request: &CommandRequest<'_>) -> CommandResult {
     let change = ServerChange::parse(args).map_err(CommandError::Invalid)?;
     let Some(change) = change else { return Err(request.usage_error("server")) };
     let server_name = split_server_name(name)?;
-    request.context.run_on_owner(move |running| apply_change(running, &server_name, change))??;
+    request.context.run_on_owner(move |active| apply_change(active, &server_name, change))??;
     request.context.refresh_servers()?;
     request.log_change(&format!("server {}", request.args.join(" ")));
     Ok(Some(format!("server {name}: {}\n", args.join(" "))))
@@ -67,12 +67,11 @@ fn split_server_name(name: &str) -> Result<(Box<str>, Box<str>), CommandError> {
 }
 
 fn apply_change(
-    running: &RunningProxy,
+    active: &ActiveConfig,
     server_name: &(Box<str>, Box<str>),
     change: ServerChange,
 ) -> Result<(), CommandError> {
-    let active = running.active_config();
-    let (pool, server) = find_server(&active, server_name)?;
+    let (pool, server) = find_server(active, server_name)?;
     let (plan, shared) = (&active.plan.pools[pool], &active.shared.pools[pool]);
     let eligibility = shared.eligibility(server);
     let now_ns = now_ns();
@@ -87,7 +86,7 @@ fn apply_change(
 
 /// Returns the indices of a pool and of one of its servers.
 fn find_server(
-    active: &super::ActiveConfig,
+    active: &ActiveConfig,
     (pool, server): &(Box<str>, Box<str>),
 ) -> Result<(usize, usize), CommandError> {
     let pools = &active.plan.pools;

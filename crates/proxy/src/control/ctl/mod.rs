@@ -23,8 +23,8 @@ use std::os::unix::net::UnixStream;
 
 use rt::unix_socket::PeerCredentials;
 
-pub(crate) use command_context::{ActiveConfig, CommandContext, ReloadResults, TryLock};
-pub use command_context::{ControlCommand, OwnerTask, ReplySender};
+pub use super::owner::{ControlCommand, OwnerTask, ReplySender};
+pub(crate) use command_context::{CommandContext, TryLock};
 pub(crate) use control_socket::ControlSocket;
 
 use crate::config::suggestion;
@@ -140,7 +140,7 @@ const COMMANDS: &[CommandSpec] = &[
         run: profile::run,
     },
     CommandSpec {
-        name: crate::handover::COMMAND,
+        name: super::handover::COMMAND,
         usages: &[(
             "",
             "passes the listening sockets to a new process that replaces this one; sent by `weir proxy --upgrade-from`, not for manual use",

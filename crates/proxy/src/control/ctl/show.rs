@@ -3,9 +3,10 @@
 use rt::clock::{SECOND_NS, now_ns, unix_ns};
 
 use super::table::{Cell, OutputTable, render};
-use super::{ActiveConfig, CommandRequest, CommandResult, ReloadResults};
+use super::{CommandRequest, CommandResult};
+use crate::control::active_config::ActiveConfig;
 use crate::health::display_state;
-use crate::metrics::{MetricTotals, MetricsSummary};
+use crate::metrics::{MetricTotals, MetricsSummary, ReloadResults};
 use crate::plan::{Mode, PoolPlan, ServerPlan};
 use crate::pool::SharedPool;
 use crate::session::{SessionFilter, SessionQuery};
