@@ -23,11 +23,16 @@ impl std::fmt::Display for SessionId {
     }
 }
 
-impl FromStr for SessionId {
-    type Err = String;
+/// Parse error of an id of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid connection id '{0}' (`show connections` lists them)")]
+pub(crate) struct SessionIdError(Box<str>);
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let invalid = || format!("invalid connection id '{text}' (`show connections` lists them)");
+impl FromStr for SessionId {
+    type Err = SessionIdError;
+
+    fn from_str(text: &str) -> Result<Self, SessionIdError> {
+        let invalid = || SessionIdError(text.into());
         let mut parts = text.split('.').map(|part| part.parse::<u32>().map_err(|_| invalid()));
         let mut next = || parts.next().unwrap_or_else(|| Err(invalid()));
         let (core, slot, generation) = (next()?, next()?, next()?);

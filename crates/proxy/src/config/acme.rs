@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::plan::{AcmeChallenge, AcmePlan, Mode};
 
+use super::errors::ValueError;
 use super::spans::Problems;
 use super::validate;
 use super::value::Section;
@@ -36,10 +37,10 @@ pub(super) fn parse_acme(tls: &Section, mode: Mode, problems: &mut Problems) -> 
     let domains = domains.filter_map(|text| {
         let check = validate::parse_host(&text.value).and_then(|host| match &*host {
             host if host.starts_with("*.") => {
-                Err(format!("'{host}' needs a challenge in DNS, which weir does not support"))
+                Err(ValueError::WildcardDomain(host.into()))
             }
             host if host.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok() => {
-                Err(format!("'{host}' is an address: write a DNS name"))
+                Err(ValueError::DomainIsAddress(host.into()))
             }
             _ => Ok(host),
         });

@@ -3,10 +3,11 @@
 use toml::de::DeValue;
 
 use super::directives::{DIRECTIVES, Directive, ValueKind, directives_of_table};
+use super::errors::ValueError;
 use super::spans::suggestion;
 
-pub(super) fn wrong_kind_message(row: &Directive, value: &DeValue<'_>) -> String {
-    format!("'{}' is {}: {}", row.key, describe_value(value), row.kind.hint())
+pub(super) fn wrong_kind(row: &Directive, value: &DeValue<'_>) -> ValueError {
+    ValueError::Kind { key: row.key, found: describe_value(value), hint: row.kind.hint() }
 }
 
 /// Describes a value for use in a sentence.

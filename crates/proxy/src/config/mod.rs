@@ -4,7 +4,7 @@
 //!
 //! `directives` is the table of all keys. `value` reads TOML by that table. `listeners`, `routes`
 //! and `pools` (with `balance`, `health`, `overload` and `tls`) build the parts of the plan.
-//! `cross_checks` checks the complete plan. `schema` writes the table as a JSON schema and as
+//! `errors` has the reasons for refusing a value. `cross_checks` checks the complete plan. `schema` writes the table as a JSON schema and as
 //! Markdown. `messages` has the messages for wrong keys and values, `syntax` those for texts that
 //! are not TOML.
 
@@ -12,6 +12,7 @@ mod acme;
 mod balance;
 mod cross_checks;
 mod directives;
+mod errors;
 mod flags;
 mod health;
 mod hsts;

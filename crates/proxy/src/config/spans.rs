@@ -1,5 +1,7 @@
 //! Positions in a config file, and the problems found there. Independent of the config's keys.
 
+use std::fmt;
+
 use record::problem::InputProblem;
 pub(crate) use record::problem::suggestion;
 
@@ -35,8 +37,8 @@ impl Problems {
     }
 
     /// Returns the value of `result`, or adds its error as a problem.
-    pub(super) fn ok_or_report<T>(&mut self, offset: usize, result: Result<T, String>) -> Option<T> {
-        result.map_err(|text| self.add_error(offset, text)).ok()
+    pub(super) fn ok_or_report<T>(&mut self, offset: usize, result: Result<T, impl fmt::Display>) -> Option<T> {
+        result.map_err(|error| self.add_error(offset, error.to_string())).ok()
     }
 
     /// Returns problems and warnings, each sorted by position and without duplicates.

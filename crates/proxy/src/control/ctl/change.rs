@@ -18,9 +18,18 @@ pub(super) enum ServerChange {
     Maxconn(Option<usize>),
 }
 
+/// Reason for refusing a change of a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ServerChangeError {
+    #[error("'{0}' is not a weight (0 to {WEIGHT_MAX}, or default)")]
+    Weight(Box<str>),
+    #[error("'{0}' is not a maxconn (1 or more, or default)")]
+    Maxconn(Box<str>),
+}
+
 impl ServerChange {
     /// Parses the arguments after a server's name. `None`: unknown arguments.
-    pub(super) fn parse(args: &[&str]) -> Result<Option<Self>, String> {
+    pub(super) fn parse(args: &[&str]) -> Result<Option<Self>, ServerChangeError> {
         let change = match args {
             ["ready"] => Self::AdminState(AdminState::Ready),
             ["drain"] => Self::AdminState(AdminState::Drain),
@@ -28,14 +37,12 @@ impl ServerChange {
             ["weight", "default"] => Self::Weight(None),
             ["weight", text] => match text.parse() {
                 Ok(weight) if weight <= WEIGHT_MAX => Self::Weight(Some(weight)),
-                _ => {
-                    return Err(format!("'{text}' is not a weight (0 to {WEIGHT_MAX}, or default)"));
-                }
+                _ => return Err(ServerChangeError::Weight((*text).into())),
             },
             ["maxconn", "default"] => Self::Maxconn(None),
             ["maxconn", text] => match text.parse::<u32>() {
                 Ok(max) if max > 0 => Self::Maxconn(Some(max as usize)),
-                _ => return Err(format!("'{text}' is not a maxconn (1 or more, or default)")),
+                _ => return Err(ServerChangeError::Maxconn((*text).into())),
             },
             _ => return Ok(None),
         };
@@ -47,7 +54,7 @@ pub(super) fn run_server(request: &CommandRequest<'_>) -> CommandResult {
     let Some((name, args)) = request.args.split_first() else {
         return Err(request.usage_error("server"));
     };
-    let change = ServerChange::parse(args).map_err(CommandError::Invalid)?;
+    let change = ServerChange::parse(args).map_err(CommandError::invalid)?;
     let Some(change) = change else { return Err(request.usage_error("server")) };
     let server_name = split_server_name(name)?;
     request.context.run_on_owner(move |active| apply_change(active, &server_name, change))??;
@@ -111,8 +118,8 @@ pub(super) fn run_kill(request: &CommandRequest<'_>) -> CommandResult {
             SessionFilter::Server(pool, server)
         }
         ids => {
-            let ids: Result<Vec<SessionId>, String> = ids.iter().map(|id| id.parse()).collect();
-            SessionFilter::Ids(ids.map_err(CommandError::Invalid)?)
+            let ids: Result<Vec<SessionId>, _> = ids.iter().map(|id| id.parse()).collect();
+            SessionFilter::Ids(ids.map_err(CommandError::invalid)?)
         }
     };
     let by_id = matches!(selection, SessionFilter::Ids(_));

@@ -110,7 +110,7 @@ impl CommandContext {
     ) -> Result<String, CommandError> {
         let (reply, receiver) = sync_channel(1);
         self.send_command(build_command(reply))?;
-        wait_for_owner(&receiver)?.map_err(CommandError::Invalid)
+        wait_for_owner(&receiver)?.map_err(CommandError::invalid)
     }
 
     /// Runs a closure in the thread of the proxy's owner. It runs between two reloads, and so sees
