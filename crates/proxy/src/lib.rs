@@ -17,6 +17,8 @@ mod deadline;
 mod dial;
 mod dns;
 mod exchange;
+mod explain;
+mod field_names;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -38,10 +40,11 @@ mod session;
 #[cfg(test)]
 mod simulation;
 mod tunnel;
+mod uri;
 
 pub use control::{
     FileWatch, ListenAddressInfo, PathStates, ProxyExit, RunningProxy, SandboxPaths, check_start, ctl,
     handover, start,
 };
+pub use explain::{ExplainRequest, Explanation, explain};
 pub use reference::reference;
-pub use route::{ExplainRequest, Explanation, explain};

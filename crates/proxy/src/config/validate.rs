@@ -11,7 +11,7 @@ use regex::{Regex, RegexBuilder};
 use rt::address::Address;
 
 use crate::plan::{LogTarget, Network};
-use crate::route::path::{normalise, normalise_host, without_port};
+use crate::uri::{normalise, normalise_host, without_port};
 
 use super::errors::ValueError;
 use super::spans::Problems;

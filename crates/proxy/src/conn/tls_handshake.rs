@@ -13,8 +13,8 @@ use rt::tls::certificate_subject;
 
 use super::{ClientStream, Conn, ConnState, ListenerSettings, TimeoutKind};
 use crate::core::{Core, ScratchBuffers};
-use crate::metrics::{HandshakeResult, RejectReason};
-use crate::outcome::EndReason;
+use crate::metrics::HandshakeResult;
+use crate::outcome::{EndReason, RejectReason};
 
 /// Registers an accepted connection with the core, and prepares its TLS session if its listener has
 /// TLS.

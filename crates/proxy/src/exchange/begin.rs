@@ -12,15 +12,16 @@ use super::{Exchange, ExchangeStage, ServerSlot, StepResult};
 use crate::acme::{CHALLENGE_PREFIX, answer_to_challenge};
 use crate::conn::{ClientStream, TimeoutKind};
 use crate::core::{ConfigGeneration, Core};
+use crate::field_names::has_underscore;
 use crate::forward::{
-    ClientFraming, Origin, RequestParts, has_underscore, max_forwards, origin_form, uses_max_forwards,
+    ClientFraming, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards,
     write_request,
 };
 use crate::outcome::{EndPhase, EndReason};
 use crate::plan::{Action, ListenerPlan, Reuse, Underscores};
 use crate::pool::{Pool, ServerConn, ServerRequirements};
 use crate::profile::ProfilePhase;
-use crate::route::path::split_target;
+use crate::uri::split_target;
 use crate::route::{
     RateLimitKey, RetryAfterNs, RouteRequest, RouteScratch, build_location, changes_target, forwarded_target,
     rewrite_target,

@@ -5,12 +5,11 @@ use rt::clock::now_ns;
 use wire::{RequestHead, RequestKind, Version, encode};
 
 use super::{ConnAction, Exchange, ExchangeStage, ResponseProgress, ServerSlot, StepResult};
-use crate::balance::sticky::StickyLookup;
 use crate::conn::ClientStream;
 use crate::core::Core;
 use crate::forward::{HSTS_FIELD, writes_own_response_field};
 use crate::log::http_date;
-use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Protocol, Times};
+use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Protocol, StickyLookup, Times};
 use crate::plan::Reuse;
 use crate::profile::ProfilePhase;
 

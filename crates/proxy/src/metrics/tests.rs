@@ -9,8 +9,7 @@ use crate::log::TargetCounts;
 use crate::log::fixtures::{MS, malformed_request, plan, successful_request, tcp_connection};
 use std::sync::Arc;
 
-use crate::balance::sticky::StickyLookup;
-use crate::outcome::EndPhase;
+use crate::outcome::{EndPhase, StickyLookup};
 use crate::plan::{Balance, StickyMode, StickyPlan};
 
 fn metrics() -> Metrics {

@@ -11,7 +11,6 @@
 
 mod conn;
 mod connect;
-mod counters;
 mod events;
 mod mux;
 mod request;
@@ -28,12 +27,11 @@ use std::task::{Context, Poll, Waker};
 
 use crate::core::Core;
 use crate::dial::{ConnectError, DialTarget};
+use crate::metrics::h2_back_counters::{BackCounters, count};
 use crate::plan::{PoolPlan, ServerHttp, ServerHttp2Plan};
 use crate::pool::ServerConn;
 use conn::BackConn;
 use connect::{NewConnection, establish};
-pub(crate) use counters::BackCounters;
-use counters::count;
 pub(crate) use stream::{StreamEnd, VirtualConn};
 
 /// HTTP/2 connections of one core to one server.

@@ -18,13 +18,13 @@ use rt::tls::TlsFault;
 use wire::h2::{Config, Connection, ErrorCode, Event, FaultKind, Role, StreamKey};
 
 use super::conn::{BackConn, StreamTable};
-use super::counters::{BackCounters, code_index, count};
 use super::events::After;
 use super::stream::{BackStream, Next, StreamEnd};
 use super::timers::{BackTimers, TimerResult};
 use super::{BackSettings, ServerConnections};
 use crate::core::Core;
 use crate::dial::ConnectError;
+use crate::metrics::h2_back_counters::{BackCounters, code_index, count};
 
 /// Maximum number of reads in one poll before other tasks get their turn: the engine takes what was read
 /// while it is in the cache.
