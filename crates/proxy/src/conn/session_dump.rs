@@ -21,7 +21,7 @@ impl Conn {
         }
         core.session_dump.count_notified();
         let (number, registered_at) = self.client.registration(core);
-        let id = SessionId { core: core.index, slot_key: number };
+        let id = SessionId { core: core.id.index, slot_key: number };
         // A connection of HTTP/2 counts once. Its streams are only selected by their server, or id.
         if self.client.is_h2_stream() && core.session_dump.is_for_all() {
             return None;
@@ -98,5 +98,5 @@ impl Conn {
 
 /// Returns the core's time in ticks, the unit of the deadlines.
 pub(super) fn current_tick(core: &Core) -> u32 {
-    (core.now_ns.get() / TICK_NS) as u32
+    (core.ticks.now_ns.get() / TICK_NS) as u32
 }

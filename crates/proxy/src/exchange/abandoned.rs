@@ -78,7 +78,7 @@ impl Exchange {
             body: None,
         };
         let core = client.core();
-        core.abandoned.set(core.abandoned.get() + 1);
+        core.load.abandoned.set(core.load.abandoned.get() + 1);
         rt::tokio::task::spawn_local(drain_response(
             core,
             AbandonedRequest { generation, slot, conn, response },
@@ -93,7 +93,7 @@ async fn drain_response(core: Rc<Core>, abandoned: AbandonedRequest) {
     let _ = conn.stream.shutdown(std::net::Shutdown::Write);
     let deadline_ns = now_ns().saturating_add(pool.plan().timeouts.abandoned_ns);
     let finished =
-        std::future::poll_fn(|cx| response.poll(cx, &mut conn.stream, &mut core.scratch.borrow_mut().input));
+        std::future::poll_fn(|cx| response.poll(cx, &mut conn.stream, &mut core.memory.scratch.borrow_mut().input));
     rt::tokio::select! {
         finished = finished => if finished == DiscardResult::Complete {
             generation.metrics.wasted(pool.index());
@@ -101,8 +101,8 @@ async fn drain_response(core: Rc<Core>, abandoned: AbandonedRequest) {
         () = core.timers.sleep_until(deadline_ns) => {}
     }
     drop(conn);
-    core.abandoned.set(core.abandoned.get() - 1);
-    pool.release(server, &mut core.scratch.borrow_mut().rng);
+    core.load.abandoned.set(core.load.abandoned.get() - 1);
+    pool.release(server, &mut core.memory.scratch.borrow_mut().rng);
 }
 
 impl DiscardedResponse {

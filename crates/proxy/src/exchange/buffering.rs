@@ -118,7 +118,7 @@ impl Exchange {
 
     /// Returns whether a body of unknown length has had enough time.
     fn is_wait_over(&self, core: &Core) -> bool {
-        let waited_ns = core.now_ns.get().saturating_sub(self.outcome.times.head_ns);
+        let waited_ns = core.ticks.now_ns.get().saturating_sub(self.outcome.times.head_ns);
         self.request_relay.length_left().is_none() && waited_ns >= CHUNKED_WAIT_NS
     }
 

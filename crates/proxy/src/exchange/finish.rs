@@ -339,12 +339,12 @@ impl Exchange {
             && self.keeps_server
             && self.request_relay.is_done()
             && !self.is_request_broken
-            && !core.draining.get()
+            && !core.drain.is_draining.get()
         {
             conn.served_requests += 1;
             match pool.reuse() {
                 Reuse::Safe | Reuse::Always if !conn.is_private => {
-                    pool.keep_idle(*server, conn, core.now_ns.get());
+                    pool.keep_idle(*server, conn, core.ticks.now_ns.get());
                 }
                 _ => client.keep_private_conn(pool, *server, conn),
             }

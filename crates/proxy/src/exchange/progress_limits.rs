@@ -22,7 +22,7 @@ impl Exchange {
     /// another timeout.
     pub(super) fn is_body_in_time(&mut self, core: &Core, client: &ClientStream) -> bool {
         let (bytes, since_ns) = self.body_progress;
-        let now_ns = core.now_ns.get();
+        let now_ns = core.ticks.now_ns.get();
         if now_ns.saturating_sub(self.outcome.times.start_ns) >= client.timeouts().body_ns {
             return false;
         }
@@ -37,7 +37,7 @@ impl Exchange {
 
     /// Returns the time left until the response's head is due. Bytes of the head do not restart it.
     pub(super) fn first_byte_left_ns(&mut self, core: &Core, timeout_ns: u64) -> u64 {
-        let now_ns = core.now_ns.get();
+        let now_ns = core.ticks.now_ns.get();
         if self.first_byte_wait_start_ns == 0 {
             self.first_byte_wait_start_ns = now_ns;
         }
@@ -55,7 +55,7 @@ impl Exchange {
         kind: TimeoutKind,
         timeout_ns: u64,
     ) -> bool {
-        let now_ns = core.now_ns.get();
+        let now_ns = core.ticks.now_ns.get();
         if client.timeout_kind() != kind {
             self.stalled = None;
             client.arm(core, cx.waker(), kind, TICK_NS.min(timeout_ns));

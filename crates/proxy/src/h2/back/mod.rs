@@ -140,7 +140,7 @@ impl ServerConnections {
         // The first ones are filled, so that the last ones become idle.
         self.conns.borrow().iter().find_map(|conn| {
             let is_reused = conn.has_carried_request();
-            conn.attach(&core.channel_buffers).map(|conn| Granted { conn, is_reused })
+            conn.attach(&core.memory.channel_buffers).map(|conn| Granted { conn, is_reused })
         })
     }
 
@@ -210,7 +210,7 @@ impl ServerConnections {
             }
             (Ok(NewConnection::Http2(conn)), Some(owner)) => {
                 self.update_counters(|counters| count(&counters.opened));
-                let granted = conn.attach(&core.channel_buffers);
+                let granted = conn.attach(&core.memory.channel_buffers);
                 self.conns.borrow_mut().push(conn);
                 if let Some(conn) = granted {
                     owner.resolve(Ok(Granted { conn, is_reused: false }));
