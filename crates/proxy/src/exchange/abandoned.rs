@@ -55,7 +55,7 @@ impl Exchange {
         let is_server_working = matches!(self.stage, ExchangeStage::Connected)
             && self.response == ResponseProgress::Head
             && self.has_sent_request()
-            && !self.is_tcp
+            && !self.facts.is_tcp
             && matches!(end, EndReason::ClientGone | EndReason::BodyTimeout | EndReason::ServerTimeout);
         // A reset ends a stream for both sides.
         let is_server_working =
@@ -71,7 +71,7 @@ impl Exchange {
         };
         generation.metrics.abandoned(slot.pool.index());
         let response = DiscardedResponse {
-            request_kind: self.request_kind,
+            request_kind: self.facts.kind,
             limits: slot.pool.plan().limits,
             head: std::mem::take(&mut self.unprocessed),
             interim_count: self.interim_count,
