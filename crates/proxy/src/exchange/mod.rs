@@ -10,7 +10,7 @@
 //!                 |  slot    |  ^ retry, if it has no side effect     |  |
 //!                 `----------+--'-------------------------------------'  `-> tunnel (101, CONNECT)
 //! ```
-//! This file has the states and their transitions. `begin` creates an exchange from a head.
+//! This file has the stages and their transitions, `state` the state that belongs to each. `begin` creates an exchange from a head.
 //! `server_selection` has the inputs of the server selection and its feedback. `connect` connects to
 //! the server. `buffering` receives
 //! the start of a body before acquiring a server with a limit. `queued` waits for a free slot.
@@ -32,6 +32,7 @@ mod retries;
 mod server_selection;
 mod session_dump;
 mod splice;
+mod state;
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -42,12 +43,13 @@ pub(crate) use begin::ExchangeStart;
 use connect::Connecting;
 use detached::DetachedNames;
 pub(crate) use finish::OutcomeBuilder;
+use state::{Attempt, ProgressMarks, RequestFacts, SlotTerms};
 
 use crate::conn::{ClientStatus, ClientStream, TimeoutKind};
 use crate::core::{ConfigGeneration, Core, ScratchBuffers};
 use crate::outcome::{EndPhase, EndReason};
 use crate::plan::Priority;
-use crate::pool::{NO_DEADLINE, Pool, ServerConn, ServerRequirements, Ticket};
+use crate::pool::{NO_DEADLINE, Pool, ServerConn, Ticket};
 use crate::profile::ProfilePhase;
 use crate::relay::Relay;
 
@@ -77,99 +79,6 @@ pub(crate) struct Exchange {
     /// True if the client's connection may stay open after this request.
     keeps_client: bool,
     pub(crate) outcome: OutcomeBuilder,
-}
-
-/// Properties of the request, known from its head.
-struct RequestFacts {
-    kind: wire::RequestKind,
-    version: wire::Version,
-    /// True if the client may send another request unless the response forbids it.
-    may_pipeline: bool,
-    /// True if sending the request twice has the same effect as sending it once.
-    is_idempotent: bool,
-    /// True if the server was asked to change the protocol.
-    requests_upgrade: bool,
-    /// True if the request is a WebSocket handshake.
-    requests_websocket: bool,
-    /// True if the client may be waiting for `100 Continue` before it sends the body.
-    expects_continue: bool,
-    /// True if the request is a call of gRPC.
-    is_grpc: bool,
-    /// True if client and server may send at the same time, and pause for long (gRPC).
-    is_streaming: bool,
-    /// True if unparsed bytes are forwarded (mode tcp).
-    is_tcp: bool,
-}
-
-/// Terms on which the request waits for a slot.
-struct SlotTerms {
-    /// Requirements on a server of the pool.
-    requirements: ServerRequirements,
-    priority: Priority,
-    /// Time until which the client waits; [`NO_DEADLINE`]: not given.
-    deadline_ns: u64,
-}
-
-/// State of the attempts to send the request to a server.
-#[derive(Default)]
-struct Attempt {
-    /// True if the server's connection can carry another request.
-    keeps_server: bool,
-    /// True if the connection to the server supports no WebSocket handshake, but the request is one.
-    lacks_upgrade: bool,
-    /// True if a new connection is required because an idle one has just failed.
-    needs_new_connection: bool,
-    /// True if the server accepts no more of the request.
-    is_request_broken: bool,
-    /// Number of retries for which an idle connection had ended before it carried anything.
-    unreceived_count: u8,
-    /// Time when the wait for the response's head began; 0: not yet.
-    first_byte_wait_start_ns: u64,
-    /// Bytes that the server's TLS session had sent before the request.
-    tls_sent_before: u64,
-}
-
-/// The last checks of the peers' progress.
-#[derive(Default)]
-struct ProgressMarks {
-    /// Bytes of the request's body; time 0: not checked yet.
-    body: ByteMark,
-    /// Bytes that the blocked receiver had confirmed, from any start.
-    stalled: Option<ByteMark>,
-}
-
-/// A number of bytes, and the time when it was read.
-#[derive(Clone, Copy, Default)]
-struct ByteMark {
-    bytes: u64,
-    at_ns: u64,
-}
-
-impl Default for RequestFacts {
-    fn default() -> Self {
-        Self {
-            kind: wire::RequestKind::Other,
-            version: wire::Version::Http11,
-            may_pipeline: false,
-            is_idempotent: false,
-            requests_upgrade: false,
-            requests_websocket: false,
-            expects_continue: false,
-            is_grpc: false,
-            is_streaming: false,
-            is_tcp: false,
-        }
-    }
-}
-
-impl Default for SlotTerms {
-    fn default() -> Self {
-        Self {
-            requirements: ServerRequirements::default(),
-            priority: Priority::Normal,
-            deadline_ns: NO_DEADLINE,
-        }
-    }
 }
 
 /// A slot taken at a server.

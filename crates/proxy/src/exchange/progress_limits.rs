@@ -7,7 +7,8 @@
 
 use std::task::Context;
 
-use super::{ByteMark, Exchange};
+use super::Exchange;
+use super::state::ByteMark;
 use crate::conn::{ClientStream, TimeoutKind};
 use crate::core::{Core, TICK_NS};
 
