@@ -11,7 +11,7 @@ impl Core {
         for (index, pool) in generation.pools.iter().enumerate() {
             let servers = pool.plan().servers.len();
             for server in 0..servers {
-                let (_, in_flight, _) = pool.load(server);
+                let in_flight = pool.in_flight_at(server);
                 metrics.set_idle(index, server, pool.idle_connections(server) as u64);
                 metrics.set_http2_load(index, server, pool.http2_load(server));
                 metrics.set_in_flight(index, server, in_flight as u64);

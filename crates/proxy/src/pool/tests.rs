@@ -181,7 +181,7 @@ fn a_limit_that_is_removed_and_set_again_is_complete() {
     }
     assert_eq!(pool.take(None, &mut rng), Some(0));
     assert_eq!(pool.take(None, &mut rng), None);
-    assert_eq!(pool.load(0), (0, 1, 0));
+    assert_eq!((pool.idle_connections(0), pool.in_flight_at(0), pool.queued()), (0, 1, 0));
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_reload_keeps_the_counts() {
     assert_eq!(new_pool.take(None, &mut rng), None);
     old_pool.release(0, &mut rng);
     assert_eq!(new_pool.take(None, &mut rng), Some(0));
-    assert_eq!(new_pool.load(0), (0, 1, 0));
+    assert_eq!((new_pool.idle_connections(0), new_pool.in_flight_at(0), new_pool.queued()), (0, 1, 0));
 }
 
 #[test]
