@@ -50,9 +50,7 @@ impl Conn {
             ConnState::Http2(front) => front.session_state(),
             ConnState::Exchange(_) => description.state,
             ConnState::Tunnel(_) => SessionState::Tunnel,
-            ConnState::RejectedStream | ConnState::Lingering(_) | ConnState::Closed => {
-                SessionState::Closing
-            }
+            ConnState::RejectedStream | ConnState::Lingering(_) | ConnState::Closed => SessionState::Closing,
         };
         let byte_counts =
             if core.session_dump.lists_sessions() { client.stream.tcp_byte_counts() } else { None };

@@ -92,8 +92,9 @@ async fn drain_response(core: Rc<Core>, abandoned: AbandonedRequest) {
     // Fails if the server has already closed its connection, which this would wait for anyway.
     let _ = conn.stream.shutdown(std::net::Shutdown::Write);
     let deadline_ns = now_ns().saturating_add(pool.plan().timeouts.abandoned_ns);
-    let finished =
-        std::future::poll_fn(|cx| response.poll(cx, &mut conn.stream, &mut core.memory.scratch.borrow_mut().input));
+    let finished = std::future::poll_fn(|cx| {
+        response.poll(cx, &mut conn.stream, &mut core.memory.scratch.borrow_mut().input)
+    });
     rt::tokio::select! {
         finished = finished => if finished == DiscardResult::Complete {
             generation.metrics.wasted(pool.index());

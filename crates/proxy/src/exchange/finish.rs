@@ -259,8 +259,9 @@ impl Exchange {
         fields: &[(&str, &[u8])],
     ) {
         // An unread rest of the request would be parsed as the next request.
-        self.keeps_client &=
-            self.request_relay.is_received() && !self.attempt.is_request_broken && client.may_keep_alive(core);
+        self.keeps_client &= self.request_relay.is_received()
+            && !self.attempt.is_request_broken
+            && client.may_keep_alive(core);
         self.outcome.end = EndReason::LocalResponse;
         self.outcome.phase = EndPhase::Request;
         self.outcome.status = status;
@@ -322,8 +323,9 @@ impl Exchange {
         // A close with unread bytes in the receive buffer sends a reset, which may destroy the response
         // in flight. The client may have sent such bytes already, or send them before it reads that
         // this was the last response.
-        let has_unread =
-            !self.request_relay.is_received() || self.attempt.is_request_broken || !client.buffered.is_empty();
+        let has_unread = !self.request_relay.is_received()
+            || self.attempt.is_request_broken
+            || !client.buffered.is_empty();
         // Only a close_notify that arrives completes such a response, so the socket must not be full.
         let needs_close_notify = self.outcome.until_close && client.stream.is_tls();
         match has_unread || self.facts.may_pipeline || needs_close_notify || !client.stream.is_idle() {

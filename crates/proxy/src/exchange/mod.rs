@@ -279,7 +279,10 @@ impl Exchange {
         }
         // After an early response the rest of the request is still forwarded, unless nobody needs
         // it.
-        self.request_relay.is_done() || self.attempt.is_request_broken || !self.attempt.keeps_server || !self.keeps_client
+        self.request_relay.is_done()
+            || self.attempt.is_request_broken
+            || !self.attempt.keeps_server
+            || !self.keeps_client
     }
 
     /// Waits when nothing moves, until a timeout.

@@ -63,7 +63,8 @@ impl Exchange {
         rng: &mut fastrand::Rng,
         waker: &Waker,
     ) {
-        let (requirements, priority, deadline_ns) = (self.terms.requirements, self.terms.priority, self.terms.deadline_ns);
+        let (requirements, priority, deadline_ns) =
+            (self.terms.requirements, self.terms.priority, self.terms.deadline_ns);
         let request = EnqueueRequest { requirements, waker, priority, now_ns: now_ns(), deadline_ns };
         let end = match pool.enqueue(&request, rng) {
             Ok(ticket) => {

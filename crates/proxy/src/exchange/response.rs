@@ -211,8 +211,8 @@ impl Exchange {
         // A client that got no `100 Continue` may still send its body, or not. Neither side could
         // tell that body from the next request.
         self.attempt.keeps_server &= !self.facts.expects_continue || self.request_relay.is_received();
-        let is_request_incomplete =
-            (self.attempt.is_request_broken || !self.attempt.keeps_server) && !self.request_relay.is_received();
+        let is_request_incomplete = (self.attempt.is_request_broken || !self.attempt.keeps_server)
+            && !self.request_relay.is_received();
         self.keeps_client &= may_keep_alive && framing != ClientFraming::UntilClose && !is_request_incomplete;
         let persistence = match (is_switching, self.keeps_client) {
             (true, _) => Persistence::Switch,

@@ -74,6 +74,9 @@ impl Exchange {
     /// TLS, those of its records, of which a part may be sent.
     fn sent_request_bytes(&self) -> u64 {
         let counts = self.server.as_ref().and_then(|server| server.stream.tls_byte_counts());
-        counts.map_or_else(|| self.request_relay.sent_bytes(), |counts| counts.sent - self.attempt.tls_sent_before)
+        counts.map_or_else(
+            || self.request_relay.sent_bytes(),
+            |counts| counts.sent - self.attempt.tls_sent_before,
+        )
     }
 }

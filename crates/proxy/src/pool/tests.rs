@@ -68,7 +68,8 @@ pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Ar
 
 pub(super) fn pools_on_cores(plan: &Arc<Plan>, cores: usize) -> Vec<Pool> {
     let shared = CrossCoreState::new(plan, &CoreWakeups::new(cores), None).unwrap();
-    let pool = |core| Pool::new(plan, 0, CoreId { index: core, count: cores }, Arc::clone(&shared.pools[0]), None);
+    let pool =
+        |core| Pool::new(plan, 0, CoreId { index: core, count: cores }, Arc::clone(&shared.pools[0]), None);
     (0..cores).map(pool).collect()
 }
 
@@ -193,7 +194,8 @@ fn a_reload_keeps_the_counts() {
     let mut rng = rng();
     assert!(old_pool.take(None, &mut rng).is_some() && old_pool.take(None, &mut rng).is_some());
     let new_shared = CrossCoreState::new(&new, &wakeups, Some((&old, &shared))).unwrap();
-    let new_pool = Pool::new(&new, 0, CoreId { index: 0, count: 1 }, Arc::clone(&new_shared.pools[0]), Some(&old_pool));
+    let new_pool =
+        Pool::new(&new, 0, CoreId { index: 0, count: 1 }, Arc::clone(&new_shared.pools[0]), Some(&old_pool));
     assert_eq!(new_pool.take(None, &mut rng), None);
     old_pool.release(0, &mut rng);
     assert_eq!(new_pool.take(None, &mut rng), None);
