@@ -5,6 +5,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use rt::cores::CoreId;
+
 use crate::admission::ListenerLimits;
 use crate::log::LogNames;
 use crate::metrics::Metrics;
@@ -36,7 +38,7 @@ impl ConfigGeneration {
     pub(crate) fn new(
         plan: Arc<Plan>,
         shared: &CrossCoreState,
-        core_id: (usize, usize),
+        core_id: CoreId,
         previous: Option<&Self>,
     ) -> Self {
         let pool = |(index, shared): (usize, &Arc<crate::pool::SharedPool>)| {
@@ -62,12 +64,7 @@ impl ConfigGeneration {
 
     /// Returns the same state with `plan`, which differs in the servers of some pools. Shares
     /// everything but those pools.
-    pub(crate) fn with_servers_of(
-        &self,
-        plan: Arc<Plan>,
-        shared: &CrossCoreState,
-        core_id: (usize, usize),
-    ) -> Self {
+    pub(crate) fn with_servers_of(&self, plan: Arc<Plan>, shared: &CrossCoreState, core_id: CoreId) -> Self {
         let is_changed = |index: usize| !Arc::ptr_eq(&plan.pools[index], &self.plan.pools[index]);
         let pool = |(index, old): (usize, &Rc<Pool>)| match is_changed(index) {
             true => {

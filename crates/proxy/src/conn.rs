@@ -110,7 +110,7 @@ impl Conn {
         let core = &settings.core;
         core.connection_limit.acquire();
         // Rejected connections do not count toward the limit.
-        let counter = if rejection.is_some() { &core.rejected } else { &*settings.open_connections };
+        let counter = if rejection.is_some() { &core.load.rejected } else { &*settings.open_connections };
         counter.set(counter.get() + 1);
         settings.generation_and_index().inspect(|(generation, index)| generation.metrics.accepted(*index));
         let peer = settings.classify_peer(peer);
@@ -144,10 +144,10 @@ impl Conn {
         let Err(rejection) = client.acquire_source_slot(now_ns()) else { return state };
         let core = Rc::clone(&client.settings.core);
         core.count_rejection(rejection.reason);
-        if rejection.action == OnLimit::Reject && core.rejected.get() < REJECTED_MAX {
+        if rejection.action == OnLimit::Reject && core.load.rejected.get() < REJECTED_MAX {
             // From here on the connection counts as rejected.
             client.settings.open_connections.set(client.settings.open_connections.get() - 1);
-            core.rejected.set(core.rejected.get() + 1);
+            core.load.rejected.set(core.load.rejected.get() + 1);
             client.set_rejection(rejection);
             return state;
         }
@@ -158,7 +158,7 @@ impl Conn {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let core = Rc::clone(&self.client.settings.core);
         let _section = core.profile.enter(ProfilePhase::Connection);
-        let scratch = &mut *core.scratch.borrow_mut();
+        let scratch = &mut *core.memory.scratch.borrow_mut();
         let mut transitions = 0;
         self.client.register(&core, cx.waker());
         if core.session_dump.has_query()
@@ -406,7 +406,7 @@ impl Conn {
     ) -> Poll<ConnState> {
         let client = &mut self.client;
         if client.timeout_kind == TimeoutKind::KeepAlive
-            && client.keep_alive_tick == core.tick.get() as u16
+            && client.keep_alive_tick == core.ticks.count.get() as u16
             && client.buffered.is_empty()
         {
             return Poll::Pending;
@@ -423,7 +423,7 @@ impl Conn {
             client.timeout_kind = TimeoutKind::None;
         }
         let keep_alive_timeout_ns = client.effective_timeout_ns(client.settings.plan.timeouts.keep_alive_ns);
-        let must_close = core.closes_idle.get()
+        let must_close = core.drain.closes_idle.get()
             || client.has_timed_out(cx, core, TimeoutKind::KeepAlive, keep_alive_timeout_ns);
         if must_close {
             // On a busy core a request may have arrived that the runtime has not seen: it will wake
@@ -433,7 +433,7 @@ impl Conn {
                 false => Poll::Ready(client.close_idle()),
             };
         }
-        client.keep_alive_tick = core.tick.get() as u16;
+        client.keep_alive_tick = core.ticks.count.get() as u16;
         Poll::Pending
     }
 
@@ -503,10 +503,11 @@ impl Drop for Conn {
             return;
         }
         let settings = &self.client.settings;
-        let counter = if self.client.is_rejected() { &core.rejected } else { &*settings.open_connections };
+        let counter =
+            if self.client.is_rejected() { &core.load.rejected } else { &*settings.open_connections };
         counter.set(counter.get() - 1);
         settings.generation_and_index().inspect(|(generation, index)| generation.metrics.closed(*index));
-        core.balancer.release(core.index);
+        core.balancer.release(core.id.index);
         core.connection_limit.release();
     }
 }

@@ -4,6 +4,8 @@
 //! Nothing here leaves its thread, so there is no lock; and nothing here is held across an await.
 
 mod gauges;
+mod generations;
+mod logs;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,6 +16,7 @@ use rt::byte_channel::ChannelBuffers;
 use rt::clock::{MILLISECOND_NS, now_ns};
 use rt::conn_balancer::ConnectionBalancer;
 use rt::conn_limit::ConnectionLimit;
+use rt::cores::CoreId;
 use rt::deadlines::Deadlines;
 use rt::limits::descriptor_limit;
 use rt::splice::PipePool;
@@ -23,15 +26,17 @@ use crate::admission::ListenerLimits;
 pub(crate) use crate::config_generation::ConfigGeneration;
 use crate::conn::ListenerSettings;
 use crate::exchange::Exchange;
-use crate::log::{self, CoreLog, LineCounters, LoadCounts, WallClock};
-use crate::metrics::{RejectReason, Snapshot};
-use crate::outcome::Outcome;
+use crate::log::{self, CoreLog, LoadCounts};
+use crate::metrics::Snapshot;
+use crate::outcome::{Outcome, RejectReason};
 use crate::plan::{ListenerPlan, Plan};
 use crate::pool::{CrossCoreState, Pool};
 use crate::profile::{Profile, ProfilePhase};
 use crate::route::RouteScratch;
 use crate::session::SessionDump;
 use crate::tunnel::PIPE_BYTES;
+use generations::Generations;
+use logs::CoreLogs;
 
 /// Interval at which a core checks its deadlines, its idle connections and its log. All timeouts
 /// but the queue's have this resolution.
@@ -56,62 +61,78 @@ const SPARE_EXCHANGES_MAX: usize = 256;
 /// State of one core, shared by its connections.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) index: usize,
-    core_count: usize,
-    current_generation: RefCell<Rc<ConfigGeneration>>,
+    pub(crate) id: CoreId,
+    generations: Generations,
+    /// Settings of the plan in force first, then of earlier plans that connections still use.
+    listener_settings: RefCell<Vec<Rc<ListenerSettings>>>,
+    logs: CoreLogs,
     pub(crate) timers: Timers,
     pub(crate) deadlines: Deadlines,
-    pub(crate) buffers: BufferPool,
-    /// Buffers of the channels to the streams of HTTP/2.
-    pub(crate) channel_buffers: ChannelBuffers,
+    pub(crate) ticks: Ticks,
+    pub(crate) drain: DrainState,
+    pub(crate) load: CoreLoad,
+    pub(crate) balancer: ConnectionBalancer,
+    pub(crate) connection_limit: ConnectionLimit,
+    /// True while a task waits for the rate to allow new connections.
+    is_rate_timer_running: Cell<bool>,
+    /// True while a task checks the queues.
+    pub(crate) is_queue_task_running: Cell<bool>,
+    pub(crate) memory: CoreMemory,
+    /// CPU time profile, if enabled.
+    pub(crate) profile: Profile,
+    /// Current query to all connections.
+    pub(crate) session_dump: SessionDump,
+}
+
+/// Time of a core, at the resolution of its ticks.
+#[derive(Debug)]
+pub(crate) struct Ticks {
+    /// Time of the last tick.
+    pub(crate) now_ns: Cell<u64>,
+    /// Changes with each tick and when the drain starts. While it is the same, no deadline has
+    /// passed.
+    pub(crate) count: Cell<u32>,
+}
+
+/// Stage of a core's drain.
+#[derive(Debug, Default)]
+pub(crate) struct DrainState {
+    /// True if each further response is the last of its connection.
+    pub(crate) is_draining: Cell<bool>,
+    /// True if idle connections are closed. A drain sets it, but not at its start.
+    pub(crate) closes_idle: Cell<bool>,
+    /// True if tunnels are closed: their time is over.
+    pub(crate) closes_tunnels: Cell<bool>,
+    /// True if another process has taken over, so that the drain is not urgent.
+    pub(crate) is_replaced: Cell<bool>,
+}
+
+/// Numbers of what a core serves at the moment.
+#[derive(Debug, Default)]
+pub(crate) struct CoreLoad {
+    /// Exchanges and tunnels.
+    pub(crate) in_flight: Cell<usize>,
+    /// Requests whose clients have gone and that servers with a limit are still processing.
+    pub(crate) abandoned: Cell<usize>,
+    /// Connections that are rejected and only get an error response.
+    pub(crate) rejected: Cell<usize>,
     /// Streams of HTTP/2 that are in progress.
     pub(crate) h2_streams: Cell<usize>,
     /// Clients' connections of HTTP/2, and those with at least one stream.
     pub(crate) h2_connections: Cell<usize>,
     pub(crate) h2_busy: Cell<usize>,
-    pub(crate) balancer: ConnectionBalancer,
+}
+
+/// Memory and pipes that a core lends to its connections.
+#[derive(Debug)]
+pub(crate) struct CoreMemory {
     pub(crate) scratch: RefCell<ScratchBuffers>,
-    pub(crate) connection_limit: ConnectionLimit,
-    /// Time of the last tick.
-    pub(crate) now_ns: Cell<u64>,
-    /// Changes with each tick and when the drain starts. While it is the same, no deadline has
-    /// passed.
-    pub(crate) tick: Cell<u32>,
-    pub(crate) draining: Cell<bool>,
-    /// Connections that are rejected and only get an error response.
-    pub(crate) rejected: Cell<usize>,
-    /// True while a task waits for the rate to allow new connections.
-    is_rate_timer_running: Cell<bool>,
-    /// True if idle connections are closed. A drain sets it, but not at its start.
-    pub(crate) closes_idle: Cell<bool>,
-    /// True if another process has taken over, so that the drain is not urgent.
-    pub(crate) is_replaced: Cell<bool>,
+    pub(crate) buffers: BufferPool,
+    /// Buffers of the channels to the streams of HTTP/2.
+    pub(crate) channel_buffers: ChannelBuffers,
+    pub(crate) pipes: PipePool,
     #[allow(clippy::vec_box, reason = "keeps the allocations; moving one moves a box")]
     spare_exchanges: RefCell<Vec<Box<Exchange>>>,
-    /// Number of exchanges and tunnels.
-    pub(crate) in_flight: Cell<usize>,
-    /// Number of requests whose clients have gone and that servers with a limit are still
-    /// processing.
-    pub(crate) abandoned: Cell<usize>,
-    /// Settings of the plan in force first, then of earlier plans that connections still use.
-    listener_settings: RefCell<Vec<Rc<ListenerSettings>>>,
-    /// Earlier plans under which requests may still be in flight.
-    retired_generations: RefCell<Vec<Rc<ConfigGeneration>>>,
-    /// Counters of earlier plans.
-    past_counters: RefCell<Snapshot>,
-    pub(crate) log: RefCell<CoreLog>,
-    /// Counters of earlier logs.
-    past_log_counters: RefCell<Vec<LineCounters>>,
-    wall_clock: Cell<WallClock>,
-    /// True while a task checks the queues.
-    pub(crate) is_queue_task_running: Cell<bool>,
-    pub(crate) pipes: PipePool,
-    /// True if tunnels are closed in the drain: their time is over.
-    pub(crate) closes_tunnels: Cell<bool>,
-    /// CPU time profile, if enabled.
-    pub(crate) profile: Profile,
-    /// Current query to all connections.
-    pub(crate) session_dump: SessionDump,
 }
 
 /// Scratch buffers for one poll of a connection. They are unused between two polls.
@@ -132,32 +153,20 @@ pub(crate) fn pipes_max(descriptors: u64) -> usize {
     PIPES_MAX.min((descriptors / 32) as usize)
 }
 
-/// Returns the maximum number of connections of one of `cores` cores out of `max`; at least one.
-pub(crate) fn limit_of_core(max: usize, core: usize, cores: usize) -> usize {
-    (max / cores + usize::from(core < max % cores)).max(1)
+/// Returns a core's part of a maximum number of connections of all cores; at least one.
+pub(crate) fn limit_of_core(max: usize, CoreId { index, count }: CoreId) -> usize {
+    (max / count + usize::from(index < max % count)).max(1)
 }
 
-impl Core {
-    /// Creates a core's state. Must be called inside the core's runtime.
-    pub(crate) fn new(
-        (index, core_count): (usize, usize),
-        generation: ConfigGeneration,
-        balancer: ConnectionBalancer,
-        connections_max: usize,
-        log: CoreLog,
-    ) -> std::io::Result<Rc<Self>> {
-        let core = Rc::new(Self {
-            index,
-            core_count,
-            current_generation: RefCell::new(Rc::new(generation)),
-            timers: Timers::start()?,
-            deadlines: Deadlines::default(),
-            buffers: BufferPool::new(BUFFER_BYTES, BUFFERS_MAX),
-            channel_buffers: ChannelBuffers::new(),
-            h2_streams: Cell::new(0),
-            h2_connections: Cell::new(0),
-            h2_busy: Cell::new(0),
-            balancer,
+impl Ticks {
+    fn advance(&self) {
+        self.count.set(self.count.get().wrapping_add(1));
+    }
+}
+
+impl CoreMemory {
+    fn new() -> Self {
+        Self {
             scratch: RefCell::new(ScratchBuffers {
                 input: vec![0; INPUT_BYTES].into(),
                 out: Vec::with_capacity(OUT_BYTES),
@@ -165,26 +174,38 @@ impl Core {
                 route_scratch: RouteScratch::default(),
                 rng: fastrand::Rng::new(),
             }),
-            connection_limit: ConnectionLimit::new(connections_max),
-            now_ns: Cell::new(now_ns()),
-            tick: Cell::new(0),
-            draining: Cell::new(false),
-            rejected: Cell::new(0),
-            is_rate_timer_running: Cell::new(false),
-            closes_idle: Cell::new(false),
-            is_replaced: Cell::new(false),
-            spare_exchanges: RefCell::default(),
-            in_flight: Cell::new(0),
-            abandoned: Cell::new(0),
-            listener_settings: RefCell::default(),
-            retired_generations: RefCell::default(),
-            past_counters: RefCell::default(),
-            log: RefCell::new(log),
-            past_log_counters: RefCell::default(),
-            wall_clock: Cell::new(WallClock::read()),
-            is_queue_task_running: Cell::new(false),
+            buffers: BufferPool::new(BUFFER_BYTES, BUFFERS_MAX),
+            channel_buffers: ChannelBuffers::new(),
             pipes: PipePool::new(PIPE_BYTES, pipes_max(descriptor_limit())),
-            closes_tunnels: Cell::new(false),
+            spare_exchanges: RefCell::default(),
+        }
+    }
+}
+
+impl Core {
+    /// Creates a core's state. Must be called inside the core's runtime.
+    pub(crate) fn new(
+        id: CoreId,
+        generation: ConfigGeneration,
+        balancer: ConnectionBalancer,
+        connections_max: usize,
+        log: CoreLog,
+    ) -> std::io::Result<Rc<Self>> {
+        let core = Rc::new(Self {
+            id,
+            generations: Generations::new(generation),
+            listener_settings: RefCell::default(),
+            logs: CoreLogs::new(log),
+            timers: Timers::start()?,
+            deadlines: Deadlines::default(),
+            ticks: Ticks { now_ns: Cell::new(now_ns()), count: Cell::new(0) },
+            drain: DrainState::default(),
+            load: CoreLoad::default(),
+            balancer,
+            connection_limit: ConnectionLimit::new(connections_max),
+            is_rate_timer_running: Cell::new(false),
+            is_queue_task_running: Cell::new(false),
+            memory: CoreMemory::new(),
             profile: Profile::default(),
             session_dump: SessionDump::default(),
         });
@@ -196,7 +217,7 @@ impl Core {
     /// Returns the plan that new requests follow.
     #[inline]
     pub(crate) fn current_generation(&self) -> Rc<ConfigGeneration> {
-        Rc::clone(&self.current_generation.borrow())
+        Rc::clone(&self.generations.current())
     }
 
     /// Puts `generation` into force for new requests. Connections keep their listener's settings
@@ -216,15 +237,13 @@ impl Core {
         // Drops settings that no connection uses any more.
         settings.retain(|old| Rc::strong_count(old) > 1);
         settings.splice(0..0, new_settings);
-        let previous = self.current_generation.replace(Rc::new(generation));
-        self.retired_generations.borrow_mut().push(previous);
+        self.generations.replace(generation);
     }
 
     /// Puts `plan` into force for new requests. It differs from the previous plan in servers only.
-    pub(crate) fn swap_servers(&self, plan: Arc<Plan>, shared: &CrossCoreState, core_id: (usize, usize)) {
-        let generation = self.current_generation().with_servers_of(plan, shared, core_id);
-        let previous = self.current_generation.replace(Rc::new(generation));
-        self.retired_generations.borrow_mut().push(previous);
+    pub(crate) fn swap_servers(&self, plan: Arc<Plan>, shared: &CrossCoreState) {
+        let generation = self.current_generation().with_servers_of(plan, shared, self.id);
+        self.generations.replace(generation);
         self.apply_server_changes();
     }
 
@@ -252,17 +271,17 @@ impl Core {
     /// Does the periodic work: once every [`TICK_NS`].
     pub(crate) fn handle_tick(&self, now_ns: u64) {
         let _section = self.profile.enter(ProfilePhase::Upkeep);
-        self.now_ns.set(now_ns);
-        self.tick.set(self.tick.get().wrapping_add(1));
+        self.ticks.now_ns.set(now_ns);
+        self.ticks.advance();
         self.deadlines.sweep(now_ns);
-        self.wall_clock.set(WallClock::read());
-        self.for_each_pool(|pool| pool.sweep_idle(now_ns));
+        self.logs.read_clock();
+        self.generations.for_each_pool(|pool| pool.sweep_idle(now_ns));
         // An agent may have set a limit for a server that had none.
-        self.for_each_pool(Pool::count_unlimited_requests);
-        for pool in &self.current_generation.borrow().pools {
+        self.generations.for_each_pool(Pool::count_unlimited_requests);
+        for pool in &self.generations.current().pools {
             pool.evaluate_outliers(now_ns);
             // All cores share this state, so the first core updates it.
-            if self.index == 0 {
+            if self.id.index == 0 {
                 pool.recompute(now_ns);
             }
         }
@@ -275,60 +294,46 @@ impl Core {
             self.serve_queues();
         }
         let logging = self.profile.enter(ProfilePhase::Log);
-        // If the log thread is behind, the batch waits for the next tick.
-        self.log.borrow().hand_over();
+        self.logs.hand_over();
         drop(logging);
-        self.absorb_retired();
+        self.generations.absorb_retired();
     }
 
     /// Ends requests that have waited too long in a queue. Returns whether any are still queued.
     pub(crate) fn expire_queues(&self, now_ns: u64) -> bool {
         let mut has_queued = false;
-        self.for_each_pool(|pool| has_queued |= pool.expire_queue(now_ns));
+        self.generations.for_each_pool(|pool| has_queued |= pool.expire_queue(now_ns));
         has_queued
     }
 
     /// Grants slots that became free on other cores.
     pub(crate) fn serve_queues(&self) {
-        let rng = &mut self.scratch.borrow_mut().rng;
-        self.for_each_pool(|pool| pool.serve_queue(rng));
+        let rng = &mut self.memory.scratch.borrow_mut().rng;
+        self.generations.for_each_pool(|pool| pool.serve_queue(rng));
     }
 
     /// Follows changed limits and states of servers: counts servers that newly need it, and grants
     /// newly free slots to queued requests.
     pub(crate) fn apply_server_changes(&self) {
-        self.for_each_pool(Pool::count_unlimited_requests);
+        self.generations.for_each_pool(Pool::count_unlimited_requests);
         self.serve_queues();
-    }
-
-    /// Visits all pools. Those of earlier plans come first, because requests may still wait in
-    /// their queues.
-    fn for_each_pool(&self, mut visit: impl FnMut(&Pool)) {
-        let generation = self.current_generation();
-        for retired in &*self.retired_generations.borrow() {
-            let indexed_pools = retired.pools.iter().zip(0..);
-            let retired_only = indexed_pools
-                .filter(|(pool, at)| !generation.pools.get(*at).is_some_and(|now| Rc::ptr_eq(now, pool)));
-            retired_only.for_each(|(pool, _)| visit(pool));
-        }
-        generation.pools.iter().for_each(|pool| visit(pool));
     }
 
     /// Marks each further response as the last of its connection.
     pub(crate) fn start_draining(&self) {
-        self.draining.set(true);
+        self.drain.is_draining.set(true);
     }
 
     /// Closes idle connections.
     pub(crate) fn close_idle(&self) {
-        self.closes_idle.set(true);
-        self.tick.set(self.tick.get().wrapping_add(1));
+        self.drain.closes_idle.set(true);
+        self.ticks.advance();
         self.deadlines.wake_all();
     }
 
     /// Returns whether a log needs more of a request than its first line.
     pub(crate) fn needs_header_fields(&self) -> bool {
-        self.log.borrow().wants_fields()
+        self.logs.needs_header_fields()
     }
 
     /// Records a request's outcome in log and metrics.
@@ -339,12 +344,11 @@ impl Core {
             generation.pools[pool].record_outcome(outcome);
         }
         let _section = self.profile.enter(ProfilePhase::Log);
-        let load = self.load(generation, outcome);
-        self.log.borrow().record(outcome, &generation.log_names, self.wall_clock.get(), &load);
+        self.logs.record(outcome, &generation.log_names, &self.load_counts(generation, outcome));
     }
 
     /// Returns the load figures of HAProxy's log format: those of this core, this request included.
-    fn load(&self, generation: &ConfigGeneration, outcome: &Outcome<'_>) -> LoadCounts {
+    fn load_counts(&self, generation: &ConfigGeneration, outcome: &Outcome<'_>) -> LoadCounts {
         let is_of_listener = |settings: &ListenerSettings| settings.index.get() == Some(outcome.listener);
         let listener = self
             .listener_settings
@@ -357,7 +361,7 @@ impl Core {
             actconn: self.connection_limit.active_count() as u32,
             feconn: listener as u32,
             beconn: pool.map_or(0, |pool| pool.in_flight()) as u32,
-            srv_conn: pool.zip(outcome.server).map_or(0, |(pool, at)| pool.load(at).1) as u32,
+            srv_conn: pool.zip(outcome.server).map_or(0, |(pool, at)| pool.in_flight_at(at)) as u32,
             srv_queue: 0,
             backend_queue: 0,
         }
@@ -365,7 +369,7 @@ impl Core {
 
     /// Counts a connection that was not served, or a pause in accepting.
     pub(crate) fn count_rejection(&self, reason: RejectReason) {
-        self.current_generation.borrow().metrics.refused(reason);
+        self.generations.current().metrics.refused(reason);
     }
 
     /// Returns whether a listener has the maximum number of connections of this core.
@@ -378,7 +382,7 @@ impl Core {
 
     /// Returns this core's part of a maximum for all cores.
     pub(crate) fn own_limit(&self, max: usize) -> usize {
-        limit_of_core(max, self.index, self.core_count)
+        limit_of_core(max, self.id)
     }
 
     /// Wakes the tasks that wait for a free slot, in `wait_ns` nanoseconds.
@@ -402,88 +406,41 @@ impl Core {
 
     /// Closes the tunnels: their time is over.
     pub(crate) fn close_tunnels(&self) {
-        self.closes_tunnels.set(true);
+        self.drain.closes_tunnels.set(true);
         self.deadlines.wake_all();
     }
 
     /// Returns the counters of this core, under this plan and earlier ones.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.update_gauges();
-        self.absorb_retired();
-        let mut counted = Vec::new();
-        let mut is_first_use = |counter| {
-            let is_new = !counted.contains(&counter);
-            counted.extend(is_new.then_some(counter));
-            is_new
-        };
-        let mut snapshot = self.current_generation.borrow().metrics.snapshot_of(&mut is_first_use);
-        for generation in self.retired_generations.borrow().iter() {
-            snapshot.carry_over(&generation.metrics.snapshot_of(&mut is_first_use));
-        }
-        snapshot.carry_over(&self.past_counters.borrow());
-        snapshot.add_generations(self.count_generations());
+        let mut snapshot = self.generations.snapshot();
         // All cores share the logs, so the first core reports them.
-        if self.index == 0 {
-            for tally in self.past_log_counters.borrow().iter().chain([self.log.borrow().line_counters()]) {
-                snapshot.add_logs(&tally.counts());
-            }
+        if self.id.index == 0 {
+            self.logs.add_metrics(&mut snapshot);
         }
         snapshot
     }
 
-    /// Returns the number of configurations that requests follow: the one in force, and earlier
-    /// ones with requests in flight.
-    fn count_generations(&self) -> u64 {
-        let (generation, retired) = (self.current_generation.borrow(), self.retired_generations.borrow());
-        let all: Vec<&Rc<ConfigGeneration>> = retired.iter().chain([&*generation]).collect();
-        let is_first =
-            |at: usize| !all[..at].iter().any(|other| other.metrics.has_same_listeners(&all[at].metrics));
-        (0..all.len()).filter(|at| is_first(*at)).count() as u64
-    }
-
     /// Redirects log lines to `log`, if it is another one.
     pub(crate) fn change_log(&self, log: log::LogSender) {
-        let mut core_log = self.log.borrow_mut();
-        core_log.hand_over();
-        if core_log.line_counters().has_same_logs(&log.line_counters()) {
-            return;
-        }
-        let previous = std::mem::replace(&mut *core_log, CoreLog::new(log, self.index));
-        self.past_log_counters.borrow_mut().push(previous.line_counters().clone());
+        self.logs.change(log, self.id.index);
     }
 
-    /// Keeps the counters of earlier plans that have no requests in flight any more.
-    fn absorb_retired(&self) {
-        let current = self.current_generation();
-        let mut retired = self.retired_generations.borrow_mut();
-        retired.retain(|generation| {
-            generation.collect_counters();
-            let done = Rc::strong_count(generation) == 1;
-            if done {
-                // Connections to removed servers are closed, as nothing else checks them any more.
-                let unused_pools = generation
-                    .pools
-                    .iter()
-                    .filter(|pool| !current.pools.iter().any(|now| Rc::ptr_eq(now, pool)));
-                unused_pools.for_each(|pool| pool.close_idle_of_removed());
-                let mut counters = generation.metrics.snapshot_of_unshared();
-                counters.carry_over(&self.past_counters.borrow());
-                *self.past_counters.borrow_mut() = counters;
-            }
-            !done
-        });
+    /// Hands the log lines over to the log thread.
+    pub(crate) fn hand_over_log(&self) {
+        self.logs.hand_over();
     }
 
     /// Returns the state for a request: a reused one, or a new one.
     pub(crate) fn take_exchange(&self) -> Box<Exchange> {
-        self.in_flight.set(self.in_flight.get() + 1);
-        self.spare_exchanges.borrow_mut().pop().unwrap_or_else(|| Box::new(Exchange::new()))
+        self.load.in_flight.set(self.load.in_flight.get() + 1);
+        self.memory.spare_exchanges.borrow_mut().pop().unwrap_or_else(|| Box::new(Exchange::new()))
     }
 
     /// Keeps an exchange for reuse.
     pub(crate) fn recycle_exchange(&self, mut exchange: Box<Exchange>) {
-        self.in_flight.set(self.in_flight.get() - 1);
-        let mut spare = self.spare_exchanges.borrow_mut();
+        self.load.in_flight.set(self.load.in_flight.get() - 1);
+        let mut spare = self.memory.spare_exchanges.borrow_mut();
         if spare.len() < SPARE_EXCHANGES_MAX {
             exchange.reset();
             spare.push(exchange);

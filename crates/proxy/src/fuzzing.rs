@@ -13,13 +13,14 @@ use crate::balance::sticky::{
     Cookie, ServerTokens, StickyCookie, cookies, is_cookie_field, write_cookie_field,
 };
 use crate::config;
+use crate::field_names::{has_underscore, is_identity_field};
 use crate::forward::{
-    ClientFraming, Origin, Persistence, RequestParts, ResponseParts, client_framing, has_underscore,
-    is_identity_field, origin_form, write_request, write_response,
+    ClientFraming, Origin, Persistence, RequestParts, ResponseParts, client_framing, origin_form,
+    write_request, write_response,
 };
 use crate::plan::{Forwarding, PathRule, RouteChange, SameSite, Secret, StickyMode, StickyPlan, Underscores};
-use crate::route::path::{normalise, split_target};
 use crate::route::{build_location, forwarded_target, rewrite_target};
+use crate::uri::{normalise, split_target};
 use wire::proxy_protocol::{self, HEADER_BYTES_MAX, Header, ProxyVersion};
 
 /// Checks that an accepted request is forwarded as exactly one request of the same meaning: method,

@@ -6,30 +6,25 @@
 #![forbid(unsafe_code)]
 
 mod acme;
-mod admin;
-mod admin_backend;
 mod admission;
 mod balance;
-mod capacity;
 pub mod config;
 mod config_generation;
 mod conn;
 mod control;
 mod core;
-pub mod ctl;
 mod deadline;
 mod dial;
 mod dns;
 mod exchange;
-mod file_watch;
+mod explain;
+mod field_names;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
 mod h2;
-pub mod handover;
 mod health;
 mod ipv4_fmt;
-mod listeners;
 mod log;
 pub mod metrics;
 mod outcome;
@@ -41,17 +36,15 @@ mod reference;
 mod relay;
 mod route;
 mod run;
-mod sandbox;
 mod session;
 #[cfg(test)]
 mod simulation;
-mod start_check;
 mod tunnel;
+mod uri;
 
-pub use control::{ProxyExit, RunningProxy, start};
-pub use file_watch::{FileWatch, PathStates};
-pub use listeners::ListenAddressInfo;
+pub use control::{
+    FileWatch, ListenAddressInfo, PathStates, ProxyExit, RunningProxy, SandboxPaths, check_start, ctl,
+    handover, start,
+};
+pub use explain::{ExplainRequest, Explanation, explain};
 pub use reference::reference;
-pub use route::{ExplainRequest, Explanation, explain};
-pub use sandbox::SandboxPaths;
-pub use start_check::check_start;

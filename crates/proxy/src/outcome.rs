@@ -1,9 +1,13 @@
 //! Outcome of one request: the value that log, metrics and passive health checks read. Contains no
 //! decisions.
 
+mod reject_reason;
+mod sticky_lookup;
+
 use std::net::IpAddr;
 
-use crate::balance::sticky::StickyLookup;
+pub(crate) use reject_reason::RejectReason;
+pub(crate) use sticky_lookup::StickyLookup;
 
 /// Declares the reasons why a request ends. Each row has the code in metrics and JSON logs, the
 /// first letter of HAProxy's termination code (the party that caused the end), the status for the

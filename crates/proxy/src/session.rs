@@ -3,12 +3,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
-use std::rc::Rc;
 use std::str::FromStr;
 
+use rt::deadlines::Deadlines;
 use rt::tokio::task::yield_now;
-
-use crate::core::Core;
 
 /// Id of a connection, unique for the lifetime of the process: the core, the slot and
 /// the slot's generation.
@@ -25,17 +23,64 @@ impl std::fmt::Display for SessionId {
     }
 }
 
-impl FromStr for SessionId {
-    type Err = String;
+/// Parse error of an id of a connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid connection id '{0}' (`show connections` lists them)")]
+pub(crate) struct SessionIdError(Box<str>);
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let invalid = || format!("invalid connection id '{text}' (`show connections` lists them)");
+impl FromStr for SessionId {
+    type Err = SessionIdError;
+
+    fn from_str(text: &str) -> Result<Self, SessionIdError> {
+        let invalid = || SessionIdError(text.into());
         let mut parts = text.split('.').map(|part| part.parse::<u32>().map_err(|_| invalid()));
         let mut next = || parts.next().unwrap_or_else(|| Err(invalid()));
         let (core, slot, generation) = (next()?, next()?, next()?);
         match parts.next() {
             None => Ok(Self { core: core as usize, slot_key: u64::from(generation) << 32 | u64::from(slot) }),
             Some(_) => Err(invalid()),
+        }
+    }
+}
+
+/// State of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SessionState {
+    ProxyHeader,
+    ClientHello,
+    TlsHandshake,
+    #[default]
+    Idle,
+    RequestHead,
+    Http2,
+    Tarpit,
+    Request,
+    Queue,
+    Connect,
+    Server,
+    Response,
+    Tunnel,
+    Closing,
+}
+
+impl SessionState {
+    /// Returns the code, in `kebab-case`, stable.
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::ProxyHeader => "proxy-header",
+            Self::ClientHello => "client-hello",
+            Self::TlsHandshake => "tls-handshake",
+            Self::Idle => "idle",
+            Self::RequestHead => "request-head",
+            Self::Http2 => "http2",
+            Self::Tarpit => "tarpit",
+            Self::Request => "request",
+            Self::Queue => "queue",
+            Self::Connect => "connect",
+            Self::Server => "server",
+            Self::Response => "response",
+            Self::Tunnel => "tunnel",
+            Self::Closing => "closing",
         }
     }
 }
@@ -50,7 +95,7 @@ pub(crate) struct Session {
     /// Pool and server of its request, if already selected.
     pub(crate) pool: Option<Box<str>>,
     pub(crate) server: Option<Box<str>>,
-    pub(crate) state: &'static str,
+    pub(crate) state: SessionState,
     pub(crate) age_ms: u64,
     /// Number of requests begun.
     pub(crate) requests: u32,
@@ -113,6 +158,23 @@ impl SessionFilter {
 }
 
 impl SessionDump {
+    /// Queries all connections of a core, which `deadlines` wakes.
+    pub(crate) async fn run(&self, deadlines: &Deadlines, query: SessionQuery) -> SessionList {
+        *self.query.borrow_mut() = Some((query, SessionList::default()));
+        self.notified_count.set(0);
+        self.is_active.set(true);
+        let notified = deadlines.notify_all();
+        for _ in 0..YIELDS_MAX {
+            yield_now().await;
+            if self.notified_count.get() >= notified {
+                break;
+            }
+        }
+        self.is_active.set(false);
+        let query = self.query.borrow_mut().take();
+        query.map(|(_, list)| list).unwrap_or_default()
+    }
+
     /// Returns whether a query is active.
     #[inline]
     pub(crate) fn has_query(&self) -> bool {
@@ -164,24 +226,6 @@ impl SessionDump {
     }
 }
 
-/// Queries all connections of a core.
-pub(crate) async fn query_sessions(core: &Rc<Core>, query: SessionQuery) -> SessionList {
-    let dump = &core.session_dump;
-    *dump.query.borrow_mut() = Some((query, SessionList::default()));
-    dump.notified_count.set(0);
-    dump.is_active.set(true);
-    let notified = core.deadlines.notify_all();
-    for _ in 0..YIELDS_MAX {
-        yield_now().await;
-        if dump.notified_count.get() >= notified {
-            break;
-        }
-    }
-    dump.is_active.set(false);
-    let query = dump.query.borrow_mut().take();
-    query.map(|(_, list)| list).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,7 +237,7 @@ mod tests {
             listener: "web".into(),
             pool: server.map(|_| "app".into()),
             server: server.map(Into::into),
-            state: "idle",
+            state: SessionState::Idle,
             age_ms: 0,
             requests: 0,
             bytes_in: 0,

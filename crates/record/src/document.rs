@@ -3,6 +3,8 @@
 
 mod syntax;
 
+use std::fmt;
+
 use toml::de::DeTable;
 
 use crate::problem::InputProblem;
@@ -99,8 +101,8 @@ impl Problems {
     }
 
     /// Returns the value of `result`, or adds its error as a problem.
-    pub fn ok_or_report<T>(&mut self, offset: usize, result: Result<T, String>) -> Option<T> {
-        result.map_err(|text| self.add_error(offset, text)).ok()
+    pub fn ok_or_report<T>(&mut self, offset: usize, result: Result<T, impl fmt::Display>) -> Option<T> {
+        result.map_err(|error| self.add_error(offset, error.to_string())).ok()
     }
 
     /// Returns the errors in the order of discovery.

@@ -13,8 +13,7 @@ use std::sync::Arc;
 pub(crate) use rate::TokenBucket;
 pub(crate) use sources::{SourceLimitExceeded, SourceSlot};
 
-use crate::metrics::RejectReason;
-use crate::outcome::EndReason;
+use crate::outcome::{EndReason, RejectReason};
 use crate::plan::{Admission, ListenerPlan, Mode, OnLimit, Plan};
 use sources::SourceTable;
 

@@ -19,7 +19,7 @@ use super::sticky::cookies;
 use super::{BalanceInput, Candidate, Selection};
 use crate::plan::HashKey;
 use crate::route::RouteRequest;
-use crate::route::path::{normalise, split_target};
+use crate::uri::{normalise, split_target};
 
 /// Resolution of a load factor: parts of 1.
 const LOAD_FACTOR_RESOLUTION: f64 = 1000.0;

@@ -6,6 +6,7 @@ use record::document::Problems;
 
 use crate::plan::{AcmeChallenge, AcmePlan, Mode};
 
+use super::errors::ValueError;
 use super::validate;
 use super::value::Section;
 
@@ -36,11 +37,9 @@ pub(super) fn parse_acme(tls: &Section, mode: Mode, problems: &mut Problems) -> 
     let domains = section.texts("domains").into_iter();
     let domains = domains.filter_map(|text| {
         let check = validate::parse_host(&text.value).and_then(|host| match &*host {
-            host if host.starts_with("*.") => {
-                Err(format!("'{host}' needs a challenge in DNS, which weir does not support"))
-            }
+            host if host.starts_with("*.") => Err(ValueError::WildcardDomain(host.into())),
             host if host.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok() => {
-                Err(format!("'{host}' is an address: write a DNS name"))
+                Err(ValueError::DomainIsAddress(host.into()))
             }
             _ => Ok(host),
         });

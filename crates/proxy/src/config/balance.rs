@@ -8,6 +8,7 @@ use record::document::{Located, Problems};
 
 use crate::plan::{Balance, HashKey, HashPlan, SameSite, Secret, ServerPlan, StickyMode, StickyPlan};
 
+use super::errors::ValueError;
 use super::validate;
 use super::value::Section;
 
@@ -36,14 +37,14 @@ pub(super) fn parse_hash(section: &Section, balance: Balance, problems: &mut Pro
     HashPlan { key: key.unwrap_or(HashKey::Source), load_factor }
 }
 
-fn parse_hash_key(text: &str) -> Result<HashKey, String> {
+fn parse_hash_key(text: &str) -> Result<HashKey, ValueError> {
     let field_name = |name: &str| validate::check_field_name(name).map(|()| name.into());
     match (text, text.split_once(':')) {
         ("source", _) => Ok(HashKey::Source),
         ("path", _) => Ok(HashKey::Path),
         (_, Some(("header", name))) => field_name(name).map(HashKey::Header),
         (_, Some(("cookie", name))) => field_name(name).map(HashKey::Cookie),
-        _ => Err(format!("'{text}' is not a hash key: write source, path, header:NAME or cookie:NAME")),
+        _ => Err(ValueError::HashKey(text.into())),
     }
 }
 
@@ -123,29 +124,26 @@ fn parse_sticky_key(
     }
 }
 
-fn check_key_length(key: &[u8]) -> Result<&[u8], String> {
+fn check_key_length(key: &[u8]) -> Result<&[u8], ValueError> {
     match key.len() {
         KEY_BYTES_MIN..=KEY_BYTES_MAX => Ok(key),
-        length => Err(format!(
-            "a key of {length} bytes: write {KEY_BYTES_MIN} to {KEY_BYTES_MAX} bytes \
-             (`openssl rand -hex 32` prints one)"
-        )),
+        length => Err(ValueError::KeyLength { length, min: KEY_BYTES_MIN, max: KEY_BYTES_MAX }),
     }
 }
 
-fn read_key_file(path: &Path) -> Result<Secret, String> {
-    let shown_path = path.display();
-    let failed = |error| format!("{shown_path}: {error}");
+fn read_key_file(path: &Path) -> Result<Secret, ValueError> {
+    let failed = |error| ValueError::File { path: path.into(), error };
     let metadata = fs::metadata(path).map_err(failed)?;
     // Reading a device or a FIFO may never end, or never begin.
     if !metadata.is_file() {
-        return Err(format!("{shown_path} is not a file"));
+        return Err(ValueError::NotAFile(path.into()));
     }
     if metadata.len() > KEY_BYTES_MAX as u64 {
-        return Err(format!("{shown_path} has more than {KEY_BYTES_MAX} bytes"));
+        return Err(ValueError::LargeFile { path: path.into(), bytes_max: KEY_BYTES_MAX });
     }
     let bytes = fs::read(path).map_err(failed)?;
-    check_key_length(bytes.trim_ascii()).map(Secret::new).map_err(|error| format!("{shown_path}: {error}"))
+    let in_file = |error| ValueError::FileContent { path: path.into(), error: Box::new(error) };
+    check_key_length(bytes.trim_ascii()).map(Secret::new).map_err(in_file)
 }
 
 /// Warns about servers listed after one without `maxconn` under `balance = "first"`: they get no
@@ -214,7 +212,7 @@ mod tests {
             ("path", HashKey::Path),
             ("header:x-a", HashKey::Header("x-a".into())),
         ] {
-            assert_eq!(parse_hash_key(text), Ok(key.clone()));
+            assert_eq!(parse_hash_key(text).unwrap(), key);
             assert_eq!(key.to_string(), text);
         }
         for wrong in ["", "header:", "header:a b", "query:x", "Source"] {

@@ -1,12 +1,13 @@
 //! Converts the flags of the one-liner, `weir proxy --listen ADDR --to ADDR`, to a [`Plan`] with
 //! one listener and one pool. Everything that no flag sets has the default of a config.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use record::document::Problems;
-use record::problem::{InputProblem, suggestion};
-use record::units::{DurationUnit, format_plural, parse_count, parse_duration_ns};
+use record::problem::InputProblem;
+use record::units::{format_plural, parse_count};
 use rt::address::Address;
 use rt::tls::CertificateFiles;
 
@@ -16,7 +17,8 @@ use crate::plan::{
 };
 
 use super::directives::{ValueKind, find_directive};
-use super::value::{Section, TIME_MAX_NS};
+use super::errors::ValueError;
+use super::value::{Section, check_choice, parse_time_in_seconds};
 use super::{http2, listeners, parse_log_format, pools, routes, tls, validate};
 
 /// Default address to listen on.
@@ -100,7 +102,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         pin,
         connections_max: flags.parse_connections_max(&text.connections_max, threads),
         drain_timeout_ns: flags
-            .parse_flag("--drain-timeout", &text.drain_timeout, parse_time)
+            .parse_flag("--drain-timeout", &text.drain_timeout, parse_time_in_seconds)
             .unwrap_or_else(|| root_defaults.integer_or_zero("drain-timeout")),
         privileges: PrivilegesPlan { no_new_privileges: true, landlock: true, ..PrivilegesPlan::default() },
         logs: log_plans(&text.access_log, &format),
@@ -135,7 +137,7 @@ fn default_listener(bind: Vec<Address>, mode: Mode, tls: Option<ListenerTls>) ->
 
 /// Returns the equivalent config, shown to clients that query the running proxy.
 fn as_config(text: &ProxyFlags) -> String {
-    use std::fmt::Write as _;
+    use fmt::Write as _;
     let quoted = |text: &str| format!("{text:?}");
     let mut config = "# generated from the flags of weir proxy\n".to_owned();
     let mut line = |key: &str, text: &str| {
@@ -204,14 +206,6 @@ fn log_plans(file: &str, format: &str) -> Vec<LogPlan> {
     vec![LogPlan { target, format: parse_log_format(format), sample: 1.0, only_errors: false }]
 }
 
-fn parse_time(text: &str) -> Result<u64, String> {
-    match parse_duration_ns(text, DurationUnit::Seconds)? {
-        0 => Err("the time must be more than 0".into()),
-        ns if ns > TIME_MAX_NS => Err(format!("'{text}' is longer than a year (8760h)")),
-        ns => Ok(ns),
-    }
-}
-
 /// Problems found so far.
 struct FlagParser {
     problems: Vec<InputProblem>,
@@ -227,16 +221,16 @@ impl FlagParser {
     }
 
     /// Parses the text of a flag. Returns `None` if it is empty or invalid.
-    fn parse_flag<T>(
+    fn parse_flag<T, E: fmt::Display>(
         &mut self,
         flag: &str,
         text: &str,
-        parse: impl Fn(&str) -> Result<T, String>,
+        parse: impl Fn(&str) -> Result<T, E>,
     ) -> Option<T> {
         if text.is_empty() {
             return None;
         }
-        parse(text).map_err(|error| self.add_problem(flag, error)).ok()
+        parse(text).map_err(|error| self.add_problem(flag, error.to_string())).ok()
     }
 
     fn parse_listen(&mut self, texts: &[String]) -> Vec<Address> {
@@ -249,7 +243,7 @@ impl FlagParser {
                     self.add_problem("--listen", format!("'{text}' is a duplicate: remove it"));
                 }
                 Ok(address) => addresses.push(address),
-                Err(error) => self.add_problem("--listen", error),
+                Err(error) => self.add_problem("--listen", error.to_string()),
             }
         }
         addresses
@@ -296,19 +290,19 @@ impl FlagParser {
     fn parse_threads(&mut self, text: &str) -> usize {
         let parse = |text: &str| match text.parse() {
             Ok(threads @ 1..=THREADS_MAX) => Ok(threads),
-            _ => Err(format!("'{text}' is not a number of threads from 1 to {THREADS_MAX}")),
+            _ => Err(ValueError::Threads { text: text.into(), max: THREADS_MAX }),
         };
         let threads = self.parse_flag("--threads", text, parse);
         threads.unwrap_or_else(|| rt::cores::available_cpus().len())
     }
 
     fn parse_connections_max(&mut self, text: &str, threads: usize) -> Option<usize> {
-        self.parse_flag("--connections-max", text, |text| match parse_count(text).map(usize::try_from)? {
-            Ok(max) if max >= threads => Ok(max),
-            _ => {
+        self.parse_flag("--connections-max", text, |text| {
+            let max = parse_count(text).map(usize::try_from).map_err(ValueError::Number)?;
+            max.ok().filter(|max| *max >= threads).ok_or_else(|| {
                 let threads = format_plural(threads as u64, "thread");
-                Err(format!("{text} connections are too few for {threads}: each needs at least one"))
-            }
+                ValueError::FewConnections { text: text.into(), threads }
+            })
         })
     }
 
@@ -320,13 +314,7 @@ impl FlagParser {
             Some(ValueKind::Choice(choices)) => choices,
             _ => &[],
         };
-        let parse = |text: &str| {
-            if choices.contains(&text) {
-                return Ok(text.into());
-            }
-            let hint = suggestion(text, choices.iter().copied());
-            Err(format!("'{text}' is not one of {}{hint}", choices.join(", ")))
-        };
+        let parse = |text: &str| check_choice(text, choices).map(|()| text.into());
         self.parse_flag(flag, text, parse).unwrap_or(default)
     }
 }

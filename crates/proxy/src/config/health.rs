@@ -10,6 +10,7 @@ use crate::plan::{
     CheckKind, CheckPlan, HttpCheck, Lookup, OutlierPlan, PreferredFamily, ResolvePlan, ServerHttp, Statuses,
 };
 
+use super::errors::ValueError;
 use super::value::{Matcher, Section};
 use super::{http2, validate};
 
@@ -28,7 +29,7 @@ pub(super) enum ServerTarget {
 }
 
 /// Parses an address to connect to, or a name and a port.
-pub(super) fn parse_target(text: &str) -> Result<ServerTarget, String> {
+pub(super) fn parse_target(text: &str) -> Result<ServerTarget, ValueError> {
     let is_literal = text.parse::<SocketAddr>().is_ok();
     let (host, port) = text.rsplit_once(':').unwrap_or_default();
     let is_name = !host.is_empty() && !host.contains([':', '*', '[']) && !is_literal;
@@ -36,18 +37,18 @@ pub(super) fn parse_target(text: &str) -> Result<ServerTarget, String> {
         return validate::parse_server_address(text).map(ServerTarget::Fixed);
     }
     match port.parse() {
-        Ok(0) | Err(_) => Err(format!("'{text}' has no port to connect to")),
+        Ok(0) | Err(_) => Err(ValueError::NoPort(text.into())),
         Ok(port) => Ok(ServerTarget::Named(Lookup::Host { name: parse_dns_name(host)?, port })),
     }
 }
 
 /// Parses the name of a service.
-pub(super) fn parse_service(text: &str) -> Result<Lookup, String> {
+pub(super) fn parse_service(text: &str) -> Result<Lookup, ValueError> {
     parse_dns_name(text).map(Lookup::Service)
 }
 
 /// Normalises a DNS name: lower case, without the final dot.
-fn parse_dns_name(text: &str) -> Result<Box<str>, String> {
+fn parse_dns_name(text: &str) -> Result<Box<str>, ValueError> {
     let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let is_label =
@@ -55,14 +56,14 @@ fn parse_dns_name(text: &str) -> Result<Box<str>, String> {
     let last = name.rsplit('.').next().unwrap_or_default();
     let is_number = last.bytes().all(|byte| byte.is_ascii_digit());
     if name.len() > NAME_BYTES_MAX || !name.split('.').all(is_label) || is_number {
-        return Err(format!("'{text}' is neither an address nor a DNS name"));
+        return Err(ValueError::DnsName(text.into()));
     }
     Ok(name.into())
 }
 
 /// Parses a list of statuses like `2xx`, `200-399` or `200,204`.
-fn parse_statuses(text: &str) -> Result<Statuses, String> {
-    let invalid = || format!("'{text}' is not a list of statuses (write 2xx, 200-399 or 200,204)");
+fn parse_statuses(text: &str) -> Result<Statuses, ValueError> {
+    let invalid = || ValueError::Statuses(text.into());
     let number = |text: &str| {
         text.trim().parse().ok().filter(|status| (100..=999).contains(status)).ok_or_else(invalid)
     };
@@ -83,7 +84,7 @@ fn parse_text_key<T>(
     section: &Section,
     key: &str,
     problems: &mut Problems,
-    parse: impl Fn(&str) -> Result<T, String>,
+    parse: impl Fn(&str) -> Result<T, ValueError>,
 ) -> Option<T> {
     section.text(key).and_then(|text| problems.ok_or_report(text.offset, parse(&text.value)))
 }
@@ -145,23 +146,23 @@ pub(super) fn parse_check(
 fn parse_http_check(section: &Section, problems: &mut Problems) -> HttpCheck {
     let method = parse_text_key(section, "method", problems, |text| {
         let is_valid = wire::encode::check_field_name(text);
-        is_valid.map(|()| text.into()).map_err(|_| format!("'{text}' is not a method"))
+        is_valid.map(|()| text.into()).map_err(|_| ValueError::Method(text.into()))
     });
     let is_options = method.as_deref() == Some("OPTIONS");
     let path = parse_text_key(section, "path", problems, |text| {
         if text == "*" && !is_options {
-            return Err("'*' is only valid for OPTIONS: add method = \"OPTIONS\"".to_owned());
+            return Err(ValueError::AsteriskWithoutOptions);
         }
         if !text.starts_with('/') && text != "*" {
-            return Err(format!("'{text}' is not a path: a path starts with '/'"));
+            return Err(ValueError::RelativePath(text.into()));
         }
         let checked = wire::encode::check_target(text);
-        checked.map(|()| text.into()).map_err(|error| format!("'{text}' is not a path: {error}"))
+        checked.map(|()| text.into()).map_err(|error| ValueError::Path { text: text.into(), error })
     });
     let host = parse_text_key(section, "host", problems, |text| {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:[]".contains(&byte);
         let is_valid = !text.is_empty() && text.bytes().all(is_allowed);
-        if is_valid { Ok(text.into()) } else { Err(format!("'{text}' is not a host")) }
+        if is_valid { Ok(text.into()) } else { Err(ValueError::Host(text.into())) }
     });
     let mut headers = Vec::new();
     for pair in section.pairs("headers") {
@@ -207,7 +208,7 @@ pub(super) fn parse_resolve(pool: &Section, problems: &mut Problems) -> ResolveP
     let nameservers = section.texts("nameserver").into_iter().filter_map(|text| {
         let with_default_port = |ip: IpAddr| SocketAddr::new(ip, NAMESERVER_PORT);
         let parsed = text.value.parse().or_else(|_| text.value.parse().map(with_default_port));
-        let invalid = |_| format!("'{}' is not a nameserver (write 127.0.0.1:53)", text.value);
+        let invalid = |_| ValueError::Nameserver(text.value.clone());
         problems.ok_or_report(text.offset, parsed.map_err(invalid))
     });
     let nameservers = nameservers.collect();

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::errors::ValueError;
+
 /// Directives of the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hsts {
@@ -16,7 +18,7 @@ const PRELOAD_MAX_AGE_S: u64 = 31_536_000;
 const MAX_AGE_MAX_S: u64 = 10 * PRELOAD_MAX_AGE_S;
 
 /// Parses a max-age with its unit, followed by the names of directives.
-pub(super) fn parse(text: &str) -> Result<Hsts, String> {
+pub(super) fn parse(text: &str) -> Result<Hsts, ValueError> {
     let mut parts = text.split(';').map(str::trim);
     let max_age_s = parse_max_age(parts.next().unwrap_or_default())?;
     let mut hsts = Hsts { max_age_s, include_subdomains: false, preload: false };
@@ -24,14 +26,14 @@ pub(super) fn parse(text: &str) -> Result<Hsts, String> {
         match part {
             _ if part.eq_ignore_ascii_case("includeSubDomains") => hsts.include_subdomains = true,
             _ if part.eq_ignore_ascii_case("preload") => hsts.preload = true,
-            other => return Err(format!("'{other}' is neither includeSubDomains nor preload")),
+            other => return Err(ValueError::HstsDirective(other.into())),
         }
     }
     Ok(hsts)
 }
 
-fn parse_max_age(text: &str) -> Result<u64, String> {
-    let invalid = || format!("'{text}' is not a time (write 1y, 180d or 0s)");
+fn parse_max_age(text: &str) -> Result<u64, ValueError> {
+    let invalid = || ValueError::MaxAge(text.into());
     let unit_at = text.find(|byte: char| !byte.is_ascii_digit()).ok_or_else(invalid)?;
     let (number, unit) = text.split_at(unit_at);
     let unit_s = match unit {
@@ -46,7 +48,7 @@ fn parse_max_age(text: &str) -> Result<u64, String> {
     let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_s));
     let seconds = seconds.ok_or_else(invalid)?;
     if seconds > MAX_AGE_MAX_S {
-        return Err(format!("'{text}' is longer than ten years"));
+        return Err(ValueError::LongMaxAge(text.into()));
     }
     Ok(seconds)
 }
@@ -80,7 +82,7 @@ mod tests {
             ("2y;preload; includeSubDomains", "max-age=63072000; includeSubDomains; preload"),
             ("0s", "max-age=0"),
         ] {
-            assert_eq!(parse(text).map(|hsts| hsts.to_string()).as_deref(), Ok(expected), "{text}");
+            assert_eq!(parse(text).unwrap().to_string(), expected, "{text}");
         }
         for invalid in ["", "1", "y", "-1y", "1 y", "99999999999999999999s", "11y", "1y; subdomains", "1y;"] {
             assert!(parse(invalid).is_err(), "{invalid}");

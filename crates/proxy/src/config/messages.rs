@@ -1,12 +1,13 @@
 //! Messages for unknown keys and for values of the wrong kind.
 
+use record::problem::suggestion;
 use toml::de::DeValue;
 
 use super::directives::{DIRECTIVES, Directive, ValueKind, directives_of_table};
-use record::problem::suggestion;
+use super::errors::ValueError;
 
-pub(super) fn wrong_kind_message(row: &Directive, value: &DeValue<'_>) -> String {
-    format!("'{}' is {}: {}", row.key, describe_value(value), row.kind.hint())
+pub(super) fn wrong_kind(row: &Directive, value: &DeValue<'_>) -> ValueError {
+    ValueError::Kind { key: row.key, found: describe_value(value), hint: row.kind.hint() }
 }
 
 /// Describes a value for use in a sentence.

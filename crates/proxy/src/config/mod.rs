@@ -4,14 +4,15 @@
 //!
 //! `directives` is the table of all keys. `value` reads TOML by that table. `listeners`, `routes`
 //! and `pools` (with `balance`, `health`, `overload` and `tls`) build the parts of the plan.
-//! `cross_checks` checks the complete plan. `schema` writes the table as a JSON schema and as
-//! Markdown. `messages` has the messages for wrong keys and values; `record::document` has
-//! the positions and the syntax errors.
+//! `errors` has the reasons for refusing a value. `cross_checks` checks the complete plan. `schema` writes
+//! the table as a JSON schema and as Markdown. `messages` has the messages for wrong keys and values;
+//! `record::document` has the positions and the syntax errors.
 
 mod acme;
 mod balance;
 mod cross_checks;
 mod directives;
+mod errors;
 mod flags;
 mod health;
 mod hsts;

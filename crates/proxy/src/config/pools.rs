@@ -185,7 +185,7 @@ pub(super) fn parse_server_list(
         let entry = match health::parse_target(text) {
             Ok(target) => build_entry(target, None),
             Err(error) => {
-                report(error);
+                report(error.to_string());
                 continue;
             }
         };

@@ -8,6 +8,7 @@ use crate::plan::{
     RoutePlan, TextCondition, ValueCondition,
 };
 
+use super::errors::ValueError;
 use super::listeners::find_pool;
 use super::value::{Matcher, Section};
 use super::{overload, validate};
@@ -66,7 +67,7 @@ pub(super) fn listener_route(listener: usize, name: &str, pool: usize) -> RouteP
 }
 
 fn parse_conditions(section: &Section, names: &KnownNames<'_>, problems: &mut Problems) -> Conditions {
-    let mut parse_texts = |key: &str, check: fn(&str) -> Result<Box<str>, String>| -> Vec<Box<str>> {
+    let mut parse_texts = |key: &str, check: fn(&str) -> Result<Box<str>, ValueError>| -> Vec<Box<str>> {
         let texts = section.texts(key).into_iter();
         texts.filter_map(|text| problems.ok_or_report(text.offset, check(&text.value))).collect()
     };
@@ -75,7 +76,8 @@ fn parse_conditions(section: &Section, names: &KnownNames<'_>, problems: &mut Pr
     let prefix_paths =
         parse_texts("path-prefix", validate::parse_path).into_iter().map(PathCondition::Prefix);
     let methods = parse_texts("method", |text| {
-        wire::encode::check_method(text).map_err(|error| format!("'{text}': {error}"))?;
+        wire::encode::check_method(text)
+            .map_err(|error| ValueError::MessagePart { text: text.into(), error })?;
         Ok(text.into())
     });
     let mut paths: Vec<PathCondition> = exact_paths.chain(prefix_paths).collect();

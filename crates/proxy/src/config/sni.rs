@@ -4,6 +4,7 @@ use record::document::Problems;
 
 use crate::plan::{Mode, SniPlan, SniRoute};
 
+use super::errors::ValueError;
 use super::listeners::find_pool;
 use super::validate;
 use super::value::Section;
@@ -45,7 +46,7 @@ fn parse_route(entry: &Section, pools: &[&str], problems: &mut Problems) -> Opti
     let protocols = entry.texts("alpn").into_iter();
     let alpn = protocols.filter_map(|text| {
         let is_name = (1..=ALPN_BYTES_MAX).contains(&text.value.len());
-        let check = if is_name { Ok(text.value) } else { Err("a protocol has 1 to 255 bytes".to_owned()) };
+        let check = if is_name { Ok(text.value) } else { Err(ValueError::ProtocolLength) };
         problems.ok_or_report(text.offset, check)
     });
     let alpn = alpn.collect();
@@ -53,10 +54,10 @@ fn parse_route(entry: &Section, pools: &[&str], problems: &mut Problems) -> Opti
     Some(SniRoute { server_names, alpn, pool })
 }
 
-fn parse_server_name(text: &str) -> Result<Box<str>, String> {
+fn parse_server_name(text: &str) -> Result<Box<str>, ValueError> {
     let host = validate::parse_host(text)?;
     match host.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok() {
-        true => Err(format!("'{text}' is an address, which clients do not send as a server name")),
+        true => Err(ValueError::ServerNameIsAddress(text.into())),
         false => Ok(host),
     }
 }

@@ -1,6 +1,7 @@
 //! Converts `[listener.NAME.tls]` and `[pool.NAME.tls]` to their parts of the plan, and reads the
 //! files that they name.
 
+use std::fmt;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use rt::tls::{
 
 use crate::plan::{ListenerTls, Mode, NamedServers, PoolTls, ServerHttp, ServerPlan};
 
+use super::errors::ValueError;
 use super::validate;
 use super::value::Section;
 use super::{acme, hsts};
@@ -64,9 +66,13 @@ fn parse_version(section: &Section) -> TlsVersion {
 
 /// Reads the cipher suites and groups of a table.
 fn parse_algorithms(section: &Section, problems: &mut Problems) -> TlsAlgorithms {
-    fn parse_all<T: FromStr<Err = String>>(section: &Section, key: &str, problems: &mut Problems) -> Vec<T> {
+    fn parse_all<T: FromStr<Err: fmt::Display>>(
+        section: &Section,
+        key: &str,
+        problems: &mut Problems,
+    ) -> Vec<T> {
         let names = section.texts(key).into_iter();
-        names.filter_map(|text| problems.ok_or_report(text.offset, text.value.parse())).collect()
+        names.filter_map(|text| problems.ok_or_report(text.offset, text.value.parse::<T>())).collect()
     }
     TlsAlgorithms {
         cipher_suites: parse_all(section, "cipher-suites", problems),
@@ -177,15 +183,15 @@ fn parse_certificates(
 }
 
 /// Returns the PEM files of a directory, sorted by name: the first one is the default.
-fn pem_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
-    let shown = directory.display();
-    let entries = fs::read_dir(directory).map_err(|error| format!("{shown}: {error}"))?;
+fn pem_files(directory: &Path) -> Result<Vec<PathBuf>, ValueError> {
+    let failed = |error| ValueError::File { path: directory.into(), error };
+    let entries = fs::read_dir(directory).map_err(failed)?;
     let paths: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
-    let mut paths = paths.map_err(|error| format!("{shown}: {error}"))?;
+    let mut paths = paths.map_err(failed)?;
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "pem"));
     paths.sort_unstable();
     match paths.is_empty() {
-        true => Err(format!("{shown} has no file *.pem with a certificate and its key")),
+        true => Err(ValueError::NoPemFile(directory.into())),
         false => Ok(paths),
     }
 }
@@ -280,7 +286,7 @@ pub(super) fn parse_pool_tls(
         problems.warn(offset, "'ca' has no effect with verify = false");
     }
     let server_name = section.text("server-name").and_then(|text| {
-        let check = check_server_name(&text.value).map_err(|error| error.to_string());
+        let check = check_server_name(&text.value);
         problems.ok_or_report(text.offset, check.map(|()| text.value))
     });
     if is_verified && section.key_offset("server-name").is_none() {

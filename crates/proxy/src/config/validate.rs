@@ -3,7 +3,7 @@
 //! in the file.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,9 @@ use regex::{Regex, RegexBuilder};
 use rt::address::Address;
 
 use crate::plan::{LogTarget, Network};
-use crate::route::path::{normalise, normalise_host, without_port};
+use crate::uri::{normalise, normalise_host, without_port};
+
+use super::errors::ValueError;
 
 /// Maximum size in bytes of a compiled regular expression; its state cache may take four times
 /// that. Larger expressions are rejected: `\w{1000}` is short to write.
@@ -23,52 +25,50 @@ const NAME_BYTES_MAX: usize = 64;
 const NAMESPACE_DIR: &str = "/var/run/netns";
 
 /// Checks a name that appears unchanged in logs and metrics.
-pub(super) fn check_name(text: &str) -> Result<(), String> {
+pub(super) fn check_name(text: &str) -> Result<(), ValueError> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(is_allowed) {
-        return Err(format!(
-            "'{text}' is not a name: use 1 to {NAME_BYTES_MAX} letters, digits, '-', '_', '.', ':'"
-        ));
+        return Err(ValueError::Name { text: text.into(), bytes_max: NAME_BYTES_MAX });
     }
     Ok(())
 }
 
 /// Parses an address to listen on.
-pub(super) fn parse_bind_address(text: &str) -> Result<Address, String> {
-    text.parse().map_err(|error: rt::address::AddressParseError| error.to_string())
+pub(super) fn parse_bind_address(text: &str) -> Result<Address, ValueError> {
+    Ok(text.parse::<Address>()?)
 }
 
 /// Checks the path of a unix socket.
-pub(super) fn parse_socket_path(text: &str) -> Result<PathBuf, String> {
+pub(super) fn parse_socket_path(text: &str) -> Result<PathBuf, ValueError> {
     // sun_path of unix(7) holds 108 bytes with its closing NUL.
     match text {
-        "" => Err("the path is empty (write /run/weir.sock)".to_owned()),
-        _ if text.starts_with("unix:") => Err(format!("'{text}' is not a path: remove unix:")),
-        _ if text.ends_with('/') => Err(format!("'{text}' is a directory: write the path of a file")),
-        _ if text.len() > 107 => Err("the path of a unix socket has at most 107 bytes".to_owned()),
+        "" => Err(ValueError::EmptySocketPath),
+        _ if text.starts_with("unix:") => Err(ValueError::SocketPathWithScheme(text.into())),
+        _ if text.ends_with('/') => Err(ValueError::SocketPathOfDirectory(text.into())),
+        _ if text.len() > 107 => Err(ValueError::LongSocketPath),
         _ => Ok(PathBuf::from(text)),
     }
 }
 
 /// Parses a file mode in octal.
-pub(super) fn parse_file_mode(text: &str) -> Result<u32, String> {
+pub(super) fn parse_file_mode(text: &str) -> Result<u32, ValueError> {
     let digits = text.strip_prefix("0o").unwrap_or(text);
     let mode = u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| format!("'{text}' is not a mode (write three octal digits, 660)"))
+    mode.ok_or_else(|| ValueError::FileMode(text.into()))
 }
 
 /// Parses an address to connect to.
-pub(super) fn parse_server_address(text: &str) -> Result<Address, String> {
+pub(super) fn parse_server_address(text: &str) -> Result<Address, ValueError> {
     let address = parse_bind_address(text)?;
     match &address {
-        Address::Tcp(tcp) if tcp.port() == 0 => Err(format!("'{text}' has no port to connect to")),
+        Address::Tcp(tcp) if tcp.port() == 0 => Err(ValueError::NoPort(text.into())),
         _ => Ok(address),
     }
 }
 
 /// Parses a network like `10.0.0.0/8`, or an address, which is a network of one.
-pub(super) fn parse_network(text: &str) -> Result<Network, String> {
-    let invalid = || format!("'{text}' is not a network (write 10.0.0.0/8, ::1 or 2001:db8::/32)");
+pub(super) fn parse_network(text: &str) -> Result<Network, ValueError> {
+    let invalid = || ValueError::Network(text.into());
     let (address, prefix) = match text.split_once('/') {
         Some((address, prefix)) => (address, Some(prefix)),
         None => (text, None),
@@ -90,22 +90,22 @@ pub(super) fn parse_network(text: &str) -> Result<Network, String> {
         }
     };
     if first != address {
-        return Err(format!("'{text}' has bits set after its prefix: write {first}/{prefix}"));
+        return Err(ValueError::NetworkBits { text: text.into(), first, prefix });
     }
     if matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()) {
-        return Err(format!("'{text}' is an IPv4-mapped IPv6 address: write it as IPv4"));
+        return Err(ValueError::MappedNetwork(text.into()));
     }
     Ok(Network { address, prefix })
 }
 
 /// Parses a host to compare with: lower case, no port, `*.` only at the start.
-pub(super) fn parse_host(text: &str) -> Result<Box<str>, String> {
+pub(super) fn parse_host(text: &str) -> Result<Box<str>, ValueError> {
     let host = without_port(text);
     if host != text {
-        return Err(format!("hosts are compared without a port: write '{host}'"));
+        return Err(ValueError::HostWithPort(host.into()));
     }
     if text == "*" {
-        return Err("'*' matches every host: remove `host`".into());
+        return Err(ValueError::AnyHost);
     }
     let mut buffer = String::new();
     let host = normalise_host(text, &mut buffer);
@@ -117,34 +117,32 @@ pub(super) fn parse_host(text: &str) -> Result<Box<str>, String> {
     if is_name || is_ip {
         return Ok(host.into());
     }
-    Err(format!("'{text}' is not a host (write example.org, *.example.org or [::1])"))
+    Err(ValueError::HostPattern(text.into()))
 }
 
 /// Checks a path to compare with; it must be normalised.
-pub(super) fn parse_path(text: &str) -> Result<Box<str>, String> {
+pub(super) fn parse_path(text: &str) -> Result<Box<str>, ValueError> {
     if !text.starts_with('/') {
-        return Err(format!("'{text}' is not a path: a path starts with '/'"));
+        return Err(ValueError::RelativePath(text.into()));
     }
     if text.contains('?') {
-        return Err(format!("'{text}' has a query: write only the path, and use `query`"));
+        return Err(ValueError::PathWithQuery(text.into()));
     }
-    wire::encode::check_target(text).map_err(|error| format!("'{text}': {error}"))?;
+    wire::encode::check_target(text).map_err(|error| ValueError::MessagePart { text: text.into(), error })?;
     let mut buffer = String::new();
     match normalise(text, &mut buffer) {
         normal_form if normal_form == text => Ok(text.into()),
-        normal_form => {
-            Err(format!("'{text}' never matches: paths are compared in normal form; write '{normal_form}'"))
-        }
+        normal_form => Err(ValueError::PathForm { text: text.into(), normal_form: normal_form.into() }),
     }
 }
 
 /// Compiles a regular expression of bounded size.
-pub(super) fn compile_regex(text: &str) -> Result<Regex, String> {
+pub(super) fn compile_regex(text: &str) -> Result<Regex, ValueError> {
     let result =
         RegexBuilder::new(text).size_limit(REGEX_BYTES_MAX).dfa_size_limit(4 * REGEX_BYTES_MAX).build();
     result.map_err(|error| match error {
         regex::Error::CompiledTooBig(_) => {
-            format!("'{text}' needs more than {} KiB compiled: simplify it", REGEX_BYTES_MAX >> 10)
+            ValueError::LargeRegex { text: text.into(), kib_max: REGEX_BYTES_MAX >> 10 }
         }
         // The error has several lines, and a problem has one. The last line has the reason;
         // those before it only mark the position.
@@ -152,27 +150,27 @@ pub(super) fn compile_regex(text: &str) -> Result<Regex, String> {
             let message = other.to_string();
             let last = message.lines().last().unwrap_or_default();
             let reason = last.trim_start_matches("error: ");
-            format!("'{text}' is not a regular expression: {reason}")
+            ValueError::Regex { text: text.into(), reason: reason.into() }
         }
     })
 }
 
 /// Checks the name of a field that a route changes. `is_set` is true if the route sets the field,
 /// and false if it adds or removes it.
-pub(super) fn check_changed_field(text: &str, is_set: bool) -> Result<(), String> {
+pub(super) fn check_changed_field(text: &str, is_set: bool) -> Result<(), ValueError> {
     check_field_name(text)?;
     if wire::is_hop_by_hop(text) || text.eq_ignore_ascii_case("content-length") {
-        return Err(format!("'{text}' belongs to the connection: only the proxy can set it"));
+        return Err(ValueError::ConnectionField(text.into()));
     }
     if text.eq_ignore_ascii_case("host") && !is_set {
-        return Err(format!("a request has exactly one '{text}': it can only be set"));
+        return Err(ValueError::AddedHost(text.into()));
     }
     Ok(())
 }
 
 /// Checks the name of a field that a route removes, or with a final `*` the prefix of such names.
 /// Fields that frame a message must not match.
-pub(super) fn check_removed_field(text: &str) -> Result<(), String> {
+pub(super) fn check_removed_field(text: &str) -> Result<(), ValueError> {
     const KEPT: [&str; 9] = [
         "connection",
         "content-length",
@@ -192,39 +190,40 @@ pub(super) fn check_removed_field(text: &str) -> Result<(), String> {
     }
     let lowercase = prefix.to_ascii_lowercase();
     match KEPT.iter().find(|protected| protected.starts_with(&lowercase)) {
-        Some(protected) => Err(format!("'{text}' would remove '{protected}': write a longer prefix")),
+        Some(protected) => Err(ValueError::RemovedPrefix { text: text.into(), kept: protected }),
         None => Ok(()),
     }
 }
 
-pub(super) fn check_field_name(text: &str) -> Result<(), String> {
-    wire::encode::check_field_name(text).map_err(|error| format!("'{text}': {error}"))
+pub(super) fn check_field_name(text: &str) -> Result<(), ValueError> {
+    wire::encode::check_field_name(text).map_err(|error| ValueError::MessagePart { text: text.into(), error })
 }
 
-pub(super) fn check_field_value(text: &str) -> Result<(), String> {
-    wire::encode::check_field_value(text.as_bytes()).map_err(|error| format!("{text:?}: {error}"))
+pub(super) fn check_field_value(text: &str) -> Result<(), ValueError> {
+    wire::encode::check_field_value(text.as_bytes())
+        .map_err(|error| ValueError::FieldValue { text: text.into(), error })
 }
 
 /// Checks a value of `Host`: it must be valid in a request.
-pub(super) fn check_authority(text: &str) -> Result<(), String> {
+pub(super) fn check_authority(text: &str) -> Result<(), ValueError> {
     let head = format!("GET / HTTP/1.1\r\nHost: {text}\r\n\r\n");
     let mut slots = wire::header_slots();
     match wire::parse_request(head.as_bytes(), &wire::Limits::default(), &mut slots) {
         Ok(wire::Parsed::Complete { head, .. }) if head.host == Some(text) => Ok(()),
-        _ => Err(format!("'{text}' is not a host (write example.org or example.org:8080)")),
+        _ => Err(ValueError::Authority(text.into())),
     }
 }
 
 /// Checks the template of a redirect's `Location`.
-pub(super) fn check_location_template(text: &str) -> Result<(), String> {
+pub(super) fn check_location_template(text: &str) -> Result<(), ValueError> {
     wire::encode::check_target(text.split('#').collect::<String>().as_str())
-        .map_err(|_| format!("{text:?} is not a location: write visible ASCII characters"))?;
+        .map_err(|_| ValueError::Location(text.into()))?;
     let mut rest = text;
     while let Some(at) = rest.find(['{', '}']) {
         let placeholders = ["{host}", "{path}", "{query}"];
         let Some(placeholder) = placeholders.iter().find(|word| rest[at..].starts_with(**word)) else {
             let unknown = &rest[at..rest[at..].find('}').map_or(rest.len(), |end| at + end + 1)];
-            return Err(format!("'{unknown}' is not a placeholder: use {}", placeholders.join(", ")));
+            return Err(ValueError::Placeholder(unknown.into()));
         };
         rest = &rest[at + placeholder.len()..];
     }
@@ -232,32 +231,25 @@ pub(super) fn check_location_template(text: &str) -> Result<(), String> {
 }
 
 /// Parses the target of an access log.
-pub(super) fn parse_log_target(text: &str) -> Result<LogTarget, String> {
+pub(super) fn parse_log_target(text: &str) -> Result<LogTarget, ValueError> {
+    let invalid = || ValueError::LogTarget(text.into());
     let syslog = text.strip_prefix("syslog:");
     match (text, text.strip_prefix("file:"), syslog) {
         ("stdout", ..) => Ok(LogTarget::Stdout),
         (_, Some(path), _) if !path.is_empty() => Ok(LogTarget::File(path.into())),
         (.., Some(path)) if path.starts_with('/') => Ok(LogTarget::SyslogUnix(path.into())),
-        (.., Some(address)) if address.parse::<SocketAddr>().is_ok() => {
-            address.parse().map(LogTarget::SyslogUdp).map_err(|_| String::new())
-        }
-        _ => Err(format!(
-            "'{text}' is not a log target (write stdout, file:/path, \
-             syslog:127.0.0.1:514 or syslog:/dev/log)"
-        )),
+        (.., Some(address)) => address.parse().map(LogTarget::SyslogUdp).map_err(|_| invalid()),
+        _ => Err(invalid()),
     }
 }
 
 /// Returns the path of a network namespace given by name or path.
-pub(super) fn resolve_namespace(text: &str) -> Result<PathBuf, String> {
+pub(super) fn resolve_namespace(text: &str) -> Result<PathBuf, ValueError> {
     let path = if text.contains('/') { PathBuf::from(text) } else { Path::new(NAMESPACE_DIR).join(text) };
     match fs::metadata(&path) {
         Ok(_) if !text.is_empty() => Ok(path),
-        Ok(_) => Err("the name of the namespace is empty".into()),
-        Err(error) => {
-            let path = path.display();
-            Err(format!("no network namespace {path}: {error} (`ip netns` lists and adds them)"))
-        }
+        Ok(_) => Err(ValueError::EmptyNamespace),
+        Err(error) => Err(ValueError::Namespace { path, error }),
     }
 }
 
@@ -282,8 +274,8 @@ pub(super) struct Account {
 
 /// Returns the user in `/etc/passwd`, or the group in `/etc/group`, with this name or id. An id
 /// need not be listed there.
-pub(super) fn find_account(file: &str, text: &str) -> Result<Account, String> {
-    let lines = fs::read_to_string(file).map_err(|error| format!("{file}: {error}"));
+pub(super) fn find_account(file: &str, text: &str) -> Result<Account, ValueError> {
+    let lines = fs::read_to_string(file).map_err(|error| ValueError::File { path: file.into(), error });
     let id = text.parse::<u32>().ok();
     let account = lines.as_deref().unwrap_or_default().lines().find_map(|line| {
         let mut parts = line.split(':');
@@ -296,7 +288,7 @@ pub(super) fn find_account(file: &str, text: &str) -> Result<Account, String> {
         // To the kernel, 2^32 - 1 means "no change".
         (None, Some(id), _) if id < u32::MAX => Ok(Account { id, group: None }),
         (.., Err(error)) => Err(error),
-        _ => Err(format!("'{text}' is not in {file}: write a name from that file, or an id")),
+        _ => Err(ValueError::Account { text: text.into(), file: file.into() }),
     }
 }
 
@@ -307,10 +299,10 @@ mod tests {
     #[test]
     fn network_errors_have_a_valid_example() {
         let show = |text| parse_network(text).map(|network| (network.address.to_string(), network.prefix));
-        assert_eq!(show("10.0.0.0/8"), Ok(("10.0.0.0".into(), 8)));
-        assert_eq!(show("127.0.0.1"), Ok(("127.0.0.1".into(), 32)));
-        assert_eq!(show("::/0"), Ok(("::".into(), 0)));
-        assert!(show("10.1.0.0/8").unwrap_err().contains("write 10.0.0.0/8"));
+        assert_eq!(show("10.0.0.0/8").unwrap(), ("10.0.0.0".into(), 8));
+        assert_eq!(show("127.0.0.1").unwrap(), ("127.0.0.1".into(), 32));
+        assert_eq!(show("::/0").unwrap(), ("::".into(), 0));
+        assert!(show("10.1.0.0/8").unwrap_err().to_string().contains("write 10.0.0.0/8"));
         for invalid in ["10.0.0.0/33", "x", "", "10.0.0.0/", "::ffff:10.0.0.1", "fe80::1%eth0"] {
             assert!(parse_network(invalid).is_err(), "{invalid}");
         }
@@ -319,7 +311,7 @@ mod tests {
     #[test]
     fn hosts_are_kept_as_they_are_compared() {
         for (text, expected) in [("Example.ORG.", "example.org"), ("*.A.b", "*.a.b"), ("[::1]", "[::1]")] {
-            assert_eq!(parse_host(text).as_deref(), Ok(expected));
+            assert_eq!(&*parse_host(text).unwrap(), expected);
         }
         for invalid in ["", "*", "a:80", "a b", "*.", "a.*.b", "*a.b", "[::1", "[x]", ".a", "*..a"] {
             assert!(parse_host(invalid).is_err(), "{invalid}");
@@ -332,18 +324,18 @@ mod tests {
         let file = dir.path().join("passwd");
         fs::write(&file, "# no\nroot:x:0:0:root:/:/bin/sh\nweir:x:77:88::/:\nbroken\n").unwrap();
         let file = file.to_str().unwrap();
-        assert_eq!(find_account(file, "weir"), Ok(Account { id: 77, group: Some(88) }));
-        assert_eq!(find_account(file, "77"), Ok(Account { id: 77, group: Some(88) }));
-        assert_eq!(find_account(file, "1234"), Ok(Account { id: 1234, group: None }));
+        assert_eq!(find_account(file, "weir").unwrap(), Account { id: 77, group: Some(88) });
+        assert_eq!(find_account(file, "77").unwrap(), Account { id: 77, group: Some(88) });
+        assert_eq!(find_account(file, "1234").unwrap(), Account { id: 1234, group: None });
         assert!(find_account(file, "nobody").is_err() && find_account(file, "4294967295").is_err());
-        assert!(find_account("/nowhere", "weir").unwrap_err().contains("/nowhere"));
+        assert!(find_account("/nowhere", "weir").unwrap_err().to_string().contains("/nowhere"));
     }
 
     #[test]
     fn a_regular_expression_is_bounded() {
         assert!(compile_regex("^/v[0-9]+/").is_ok());
-        assert!(compile_regex(r"\w{1000}").unwrap_err().contains("256 KiB"));
-        let reason = compile_regex("a(").unwrap_err();
+        assert!(compile_regex(r"\w{1000}").unwrap_err().to_string().contains("256 KiB"));
+        let reason = compile_regex("a(").unwrap_err().to_string();
         assert!(reason.contains("unclosed group") && !reason.contains('\n'), "{reason}");
     }
 }

@@ -10,10 +10,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::directives::{DefaultValue, Directive, ValueKind, directives_of_table, find_directive};
-use super::messages::{describe_value, unknown_key_message, wrong_kind_message};
+use super::errors::ValueError;
+use super::messages::{describe_value, unknown_key_message, wrong_kind};
 
 /// Maximum time in nanoseconds that a config can set: one year.
-pub(super) const TIME_MAX_NS: u64 = 365 * 24 * 3_600_000_000_000;
+const TIME_MAX_NS: u64 = 365 * 24 * 3_600_000_000_000;
 
 /// A value of the right kind.
 #[derive(Clone, Debug)]
@@ -240,13 +241,7 @@ impl<'p> TableReader<'p> {
             ValueKind::Entries(path, short_key) => self.read_entries(row, value, path, short_key),
             ValueKind::Texts(_) | ValueKind::TextsOrNone(_) => self.read_texts(row, value),
             ValueKind::Fields | ValueKind::Matchers => self.read_pairs(row, value),
-            _ => match parse_scalar(row, inner) {
-                Ok(value) => Some(value),
-                Err(text) => {
-                    self.problems.add_error(offset, text);
-                    None
-                }
-            },
+            _ => self.problems.ok_or_report(offset, parse_scalar(row, inner)),
         }
     }
 
@@ -257,7 +252,7 @@ impl<'p> TableReader<'p> {
     ) -> Option<&'a DeTable<'i>> {
         let table = value.get_ref().as_table();
         if table.is_none() {
-            self.problems.add_error(value.span().start, wrong_kind_message(row, value.get_ref()));
+            self.problems.add_error(value.span().start, wrong_kind(row, value.get_ref()).to_string());
         }
         table
     }
@@ -270,9 +265,7 @@ impl<'p> TableReader<'p> {
         value: &Spanned<DeValue<'_>>,
     ) -> Option<Section> {
         let offset = name.span().start;
-        if let Err(text) = super::validate::check_name(name.get_ref()) {
-            self.problems.add_error(offset, text);
-        }
+        self.problems.ok_or_report(offset, super::validate::check_name(name.get_ref()));
         let Some(table) = value.get_ref().as_table() else {
             let text = format!(
                 "'{name}' is {}: write [{}.NAME] for a table with a name",
@@ -297,7 +290,7 @@ impl<'p> TableReader<'p> {
         short_key: Option<&'static str>,
     ) -> Option<Value> {
         let Some(array) = value.get_ref().as_array() else {
-            self.problems.add_error(value.span().start, wrong_kind_message(row, value.get_ref()));
+            self.problems.add_error(value.span().start, wrong_kind(row, value.get_ref()).to_string());
             return None;
         };
         let mut sections = Vec::new();
@@ -334,13 +327,13 @@ impl<'p> TableReader<'p> {
                     let offset = entry.span().start;
                     match entry.get_ref() {
                         DeValue::String(text) => texts.push(Located::new(text.as_ref().into(), offset)),
-                        other => self.problems.add_error(offset, wrong_kind_message(row, other)),
+                        other => self.problems.add_error(offset, wrong_kind(row, other).to_string()),
                     }
                 }
                 texts
             }
             other => {
-                self.problems.add_error(offset, wrong_kind_message(row, other));
+                self.problems.add_error(offset, wrong_kind(row, other).to_string());
                 return None;
             }
         };
@@ -379,11 +372,12 @@ impl<'p> TableReader<'p> {
 }
 
 /// Converts a value that is neither a list nor a table.
-fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, String> {
-    let wrong_kind_error = || wrong_kind_message(row, value);
+fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, ValueError> {
+    let wrong_kind_error = || wrong_kind(row, value);
+    let key = row.key;
     let integer_in_range = |number: Option<u64>, min, max| match number {
         Some(number) if (min..=max).contains(&number) => Ok(Value::Integer(number)),
-        Some(_) | None => Err(format!("'{}' is not from {min} to {max}", row.key)),
+        Some(_) | None => Err(ValueError::Range { key, min, max }),
     };
     match (row.kind, value) {
         (ValueKind::Bool | ValueKind::TextOrFalse(_), DeValue::Boolean(false)) => Ok(Value::Bool(false)),
@@ -401,36 +395,35 @@ fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, String> {
             integer_in_range(parse_integer(value), min, max)
         }
         (ValueKind::Count(min, max), DeValue::String(text)) => {
-            integer_in_range(Some(parse_count(text)?), min, max)
+            integer_in_range(Some(parse_count(text).map_err(ValueError::Number)?), min, max)
         }
         (ValueKind::Size(min, max), DeValue::String(text)) => {
-            integer_in_range(Some(parse_size(text)?), min, max)
+            integer_in_range(Some(parse_size(text).map_err(ValueError::Number)?), min, max)
         }
         (ValueKind::Time, DeValue::String(text)) => parse_time(text),
         (ValueKind::Time, DeValue::Integer(number)) => {
-            Err(format!("{number} has no unit: write \"{number}s\" or \"{number}ms\""))
+            Err(ValueError::NumberWithoutUnit(number.to_string().into()))
         }
-        (ValueKind::Fraction, DeValue::String(text)) => Ok(Value::Float(parse_fraction(text)?)),
+        (ValueKind::Fraction, DeValue::String(text)) => {
+            parse_fraction(text).map(Value::Float).map_err(ValueError::Number)
+        }
         (ValueKind::Fraction, _) => match parse_float(value).ok_or_else(wrong_kind_error)? {
             fraction if (0.0..=1.0).contains(&fraction) => Ok(Value::Float(fraction)),
-            _ => Err(format!("'{}' is not from 0 to 1", row.key)),
+            _ => Err(ValueError::Range { key, min: 0, max: 1 }),
         },
         (ValueKind::Ratio(min, max), _) => match parse_float(value).ok_or_else(wrong_kind_error)? {
             ratio if (min..=max).contains(&ratio) => Ok(Value::Float(ratio)),
-            _ => Err(format!("'{}' is not from {min} to {max}", row.key)),
+            _ => Err(ValueError::Ratio { key, min, max }),
         },
         (ValueKind::Secret, DeValue::String(text)) => Ok(Value::Text(text.as_ref().into())),
-        (ValueKind::Secret, _) => Err(format!("'{}' is not a text: {}", row.key, row.kind.hint())),
+        (ValueKind::Secret, _) => Err(ValueError::Secret { key, hint: row.kind.hint() }),
         (ValueKind::Rate, _) => match parse_rate_value(value).ok_or_else(wrong_kind_error)?? {
             rate if rate > 0.0 && rate <= 1e9 => Ok(Value::Float(rate)),
-            _ => Err(format!("'{}' is not in the range above 0 to 1G per second", row.key)),
+            _ => Err(ValueError::Rate(key)),
         },
         (ValueKind::Choice(choices), DeValue::String(text)) => {
-            if choices.contains(&text.as_ref()) {
-                return Ok(Value::Text(text.as_ref().into()));
-            }
-            let hint = suggestion(text, choices.iter().copied());
-            Err(format!("'{text}' is not one of {}{hint}", choices.join(", ")))
+            check_choice(text, choices)?;
+            Ok(Value::Text(text.as_ref().into()))
         }
         (ValueKind::Text(_) | ValueKind::TextOrFalse(_), DeValue::String(text)) => {
             Ok(Value::Text(text.as_ref().into()))
@@ -439,15 +432,29 @@ fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, String> {
     }
 }
 
-fn parse_time(text: &str) -> Result<Value, String> {
+fn parse_time(text: &str) -> Result<Value, ValueError> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
-        return Err(format!("'{text}' has no unit: write \"{text}s\" or \"{text}ms\""));
+        return Err(ValueError::NoUnit(text.into()));
     }
-    match parse_duration_ns(text, DurationUnit::Seconds)? {
-        0 => Err("the time must be more than 0".into()),
-        ns if ns > TIME_MAX_NS => Err(format!("'{text}' is longer than a year (8760h)")),
-        ns => Ok(Value::Integer(ns)),
+    parse_time_in_seconds(text).map(Value::Integer)
+}
+
+/// Parses a time of at most a year; bare numbers are seconds.
+pub(super) fn parse_time_in_seconds(text: &str) -> Result<u64, ValueError> {
+    match parse_duration_ns(text, DurationUnit::Seconds).map_err(ValueError::Number)? {
+        0 => Err(ValueError::ZeroTime),
+        ns if ns > TIME_MAX_NS => Err(ValueError::LongTime(text.into())),
+        ns => Ok(ns),
     }
+}
+
+/// Checks that a text is one of a few words.
+pub(super) fn check_choice(text: &str, choices: &[&str]) -> Result<(), ValueError> {
+    if choices.contains(&text) {
+        return Ok(());
+    }
+    let hint = suggestion(text, choices.iter().copied());
+    Err(ValueError::Choice { text: text.into(), choices: choices.join(", "), hint })
 }
 
 fn parse_integer(value: &DeValue<'_>) -> Option<u64> {
@@ -463,9 +470,9 @@ fn parse_float(value: &DeValue<'_>) -> Option<f64> {
     }
 }
 
-fn parse_rate_value(value: &DeValue<'_>) -> Option<Result<f64, String>> {
+fn parse_rate_value(value: &DeValue<'_>) -> Option<Result<f64, ValueError>> {
     match value {
-        DeValue::String(text) => Some(parse_rate(text)),
+        DeValue::String(text) => Some(parse_rate(text).map_err(ValueError::Number)),
         _ => parse_float(value).map(Ok),
     }
 }

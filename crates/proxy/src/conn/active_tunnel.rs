@@ -34,9 +34,9 @@ impl Conn {
         let mut from_client = Some(std::mem::take(&mut self.client.buffered));
         if !to_server.is_empty() {
             let buffered = from_client.take().unwrap_or_default();
-            from_client = core.buffers.take_filled(&[&to_server, buffered.bytes()]);
+            from_client = core.memory.buffers.take_filled(&[&to_server, buffered.bytes()]);
         }
-        let from_server = core.buffers.take_filled(&[&to_client]);
+        let from_server = core.memory.buffers.take_filled(&[&to_client]);
         let has_buffers = from_client.is_some() && from_server.is_some();
         let tunnel = Tunnel::new(from_client.unwrap_or_default(), from_server.unwrap_or_default());
         exchange.detach();
@@ -61,8 +61,11 @@ impl Conn {
             return Poll::Ready(ConnState::Closed);
         };
         let ActiveTunnel { tunnel, server, tunnel_timeout_ns, .. } = &mut **active;
-        let mut resources =
-            TunnelResources { scratch: &mut scratch.input, pipes: &core.pipes, buffers: &core.buffers };
+        let mut resources = TunnelResources {
+            scratch: &mut scratch.input,
+            pipes: &core.memory.pipes,
+            buffers: &core.memory.buffers,
+        };
         let client = &mut self.client;
         let end = match tunnel.poll(cx, &mut client.stream, &mut server.stream, &mut resources) {
             Poll::Ready(end) => match (end.result, end.first_to_end) {
@@ -75,7 +78,7 @@ impl Conn {
                 if tunnel.take_progress() {
                     client.timeout_kind = TimeoutKind::None;
                 }
-                let is_drained = core.draining.get() && core.closes_tunnels.get();
+                let is_drained = core.drain.is_draining.get() && core.drain.closes_tunnels.get();
                 if !is_drained && !client.has_timed_out(cx, core, TimeoutKind::Tunnel, *tunnel_timeout_ns) {
                     return Poll::Pending;
                 }
@@ -100,7 +103,7 @@ impl ActiveTunnel {
         tunnel.release();
         exchange.add_tunnel_bytes(tunnel.up().received, tunnel.down().sent);
         exchange.end_tunnel(core, client, &mut scratch.rng, end);
-        core.in_flight.set(core.in_flight.get() - 1);
+        core.load.in_flight.set(core.load.in_flight.get() - 1);
         if end != EndReason::Done {
             // Both sides must notice the abnormal end.
             let _ = client.stream.reset_on_close();

@@ -67,7 +67,7 @@ impl Conn {
         core: &Rc<Core>,
         scratch: &mut ScratchBuffers,
     ) -> Poll<ConnState> {
-        if core.closes_idle.get() && !self.client.stream.has_unread() {
+        if core.drain.closes_idle.get() && !self.client.stream.has_unread() {
             return Poll::Ready(ConnState::Closed);
         }
         let timeout_ns = self.client.effective_timeout_ns(self.client.settings.plan.timeouts.head_ns);

@@ -15,8 +15,7 @@ use super::h2_client::H2Client;
 use super::session_dump::current_tick;
 use crate::admission::{ListenerLimits, Rejection, SourceSlot};
 use crate::core::{ConfigGeneration, Core, TICK_NS};
-use crate::metrics::RejectReason;
-use crate::outcome::EndReason;
+use crate::outcome::{EndReason, RejectReason};
 use crate::plan::{ClientTimeouts, ListenerPlan};
 use crate::pool::{CoreServer, Pool, ServerConn};
 use wire::proxy_protocol;
@@ -359,7 +358,7 @@ impl ClientStream {
 
     /// Returns whether another request may follow on this connection.
     pub(crate) fn may_keep_alive(&self, core: &Core) -> bool {
-        !core.draining.get()
+        !core.drain.is_draining.get()
             && self.settings.index.get().is_some()
             && (self.watch_state != WatchState::Eof || !self.buffered.is_empty())
             // The streams of HTTP/2 end with their connection.
@@ -430,7 +429,7 @@ impl ClientStream {
     /// Keeps unused bytes behind those already held. Returns `false` if there was no buffer.
     #[inline]
     pub(crate) fn buffer_bytes(&mut self, core: &Core, bytes: &[u8]) -> bool {
-        bytes.is_empty() || self.buffered.append(&core.buffers, bytes)
+        bytes.is_empty() || self.buffered.append(&core.memory.buffers, bytes)
     }
 
     /// Restarts the current timeout after progress. The first-byte timeout is a total time and does
@@ -460,7 +459,7 @@ impl ClientStream {
 
     pub(crate) fn arm(&mut self, core: &Core, waker: &Waker, kind: TimeoutKind, timeout_ns: u64) {
         // The core's time is up to a tick old, and a deadline must never pass early.
-        let due_ns = core.now_ns.get().saturating_add(timeout_ns).saturating_add(TICK_NS);
+        let due_ns = core.ticks.now_ns.get().saturating_add(timeout_ns).saturating_add(TICK_NS);
         self.register(core, waker);
         if let Some(registration) = &self.deadline {
             core.deadlines.set(registration, due_ns);

@@ -6,8 +6,7 @@ use std::task::{Context, Poll};
 
 use super::{Conn, ConnState, TimeoutKind};
 use crate::core::{Core, ScratchBuffers};
-use crate::metrics::RejectReason;
-use crate::outcome::EndReason;
+use crate::outcome::{EndReason, RejectReason};
 use wire::proxy_protocol::{self, HEADER_BYTES_MAX, Header};
 
 /// State of reading the PROXY header.

@@ -13,8 +13,8 @@ use rt::tls::certificate_subject;
 
 use super::{ClientStream, Conn, ConnState, ListenerSettings, TimeoutKind};
 use crate::core::{Core, ScratchBuffers};
-use crate::metrics::{HandshakeResult, RejectReason};
-use crate::outcome::EndReason;
+use crate::metrics::HandshakeResult;
+use crate::outcome::{EndReason, RejectReason};
 
 /// Registers an accepted connection with the core, and prepares its TLS session if its listener has
 /// TLS.
@@ -129,7 +129,7 @@ impl Conn {
             }
             Poll::Ready(Err(error)) => error,
             Poll::Pending => {
-                if core.closes_idle.get() && !self.client.stream.has_unread() {
+                if core.drain.closes_idle.get() && !self.client.stream.has_unread() {
                     return Poll::Ready(ConnState::Closed);
                 }
                 let timeout_ns = self.client.effective_timeout_ns(self.client.settings.plan.timeouts.head_ns);

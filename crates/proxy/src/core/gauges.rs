@@ -6,31 +6,32 @@ use crate::{conn, h2};
 impl Core {
     /// Sets the gauges in the metrics.
     pub(super) fn update_gauges(&self) {
-        let generation = self.current_generation.borrow();
+        let generation = self.generations.current();
         let metrics = &generation.metrics;
         for (index, pool) in generation.pools.iter().enumerate() {
             let servers = pool.plan().servers.len();
             for server in 0..servers {
-                let (_, in_flight, _) = pool.load(server);
+                let in_flight = pool.in_flight_at(server);
                 metrics.set_idle(index, server, pool.idle_connections(server) as u64);
                 metrics.set_http2_load(index, server, pool.http2_load(server));
                 metrics.set_in_flight(index, server, in_flight as u64);
                 // All cores share this value, so the first core reports it.
-                let requests_max = pool.requests_max(server).filter(|_| self.index == 0);
-                let slots = if self.index == 0 { pool.slots_in_use(server) } else { 0 };
+                let requests_max = pool.requests_max(server).filter(|_| self.id.index == 0);
+                let slots = if self.id.index == 0 { pool.slots_in_use(server) } else { 0 };
                 let requests_max = requests_max.unwrap_or_default() as u64;
                 metrics.set_requests_max(index, server, (requests_max, slots as u64));
             }
             metrics.set_queued(index, pool.queued() as u64);
         }
         generation.collect_counters();
-        metrics.set_buffers(self.buffers.in_use() as u64, self.buffers.exhausted_count());
-        metrics.set_requests(self.in_flight.get() as u64, self.abandoned.get() as u64);
+        metrics.set_buffers(self.memory.buffers.in_use() as u64, self.memory.buffers.exhausted_count());
+        metrics.set_requests(self.load.in_flight.get() as u64, self.load.abandoned.get() as u64);
         // The streams of one connection count once.
-        let busy = self.in_flight.get().saturating_sub(self.h2_streams.get()) + self.h2_busy.get();
+        let busy =
+            self.load.in_flight.get().saturating_sub(self.load.h2_streams.get()) + self.load.h2_busy.get();
         let idle = self.connection_limit.active_count().saturating_sub(busy);
-        metrics.set_h2_streams(self.h2_streams.get() as u64);
-        let idle_h2 = idle.min(self.h2_connections.get() - self.h2_busy.get());
+        metrics.set_h2_streams(self.load.h2_streams.get() as u64);
+        let idle_h2 = idle.min(self.load.h2_connections.get() - self.load.h2_busy.get());
         let idle_bytes = idle * conn::IDLE_CONN_BYTES + idle_h2 * h2::front::IDLE_BYTES;
         metrics.set_idle_clients(idle as u64, idle_bytes as u64);
     }

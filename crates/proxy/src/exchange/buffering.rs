@@ -41,8 +41,8 @@ impl Exchange {
         // A client that waits for `100 Continue` sends nothing before a server has sent that.
         bytes_max > 0
             && !self.request_relay.is_received()
-            && !self.expects_continue
-            && !self.is_streaming
+            && !self.facts.expects_continue
+            && !self.facts.is_streaming
             && pool.has_limits()
     }
 
@@ -118,7 +118,7 @@ impl Exchange {
 
     /// Returns whether a body of unknown length has had enough time.
     fn is_wait_over(&self, core: &Core) -> bool {
-        let waited_ns = core.now_ns.get().saturating_sub(self.outcome.times.head_ns);
+        let waited_ns = core.ticks.now_ns.get().saturating_sub(self.outcome.times.head_ns);
         self.request_relay.length_left().is_none() && waited_ns >= CHUNKED_WAIT_NS
     }
 

@@ -4,9 +4,9 @@
 use std::net::IpAddr;
 
 use super::{Exchange, ServerSlot};
-use crate::balance::sticky::{StickyCookie, StickyLookup};
+use crate::balance::sticky::StickyCookie;
 use crate::balance::{FAILED_LATENCY_MIN_NS, digest_key, digest_source};
-use crate::outcome::EndReason;
+use crate::outcome::{EndReason, StickyLookup};
 use crate::plan::{Balance, HashKey};
 use crate::pool::{Pool, ServerRequirements};
 use crate::route::{RouteRequest, RouteScratch};

@@ -42,7 +42,7 @@ impl Exchange {
                 && self.server.as_ref().is_some_and(|server| server.stream.is_plain_socket())
                 && self.unprocessed.is_empty()
                 && remaining.is_some_and(|left| left >= SPLICED_BYTES_MIN);
-            self.pipe = if is_worthwhile { core.pipes.take() } else { None };
+            self.pipe = if is_worthwhile { core.memory.pipes.take() } else { None };
         }
         let pipe = self.pipe.as_mut()?;
         let _section = core.profile.enter(ProfilePhase::ForwardResponse);

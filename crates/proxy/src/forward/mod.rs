@@ -1,12 +1,10 @@
 //! Rewriting of heads: hop-by-hop fields are removed, fields with the message's origin are added.
 //! Pure: fields in, bytes out. `relay` handles bodies, `route` handles routes.
 
-mod identity;
 mod request;
 mod response;
 mod trailers;
 
-pub(crate) use identity::{has_underscore, is_identity_field, is_same_field};
 pub(crate) use request::{Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request};
 pub(crate) use response::{
     ClientFraming, HSTS_FIELD, Persistence, ResponseParts, client_framing, write_response,
@@ -15,6 +13,7 @@ pub(crate) use trailers::is_trailer_forwarded;
 
 use wire::Header;
 
+use crate::field_names::{has_underscore, is_identity_field, is_same_field};
 use crate::plan::RouteChange;
 
 /// Effect of a route's changes on one field of a message.

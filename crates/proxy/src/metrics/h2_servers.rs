@@ -4,9 +4,9 @@ use std::cell::Cell;
 
 use wire::h2::{ErrorCode, FaultKind};
 
+use super::h2_back_counters::BackCounters;
 use super::table::Metric;
 use super::{CounterCell, Metrics, Snapshot, new_counters};
-use crate::h2::back::BackCounters;
 
 /// Number of error codes of RFC 9113 §7; another one counts as the last one.
 const CODES: usize = 15;

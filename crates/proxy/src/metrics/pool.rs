@@ -7,9 +7,8 @@ use super::histogram::Histogram;
 use super::table::Metric;
 use super::tls::HandshakeCounters;
 use super::{ClassHistograms, CounterCell, Snapshot, new_counters};
-use crate::balance::sticky::StickyLookup;
 use crate::log::Timers;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, StickyLookup};
 use crate::plan::{Balance, PoolPlan, ServerHttp};
 
 #[derive(Debug)]

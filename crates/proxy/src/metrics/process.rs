@@ -3,9 +3,9 @@
 use rt::clock::unix_ns;
 use rt::process_stats::ProcessStats;
 
+use super::reload_results::ReloadResults;
 use super::snapshot::Snapshot;
 use super::table::Metric;
-use crate::ctl::ReloadResults;
 
 impl Snapshot {
     /// Adds the resource usage of the process; `threads` is the number of threads that serve

@@ -59,6 +59,15 @@ pub(crate) struct Snapshot {
     pub(super) series: BTreeMap<(Metric, Labels), SeriesValue>,
 }
 
+impl FromIterator<Self> for Snapshot {
+    /// Adds the metrics of all cores.
+    fn from_iter<I: IntoIterator<Item = Self>>(snapshots: I) -> Self {
+        let mut merged = Self::default();
+        snapshots.into_iter().for_each(|snapshot| merged.merge(snapshot));
+        merged
+    }
+}
+
 impl Snapshot {
     /// Adds to a counter or a gauge.
     pub(super) fn add(&mut self, metric: Metric, labels: &[&str], number: u64) {

@@ -9,8 +9,7 @@ use crate::log::TargetCounts;
 use crate::log::fixtures::{MS, malformed_request, plan, successful_request, tcp_connection};
 use std::sync::Arc;
 
-use crate::balance::sticky::StickyLookup;
-use crate::outcome::EndPhase;
+use crate::outcome::{EndPhase, StickyLookup};
 use crate::plan::{Balance, StickyMode, StickyPlan};
 
 fn metrics() -> Metrics {
@@ -405,7 +404,7 @@ fn every_metric_of_the_table_is_exported() {
     snapshot.add_last_check("app", "a", "passed", true);
     snapshot.add_weight("app", "a", 150);
     snapshot.add_process(&rt::process_stats::ProcessStats::default(), 0, 1);
-    snapshot.add_reloads(&crate::ctl::ReloadResults::default());
+    snapshot.add_reloads(&ReloadResults::default());
     snapshot.add_certificate("a.test", 1, 1, 0);
     snapshot.add_generations(1);
     snapshot.add_check_changes("app", "a", 1, 1);

@@ -4,7 +4,7 @@
 use rt::tls::client_hello::ClientHelloNames;
 
 use super::{ListenerPlan, Mode, PoolIndex};
-use crate::route::matches_host_pattern;
+use crate::uri::matches_host_pattern;
 
 /// `[[listener.NAME.sni]]`, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! HTTP/2 connections to the servers of a pool: their idle streams, and their counters.
 
 use super::{Pool, ServerConn};
-use crate::h2::back::BackCounters;
+use crate::metrics::h2_back_counters::BackCounters;
 
 impl Pool {
     /// Does the same as [`Pool::take_idle`] if the idle connections are streams of HTTP/2 connections. A

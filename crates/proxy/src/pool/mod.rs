@@ -26,6 +26,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use rt::cores::CoreId;
 use rt::namespace::Namespace;
 use rt::tls::ClientTls;
 
@@ -116,13 +117,12 @@ impl Pool {
     pub(crate) fn new(
         plan: &Plan,
         index: usize,
-        core: (usize, usize),
+        core_id: CoreId,
         shared: Arc<SharedPool>,
         previous: Option<&Self>,
     ) -> Self {
         let pool_plan = &plan.pools[index];
         let plan = Arc::clone(pool_plan);
-        let (core, cores) = core;
         let server = |server: &crate::plan::ServerPlan| {
             let reused = previous.and_then(|before| {
                 let old_index = before
@@ -137,7 +137,7 @@ impl Pool {
         };
         let servers: Vec<_> = pool_plan.servers.iter().map(server).collect();
         let round_robin_state = RefCell::new(RoundRobinState::new(servers.len()));
-        let idle_max = pool_plan.idle_max.div_ceil(cores);
+        let idle_max = pool_plan.idle_max.div_ceil(core_id.count);
         let name_digests = pool_plan.servers.iter().map(|server| digest(server.name.as_bytes())).collect();
         let server_names = pool_plan.servers.iter().map(|server| &*server.name);
         let tokens = pool_plan
@@ -154,7 +154,7 @@ impl Pool {
         Self {
             plan,
             index,
-            core,
+            core: core_id.index,
             shared,
             servers,
             round_robin_state,
@@ -474,11 +474,9 @@ impl Pool {
         self.servers.iter().map(|server| server.in_flight.get()).sum()
     }
 
-    /// Returns the idle connections and the requests in flight of one server, and the requests that
-    /// wait for the pool.
-    pub(crate) fn load(&self, server: usize) -> (usize, usize, usize) {
-        let server = &self.servers[server];
-        (server.idle_conns.borrow().len(), server.in_flight.get(), self.queued())
+    /// Returns the number of requests in flight at one server.
+    pub(crate) fn in_flight_at(&self, server: usize) -> usize {
+        self.servers[server].in_flight.get()
     }
 }
 

@@ -222,7 +222,7 @@ fn latencies_survive_a_reload() {
     let wakeups = CoreWakeups::new(1);
     let shared = CrossCoreState::new(&old, &wakeups, None).unwrap();
     let new = |plan: &Arc<Plan>, previous: Option<&Pool>| {
-        Pool::new(plan, 0, (0, 1), Arc::clone(&shared.pools[0]), previous)
+        Pool::new(plan, 0, CoreId { index: 0, count: 1 }, Arc::clone(&shared.pools[0]), previous)
     };
     let old_pool = new(&old, None);
     old_pool.record_latency(0, SECOND_NS, 1);

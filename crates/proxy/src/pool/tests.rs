@@ -68,7 +68,8 @@ pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Ar
 
 pub(super) fn pools_on_cores(plan: &Arc<Plan>, cores: usize) -> Vec<Pool> {
     let shared = CrossCoreState::new(plan, &CoreWakeups::new(cores), None).unwrap();
-    let pool = |core| Pool::new(plan, 0, (core, cores), Arc::clone(&shared.pools[0]), None);
+    let pool =
+        |core| Pool::new(plan, 0, CoreId { index: core, count: cores }, Arc::clone(&shared.pools[0]), None);
     (0..cores).map(pool).collect()
 }
 
@@ -169,19 +170,19 @@ fn a_limit_that_is_removed_and_set_again_is_complete() {
     ];
     let (wakeups, mut rng) = (CoreWakeups::new(1), rng());
     let mut shared = CrossCoreState::new(&plans[0], &wakeups, None).unwrap();
-    let mut pool = Pool::new(&plans[0], 0, (0, 1), Arc::clone(&shared.pools[0]), None);
+    let mut pool = Pool::new(&plans[0], 0, CoreId { index: 0, count: 1 }, Arc::clone(&shared.pools[0]), None);
     for pair in plans.windows(2) {
         // In flight when the plan changes, and over when the next plan is in force.
         assert_eq!(pool.take(None, &mut rng), Some(0));
         shared = CrossCoreState::new(&pair[1], &wakeups, Some((&pair[0], &shared))).unwrap();
         let next = Arc::clone(&shared.pools[0]);
-        let next = Pool::new(&pair[1], 0, (0, 1), next, Some(&pool));
+        let next = Pool::new(&pair[1], 0, CoreId { index: 0, count: 1 }, next, Some(&pool));
         pool.release(0, &mut rng);
         pool = next;
     }
     assert_eq!(pool.take(None, &mut rng), Some(0));
     assert_eq!(pool.take(None, &mut rng), None);
-    assert_eq!(pool.load(0), (0, 1, 0));
+    assert_eq!((pool.idle_connections(0), pool.in_flight_at(0), pool.queued()), (0, 1, 0));
 }
 
 #[test]
@@ -189,17 +190,18 @@ fn a_reload_keeps_the_counts() {
     let (old, new) = (plan_with_maxconns(&[Some(2)], 10), plan_with_maxconns(&[Some(1)], 10));
     let wakeups = CoreWakeups::new(1);
     let shared = CrossCoreState::new(&old, &wakeups, None).unwrap();
-    let old_pool = Pool::new(&old, 0, (0, 1), Arc::clone(&shared.pools[0]), None);
+    let old_pool = Pool::new(&old, 0, CoreId { index: 0, count: 1 }, Arc::clone(&shared.pools[0]), None);
     let mut rng = rng();
     assert!(old_pool.take(None, &mut rng).is_some() && old_pool.take(None, &mut rng).is_some());
     let new_shared = CrossCoreState::new(&new, &wakeups, Some((&old, &shared))).unwrap();
-    let new_pool = Pool::new(&new, 0, (0, 1), Arc::clone(&new_shared.pools[0]), Some(&old_pool));
+    let new_pool =
+        Pool::new(&new, 0, CoreId { index: 0, count: 1 }, Arc::clone(&new_shared.pools[0]), Some(&old_pool));
     assert_eq!(new_pool.take(None, &mut rng), None);
     old_pool.release(0, &mut rng);
     assert_eq!(new_pool.take(None, &mut rng), None);
     old_pool.release(0, &mut rng);
     assert_eq!(new_pool.take(None, &mut rng), Some(0));
-    assert_eq!(new_pool.load(0), (0, 1, 0));
+    assert_eq!((new_pool.idle_connections(0), new_pool.in_flight_at(0), new_pool.queued()), (0, 1, 0));
 }
 
 #[test]
@@ -239,7 +241,7 @@ fn runtime_settings_survive_a_reload() {
     old_shared.pools[0].eligibility(1).set_operator_state(AdminState::Drain, 1);
     let new = plan_with_maxconns(&[Some(7), Some(5)], 10);
     let new_shared = CrossCoreState::new(&new, &wakeups, Some((&old, &old_shared))).unwrap();
-    let pool = Pool::new(&new, 0, (0, 1), Arc::clone(&new_shared.pools[0]), None);
+    let pool = Pool::new(&new, 0, CoreId { index: 0, count: 1 }, Arc::clone(&new_shared.pools[0]), None);
     new_shared.pools[0].recompute(pool.plan(), 1);
     let mut rng = rng();
     assert_eq!(pool.take(None, &mut rng), Some(0));

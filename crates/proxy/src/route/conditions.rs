@@ -4,21 +4,21 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use crate::plan::{Conditions, Network, PathCondition, TextCondition, ValueCondition};
+use crate::uri::{decode_triplet, is_below, matches_host_pattern};
 
 use super::RouteRequest;
-use super::path::{decode_triplet, is_below};
 
 /// A path in the forms used for comparison.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ComparedPath<'a> {
+pub(crate) struct ComparedPath<'a> {
     /// The normal path.
-    pub(super) path: &'a str,
-    /// The path without parameters, see [`super::path::without_parameters`].
-    pub(super) without_parameters: &'a str,
+    pub(crate) path: &'a str,
+    /// The path without parameters, see [`crate::uri::without_parameters`].
+    pub(crate) without_parameters: &'a str,
 }
 
 /// Returns whether all conditions except listener and host hold. `query` is the text after the `?`.
-pub(super) fn all_match(
+pub(crate) fn all_match(
     conditions: &Conditions,
     request: &RouteRequest<'_>,
     path: ComparedPath<'_>,
@@ -31,27 +31,19 @@ pub(super) fn all_match(
         && conditions.query.iter().all(|condition| parameter_matches(condition, query))
 }
 
-/// Returns whether a host is one of `hosts`, in the form of [`super::path::normalise_host`].
+/// Returns whether a host is one of `hosts`, in the form of [`crate::uri::normalise_host`].
 /// Without `hosts`, every host is.
-pub(super) fn host_matches(hosts: &[Box<str>], host: &str) -> bool {
+pub(crate) fn host_matches(hosts: &[Box<str>], host: &str) -> bool {
     hosts.is_empty() || hosts.iter().any(|expected| matches_host_pattern(expected, host))
 }
 
-/// Returns whether a name in lower case matches a host, or one like `*.example.org`.
-pub(crate) fn matches_host_pattern(expected: &str, host: &str) -> bool {
-    match expected.strip_prefix('*') {
-        Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
-        None => host == expected,
-    }
-}
-
-pub(super) fn method_matches(methods: &[Box<str>], method: &str) -> bool {
+pub(crate) fn method_matches(methods: &[Box<str>], method: &str) -> bool {
     methods.is_empty() || methods.iter().any(|expected| **expected == *method)
 }
 
 /// Returns whether a path matches. A path with parameters matches with or without them: a server
 /// may ignore them.
-pub(super) fn path_matches(
+pub(crate) fn path_matches(
     paths: &[PathCondition],
     ComparedPath { path, without_parameters }: ComparedPath<'_>,
 ) -> bool {
@@ -67,13 +59,13 @@ pub(super) fn path_matches(
 }
 
 /// Returns whether a client is in one of the networks. A client on a unix socket is in none.
-pub(super) fn source_matches(sources: &[Network], source: Option<IpAddr>) -> bool {
+pub(crate) fn source_matches(sources: &[Network], source: Option<IpAddr>) -> bool {
     sources.is_empty() || source.is_some_and(|source| sources.iter().any(|network| network.contains(source)))
 }
 
 /// Returns whether a field matches; with several lines, any of them. Invalid UTF-8 is replaced by
 /// U+FFFD before the match, so that it cannot bypass a regular expression.
-pub(super) fn field_matches(condition: &TextCondition, request: &RouteRequest<'_>) -> bool {
+pub(crate) fn field_matches(condition: &TextCondition, request: &RouteRequest<'_>) -> bool {
     let mut lines = request
         .fields_for(&condition.name)
         .iter()
@@ -89,7 +81,7 @@ pub(super) fn field_matches(condition: &TextCondition, request: &RouteRequest<'_
 
 /// Returns whether a query parameter matches; with several values, any of them. Names and values
 /// are compared decoded (`%41` and `+`), so that another spelling cannot bypass a route.
-pub(super) fn parameter_matches(condition: &TextCondition, query: &str) -> bool {
+pub(crate) fn parameter_matches(condition: &TextCondition, query: &str) -> bool {
     let mut values = parameters(query)
         .filter(|(name, _)| decode_form(name).eq(condition.name.bytes()))
         .map(|(_, value)| value);
@@ -102,7 +94,7 @@ pub(super) fn parameter_matches(condition: &TextCondition, query: &str) -> bool 
 }
 
 /// Returns the parameters of a query, not decoded; one without `=` has an empty value.
-pub(super) fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
+pub(crate) fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }

@@ -3,15 +3,12 @@
 //!
 //! A [`Router`] is made once from a plan, one for each core: regular expressions have scratch
 //! memory that cores would otherwise share. The other modules: `target` (the form in which targets
-//! are forwarded), `path` (the form in which paths are compared), `conditions` (one condition),
-//! `rewrite` (targets and redirects), `buckets` (rate limits), `explain` (the same decision as
-//! text).
+//! are forwarded), `conditions` (one condition), `rewrite` (targets and redirects), `buckets` (rate
+//! limits). `crate::uri` has the form in which paths are compared, `crate::explain` the same decision
+//! as text.
 
 mod buckets;
-mod conditions;
-mod explain;
-mod explain_balance;
-pub(crate) mod path;
+pub(crate) mod conditions;
 mod rewrite;
 mod target;
 
@@ -20,21 +17,19 @@ mod tests;
 
 use std::net::IpAddr;
 
-use crate::forward::is_identity_field;
+use crate::field_names::is_identity_field;
 use crate::plan::{Conditions, Mode, PathCondition, Plan};
+use crate::uri::{normalise, normalise_host, split_target, without_parameters};
 
 // Used by the cores.
 #[allow(unused_imports)]
 pub(crate) use buckets::{Buckets, Limiter, RateLimitKey, RetryAfterNs};
-pub(crate) use conditions::matches_host_pattern;
-pub use explain::{ExplainRequest, Explanation, explain};
 pub(crate) use rewrite::{build_location, changes_target, rewrite_target};
 pub(crate) use target::forwarded_target;
 #[cfg(test)]
 pub(crate) use target::is_plain;
 
 use conditions::{ComparedPath, all_match};
-use path::{normalise, normalise_host, split_target, without_parameters};
 
 /// Properties of a request that routing uses.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 
 use crate::plan::RouteChange;
 
-use super::path::{is_normal, normalise_into, split_target, strip_prefix_segments, without_port};
+use crate::uri::{is_normal, normalise_into, split_target, strip_prefix_segments, without_port};
 
 /// Returns whether any of `changes` affects the target.
 pub(crate) fn changes_target(changes: &[RouteChange]) -> bool {

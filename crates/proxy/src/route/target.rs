@@ -4,7 +4,7 @@
 
 use crate::plan::PathRule;
 
-use super::path::{normalise_into, split_target};
+use crate::uri::{normalise_into, split_target};
 
 /// Returns the target to route and to forward: `target` itself or its normal form in `buffer`. Also
 /// returns whether it is known to be plain (see [`is_plain`]). `None`: the listener's rule refuses

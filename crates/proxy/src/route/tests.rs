@@ -290,7 +290,7 @@ fn it_picks_the_route_of_a_literal_interpretation() {
             };
             let expected = naive_route(&plan, &spec);
             assert_eq!(router.pick(&request, &mut scratch), expected, "{request:?} {:?}", plan.routes);
-            let explanation = explain::explain_request(&plan, &request);
+            let explanation = crate::explain::explain_request(&plan, &request);
             assert_eq!(explanation.route(), expected, "{explanation}");
             matched_count += usize::from(expected.is_some());
             explained += explanation.to_string().len();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use proxy::ctl::ControlCommand;
+use proxy::ctl::{ControlCommand, OwnerError};
 use proxy::handover::{Handoff, UpgradeCommand};
 use proxy::{FileWatch, ListenAddressInfo, RunningProxy};
 use rt::clock::now_ns;
@@ -51,11 +51,6 @@ enum HandoffState {
 
 /// Interval at which it polls whether all cores have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Reason for refusing a reload while the proxy ends.
-const DRAINING_REASON: &str = "config not reloaded: this process is stopping";
-/// Reason for refusing a requested reload while another process gets ready.
-const HANDOFF_REASON: &str =
-    "config not reloaded: another process is taking over; reload the new process after the upgrade";
 
 impl<'a> Supervisor<'a> {
     pub(super) fn new(
@@ -92,22 +87,22 @@ impl<'a> Supervisor<'a> {
         match command {
             ControlCommand::Reload(reply) => {
                 let result = match self.handoff_state {
-                    _ if self.running.is_draining() => Err(DRAINING_REASON.to_owned()),
+                    _ if self.running.is_draining() => Err(OwnerError::Stopping),
                     HandoffState::Idle => self.reload(),
                     HandoffState::Preparing | HandoffState::PreparingReloadPending => {
-                        Err(HANDOFF_REASON.to_owned())
+                        Err(OwnerError::TakingOver)
                     }
                 };
-                if let Err(text) = &result {
-                    report(text);
+                if let Err(error) = &result {
+                    report(error);
                 }
                 // The requester may have left, here and below.
                 let _ = reply.try_send(result);
             }
             ControlCommand::Reopen(reply) => {
-                let result = self.running.reopen_logs().map_err(|error| error.to_string());
-                if let Err(text) = &result {
-                    report(text);
+                let result = self.running.reopen_logs().map_err(OwnerError::Logs);
+                if let Err(error) = &result {
+                    report(error);
                 }
                 let _ = reply.try_send(result.map(|()| "logs reopened\n".to_owned()));
             }
@@ -122,7 +117,7 @@ impl<'a> Supervisor<'a> {
 
     fn reopen_by_signal(&mut self) {
         if let Err(error) = self.running.reopen_logs() {
-            report(&error.to_string());
+            report(&error);
         }
     }
 
@@ -169,14 +164,14 @@ impl<'a> Supervisor<'a> {
 
     fn reload_by_signal(&mut self) {
         if self.running.is_draining() {
-            report(DRAINING_REASON);
+            report(&OwnerError::Stopping);
             self.reopen_by_signal();
             return;
         }
         match self.handoff_state {
             HandoffState::Idle => match self.reload() {
                 Ok(text) => print(&text),
-                Err(text) => report(&text),
+                Err(error) => report(&error),
             },
             HandoffState::Preparing | HandoffState::PreparingReloadPending => {
                 self.handoff_state = HandoffState::PreparingReloadPending;
@@ -197,15 +192,15 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Reads the config again and applies it. Returns the text to print, or the problem.
-    fn reload(&mut self) -> Result<String, String> {
+    fn reload(&mut self) -> Result<String, OwnerError> {
         self.manager.notify(ServiceState::Reloading);
         let before = self.watch.as_ref().map(FileWatch::current);
         let result = reload(self.running, self.file);
         if let Some(watch) = &mut self.watch {
             self.running.watch_files(watch, before);
         }
-        if let Err(text) = &result {
-            self.running.record_refused_reload(text);
+        if let Err(error) = &result {
+            self.running.record_refused_reload(&error.to_string());
         }
         self.manager.notify(ServiceState::Ready);
         result
@@ -223,27 +218,17 @@ impl<'a> Supervisor<'a> {
     }
 }
 
-fn report(text: &str) {
-    text.lines().for_each(|line| warn!("weir: {line}"));
+fn report(error: &dyn std::error::Error) {
+    error.to_string().lines().for_each(|line| warn!("weir: {line}"));
 }
 
-fn reload(running: &mut RunningProxy, file: Option<&Path>) -> Result<String, String> {
-    const REFUSED: &str = "config not applied; the active config is unchanged";
-    let Some(file) = file else {
-        let opened = running.reopen_logs().map_err(|error| error.to_string());
-        return Err(match opened {
-            Ok(()) => "no config file to reload; logs reopened".to_owned(),
-            Err(text) => format!("no config file to reload\n{text}"),
-        });
-    };
-    let plan = read_config(file, false).map_err(|problems| {
-        let lines = problems.iter().map(|problem| format!("{problem}\n"));
-        format!("{}{REFUSED}", lines.collect::<String>())
-    })?;
+fn reload(running: &mut RunningProxy, file: Option<&Path>) -> Result<String, OwnerError> {
+    let Some(file) = file else { return Err(OwnerError::NoFile(running.reopen_logs().err())) };
+    let plan = read_config(file, false).map_err(OwnerError::Invalid)?;
     let before = running.listen_addresses();
-    let reopened = running.reload(plan).map_err(|error| format!("{error}\n{REFUSED}"))?;
+    let reopened = running.reload(plan).map_err(OwnerError::NotApplied)?;
     let warning = reopened.map_or_else(String::new, |error| {
-        report(&error.to_string());
+        report(&error);
         format!("warning: {error}\n")
     });
     let is_new = |opened: &&ListenAddressInfo| !before.contains(*opened);

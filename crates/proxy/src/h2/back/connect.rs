@@ -8,12 +8,12 @@ use rt::clock::now_ns;
 use rt::stream::Stream;
 
 use super::conn::BackConn;
-use super::counters::count;
 use super::mux::Mux;
 use super::{BackSettings, ServerConnections, Ticket};
 use crate::core::Core;
 use crate::dial::ConnectError;
 use crate::metrics::HandshakeResult;
+use crate::metrics::h2_back_counters::count;
 use crate::plan::{ALPN_HTTP2, ServerHttp};
 
 /// An established connection, by its protocol.

@@ -11,7 +11,6 @@
 
 mod conn;
 mod connect;
-mod counters;
 mod events;
 mod mux;
 mod request;
@@ -28,12 +27,11 @@ use std::task::{Context, Poll, Waker};
 
 use crate::core::Core;
 use crate::dial::{ConnectError, DialTarget};
+use crate::metrics::h2_back_counters::{BackCounters, count};
 use crate::plan::{PoolPlan, ServerHttp, ServerHttp2Plan};
 use crate::pool::ServerConn;
 use conn::BackConn;
 use connect::{NewConnection, establish};
-pub(crate) use counters::BackCounters;
-use counters::count;
 pub(crate) use stream::{StreamEnd, VirtualConn};
 
 /// HTTP/2 connections of one core to one server.
@@ -142,7 +140,7 @@ impl ServerConnections {
         // The first ones are filled, so that the last ones become idle.
         self.conns.borrow().iter().find_map(|conn| {
             let is_reused = conn.has_carried_request();
-            conn.attach(&core.channel_buffers).map(|conn| Granted { conn, is_reused })
+            conn.attach(&core.memory.channel_buffers).map(|conn| Granted { conn, is_reused })
         })
     }
 
@@ -212,7 +210,7 @@ impl ServerConnections {
             }
             (Ok(NewConnection::Http2(conn)), Some(owner)) => {
                 self.update_counters(|counters| count(&counters.opened));
-                let granted = conn.attach(&core.channel_buffers);
+                let granted = conn.attach(&core.memory.channel_buffers);
                 self.conns.borrow_mut().push(conn);
                 if let Some(conn) = granted {
                     owner.resolve(Ok(Granted { conn, is_reused: false }));

@@ -18,13 +18,13 @@ use rt::tls::TlsFault;
 use wire::h2::{Config, Connection, ErrorCode, Event, FaultKind, Role, StreamKey};
 
 use super::conn::{BackConn, StreamTable};
-use super::counters::{BackCounters, code_index, count};
 use super::events::After;
 use super::stream::{BackStream, Next, StreamEnd};
 use super::timers::{BackTimers, TimerResult};
 use super::{BackSettings, ServerConnections};
 use crate::core::Core;
 use crate::dial::ConnectError;
+use crate::metrics::h2_back_counters::{BackCounters, code_index, count};
 
 /// Maximum number of reads in one poll before other tasks get their turn: the engine takes what was read
 /// while it is in the cache.
@@ -93,7 +93,7 @@ impl Mux {
         socket: Stream,
     ) -> Self {
         let config = wire_config(&settings);
-        let now_ns = core.now_ns.get();
+        let now_ns = core.ticks.now_ns.get();
         Self {
             server,
             shared: BackConn::new(config.connection_window_bytes),
@@ -216,7 +216,7 @@ impl Mux {
                 count(&counters.resets_sent[code_index(ErrorCode::CANCEL)]);
             });
             // A request that its server left unanswered may be the first sign of a dead connection.
-            self.timers.suspect(&mut self.wire, self.core.now_ns.get());
+            self.timers.suspect(&mut self.wire, self.core.ticks.now_ns.get());
         }
     }
 
@@ -257,7 +257,7 @@ impl Mux {
             return Received::Blocked;
         }
         let core = Rc::clone(&self.core);
-        let mut scratch = core.scratch.borrow_mut();
+        let mut scratch = core.memory.scratch.borrow_mut();
         let input = &mut scratch.input;
         let kept = self.incomplete.len();
         input[..kept].copy_from_slice(&self.incomplete);
@@ -267,7 +267,7 @@ impl Mux {
             Poll::Ready(Ok(read)) => kept + read,
             Poll::Ready(Err(error)) => return Received::Ended(ConnectionEnd::Lost(error)),
         };
-        self.timers.note_received(core.now_ns.get());
+        self.timers.note_received(core.ticks.now_ns.get());
         match self.handle_events(&input[..end]) {
             Ok(used) => {
                 self.incomplete.clear();
@@ -391,11 +391,11 @@ impl Mux {
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let active = self.shared.active();
         let is_unused = active == 0 && self.shared.streams.borrow().len() == 0;
-        let is_over = is_unused && (self.settings.is_exclusive || self.core.draining.get());
+        let is_over = is_unused && (self.settings.is_exclusive || self.core.drain.is_draining.get());
         if is_over || active == 0 && self.shared.is_draining() {
             return Poll::Ready(());
         }
-        let now_ns = self.core.now_ns.get();
+        let now_ns = self.core.ticks.now_ns.get();
         match self.timers.check(&mut self.wire, active, now_ns) {
             TimerResult::Idle => return Poll::Ready(()),
             TimerResult::PingLost => {

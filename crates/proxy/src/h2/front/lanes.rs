@@ -116,14 +116,14 @@ impl Lanes {
 
     fn count_begin(&mut self, core: &Core) {
         self.in_use += 1;
-        core.h2_streams.set(core.h2_streams.get() + 1);
+        core.load.h2_streams.set(core.load.h2_streams.get() + 1);
         self.client.request_count.set(self.client.request_count.get().saturating_add(1));
         self.count(|counters| counters.count(H2Count::Streams, 1));
     }
 
     fn count_end(&mut self, core: &Core) {
         self.in_use -= 1;
-        core.h2_streams.set(core.h2_streams.get() - 1);
+        core.load.h2_streams.set(core.load.h2_streams.get() - 1);
     }
 
     /// Takes a lane whose engine waits for a request.
@@ -141,7 +141,7 @@ impl Lanes {
 
     /// Opens a channel, and starts the engine at its other end.
     fn open_lane(&mut self, core: &Core, refusal: Option<Refusal>) -> u32 {
-        let (engine, end) = core.channel_buffers.open(CHANNEL_BYTES, self.client.addresses);
+        let (engine, end) = core.memory.channel_buffers.open(CHANNEL_BYTES, self.client.addresses);
         let number = match self.closed.pop() {
             Some(number) => number,
             None => self.lanes.len() as u32,
@@ -307,6 +307,6 @@ impl Lanes {
         for lane in &mut self.lanes {
             lane.reset();
         }
-        core.h2_streams.set(core.h2_streams.get() - std::mem::take(&mut self.in_use));
+        core.load.h2_streams.set(core.load.h2_streams.get() - std::mem::take(&mut self.in_use));
     }
 }

@@ -31,6 +31,7 @@ use crate::conn::{ClientStream, TimeoutKind};
 use crate::core::{Core, ScratchBuffers};
 use crate::metrics::H2Count;
 use crate::profile::ProfilePhase;
+use crate::session::SessionState;
 use lanes::Lanes;
 use output::Output;
 use ping::PingState;
@@ -96,9 +97,9 @@ impl Front {
         let shared = Rc::new(client.begin_h2());
         let plan = shared.settings.plan.http2.as_ref()?;
         let connection = Connection::new(Role::Server, &plan.config);
-        let now_ns = shared.settings.core.now_ns.get();
+        let now_ns = shared.settings.core.ticks.now_ns.get();
         shared.count(|counters| counters.count(H2Count::Connections, 1));
-        let connections = &shared.settings.core.h2_connections;
+        let connections = &shared.settings.core.load.h2_connections;
         connections.set(connections.get() + 1);
         Some(Self {
             connection,
@@ -116,11 +117,11 @@ impl Front {
     }
 
     /// Returns the state, for the list of connections.
-    pub(crate) fn state_name(&self) -> &'static str {
+    pub(crate) fn session_state(&self) -> SessionState {
         match (self.shutdown.is_announced(), self.is_busy) {
-            (true, _) => "closing",
-            (false, true) => "http2",
-            (false, false) => "idle",
+            (true, _) => SessionState::Closing,
+            (false, true) => SessionState::Http2,
+            (false, false) => SessionState::Idle,
         }
     }
 
@@ -213,7 +214,7 @@ impl Front {
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(ReadEnd::Gone)),
                     Poll::Ready(Ok(read)) => end += read,
                 }
-                self.pings.note_received(core.now_ns.get());
+                self.pings.note_received(core.ticks.now_ns.get());
             }
             client.buffered.release();
             let used = match self.process(core, &mut scratch.rng, &scratch.input[..end]) {
@@ -280,8 +281,8 @@ impl Front {
     fn count_busy(&mut self, core: &Core) {
         let is_busy = self.lanes.in_use() > 0;
         if is_busy != std::mem::replace(&mut self.is_busy, is_busy) {
-            let busy = core.h2_busy.get();
-            core.h2_busy.set(if is_busy { busy + 1 } else { busy - 1 });
+            let busy = core.load.h2_busy.get();
+            core.load.h2_busy.set(if is_busy { busy + 1 } else { busy - 1 });
         }
     }
 
@@ -336,6 +337,6 @@ impl Drop for Front {
         let core = Rc::clone(self.lanes.core());
         self.lanes.reset_all(&core);
         self.count_busy(&core);
-        core.h2_connections.set(core.h2_connections.get() - 1);
+        core.load.h2_connections.set(core.load.h2_connections.get() - 1);
     }
 }

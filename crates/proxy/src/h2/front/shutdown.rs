@@ -57,7 +57,7 @@ impl Front {
         if self.shutdown.is_announced() {
             return;
         }
-        let must_end = core.draining.get()
+        let must_end = core.drain.is_draining.get()
             || client.is_listener_removed()
             || client.is_rejected() && self.lanes.request_count() > 0
             || client.requests_max().is_some_and(|max| self.lanes.request_count() >= max);
@@ -134,7 +134,7 @@ impl Front {
         client: &mut ClientStream,
         (kind, time_ns): (TimeoutKind, u64),
     ) -> Wait {
-        let now_ns = core.now_ns.get();
+        let now_ns = core.ticks.now_ns.get();
         if client.timeout_kind() != kind {
             self.wait_end_ns = now_ns.saturating_add(time_ns);
         } else if !client.is_deadline_expired() {

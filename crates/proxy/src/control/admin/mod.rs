@@ -4,6 +4,7 @@
 //! they cannot change the proxy's behaviour.
 
 mod access;
+mod backend;
 mod status;
 
 use std::future::Future;
@@ -18,9 +19,11 @@ use rt::timers::Timers;
 use rt::tokio;
 use wire::{Limits, Parsed, RequestHead, Version, encode};
 
-use crate::ctl::ActiveConfig;
+use crate::control::active_config::ActiveConfig;
 use crate::metrics::{Snapshot, prometheus};
 use crate::plan::AdminAccess;
+
+pub(crate) use backend::{AdminBackend, start};
 
 /// Data source of the admin pages.
 pub(crate) trait AdminDataSource {

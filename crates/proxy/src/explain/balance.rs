@@ -1,10 +1,11 @@
 //! The server choice as text: the key of a request, the server that it belongs to, and the result
 //! of its sticky cookie. It assumes that every server is up; current loads are not known here.
 
-use super::RouteRequest;
-use crate::balance::sticky::{ServerTokens, StickyLookup};
+use crate::balance::sticky::ServerTokens;
 use crate::balance::{digest, digest_key, owner};
+use crate::outcome::StickyLookup;
 use crate::plan::{Balance, HashKey, PoolPlan};
+use crate::route::RouteRequest;
 
 /// Returns the lines about the server choice for a request. `None`: a TCP connection, without a request.
 pub(super) fn balance_lines(pool: &PoolPlan, request: Option<&RouteRequest<'_>>) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use wire::h2::{ErrorCode, FaultKind};
 
-use crate::metrics::HandshakeResult;
+use super::HandshakeResult;
 
 /// Number of error codes with a counter of their own (RFC 9113 §7), and one for all others.
 const CODES: usize = 15;
@@ -47,11 +47,11 @@ impl Default for BackCounters {
 }
 
 /// Adds 1.
-pub(super) fn count(counter: &Cell<u64>) {
+pub(crate) fn count(counter: &Cell<u64>) {
     counter.set(counter.get() + 1);
 }
 
 /// Returns the index of an error code's counter.
-pub(super) fn code_index(code: ErrorCode) -> usize {
+pub(crate) fn code_index(code: ErrorCode) -> usize {
     (code.0 as usize).min(CODES - 1)
 }

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use record::digest::sha256_base64;
 use serde::Serialize;
 
-use crate::ctl::ActiveConfig;
+use crate::control::active_config::ActiveConfig;
 use crate::health::display_state;
 use crate::metrics::{FINE_BOUNDS_NS, SeriesValueRef, Snapshot};
 use crate::plan::{ListenerPlan, Mode, PoolPlan, ServerPlan};

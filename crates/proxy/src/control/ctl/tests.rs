@@ -3,11 +3,12 @@
 use super::change::ServerChange;
 use super::*;
 use crate::pool::AdminState;
+use crate::run::CoreSenders;
 
 /// Returns a command context without cores and without an owner that takes commands.
 fn context() -> CommandContext {
     CommandContext {
-        core_senders: Vec::new(),
+        cores: CoreSenders::default(),
         drain: rt::drain::Drain::default().watch(),
         started_ns: 0,
         send_to_owner: Box::new(|_| false),

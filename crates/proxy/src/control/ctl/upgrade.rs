@@ -1,11 +1,11 @@
 //! The command by which a new process replaces this one. It takes over the stream;
-//! [`crate::handover`] has the protocol from then on.
+//! [`crate::control::handover`] has the protocol from then on.
 
 use super::{CommandError, CommandRequest, CommandResult, ControlCommand};
-use crate::handover::{UpgradeCommand, hand_off_sockets};
+use crate::control::handover::{UpgradeCommand, hand_off_sockets};
 
 pub(super) fn run(request: &CommandRequest<'_>) -> CommandResult {
-    let [] = request.args else { return Err(request.usage_error(crate::handover::COMMAND)) };
+    let [] = request.args else { return Err(request.usage_error(crate::control::handover::COMMAND)) };
     let Some(_guard) = request.context.upgrade_lock.try_lock() else {
         let reason = "pass on the listening sockets: another process is taking them over";
         return Err(CommandError::Failed(reason.to_owned()));

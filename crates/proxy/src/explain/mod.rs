@@ -2,6 +2,8 @@
 //! they did not match, and the action. It uses the router's own conditions, and reports the first
 //! that failed.
 
+mod balance;
+
 use std::fmt;
 use std::net::IpAddr;
 
@@ -13,12 +15,12 @@ use crate::plan::{
     Action, Conditions, ListenerPlan, Mode, PathCondition, Plan, PoolIndex, RouteChange, RoutePlan, SniMatch,
     TextCondition, ValueCondition,
 };
-
-use super::conditions::{
-    field_matches, host_matches, method_matches, parameter_matches, parameters, path_matches, source_matches,
+use crate::route::conditions::{
+    ComparedPath, field_matches, host_matches, method_matches, parameter_matches, parameters, path_matches,
+    source_matches,
 };
-use super::path::{normalise, normalise_host, split_target, without_parameters, without_port};
-use super::{ComparedPath, RouteRequest, build_location, changes_target, forwarded_target, rewrite_target};
+use crate::route::{RouteRequest, build_location, changes_target, forwarded_target, rewrite_target};
+use crate::uri::{normalise, normalise_host, split_target, without_parameters, without_port};
 
 /// A hypothetical request. Made by [`ExplainRequest::parse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -237,7 +239,7 @@ fn assumed_listener(plan: &Plan, request: &ExplainRequest, first_http: usize) ->
 }
 
 /// Explains the routes tried for `request`, and the action.
-pub(super) fn explain_request(plan: &Plan, request: &RouteRequest<'_>) -> Explanation {
+pub(crate) fn explain_request(plan: &Plan, request: &RouteRequest<'_>) -> Explanation {
     let (path, query) = split_target(request.target);
     let (mut buffer, mut parameters_buffer) = (String::new(), String::new());
     let mut host_buffer = String::new();
@@ -420,7 +422,7 @@ fn describe_change(change: &RouteChange) -> Option<String> {
 fn pool_lines(plan: &Plan, pool: usize, request: Option<&RouteRequest<'_>>, lines: &mut Vec<String>) {
     let pool = &plan.pools[pool];
     lines.push(format!("pool        {}, {}", pool.name, pool.balance.name()));
-    lines.extend(super::explain_balance::balance_lines(pool, request));
+    lines.extend(balance::balance_lines(pool, request));
     for server in &pool.servers {
         let maxconn = server.maxconn.map_or_else(String::new, |max| format!(", maxconn {max}"));
         lines.push(format!(

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use rt::clock::MILLISECOND_NS;
 
-use crate::control::RunningProxy;
 use crate::plan::{ListenerTls, Plan, PoolTls};
 
 /// Interval between two polls. A change is reported at the second poll that finds the same states.
@@ -93,7 +92,7 @@ impl FileWatch {
     }
 
     /// Records the states before the last read, and watches the files of the plan in force.
-    fn set_loaded(&mut self, before: Option<PathStates>, plan: &Plan) {
+    pub(super) fn set_loaded(&mut self, before: Option<PathStates>, plan: &Plan) {
         let known = before.unwrap_or_else(|| self.loaded.clone());
         let mut paths = plan_files(plan);
         paths.insert(0, self.config.clone());
@@ -106,13 +105,6 @@ impl FileWatch {
         };
         self.loaded = PathStates(paths.into_iter().map(with_state).collect());
         self.detector = ChangeDetector::default();
-    }
-}
-
-impl RunningProxy {
-    /// Watches the files of the plan in force. `before`: their states before they were last read.
-    pub fn watch_files(&self, watch: &mut FileWatch, before: Option<PathStates>) {
-        watch.set_loaded(before, &self.template);
     }
 }
 

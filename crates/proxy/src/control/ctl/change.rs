@@ -3,7 +3,7 @@
 use rt::clock::now_ns;
 
 use super::{CommandError, CommandRequest, CommandResult, ControlCommand, socket};
-use crate::control::RunningProxy;
+use crate::control::active_config::ActiveConfig;
 use crate::pool::AdminState;
 use crate::session::{SessionFilter, SessionId, SessionQuery};
 
@@ -18,9 +18,18 @@ pub(super) enum ServerChange {
     Maxconn(Option<usize>),
 }
 
+/// Reason for refusing a change of a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ServerChangeError {
+    #[error("'{0}' is not a weight (0 to {WEIGHT_MAX}, or default)")]
+    Weight(Box<str>),
+    #[error("'{0}' is not a maxconn (1 or more, or default)")]
+    Maxconn(Box<str>),
+}
+
 impl ServerChange {
     /// Parses the arguments after a server's name. `None`: unknown arguments.
-    pub(super) fn parse(args: &[&str]) -> Result<Option<Self>, String> {
+    pub(super) fn parse(args: &[&str]) -> Result<Option<Self>, ServerChangeError> {
         let change = match args {
             ["ready"] => Self::AdminState(AdminState::Ready),
             ["drain"] => Self::AdminState(AdminState::Drain),
@@ -28,14 +37,12 @@ impl ServerChange {
             ["weight", "default"] => Self::Weight(None),
             ["weight", text] => match text.parse() {
                 Ok(weight) if weight <= WEIGHT_MAX => Self::Weight(Some(weight)),
-                _ => {
-                    return Err(format!("'{text}' is not a weight (0 to {WEIGHT_MAX}, or default)"));
-                }
+                _ => return Err(ServerChangeError::Weight((*text).into())),
             },
             ["maxconn", "default"] => Self::Maxconn(None),
             ["maxconn", text] => match text.parse::<u32>() {
                 Ok(max) if max > 0 => Self::Maxconn(Some(max as usize)),
-                _ => return Err(format!("'{text}' is not a maxconn (1 or more, or default)")),
+                _ => return Err(ServerChangeError::Maxconn((*text).into())),
             },
             _ => return Ok(None),
         };
@@ -47,10 +54,10 @@ pub(super) fn run_server(request: &CommandRequest<'_>) -> CommandResult {
     let Some((name, args)) = request.args.split_first() else {
         return Err(request.usage_error("server"));
     };
-    let change = ServerChange::parse(args).map_err(CommandError::Invalid)?;
+    let change = ServerChange::parse(args).map_err(CommandError::invalid)?;
     let Some(change) = change else { return Err(request.usage_error("server")) };
     let server_name = split_server_name(name)?;
-    request.context.run_on_owner(move |running| apply_change(running, &server_name, change))??;
+    request.context.run_on_owner(move |active| apply_change(active, &server_name, change))??;
     request.context.refresh_servers()?;
     request.log_change(&format!("server {}", request.args.join(" ")));
     Ok(Some(format!("server {name}: {}\n", args.join(" "))))
@@ -67,12 +74,11 @@ fn split_server_name(name: &str) -> Result<(Box<str>, Box<str>), CommandError> {
 }
 
 fn apply_change(
-    running: &RunningProxy,
+    active: &ActiveConfig,
     server_name: &(Box<str>, Box<str>),
     change: ServerChange,
 ) -> Result<(), CommandError> {
-    let active = running.active_config();
-    let (pool, server) = find_server(&active, server_name)?;
+    let (pool, server) = find_server(active, server_name)?;
     let (plan, shared) = (&active.plan.pools[pool], &active.shared.pools[pool]);
     let eligibility = shared.eligibility(server);
     let now_ns = now_ns();
@@ -87,7 +93,7 @@ fn apply_change(
 
 /// Returns the indices of a pool and of one of its servers.
 fn find_server(
-    active: &super::ActiveConfig,
+    active: &ActiveConfig,
     (pool, server): &(Box<str>, Box<str>),
 ) -> Result<(usize, usize), CommandError> {
     let pools = &active.plan.pools;
@@ -112,8 +118,8 @@ pub(super) fn run_kill(request: &CommandRequest<'_>) -> CommandResult {
             SessionFilter::Server(pool, server)
         }
         ids => {
-            let ids: Result<Vec<SessionId>, String> = ids.iter().map(|id| id.parse()).collect();
-            SessionFilter::Ids(ids.map_err(CommandError::Invalid)?)
+            let ids: Result<Vec<SessionId>, _> = ids.iter().map(|id| id.parse()).collect();
+            SessionFilter::Ids(ids.map_err(CommandError::invalid)?)
         }
     };
     let by_id = matches!(selection, SessionFilter::Ids(_));

@@ -3,9 +3,10 @@
 use rt::clock::{SECOND_NS, now_ns, unix_ns};
 
 use super::table::{Cell, OutputTable, render};
-use super::{ActiveConfig, CommandRequest, CommandResult, ReloadResults};
+use super::{CommandRequest, CommandResult};
+use crate::control::active_config::ActiveConfig;
 use crate::health::display_state;
-use crate::metrics::{MetricTotals, MetricsSummary};
+use crate::metrics::{MetricTotals, MetricsSummary, ReloadResults};
 use crate::plan::{Mode, PoolPlan, ServerPlan};
 use crate::pool::SharedPool;
 use crate::session::{SessionFilter, SessionQuery};
@@ -284,7 +285,7 @@ fn connections_table(request: &CommandRequest<'_>) -> Result<OutputTable, super:
             client.unwrap_or_else(|| "unix".to_owned()).into(),
             session.listener.to_string().into(),
             target.into(),
-            session.state.into(),
+            session.state.code().into(),
             Cell::TimeNs(session.age_ms * 1_000_000),
             u64::from(session.requests).into(),
             Cell::Bytes(session.bytes_in as f64),

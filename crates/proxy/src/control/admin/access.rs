@@ -11,7 +11,7 @@ use wire::{RequestHead, field_value};
 
 use super::AdminResponse;
 use crate::plan::AdminAccess;
-use crate::route::path::without_port;
+use crate::uri::without_port;
 
 /// Checks the host and the token of a request.
 pub(super) fn check(head: &RequestHead<'_, '_>, access: &AdminAccess) -> Result<(), AdminResponse> {

@@ -1,5 +1,8 @@
 //! Starts the cores, accepts connections, applies new plans, drains. This module is the interface
-//! between the process and its cores; `core` and `conn` do the cores' work.
+//! between the process and its cores; `core` and `conn` do the cores' work. `command` has the commands
+//! to the cores.
+
+mod command;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -15,58 +18,27 @@ use rt::conn_balancer::{AcceptedConnection, AsyncInbox, ConnectionBalancer, Core
 use rt::cores::CoreId;
 use rt::drain::{Drain, DrainStage, DrainWatch};
 use rt::listen::{AcceptEvent, Listener};
-use rt::tokio::sync::{mpsc, oneshot};
+use rt::tokio::sync::mpsc;
 use rt::tokio::task::{JoinHandle, spawn_local};
 
 use crate::admission::{ListenerLimits, Rejection};
 use crate::conn::{self, ListenerSettings, REJECTED_MAX};
 use crate::core::{ConfigGeneration, Core, TICK_NS, limit_of_core};
-use crate::log::{self, CoreLog};
-use crate::metrics::{RejectReason, Snapshot};
-use crate::plan::{OnLimit, Plan};
-use crate::pool::{CoreWakeups, CrossCoreState};
-use crate::profile::{ProfileCommand, ProfilePhase, ProfileTotals};
-use crate::session;
+use crate::log::CoreLog;
+use crate::metrics::Snapshot;
+use crate::outcome::RejectReason;
+use crate::plan::OnLimit;
+use crate::pool::CoreWakeups;
+use crate::profile::ProfilePhase;
 
-/// Message to a core. Its replies are snapshots and acknowledgements; cores and the rest of the
-/// process share nothing else.
-#[derive(Debug)]
-pub(crate) enum CoreCommand {
-    /// Put this plan into force.
-    Apply(Box<ApplyPlan>, oneshot::Sender<()>),
-    /// Put this plan into force; it differs from the previous one in servers only.
-    SwapServers(Arc<Plan>, Arc<CrossCoreState>, oneshot::Sender<()>),
-    /// Send your counters.
-    Snapshot(oneshot::Sender<Snapshot>),
-    /// Follow changed settings of servers.
-    RefreshServers(oneshot::Sender<()>),
-    /// List connections, or close some.
-    Sessions(session::SessionQuery, oneshot::Sender<session::SessionList>),
-    /// Switch the CPU time profile on or off, and send its totals.
-    Profile(ProfileCommand, oneshot::Sender<ProfileTotals>),
-    /// Acknowledge.
-    Ping(oneshot::Sender<()>),
-    /// Another process accepts at the marked listening sockets: close them at once. In the drain that
-    /// follows, clients between two requests may send one more.
-    HandOff(Vec<bool>, oneshot::Sender<()>),
-}
-
-/// A plan, and the changes outside the cores that belong to it.
-#[derive(Debug)]
-pub(crate) struct ApplyPlan {
-    pub(crate) plan: Arc<Plan>,
-    pub(crate) shared: Arc<CrossCoreState>,
-    pub(crate) log: log::LogSender,
-    /// Listener of each listening socket, by `socket_index`; `None`: the socket is closed.
-    pub(crate) listener_of_socket: Vec<Option<usize>>,
-}
+pub(crate) use command::{ApplyPlan, Command, CoreSenders};
 
 /// Start values of one core, moved to its thread.
 #[derive(Debug)]
 pub(crate) struct CoreInit {
     pub(crate) initial: ApplyPlan,
     pub(crate) inbox: Inbox,
-    pub(crate) messages: mpsc::Receiver<CoreCommand>,
+    pub(crate) commands: mpsc::Receiver<Command>,
 }
 
 /// Start values that all cores share.
@@ -117,18 +89,12 @@ pub(crate) async fn run_core(
     init: CoreInit,
     common_init: CommonInit,
 ) -> io::Result<Snapshot> {
-    let CoreInit { initial, inbox, messages } = init;
+    let CoreInit { initial, inbox, commands } = init;
     let ApplyPlan { plan, shared, log, listener_of_socket } = initial;
-    let generation = ConfigGeneration::new(plan, &shared, (core_id.index, core_id.count), None);
-    let connections_max = limit_of_core(common_init.connections_max, core_id.index, core_id.count);
+    let generation = ConfigGeneration::new(plan, &shared, core_id, None);
+    let connections_max = limit_of_core(common_init.connections_max, core_id);
     let log = CoreLog::new(log, core_id.index);
-    let core = Core::new(
-        (core_id.index, core_id.count),
-        generation,
-        common_init.balancer.clone(),
-        connections_max,
-        log,
-    )?;
+    let core = Core::new(core_id, generation, common_init.balancer.clone(), connections_max, log)?;
     let listeners = Rc::new(CoreListeners {
         listener_of_socket: RefCell::new(listener_of_socket),
         ..CoreListeners::default()
@@ -144,9 +110,7 @@ pub(crate) async fn run_core(
         )),
         spawn_local(admit_deferred(Rc::clone(&core), Rc::clone(&listeners))),
     ];
-    let core_id = (core_id.index, core_id.count);
-    let commands = handle_commands(Rc::clone(&core), Rc::clone(&listeners), core_id, messages);
-    spawn_local(commands);
+    spawn_local(handle_commands(Rc::clone(&core), Rc::clone(&listeners), commands));
     let mut watch = common_init.drain.watch();
     watch.wait_for(DrainStage::Draining).await;
     let drain_ns = core.current_generation().plan.drain_timeout_ns;
@@ -174,7 +138,7 @@ fn start_accept_task(core: &Rc<Core>, listeners: &Rc<CoreListeners>, listener: L
 /// Stops accepting, once the queues are empty. Returns the error of a listening socket.
 async fn close_listeners(core: &Core, listeners: &CoreListeners, closing_ns: u64) -> io::Result<()> {
     // A core that has just started receives its sockets meanwhile; after `HandOff` there are none.
-    if !core.is_replaced.get() || !listeners.accept_tasks.borrow().is_empty() {
+    if !core.drain.is_replaced.get() || !listeners.accept_tasks.borrow().is_empty() {
         drain_accept_queues(core, listeners, closing_ns, |_| true).await;
     }
     let tasks = std::mem::take(&mut *listeners.accept_tasks.borrow_mut());
@@ -216,7 +180,7 @@ async fn finish_drain(
     (drain_ns, end_ns): (u64, u64),
     mut watch: DrainWatch,
 ) {
-    if !core.is_replaced.get() {
+    if !core.drain.is_replaced.get() {
         core.close_idle();
     }
     let tunnels_ns = end_ns.saturating_sub(TUNNEL_CLOSE_LEAD_NS.min(drain_ns / 2));
@@ -224,7 +188,7 @@ async fn finish_drain(
     loop {
         let no_core_accepts = common_init.accepting_cores.load(Ordering::SeqCst) == 0;
         let now_ns = now_ns();
-        if no_core_accepts && core.balancer.open_connections_on(core.index) == 0 || now_ns >= end_ns {
+        if no_core_accepts && core.balancer.open_connections_on(core.id.index) == 0 || now_ns >= end_ns {
             break;
         }
         if now_ns >= tunnels_ns && !is_closing_tunnels {
@@ -238,15 +202,15 @@ async fn finish_drain(
         }
     }
     for _ in 0..core.connection_limit.clear_deferred() {
-        core.balancer.release(core.index);
+        core.balancer.release(core.id.index);
         core.count_rejection(RejectReason::Draining);
     }
-    core.log.borrow().hand_over();
+    core.hand_over_log();
 }
 
 async fn run_ticks(core: Rc<Core>) {
     loop {
-        core.timers.sleep_until(core.now_ns.get() + TICK_NS).await;
+        core.timers.sleep_until(core.ticks.now_ns.get() + TICK_NS).await;
         core.handle_tick(now_ns());
     }
 }
@@ -254,7 +218,7 @@ async fn run_ticks(core: Rc<Core>) {
 /// Serves this core's queues when room became free on another core.
 async fn serve_wakeups(core: Rc<Core>, wakeups: CoreWakeups) {
     loop {
-        wakeups.wait(core.index).await;
+        wakeups.wait(core.id.index).await;
         core.serve_queues();
     }
 }
@@ -262,34 +226,33 @@ async fn serve_wakeups(core: Rc<Core>, wakeups: CoreWakeups) {
 async fn handle_commands(
     core: Rc<Core>,
     listeners: Rc<CoreListeners>,
-    core_id: (usize, usize),
-    mut commands: mpsc::Receiver<CoreCommand>,
+    mut commands: mpsc::Receiver<Command>,
 ) {
     while let Some(command) = commands.recv().await {
         match command {
             // The caller may have stopped waiting.
-            CoreCommand::Snapshot(reply) => drop(reply.send(core.snapshot())),
-            CoreCommand::RefreshServers(done) => {
+            Command::Snapshot(reply) => drop(reply.send(core.snapshot())),
+            Command::RefreshServers(done) => {
                 core.apply_server_changes();
                 let _ = done.send(());
             }
-            CoreCommand::Sessions(query, reply) => {
-                drop(reply.send(session::query_sessions(&core, query).await));
+            Command::Sessions(query, reply) => {
+                drop(reply.send(core.session_dump.run(&core.deadlines, query).await));
             }
-            CoreCommand::Profile(switch, reply) => {
+            Command::Profile(switch, reply) => {
                 drop(reply.send(core.profile.apply(switch)));
             }
-            CoreCommand::Apply(apply, done) => {
-                apply_plan(&core, &listeners, core_id, *apply);
+            Command::Apply(apply, done) => {
+                apply_plan(&core, &listeners, *apply);
                 let _ = done.send(());
             }
-            CoreCommand::SwapServers(plan, shared, done) => {
-                core.swap_servers(plan, &shared, core_id);
+            Command::SwapServers(plan, shared, done) => {
+                core.swap_servers(plan, &shared);
                 let _ = done.send(());
             }
-            CoreCommand::Ping(done) => drop(done.send(())),
-            CoreCommand::HandOff(handed_off, done) => {
-                core.is_replaced.set(true);
+            Command::Ping(done) => drop(done.send(())),
+            Command::HandOff(handed_off, done) => {
+                core.drain.is_replaced.set(true);
                 // Another process has these sockets, so no queued connection is lost.
                 abort_accept_tasks(&listeners, |socket_index| handed_off.get(socket_index) == Some(&true));
                 let _ = done.send(());
@@ -298,7 +261,7 @@ async fn handle_commands(
     }
 }
 
-fn apply_plan(core: &Rc<Core>, listeners: &Rc<CoreListeners>, core_id: (usize, usize), apply: ApplyPlan) {
+fn apply_plan(core: &Rc<Core>, listeners: &Rc<CoreListeners>, apply: ApplyPlan) {
     let previous = core.current_generation();
     let is_kept =
         |socket_index: usize| apply.listener_of_socket.get(socket_index).copied().flatten().is_some();
@@ -308,7 +271,7 @@ fn apply_plan(core: &Rc<Core>, listeners: &Rc<CoreListeners>, core_id: (usize, u
     let settings =
         |(socket_index, listener): (usize, Option<usize>)| Some((socket_index, core.settings(listener?)?));
     let closing: Vec<_> = closing.filter_map(settings).collect();
-    core.activate(ConfigGeneration::new(apply.plan, &apply.shared, core_id, Some(&previous)));
+    core.activate(ConfigGeneration::new(apply.plan, &apply.shared, core.id, Some(&previous)));
     core.change_log(apply.log);
     *listeners.listener_of_socket.borrow_mut() = apply.listener_of_socket;
     if !closing.is_empty() {
@@ -364,7 +327,7 @@ async fn receive_from_cores(
             // There was no descriptor for it: the connection is lost.
             Err(_) => {
                 core.count_rejection(RejectReason::NoDescriptor);
-                core.balancer.release(core.index);
+                core.balancer.release(core.id.index);
             }
         }
     }
@@ -398,7 +361,7 @@ async fn accept_connections(
         AcceptEvent::Connection(connection) => admit(&core, &listeners, connection),
         AcceptEvent::AcceptFailed(_) => core.count_rejection(RejectReason::NoDescriptor),
     };
-    let mut accepting = pin!(listener.accept(&core.balancer, core.index, &core.timers, handle));
+    let mut accepting = pin!(listener.accept(&core.balancer, core.id.index, &core.timers, handle));
     let mut paused = false;
     let result = poll_fn(|cx| {
         let Some(limit) = pausing_limit(&core, &listeners, socket_index) else {
@@ -488,7 +451,7 @@ fn admit(core: &Rc<Core>, listeners: &Rc<CoreListeners>, connection: AcceptedCon
             }
             core.connection_limit.defer(connection);
         }
-        OnLimit::Reject if core.rejected.get() < REJECTED_MAX => {
+        OnLimit::Reject if core.load.rejected.get() < REJECTED_MAX => {
             spawn_connection(core, listeners, connection, Some(rejected));
         }
         on_limit => {
@@ -496,7 +459,7 @@ fn admit(core: &Rc<Core>, listeners: &Rc<CoreListeners>, connection: AcceptedCon
                 core.count_rejection(RejectReason::RejectsFull);
             }
             connection.reset();
-            core.balancer.release(core.index);
+            core.balancer.release(core.id.index);
         }
     }
 }
@@ -515,7 +478,7 @@ fn spawn_connection(
     });
     let Some(settings) = settings else {
         // Its listener was removed long before it could be served.
-        core.balancer.release(core.index);
+        core.balancer.release(core.id.index);
         core.count_rejection(RejectReason::Draining);
         return;
     };
@@ -526,7 +489,7 @@ fn spawn_connection(
         }
         Err(_) => {
             core.count_rejection(RejectReason::NoDescriptor);
-            core.balancer.release(core.index);
+            core.balancer.release(core.id.index);
         }
     }
 }

@@ -13,7 +13,7 @@ use rt::listen::{BindOptions, BoundAddress, Listener};
 use rt::namespace::Namespace;
 use rt::unix_socket::set_access;
 
-use crate::handover::{Handoff, InheritedSockets, ListenerTickets, OfferedSocket, SocketKind, SocketLabel};
+use super::handover::{Handoff, InheritedSockets, ListenerTickets, OfferedSocket, SocketKind, SocketLabel};
 use crate::plan::{ListenerPlan, Mode, Plan};
 use crate::run::ACCEPT_QUEUE_DRAIN_NS;
 

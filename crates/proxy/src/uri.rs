@@ -1,5 +1,5 @@
-//! Splits a request target, and computes the form of its path for matching. `rewrite` determines
-//! the forwarded target; nothing here decides about routes.
+//! Splits a request target, and computes the forms of its path and its host for matching.
+//! `route::rewrite` determines the forwarded target; nothing here decides about routes.
 
 /// Returns the path and the query (with its `?`, or empty) of a target.
 ///
@@ -157,7 +157,7 @@ fn decode_unreserved(mut text: &str, out: &mut String) {
 }
 
 /// Decodes `%XX` at the start of `text`.
-pub(super) fn decode_triplet(text: &[u8]) -> Option<u8> {
+pub(crate) fn decode_triplet(text: &[u8]) -> Option<u8> {
     let &[b'%', high, low, ..] = text else {
         return None;
     };
@@ -197,6 +197,14 @@ pub(crate) fn without_port(authority: &str) -> &str {
     match authority.rfind([':', ']']) {
         Some(at) if authority.as_bytes()[at] == b':' => &authority[..at],
         _ => authority,
+    }
+}
+
+/// Returns whether a name in lower case matches a host, or one like `*.example.org`.
+pub(crate) fn matches_host_pattern(expected: &str, host: &str) -> bool {
+    match expected.strip_prefix('*') {
+        Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
+        None => host == expected,
     }
 }
 

@@ -1,7 +1,53 @@
-//! The proxy as seen from outside its cores: start, reload, metrics and stop. It runs in the
-//! caller's thread; the data path never waits for it.
+//! The proxy as seen from outside its cores: start, reload, metrics, handoff and stop. The owner of
+//! [`RunningProxy`] executes all changes in its own thread; the data path never waits for it.
+//!
+//! ```text
+//!   start: sockets are bound or taken over, privileges dropped, cores started
+//!                               |
+//!          [with a process to replace: it confirms that it has left]
+//!                               v
+//!   +--------------------> Running ---------------------------------------------+
+//!   |  reload: open, ask      |  |  another process connects: sockets offered    | signal, `drain`,
+//!   |  cores, publish         |  v                                               | failed listener
+//!   +-- or undo what was      | Preparing: reloads wait (signal) or are refused  |
+//!   |   opened                |  |  |                                            |
+//!   +-------------------------+--+  | it is ready: HandOff                       |
+//!      it leaves: nothing changed   v                                            v
+//!                               Draining: sockets closed, requests in flight end, no reload
+//!                                   |
+//!                                   v   all cores have ended, or the drain timeout
+//!                                 Ended: last log lines are written
+//! ```
+//!
+//! Draining is [`DrainStage::Draining`]; the owner in the command line keeps `Preparing`, because only
+//! it knows who requested a reload. The threads and their messages:
+//!
+//! ```text
+//!   control socket --ControlCommand--> owner --HealthCommand--> health --Eligibility--+
+//!        |                               |                        ^                   |
+//!        |                               |     HealthCommand      |                   v
+//!        |  Command                      +-Command--> cores       +--- admin     read by the cores
+//!        +------------------------------------------> cores <--Command--+
+//! ```
+//!
+//! A core receives only [`Command`], and [`CoreSenders::ask`] is the only way to ask all cores.
+//! `active_config` is the published state, `owner` the commands to the owner, `ctl` the control socket,
+//! `admin` the pages, `handover` the protocol between two processes, `reload` the changes. `listeners`,
+//! `sandbox`, `capacity`, `start_check` and `file_watch` deal with the machine. Only `reload` and
+//! `certificates` know [`RunningProxy`], as parts of it.
 
+mod active_config;
+mod admin;
+mod capacity;
 mod certificates;
+pub mod ctl;
+mod file_watch;
+pub mod handover;
+mod listeners;
+mod owner;
+mod reload;
+mod sandbox;
+mod start_check;
 
 use std::io;
 use std::os::fd::RawFd;
@@ -9,42 +55,48 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rt::address::Address;
-use rt::clock::{now_ns, unix_ns};
+use rt::clock::now_ns;
 use rt::conn_balancer::{ConnectionBalancer, Inbox};
 use rt::cores::{CoreConfig, CoreError, FdTable};
 use rt::drain::{Drain, DrainStage};
 use rt::limits::raise_descriptor_limit;
 use rt::listen::Listener;
 use rt::privileges::{Confinement, drop_privileges};
-use rt::tokio::sync::{mpsc, oneshot, watch};
+use rt::tokio::sync::{oneshot, watch};
 
+use self::active_config::ActiveConfig;
+use self::admin::AdminBackend;
+use self::capacity::connections_max;
+use self::ctl::{CommandContext, ControlCommand, ControlSocket, OwnerTask, TryLock};
+use self::handover::{Handoff, InheritedSockets, OfferedSocket};
+use self::listeners::{AdminSocket, ListenAddresses};
+use self::sandbox::{explain_denied_access, privileges};
 use crate::acme::{Acme, acme_plans};
-use crate::admin_backend::{self, AdminBackend};
-use crate::capacity::connections_max;
-use crate::ctl::{ActiveConfig, CommandContext, ControlCommand, ControlSocket, OwnerTask, TryLock};
-use crate::handover::{Handoff, InheritedSockets, OfferedSocket};
 use crate::health::Health;
-use crate::listeners::{AdminSocket, ListenAddressInfo, ListenAddresses};
 use crate::log::{self, LogWriter};
 use crate::metrics::Snapshot;
 use crate::plan::Plan;
 use crate::pool::{CoreWakeups, CrossCoreState};
 use crate::run::{
-    ACCEPT_QUEUE_DRAIN_NS, ApplyPlan, CORE_THREAD, CommonInit, CoreCommand, CoreInit, run_core,
+    ACCEPT_QUEUE_DRAIN_NS, ApplyPlan, CORE_THREAD, Command, CommonInit, CoreInit, CoreSenders, run_core,
 };
-use crate::sandbox::{SandboxPaths, explain_denied_access, privileges};
+
+pub use self::file_watch::{FileWatch, PathStates};
+pub use self::listeners::ListenAddressInfo;
+pub use self::sandbox::SandboxPaths;
+pub use self::start_check::check_start;
 
 /// A running proxy.
 #[derive(Debug)]
 pub struct RunningProxy {
     cores: rt::cores::RunningCores<Snapshot>,
-    core_senders: Vec<mpsc::Sender<CoreCommand>>,
+    core_senders: CoreSenders,
     listeners: ListenAddresses,
     health: Health,
     /// `None`: no listener had automatic certificates at the start.
     acme: Option<Acme>,
     /// The plan as configured, without the servers that host names resolve to.
-    pub(crate) template: Arc<Plan>,
+    template: Arc<Plan>,
     plan: Arc<Plan>,
     shared: Arc<CrossCoreState>,
     wakeups: CoreWakeups,
@@ -65,15 +117,6 @@ pub struct RunningProxy {
 /// The cores' end of the log thread, and the control side's.
 type Log = (log::LogSender, LogWriter);
 
-/// System resources for a plan.
-struct PreparedReload {
-    /// `None`: the plan keeps the logs of the previous one.
-    log: Option<Log>,
-    shared: Arc<CrossCoreState>,
-    /// Error of reopening the kept logs.
-    reopen_error: Option<io::Error>,
-}
-
 /// Errors at the proxy's end.
 #[derive(Debug)]
 pub struct ProxyExit {
@@ -83,12 +126,8 @@ pub struct ProxyExit {
     pub logs_written: bool,
 }
 
-/// Maximum number of queued messages of a core.
-const MESSAGES_MAX: usize = 16;
 /// Maximum time in which cores, or a replaced process, empty the accept queues of closed listeners.
 const PORTS_HELD_NS: u64 = 4 * ACCEPT_QUEUE_DRAIN_NS;
-/// Delay before a bind to a port in use is retried.
-const PORT_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Maximum time for the log thread to write its remaining lines at the end.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -126,8 +165,8 @@ pub fn start(
         connections_max: connections_max(&plan, descriptor_limit),
         accepting_cores: Arc::new(count.into()),
     };
-    let (core_senders, core_inits) =
-        build_core_inits(inboxes, || apply_command(&plan, &shared, &log.0, &listeners));
+    let initial = apply_command(&plan, &shared, &log.0, &listeners);
+    let (core_senders, core_inits) = build_core_inits(inboxes, &initial);
     let (active_sender, active_receiver) =
         watch::channel(ActiveConfig::new(&plan, &shared, listeners.listen_addresses(&plan), 0));
     let (replaced_sender, replaced_receiver) = watch::channel(false);
@@ -135,7 +174,7 @@ pub fn start(
     // Before the cores, which must be able to wake its runtime.
     let backend =
         || AdminBackend::new(&core_senders, &health, drain.watch(), active_receiver, replaced_receiver);
-    let pages = admin_listener.map(|listener| admin_backend::start(listener, backend())).transpose()?;
+    let pages = admin_listener.map(|listener| admin::start(listener, backend())).transpose()?;
     let cores_config =
         CoreConfig { count, name: CORE_THREAD, pin: plan.pin.clone(), spin: false, fd_table: table };
     let run = move |core_id, core_inits| run_core(core_id, core_inits, common_init.clone());
@@ -200,18 +239,13 @@ fn core_descriptors(balancer: &ConnectionBalancer, inboxes: &[Inbox], shared: &C
 }
 
 /// Creates each core's start values and the channels to the cores.
-fn build_core_inits(
-    inboxes: Vec<Inbox>,
-    initial: impl Fn() -> ApplyPlan,
-) -> (Vec<mpsc::Sender<CoreCommand>>, Vec<CoreInit>) {
-    let build = |inbox| {
-        let (sender, core_senders) = mpsc::channel(MESSAGES_MAX);
-        (sender, CoreInit { initial: initial(), inbox, messages: core_senders })
-    };
-    inboxes.into_iter().map(build).unzip()
+fn build_core_inits(inboxes: Vec<Inbox>, initial: &ApplyPlan) -> (CoreSenders, Vec<CoreInit>) {
+    let (senders, receivers) = CoreSenders::channels(inboxes.len());
+    let build = |(inbox, commands)| CoreInit { initial: initial.clone(), inbox, commands };
+    (senders, inboxes.into_iter().zip(receivers).map(build).collect())
 }
 
-/// Builds the message that puts a plan into force on a core.
+/// Builds the command that puts a plan into force on a core.
 fn apply_command(
     plan: &Arc<Plan>,
     shared: &Arc<CrossCoreState>,
@@ -278,7 +312,7 @@ impl RunningProxy {
     ) -> io::Result<()> {
         let Some(control) = &mut self.control else { return Ok(()) };
         control.listen(CommandContext {
-            core_senders: self.core_senders.clone(),
+            cores: self.core_senders.clone(),
             drain: self.drain.watch(),
             started_ns: now_ns(),
             send_to_owner: Box::new(send_command),
@@ -288,11 +322,13 @@ impl RunningProxy {
 
     /// Runs a task that came as [`ControlCommand::RunTask`].
     pub fn run_task(&self, task: OwnerTask) {
-        task.run(self);
+        let active = self.active_config.borrow().clone();
+        task.run(&active);
     }
 
-    pub(crate) fn active_config(&self) -> ActiveConfig {
-        self.active_config.borrow().clone()
+    /// Watches the files of the plan in force. `before`: their states before they were last read.
+    pub fn watch_files(&self, watch: &mut FileWatch, before: Option<PathStates>) {
+        watch.set_loaded(before, &self.template);
     }
 
     /// Copies all listening sockets for another process. Empty while this process is stopping.
@@ -320,14 +356,14 @@ impl RunningProxy {
         if let Some(control) = &mut self.control {
             control.hand_off(handoff);
         }
-        self.broadcast_and_wait(|done_sender| CoreCommand::HandOff(handed_off.clone(), done_sender));
+        self.ask_cores(|done_sender| Command::HandOff(handed_off.clone(), done_sender));
         self.drain.advance(DrainStage::Draining);
         self.stop_listening();
     }
 
     /// Returns once every core has responded. A core that hangs never does.
     pub fn wait_for_cores(&self) {
-        self.broadcast_and_wait(CoreCommand::Ping);
+        self.ask_cores(Command::Ping);
     }
 
     /// Does periodic work. Must be called several times a second.
@@ -336,19 +372,11 @@ impl RunningProxy {
         self.apply_new_certificates();
     }
 
-    /// Sends a message to all cores, and waits until they have processed it.
-    fn broadcast_and_wait(&self, mut message: impl FnMut(oneshot::Sender<()>) -> CoreCommand) {
-        let mut acks = Vec::new();
-        for core_sender in &self.core_senders {
-            let (done_sender, done_receiver) = oneshot::channel();
-            // A core that has ended processes no messages.
-            if core_sender.blocking_send(message(done_sender)).is_ok() {
-                acks.push(done_receiver);
-            }
-        }
-        for ack in acks {
-            let _ = ack.blocking_recv();
-        }
+    /// Asks all cores, and waits until they have executed the command. Without a deadline: a core that
+    /// hangs must be noticed, by the watchdog of the service manager, and not be left behind.
+    fn ask_cores(&self, build: impl Fn(oneshot::Sender<()>) -> Command) {
+        // Invariant: without a deadline it cannot time out.
+        let _ = self.core_senders.ask_blocking(None, build);
     }
 
     /// Returns the state of the file system sandbox.
@@ -375,129 +403,6 @@ impl RunningProxy {
     /// Every file that could not be opened; its lines go where they went before.
     pub fn reopen_logs(&self) -> io::Result<()> {
         self.log.1.reopen().map_err(|error| explain_denied_access(error, &self.sandbox))
-    }
-
-    /// Records a config that was refused before it reached the proxy.
-    pub fn record_refused_reload(&self, reason: &str) {
-        self.active_config.send_modify(|active| active.reload_results.record(Some(reason), unix_ns()));
-    }
-
-    /// Puts a new plan into force: new requests follow it, those in flight end under the old one.
-    /// Returns once all cores follow it, with the error of logs that could not be reopened.
-    ///
-    /// # Errors
-    /// A new address, log or namespace was not available, or the plan changes a key that requires a
-    /// restart. The old plan then stays in force unchanged.
-    pub fn reload(&mut self, plan: Plan) -> io::Result<Option<io::Error>> {
-        let restart_keys = self.restart_keys(&plan);
-        if !restart_keys.is_empty() {
-            let text = format!(
-                "these keys cannot change while the proxy runs: {}; restore them, or restart the proxy \
-                 (weir proxy --upgrade-from restarts it without downtime)",
-                restart_keys.join(", ")
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let template = Arc::new(Plan { threads: self.plan.threads, ..plan.with_tls_sessions_of(&self.plan) });
-        let plan = self.health.resolve(&template);
-        let reopen_error = self.apply(plan).map_err(|error| explain_denied_access(error, &self.sandbox))?;
-        self.template = template;
-        self.follow_certificates();
-        self.active_config.send_modify(|active| active.reload_results.record(None, unix_ns()));
-        Ok(reopen_error.map(|error| explain_denied_access(error, &self.sandbox)))
-    }
-
-    /// Applies DNS changes of server names: swaps the servers of the affected pools and changes
-    /// nothing else. Must be called periodically.
-    pub fn apply_dns_changes(&mut self) {
-        if !self.health.has_changes() || self.is_draining() {
-            return;
-        }
-        let plan = self.health.expand(&self.template, Some(&self.plan));
-        let mut pools = plan.pools.iter().zip(&self.plan.pools);
-        if pools.all(|(current, previous)| Arc::ptr_eq(current, previous)) {
-            return;
-        }
-        let plan = Arc::new(plan);
-        let shared = Arc::new(self.shared.with_servers_of(&plan, &self.plan));
-        self.broadcast_and_wait(|done_sender| {
-            CoreCommand::SwapServers(Arc::clone(&plan), Arc::clone(&shared), done_sender)
-        });
-        (self.plan, self.shared) = (plan, shared);
-        self.health.apply_plan(&self.plan, &self.shared);
-        self.active_config.send_modify(|active| {
-            active.plan = Arc::clone(&self.plan);
-            active.shared = Arc::clone(&self.shared);
-        });
-    }
-
-    /// Puts a plan into force. Returns the error of logs that could not be reopened.
-    fn apply(&mut self, plan: Plan) -> io::Result<Option<io::Error>> {
-        let plan = Arc::new(plan);
-        let checkpoint = self.listeners.checkpoint();
-        let prepared = self.prepare(&plan);
-        let PreparedReload { log, shared, reopen_error } =
-            prepared.inspect_err(|_| self.listeners.roll_back_to(checkpoint))?;
-        if self.listeners.apply_plan(&plan) {
-            self.ports_held_until_ns = now_ns() + PORTS_HELD_NS;
-        }
-        let sender = log.as_ref().map_or(&self.log.0, |(sender, _)| sender).clone();
-        self.broadcast_and_wait(|done_sender| {
-            CoreCommand::Apply(Box::new(apply_command(&plan, &shared, &sender, &self.listeners)), done_sender)
-        });
-        // Only now do the cores know the new listeners.
-        self.listeners.send_to_cores(&self.balancer, plan.threads)?;
-        (self.plan, self.shared) = (plan, shared);
-        self.health.apply_plan(&self.plan, &self.shared);
-        self.reloads += 1;
-        let opened = self.listen_addresses();
-        let new_config = ActiveConfig::new(&self.plan, &self.shared, opened, self.reloads);
-        self.active_config.send_modify(|active| {
-            let results = std::mem::take(&mut active.reload_results);
-            *active = ActiveConfig { reload_results: results, ..new_config };
-        });
-        if let Some(log) = log {
-            let (sender, writer) = std::mem::replace(&mut self.log, log);
-            drop(sender);
-            writer.finish(LOG_TIMEOUT);
-        }
-        Ok(reopen_error)
-    }
-
-    /// Acquires a plan's system resources, before anything of the old plan is changed.
-    fn prepare(&mut self, plan: &Plan) -> io::Result<PreparedReload> {
-        while let Err(error) = self.listeners.open(plan, plan.threads, None) {
-            if error.kind() != io::ErrorKind::AddrInUse || now_ns() >= self.ports_held_until_ns {
-                return Err(error);
-            }
-            std::thread::sleep(PORT_RETRY_DELAY);
-        }
-        let log = match plan.logs == self.plan.logs {
-            true => None,
-            false => Some(log::start(&plan.logs, plan.threads)?),
-        };
-        let shared = CrossCoreState::new(plan, &self.wakeups, Some((&self.plan, &self.shared)))?;
-        let reopen_error = log.as_ref().map_or_else(|| self.log.1.reopen().err(), |_| None);
-        ListenAddresses::set_socket_file_access(plan, &self.plan)?;
-        Ok(PreparedReload { log, shared: Arc::new(shared), reopen_error })
-    }
-
-    /// Returns the changed keys that are only read when the process starts.
-    fn restart_keys(&self, plan: &Plan) -> Vec<&'static str> {
-        let old = &self.plan;
-        [
-            ("threads", plan.is_threads_set && plan.threads != old.threads),
-            ("pin", plan.pin != old.pin),
-            ("connections-max", plan.connections_max != old.connections_max),
-            ("admin", plan.admin != old.admin),
-            ("control", plan.control != old.control),
-            ("privileges", plan.privileges != old.privileges),
-            // Its thread can only be started before the cores.
-            ("acme", self.acme.is_none() && !acme_plans(plan).is_empty()),
-        ]
-        .into_iter()
-        .filter_map(|(name, changed)| changed.then_some(name))
-        .collect()
     }
 
     /// Returns whether the proxy is draining.

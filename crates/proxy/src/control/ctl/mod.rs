@@ -23,8 +23,8 @@ use std::os::unix::net::UnixStream;
 
 use rt::unix_socket::PeerCredentials;
 
-pub(crate) use command_context::{ActiveConfig, CommandContext, ReloadResults, TryLock};
-pub use command_context::{ControlCommand, OwnerTask, ReplySender};
+pub use super::owner::{ControlCommand, OwnerError, OwnerTask, ReplySender};
+pub(crate) use command_context::{CommandContext, TryLock};
 pub(crate) use control_socket::ControlSocket;
 
 use crate::config::suggestion;
@@ -43,12 +43,20 @@ pub(crate) struct CommandRequest<'a> {
 }
 
 /// Reason why a command failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CommandError {
     /// The command is invalid.
+    #[error("{0}")]
     Invalid(String),
     /// The command failed; the text continues "cannot".
+    #[error("cannot {0}")]
     Failed(String),
+}
+
+impl CommandError {
+    fn invalid(error: impl std::error::Error) -> Self {
+        Self::Invalid(error.to_string())
+    }
 }
 
 /// Response of a command. `None`: the command has responded over the stream by itself.
@@ -140,7 +148,7 @@ const COMMANDS: &[CommandSpec] = &[
         run: profile::run,
     },
     CommandSpec {
-        name: crate::handover::COMMAND,
+        name: super::handover::COMMAND,
         usages: &[(
             "",
             "passes the listening sockets to a new process that replaces this one; sent by `weir proxy --upgrade-from`, not for manual use",

@@ -11,7 +11,7 @@ use rt::unix_socket::PrivateSocket;
 
 use super::CommandContext;
 use super::socket::{self, AcceptThread};
-use crate::handover::{Handoff, InheritedSockets, OfferedSocket, SocketKind, SocketLabel};
+use crate::control::handover::{Handoff, InheritedSockets, OfferedSocket, SocketKind, SocketLabel};
 use crate::plan::Plan;
 
 /// The control socket.

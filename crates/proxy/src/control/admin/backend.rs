@@ -1,5 +1,5 @@
 //! The link between the admin pages and the cores: a dedicated thread that serves the pages,
-//! collects the cores' counters, and knows the plan in force. The pages themselves are in `admin`.
+//! collects the cores' counters, and knows the plan in force. The pages themselves are in the parent.
 
 use std::io;
 use std::rc::Rc;
@@ -10,16 +10,16 @@ use rt::listen::Listener;
 use rt::process_stats::ProcessStats;
 use rt::tokio::sync::{mpsc, oneshot, watch};
 
-use crate::admin;
-use crate::ctl::ActiveConfig;
+use super::{AdminDataSource, serve};
+use crate::control::active_config::ActiveConfig;
 use crate::health::{self, Health};
 use crate::metrics::Snapshot;
 use crate::plan::AdminAccess;
-use crate::run::{CORE_THREAD, CoreCommand};
+use crate::run::{CORE_THREAD, Command, CoreSenders};
 
 /// Data source of the admin pages, which queries the cores.
 pub(crate) struct AdminBackend {
-    core_senders: Vec<mpsc::Sender<CoreCommand>>,
+    cores: CoreSenders,
     health_commands: mpsc::Sender<health::HealthCommand>,
     drain: DrainWatch,
     active_config: watch::Receiver<ActiveConfig>,
@@ -30,33 +30,20 @@ pub(crate) struct AdminBackend {
 
 impl AdminBackend {
     pub(crate) fn new(
-        core_senders: &[mpsc::Sender<CoreCommand>],
+        cores: &CoreSenders,
         health: &Health,
         drain: DrainWatch,
         active_config: watch::Receiver<ActiveConfig>,
         replaced: watch::Receiver<bool>,
     ) -> Self {
-        let (core_senders, health_commands) = (core_senders.to_vec(), health.commands());
-        Self { core_senders, health_commands, drain, active_config, replaced, started_unix_ns: unix_ns() }
+        let (cores, health_commands) = (cores.clone(), health.commands());
+        Self { cores, health_commands, drain, active_config, replaced, started_unix_ns: unix_ns() }
     }
 }
 
-impl admin::AdminDataSource for AdminBackend {
+impl AdminDataSource for AdminBackend {
     async fn snapshot(&self) -> Snapshot {
-        let mut responses = Vec::with_capacity(self.core_senders.len());
-        for core_sender in &self.core_senders {
-            let (reply, response) = oneshot::channel();
-            // A core that has ended has no counters to add.
-            if core_sender.send(CoreCommand::Snapshot(reply)).await.is_ok() {
-                responses.push(response);
-            }
-        }
-        let mut merged = Snapshot::default();
-        for response in responses {
-            if let Ok(snapshot) = response.await {
-                merged.merge(snapshot);
-            }
-        }
+        let mut merged: Snapshot = self.cores.ask(Command::Snapshot).await.into_iter().collect();
         let (reply, response) = oneshot::channel();
         if self.health_commands.send(health::HealthCommand::Snapshot(reply)).await.is_ok()
             && let Ok(snapshot) = response.await
@@ -105,7 +92,7 @@ pub(crate) fn start(listener: Listener, backend: AdminBackend) -> io::Result<one
             // The starting thread waits for this message.
             let _ = ready_sender.send(());
             match start_receiver.await {
-                Ok(()) => admin::serve(listener, Rc::new(backend)).await,
+                Ok(()) => serve(listener, Rc::new(backend)).await,
                 // The proxy does not start after all.
                 Err(_) => Ok(()),
             }

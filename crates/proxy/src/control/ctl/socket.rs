@@ -115,8 +115,7 @@ fn check_user(peer: PeerCredentials, own_user: u32) -> Result<(), CommandError> 
 fn render_response(result: &CommandResult) -> String {
     match result {
         Ok(response) => format!("ok\n{}", response.as_deref().unwrap_or_default()),
-        Err(CommandError::Invalid(text)) => format!("error: {}\n", text.trim_end()),
-        Err(CommandError::Failed(text)) => format!("error: cannot {}\n", text.trim_end()),
+        Err(error) => format!("error: {}\n", error.to_string().trim_end()),
     }
 }
 

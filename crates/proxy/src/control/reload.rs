@@ -1,0 +1,155 @@
+//! Changes of the running proxy: a new plan, or other servers of the same plan. Everything that can fail
+//! comes first and is undone if it does; then the cores are asked, and at last the state is published.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rt::clock::{now_ns, unix_ns};
+
+use super::active_config::ActiveConfig;
+use super::listeners::ListenAddresses;
+use super::sandbox::explain_denied_access;
+use super::{LOG_TIMEOUT, Log, PORTS_HELD_NS, RunningProxy, apply_command};
+use crate::acme::acme_plans;
+use crate::log;
+use crate::plan::Plan;
+use crate::pool::CrossCoreState;
+use crate::run::Command;
+
+/// System resources for a plan.
+struct PreparedReload {
+    /// `None`: the plan keeps the logs of the previous one.
+    log: Option<Log>,
+    shared: Arc<CrossCoreState>,
+    /// Error of reopening the kept logs.
+    reopen_error: Option<io::Error>,
+}
+
+/// Delay before a bind to a port in use is retried.
+const PORT_RETRY_DELAY: Duration = Duration::from_millis(20);
+
+impl RunningProxy {
+    /// Records a config that was refused before it reached the proxy.
+    pub fn record_refused_reload(&self, reason: &str) {
+        self.active_config.send_modify(|active| active.reload_results.record(Some(reason), unix_ns()));
+    }
+
+    /// Puts a new plan into force: new requests follow it, those in flight end under the old one.
+    /// Returns once all cores follow it, with the error of logs that could not be reopened.
+    ///
+    /// # Errors
+    /// A new address, log or namespace was not available, or the plan changes a key that requires a
+    /// restart. The old plan then stays in force unchanged.
+    pub fn reload(&mut self, plan: Plan) -> io::Result<Option<io::Error>> {
+        let restart_keys = self.restart_keys(&plan);
+        if !restart_keys.is_empty() {
+            let text = format!(
+                "these keys cannot change while the proxy runs: {}; restore them, or restart the proxy \
+                 (weir proxy --upgrade-from restarts it without downtime)",
+                restart_keys.join(", ")
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let template = Arc::new(Plan { threads: self.plan.threads, ..plan.with_tls_sessions_of(&self.plan) });
+        let plan = self.health.resolve(&template);
+        let reopen_error = self.apply(plan).map_err(|error| explain_denied_access(error, &self.sandbox))?;
+        self.template = template;
+        self.follow_certificates();
+        self.active_config.send_modify(|active| active.reload_results.record(None, unix_ns()));
+        Ok(reopen_error.map(|error| explain_denied_access(error, &self.sandbox)))
+    }
+
+    /// Applies DNS changes of server names: swaps the servers of the affected pools and changes
+    /// nothing else. Must be called periodically.
+    pub fn apply_dns_changes(&mut self) {
+        if !self.health.has_changes() || self.is_draining() {
+            return;
+        }
+        let plan = self.health.expand(&self.template, Some(&self.plan));
+        let mut pools = plan.pools.iter().zip(&self.plan.pools);
+        if pools.all(|(current, previous)| Arc::ptr_eq(current, previous)) {
+            return;
+        }
+        let plan = Arc::new(plan);
+        let shared = Arc::new(self.shared.with_servers_of(&plan, &self.plan));
+        self.ask_cores(|done_sender| {
+            Command::SwapServers(Arc::clone(&plan), Arc::clone(&shared), done_sender)
+        });
+        (self.plan, self.shared) = (plan, shared);
+        self.health.apply_plan(&self.plan, &self.shared);
+        self.active_config.send_modify(|active| {
+            active.plan = Arc::clone(&self.plan);
+            active.shared = Arc::clone(&self.shared);
+        });
+    }
+
+    /// Puts a plan into force. Returns the error of logs that could not be reopened.
+    fn apply(&mut self, plan: Plan) -> io::Result<Option<io::Error>> {
+        let plan = Arc::new(plan);
+        let checkpoint = self.listeners.checkpoint();
+        let prepared = self.prepare(&plan);
+        let PreparedReload { log, shared, reopen_error } =
+            prepared.inspect_err(|_| self.listeners.roll_back_to(checkpoint))?;
+        if self.listeners.apply_plan(&plan) {
+            self.ports_held_until_ns = now_ns() + PORTS_HELD_NS;
+        }
+        let sender = log.as_ref().map_or(&self.log.0, |(sender, _)| sender).clone();
+        self.ask_cores(|done_sender| {
+            Command::Apply(Box::new(apply_command(&plan, &shared, &sender, &self.listeners)), done_sender)
+        });
+        // Only now do the cores know the new listeners.
+        self.listeners.send_to_cores(&self.balancer, plan.threads)?;
+        (self.plan, self.shared) = (plan, shared);
+        self.health.apply_plan(&self.plan, &self.shared);
+        self.reloads += 1;
+        let opened = self.listen_addresses();
+        let new_config = ActiveConfig::new(&self.plan, &self.shared, opened, self.reloads);
+        self.active_config.send_modify(|active| {
+            let results = std::mem::take(&mut active.reload_results);
+            *active = ActiveConfig { reload_results: results, ..new_config };
+        });
+        if let Some(log) = log {
+            let (sender, writer) = std::mem::replace(&mut self.log, log);
+            drop(sender);
+            writer.finish(LOG_TIMEOUT);
+        }
+        Ok(reopen_error)
+    }
+
+    /// Acquires a plan's system resources, before anything of the old plan is changed.
+    fn prepare(&mut self, plan: &Plan) -> io::Result<PreparedReload> {
+        while let Err(error) = self.listeners.open(plan, plan.threads, None) {
+            if error.kind() != io::ErrorKind::AddrInUse || now_ns() >= self.ports_held_until_ns {
+                return Err(error);
+            }
+            std::thread::sleep(PORT_RETRY_DELAY);
+        }
+        let log = match plan.logs == self.plan.logs {
+            true => None,
+            false => Some(log::start(&plan.logs, plan.threads)?),
+        };
+        let shared = CrossCoreState::new(plan, &self.wakeups, Some((&self.plan, &self.shared)))?;
+        let reopen_error = log.as_ref().map_or_else(|| self.log.1.reopen().err(), |_| None);
+        ListenAddresses::set_socket_file_access(plan, &self.plan)?;
+        Ok(PreparedReload { log, shared: Arc::new(shared), reopen_error })
+    }
+
+    /// Returns the changed keys that are only read when the process starts.
+    fn restart_keys(&self, plan: &Plan) -> Vec<&'static str> {
+        let old = &self.plan;
+        [
+            ("threads", plan.is_threads_set && plan.threads != old.threads),
+            ("pin", plan.pin != old.pin),
+            ("connections-max", plan.connections_max != old.connections_max),
+            ("admin", plan.admin != old.admin),
+            ("control", plan.control != old.control),
+            ("privileges", plan.privileges != old.privileges),
+            // Its thread can only be started before the cores.
+            ("acme", self.acme.is_none() && !acme_plans(plan).is_empty()),
+        ]
+        .into_iter()
+        .filter_map(|(name, changed)| changed.then_some(name))
+        .collect()
+    }
+}
