@@ -24,7 +24,8 @@ fn interfaces(scenario: &Scenario, node: Node) -> Vec<(String, bool)> {
 pub(super) fn check(scenario: &Scenario, values: &TableValues, problems: &mut Problems) {
     let Some(table) = values.table("interface") else { return };
     for (&node, settings) in &scenario.interface_settings {
-        let mut add = |name: &str, text: String| problems.add(table.text_offset(node.name(), name), text);
+        let mut add =
+            |name: &str, text: String| problems.add_error(table.text_offset(node.name(), name), text);
         let is_shaped = |at: Option<Node>| at == Some(node);
         let has_own_qdisc = is_shaped(scenario.bandwidth.map(|one| one.at))
             || is_shaped(scenario.packets.filter(|one| !one.drop).map(|one| one.at));
