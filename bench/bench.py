@@ -13,6 +13,7 @@ import part_addresses
 import part_churn
 import part_connections
 import part_edge
+import part_fleet
 import part_h2
 import part_load
 import part_memory
@@ -29,6 +30,7 @@ PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections
          "overload": part_overload}
 # These parts take long and compare no peers, so they run only if they are named.
 FAULTS = {"reload": part_reload, "churn": part_churn, "edge": part_edge, "replay": part_replay,
+          "fleet": part_fleet,
           "addresses": part_addresses}
 
 

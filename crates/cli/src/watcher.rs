@@ -5,7 +5,7 @@ use std::io;
 use host::cpu_window::{CpuSampler, CpuSnapshot, CpuWindow, window_between};
 use load::recorder::PhaseHistograms;
 use load::run::{RunMeasurement, RunObserver, SecondLatencies, THREAD_NAME};
-use record::control::LoadEvent;
+use record::control::{LoadEvent, encode_latencies};
 use record::interval_log::IntervalLog;
 use record::observed::MachineObservation;
 use record::run::{GeneratorCpu, Interval};
@@ -195,7 +195,8 @@ impl RunObserver for RunWatcher {
             live.print_second(interval);
         }
         if self.controller.is_some() {
-            report(&LoadEvent::Second { interval: Box::new(interval.clone()) });
+            let latencies = encode_latencies(&latencies.response);
+            report(&LoadEvent::Second { interval: Box::new(interval.clone()), latencies });
         }
         if let Some(screen) = &self.screen {
             screen.add(interval, latencies);

@@ -12,11 +12,11 @@ pub mod spool;
 
 use std::collections::BTreeMap;
 
-use record::control::{LoadCommand, LoadEvent};
-use record::run::Interval;
+use record::control::{LATENCIES_BYTES_MAX, LoadCommand, LoadEvent};
 
 use crate::message::{
-    AgentCommand, AgentStatus, Job, Refusal, RunId, RunState, RunStatus, StoredRun, bounded,
+    AgentCommand, AgentRole, AgentStatus, Job, LiveSecond, Refusal, RunId, RunState, RunStatus, StoredRun,
+    bounded,
 };
 
 /// Event for an agent.
@@ -30,6 +30,8 @@ pub enum AgentEvent {
     Child(LoadEvent),
     /// The child process ended: its record is stored, or there is none, with the reason.
     ChildEnded(Result<StoredRun, String>),
+    /// The connection to the server was made (true), or broke.
+    Link(bool),
     /// Time has passed.
     Tick,
     /// The agent must end: the first time it finishes its run, the second time it stops the run.
@@ -46,7 +48,7 @@ pub enum AgentAction {
     /// Report the clock.
     ReportClock(u64),
     /// Report the figures of a second.
-    ReportSecond(RunId, Box<Interval>),
+    ReportSecond(RunId, Box<LiveSecond>),
     /// Check a job.
     Check(RunId, Job),
     /// Start the child process of a checked job.
@@ -67,6 +69,9 @@ pub enum AgentAction {
 pub const STATUS_INTERVAL_NS: u64 = 1_000_000_000;
 /// Maximum time without a command of the coordinator before the start.
 const COORDINATOR_TIMEOUT_NS: u64 = 60_000_000_000;
+/// Maximum time without a command of the coordinator after the start, for a program under a load and while the
+/// server is connected: then the coordinator is gone. A load ends by itself.
+const PROGRAM_TIMEOUT_NS: u64 = 120_000_000_000;
 /// Time beyond the maximum duration of a run after which the child process is killed.
 const OVERRUN_NS: u64 = 60_000_000_000;
 /// Maximum number of stored records: without an acknowledgement no further run is accepted.
@@ -82,6 +87,8 @@ pub struct AgentMachine {
     refused: Option<Refusal>,
     stored: BTreeMap<RunId, StoredRun>,
     drain: Option<AgentDrain>,
+    /// Time since which the server is connected; `None`: it is not.
+    link_since_ns: Option<u64>,
     reported_ns: u64,
     has_ended: bool,
 }
@@ -98,6 +105,8 @@ struct AgentDrain {
 struct CurrentRun {
     status: RunStatus,
     has_child: bool,
+    /// True for a program under a load, which runs until its coordinator stops it.
+    is_program: bool,
     /// Maximum duration, in ns.
     duration_ns: u64,
     /// Time of the last command of its coordinator.
@@ -109,7 +118,7 @@ struct CurrentRun {
 }
 
 impl AgentMachine {
-    /// Creates an agent with the records that an earlier process left on the disk.
+    /// Creates an agent with the records that an earlier process left on the disk. The server is connected.
     #[must_use]
     pub fn new(instance: String, stored: Vec<StoredRun>) -> Self {
         let stored = stored.into_iter().map(|record| (record.run.clone(), record));
@@ -119,6 +128,7 @@ impl AgentMachine {
             refused: None,
             stored: stored.collect(),
             drain: None,
+            link_since_ns: Some(0),
             reported_ns: 0,
             has_ended: false,
         }
@@ -144,6 +154,10 @@ impl AgentMachine {
             AgentEvent::Checked(run, result) => self.handle_checked(run, result, now_ns),
             AgentEvent::Child(event) => self.handle_child(event),
             AgentEvent::ChildEnded(result) => self.handle_end(result),
+            AgentEvent::Link(is_connected) => {
+                self.link_since_ns = is_connected.then_some(now_ns);
+                Vec::new()
+            }
             AgentEvent::Tick => Vec::new(),
             AgentEvent::Drain => self.handle_drain(),
         };
@@ -222,6 +236,7 @@ impl AgentMachine {
         self.current = Some(CurrentRun {
             status: RunStatus { run: run.clone(), state: RunState::Preparing, rate_factor: 1.0 },
             has_child: false,
+            is_program: job.role != AgentRole::Load,
             duration_ns: 0,
             heard_ns: now_ns,
             start_ns: None,
@@ -267,8 +282,10 @@ impl AgentMachine {
                 current.status.state = RunState::Running { start_ns: clock_ns };
                 Vec::new()
             }
-            LoadEvent::Second { interval } => {
-                vec![AgentAction::ReportSecond(current.status.run.clone(), interval)]
+            LoadEvent::Second { interval, latencies } => {
+                let latencies = latencies.filter(|text| text.len() <= LATENCIES_BYTES_MAX);
+                let second = Box::new(LiveSecond { interval: *interval, latencies });
+                vec![AgentAction::ReportSecond(current.status.run.clone(), second)]
             }
         }
     }
@@ -309,6 +326,7 @@ impl AgentMachine {
     }
 
     fn check_deadlines(&mut self, now_ns: u64) -> Vec<AgentAction> {
+        let link_since_ns = self.link_since_ns;
         let Some(current) = self.current.as_mut().filter(|current| current.has_child) else {
             return Vec::new();
         };
@@ -320,10 +338,14 @@ impl AgentMachine {
             current.is_killed = true;
             return vec![AgentAction::Kill];
         }
-        match current.start_ns {
-            None if now_ns >= end_ns => current.stop(1),
-            _ => Vec::new(),
-        }
+        let is_abandoned = match (current.start_ns, link_since_ns) {
+            (None, _) => now_ns >= end_ns,
+            (Some(_), Some(since_ns)) if current.is_program => {
+                now_ns >= current.heard_ns.max(since_ns).saturating_add(PROGRAM_TIMEOUT_NS)
+            }
+            (Some(_), _) => false,
+        };
+        if is_abandoned { current.stop(1) } else { Vec::new() }
     }
 
     /// Returns whether a draining agent has nothing left to do, or waited long enough for its deliveries.

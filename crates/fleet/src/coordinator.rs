@@ -20,6 +20,7 @@ use record::fleet::AgentOutcome;
 use record::run::Interval;
 use record::units::format_duration_ns;
 
+pub use self::live::AgentSecond;
 use self::live::LiveSum;
 use self::member::{Member, MemberState};
 use crate::clock::{ClockOffset, RoundTrip};
@@ -72,7 +73,7 @@ pub enum CoordinatorEvent {
     /// An agent reported its clock; it arrived at this wall clock time.
     Pong(AgentName, Pong, u64),
     /// An agent reported a second.
-    Second(AgentName, Box<Interval>),
+    Second(AgentName, Box<AgentSecond>),
     /// A part of a record arrived.
     RecordPart(AgentName, u32, Vec<u8>),
     /// A message to the coordinator itself arrived.
@@ -223,10 +224,10 @@ impl Coordinator {
                     member.handle_pong(pong, wall_ns, now_ns);
                 }
             }
-            CoordinatorEvent::Second(name, interval) => {
+            CoordinatorEvent::Second(name, second_of_agent) => {
                 if let Some(&index) = self.index.get(&name) {
                     self.members[index].heard_ns = now_ns;
-                    actions.extend(self.live.add(index, &interval).map(second));
+                    actions.extend(self.live.add(index, &second_of_agent).map(second));
                 }
             }
             CoordinatorEvent::RecordPart(name, part, bytes) => {
@@ -331,6 +332,9 @@ impl Coordinator {
             actions.extend(member.repeat_run((stops, factor), now_ns));
         }
         if self.is_over(at_ns, now_ns) {
+            if self.stops > 0 {
+                actions.extend(self.last_stops());
+            }
             actions.extend(self.live.finish().into_iter().map(second));
             self.phase = RunPhase::Finished;
             let has_record = self.members.iter().any(|member| member.state == MemberState::Done);
@@ -338,6 +342,13 @@ impl Coordinator {
             actions.push(CoordinatorAction::Finished(end));
         }
         actions
+    }
+
+    /// Returns the stop commands to all agents that have not ended: nobody repeats them afterwards.
+    fn last_stops(&self) -> Vec<CoordinatorAction> {
+        let running = self.members.iter().filter(|member| !member.is_over());
+        let stop = AgentCommand::Stop { run: self.plan.run.clone(), abort: self.stops > 1 };
+        running.map(|member| CoordinatorAction::Send(member.name.clone(), stop.clone())).collect()
     }
 
     /// Marks silent agents, while the server works. Returns those that are newly lost.

@@ -33,6 +33,7 @@ pub mod embedded;
 pub mod message;
 pub mod plan_file;
 pub mod result;
+pub mod run_store;
 pub mod split;
 pub mod subjects;
 pub mod transport;

@@ -376,6 +376,9 @@ pub struct Pong {
 pub struct LiveSecond {
     /// Counts of the second.
     pub interval: Interval,
+    /// Response latencies of the second, as in the event of the child process.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub latencies: Option<String>,
 }
 
 #[cfg(test)]

@@ -2,12 +2,16 @@
 //!
 //! A connection that breaks is made again without an end, and its subscriptions with it. Publications wait
 //! meanwhile in a queue with a limit; when it is full they are dropped, because every state is sent again.
+//! [`NatsLink::connect_with_retry`] also waits for a server that is not reachable at the start.
 
+pub mod objects;
+
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use async_nats::{Client, ConnectOptions, Event, ServerAddr, Subscriber};
+use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr, Subscriber};
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 
@@ -22,6 +26,8 @@ pub struct NatsOptions {
     pub nkey: Option<PathBuf>,
     /// File with the certificates of the authorities that are trusted with TLS; the system's without it.
     pub ca: Option<PathBuf>,
+    /// File with the client's certificate for TLS, and the file with its key; both or none.
+    pub certificate: Option<(PathBuf, PathBuf)>,
     /// Name of the connection in the server's monitoring.
     pub name: String,
 }
@@ -37,9 +43,17 @@ pub enum TransportError {
         /// Error of the file system.
         error: std::io::Error,
     },
-    /// The server is not reachable, or rejects the credentials.
+    /// The server rejects the client, or the client the server; another attempt has the same result.
     #[error("cannot connect to the NATS server {url}: {text}")]
     Connect {
+        /// URL without its password.
+        url: String,
+        /// Reason.
+        text: String,
+    },
+    /// The server is not reachable; another attempt may succeed.
+    #[error("cannot connect to the NATS server {url}: {text}")]
+    Unreachable {
         /// URL without its password.
         url: String,
         /// Reason.
@@ -85,6 +99,10 @@ const OUTBOX_MESSAGES_MAX: usize = 4 * 1024;
 /// Longest pause between two attempts to connect again.
 const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause before the second attempt of a first connection. It doubles with each attempt.
+const RETRY_DELAY: Duration = Duration::from_millis(250);
+/// Longest pause between two attempts of a first connection.
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
 /// Interval of the client's own pings: a server that is stopped is noticed after two of them.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -120,27 +138,49 @@ impl NatsLink {
                     let _ = link_event(&event).map(|event| events.try_send(event));
                 }
             });
-        if let Some(path) = &options.credentials {
-            let text = read(path)?;
-            connect = connect.credentials(&text).map_err(|error| file_error(path, error))?;
-        }
-        if let Some(path) = &options.nkey {
-            connect = connect.nkey(read(path)?.trim().to_owned());
-        }
-        if let Some(path) = &options.ca {
-            connect = connect.add_root_certificates(path.clone()).require_tls(true);
-        }
+        connect = with_credentials(connect, options)?;
         // The client ignores those of the URL.
         if let Some(user) = address.username() {
             let password = address.password().unwrap_or_default();
             connect = connect.user_and_password(user.to_owned(), password.to_owned());
         }
-        let client = connect.connect(address).await.map_err(|error| TransportError::Connect {
-            url: without_password(&options.url),
-            text: error_chain(&error),
-        })?;
+        let client = connect.connect(address).await.map_err(|error| connect_error(&options.url, &error))?;
         let (inbox, messages) = mpsc::channel(INBOX_MESSAGES_MAX);
         Ok((Self { client, inbox }, messages, link_events))
+    }
+
+    /// Connects to the server as soon as it is reachable, for at most `limit` (`None`: without an end). `notice`
+    /// gets the reason of the first failure, once.
+    ///
+    /// # Errors
+    /// The server is not reachable within the limit, or rejects the client.
+    pub async fn connect_with_retry(
+        options: &NatsOptions,
+        limit: Option<Duration>,
+        notice: fn(&str),
+    ) -> Result<(Self, mpsc::Receiver<Message>, mpsc::Receiver<LinkEvent>), TransportError> {
+        let started = Instant::now();
+        let mut delay = RETRY_DELAY;
+        let mut has_reported = false;
+        loop {
+            let error = match Self::connect(options).await {
+                Err(error @ TransportError::Unreachable { .. }) => error,
+                result => return result,
+            };
+            let remaining = limit.map(|limit| limit.saturating_sub(started.elapsed()));
+            if remaining.is_some_and(|remaining| remaining.is_zero()) {
+                return Err(error);
+            }
+            if !std::mem::replace(&mut has_reported, true) {
+                let limit = limit.map_or_else(
+                    || "until it is reachable".to_owned(),
+                    |limit| format!("for {} s", limit.as_secs()),
+                );
+                notice(&format!("{error}; trying again {limit}"));
+            }
+            tokio::time::sleep(remaining.map_or(delay, |remaining| delay.min(remaining))).await;
+            delay = (delay * 2).min(RETRY_DELAY_MAX);
+        }
     }
 
     /// Subscribes to a subject; its messages arrive in the inbox.
@@ -165,6 +205,59 @@ impl NatsLink {
     pub async fn flush(&self) {
         let _ = tokio::time::timeout(Duration::from_secs(2), self.client.flush()).await;
     }
+}
+
+/// Adds the credentials, the trusted authorities and the client's certificate.
+fn with_credentials(
+    mut connect: ConnectOptions,
+    options: &NatsOptions,
+) -> Result<ConnectOptions, TransportError> {
+    if let Some(path) = &options.credentials {
+        let text = read(path)?;
+        connect = connect.credentials(&text).map_err(|error| file_error(path, error))?;
+    }
+    if let Some(path) = &options.nkey {
+        connect = connect.nkey(read(path)?.trim().to_owned());
+    }
+    if let Some(path) = &options.ca {
+        // The client reports a missing file without its path.
+        read(path)?;
+        connect = connect.add_root_certificates(path.clone()).require_tls(true);
+    }
+    if let Some((certificate, key)) = &options.certificate {
+        read(certificate)?;
+        read(key)?;
+        connect = connect.add_client_certificate(certificate.clone(), key.clone()).require_tls(true);
+    }
+    Ok(connect)
+}
+
+/// Returns the error of an attempt: a rejection, or a server that may be reachable later.
+fn connect_error(url: &str, error: &ConnectError) -> TransportError {
+    let (url, text) = (without_password(url), error_chain(error));
+    let is_temporary = match error.kind() {
+        ConnectErrorKind::Dns | ConnectErrorKind::TimedOut => true,
+        ConnectErrorKind::Io => !is_rejection(error),
+        _ => false,
+    };
+    match is_temporary {
+        true => TransportError::Unreachable { url, text },
+        false => TransportError::Connect { url, text },
+    }
+}
+
+/// Returns true for an error of TLS: a certificate that is not trusted, or an alert of the server. Rustls wraps
+/// both as invalid data.
+fn is_rejection(error: &ConnectError) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::InvalidData)
+        {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 async fn forward(mut subscriber: Subscriber, inbox: mpsc::Sender<Message>) {

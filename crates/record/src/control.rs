@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::histogram::LatencyHistogram;
 use crate::run::Interval;
 
 /// Variable that turns off the defaults of `WEIR_*` variables. Weir sets it for its own child processes,
@@ -81,7 +82,20 @@ pub enum LoadEvent {
     Second {
         /// Counts of that second.
         interval: Box<Interval>,
+        /// Response latencies of that second, as HdrHistogram V2 (deflate, base64); absent if they are longer
+        /// than [`LATENCIES_BYTES_MAX`].
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        latencies: Option<String>,
     },
+}
+
+/// Maximum length of the encoded latencies of a second, in bytes; a second has typically 500 to 3,000.
+pub const LATENCIES_BYTES_MAX: usize = 32 * 1024;
+
+/// Encodes the latencies of a second, unless they are too long.
+#[must_use]
+pub fn encode_latencies(latencies: &LatencyHistogram) -> Option<String> {
+    Some(latencies.encode()).filter(|text| text.len() <= LATENCIES_BYTES_MAX)
 }
 
 #[cfg(test)]

@@ -122,6 +122,8 @@ pub const START_SKEW: &str = "start_skew";
 pub const CLOCK_UNCERTAIN: &str = "clock_uncertain";
 /// Code of the rule of a load beside which other processes used the machine.
 const FOREIGN_CPU: &str = "foreign_cpu";
+/// Code of a run whose record lacks the observation of a machine under the load.
+pub const MACHINE_LOST: &str = "machine_lost";
 /// Code of the rule of a load whose generator was the limit.
 const CLIENT_BOUND: &str = "client_bound";
 
@@ -136,6 +138,11 @@ pub const FLEET_RULES: &[(&str, &str)] = &[
     (
         CLOCK_UNCERTAIN,
         "Fleet: the round trips to the agents were too long to prove that they started within 5 ms.",
+    ),
+    (
+        MACHINE_LOST,
+        "Fleet: the observation of a machine under the load did not arrive, so that the diagnosis lacks it \
+         (suspect).",
     ),
 ];
 

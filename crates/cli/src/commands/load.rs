@@ -22,11 +22,10 @@ use record::units::{SECOND_NS, format_duration_ns, format_rate};
 use rt::drain::{Drain, DrainWatch, SignalHandlers, SignalSet, block_signals};
 
 pub(crate) use full_screen::FullScreen;
+pub(super) use outputs::metrics_export;
 pub(super) use run_record::{build_run, host_record, random_id};
 
-use self::outputs::{
-    full_screen, metrics_address, metrics_export, peer_format, prints_summary, write_results,
-};
+use self::outputs::{full_screen, metrics_address, peer_format, prints_summary, write_results};
 use super::calibrate::{self, TrialSettings};
 use crate::embedded::Origin;
 use crate::exit::{Exit, Failure};

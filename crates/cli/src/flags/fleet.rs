@@ -1,9 +1,10 @@
 //! The flags of `weir fleet`.
 
 use fleet::transport::NatsOptions;
+use record::problem::InputProblem;
 
 use super::fleet_run::flag_arguments;
-use super::load::{JSON, LOAD_FLAGS};
+use super::load::{JSON, LOAD_FLAGS, VERBOSE};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const FLEET: CommandInfo = CommandInfo {
@@ -106,6 +107,14 @@ pub(super) const NATS_CA: Flag = Flag {
     doc: "PEM file of the certificate authorities of the NATS server; requires TLS",
     ..FLAG_DEFAULTS
 };
+pub(super) const NATS_CERT: Flag = Flag {
+    long: "nats-cert",
+    value: "FILE",
+    doc: "PEM file of this client's certificate for the NATS server (mutual TLS); needs --nats-key",
+    ..FLAG_DEFAULTS
+};
+pub(super) const NATS_KEY: Flag =
+    Flag { long: "nats-key", value: "FILE", doc: "PEM file of the key of --nats-cert", ..FLAG_DEFAULTS };
 const ALLOW: Flag = Flag {
     long: "allow",
     value: "ROLES",
@@ -201,11 +210,62 @@ const AGENT_FLAGS: &[Flag] = &[
     CREDS,
     NKEY,
     NATS_CA,
+    NATS_CERT,
+    NATS_KEY,
     STATE,
     CALIBRATE,
 ];
 
-const LS_FLAGS: &[Flag] = &[NATS, CREDS, NKEY, NATS_CA, JSON];
+const LS_FLAGS: &[Flag] = &[NATS, CREDS, NKEY, NATS_CA, NATS_CERT, NATS_KEY, JSON];
+
+pub(super) const STORE: Flag = Flag {
+    long: "store",
+    value: "jetstream[:BUCKET]",
+    doc: "Store the merged record and those of the agents in a bucket of the NATS server (JetStream object store; \
+          default weir-runs), for weir fleet runs. A bucket has up to 1,000 runs and 1 GiB; the oldest make way",
+    valid: &["jetstream", "jetstream:nightly"],
+    invalid: &["disk", "jetstream:a b", "jetstream:"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const RUN_NAME: Flag = Flag {
+    long: "run-name",
+    value: "NAME",
+    default: "the time of its start with a part of its ID",
+    doc: "Name of the stored run; it replaces a run with this name; needs --store",
+    valid: &["nightly-17"],
+    invalid: &["a b", "", "../x"],
+    ..FLAG_DEFAULTS
+};
+
+const RUNS_FLAGS: &[Flag] = &[
+    NATS,
+    CREDS,
+    NKEY,
+    NATS_CA,
+    NATS_CERT,
+    NATS_KEY,
+    Flag { default: "jetstream", doc: "Bucket of the runs, as in weir fleet load", ..STORE },
+    Flag {
+        long: "fetch",
+        value: "DIR",
+        doc: "Write the records of the named runs, or of all, into a subdirectory of DIR per run",
+        ..FLAG_DEFAULTS
+    },
+    VERBOSE,
+];
+
+pub(crate) const RUNS: CommandInfo = CommandInfo {
+    name: "fleet runs",
+    about: "List, print and fetch stored runs of a fleet",
+    doc: "Without a name it lists the runs that weir fleet load --store has stored, the newest first. With names it \
+          prints their results; with --fetch it writes their records to a directory, for weir load report.",
+    values: Some(("NAME", "Runs; all without one")),
+    flags: RUNS_FLAGS,
+    examples: &[
+        ("weir fleet runs --nats nats://127.0.0.1:4222", "the stored runs"),
+        ("weir fleet runs --nats nats://127.0.0.1:4222 --fetch runs", "all records, as files"),
+    ],
+};
 
 /// Flags of `weir fleet load` itself.
 const OWN_LOAD_FLAGS: &[Flag] = &[
@@ -213,6 +273,8 @@ const OWN_LOAD_FLAGS: &[Flag] = &[
     CREDS,
     NKEY,
     NATS_CA,
+    NATS_CERT,
+    NATS_KEY,
     AGENTS,
     Flag {
         long: "on-loss",
@@ -231,6 +293,8 @@ const OWN_LOAD_FLAGS: &[Flag] = &[
         doc: "Directory for the record of each agent and the merged record, in a subdirectory per run",
         ..FLAG_DEFAULTS
     },
+    STORE,
+    RUN_NAME,
 ];
 
 /// Flags of `weir load` without those of a single process.
@@ -302,8 +366,19 @@ pub(super) const AGENT_LOAD_FLAGS: &[&str] = &[
 ];
 
 /// Flags of `weir load` that the coordinator handles itself.
-const COORDINATOR_LOAD_FLAGS: &[&str] =
-    &["json", "csv", "markdown", "junit", "format", "check", "live", "quiet", "verbose"];
+const COORDINATOR_LOAD_FLAGS: &[&str] = &[
+    "json",
+    "csv",
+    "markdown",
+    "junit",
+    "format",
+    "check",
+    "live",
+    "quiet",
+    "verbose",
+    "openmetrics",
+    "metrics-listen",
+];
 
 /// Returns false for a flag that the command only knows to say why it does not have it.
 pub(super) fn is_listed(command: &str, flag: &Flag) -> bool {
@@ -345,8 +420,22 @@ pub(crate) fn nats_options(args: CommandArgs<'_>, name: &str) -> NatsOptions {
         credentials: args.text("creds").map(Into::into),
         nkey: args.text("nkey").map(Into::into),
         ca: args.text("nats-ca").map(Into::into),
+        certificate: args
+            .text("nats-cert")
+            .zip(args.text("nats-key"))
+            .map(|(cert, key)| (cert.into(), key.into())),
         name: name.to_owned(),
     }
+}
+
+/// Returns the problems with the credentials for the server.
+pub(crate) fn nats_problems(args: CommandArgs<'_>) -> Vec<InputProblem> {
+    let missing = match (args.is_given("nats-cert"), args.is_given("nats-key")) {
+        (true, false) => ("--nats-key", "missing: the key of --nats-cert"),
+        (false, true) => ("--nats-cert", "missing: the certificate of --nats-key"),
+        _ => return Vec::new(),
+    };
+    vec![InputProblem::new(missing.0, missing.1)]
 }
 
 #[cfg(test)]
@@ -369,8 +458,6 @@ mod tests {
             "replay",
             "speed",
             "file",
-            "openmetrics",
-            "metrics-listen",
             "hdr",
             "percentiles",
             "tui",

@@ -5,7 +5,7 @@ use load::plan::RunPlan;
 use record::units::MILLISECOND_NS;
 
 use super::edge::EDGE_FLAGS;
-use super::fleet::{AGENT_LOAD_FLAGS, AGENTS, CREDS, NATS, NATS_CA, NKEY, WAIT};
+use super::fleet::{AGENT_LOAD_FLAGS, AGENTS, CREDS, NATS, NATS_CA, NATS_CERT, NATS_KEY, NKEY, WAIT};
 use super::fleet_run::flag_arguments;
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
@@ -29,7 +29,7 @@ pub(crate) const EDGE: CommandInfo = CommandInfo {
 };
 
 /// Flags of `weir fleet edge` that `weir edge` does not have.
-const OWN_FLAGS: &[Flag] = &[NATS, CREDS, NKEY, NATS_CA, AGENTS, WAIT];
+const OWN_FLAGS: &[Flag] = &[NATS, CREDS, NKEY, NATS_CA, NATS_CERT, NATS_KEY, AGENTS, WAIT];
 
 const FLEET_EDGE_FLAGS: [Flag; OWN_FLAGS.len() + EDGE_FLAGS.len()] = {
     let mut all = [FLAG_DEFAULTS; OWN_FLAGS.len() + EDGE_FLAGS.len()];

@@ -235,7 +235,11 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
     (
         "fleet load",
         &[
-            ("Fleet", &["nats", "agents", "on-loss", "output"], &["wait", "creds", "nkey", "nats-ca"]),
+            (
+                "Fleet",
+                &["nats", "agents", "on-loss", "output", "store"],
+                &["run-name", "wait", "creds", "nkey", "nats-ca", "nats-cert", "nats-key"],
+            ),
             (
                 "Load",
                 &["connections", "rate", "duration", "requests", "timeout", "http", "header"],

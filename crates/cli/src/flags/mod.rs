@@ -122,6 +122,7 @@ pub(crate) const COMMANDS: &[&CommandInfo] = &[
     &fleet::LS,
     &fleet::LOAD,
     &fleet_edge::EDGE,
+    &fleet::RUNS,
     &fleet_run::RUN,
     &fleet_run::ROLE,
     &tools::COMPLETIONS,
@@ -251,7 +252,7 @@ impl CommandArgs<'_> {
 pub(crate) use calibrate::calibrate_flags;
 pub(crate) use ctl::SOCKET_DEFAULT;
 pub(crate) use edge::edge_flags;
-pub(crate) use fleet::{agent_load_arguments, coordinator_flags_given, nats_options};
+pub(crate) use fleet::{agent_load_arguments, coordinator_flags_given, nats_options, nats_problems};
 pub(crate) use fleet_edge::{edge_trial_arguments, refused_edge_flags};
 pub(crate) use fleet_run::{passed_on, role_arguments};
 pub(crate) use load::{embedded_placeholder_url, load_flags, subject_pids};

@@ -45,7 +45,9 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
         "tune check" | "tune apply" | "tune trial" => crate::commands::check_tune(command, args),
         "plan" => crate::commands::check_plan(args),
         "watch" => crate::commands::check_watch(args),
-        "fleet serve" | "fleet agent" | "fleet role" => crate::commands::check_fleet(command, args),
+        "fleet serve" | "fleet agent" | "fleet role" | "fleet runs" => {
+            crate::commands::check_fleet(command, args)
+        }
         "calibrate" => crate::commands::check_calibrate(args, url),
         "edge" => crate::commands::check_edge(args, url),
         _ => ::serve::plan::OriginPlan::parse(&serve_flags(args)).map(|_| ()),

@@ -1,5 +1,5 @@
 //! Live figures of a load in the text format of OpenMetrics 1.0: a file that is replaced each second, and an
-//! address for scrapes, which waits for a scrape of the final figures.
+//! address for scrapes, which waits for a scrape of the final figures. A fleet also has figures of each agent.
 
 #![expect(clippy::disallowed_types, reason = "the collector and the scraper share a text; no core does")]
 
@@ -33,10 +33,59 @@ struct LiveTotals {
     latencies: Option<LatencyHistogram>,
     last: Interval,
     is_finished: bool,
+    /// Figures of each agent; empty without a fleet.
+    agents: BTreeMap<String, AgentTotals>,
 }
+
+/// Sums of an agent of a fleet so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct AgentTotals {
+    responses: u64,
+    errors: u64,
+    in_flight: u64,
+    connections: u64,
+    p99_ns: Option<u64>,
+}
+
+impl AgentTotals {
+    fn add(&mut self, interval: &Interval) {
+        self.responses += interval.responses;
+        self.errors += interval.errors.values().sum::<u64>();
+        (self.in_flight, self.connections) = (interval.in_flight, interval.connections);
+        self.p99_ns = interval.p99_ns;
+    }
+}
+
+/// Metrics of each agent: the name, the type, the help, and the value.
+type AgentMetric = (&'static str, &'static str, &'static str, fn(&AgentTotals) -> Option<String>);
+const AGENT_METRICS: &[AgentMetric] = &[
+    ("weir_fleet_agent_responses", "counter", "Complete responses of an agent.", |agent| {
+        Some(agent.responses.to_string())
+    }),
+    ("weir_fleet_agent_errors", "counter", "Failed requests of an agent.", |agent| {
+        Some(agent.errors.to_string())
+    }),
+    ("weir_fleet_agent_connections", "gauge", "Open connections of an agent.", |agent| {
+        Some(agent.connections.to_string())
+    }),
+    ("weir_fleet_agent_in_flight", "gauge", "Requests in flight of an agent.", |agent| {
+        Some(agent.in_flight.to_string())
+    }),
+    (
+        "weir_fleet_agent_response_latency_p99_seconds",
+        "gauge",
+        "99th percentile of the response latency of an agent in its last second.",
+        |agent| agent.p99_ns.map(|ns| (ns as f64 / 1e9).to_string()),
+    ),
+];
 
 impl LiveTotals {
     fn add(&mut self, interval: &Interval, latencies: &LatencyHistogram) {
+        self.add_counts(interval, Some(latencies));
+        self.last = interval.clone();
+    }
+
+    fn add_counts(&mut self, interval: &Interval, latencies: Option<&LatencyHistogram>) {
         let good = interval.good.unwrap_or(interval.responses);
         self.good += good;
         self.bad += interval.responses - good.min(interval.responses);
@@ -45,8 +94,9 @@ impl LiveTotals {
         for (kind, count) in &interval.errors {
             *self.errors.entry(kind.clone()).or_insert(0) += count;
         }
-        self.latencies.get_or_insert_with(LatencyHistogram::new).add(latencies);
-        self.last = interval.clone();
+        if let Some(latencies) = latencies {
+            self.latencies.get_or_insert_with(LatencyHistogram::new).add(latencies);
+        }
     }
 
     fn text(&self) -> String {
@@ -95,6 +145,13 @@ impl LiveTotals {
             "1 once the figures are final.",
             &one(u64::from(self.is_finished)),
         );
+        for (name, kind, help, value) in AGENT_METRICS.iter().filter(|_| !self.agents.is_empty()) {
+            let suffix = if *kind == "counter" { "_total" } else { "" };
+            let row = |(agent, totals): (&String, &AgentTotals)| {
+                Some((format!("{suffix}{{agent=\"{agent}\"}}"), value(totals)?))
+            };
+            family(name, kind, help, &self.agents.iter().filter_map(row).collect::<Vec<_>>());
+        }
         text + "# EOF\n"
     }
 
@@ -154,6 +211,25 @@ impl MetricsExport {
     /// Adds a second.
     pub(crate) fn add(&mut self, interval: &Interval, latencies: &LatencyHistogram) {
         self.totals.add(interval, latencies);
+        self.publish();
+    }
+
+    /// Adds a second of an agent. It is published with the next second of all agents, so that the work does not
+    /// grow with the square of their number.
+    pub(crate) fn add_agent(
+        &mut self,
+        agent: &str,
+        interval: &Interval,
+        latencies: Option<&LatencyHistogram>,
+    ) {
+        self.totals.add_counts(interval, latencies);
+        // The name of an agent needs no escape: it has letters, digits, '-' and '_'.
+        self.totals.agents.entry(agent.to_owned()).or_default().add(interval);
+    }
+
+    /// Publishes the figures of all agents, with the sum of a second for those of a moment.
+    pub(crate) fn publish_second(&mut self, sum: &Interval) {
+        self.totals.last = sum.clone();
         self.publish();
     }
 
@@ -273,6 +349,29 @@ mod tests {
         ] {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");
         }
+        assert!(text.ends_with("# EOF\n") && !text.contains("weir_fleet"));
+    }
+
+    #[test]
+    fn a_fleet_has_figures_of_each_agent_and_of_all() {
+        let mut export = MetricsExport::start(None, None).unwrap();
+        let second = |responses, in_flight| Interval { responses, in_flight, ..Interval::default() };
+        export.add_agent("a", &second(3, 1), None);
+        export.add_agent("b", &Interval { p99_ns: Some(1_500_000), ..second(4, 2) }, None);
+        export.add_agent("b", &second(4, 2), None);
+        export.publish_second(&second(7, 3));
+        let text = lock(&export.shared.0).text.clone();
+        for line in [
+            "weir_load_responses_total{outcome=\"good\"} 11",
+            "weir_load_in_flight 3",
+            "# TYPE weir_fleet_agent_responses counter",
+            "weir_fleet_agent_responses_total{agent=\"a\"} 3",
+            "weir_fleet_agent_responses_total{agent=\"b\"} 8",
+            "weir_fleet_agent_in_flight{agent=\"b\"} 2",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+        }
+        assert!(!text.contains("p99_seconds{"), "no value is better than an old one: {text}");
         assert!(text.ends_with("# EOF\n"));
     }
 }

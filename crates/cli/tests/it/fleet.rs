@@ -19,7 +19,7 @@ use crate::support::{
 };
 
 /// Returns the program of the NATS server; `None` with a message if it is missing.
-fn nats_program() -> Option<PathBuf> {
+pub(crate) fn nats_program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let go = PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join("go/bin");
     let program =
@@ -31,16 +31,16 @@ fn nats_program() -> Option<PathBuf> {
 }
 
 /// A NATS server on a port that it keeps when it is started again.
-struct Nats {
+pub(crate) struct Nats {
     program: PathBuf,
     process: Option<Process>,
-    url: String,
+    pub(crate) url: String,
     arguments: Vec<String>,
     _directory: TempDir,
 }
 
 impl Nats {
-    fn start(program: PathBuf, config: &str) -> Self {
+    pub(crate) fn start(program: PathBuf, config: &str) -> Self {
         let directory = temp_dir();
         let config_path = directory.path().join("nats.conf");
         let ports = directory.path().join("ports");
@@ -68,48 +68,48 @@ impl Nats {
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         self.process.as_ref().unwrap().signal(signal);
     }
 
     /// Kills the server, and starts it again after `meanwhile`.
-    fn restart(&mut self, meanwhile: impl FnOnce()) {
+    pub(crate) fn restart(&mut self, meanwhile: impl FnOnce()) {
         drop(self.process.take());
         meanwhile();
         self.process = Some(spawn(&self.program, &self.arguments));
     }
 
-    fn agent(&self, name: &str, more: &[&str]) -> RunningProcess {
+    pub(crate) fn agent(&self, name: &str, more: &[&str]) -> RunningProcess {
         let mut arguments = vec!["fleet", "agent", "--nats", &self.url, "--name", name];
         arguments.extend(more);
         start(WEIR, &arguments)
     }
 
-    fn load(&self, arguments: &[&str]) -> RunningProcess {
+    pub(crate) fn load(&self, arguments: &[&str]) -> RunningProcess {
         let mut all = vec!["fleet", "load", "--nats", &self.url, "--json", "RECORD", "--no-watch"];
         all.extend(arguments);
         start(WEIR, &all)
     }
 
-    fn agents(&self) -> Vec<Value> {
+    pub(crate) fn agents(&self) -> Vec<Value> {
         let list = run_weir(&["fleet", "ls", "--nats", &self.url, "--json", "-"]);
         let list: Value = serde_json::from_str(&list.stdout).unwrap();
         list["agents"].as_array().unwrap().clone()
     }
 }
 
-fn spawn(program: &Path, arguments: &[String]) -> Process {
+pub(crate) fn spawn(program: &Path, arguments: &[String]) -> Process {
     let directory = std::env::temp_dir();
     let mut server = command(program.to_str().unwrap(), &directory);
     Process::spawn(server.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
-fn agent_rows(output: &RunOutput) -> &Vec<Value> {
+pub(crate) fn agent_rows(output: &RunOutput) -> &Vec<Value> {
     output.record["fleet"]["agents"].as_array().unwrap_or_else(|| panic!("{output:?}"))
 }
 
 /// Waits until the load runs: the origin serves requests.
-fn wait_for_load(origin: &OriginProcess) {
+pub(crate) fn wait_for_load(origin: &OriginProcess) {
     assert!(within(EVENT_TIMEOUT, origin.has_served_more(20)), "no load");
 }
 
@@ -290,8 +290,9 @@ fn the_examples_of_a_fleet_work() {
     let url =
         line.split_whitespace().find(|word| word.starts_with("nats://")).unwrap_or_else(|| panic!("{line}"));
     for example in crate::examples::examples().iter().filter(|line| line.starts_with("weir fleet")) {
-        // `run` needs a plan and `role` an agent: another test has both.
-        if [" serve ", " agent ", " run ", " role "].iter().any(|command| example.contains(command)) {
+        // `run` needs a plan, `role` an agent, and `runs` a stored run: other tests have them.
+        if [" serve ", " agent ", " run ", " role ", " runs"].iter().any(|command| example.contains(command))
+        {
             continue;
         }
         let line = example.replace("127.0.0.1:8000", &origin.authority).replace("zone=eu", "2");
@@ -310,7 +311,7 @@ fn the_examples_of_a_fleet_work() {
 }
 
 /// Returns a port that was free a moment ago.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 

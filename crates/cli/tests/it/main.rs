@@ -7,6 +7,8 @@ mod cli_run;
 mod edge;
 mod examples;
 mod fleet;
+mod fleet_nats;
+mod fleet_store;
 mod foreign;
 mod goodput;
 mod http2_serve;

@@ -285,6 +285,16 @@ impl RunningProcess {
         fs::read_to_string(self.home.path().join("stdout")).unwrap()
     }
 
+    /// Returns the working directory.
+    pub(crate) fn directory(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// Returns the messages so far.
+    pub(crate) fn stderr(&self) -> String {
+        fs::read_to_string(self.home.path().join("stderr")).unwrap()
+    }
+
     /// Waits for the end; returns the output.
     pub(crate) fn finish(mut self) -> RunOutput {
         let code = self.process.wait(RUN_TIME_MAX);

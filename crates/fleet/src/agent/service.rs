@@ -10,9 +10,7 @@ use tokio::sync::{mpsc, watch};
 use super::child::{ChildOutput, EVENTS_MAX, LoadChild};
 use super::spool::Spool;
 use super::{AgentAction, AgentEvent, AgentMachine};
-use crate::message::{
-    AgentCommand, AgentFacts, AgentReport, Job, LiveSecond, Pong, RunId, StoredRun, decode, encode,
-};
+use crate::message::{AgentCommand, AgentFacts, AgentReport, Job, Pong, RunId, StoredRun, decode, encode};
 use crate::subjects;
 use crate::transport::{LinkEvent, Message, NatsLink, NatsOptions, TransportError};
 
@@ -75,7 +73,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// Exit codes of `weir load` with a record: valid, objective missed, invalid.
 const CODES_WITH_RECORD: &[i32] = &[0, 3, 4];
 
-/// Runs an agent until it has drained: `drain` counts the requests to end.
+/// Runs an agent until it has drained: `drain` counts the requests to end. A server that is not reachable at the
+/// start is tried again without an end.
 ///
 /// # Errors
 /// The server rejects the agent at its start, or the state directory cannot be used.
@@ -91,7 +90,11 @@ pub fn run(config: AgentConfig, drain: watch::Receiver<u32>) -> Result<(), Agent
 pub async fn run_async(config: AgentConfig, mut drain: watch::Receiver<u32>) -> Result<(), AgentError> {
     let spool = Spool::open(&config.state_directory).map_err(AgentError::Spool)?;
     let stored = spool.scan().map_err(AgentError::Spool)?;
-    let (link, mut messages, mut link_events) = NatsLink::connect(&config.nats).await?;
+    let connected = tokio::select! {
+        connected = NatsLink::connect_with_retry(&config.nats, None, config.notice) => connected?,
+        () = first_drain(drain.clone()) => return Ok(()),
+    };
+    let (link, mut messages, mut link_events) = connected;
     link.subscribe(subjects::COMMAND_ALL).await?;
     link.subscribe(&subjects::command(&config.facts.name)).await?;
     let machine = AgentMachine::new(config.facts.instance.clone(), stored);
@@ -128,6 +131,14 @@ pub async fn run_async(config: AgentConfig, mut drain: watch::Receiver<u32>) -> 
             agent.link.flush().await;
             return Ok(());
         }
+    }
+}
+
+/// Waits for the first request to end.
+async fn first_drain(mut drain: watch::Receiver<u32>) {
+    if drain.wait_for(|count| *count > 0).await.is_err() {
+        // Nobody can request it any more.
+        std::future::pending::<()>().await;
     }
 }
 
@@ -173,8 +184,7 @@ impl AgentShell {
                 let pong = Pong { sequence, clock_ns, wall_ns };
                 self.publish(subjects::clock(&self.config.facts.name), &pong).await;
             }
-            AgentAction::ReportSecond(run, interval) => {
-                let second = LiveSecond { interval: *interval };
+            AgentAction::ReportSecond(run, second) => {
                 self.publish(subjects::live(&self.config.facts.name, &run), &second).await;
             }
             AgentAction::Check(run, job) => return Some(self.check(run, &job)),
@@ -211,6 +221,11 @@ impl AgentShell {
     }
 
     fn read_link(&self, event: LinkEvent) -> Vec<AgentEvent> {
+        let is_connected = match event {
+            LinkEvent::Connected => Some(true),
+            LinkEvent::Disconnected => Some(false),
+            LinkEvent::Rejected(_) => None,
+        };
         (self.config.notice)(&match event {
             LinkEvent::Connected => "connected to the NATS server".to_owned(),
             LinkEvent::Disconnected => {
@@ -218,7 +233,7 @@ impl AgentShell {
             }
             LinkEvent::Rejected(text) => format!("the NATS server rejects this agent: {text}"),
         });
-        Vec::new()
+        is_connected.map(AgentEvent::Link).into_iter().collect()
     }
 
     fn read_output(&mut self, output: ChildOutput) -> Vec<AgentEvent> {

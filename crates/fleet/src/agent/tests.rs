@@ -133,6 +133,36 @@ fn a_run_without_a_coordinator_is_stopped_before_its_start_and_finished_after_it
 }
 
 #[test]
+fn a_program_whose_coordinator_is_gone_ends_unless_the_server_is_gone_too() {
+    let program = || {
+        let mut agent = AgentMachine::new("i".to_owned(), Vec::new());
+        let job = Job { role: AgentRole::Proxy, arguments: Vec::new(), slice: None };
+        agent.handle(AgentEvent::Command(AgentCommand::Prepare { run: run_id("r"), job }), 1);
+        agent.handle(AgentEvent::Checked(run_id("r"), Ok(3600 * SECOND_NS)), 1);
+        agent.handle(AgentEvent::Child(LoadEvent::Connected { connections: 0 }), 1);
+        agent.handle(AgentEvent::Child(LoadEvent::Started { clock_ns: 5, unix_ns: 6 }), 2);
+        agent
+    };
+    let stop = AgentAction::Write(LoadCommand::Stop);
+    let mut abandoned = program();
+    abandoned.handle(AgentEvent::Command(AgentCommand::Ping { sequence: 1 }), 50 * SECOND_NS);
+    assert!(!abandoned.handle(AgentEvent::Tick, 169 * SECOND_NS).contains(&stop));
+    assert!(abandoned.handle(AgentEvent::Tick, 170 * SECOND_NS).contains(&stop));
+    assert!(!abandoned.handle(AgentEvent::Tick, 171 * SECOND_NS).contains(&stop), "once");
+    // Without a server nothing is known of the coordinator. It has its full time after the reconnect.
+    let mut cut_off = program();
+    cut_off.handle(AgentEvent::Link(false), 3);
+    assert!(!cut_off.handle(AgentEvent::Tick, 1000 * SECOND_NS).contains(&stop));
+    cut_off.handle(AgentEvent::Link(true), 1000 * SECOND_NS);
+    assert!(!cut_off.handle(AgentEvent::Tick, 1119 * SECOND_NS).contains(&stop));
+    assert!(cut_off.handle(AgentEvent::Tick, 1120 * SECOND_NS).contains(&stop));
+    // A load ends by itself.
+    let mut load = running();
+    load.current.as_mut().unwrap().duration_ns = 3600 * SECOND_NS;
+    assert!(!load.handle(AgentEvent::Tick, 1000 * SECOND_NS).contains(&stop));
+}
+
+#[test]
 fn a_draining_agent_finishes_its_run_and_waits_a_while_for_the_delivery() {
     let mut agent = running();
     assert_eq!(agent.handle(AgentEvent::Drain, 3), [AgentAction::ReportStatus]);

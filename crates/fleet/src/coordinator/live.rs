@@ -1,10 +1,31 @@
 //! Live figures: the seconds of all agents, each added up as soon as it is complete, or when a later second
-//! shows that the rest of it is late. Late figures are dropped: the record has them.
+//! shows that the rest of it is late. Late figures are dropped: the record has them. Percentiles are those of the
+//! added histograms.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use record::histogram::LatencyHistogram;
 use record::merge::add_interval;
 use record::run::Interval;
+
+use crate::message::LiveSecond;
+
+/// Second of one agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentSecond {
+    /// Counts.
+    pub interval: Interval,
+    /// Response latencies; `None`: they were too long for a message.
+    pub latencies: Option<LatencyHistogram>,
+}
+
+impl From<LiveSecond> for AgentSecond {
+    fn from(second: LiveSecond) -> Self {
+        // Percentiles that are not known are better than a lost second.
+        let latencies = second.latencies.and_then(|text| LatencyHistogram::decode(&text).ok());
+        Self { interval: second.interval, latencies }
+    }
+}
 
 /// Sum of the seconds of all agents.
 #[derive(Clone, Debug)]
@@ -19,7 +40,25 @@ pub(super) struct LiveSum {
 #[derive(Clone, Debug)]
 struct SecondSum {
     sum: Interval,
+    /// Latencies of all members; `None`: those of one are missing.
+    latencies: Option<LatencyHistogram>,
     members: BTreeSet<usize>,
+}
+
+impl SecondSum {
+    fn add(&mut self, interval: &Interval, latencies: Option<&LatencyHistogram>) {
+        self.sum = add_interval(&self.sum, interval);
+        match (&mut self.latencies, latencies) {
+            (Some(sum), Some(latencies)) => sum.add(latencies),
+            (sum, _) => *sum = None,
+        }
+    }
+
+    fn finish(self) -> Interval {
+        let latencies = self.latencies.filter(|latencies| !latencies.is_empty());
+        let quantile = |quantile| latencies.as_ref().map(|latencies| latencies.value_at_quantile(quantile));
+        Interval { p50_ns: quantile(0.5), p99_ns: quantile(0.99), ..self.sum }
+    }
 }
 
 /// Number of seconds that may wait for late figures.
@@ -31,7 +70,8 @@ impl LiveSum {
     }
 
     /// Adds a second of an agent. Returns the sum that it completes.
-    pub(super) fn add(&mut self, member: usize, interval: &Interval) -> Option<Interval> {
+    pub(super) fn add(&mut self, member: usize, agent: &AgentSecond) -> Option<Interval> {
+        let interval = &agent.interval;
         let second = (interval.time_s - interval.length_s).round().max(0.0) as u64;
         // The end of the run is no second of its own.
         if second < self.next_second || interval.length_s < 0.5 {
@@ -42,10 +82,14 @@ impl LiveSum {
         let entry = entry
             .and_modify(|entry| {
                 if entry.members.insert(member) {
-                    entry.sum = add_interval(&entry.sum, &interval);
+                    entry.add(&interval, agent.latencies.as_ref());
                 }
             })
-            .or_insert_with(|| SecondSum { sum: interval.clone(), members: [member].into() });
+            .or_insert_with(|| SecondSum {
+                sum: interval.clone(),
+                latencies: agent.latencies.clone(),
+                members: [member].into(),
+            });
         let is_complete = entry.members.len() >= self.running;
         let has_waited = self.seconds.keys().next().is_some_and(|first| first + LATE_SECONDS_MAX <= second);
         if is_complete || has_waited { self.take_first() } else { None }
@@ -69,7 +113,7 @@ impl LiveSum {
     fn take_first(&mut self) -> Option<Interval> {
         let (second, first) = self.seconds.pop_first()?;
         self.next_second = second + 1;
-        Some(first.sum)
+        Some(first.finish())
     }
 }
 
@@ -77,8 +121,33 @@ impl LiveSum {
 mod tests {
     use super::*;
 
-    fn second(time_s: f64, responses: u64) -> Interval {
-        Interval { time_s, length_s: 1.0, responses, p99_ns: Some(5), ..Interval::default() }
+    fn second(time_s: f64, responses: u64) -> AgentSecond {
+        let interval = Interval { time_s, length_s: 1.0, responses, p99_ns: Some(5), ..Interval::default() };
+        AgentSecond { interval, latencies: None }
+    }
+
+    #[test]
+    fn percentiles_are_those_of_all_latencies_or_unknown() {
+        let with = |latency_ns: u64, count: u64| {
+            let mut latencies = LatencyHistogram::new();
+            (0..count).for_each(|_| latencies.record(latency_ns));
+            let live = LiveSecond {
+                interval: second(1.0, count).interval,
+                latencies: record::control::encode_latencies(&latencies),
+            };
+            AgentSecond::from(live)
+        };
+        let mut live = LiveSum::new(2);
+        live.add(0, &with(1_000, 98));
+        let sum = live.add(1, &with(1_000_000, 2)).unwrap();
+        let near = |value: Option<u64>, wanted: u64| value.unwrap().abs_diff(wanted) <= wanted / 1000;
+        assert!(near(sum.p50_ns, 1_000) && near(sum.p99_ns, 1_000_000), "{sum:?}");
+        // The percentiles of one agent are not those of all.
+        let mut live = LiveSum::new(2);
+        live.add(0, &with(1_000, 98));
+        let broken = LiveSecond { interval: second(1.0, 2).interval, latencies: Some("?".to_owned()) };
+        let sum = live.add(1, &broken.into()).unwrap();
+        assert_eq!((sum.p50_ns, sum.responses), (None, 100));
     }
 
     #[test]

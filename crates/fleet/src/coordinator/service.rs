@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::{Coordinator, CoordinatorAction, CoordinatorEvent, FleetPlan, MemberResult, RunEnd};
+use super::{AgentSecond, Coordinator, CoordinatorAction, CoordinatorEvent, FleetPlan, MemberResult, RunEnd};
 use crate::agent::service::Clocks;
 use crate::message::{
     AgentCommand, AgentFacts, AgentName, AgentReport, AgentStatus, LiveSecond, Pong, RunId, decode, encode,
@@ -20,6 +20,8 @@ use crate::transport::{LinkEvent, Message, NatsLink, NatsOptions, TransportError
 pub trait FleetObserver {
     /// All agents are ready, and their common start is determined.
     fn on_start(&mut self) {}
+    /// A second of one agent arrived.
+    fn on_agent_second(&mut self, _: &AgentName, _: &AgentSecond) {}
     /// A second of all agents is complete.
     fn on_second(&mut self, interval: &Interval);
     /// Something changed that the user should know.
@@ -69,8 +71,7 @@ impl CoordinatorSession {
     /// # Errors
     /// The server is not reachable, or rejects the credentials.
     pub fn connect(options: &NatsOptions, clocks: Clocks) -> Result<Self, TransportError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| TransportError::Closed(error.to_string()))?;
+        let runtime = new_runtime()?;
         let connected = runtime.block_on(async {
             let (link, messages, link_events) = NatsLink::connect(options).await?;
             link.subscribe(subjects::REPORTS).await?;
@@ -78,6 +79,37 @@ impl CoordinatorSession {
         });
         let (link, messages, link_events) = connected?;
         Ok(Self { runtime, link, messages, link_events, clocks })
+    }
+
+    /// Connects to the server as soon as it is reachable, for at most `limit`. `notice` gets the reason of the
+    /// first failure. Returns `None` if `stop` counts a request of the user to end.
+    ///
+    /// # Errors
+    /// The server is not reachable within the limit, or rejects the credentials.
+    pub fn connect_within(
+        options: &NatsOptions,
+        clocks: Clocks,
+        limit: Duration,
+        mut stop: watch::Receiver<u32>,
+        notice: fn(&str),
+    ) -> Result<Option<Self>, TransportError> {
+        let runtime = new_runtime()?;
+        let connected = runtime.block_on(async {
+            let connected = tokio::select! {
+                connected = NatsLink::connect_with_retry(options, Some(limit), notice) => connected?,
+                Ok(_) = stop.wait_for(|count| *count > 0) => return Ok(None),
+            };
+            connected.0.subscribe(subjects::REPORTS).await?;
+            Ok::<_, TransportError>(Some(connected))
+        });
+        let connected = connected?;
+        Ok(connected.map(|(link, messages, link_events)| Self {
+            runtime,
+            link,
+            messages,
+            link_events,
+            clocks,
+        }))
     }
 
     /// Searches agents for `wait`, or until `is_enough` is satisfied with their facts. Returns all known
@@ -143,6 +175,11 @@ impl CoordinatorSession {
     }
 }
 
+fn new_runtime() -> Result<Runtime, TransportError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| TransportError::Closed(error.to_string()))
+}
+
 async fn run_plan(
     plan: FleetPlan,
     mut stop: watch::Receiver<u32>,
@@ -175,6 +212,9 @@ async fn run_plan(
             }
         };
         let Some(event) = event else { continue };
+        if let CoordinatorEvent::Second(agent, second) = &event {
+            observer.on_agent_second(agent, second);
+        }
         let actions = coordinator.handle(event, clocks().0);
         if !has_started && coordinator.start_ns() > 0 {
             has_started = true;
@@ -230,8 +270,8 @@ fn read(message: &Message, run: &RunId, clocks: Clocks) -> Option<CoordinatorEve
             Some(CoordinatorEvent::Pong(agent, pong, clocks().1))
         }
         AgentSubject::Live(of_run) if of_run == *run => {
-            let LiveSecond { interval } = decode(&message.payload).ok()?;
-            Some(CoordinatorEvent::Second(agent, Box::new(interval)))
+            let second: LiveSecond = decode(&message.payload).ok()?;
+            Some(CoordinatorEvent::Second(agent, Box::new(second.into())))
         }
         AgentSubject::Record(of_run, part) if of_run == *run => {
             Some(CoordinatorEvent::RecordPart(agent, part, message.payload.clone()))

@@ -17,7 +17,7 @@ use crate::commands::calibrate::{self, TrialSettings};
 use crate::commands::load::host_record;
 use crate::embedded::Origin;
 use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, nats_options};
+use crate::flags::{CommandArgs, nats_options, nats_problems};
 use crate::output::print;
 use crate::progress_bar::ProgressBar;
 use crate::store;
@@ -74,7 +74,7 @@ pub(super) fn config(facts: AgentFacts) -> Result<AgentConfig, Failure> {
 
 /// Parses the flags; reports every problem at once.
 pub(super) fn parse(args: CommandArgs<'_>) -> Result<AgentOptions, Vec<InputProblem>> {
-    let mut problems = Vec::new();
+    let mut problems = nats_problems(args);
     let name = args.text("name").and_then(|text| match AgentName::parse(&text) {
         Ok(name) => Some(name),
         Err(why) => {

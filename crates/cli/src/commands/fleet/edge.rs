@@ -16,7 +16,7 @@ use rt::drain::{Drain, DrainStage};
 use rt::tokio::sync::watch;
 
 use super::load::{self, FleetFlags};
-use super::{clocks, count_signals, job};
+use super::{check_nats, connect, count_signals, job};
 use crate::commands::edge::{
     DrivenLoad, EdgeOptions, EdgeSearch, TrialDriver, TrialSetup, check_outputs, parse_flags,
 };
@@ -38,8 +38,9 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let drain = Drain::default();
     let stop = drain.watch();
     let signals = count_signals(move |_| drain.advance(DrainStage::Draining))?;
+    check_nats(args)?;
     let nats = nats_options(args, "weir fleet edge");
-    let mut session = CoordinatorSession::connect(&nats, clocks).map_err(cannot)?;
+    let mut session = connect(&nats, Some(&signals))?;
     let agents = load::find_agents(&mut session, &flags.selection)?;
     let introduction = load::format_division(&agents, &split(&agents));
     let driver = FleetDriver { args, quantity: options.quantity, nats, flags, agents, signals };
@@ -114,7 +115,7 @@ impl FleetDriver<'_> {
         let fleet_plan = load::fleet_plan(&self.flags, &plan, agents, &division, &arguments)?;
         let run_id = fleet_plan.run.clone();
         // A connection has the subscriptions of one run.
-        let mut session = CoordinatorSession::connect(&self.nats, clocks).map_err(cannot)?;
+        let mut session = connect(&self.nats, Some(&self.signals))?;
         let records = session.run(fleet_plan, self.signals.clone(), &mut Notices).map_err(cannot)?;
         if records.end != RunEnd::Records {
             let what = match records.end {

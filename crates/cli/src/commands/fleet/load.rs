@@ -1,12 +1,13 @@
 //! `weir fleet load`.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fleet::coordinator::service::{CoordinatorSession, FleetObserver, FleetRecords};
-use fleet::coordinator::{FleetPlan, LossPolicy, MemberPlan, RunEnd};
-use fleet::message::{AgentCommand, AgentFacts, AgentRole, Job, RunId, encode};
+use fleet::coordinator::{AgentSecond, FleetPlan, LossPolicy, MemberPlan, RunEnd};
+use fleet::message::{AgentCommand, AgentFacts, AgentName, AgentRole, Job, RunId, encode};
 use fleet::result::{ClockPair, MemberRecord, merge};
 use fleet::split::{AgentSelection, Split, SplitBasis, split};
 use fleet::transport::NatsOptions;
@@ -15,15 +16,19 @@ use load::report::reevaluate_objectives;
 use record::problem::InputProblem;
 use record::run::{Interval, Run};
 use record::units::{DurationUnit, SECOND_NS, format_plural, parse_duration_ns};
+use rt::drain::{Drain, DrainStage};
+use rt::tokio::sync::watch;
 
-use super::{clocks, count_signals, job};
-use crate::commands::load::random_id;
+use super::runs::StorePlan;
+use super::{clocks, connect, count_signals, job};
+use crate::commands::load::{metrics_export, random_id};
 use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, agent_load_arguments, load_flags, nats_options};
+use crate::flags::{CommandArgs, agent_load_arguments, load_flags, nats_options, nats_problems};
 use crate::output::file::{write_json, write_text};
 use crate::output::fleet::format_fleet_agents;
 use crate::output::live::LiveTable;
 use crate::output::load_plan::describe_plan;
+use crate::output::openmetrics::MetricsExport;
 use crate::output::peer_format::PeerFormat;
 use crate::output::summary::summary;
 use crate::output::{csv, is_coloured, junit, markdown, print};
@@ -44,10 +49,13 @@ pub(super) struct FleetFlags {
     pub(super) selection: AgentSelection,
     on_loss: LossPolicy,
     wait_ns: u64,
+    store: Option<StorePlan>,
 }
 
 /// Programs around a load.
 pub(super) trait LoadSurroundings {
+    /// Gets the number of the user's requests to end, before the start.
+    fn follow(&mut self, _: &watch::Receiver<u32>) {}
     /// Starts them before the load, whose maximum duration is given in ns. Returns their description.
     fn start(&mut self, load_ns: u64) -> Result<String, Failure>;
     /// Ends them, and adds their observations to the result of the load that started at this time.
@@ -83,21 +91,14 @@ pub(super) fn run_in(
         return Ok(Exit::Done);
     }
     let format = peer_format(args)?;
-    preflight::outputs(args, STDOUT_FLAGS, &[])?;
+    preflight::outputs(args, STDOUT_FLAGS, &["openmetrics"])?;
     let output = args.text("output").map(|path| create_output(&path)).transpose()?;
     let quiet = format.is_some() || preflight::writes_to_stdout(args, STDOUT_FLAGS);
-    let signals = count_signals(|count| {
-        warn!(
-            "weir: {}",
-            match count {
-                1 => "stopping all agents; a second Ctrl-C gives up requests in flight",
-                2 => "giving up requests in flight; a third Ctrl-C does not wait for records",
-                _ => "not waiting for records",
-            }
-        );
-    })?;
+    let drain = Drain::default();
+    let stop = drain.watch();
+    let signals = count_stops(drain)?;
     let cannot = |error: fleet::transport::TransportError| Failure::CannotRun(error.to_string());
-    let mut session = CoordinatorSession::connect(&nats, clocks).map_err(cannot)?;
+    let mut session = connect(&nats, Some(&signals))?;
     let agents = find_agents(&mut session, &flags.selection)?;
     let division = split(&agents);
     check_slices(&text, &division)?;
@@ -105,9 +106,14 @@ pub(super) fn run_in(
     if !quiet {
         print(&format_division(&agents, &division));
     }
+    if let Some(store) = &flags.store {
+        store.check(&nats);
+    }
     let show_lines =
         !quiet && !args.is_set("quiet") && (std::io::stdout().is_terminal() || args.is_set("live"));
-    let mut view = LiveView { table: show_lines.then(LiveTable::default), has_header: false };
+    let metrics = metrics_export(args)?;
+    let mut view = LiveView { table: show_lines.then(LiveTable::default), has_header: false, metrics };
+    surroundings.follow(&signals);
     let description = surroundings.start(fleet_plan.duration_ns)?;
     if !quiet {
         print(&description);
@@ -116,10 +122,34 @@ pub(super) fn run_in(
     let records = session.run(fleet_plan, signals, &mut view).map_err(cannot)?;
     check_start(&records)?;
     let start_ns = records.results.iter().filter_map(|result| result.start_ns).min().unwrap_or(0);
-    let mut merged = merge_records(&run_id, records, &agents, &plan, output.as_deref())?;
+    let (mut merged, records) = merge_records(&run_id, records, &agents, &plan, output.as_deref())?;
     surroundings.finish(&mut merged, start_ns)?;
     write_results(args, &merged, format.as_ref(), quiet, show_lines)?;
+    if let Some(metrics) = view.metrics {
+        metrics.finish(&stop)?;
+    }
+    if let Some(store) = &flags.store {
+        let stored = store.put(&nats, &run_id, &merged, &records)?;
+        if !quiet {
+            print(&stored);
+        }
+    }
     Ok(Exit::from_run(&merged))
+}
+
+/// Counts the user's requests to end the run, which also advance `drain`.
+fn count_stops(drain: Drain) -> Result<watch::Receiver<u32>, Failure> {
+    count_signals(move |count| {
+        drain.advance(if count == 1 { DrainStage::Draining } else { DrainStage::Abort });
+        warn!(
+            "weir: {}",
+            match count {
+                1 => "stopping all agents; a second Ctrl-C gives up requests in flight",
+                2 => "giving up requests in flight; a third Ctrl-C does not wait for records",
+                _ => "not waiting for records",
+            }
+        );
+    })
 }
 
 /// Parses all flags; reports every problem at once.
@@ -143,7 +173,7 @@ pub(super) fn parse(args: CommandArgs<'_>) -> Result<(FleetFlags, LoadFlags, Run
 
 /// Parses the flags that `weir load` does not have.
 pub(super) fn parse_own_flags(args: CommandArgs<'_>) -> Result<FleetFlags, Vec<InputProblem>> {
-    let mut problems = Vec::new();
+    let mut problems = nats_problems(args);
     let selection = args.text("agents").map_or(Ok(AgentSelection::All), |text| AgentSelection::parse(&text));
     let selection = selection.map_err(|why| problems.push(InputProblem::new("--agents", why)));
     let on_loss = match args.text("on-loss").as_deref() {
@@ -164,8 +194,11 @@ pub(super) fn parse_own_flags(args: CommandArgs<'_>) -> Result<FleetFlags, Vec<I
     let wait =
         args.text("wait").map_or(Ok(10 * SECOND_NS), |text| parse_duration_ns(&text, DurationUnit::Seconds));
     let wait_ns = wait.map_err(|why| problems.push(InputProblem::new("--wait", why)));
-    match (selection, wait_ns) {
-        (Ok(selection), Ok(wait_ns)) if problems.is_empty() => Ok(FleetFlags { selection, on_loss, wait_ns }),
+    let store = StorePlan::parse(args).map_err(|others| problems.extend(others));
+    match (selection, wait_ns, store) {
+        (Ok(selection), Ok(wait_ns), Ok(store)) if problems.is_empty() => {
+            Ok(FleetFlags { selection, on_loss, wait_ns, store })
+        }
         _ => Err(problems),
     }
 }
@@ -284,11 +317,11 @@ pub(super) fn check_start(records: &FleetRecords) -> Result<(), Failure> {
 
 pub(super) fn merge_records(
     run: &RunId,
-    mut records: FleetRecords,
+    records: FleetRecords,
     agents: &[AgentFacts],
     plan: &RunPlan,
     output: Option<&Path>,
-) -> Result<Run, Failure> {
+) -> Result<(Run, BTreeMap<AgentName, Vec<u8>>), Failure> {
     let (monotonic_ns, wall_ns) = clocks();
     let directory = output.map(|output| output.join(run.as_str()));
     if let Some(directory) = &directory {
@@ -296,11 +329,11 @@ pub(super) fn merge_records(
     }
     let mut members = Vec::new();
     for (mut result, facts) in records.results.into_iter().zip(agents) {
-        let bytes = records.records.remove(&result.name);
-        if let (Some(directory), Some(bytes)) = (&directory, &bytes) {
+        let bytes = records.records.get(&result.name);
+        if let (Some(directory), Some(bytes)) = (&directory, bytes) {
             record::file::write_atomically(&directory.join(format!("{}.json", result.name)), bytes)?;
         }
-        let record = bytes.map(|bytes| serde_json::from_slice::<Run>(&bytes));
+        let record = bytes.map(|bytes| serde_json::from_slice::<Run>(bytes));
         let record = match record.transpose() {
             Ok(record) => record,
             Err(error) => {
@@ -321,7 +354,7 @@ pub(super) fn merge_records(
     if let Some(directory) = &directory {
         record::file::write_json(&directory.join("merged.json"), &merged)?;
     }
-    Ok(merged)
+    Ok((merged, records.records))
 }
 
 fn write_results(
@@ -348,10 +381,20 @@ fn write_results(
 struct LiveView {
     table: Option<LiveTable>,
     has_header: bool,
+    metrics: Option<MetricsExport>,
 }
 
 impl FleetObserver for LiveView {
+    fn on_agent_second(&mut self, agent: &AgentName, second: &AgentSecond) {
+        if let Some(metrics) = &mut self.metrics {
+            metrics.add_agent(agent.as_str(), &second.interval, second.latencies.as_ref());
+        }
+    }
+
     fn on_second(&mut self, interval: &Interval) {
+        if let Some(metrics) = &mut self.metrics {
+            metrics.publish_second(interval);
+        }
         let Some(table) = &mut self.table else { return };
         if !std::mem::replace(&mut self.has_header, true) {
             table.print_header();

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use fleet::coordinator::service::{CoordinatorSession, KnownAgent};
+use fleet::coordinator::service::KnownAgent;
 use fleet::message::{AgentFacts, AgentStatus};
 use serde::Serialize;
 
-use super::clocks;
+use super::{check_nats, connect};
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options};
 use crate::output::file::write_json;
@@ -34,9 +34,9 @@ struct ListedAgent {
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     preflight::outputs(args, &["json"], &[])?;
+    check_nats(args)?;
     let nats = nats_options(args, "weir fleet ls");
-    let cannot = |error: fleet::transport::TransportError| Failure::CannotRun(error.to_string());
-    let mut session = CoordinatorSession::connect(&nats, clocks).map_err(cannot)?;
+    let mut session = connect(&nats, None)?;
     let agents = session.find_agents(WAIT, &|_| false);
     if args.text("json").as_deref() != Some("-") {
         match agents.is_empty() {

@@ -7,14 +7,19 @@ mod load;
 mod ls;
 mod role;
 mod run;
+mod runs;
 mod serve;
 mod trial;
 
+use std::time::Duration;
+
+use fleet::coordinator::service::CoordinatorSession;
+use fleet::transport::{NatsOptions, TransportError};
 use rt::drain::{SignalSet, block_signals};
 use rt::tokio::sync::watch;
 
 use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, short_help_of};
+use crate::flags::{CommandArgs, nats_problems, short_help_of};
 use crate::output::print;
 
 pub(super) use trial::{FleetRunner, fleet_load_problems, machine_problems};
@@ -26,6 +31,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         Some(("ls", args)) => ls::run(CommandArgs(args)),
         Some(("load", args)) => load::run(CommandArgs(args)),
         Some(("edge", args)) => edge::run(CommandArgs(args), arguments),
+        Some(("runs", args)) => runs::run(CommandArgs(args)),
         Some(("run", args)) => run::run(CommandArgs(args)),
         Some(("role", args)) => role::run(CommandArgs(args), arguments),
         _ => {
@@ -46,6 +52,34 @@ fn count_signals(on_signal: impl Fn(u32) + Send + 'static) -> Result<watch::Rece
     Ok(receiver)
 }
 
+/// Maximum wait of a coordinator for a server that is not reachable.
+const CONNECT_WAIT: Duration = Duration::from_secs(10);
+
+/// Connects a coordinator. `signals` are the requests of the user to end; `None`: a signal ends the process.
+fn connect(
+    nats: &NatsOptions,
+    signals: Option<&watch::Receiver<u32>>,
+) -> Result<CoordinatorSession, Failure> {
+    let stop = signals.cloned().unwrap_or_else(|| watch::channel(0).1);
+    let connected = CoordinatorSession::connect_within(nats, clocks, CONNECT_WAIT, stop, notice);
+    let session = connected.map_err(|error| {
+        Failure::CannotRun(match error {
+            TransportError::Unreachable { .. } => format!(
+                "{error} (waited {} s; name the server with --nats, or start one with weir fleet serve --embedded)",
+                CONNECT_WAIT.as_secs()
+            ),
+            error => error.to_string(),
+        })
+    })?;
+    session.ok_or_else(|| Failure::CannotRun("stopped before the NATS server was reachable".to_owned()))
+}
+
+/// Checks the flags of the server.
+fn check_nats(args: CommandArgs<'_>) -> Result<(), Failure> {
+    let problems = nats_problems(args);
+    if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
+}
+
 /// Returns `CLOCK_MONOTONIC` and the wall clock, in ns.
 fn clocks() -> (u64, u64) {
     (rt::clock::now_ns(), rt::clock::unix_ns())
@@ -63,6 +97,7 @@ pub(crate) fn check(command: &str, args: CommandArgs<'_>) -> Result<(), Vec<reco
     match command {
         "fleet serve" => serve::parse(args).map(|_| ()),
         "fleet agent" => agent::parse(args).map(|_| ()),
+        "fleet runs" => runs::parse(args).map(|_| ()),
         "fleet role" => role::RolePlan::parse(args).map(|_| ()),
         _ => load::parse_own_flags(args).map(|_| ()),
     }

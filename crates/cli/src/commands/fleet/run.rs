@@ -12,15 +12,18 @@ use fleet::message::{AgentCommand, AgentFacts, Job, RunId, encode};
 use fleet::plan_file::{self, MachinePlan};
 use fleet::result::add_observation;
 use fleet::transport::{NatsOptions, TransportError};
+use record::fleet::MACHINE_LOST;
+use record::observed::MachineObservation;
 use record::problem::InputProblem;
 use record::run::{Interval, Run};
 use record::units::{SECOND_NS, format_plural};
+use record::validity::{Validity, ValidityReason, ValidityVerdict};
 use record::watch::WatchRecord;
 use rt::tokio::sync::watch;
 
-use super::clocks;
 use super::load::{self, LoadSurroundings};
 use super::role::RolePlan;
+use super::{check_nats, connect};
 use crate::commands::load::random_id;
 use crate::commands::text_file::read_text_file;
 use crate::exit::{Exit, Failure};
@@ -32,10 +35,16 @@ const PREPARE_NS: u64 = 30 * SECOND_NS;
 const MARGIN_NS: u64 = 300 * SECOND_NS;
 /// Maximum time for the observations after the end.
 const COLLECT_NS: u64 = 15 * SECOND_NS;
+/// Maximum wait for the end of all programs; with the server, their agents answer at once.
+const FINISH_NS: u64 = COLLECT_NS + 5 * SECOND_NS;
+/// Number of requests to end after which nothing is waited for.
+const NO_WAIT_SIGNALS: u32 = 3;
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time for the search of agents; it ends as soon as each machine has one.
 const SEARCH_TIME: Duration = Duration::from_secs(3);
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    check_nats(args)?;
     let values = args.values();
     let [name] = values.as_slice() else {
         return Err(vec![InputProblem::new("PLAN", "name one file: weir fleet run plan.toml")].into());
@@ -85,12 +94,14 @@ pub(super) fn job_arguments(machine: &MachinePlan, duration_ns: u64) -> Vec<Stri
 pub(super) struct Machines {
     machines: Vec<MachinePlan>,
     nats: NatsOptions,
+    /// Number of the user's requests to end.
+    signals: watch::Receiver<u32>,
     running: Option<RunningMachines>,
 }
 
 impl Machines {
     pub(super) fn new(machines: Vec<MachinePlan>, nats: NatsOptions) -> Self {
-        Self { machines, nats, running: None }
+        Self { machines, nats, signals: watch::channel(0).1, running: None }
     }
 }
 
@@ -98,14 +109,40 @@ impl Machines {
 struct RunningMachines {
     /// Requests to end them.
     stop: watch::Sender<u32>,
+    signals: watch::Receiver<u32>,
     coordinator: Option<JoinHandle<Result<FleetRecords, TransportError>>>,
 }
 
 impl RunningMachines {
-    /// Ends the programs and returns their records; `None` after the first call.
+    /// Waits until all programs have started. Returns false if they have not, or the user ends the run.
+    fn wait_for_start(&self, started: &mpsc::Receiver<()>) -> bool {
+        loop {
+            match started.recv_timeout(POLL_INTERVAL) {
+                Ok(()) => return true,
+                Err(mpsc::RecvTimeoutError::Disconnected) => return false,
+                Err(mpsc::RecvTimeoutError::Timeout) if self.is_stopped() => return false,
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        *self.signals.borrow() > 0
+    }
+
+    /// Ends the programs and returns their records; `None` after the first call. Without a server, or after the
+    /// third signal, it does not wait: the agents end the programs then.
     fn finish(&mut self) -> Option<Result<FleetRecords, Failure>> {
-        self.stop.send_modify(|stops| *stops += 1);
-        let result = self.coordinator.take()?.join();
+        let coordinator = self.coordinator.take()?;
+        self.stop.send_replace(1);
+        let until_ns = rt::clock::now_ns() + FINISH_NS;
+        while !coordinator.is_finished() {
+            if *self.signals.borrow() >= NO_WAIT_SIGNALS || rt::clock::now_ns() >= until_ns {
+                self.stop.send_replace(NO_WAIT_SIGNALS);
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        let result = coordinator.join();
         let failed = |why: &str| Failure::CannotRun(format!("the machines: {why}"));
         Some(match result {
             Ok(records) => records.map_err(|error| failed(&error.to_string())),
@@ -122,12 +159,15 @@ impl Drop for RunningMachines {
 }
 
 impl LoadSurroundings for Machines {
+    fn follow(&mut self, signals: &watch::Receiver<u32>) {
+        self.signals = signals.clone();
+    }
+
     fn start(&mut self, load_ns: u64) -> Result<String, Failure> {
         if self.machines.is_empty() {
             return Ok(String::new());
         }
-        let cannot = |error: TransportError| Failure::CannotRun(error.to_string());
-        let mut session = CoordinatorSession::connect(&self.nats, clocks).map_err(cannot)?;
+        let mut session = connect(&self.nats, Some(&self.signals))?;
         let agents = find_agents(&mut session, &self.machines)?;
         let plan = fleet_plan(&self.machines, &agents, load_ns.saturating_add(MARGIN_NS))?;
         let (stop, stops) = watch::channel(0);
@@ -137,10 +177,12 @@ impl LoadSurroundings for Machines {
             session.run(plan, stops, &mut observer)
         });
         let coordinator = Some(coordinator.map_err(|error| Failure::cannot("the machines", error))?);
-        let mut running = RunningMachines { stop, coordinator };
-        if started.recv().is_err() {
-            // The coordinator has ended without a start.
+        let mut running = RunningMachines { stop, signals: self.signals.clone(), coordinator };
+        if !running.wait_for_start(&started) {
             let records = running.finish().transpose()?;
+            if running.is_stopped() {
+                return Err(Failure::CannotRun("stopped before the start".to_owned()));
+            }
             let problems = records.iter().flat_map(|records| &records.results).flat_map(problem_lines);
             let problems: Vec<String> = problems.collect();
             return Err(Failure::CannotRun(format!("the programs did not start: {}", problems.join("; "))));
@@ -155,24 +197,50 @@ impl LoadSurroundings for Machines {
 
     fn finish(&mut self, run: &mut Run, load_start_ns: u64) -> Result<(), Failure> {
         let Some(mut running) = self.running.take() else { return Ok(()) };
-        let Some(records) = running.finish().transpose()? else { return Ok(()) };
-        for (machine, result) in self.machines.iter().zip(&records.results) {
-            problem_lines(result).for_each(|line| warn!("weir: {line}"));
-            let bytes = records.records.get(&result.name);
-            let record = bytes.map(|bytes| serde_json::from_slice::<WatchRecord>(bytes));
-            match (record, result.start_ns) {
-                (Some(Ok(record)), Some(start_ns)) => {
-                    add_observation(run, &machine.name, record.observed, (start_ns, load_start_ns));
+        let Some(records) = running.finish() else { return Ok(()) };
+        let mut lost = Vec::new();
+        match records {
+            Ok(records) => {
+                for (machine, result) in self.machines.iter().zip(&records.results) {
+                    problem_lines(result).for_each(|line| warn!("weir: {line}"));
+                    match take_observation(&records, result) {
+                        Ok((observed, start_ns)) => {
+                            add_observation(run, &machine.name, observed, (start_ns, load_start_ns));
+                        }
+                        Err(why) => lost.push(format!("machine {}: {why}", machine.name)),
+                    }
                 }
-                (Some(Err(error)), _) => {
-                    warn!("weir: machine {}: its record cannot be read: {error}", machine.name)
-                }
-                _ => warn!("weir: machine {} was not observed", machine.name),
             }
+            // The load was measured: its record is worth more than the reason for the missing observations.
+            Err(failure) => lost.extend(failure.lines()),
         }
+        mark_lost_machines(run, lost);
         run.diagnosis = Some(diagnose::diagnose(run));
         Ok(())
     }
+}
+
+/// Returns the observation of a machine and its start by the coordinator's clock, in ns.
+fn take_observation(
+    records: &FleetRecords,
+    result: &MemberResult,
+) -> Result<(MachineObservation, u64), String> {
+    let bytes = records.records.get(&result.name).ok_or("its observation did not arrive")?;
+    let record: WatchRecord =
+        serde_json::from_slice(bytes).map_err(|error| format!("its record cannot be read: {error}"))?;
+    let start_ns = result.start_ns.ok_or("its start is unknown")?;
+    Ok((record.observed, start_ns))
+}
+
+/// Marks a result that lacks observations.
+fn mark_lost_machines(run: &mut Run, lost: Vec<String>) {
+    let mut reasons = std::mem::take(&mut run.validity.reasons);
+    reasons.extend(lost.into_iter().map(|text| ValidityReason {
+        code: MACHINE_LOST.to_owned(),
+        verdict: ValidityVerdict::Suspect,
+        text,
+    }));
+    run.validity = Validity::from_reasons(reasons);
 }
 
 fn problem_lines(result: &MemberResult) -> impl Iterator<Item = String> {

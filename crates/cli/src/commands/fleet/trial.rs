@@ -16,7 +16,7 @@ use rt::tokio::sync::watch;
 use super::load::{self, LoadSurroundings as _};
 use super::role::RolePlan;
 use super::run::{Machines, job_arguments};
-use super::{clocks, notice};
+use super::{connect, notice};
 use crate::exit::Failure;
 use crate::flags::{CommandArgs, command_line_with_help};
 
@@ -119,7 +119,7 @@ impl FleetLoad {
     /// Drives the load. Returns its record, and its start by the own clock, in ns.
     fn drive(&self, nats: &NatsOptions, stops: &watch::Receiver<u32>) -> Result<(Run, u64), Failure> {
         let cannot = |error: TransportError| Failure::CannotRun(error.to_string());
-        let mut session = CoordinatorSession::connect(nats, clocks).map_err(cannot)?;
+        let mut session = connect(nats, Some(stops))?;
         let agents: Vec<AgentFacts> = load::find_agents(&mut session, &self.flags.selection)?;
         let division = split(&agents);
         load::check_slices(&self.text, &division)?;

@@ -66,7 +66,7 @@ pub(super) fn metrics_address(args: CommandArgs<'_>) -> Result<Option<SocketAddr
 }
 
 /// Starts the export of the live figures, if the flags ask for one.
-pub(super) fn metrics_export(args: CommandArgs<'_>) -> Result<Option<MetricsExport>, Failure> {
+pub(crate) fn metrics_export(args: CommandArgs<'_>) -> Result<Option<MetricsExport>, Failure> {
     let (file, address) = (args.text("openmetrics").map(PathBuf::from), metrics_address(args)?);
     if file.is_none() && address.is_none() {
         return Ok(None);

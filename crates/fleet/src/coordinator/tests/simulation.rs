@@ -224,8 +224,8 @@ impl Simulation {
                 let pong = Pong { sequence, clock_ns: self.agent_clock_ns(index), wall_ns: 0 };
                 self.report(index, CoordinatorEvent::Pong(name(index), pong, 0));
             }
-            AgentAction::ReportSecond(_, interval) => {
-                self.report(index, CoordinatorEvent::Second(name(index), interval));
+            AgentAction::ReportSecond(_, second) => {
+                self.report(index, CoordinatorEvent::Second(name(index), Box::new((*second).into())));
             }
             AgentAction::Check(run, _) if self.refusing == Some(index) => {
                 return Some(AgentEvent::Checked(run, Err(vec!["--rate: wrong".to_owned()])));
@@ -285,7 +285,7 @@ impl Simulation {
             ChildStep::Second(second) => {
                 let interval =
                     Interval { time_s: second as f64, length_s: 1.0, responses: 10, ..Interval::default() };
-                AgentEvent::Child(LoadEvent::Second { interval: Box::new(interval) })
+                AgentEvent::Child(LoadEvent::Second { interval: Box::new(interval), latencies: None })
             }
             ChildStep::Ended => {
                 self.agents[index].has_child = false;

@@ -1,0 +1,199 @@
+//! `weir fleet runs`, and the storage of the runs of `weir fleet load --store`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use fleet::message::{AgentName, RunId};
+use fleet::run_store::{BUCKET_DEFAULT, MERGED, RunEntry, RunRecords, RunStore, StoreError};
+use fleet::transport::NatsOptions;
+use record::problem::InputProblem;
+use record::run::Run;
+use record::units::{format_bytes, format_duration_ns, format_plural, format_rate};
+
+use super::{CONNECT_WAIT, notice};
+use crate::exit::{Exit, Failure};
+use crate::flags::{CommandArgs, nats_options, nats_problems};
+use crate::output::fleet::format_fleet_agents;
+use crate::output::summary::summary;
+use crate::output::table::table;
+use crate::output::{is_coloured, print};
+
+/// Storage of a run.
+#[derive(Clone, Debug)]
+pub(super) struct StorePlan {
+    bucket: String,
+    name: Option<RunId>,
+}
+
+/// Options of `weir fleet runs`.
+#[derive(Clone, Debug)]
+pub(super) struct RunsOptions {
+    bucket: String,
+    names: Vec<RunId>,
+    fetch: Option<PathBuf>,
+}
+
+impl StorePlan {
+    /// Parses `--store` and `--run-name`; `None` without a storage.
+    pub(super) fn parse(args: CommandArgs<'_>) -> Result<Option<Self>, Vec<InputProblem>> {
+        let mut problems = Vec::new();
+        let bucket = parse_bucket(args).map_err(|problem| problems.push(problem)).unwrap_or_default();
+        let name = args.text("run-name").map(|text| RunId::parse(&text)).transpose();
+        let name =
+            name.map_err(|why| problems.push(InputProblem::new("--run-name", why))).unwrap_or_default();
+        if name.is_some() && bucket.is_none() && problems.is_empty() {
+            problems.push(InputProblem::new("--run-name", "needs --store jetstream"));
+        }
+        if problems.is_empty() { Ok(bucket.map(|bucket| Self { bucket, name })) } else { Err(problems) }
+    }
+
+    /// Reports before a long load that its run cannot be stored.
+    pub(super) fn check(&self, nats: &NatsOptions) {
+        if let Err(error) = RunStore::open(nats, &self.bucket, true, CONNECT_WAIT, notice) {
+            warn!("weir: warning: the run cannot be stored and will be kept in files: {error}");
+        }
+    }
+
+    /// Stores a run. Returns a line about it. A run that cannot be stored is kept in files.
+    pub(super) fn put(
+        &self,
+        nats: &NatsOptions,
+        id: &RunId,
+        run: &Run,
+        records: &BTreeMap<AgentName, Vec<u8>>,
+    ) -> Result<String, Failure> {
+        let name = self.name.clone().unwrap_or_else(|| default_name(id, run));
+        let merged = serde_json::to_vec(run).map_err(|error| Failure::cannot("store the run", error))?;
+        let summary = summary_line(run);
+        let contents = RunRecords { name: &name, summary: &summary, merged: &merged, agents: records };
+        let stored = RunStore::open(nats, &self.bucket, true, CONNECT_WAIT, notice)
+            .and_then(|store| store.put(contents, rt::clock::unix_ns()));
+        match stored {
+            Ok(deleted) => {
+                let made_way = match deleted.len() {
+                    0 => String::new(),
+                    count => format!("; {} made way", format_plural(count as u64, "old run")),
+                };
+                Ok(format!("stored       {name} in the bucket {}{made_way}\n", self.bucket))
+            }
+            Err(error) => {
+                let directory = PathBuf::from(format!("weir-run-{name}"));
+                write_run(&directory, &merged, records)?;
+                let directory = directory.display();
+                Err(Failure::CannotRun(format!(
+                    "the run is not stored: {error}; its records are in {directory}"
+                )))
+            }
+        }
+    }
+}
+
+/// Returns the bucket of `--store`.
+fn parse_bucket(args: CommandArgs<'_>) -> Result<Option<String>, InputProblem> {
+    let Some(text) = args.text("store") else { return Ok(None) };
+    let problem = |why: String| InputProblem::new("--store", why);
+    let bucket = match text.split_once(':') {
+        None if text == "jetstream" => return Ok(Some(BUCKET_DEFAULT.to_owned())),
+        Some(("jetstream", bucket)) => bucket,
+        _ => return Err(problem(format!("'{text}' is not jetstream[:BUCKET]"))),
+    };
+    // The names of buckets have the letters of those of agents.
+    AgentName::parse(bucket).map(|name| Some(name.to_string())).map_err(problem)
+}
+
+fn default_name(id: &RunId, run: &Run) -> RunId {
+    let seconds = run.started_at.split('.').next().unwrap_or_default();
+    let time: String = seconds.chars().filter(char::is_ascii_alphanumeric).collect();
+    RunId::from_host(&format!("{time}-{}", id.as_str().get(..8).unwrap_or_default()))
+}
+
+/// Describes a run in one line.
+fn summary_line(run: &Run) -> String {
+    let agents = run.fleet.as_ref().map_or(0, |fleet| fleet.agents.len());
+    format!(
+        "{}, {}, p99 {}, {}",
+        format_plural(agents as u64, "agent"),
+        format_rate(run.rates.responses_per_s),
+        format_duration_ns(run.latency.last_byte.response.p99_ns),
+        run.validity.verdict.as_str()
+    )
+}
+
+fn write_run(directory: &Path, merged: &[u8], records: &BTreeMap<AgentName, Vec<u8>>) -> Result<(), Failure> {
+    write_record(directory, MERGED, merged)?;
+    records.iter().try_for_each(|(agent, record)| write_record(directory, &format!("agents/{agent}"), record))
+}
+
+/// Writes a record of a run; its name may have a directory.
+fn write_record(directory: &Path, name: &str, record: &[u8]) -> Result<(), Failure> {
+    let path = directory.join(format!("{name}.json"));
+    let parent = path.parent().unwrap_or(directory);
+    std::fs::create_dir_all(parent).map_err(|error| Failure::cannot(parent.display(), error))?;
+    record::file::write_atomically(&path, record)?;
+    Ok(())
+}
+
+/// Parses the flags; reports every problem at once.
+pub(super) fn parse(args: CommandArgs<'_>) -> Result<RunsOptions, Vec<InputProblem>> {
+    let mut problems = nats_problems(args);
+    let bucket = parse_bucket(args).map_err(|problem| problems.push(problem)).unwrap_or_default();
+    let mut names = Vec::new();
+    for text in args.values() {
+        match RunId::parse(&text) {
+            Ok(name) => names.push(name),
+            Err(why) => problems.push(InputProblem::new("NAME", why)),
+        }
+    }
+    let bucket = bucket.unwrap_or_else(|| BUCKET_DEFAULT.to_owned());
+    let options = RunsOptions { bucket, names, fetch: args.text("fetch").map(PathBuf::from) };
+    if problems.is_empty() { Ok(options) } else { Err(problems) }
+}
+
+pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
+    let options = parse(args)?;
+    let cannot = |error: StoreError| Failure::CannotRun(error.to_string());
+    let nats = nats_options(args, "weir fleet runs");
+    let store = RunStore::open(&nats, &options.bucket, false, CONNECT_WAIT, notice).map_err(cannot)?;
+    let mut runs = store.list().map_err(cannot)?;
+    if let Some(missing) = options.names.iter().find(|name| runs.iter().all(|run| run.name != **name)) {
+        return Err(cannot(StoreError::NoRun(missing.clone())));
+    }
+    if !options.names.is_empty() {
+        runs.retain(|run| options.names.contains(&run.name));
+    }
+    match options.fetch {
+        Some(directory) => {
+            for run in &runs {
+                let directory = directory.join(run.name.as_str());
+                for record in &run.records {
+                    write_record(&directory, record, &store.get(&run.name, record).map_err(cannot)?)?;
+                }
+                print(&format!("{}\n", directory.join("merged.json").display()));
+            }
+        }
+        None if options.names.is_empty() => print(&format_runs(&runs)),
+        None => {
+            for run in &runs {
+                let bytes = store.get(&run.name, MERGED).map_err(cannot)?;
+                let record: Run = serde_json::from_slice(&bytes)
+                    .map_err(|error| Failure::cannot(format!("the record of run {}", run.name), error))?;
+                let agents = record.fleet.as_ref().map(format_fleet_agents).unwrap_or_default();
+                print(&format!("{}\n{agents}", summary(&record, args.is_set("verbose"), is_coloured())));
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Formats the runs, one a line.
+fn format_runs(runs: &[RunEntry]) -> String {
+    if runs.is_empty() {
+        return "no run (store one with weir fleet load --store jetstream)\n".to_owned();
+    }
+    let mut rows = vec![["run", "stored", "size", "result"].map(str::to_owned).to_vec()];
+    rows.extend(runs.iter().map(|run| {
+        let stored = record::file::format_wall_clock(run.stored_unix_ns);
+        vec![run.name.to_string(), stored, format_bytes(run.bytes as f64), run.summary.clone()]
+    }));
+    table(&rows)
+}

@@ -1,0 +1,152 @@
+//! Runs of a fleet in a JetStream object store, and its live metrics.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::fleet::{Nats, nats_program, wait_for_load};
+use crate::support::tls_peers::curl;
+use crate::support::{EVENT_TIMEOUT, OriginProcess, run_weir, shared_machine, temp_dir, within};
+
+#[test]
+fn runs_are_stored_listed_and_fetched() {
+    let _shared = shared_machine();
+    let Some(program) = nats_program() else { return };
+    let directory = temp_dir();
+    let config = format!("jetstream {{ store_dir: \"{}\" }}\n", directory.path().display());
+    let nats = Nats::start(program, &config);
+    let _agents = [nats.agent("a", &[]), nats.agent("b", &[])];
+    assert!(within(EVENT_TIMEOUT, || nats.agents().len() == 2));
+    let origin = OriginProcess::start(&["-t", "1"]);
+    let runs = |arguments: &[&str]| {
+        let mut all = vec!["fleet", "runs", "--nats", &nats.url];
+        all.extend(arguments);
+        run_weir(&all)
+    };
+    let none = runs(&[]);
+    assert!(none.code == 1 && none.stderr.contains("weir-runs is missing"), "{none:?}");
+    for (name, requests) in [("first", "100"), ("second", "200"), ("second", "300")] {
+        let stored = nats.load(&[
+            "--store",
+            "jetstream",
+            "--run-name",
+            name,
+            "-n",
+            requests,
+            "-c",
+            "4",
+            &origin.url("/"),
+        ]);
+        let stored = stored.finish();
+        assert_eq!(stored.code, 0, "{stored:?}");
+        assert!(
+            stored.stdout.contains(&format!("stored       {name} in the bucket weir-runs")),
+            "{stored:?}"
+        );
+    }
+    // The newest first; a run replaces one with its name.
+    let list = runs(&[]);
+    let rows: Vec<&str> =
+        list.stdout.lines().skip(1).map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert_eq!(rows, ["second", "first"], "{list:?}");
+    assert!(list.stdout.contains("2 agents"), "{list:?}");
+    let shown = runs(&["first"]);
+    assert!(shown.code == 0 && shown.stdout.contains("2 of 2 agents"), "{shown:?}");
+    let target = directory.path().join("fetched");
+    let fetched = runs(&["second", "--fetch", target.to_str().unwrap()]);
+    assert_eq!(fetched.code, 0, "{fetched:?}");
+    let read = |name: &str| -> Value {
+        serde_json::from_slice(&fs::read(target.join("second").join(name)).unwrap()).unwrap()
+    };
+    assert_eq!(read("merged.json")["totals"]["responses"], 300);
+    let parts =
+        ["agents/a.json", "agents/b.json"].map(|name| read(name)["totals"]["responses"].as_u64().unwrap());
+    assert_eq!(parts.iter().sum::<u64>(), 300);
+    assert!(!target.join("first").exists());
+    let unknown = runs(&["third"]);
+    assert!(unknown.code == 1 && unknown.stderr.contains("no run third"), "{unknown:?}");
+    let wrong = nats.load(&["--store", "disk", "--run-name", "../x", "-n", "10", &origin.url("/")]).finish();
+    assert!(
+        wrong.code == 2 && wrong.stderr.contains("--store") && wrong.stderr.contains("--run-name"),
+        "{wrong:?}"
+    );
+}
+
+#[test]
+fn a_server_without_jetstream_leaves_the_run_in_files() {
+    let _shared = shared_machine();
+    let Some(program) = nats_program() else { return };
+    let nats = Nats::start(program, "");
+    let _agent = nats.agent("a", &[]);
+    let origin = OriginProcess::start(&["-t", "1"]);
+    let run = nats.load(&[
+        "--agents",
+        "1",
+        "--store",
+        "jetstream",
+        "--run-name",
+        "x",
+        "-n",
+        "100",
+        "-c",
+        "4",
+        &origin.url("/"),
+    ]);
+    let directory = run.directory().join("weir-run-x");
+    assert!(within(EVENT_TIMEOUT, || directory.join("agents/a.json").exists()), "{}", run.stderr());
+    let merged = directory.join("merged.json");
+    let merged: Value = serde_json::from_slice(&fs::read(merged).unwrap()).unwrap();
+    assert_eq!(merged["totals"]["responses"], 100);
+    let run = run.finish();
+    assert_eq!((run.code, run.total("responses")), (1, 100), "the result is complete: {run:?}");
+    assert_eq!(
+        run.stderr.matches("JetStream is not enabled").count(),
+        2,
+        "before the load and after it: {run:?}"
+    );
+    assert!(run.stderr.contains("weir-run-x"), "{run:?}");
+}
+
+#[test]
+fn live_metrics_have_each_agent_and_the_sum() {
+    let _shared = shared_machine();
+    let Some(program) = nats_program() else { return };
+    let nats = Nats::start(program, "");
+    let _agents = [nats.agent("a", &[]), nats.agent("b", &[])];
+    assert!(within(EVENT_TIMEOUT, || nats.agents().len() == 2));
+    let origin = OriginProcess::start(&["-t", "1"]);
+    let run =
+        nats.load(&["-R", "200", "-d", "4s", "--live", "--metrics-listen", "127.0.0.1:0", &origin.url("/")]);
+    wait_for_load(&origin);
+    let address = || {
+        let stderr = run.stderr();
+        let line = stderr.lines().find(|line| line.contains("metrics at"))?;
+        line.split_whitespace().last().map(str::to_owned)
+    };
+    assert!(within(EVENT_TIMEOUT, || address().is_some()), "{}", run.stderr());
+    let address = address().unwrap();
+    let scrape = || String::from_utf8(curl(&[&address]).1).unwrap();
+    let value = |text: &str, name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        line.split_whitespace().last()?.parse::<f64>().ok()
+    };
+    let agents = ["a", "b"].map(|agent| format!("weir_fleet_agent_responses_total{{agent=\"{agent}\"}}"));
+    let has_all = |text: &str| agents.iter().all(|name| value(text, name) > Some(0.0));
+    let mut text = String::new();
+    assert!(
+        within(EVENT_TIMEOUT, || {
+            text = scrape();
+            has_all(&text)
+        }),
+        "{text}"
+    );
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    assert!(value(&text, "weir_load_response_latency_seconds_count") > Some(0.0), "{text}");
+    // The final scrape releases the command.
+    assert!(within(EVENT_TIMEOUT, || value(&scrape(), "weir_load_finished") == Some(1.0)));
+    let run = run.finish();
+    assert_eq!(run.code, 0, "{run:?}");
+    // The live lines have the percentiles of all agents together: header and rows, without an absent value.
+    let rows: Vec<&str> = run.stdout.lines().filter(|line| line.trim_start().starts_with("2")).collect();
+    assert!(rows.iter().any(|row| row.contains("µs") || row.contains("ms")), "{}", run.stdout);
+}
