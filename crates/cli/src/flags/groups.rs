@@ -23,7 +23,6 @@ const LOAD_OF_AN_EDGE: GroupRow = (
     &["connections", "threads", "timeout"],
     &["arrivals", "requests-per-connection", "source", "pin", "seed", "no-baseline"],
 );
-const REQUESTS_OF_AN_EDGE: GroupRow = ("Requests", &["method", "header"], &["data", "expect-status"]);
 const TLS_OF_AN_EDGE: GroupRow = (
     "TLS",
     &[],
@@ -275,7 +274,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
         &[
             SEARCH_OF_AN_EDGE,
             LOAD_OF_AN_EDGE,
-            REQUESTS_OF_AN_EDGE,
+            ("Requests", &["method", "header"], &["data", "expect-status"]),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
             ("Output", &["json", "keep"], &[]),
@@ -287,10 +286,10 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Fleet", &["nats", "agents"], &["wait", "creds", "nkey", "nats-ca"]),
             SEARCH_OF_AN_EDGE,
             LOAD_OF_AN_EDGE,
-            REQUESTS_OF_AN_EDGE,
+            ("Requests", &[], &["method", "header", "data", "expect-status"]),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", &["json", "keep"], &[]),
+            ("Output", &["json"], &["keep"]),
         ],
     ),
     (

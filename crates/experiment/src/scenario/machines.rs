@@ -192,7 +192,7 @@ flags = "-c 8 -d {duration} http://10.0.0.2/"
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let expected = [
             "a.toml:1:10: 'machine.a.agent'",
-            "a.toml:2:23: '{port}'",
+            "a.toml:2:22: '{port}'",
             "a.toml:3:10: serve, proxy and observe",
             "a.toml:7:2: 'scenario'",
             "a.toml:10:1: weir",
