@@ -67,7 +67,7 @@ pub(crate) fn format_verification(verification: &Verification) -> String {
             "1/s" => format_rate(value),
             "s" if value.is_infinite() => "never".to_owned(),
             "s" => format!("{value:.2} s"),
-            _ => format!("{}", round_to_digits(value, 4)),
+            _ => format_count(value),
         };
         let verdict = match one.holds {
             Some(true) => "holds",
@@ -99,6 +99,13 @@ pub(crate) fn format_verification(verification: &Verification) -> String {
         plan.stall_s,
         TOLERANCE * 100.0
     )
+}
+
+/// Formats a mean of requests with four digits.
+pub(super) fn format_count(value: f64) -> String {
+    // A rounded value may have no exact form: 15.450000000000001.
+    let text = format!("{:.4}", round_to_digits(value, 4));
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Formats a name, its value and a text, which continues on further lines.
@@ -135,6 +142,12 @@ mod tests {
     use plan::inputs::Inputs;
 
     use super::*;
+
+    #[test]
+    fn counts_have_four_digits() {
+        let counts = [15.45, 0.0, 2.0, 20_003.6, 0.001_234_5].map(format_count);
+        assert_eq!(counts, ["15.45", "0", "2", "20000", "0.0012"]);
+    }
 
     #[test]
     fn no_line_is_wider_than_the_terminal() {

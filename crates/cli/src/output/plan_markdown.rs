@@ -4,8 +4,9 @@
 use plan::inputs::format_input;
 use plan::sizing::Sizing;
 use plan::verification::TOLERANCE;
-use record::units::{format_plural, format_rate, round_to_digits};
+use record::units::{format_plural, format_rate};
 
+use super::plan::format_count;
 use crate::commands::Verification;
 
 /// Formats a plan, and its verification if there is one.
@@ -56,7 +57,6 @@ fn push_verification(text: &mut String, verification: &Verification) {
         "| Figure | Unit | Predicted | Measured | Ratio | Holds |\n| --- | --- | --- | --- | --- | --- |\n",
     );
     for one in &verification.comparisons {
-        let number = |value: f64| round_to_digits(value, 4).to_string();
         let holds = match one.holds {
             Some(true) => "yes",
             Some(false) => "no",
@@ -64,10 +64,10 @@ fn push_verification(text: &mut String, verification: &Verification) {
         };
         let measured = match one.not_observable {
             Some(why) => why.to_owned(),
-            None => one.measured.map(number).unwrap_or_default(),
+            None => one.measured.map(format_count).unwrap_or_default(),
         };
         let ratio = one.ratio.map(|ratio| format!("{ratio:.2}")).unwrap_or_default();
-        row(text, &[one.name, one.unit, &number(one.predicted), &measured, &ratio, holds]);
+        row(text, &[one.name, one.unit, &format_count(one.predicted), &measured, &ratio, holds]);
     }
 }
 

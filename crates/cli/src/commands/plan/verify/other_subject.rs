@@ -15,6 +15,7 @@ const INSIDE: &str = "not observable: the queue is inside of the subject";
 const SHORT: &str = "not observable: a queue with bounds drains faster than the latency of seconds shows";
 const TOO_FAST: &str = "not observable: it drained within two seconds; a longer --stall shows it";
 const NO_QUEUE: &str = "not observable: the subject has no queue";
+const NO_BOUND: &str = "not measured: the queue has no bound";
 const COLLAPSE: &str = "not measured: an unbounded queue collapses in an overload";
 /// Fraction of the highest latency after a stall down to which seconds belong to the drain.
 const DRAIN_FRACTION: f64 = 0.2;
@@ -30,7 +31,8 @@ pub(super) fn measure(
     let lengths = setup.lengths();
     (measured.backlog, measured.bounded_backlog) = match queue {
         SubjectQueue::None => (Err(NO_QUEUE), Err(NO_QUEUE)),
-        SubjectQueue::Bounded | SubjectQueue::Unbounded => (Err(INSIDE), Err(INSIDE)),
+        SubjectQueue::Bounded => (Err(INSIDE), Err(INSIDE)),
+        SubjectQueue::Unbounded => (Err(INSIDE), Err(NO_BOUND)),
     };
     let is_unbounded = queue == SubjectQueue::Unbounded;
     let steady = Phase {
