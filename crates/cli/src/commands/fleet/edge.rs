@@ -3,7 +3,7 @@
 use ::load::capacity_search::SearchQuantity;
 use ::load::pace::Pace;
 use ::load::plan::RunPlan;
-use fleet::coordinator::service::{CoordinatorSession, FleetObserver};
+use fleet::coordinator::service::FleetObserver;
 use fleet::coordinator::{MemberResult, RunEnd};
 use fleet::message::AgentFacts;
 use fleet::split::split;
@@ -124,7 +124,7 @@ impl FleetDriver<'_> {
             };
             return Ok(FleetTrial::Failed(failure_text(what, &records.results)));
         }
-        let merged = load::merge_records(&run_id, records, agents, &plan, None)?;
+        let (merged, _) = load::merge_records(&run_id, records, agents, &plan, None)?;
         Ok(FleetTrial::Measured(Box::new(merged)))
     }
 }

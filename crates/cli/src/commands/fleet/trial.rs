@@ -3,7 +3,7 @@
 
 use experiment::scenario::machines::{MachineProgram, MachineSetup};
 use experiment::trial::{FleetTrial, FleetTrials, TrialError};
-use fleet::coordinator::service::{CoordinatorSession, FleetObserver};
+use fleet::coordinator::service::FleetObserver;
 use fleet::message::{AgentFacts, AgentRole};
 use fleet::plan_file::MachinePlan;
 use fleet::split::{AgentSelection, split};
@@ -128,7 +128,7 @@ impl FleetLoad {
         let records = session.run(plan, stops.clone(), &mut Notices).map_err(cannot)?;
         load::check_start(&records)?;
         let start_ns = records.results.iter().filter_map(|result| result.start_ns).min().unwrap_or(0);
-        let merged = load::merge_records(&run, records, &agents, &self.plan, None)?;
+        let (merged, _) = load::merge_records(&run, records, &agents, &self.plan, None)?;
         Ok((merged, start_ns))
     }
 }
