@@ -64,12 +64,7 @@ impl ConfigGeneration {
 
     /// Returns the same state with `plan`, which differs in the servers of some pools. Shares
     /// everything but those pools.
-    pub(crate) fn with_servers_of(
-        &self,
-        plan: Arc<Plan>,
-        shared: &CrossCoreState,
-        core_id: CoreId,
-    ) -> Self {
+    pub(crate) fn with_servers_of(&self, plan: Arc<Plan>, shared: &CrossCoreState, core_id: CoreId) -> Self {
         let is_changed = |index: usize| !Arc::ptr_eq(&plan.pools[index], &self.plan.pools[index]);
         let pool = |(index, old): (usize, &Rc<Pool>)| match is_changed(index) {
             true => {

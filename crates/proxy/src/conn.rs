@@ -503,7 +503,8 @@ impl Drop for Conn {
             return;
         }
         let settings = &self.client.settings;
-        let counter = if self.client.is_rejected() { &core.load.rejected } else { &*settings.open_connections };
+        let counter =
+            if self.client.is_rejected() { &core.load.rejected } else { &*settings.open_connections };
         counter.set(counter.get() - 1);
         settings.generation_and_index().inspect(|(generation, index)| generation.metrics.closed(*index));
         core.balancer.release(core.id.index);

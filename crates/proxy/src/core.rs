@@ -361,7 +361,7 @@ impl Core {
             actconn: self.connection_limit.active_count() as u32,
             feconn: listener as u32,
             beconn: pool.map_or(0, |pool| pool.in_flight()) as u32,
-            srv_conn: pool.zip(outcome.server).map_or(0, |(pool, at)| pool.load(at).1) as u32,
+            srv_conn: pool.zip(outcome.server).map_or(0, |(pool, at)| pool.in_flight_at(at)) as u32,
             srv_queue: 0,
             backend_queue: 0,
         }

@@ -19,8 +19,8 @@ use crate::forward::{
     write_request, write_response,
 };
 use crate::plan::{Forwarding, PathRule, RouteChange, SameSite, Secret, StickyMode, StickyPlan, Underscores};
-use crate::uri::{normalise, split_target};
 use crate::route::{build_location, forwarded_target, rewrite_target};
+use crate::uri::{normalise, split_target};
 use wire::proxy_protocol::{self, HEADER_BYTES_MAX, Header, ProxyVersion};
 
 /// Checks that an accepted request is forwarded as exactly one request of the same meaning: method,

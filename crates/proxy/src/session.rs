@@ -43,6 +43,48 @@ impl FromStr for SessionId {
     }
 }
 
+/// State of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SessionState {
+    ProxyHeader,
+    ClientHello,
+    TlsHandshake,
+    #[default]
+    Idle,
+    RequestHead,
+    Http2,
+    Tarpit,
+    Request,
+    Queue,
+    Connect,
+    Server,
+    Response,
+    Tunnel,
+    Closing,
+}
+
+impl SessionState {
+    /// Returns the code, in `kebab-case`, stable.
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::ProxyHeader => "proxy-header",
+            Self::ClientHello => "client-hello",
+            Self::TlsHandshake => "tls-handshake",
+            Self::Idle => "idle",
+            Self::RequestHead => "request-head",
+            Self::Http2 => "http2",
+            Self::Tarpit => "tarpit",
+            Self::Request => "request",
+            Self::Queue => "queue",
+            Self::Connect => "connect",
+            Self::Server => "server",
+            Self::Response => "response",
+            Self::Tunnel => "tunnel",
+            Self::Closing => "closing",
+        }
+    }
+}
+
 /// Description of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
@@ -53,7 +95,7 @@ pub(crate) struct Session {
     /// Pool and server of its request, if already selected.
     pub(crate) pool: Option<Box<str>>,
     pub(crate) server: Option<Box<str>>,
-    pub(crate) state: &'static str,
+    pub(crate) state: SessionState,
     pub(crate) age_ms: u64,
     /// Number of requests begun.
     pub(crate) requests: u32,
@@ -195,7 +237,7 @@ mod tests {
             listener: "web".into(),
             pool: server.map(|_| "app".into()),
             server: server.map(Into::into),
-            state: "idle",
+            state: SessionState::Idle,
             age_ms: 0,
             requests: 0,
             bytes_in: 0,

@@ -152,7 +152,9 @@ impl Simulation {
         let cores = random.usize(1..4);
         let wakeups = CoreWakeups::new(cores);
         let shared = CrossCoreState::new(&plan, &wakeups, None).unwrap();
-        let pool = |core| Pool::new(&plan, 0, CoreId { index: core, count: cores }, Arc::clone(&shared.pools[0]), None);
+        let pool = |core| {
+            Pool::new(&plan, 0, CoreId { index: core, count: cores }, Arc::clone(&shared.pools[0]), None)
+        };
         let pools = (0..cores).map(pool).collect();
         let servers = plan.pools[0].servers.len();
         let mut simulation = Self {

@@ -36,9 +36,7 @@ pub(super) fn parse_acme(tls: &Section, mode: Mode, problems: &mut Problems) -> 
     let domains = section.texts("domains").into_iter();
     let domains = domains.filter_map(|text| {
         let check = validate::parse_host(&text.value).and_then(|host| match &*host {
-            host if host.starts_with("*.") => {
-                Err(ValueError::WildcardDomain(host.into()))
-            }
+            host if host.starts_with("*.") => Err(ValueError::WildcardDomain(host.into())),
             host if host.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok() => {
                 Err(ValueError::DomainIsAddress(host.into()))
             }

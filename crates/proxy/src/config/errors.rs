@@ -58,9 +58,7 @@ pub(super) enum ValueError {
     LargeFile { path: PathBuf, bytes_max: usize },
     #[error("{path} has no file *.pem with a certificate and its key", path = .0.display())]
     NoPemFile(PathBuf),
-    #[error(
-        "a key of {length} bytes: write {min} to {max} bytes (`openssl rand -hex 32` prints one)"
-    )]
+    #[error("a key of {length} bytes: write {min} to {max} bytes (`openssl rand -hex 32` prints one)")]
     KeyLength { length: usize, min: usize, max: usize },
 
     // Parts of a message of HTTP.

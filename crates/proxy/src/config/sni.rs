@@ -2,8 +2,8 @@
 
 use crate::plan::{Mode, SniPlan, SniRoute};
 
-use super::listeners::find_pool;
 use super::errors::ValueError;
+use super::listeners::find_pool;
 use super::spans::Problems;
 use super::validate;
 use super::value::Section;

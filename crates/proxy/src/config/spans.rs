@@ -37,7 +37,11 @@ impl Problems {
     }
 
     /// Returns the value of `result`, or adds its error as a problem.
-    pub(super) fn ok_or_report<T>(&mut self, offset: usize, result: Result<T, impl fmt::Display>) -> Option<T> {
+    pub(super) fn ok_or_report<T>(
+        &mut self,
+        offset: usize,
+        result: Result<T, impl fmt::Display>,
+    ) -> Option<T> {
         result.map_err(|error| self.add_error(offset, error.to_string())).ok()
     }
 

@@ -128,8 +128,7 @@ pub(super) fn parse_path(text: &str) -> Result<Box<str>, ValueError> {
     if text.contains('?') {
         return Err(ValueError::PathWithQuery(text.into()));
     }
-    wire::encode::check_target(text)
-        .map_err(|error| ValueError::MessagePart { text: text.into(), error })?;
+    wire::encode::check_target(text).map_err(|error| ValueError::MessagePart { text: text.into(), error })?;
     let mut buffer = String::new();
     match normalise(text, &mut buffer) {
         normal_form if normal_form == text => Ok(text.into()),
@@ -197,8 +196,7 @@ pub(super) fn check_removed_field(text: &str) -> Result<(), ValueError> {
 }
 
 pub(super) fn check_field_name(text: &str) -> Result<(), ValueError> {
-    wire::encode::check_field_name(text)
-        .map_err(|error| ValueError::MessagePart { text: text.into(), error })
+    wire::encode::check_field_name(text).map_err(|error| ValueError::MessagePart { text: text.into(), error })
 }
 
 pub(super) fn check_field_value(text: &str) -> Result<(), ValueError> {

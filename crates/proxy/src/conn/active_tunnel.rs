@@ -61,8 +61,11 @@ impl Conn {
             return Poll::Ready(ConnState::Closed);
         };
         let ActiveTunnel { tunnel, server, tunnel_timeout_ns, .. } = &mut **active;
-        let mut resources =
-            TunnelResources { scratch: &mut scratch.input, pipes: &core.memory.pipes, buffers: &core.memory.buffers };
+        let mut resources = TunnelResources {
+            scratch: &mut scratch.input,
+            pipes: &core.memory.pipes,
+            buffers: &core.memory.buffers,
+        };
         let client = &mut self.client;
         let end = match tunnel.poll(cx, &mut client.stream, &mut server.stream, &mut resources) {
             Poll::Ready(end) => match (end.result, end.first_to_end) {

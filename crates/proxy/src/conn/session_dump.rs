@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::{Conn, ConnState};
 use crate::core::{Core, ScratchBuffers, TICK_NS};
 use crate::outcome::EndReason;
-use crate::session::{Session, SessionId};
+use crate::session::{Session, SessionId, SessionState};
 
 impl Conn {
     /// Responds to the current session query, once per query. Returns the new state if the
@@ -42,15 +42,15 @@ impl Conn {
         };
         let description = exchange.map(|exchange| exchange.describe()).unwrap_or_default();
         let state = match &self.state {
-            ConnState::ProxyPreface => "proxy-header",
-            ConnState::ClientHello => "client-hello",
-            ConnState::TlsHandshake(_) => "tls-handshake",
-            ConnState::Idle if client.buffered.is_empty() => "idle",
-            ConnState::Idle => "request-head",
-            ConnState::Http2(front) => front.state_name(),
+            ConnState::ProxyPreface => SessionState::ProxyHeader,
+            ConnState::ClientHello => SessionState::ClientHello,
+            ConnState::TlsHandshake(_) => SessionState::TlsHandshake,
+            ConnState::Idle if client.buffered.is_empty() => SessionState::Idle,
+            ConnState::Idle => SessionState::RequestHead,
+            ConnState::Http2(front) => front.session_state(),
             ConnState::Exchange(_) => description.state,
-            ConnState::Tunnel(_) => "tunnel",
-            ConnState::RejectedStream | ConnState::Lingering(_) | ConnState::Closed => "closing",
+            ConnState::Tunnel(_) => SessionState::Tunnel,
+            ConnState::RejectedStream | ConnState::Lingering(_) | ConnState::Closed => SessionState::Closing,
         };
         let byte_counts =
             if core.session_dump.lists_sessions() { client.stream.tcp_byte_counts() } else { None };

@@ -19,9 +19,7 @@ pub enum OwnerError {
     #[error("config not reloaded: this process is stopping")]
     Stopping,
     /// Another process has copies of the listening sockets.
-    #[error(
-        "config not reloaded: another process is taking over; reload the new process after the upgrade"
-    )]
+    #[error("config not reloaded: another process is taking over; reload the new process after the upgrade")]
     TakingOver,
     /// The proxy runs without a config file. The logs were reopened instead, except those in the error.
     #[error("{}", no_file_text(.0.as_ref()))]

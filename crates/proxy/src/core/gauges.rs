@@ -11,7 +11,7 @@ impl Core {
         for (index, pool) in generation.pools.iter().enumerate() {
             let servers = pool.plan().servers.len();
             for server in 0..servers {
-                let (_, in_flight, _) = pool.load(server);
+                let in_flight = pool.in_flight_at(server);
                 metrics.set_idle(index, server, pool.idle_connections(server) as u64);
                 metrics.set_http2_load(index, server, pool.http2_load(server));
                 metrics.set_in_flight(index, server, in_flight as u64);
@@ -27,7 +27,8 @@ impl Core {
         metrics.set_buffers(self.memory.buffers.in_use() as u64, self.memory.buffers.exhausted_count());
         metrics.set_requests(self.load.in_flight.get() as u64, self.load.abandoned.get() as u64);
         // The streams of one connection count once.
-        let busy = self.load.in_flight.get().saturating_sub(self.load.h2_streams.get()) + self.load.h2_busy.get();
+        let busy =
+            self.load.in_flight.get().saturating_sub(self.load.h2_streams.get()) + self.load.h2_busy.get();
         let idle = self.connection_limit.active_count().saturating_sub(busy);
         metrics.set_h2_streams(self.load.h2_streams.get() as u64);
         let idle_h2 = idle.min(self.load.h2_connections.get() - self.load.h2_busy.get());

@@ -46,6 +46,14 @@ lookup_errors! {
     Network, "network", "the nameserver is unreachable";
 }
 
+/// A server of a service (RFC 2782).
+struct Service<'a> {
+    priority: u16,
+    weight: u16,
+    port: u16,
+    target: &'a str,
+}
+
 /// Number of queries to each nameserver.
 const QUERIES_MAX: usize = 2;
 /// Buffer size for an answer over UDP in bytes. The query does not request more than 512; larger
@@ -79,22 +87,22 @@ impl DnsClient<'_> {
 
     async fn resolve_service(&self, name: &str) -> Result<(Vec<ResolvedServer>, u32), LookupError> {
         let answer = self.query(name, RecordType::Srv).await?;
-        let mut services: Vec<(u16, u16, u16, &str)> = Vec::new();
+        let mut services: Vec<Service<'_>> = Vec::new();
         for data in &answer.data {
             // The root as target means that there is no such service (RFC 2782).
             if let RecordData::Service { priority, weight, port, target } = data
                 && !target.is_empty()
                 && *port > 0
             {
-                services.push((*priority, *weight, *port, target));
+                services.push(Service { priority: *priority, weight: *weight, port: *port, target });
             }
         }
-        services.sort_unstable_by(|a, b| (a.0, a.3, a.2).cmp(&(b.0, b.3, b.2)));
-        let lowest_priority = services.first().ok_or(LookupError::Empty)?.0;
-        services.retain(|service| service.0 == lowest_priority);
+        services.sort_unstable_by_key(|service| (service.priority, service.target, service.port));
+        let lowest_priority = services.first().ok_or(LookupError::Empty)?.priority;
+        services.retain(|service| service.priority == lowest_priority);
         services.truncate(self.plan.servers_max);
         let (mut servers, mut ttl_s) = (Vec::new(), answer.ttl_s);
-        for (_, weight, port, target) in services {
+        for Service { weight, port, target, .. } in services {
             // A server of weight 0 gets few requests, but some.
             match self.resolve_host(target, port, Some(u32::from(weight).max(1))).await {
                 Ok((host_servers, host_ttl_s)) => {

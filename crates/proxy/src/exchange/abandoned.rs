@@ -55,7 +55,7 @@ impl Exchange {
         let is_server_working = matches!(self.stage, ExchangeStage::Connected)
             && self.response == ResponseProgress::Head
             && self.has_sent_request()
-            && !self.is_tcp
+            && !self.facts.is_tcp
             && matches!(end, EndReason::ClientGone | EndReason::BodyTimeout | EndReason::ServerTimeout);
         // A reset ends a stream for both sides.
         let is_server_working =
@@ -71,7 +71,7 @@ impl Exchange {
         };
         generation.metrics.abandoned(slot.pool.index());
         let response = DiscardedResponse {
-            request_kind: self.request_kind,
+            request_kind: self.facts.kind,
             limits: slot.pool.plan().limits,
             head: std::mem::take(&mut self.unprocessed),
             interim_count: self.interim_count,
@@ -92,8 +92,9 @@ async fn drain_response(core: Rc<Core>, abandoned: AbandonedRequest) {
     // Fails if the server has already closed its connection, which this would wait for anyway.
     let _ = conn.stream.shutdown(std::net::Shutdown::Write);
     let deadline_ns = now_ns().saturating_add(pool.plan().timeouts.abandoned_ns);
-    let finished =
-        std::future::poll_fn(|cx| response.poll(cx, &mut conn.stream, &mut core.memory.scratch.borrow_mut().input));
+    let finished = std::future::poll_fn(|cx| {
+        response.poll(cx, &mut conn.stream, &mut core.memory.scratch.borrow_mut().input)
+    });
     rt::tokio::select! {
         finished = finished => if finished == DiscardResult::Complete {
             generation.metrics.wasted(pool.index());

@@ -14,18 +14,17 @@ use crate::conn::{ClientStream, TimeoutKind};
 use crate::core::{ConfigGeneration, Core};
 use crate::field_names::has_underscore;
 use crate::forward::{
-    ClientFraming, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards,
-    write_request,
+    ClientFraming, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request,
 };
 use crate::outcome::{EndPhase, EndReason};
 use crate::plan::{Action, ListenerPlan, Reuse, Underscores};
 use crate::pool::{Pool, ServerConn, ServerRequirements};
 use crate::profile::ProfilePhase;
-use crate::uri::split_target;
 use crate::route::{
     RateLimitKey, RetryAfterNs, RouteRequest, RouteScratch, build_location, changes_target, forwarded_target,
     rewrite_target,
 };
+use crate::uri::split_target;
 
 /// Inputs of a new exchange, except the head.
 pub(crate) struct ExchangeStart<'a> {
@@ -69,12 +68,13 @@ impl Exchange {
         let _section = core.profile.enter(ProfilePhase::Route);
         self.generation = Some(Rc::clone(&start.generation));
         self.listener = start.listener;
-        self.request_kind = RequestKind::from_method(head.method);
-        self.version = head.version;
-        self.may_pipeline = head.keep_alive;
+        self.facts.kind = RequestKind::from_method(head.method);
+        self.facts.version = head.version;
+        self.facts.may_pipeline = head.keep_alive;
         // Bytes after a CONNECT belong to a tunnel, even if none is opened.
-        self.keeps_client = head.keep_alive && self.request_kind != RequestKind::Connect;
-        self.is_idempotent = matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
+        self.keeps_client = head.keep_alive && self.facts.kind != RequestKind::Connect;
+        self.facts.is_idempotent =
+            matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
         self.note_grpc(head);
         self.outcome.begin(start.start_ns, start.now_ns, start.head_bytes);
         let protocol = client.protocol(head.version);
@@ -83,8 +83,7 @@ impl Exchange {
         self.request_relay.begin(head.framing, forwarded_framing(head.framing), &listener.limits);
         let rng = &mut *start.rng;
         let exceeded = self.exceeded_limit(client, start.now_ns);
-        if let Some(end) =
-            exceeded.or_else(|| check_listener_rules(listener, self.request_kind, head.framing))
+        if let Some(end) = exceeded.or_else(|| check_listener_rules(listener, self.facts.kind, head.framing))
         {
             self.reject(core, client, rng, end);
             return;
@@ -151,7 +150,8 @@ impl Exchange {
                 return;
             }
         };
-        self.requirements = self.server_requirements(&generation.pools[pool], &request, start.route_scratch);
+        self.terms.requirements =
+            self.server_requirements(&generation.pools[pool], &request, start.route_scratch);
         self.note_priority(client, generation, route, head.headers);
         let writing = core.profile.enter(ProfilePhase::ForwardRequest);
         self.write_upstream_head(client, generation, (route, pool), head, start.target, rng);
@@ -178,14 +178,14 @@ impl Exchange {
     ) {
         self.generation = Some(start.generation);
         self.listener = start.listener;
-        self.request_kind = RequestKind::Other;
-        self.version = wire::Version::Http11;
+        self.facts.kind = RequestKind::Other;
+        self.facts.version = wire::Version::Http11;
         self.keeps_client = false;
-        self.may_pipeline = true;
-        self.is_grpc = false;
+        self.facts.may_pipeline = true;
+        self.facts.is_grpc = false;
         self.outcome.begin(start.start_ns, start.now_ns, start.head_bytes);
         // Bytes after the invalid ones must not be read.
-        self.is_request_broken = true;
+        self.attempt.is_request_broken = true;
         let end = match refusal {
             Ok(refusal) => {
                 self.outcome.refusal = Some(refusal.kind());
@@ -208,10 +208,10 @@ impl Exchange {
         let generation = Rc::clone(&start.generation);
         self.generation = Some(start.generation);
         self.listener = start.listener;
-        self.is_tcp = true;
+        self.facts.is_tcp = true;
         self.keeps_client = false;
         self.outcome.begin(start.start_ns, start.now_ns, 0);
-        self.requirements = Self::tcp_server_requirements(&generation.pools[pool], client.peer.address);
+        self.terms.requirements = Self::tcp_server_requirements(&generation.pools[pool], client.peer.address);
         let pool = Rc::clone(&generation.pools[pool]);
         self.acquire_or_enqueue(core, client, pool, start.now_ns, (start.rng, start.waker));
     }
@@ -303,9 +303,9 @@ impl Exchange {
         // After an upgrade to HTTP/2 the proxy could no longer see requests (RFC 9113 §3.1 drops it
         // too).
         let upgrade = head.upgrade.filter(|protocols| !contains_http2(protocols));
-        self.requests_upgrade = upgrade.is_some();
-        self.requests_websocket = upgrade.is_some_and(is_websocket);
-        self.expects_continue = head.expect_continue;
+        self.facts.requests_upgrade = upgrade.is_some();
+        self.facts.requests_websocket = upgrade.is_some_and(is_websocket);
+        self.facts.expects_continue = head.expect_continue;
         let plan = &generation.plan.pools[pool];
         let default_host = plan.servers.first().map_or("", |server| &server.name);
         let origin = Origin {
@@ -342,7 +342,7 @@ impl Exchange {
 
     fn take_idle_connection(&self, client: &mut ClientStream, slot: &ServerSlot) -> Option<ServerConn> {
         // A connection for unparsed bytes (mode tcp) must be a new one.
-        if self.needs_new_connection || self.is_tcp {
+        if self.attempt.needs_new_connection || self.facts.is_tcp {
             return None;
         }
         let ServerSlot { pool, server } = slot;
@@ -354,7 +354,8 @@ impl Exchange {
             // If a client's first request failed on an idle connection, the client could not know
             // that a retry might succeed.
             Reuse::Safe
-                if client.request_count == 1 && !(self.is_idempotent && self.request_relay.can_rewind()) =>
+                if client.request_count == 1
+                    && !(self.facts.is_idempotent && self.request_relay.can_rewind()) =>
             {
                 pool.take_idle_stream(*server)
             }
@@ -375,7 +376,8 @@ impl Exchange {
             return self.fail(core, client, rng, end, phase);
         };
         // A request that an idle connection did not deliver counts as not sent.
-        let has_no_retry_left = self.outcome.retries - self.unreceived_count >= pool.plan().retries_max;
+        let has_no_retry_left =
+            self.outcome.retries - self.attempt.unreceived_count >= pool.plan().retries_max;
         if has_no_retry_left || !self.take_retry(&pool) {
             self.slot = Some(ServerSlot { pool, server });
             return self.fail(core, client, rng, end, phase);
@@ -389,7 +391,7 @@ impl Exchange {
         }
         self.record_failure_latency(&pool, server, end, now_ns);
         pool.release(server, rng);
-        let requirements = ServerRequirements { avoid: Some(server), ..self.requirements };
+        let requirements = ServerRequirements { avoid: Some(server), ..self.terms.requirements };
         match pool.acquire(requirements, now_ns, rng) {
             Some(server) => self.dispatch(core, client, ServerSlot { pool, server }, now_ns),
             None => self.enqueue(core, client, pool, rng, waker),
@@ -408,13 +410,13 @@ impl Exchange {
 
     /// Continues with an open connection.
     pub(super) fn set_connected(&mut self, conn: ServerConn, reused: bool, now_ns: u64) {
-        self.first_byte_wait_start_ns = 0;
+        self.attempt.first_byte_wait_start_ns = 0;
         self.outcome.reused = reused;
         self.outcome.times.connected_ns = now_ns;
         self.outcome.tls_error = None;
-        self.tls_sent_before = conn.stream.tls_byte_counts().map_or(0, |counts| counts.sent);
-        self.lacks_upgrade =
-            self.requests_websocket && conn.http2.as_ref().is_some_and(|stream| !stream.supports_upgrade());
+        self.attempt.tls_sent_before = conn.stream.tls_byte_counts().map_or(0, |counts| counts.sent);
+        self.attempt.lacks_upgrade = self.facts.requests_websocket
+            && conn.http2.as_ref().is_some_and(|stream| !stream.supports_upgrade());
         self.server = Some(conn);
         self.stage = ExchangeStage::Connected;
     }

@@ -41,8 +41,8 @@ impl Exchange {
         // A client that waits for `100 Continue` sends nothing before a server has sent that.
         bytes_max > 0
             && !self.request_relay.is_received()
-            && !self.expects_continue
-            && !self.is_streaming
+            && !self.facts.expects_continue
+            && !self.facts.is_streaming
             && pool.has_limits()
     }
 

@@ -50,7 +50,7 @@ impl Exchange {
             ServerHttp::Http2 => true,
             ServerHttp::Auto => plan.tls.is_some(),
         };
-        if may_use_http2 && !self.is_tcp {
+        if may_use_http2 && !self.facts.is_tcp {
             return self.connect_http2(client, pool, server);
         }
         let mut header = Vec::new();
@@ -93,7 +93,7 @@ impl Exchange {
     /// Opens a new connection to the same server.
     pub(super) fn reconnect(&mut self, client: &ClientStream) {
         self.server = None;
-        self.needs_new_connection = true;
+        self.attempt.needs_new_connection = true;
         if let Some(ServerSlot { pool, server }) = &self.slot {
             let (pool, server) = (Rc::clone(pool), *server);
             self.connect(client, &pool, server);

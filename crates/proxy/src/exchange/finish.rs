@@ -202,7 +202,7 @@ impl Exchange {
         let is_truncated = self.response_relay.is_partially_sent() || client.stream.has_unfinished_write();
         let has_responded =
             matches!(self.stage, ExchangeStage::Responding) || self.outcome.status != 0 || is_truncated;
-        if status == 0 || has_responded || is_reset || self.is_tcp {
+        if status == 0 || has_responded || is_reset || self.facts.is_tcp {
             self.stage = ExchangeStage::Unused;
             return StepResult::Finished(self.action_after_failure(core, client));
         }
@@ -228,7 +228,7 @@ impl Exchange {
 
     fn write_rejection(&mut self, core: &Core, client: &ClientStream, status: u16) {
         let saved_end = (self.outcome.end, self.outcome.phase);
-        match self.is_grpc {
+        match self.facts.is_grpc {
             true => self.write_grpc_rejection(core, client, status),
             false => self.write_http_rejection(core, client, status),
         }
@@ -259,8 +259,9 @@ impl Exchange {
         fields: &[(&str, &[u8])],
     ) {
         // An unread rest of the request would be parsed as the next request.
-        self.keeps_client &=
-            self.request_relay.is_received() && !self.is_request_broken && client.may_keep_alive(core);
+        self.keeps_client &= self.request_relay.is_received()
+            && !self.attempt.is_request_broken
+            && client.may_keep_alive(core);
         self.outcome.end = EndReason::LocalResponse;
         self.outcome.phase = EndPhase::Request;
         self.outcome.status = status;
@@ -290,14 +291,14 @@ impl Exchange {
             encode::field_u64(out, "Content-Length", body.len() as u64);
         }
         crate::forward::write_response_changes(changes, out);
-        match (self.keeps_client, self.version) {
+        match (self.keeps_client, self.facts.version) {
             (false, Version::Http11) => out.extend_from_slice(b"Connection: close\r\n"),
             (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
             _ => {}
         }
         encode::end_of_head(out);
         self.outcome.head_bytes_out = out.len() as u64;
-        if self.request_kind != RequestKind::Head && !matches!(status, 204 | 304) {
+        if self.facts.kind != RequestKind::Head && !matches!(status, 204 | 304) {
             out.extend_from_slice(body);
         }
         self.response = ResponseProgress::Done;
@@ -322,11 +323,12 @@ impl Exchange {
         // A close with unread bytes in the receive buffer sends a reset, which may destroy the response
         // in flight. The client may have sent such bytes already, or send them before it reads that
         // this was the last response.
-        let has_unread =
-            !self.request_relay.is_received() || self.is_request_broken || !client.buffered.is_empty();
+        let has_unread = !self.request_relay.is_received()
+            || self.attempt.is_request_broken
+            || !client.buffered.is_empty();
         // Only a close_notify that arrives completes such a response, so the socket must not be full.
         let needs_close_notify = self.outcome.until_close && client.stream.is_tls();
-        match has_unread || self.may_pipeline || needs_close_notify || !client.stream.is_idle() {
+        match has_unread || self.facts.may_pipeline || needs_close_notify || !client.stream.is_idle() {
             true => ConnAction::Linger,
             false => ConnAction::Close,
         }
@@ -336,9 +338,9 @@ impl Exchange {
     /// another request.
     pub(super) fn release_server(&mut self, core: &Core, client: &mut ClientStream, rng: &mut fastrand::Rng) {
         if let (Some(mut conn), Some(ServerSlot { pool, server })) = (self.server.take(), &self.slot)
-            && self.keeps_server
+            && self.attempt.keeps_server
             && self.request_relay.is_done()
-            && !self.is_request_broken
+            && !self.attempt.is_request_broken
             && !core.drain.is_draining.get()
         {
             conn.served_requests += 1;

@@ -20,8 +20,8 @@ impl Exchange {
     /// and pause for long, if its length is not known.
     #[inline]
     pub(super) fn note_grpc(&mut self, head: &RequestHead<'_, '_>) {
-        self.is_grpc = head.method == "POST" && has_grpc_content(head);
-        self.is_streaming = self.is_grpc && head.framing == Framing::Chunked;
+        self.facts.is_grpc = head.method == "POST" && has_grpc_content(head);
+        self.facts.is_streaming = self.facts.is_grpc && head.framing == Framing::Chunked;
     }
 
     /// Hands the code of a stream that the server has reset to the stream of the client. Returns whether a
@@ -31,7 +31,7 @@ impl Exchange {
             return false;
         };
         end.set_reset_code(code.0);
-        self.is_grpc
+        self.facts.is_grpc
     }
 
     /// Returns the code that the server has reset the request's stream with, if it concerns the request:

@@ -10,7 +10,7 @@
 //!                 |  slot    |  ^ retry, if it has no side effect     |  |
 //!                 `----------+--'-------------------------------------'  `-> tunnel (101, CONNECT)
 //! ```
-//! This file has the states and their transitions. `begin` creates an exchange from a head.
+//! This file has the stages and their transitions, `state` the state that belongs to each. `begin` creates an exchange from a head.
 //! `server_selection` has the inputs of the server selection and its feedback. `connect` connects to
 //! the server. `buffering` receives
 //! the start of a body before acquiring a server with a limit. `queued` waits for a free slot.
@@ -32,6 +32,7 @@ mod retries;
 mod server_selection;
 mod session_dump;
 mod splice;
+mod state;
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -42,12 +43,13 @@ pub(crate) use begin::ExchangeStart;
 use connect::Connecting;
 use detached::DetachedNames;
 pub(crate) use finish::OutcomeBuilder;
+use state::{Attempt, ProgressMarks, RequestFacts, SlotTerms};
 
 use crate::conn::{ClientStatus, ClientStream, TimeoutKind};
 use crate::core::{ConfigGeneration, Core, ScratchBuffers};
 use crate::outcome::{EndPhase, EndReason};
 use crate::plan::Priority;
-use crate::pool::{NO_DEADLINE, Pool, ServerConn, ServerRequirements, Ticket};
+use crate::pool::{NO_DEADLINE, Pool, ServerConn, Ticket};
 use crate::profile::ProfilePhase;
 use crate::relay::Relay;
 
@@ -59,11 +61,12 @@ pub(crate) struct Exchange {
     detached: Option<Box<DetachedNames>>,
     /// Index in the listeners of the plan in force.
     listener: usize,
+    facts: RequestFacts,
+    terms: SlotTerms,
     /// Server and the slot taken at it, if any.
     slot: Option<ServerSlot>,
-    /// Requirements on a server of the pool.
-    requirements: ServerRequirements,
     server: Option<ServerConn>,
+    attempt: Attempt,
     request_relay: Relay,
     response_relay: Relay,
     /// Bytes received from the server and not processed yet.
@@ -71,49 +74,10 @@ pub(crate) struct Exchange {
     /// Pipe for a long body, while one is being spliced.
     pipe: Option<Pipe>,
     response: ResponseProgress,
-    request_kind: wire::RequestKind,
-    version: wire::Version,
+    interim_count: u32,
+    progress: ProgressMarks,
     /// True if the client's connection may stay open after this request.
     keeps_client: bool,
-    /// True if the client may send another request unless the response forbids it.
-    may_pipeline: bool,
-    /// True if the server's connection can carry another request.
-    keeps_server: bool,
-    /// True if sending the request twice has the same effect as sending it once.
-    is_idempotent: bool,
-    /// True if the server was asked to change the protocol.
-    requests_upgrade: bool,
-    /// True if the request is a WebSocket handshake.
-    requests_websocket: bool,
-    /// True if the connection to the server supports no such handshake.
-    lacks_upgrade: bool,
-    /// True if the client may be waiting for `100 Continue` before it sends the body.
-    expects_continue: bool,
-    /// True if the request is a call of gRPC.
-    is_grpc: bool,
-    /// True if client and server may send at the same time, and pause for long (gRPC).
-    is_streaming: bool,
-    /// True if unparsed bytes are forwarded (mode tcp).
-    is_tcp: bool,
-    /// True if the server accepts no more of the request.
-    is_request_broken: bool,
-    /// True if a new connection is required because an idle one has just failed.
-    needs_new_connection: bool,
-    /// Number of retries for which an idle connection had ended before it carried anything.
-    unreceived_count: u8,
-    interim_count: u32,
-    priority: Priority,
-    /// Time until which the client waits; [`NO_DEADLINE`]: not given.
-    deadline_ns: u64,
-    /// Bytes of the body at the last progress check, and the time of that check.
-    body_progress: (u64, u64),
-    /// Time when the wait for the response's head began; 0: not yet.
-    first_byte_wait_start_ns: u64,
-    /// Bytes that the blocked receiver had confirmed at the last check, from any start, and the time
-    /// of that check.
-    stalled: Option<(u64, u64)>,
-    /// Bytes that the server's TLS session had sent before the request.
-    tls_sent_before: u64,
     pub(crate) outcome: OutcomeBuilder,
 }
 
@@ -195,37 +159,19 @@ impl Exchange {
             generation: None,
             detached: None,
             listener: 0,
+            facts: RequestFacts::default(),
+            terms: SlotTerms::default(),
             slot: None,
-            requirements: ServerRequirements::default(),
             server: None,
+            attempt: Attempt::default(),
             request_relay: Relay::new(),
             response_relay: Relay::new(),
             unprocessed: Vec::new(),
             pipe: None,
             response: ResponseProgress::Head,
-            request_kind: wire::RequestKind::Other,
-            version: wire::Version::Http11,
-            keeps_client: false,
-            may_pipeline: false,
-            keeps_server: false,
-            is_idempotent: false,
-            requests_upgrade: false,
-            requests_websocket: false,
-            lacks_upgrade: false,
-            expects_continue: false,
-            is_grpc: false,
-            is_streaming: false,
-            is_tcp: false,
-            is_request_broken: false,
-            needs_new_connection: false,
-            unreceived_count: 0,
             interim_count: 0,
-            priority: Priority::Normal,
-            deadline_ns: NO_DEADLINE,
-            body_progress: (0, 0),
-            first_byte_wait_start_ns: 0,
-            stalled: None,
-            tls_sent_before: 0,
+            progress: ProgressMarks::default(),
+            keeps_client: false,
             outcome: OutcomeBuilder::default(),
         }
     }
@@ -241,16 +187,15 @@ impl Exchange {
         self.unprocessed = Vec::new();
         self.pipe = None;
         self.response = ResponseProgress::Head;
-        self.is_tcp = false;
-        self.is_request_broken = false;
-        self.needs_new_connection = false;
-        self.unreceived_count = 0;
+        self.facts.is_tcp = false;
+        self.attempt.is_request_broken = false;
+        self.attempt.needs_new_connection = false;
+        self.attempt.unreceived_count = 0;
         self.interim_count = 0;
-        self.priority = Priority::Normal;
-        self.deadline_ns = NO_DEADLINE;
-        self.body_progress = (0, 0);
-        self.first_byte_wait_start_ns = 0;
-        self.stalled = None;
+        self.terms.priority = Priority::Normal;
+        self.terms.deadline_ns = NO_DEADLINE;
+        self.attempt.first_byte_wait_start_ns = 0;
+        self.progress = ProgressMarks::default();
         self.outcome.clear();
     }
 
@@ -292,10 +237,10 @@ impl Exchange {
         client: &mut ClientStream,
         scratch: &mut ScratchBuffers,
     ) -> StepResult {
-        if self.is_tcp {
+        if self.facts.is_tcp {
             return self.start_tcp_tunnel(core, client, scratch);
         }
-        if self.lacks_upgrade {
+        if self.attempt.lacks_upgrade {
             let end = EndReason::UpgradeUnsupported;
             return self.fail(core, client, &mut scratch.rng, end, EndPhase::Connect);
         }
@@ -334,7 +279,10 @@ impl Exchange {
         }
         // After an early response the rest of the request is still forwarded, unless nobody needs
         // it.
-        self.request_relay.is_done() || self.is_request_broken || !self.keeps_server || !self.keeps_client
+        self.request_relay.is_done()
+            || self.attempt.is_request_broken
+            || !self.attempt.keeps_server
+            || !self.keeps_client
     }
 
     /// Waits when nothing moves, until a timeout.
@@ -366,7 +314,7 @@ impl Exchange {
             return self.fail(core, client, &mut scratch.rng, end, phase);
         }
         // A client that still sends is read from; a client that waits is only watched.
-        let status = match (self.request_relay.is_received(), self.is_request_broken) {
+        let status = match (self.request_relay.is_received(), self.attempt.is_request_broken) {
             (true, _) => client.check_client(cx, core, &mut scratch.input),
             (false, true) => client.check_unread_client(cx),
             (false, false) => ClientStatus::Present,
@@ -393,14 +341,14 @@ impl Exchange {
         let server_timeouts = &slot.pool.plan().timeouts;
         if !self.is_response_flushed() {
             (TimeoutKind::ClientWrite, client.timeouts().write_ns)
-        } else if !self.request_relay.is_flushed() && !self.is_request_broken {
+        } else if !self.request_relay.is_flushed() && !self.attempt.is_request_broken {
             (TimeoutKind::ServerWrite, server_timeouts.idle_ns)
-        } else if self.is_streaming
+        } else if self.facts.is_streaming
             && (self.response == ResponseProgress::Body || !self.request_relay.is_received())
         {
             (TimeoutKind::ResponseBody, server_timeouts.tunnel_ns)
         } else if !self.request_relay.is_received()
-            && !self.is_request_broken
+            && !self.attempt.is_request_broken
             && self.response != ResponseProgress::Body
         {
             (TimeoutKind::RequestBody, client.timeouts().body_idle_ns)

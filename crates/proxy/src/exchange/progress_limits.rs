@@ -8,6 +8,7 @@
 use std::task::Context;
 
 use super::Exchange;
+use super::state::ByteMark;
 use crate::conn::{ClientStream, TimeoutKind};
 use crate::core::{Core, TICK_NS};
 
@@ -21,27 +22,31 @@ impl Exchange {
     /// that a client that sends a trickle is found. A client that sends nothing at all runs into
     /// another timeout.
     pub(super) fn is_body_in_time(&mut self, core: &Core, client: &ClientStream) -> bool {
-        let (bytes, since_ns) = self.body_progress;
+        let ByteMark { bytes, at_ns } = self.progress.body;
         let now_ns = core.ticks.now_ns.get();
         if now_ns.saturating_sub(self.outcome.times.start_ns) >= client.timeouts().body_ns {
             return false;
         }
-        if since_ns == 0 {
-            self.body_progress = (self.request_relay.content_bytes, now_ns);
-        } else if now_ns.saturating_sub(since_ns) >= client.timeouts().body_progress_ns {
-            self.body_progress = (self.request_relay.content_bytes, now_ns);
+        if at_ns == 0 {
+            self.mark_body(now_ns);
+        } else if now_ns.saturating_sub(at_ns) >= client.timeouts().body_progress_ns {
+            self.mark_body(now_ns);
             return self.request_relay.content_bytes - bytes >= client.timeouts().body_progress_bytes;
         }
         true
     }
 
+    fn mark_body(&mut self, now_ns: u64) {
+        self.progress.body = ByteMark { bytes: self.request_relay.content_bytes, at_ns: now_ns };
+    }
+
     /// Returns the time left until the response's head is due. Bytes of the head do not restart it.
     pub(super) fn first_byte_left_ns(&mut self, core: &Core, timeout_ns: u64) -> u64 {
         let now_ns = core.ticks.now_ns.get();
-        if self.first_byte_wait_start_ns == 0 {
-            self.first_byte_wait_start_ns = now_ns;
+        if self.attempt.first_byte_wait_start_ns == 0 {
+            self.attempt.first_byte_wait_start_ns = now_ns;
         }
-        timeout_ns.saturating_sub(now_ns - self.first_byte_wait_start_ns)
+        timeout_ns.saturating_sub(now_ns - self.attempt.first_byte_wait_start_ns)
     }
 
     /// Returns whether a blocked peer has confirmed too little for `timeout_ns`. Called while
@@ -57,7 +62,7 @@ impl Exchange {
     ) -> bool {
         let now_ns = core.ticks.now_ns.get();
         if client.timeout_kind() != kind {
-            self.stalled = None;
+            self.progress.stalled = None;
             client.arm(core, cx.waker(), kind, TICK_NS.min(timeout_ns));
             return false;
         }
@@ -65,7 +70,7 @@ impl Exchange {
             return false;
         }
         // The time limit of the request's body is suspended while its server is the slow peer.
-        self.body_progress = (self.request_relay.content_bytes, now_ns);
+        self.mark_body(now_ns);
         let (stream, min_bytes) = match (kind, &self.server) {
             (TimeoutKind::ServerWrite, Some(server)) => (&server.stream, SERVER_PROGRESS_BYTES),
             _ => (&client.stream, client.timeouts().write_progress_bytes.max(1)),
@@ -74,15 +79,16 @@ impl Exchange {
         let sent_bytes = stream.tls_byte_counts().map_or(0, |counts| counts.sent);
         let confirmed_bytes =
             stream.unacked_bytes().map(|unacked_bytes| sent_bytes.wrapping_sub(unacked_bytes));
-        let waited_ns = match (self.stalled, confirmed_bytes) {
-            (Some((previous_bytes, since_ns)), Some(confirmed_bytes))
-                if (confirmed_bytes.wrapping_sub(previous_bytes) as i64).max(0) < min_bytes as i64 =>
+        let waited_ns = match (self.progress.stalled, confirmed_bytes) {
+            (Some(ByteMark { bytes, at_ns }), Some(confirmed_bytes))
+                if (confirmed_bytes.wrapping_sub(bytes) as i64).max(0) < min_bytes as i64 =>
             {
-                now_ns.saturating_sub(since_ns)
+                now_ns.saturating_sub(at_ns)
             }
-            (Some((_, since_ns)), None) => now_ns.saturating_sub(since_ns),
+            (Some(ByteMark { at_ns, .. }), None) => now_ns.saturating_sub(at_ns),
             _ => {
-                self.stalled = Some((confirmed_bytes.unwrap_or(0), now_ns));
+                let bytes = confirmed_bytes.unwrap_or(0);
+                self.progress.stalled = Some(ByteMark { bytes, at_ns: now_ns });
                 0
             }
         };

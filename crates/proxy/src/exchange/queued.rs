@@ -24,11 +24,11 @@ impl Exchange {
         route: usize,
         headers: &[wire::Header<'_>],
     ) {
-        self.priority = generation.plan.routes[route].priority;
+        self.terms.priority = generation.plan.routes[route].priority;
         if client.peer.is_trusted {
             let fields = &generation.plan.listeners[self.listener].admission.deadline_headers;
             let timeout_ns = client_timeout_ns(headers, fields).unwrap_or(NO_DEADLINE);
-            self.deadline_ns = self.outcome.times.head_ns.saturating_add(timeout_ns);
+            self.terms.deadline_ns = self.outcome.times.head_ns.saturating_add(timeout_ns);
         }
     }
 
@@ -44,11 +44,11 @@ impl Exchange {
         let _section = core.profile.enter(ProfilePhase::Queue);
         self.outcome.pool = Some(pool.index());
         pool.count_request(now_ns);
-        if self.deadline_ns <= now_ns {
+        if self.terms.deadline_ns <= now_ns {
             let _ = self.fail(core, client, rng, EndReason::DeadlineExceeded, EndPhase::Queue);
-        } else if let Some(server) = pool.acquire(self.requirements, now_ns, rng) {
+        } else if let Some(server) = pool.acquire(self.terms.requirements, now_ns, rng) {
             self.dispatch(core, client, ServerSlot { pool, server }, now_ns);
-        } else if !pool.has_usable_server(self.requirements) {
+        } else if !pool.has_usable_server(self.terms.requirements) {
             let _ = self.fail(core, client, rng, EndReason::NoServer, EndPhase::Connect);
         } else {
             self.enqueue(core, client, pool, rng, waker);
@@ -63,7 +63,8 @@ impl Exchange {
         rng: &mut fastrand::Rng,
         waker: &Waker,
     ) {
-        let (requirements, priority, deadline_ns) = (self.requirements, self.priority, self.deadline_ns);
+        let (requirements, priority, deadline_ns) =
+            (self.terms.requirements, self.terms.priority, self.terms.deadline_ns);
         let request = EnqueueRequest { requirements, waker, priority, now_ns: now_ns(), deadline_ns };
         let end = match pool.enqueue(&request, rng) {
             Ok(ticket) => {

@@ -21,7 +21,7 @@ impl Exchange {
         client: &mut ClientStream,
         scratch: &mut ScratchBuffers,
     ) -> StepResult {
-        if self.is_request_broken || self.request_relay.is_done() {
+        if self.attempt.is_request_broken || self.request_relay.is_done() {
             return StepResult::Blocked;
         }
         let _section = core.profile.enter(ProfilePhase::ForwardRequest);
@@ -102,7 +102,7 @@ impl Exchange {
     ) -> Result<usize, StepResult> {
         let mut at = 0;
         let mut is_blocked = false;
-        while at < input.len() && !is_blocked && !self.is_request_broken {
+        while at < input.len() && !is_blocked && !self.attempt.is_request_broken {
             let input = &input[at..];
             let batch = self.decode_body(core, client, rng, input)?;
             let Some(server) = &mut self.server else {
@@ -112,7 +112,7 @@ impl Exchange {
             match self.request_relay.poll_send(cx, &mut server.stream, input, &batch, &mut sent_bytes) {
                 Poll::Ready(Ok(())) => {}
                 // The server may have responded before it closed, so its response is read first.
-                Poll::Ready(Err(_)) => self.is_request_broken = true,
+                Poll::Ready(Err(_)) => self.attempt.is_request_broken = true,
                 Poll::Pending => is_blocked = true,
             }
             at += batch.consumed;
@@ -144,7 +144,7 @@ impl Exchange {
         match self.request_relay.poll_flush(cx, &mut server.stream, &mut sent_bytes) {
             Poll::Ready(Ok(())) => StepResult::Progressed,
             Poll::Ready(Err(_)) => {
-                self.is_request_broken = true;
+                self.attempt.is_request_broken = true;
                 StepResult::Progressed
             }
             Poll::Pending if sent_bytes > 0 => StepResult::Progressed,

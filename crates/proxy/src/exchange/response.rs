@@ -132,7 +132,7 @@ impl Exchange {
         let ScratchBuffers { input, rng, .. } = scratch;
         let mut slots = wire::header_slots();
         let limits = self.response_limits();
-        let parsed = wire::parse_response(&input[at..end], &limits, self.request_kind, &mut slots);
+        let parsed = wire::parse_response(&input[at..end], &limits, self.facts.kind, &mut slots);
         let (head, used) = match parsed {
             Ok(Parsed::Complete { head, bytes }) => (head, bytes),
             Ok(Parsed::Incomplete) => return HeadResult::Incomplete,
@@ -149,12 +149,12 @@ impl Exchange {
                 let phase = EndPhase::Head;
                 return HeadResult::Failed(self.fail(core, client, rng, EndReason::BadResponse, phase));
             }
-            self.expects_continue &= head.status != 100;
-            if self.version == Version::Http11 {
+            self.facts.expects_continue &= head.status != 100;
+            if self.facts.version == Version::Http11 {
                 let (keep_alive, no_framing) = (Persistence::KeepAlive, ClientFraming::None);
                 let parts = ResponseParts {
-                    version: self.version,
-                    kind: self.request_kind,
+                    version: self.facts.version,
+                    kind: self.facts.kind,
                     framing: no_framing,
                     persistence: keep_alive,
                     changes: &[],
@@ -166,9 +166,9 @@ impl Exchange {
             return HeadResult::Interim(used);
         }
         let is_connect_accepted =
-            self.request_kind == RequestKind::Connect && (200..300).contains(&head.status);
+            self.facts.kind == RequestKind::Connect && (200..300).contains(&head.status);
         if head.is_switching_protocols()
-            && !(self.requests_upgrade && head.upgrade.is_some() && self.request_relay.may_switch())
+            && !(self.facts.requests_upgrade && head.upgrade.is_some() && self.request_relay.may_switch())
         {
             // The client did not ask for an upgrade, or its request was not complete.
             return HeadResult::Failed(self.fail(core, client, rng, EndReason::BadResponse, EndPhase::Head));
@@ -198,21 +198,21 @@ impl Exchange {
         head: &ResponseHead<'_, '_>,
         is_switching: bool,
     ) {
-        let framing = client_framing(head.framing, self.version);
+        let framing = client_framing(head.framing, self.facts.version);
         if matches!(head.status, 401 | 407)
             && let Some(conn) = &mut self.server
         {
             conn.is_private |= challenges_connection(head.headers);
         }
-        self.keeps_server = head.keep_alive;
+        self.attempt.keeps_server = head.keep_alive;
         // A request that cannot be retried any more need not be kept.
         self.request_relay.forget_sent();
         let may_keep_alive = client.may_keep_alive(core);
         // A client that got no `100 Continue` may still send its body, or not. Neither side could
         // tell that body from the next request.
-        self.keeps_server &= !self.expects_continue || self.request_relay.is_received();
-        let is_request_incomplete =
-            (self.is_request_broken || !self.keeps_server) && !self.request_relay.is_received();
+        self.attempt.keeps_server &= !self.facts.expects_continue || self.request_relay.is_received();
+        let is_request_incomplete = (self.attempt.is_request_broken || !self.attempt.keeps_server)
+            && !self.request_relay.is_received();
         self.keeps_client &= may_keep_alive && framing != ClientFraming::UntilClose && !is_request_incomplete;
         let persistence = match (is_switching, self.keeps_client) {
             (true, _) => Persistence::Switch,
@@ -224,8 +224,8 @@ impl Exchange {
         let generation = self.generation.as_ref();
         let route = self.outcome.route;
         let changes = generation.zip(route).map_or(&[][..], |(live, index)| &live.plan.routes[index].changes);
-        let (version, kind) = (self.version, self.request_kind);
-        let sticky_cookie = response_cookie(self.slot.as_ref(), self.requirements, self.outcome.sticky);
+        let (version, kind) = (self.facts.version, self.facts.kind);
+        let sticky_cookie = response_cookie(self.slot.as_ref(), self.terms.requirements, self.outcome.sticky);
         let hsts = client.hsts();
         let parts = ResponseParts { version, kind, framing, persistence, changes, sticky_cookie, hsts };
         write_response(head, parts, self.response_relay.head_buffer());
@@ -259,7 +259,7 @@ impl Exchange {
                 if at + batch.consumed < end {
                     // The bytes that follow were not requested and must not become the next
                     // response.
-                    self.keeps_server = false;
+                    self.attempt.keeps_server = false;
                 }
             }
             let out = &mut self.outcome.bytes_out;
@@ -328,11 +328,11 @@ impl Exchange {
         scratch: &mut ScratchBuffers,
         is_orderly: bool,
     ) -> StepResult {
-        self.keeps_server = false;
+        self.attempt.keeps_server = false;
         match self.response {
             ResponseProgress::Head if self.may_resend(is_orderly) => {
                 self.outcome.retries += 1;
-                self.unreceived_count += u8::from(self.is_unreceived(is_orderly));
+                self.attempt.unreceived_count += u8::from(self.is_unreceived(is_orderly));
                 self.rewind_request();
                 self.reconnect(client);
                 StepResult::Progressed

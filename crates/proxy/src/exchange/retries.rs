@@ -11,9 +11,9 @@ impl Exchange {
     /// Prepares the request for a retry on a new connection.
     pub(super) fn rewind_request(&mut self) {
         self.server = None;
-        self.needs_new_connection = true;
+        self.attempt.needs_new_connection = true;
         self.request_relay.rewind();
-        self.is_request_broken = false;
+        self.attempt.is_request_broken = false;
     }
 
     /// Returns whether the request may be sent again to its server. It must have been sent on a
@@ -24,7 +24,7 @@ impl Exchange {
         let retries_max = slot.pool.plan().retries_max;
         let is_unreceived = self.is_unreceived(is_orderly);
         self.outcome.reused
-            && (is_unreceived || self.is_idempotent && !self.is_stream_reset())
+            && (is_unreceived || self.facts.is_idempotent && !self.is_stream_reset())
             && self.is_replayable()
             && self.outcome.retries < retries_max
             // A request that a server has not received causes no extra work for it.
@@ -74,6 +74,9 @@ impl Exchange {
     /// TLS, those of its records, of which a part may be sent.
     fn sent_request_bytes(&self) -> u64 {
         let counts = self.server.as_ref().and_then(|server| server.stream.tls_byte_counts());
-        counts.map_or_else(|| self.request_relay.sent_bytes(), |counts| counts.sent - self.tls_sent_before)
+        counts.map_or_else(
+            || self.request_relay.sent_bytes(),
+            |counts| counts.sent - self.attempt.tls_sent_before,
+        )
     }
 }

@@ -1,11 +1,12 @@
 //! State of an exchange, for session dumps.
 
 use super::{Exchange, ExchangeStage, ResponseProgress};
+use crate::session::SessionState;
 
 /// State of an exchange.
 #[derive(Debug, Default)]
 pub(crate) struct ExchangeDescription {
-    pub(crate) state: &'static str,
+    pub(crate) state: SessionState,
     pub(crate) pool: Option<Box<str>>,
     pub(crate) server: Option<Box<str>>,
     /// Bytes of this request, received from the client and sent to it.
@@ -21,13 +22,15 @@ impl Exchange {
         // An aborted or completed exchange is no longer at a server.
         let server = server.filter(|_| self.slot.is_some());
         let state = match (&self.stage, self.response) {
-            (ExchangeStage::Tarpit, _) => "tarpit",
-            (ExchangeStage::Buffering(_), _) => "request",
-            (ExchangeStage::Queued(..), _) => "queue",
-            (ExchangeStage::Connecting(_), _) => "connect",
-            (ExchangeStage::Connected, ResponseProgress::Head) if !self.request_relay.is_done() => "request",
-            (ExchangeStage::Connected, ResponseProgress::Head) => "server",
-            _ => "response",
+            (ExchangeStage::Tarpit, _) => SessionState::Tarpit,
+            (ExchangeStage::Buffering(_), _) => SessionState::Request,
+            (ExchangeStage::Queued(..), _) => SessionState::Queue,
+            (ExchangeStage::Connecting(_), _) => SessionState::Connect,
+            (ExchangeStage::Connected, ResponseProgress::Head) if !self.request_relay.is_done() => {
+                SessionState::Request
+            }
+            (ExchangeStage::Connected, ResponseProgress::Head) => SessionState::Server,
+            _ => SessionState::Response,
         };
         let (mut pool, mut server) =
             (pool.map(|pool| pool.name.clone()), server.map(|server| server.name.clone()));

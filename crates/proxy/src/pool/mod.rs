@@ -474,11 +474,9 @@ impl Pool {
         self.servers.iter().map(|server| server.in_flight.get()).sum()
     }
 
-    /// Returns the idle connections and the requests in flight of one server, and the requests that
-    /// wait for the pool.
-    pub(crate) fn load(&self, server: usize) -> (usize, usize, usize) {
-        let server = &self.servers[server];
-        (server.idle_conns.borrow().len(), server.in_flight.get(), self.queued())
+    /// Returns the number of requests in flight at one server.
+    pub(crate) fn in_flight_at(&self, server: usize) -> usize {
+        self.servers[server].in_flight.get()
     }
 }
 

@@ -31,7 +31,7 @@ use crate::plan::OnLimit;
 use crate::pool::CoreWakeups;
 use crate::profile::ProfilePhase;
 
-pub(crate) use command::{ApplyPlan, Command, CoreSenders, CoresTimedOut};
+pub(crate) use command::{ApplyPlan, Command, CoreSenders};
 
 /// Start values of one core, moved to its thread.
 #[derive(Debug)]

@@ -64,10 +64,7 @@ const OWNER_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl CommandContext {
     /// Asks every core, at the same time. Returns the replies of the cores that have not ended.
-    fn ask_cores<T>(
-        &self,
-        build: impl Fn(oneshot::Sender<T>) -> Command,
-    ) -> Result<Vec<T>, CommandError> {
+    fn ask_cores<T>(&self, build: impl Fn(oneshot::Sender<T>) -> Command) -> Result<Vec<T>, CommandError> {
         let end_ns = now_ns() + CORES_TIMEOUT_NS;
         let failed = |error| CommandError::Failed(format!("respond: {error}"));
         self.cores.ask_blocking(Some(end_ns), build).map_err(failed)

@@ -285,7 +285,7 @@ fn connections_table(request: &CommandRequest<'_>) -> Result<OutputTable, super:
             client.unwrap_or_else(|| "unix".to_owned()).into(),
             session.listener.to_string().into(),
             target.into(),
-            session.state.into(),
+            session.state.code().into(),
             Cell::TimeNs(session.age_ms * 1_000_000),
             u64::from(session.requests).into(),
             Cell::Bytes(session.bytes_in as f64),

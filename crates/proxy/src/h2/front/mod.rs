@@ -31,6 +31,7 @@ use crate::conn::{ClientStream, TimeoutKind};
 use crate::core::{Core, ScratchBuffers};
 use crate::metrics::H2Count;
 use crate::profile::ProfilePhase;
+use crate::session::SessionState;
 use lanes::Lanes;
 use output::Output;
 use ping::PingState;
@@ -116,11 +117,11 @@ impl Front {
     }
 
     /// Returns the state, for the list of connections.
-    pub(crate) fn state_name(&self) -> &'static str {
+    pub(crate) fn session_state(&self) -> SessionState {
         match (self.shutdown.is_announced(), self.is_busy) {
-            (true, _) => "closing",
-            (false, true) => "http2",
-            (false, false) => "idle",
+            (true, _) => SessionState::Closing,
+            (false, true) => SessionState::Http2,
+            (false, false) => SessionState::Idle,
         }
     }
 
