@@ -236,8 +236,8 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
         &[
             (
                 "Fleet",
-                &["nats", "agents", "on-loss", "output", "store"],
-                &["run-name", "wait", "creds", "nkey", "nats-ca", "nats-cert", "nats-key"],
+                &["nats", "agents", "on-loss", "output"],
+                &["store", "run-name", "wait", "creds", "nkey", "nats-ca", "nats-cert", "nats-key"],
             ),
             (
                 "Load",

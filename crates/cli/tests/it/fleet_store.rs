@@ -79,6 +79,7 @@ fn a_server_without_jetstream_leaves_the_run_in_files() {
     let nats = Nats::start(program, "");
     let _agent = nats.agent("a", &[]);
     let origin = OriginProcess::start(&["-t", "1"]);
+    let output = temp_dir();
     let run = nats.load(&[
         "--agents",
         "1",
@@ -86,13 +87,15 @@ fn a_server_without_jetstream_leaves_the_run_in_files() {
         "jetstream",
         "--run-name",
         "x",
+        "--output",
+        output.path().to_str().unwrap(),
         "-n",
         "100",
         "-c",
         "4",
         &origin.url("/"),
     ]);
-    let directory = run.directory().join("weir-run-x");
+    let directory = output.path().join("weir-run-x");
     assert!(within(EVENT_TIMEOUT, || directory.join("agents/a.json").exists()), "{}", run.stderr());
     let merged = directory.join("merged.json");
     let merged: Value = serde_json::from_slice(&fs::read(merged).unwrap()).unwrap();

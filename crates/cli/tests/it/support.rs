@@ -285,11 +285,6 @@ impl RunningProcess {
         fs::read_to_string(self.home.path().join("stdout")).unwrap()
     }
 
-    /// Returns the working directory.
-    pub(crate) fn directory(&self) -> &Path {
-        self.home.path()
-    }
-
     /// Returns the messages so far.
     pub(crate) fn stderr(&self) -> String {
         fs::read_to_string(self.home.path().join("stderr")).unwrap()

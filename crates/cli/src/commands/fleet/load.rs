@@ -129,7 +129,7 @@ pub(super) fn run_in(
         metrics.finish(&stop)?;
     }
     if let Some(store) = &flags.store {
-        let stored = store.put(&nats, &run_id, &merged, &records)?;
+        let stored = store.put(&nats, &run_id, &merged, &records, output.as_deref())?;
         if !quiet {
             print(&stored);
         }

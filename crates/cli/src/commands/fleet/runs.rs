@@ -54,13 +54,15 @@ impl StorePlan {
         }
     }
 
-    /// Stores a run. Returns a line about it. A run that cannot be stored is kept in files.
+    /// Stores a run. Returns a line about it. A run that cannot be stored is kept in files in `output`, or in the
+    /// working directory.
     pub(super) fn put(
         &self,
         nats: &NatsOptions,
         id: &RunId,
         run: &Run,
         records: &BTreeMap<AgentName, Vec<u8>>,
+        output: Option<&Path>,
     ) -> Result<String, Failure> {
         let name = self.name.clone().unwrap_or_else(|| default_name(id, run));
         let merged = serde_json::to_vec(run).map_err(|error| Failure::cannot("store the run", error))?;
@@ -77,7 +79,7 @@ impl StorePlan {
                 Ok(format!("stored       {name} in the bucket {}{made_way}\n", self.bucket))
             }
             Err(error) => {
-                let directory = PathBuf::from(format!("weir-run-{name}"));
+                let directory = output.unwrap_or(Path::new("")).join(format!("weir-run-{name}"));
                 write_run(&directory, &merged, records)?;
                 let directory = directory.display();
                 Err(Failure::CannotRun(format!(
