@@ -105,7 +105,7 @@ impl ProgramRun {
             "[machine.proxy]\nagent = \"name=edge\"\nproxy = [\"-l\", \"127.0.0.1:{subject}\", \"--to\", \
              \"127.0.0.1:{origin}\", \"-t\", \"1\"]\n[machine.store]\nagent = \"name=back\"\n\
              serve = [\"-l\", \"127.0.0.1:{origin}\", \"-t\", \"1\"]\n[load]\nagents = \"name=client\"\n\
-             arguments = [\"-c\", \"4\", \"-t\", \"1\", \"-R\", \"200\", \"-d\", \"1m\", \
+             arguments = [\"-c\", \"4\", \"-t\", \"1\", \"--no-baseline\", \"-R\", \"200\", \"-d\", \"1m\", \
              \"http://127.0.0.1:{subject}/?s=100\"]\n"
         );
         fs::write(&plan, text).unwrap();
