@@ -9,11 +9,12 @@ pub mod objects;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr, Subscriber};
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Server and credentials.
 #[derive(Clone, Debug, Default)]
