@@ -186,7 +186,15 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             (
                 "Plan",
                 &["file", "check", "config", "verify", "json", "verbose"],
-                &["subject", "quick", "markdown"],
+                &[
+                    "subject",
+                    "subject-config",
+                    "subject-queue",
+                    "subject-url",
+                    "origin-listen",
+                    "quick",
+                    "markdown",
+                ],
             ),
         ],
     ),

@@ -495,7 +495,7 @@ noise = { processes = 2, cpus = "1" }
 descriptors = { subject = 60 }
 ports = { first = 40000, last = 40099 }
 sysctl.client = { ipv4.tcp_rmem = "4096 4096 4096" }
-interface.origin = { gro = "on", tx_queue_len = 500 }
+interface.client = { gro = "on", tx_queue_len = 500 }
 rps = { cpus = "1" }
 slow-reader = { receive-buffer = "4k" }
 drop-syn-ack = { per-second = 500 }
