@@ -291,7 +291,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
     (
         "fleet edge",
         &[
-            ("Fleet", &["nats", "agents"], &["wait", "creds", "nkey", "nats-ca"]),
+            ("Fleet", &["nats", "agents"], &["wait", "creds", "nkey", "nats-ca", "nats-cert", "nats-key"]),
             SEARCH_OF_AN_EDGE,
             LOAD_OF_AN_EDGE,
             ("Requests", &[], &["method", "header", "data", "expect-status"]),
