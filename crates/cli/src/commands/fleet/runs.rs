@@ -79,7 +79,7 @@ impl StorePlan {
                 Ok(format!("stored       {name} in the bucket {}{made_way}\n", self.bucket))
             }
             Err(error) => {
-                let directory = output.unwrap_or(Path::new("")).join(format!("weir-run-{name}"));
+                let directory = output.unwrap_or_else(|| Path::new("")).join(format!("weir-run-{name}"));
                 write_run(&directory, &merged, records)?;
                 let directory = directory.display();
                 Err(Failure::CannotRun(format!(
