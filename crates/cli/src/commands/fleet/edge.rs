@@ -20,6 +20,7 @@ use super::{check_nats, connect, count_signals, job};
 use crate::commands::edge::{
     DrivenLoad, EdgeOptions, EdgeSearch, TrialDriver, TrialSetup, check_outputs, parse_flags,
 };
+use crate::commands::load::baseline::LOAD_NS_MIN;
 use crate::exit::{Exit, Failure};
 use crate::flags::{
     CommandArgs, command_line_with_help, edge_trial_arguments, nats_options, refused_edge_flags,
@@ -151,7 +152,10 @@ impl TrialDriver for FleetDriver<'_> {
     }
 
     fn baseline(&mut self, plan: &RunPlan) -> Option<Baseline> {
-        match self.load(plan, true) {
+        // Agents measure a baseline only before a load of this length.
+        let mut plan = plan.clone();
+        plan.end.duration_ns = plan.end.duration_ns.max(LOAD_NS_MIN);
+        match self.load(&plan, true) {
             Ok(FleetTrial::Measured(run)) => run.baseline,
             // The first trial reports the problem.
             _ => None,

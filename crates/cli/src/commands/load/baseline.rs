@@ -21,7 +21,7 @@ const TIMEOUT_NS: u64 = 2 * SECOND_NS;
 /// Maximum length of the baseline, to the end of the last request.
 pub(in crate::commands) const DURATION_NS_MAX: u64 = DURATION_NS + TIMEOUT_NS;
 /// Minimum length of a load with a baseline; it would be a large part of a shorter one.
-const LOAD_NS_MIN: u64 = 3 * SECOND_NS;
+pub(in crate::commands) const LOAD_NS_MIN: u64 = 3 * SECOND_NS;
 
 /// Returns whether a load has a baseline: it must be limited by its time and have several
 /// connections. `-n` limits the number of requests, and the subject must get exactly those.
