@@ -1,5 +1,4 @@
-//! One client's connection: a sequence of request heads, each of which starts an exchange, and the
-//! states before, between and after the exchanges.
+//! One client's connection: request heads, each of which starts an exchange, and the states around them.
 //!
 //! ```text
 //! accepted -> PROXY header -> TLS handshake -> idle -> exchange --> idle …
