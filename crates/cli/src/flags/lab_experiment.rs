@@ -1,7 +1,7 @@
 //! The flags of `weir lab run`, and of the commands that read its results: `list`, `show`, `compare` and
 //! `serve`.
 
-use super::fleet::{CREDS, NATS, NATS_CA, NATS_CERT, NATS_KEY, NKEY};
+use super::fleet::{CREDS, NATS, NATS_CA, NKEY};
 use super::lab::ALLOW_GLOBAL;
 use super::{CommandInfo, FLAG_DEFAULTS, Flag};
 
@@ -148,8 +148,6 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
         CREDS,
         NKEY,
         NATS_CA,
-        NATS_CERT,
-        NATS_KEY,
     ],
     examples: &[
         ("weir lab run --list", "ready-made experiments"),

@@ -17,6 +17,9 @@ use crate::scenario::read::{Problems, parse_document};
 use crate::scenario::setup::{LabSetup, LoadTool, ProgramSetup};
 use crate::trial::driver;
 
+/// Check of a load by agents: takes `agents` and the flags, returns a key of `[load]` with its problem for each.
+pub type FleetLoadCheck = dyn Fn(&str, &[String]) -> Vec<(&'static str, String)>;
+
 /// The environment of an experiment.
 #[derive(Clone, Copy)]
 pub struct EnvironmentChecks<'a> {
@@ -33,7 +36,7 @@ pub struct EnvironmentChecks<'a> {
     /// Problems of a machine of a fleet, each with its key. No machine is asked.
     pub machine_problems: &'a dyn Fn(&MachineSetup) -> Vec<(&'static str, String)>,
     /// Problems of a load of a fleet, of its agents and its arguments, each with its key.
-    pub fleet_load_problems: &'a dyn Fn(&str, &[String]) -> Vec<(&'static str, String)>,
+    pub fleet_load_problems: &'a FleetLoadCheck,
 }
 
 impl std::fmt::Debug for EnvironmentChecks<'_> {

@@ -47,7 +47,7 @@ impl MachineSample {
         let cpu_s = other.samples.iter().filter_map(|sample| {
             let common_s = sample.time_s.min(to_s) - (sample.time_s - sample.length_s).max(from_s);
             let used = sample.roles.get(role)?;
-            (common_s > 0.0).then(|| (used.user_cpus + used.system_cpus) * common_s)
+            (common_s > 0.0).then_some((used.user_cpus + used.system_cpus) * common_s)
         });
         cpu_s.sum::<f64>() / self.length_s.max(1e-3)
     }

@@ -33,7 +33,7 @@ use crate::commands::fleet::FleetRunner;
 use crate::commands::load::host_record;
 use crate::commands::text_file::decode_text;
 use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, nats_options, nats_problems};
+use crate::flags::{CommandArgs, nats_options};
 use crate::output::experiment::{ArmText, format_experiment, plan as plan_text};
 use crate::output::file::write_json;
 use crate::output::{print, print_valid};
@@ -97,10 +97,6 @@ fn start_experiment(
     arguments: &[String],
     json: Option<&str>,
 ) -> Result<Exit, Failure> {
-    let nats_problems = nats_problems(args);
-    if !nats_problems.is_empty() {
-        return Err(nats_problems.into());
-    }
     let file = read_file(args)?;
     let plan = file.plan();
     check_run(&file)?;
