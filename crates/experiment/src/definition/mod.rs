@@ -30,7 +30,7 @@ use self::measure::MeasureInput;
 use self::patch::{KeyValue, changes_by_key, key_values, split_changes};
 use self::variants::{Variant, VariantAxis};
 
-pub use self::environment_checks::EnvironmentChecks;
+pub use self::environment_checks::{EnvironmentChecks, FleetLoadCheck};
 pub use self::measure::parse_discard_bound;
 
 /// Suffix of the name of an arm that is run a second time, to show the noise.

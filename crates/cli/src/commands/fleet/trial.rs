@@ -174,10 +174,7 @@ pub(in crate::commands) fn fleet_load_problems(
     agents: &str,
     words: &[String],
 ) -> Vec<(&'static str, String)> {
-    let failure = match FleetLoad::parse(agents, words) {
-        Ok(_) => return Vec::new(),
-        Err(failure) => failure,
-    };
+    let Err(failure) = FleetLoad::parse(agents, words) else { return Vec::new() };
     match failure {
         Failure::Usage(problems) => {
             let key = |location: &str| if location == "--agents" { "agents" } else { "flags" };
