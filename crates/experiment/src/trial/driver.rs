@@ -289,15 +289,15 @@ mod tests {
 
     #[test]
     fn each_driver_prints_the_metrics_read_from_its_samples() {
-        let h2load = include_str!("captured/h2load.txt");
+        let h2load = include_str!("driver/captured/h2load.txt");
         let time = h2load.lines().find(|line| line.starts_with("time for request:")).unwrap();
         let heads = h2load.lines().find(|line| line.trim_start().starts_with("min ")).unwrap();
         let later = h2load
             .replace(heads, "min max median p90 p99 mean sd +/- sd")
             .replace(time, "time for request: 40us 9.00ms 200us 300us 1.20ms 230us 1us 90.00%");
         let samples: &[(LoadTool, &[&str])] = &[
-            (LoadTool::Wrk, &[include_str!("captured/wrk.txt")]),
-            (LoadTool::Ab, &[include_str!("captured/ab.txt")]),
+            (LoadTool::Wrk, &[include_str!("driver/captured/wrk.txt")]),
+            (LoadTool::Ab, &[include_str!("driver/captured/ab.txt")]),
             (LoadTool::H2load, &[h2load, &later]),
             (LoadTool::H1load, &[h1load::tests::TEXT]),
             (LoadTool::Oha, &[oha::tests::TEXT]),
