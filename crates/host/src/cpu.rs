@@ -100,6 +100,29 @@ pub struct MachineCpu {
     pub forks: Option<u64>,
     /// Tasks that run or are ready to run, now.
     pub runnable: Option<u64>,
+    /// Interrupts of devices since boot: those with a number, without timers and calls between CPUs.
+    pub device_interrupts: Option<u64>,
+    /// Software interrupts since boot.
+    pub softirqs: Option<SoftIrqTotals>,
+}
+
+/// Software interrupts of all CPUs, by their cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SoftIrqTotals {
+    /// Packets received and sent (`NET_RX`, `NET_TX`).
+    pub network: u64,
+    /// All others: timers, the scheduler, RCU, block devices.
+    pub other: u64,
+}
+
+impl SoftIrqTotals {
+    /// Parses the figures of the line `softirq`: the sum, then HI, TIMER, NET_TX, NET_RX and others.
+    fn parse(figures: &str) -> Option<Self> {
+        let mut fields = figures.split_ascii_whitespace().map_while(|field| field.parse::<u64>().ok());
+        let total = fields.next()?;
+        let network = fields.nth(2)? + fields.next()?;
+        Some(Self { network, other: total.saturating_sub(network) })
+    }
 }
 
 impl MachineCpu {
@@ -113,6 +136,11 @@ impl MachineCpu {
             context_switches: since(self.context_switches, earlier.context_switches),
             forks: since(self.forks, earlier.forks),
             runnable: self.runnable,
+            device_interrupts: since(self.device_interrupts, earlier.device_interrupts),
+            softirqs: self.softirqs.zip(earlier.softirqs).map(|(now, then)| SoftIrqTotals {
+                network: now.network.saturating_sub(then.network),
+                other: now.other.saturating_sub(then.other),
+            }),
             ..Self::default()
         };
         for (id, now) in self.cpu_ids.iter().zip(&self.per_cpu) {
@@ -124,6 +152,17 @@ impl MachineCpu {
         delta
     }
 
+    /// Returns the largest fraction of the software interrupts that can have run in the context of an
+    /// interrupt, and so perhaps on an idle CPU. A packet of a virtual link or of the loopback interface is
+    /// received in the context of the task that sends it; only the interrupt of a device starts a network
+    /// softirq otherwise. Call it on a [`delta`](Self::delta).
+    #[must_use]
+    pub fn softirqs_in_interrupts(&self) -> f64 {
+        let Some((devices, softirqs)) = self.device_interrupts.zip(self.softirqs) else { return 1.0 };
+        let total = softirqs.network + softirqs.other;
+        if total == 0 { 1.0 } else { fraction(devices + softirqs.other, total).min(1.0) }
+    }
+
     /// Parses the text of `/proc/stat` into `self`, reusing its memory. `None` if the first line is
     /// not the sum, or a CPU's line lacks one of its first four figures.
     pub fn parse_into(&mut self, text: &str) -> Option<()> {
@@ -132,9 +171,15 @@ impl MachineCpu {
         let mut lines = text.lines();
         self.total = parse_times(lines.next()?.strip_prefix("cpu ")?)?;
         (self.context_switches, self.forks, self.runnable) = (None, None, None);
+        (self.device_interrupts, self.softirqs) = (None, None);
         for line in lines {
             let (name, figures) = line.split_once(' ').unwrap_or((line, ""));
             match name {
+                "intr" => {
+                    let numbered = figures.split_ascii_whitespace().skip(1);
+                    self.device_interrupts = numbered.map(|count| count.parse::<u64>().ok()).sum();
+                }
+                "softirq" => self.softirqs = SoftIrqTotals::parse(figures),
                 "ctxt" => self.context_switches = figures.trim().parse().ok(),
                 "processes" => self.forks = figures.trim().parse().ok(),
                 "procs_running" => self.runnable = figures.trim().parse().ok(),
@@ -260,6 +305,29 @@ intr 257990
         assert_eq!(machine.per_cpu[1], last);
         assert_eq!(machine.context_switches, Some(348_743));
         assert_eq!((machine.forks, machine.runnable), (Some(7013), Some(2)));
+    }
+
+    #[test]
+    fn network_softirqs_without_device_interrupts_run_in_tasks() {
+        let machine = parse(BEFORE);
+        assert_eq!(machine.device_interrupts, Some(164 + 97 + 26));
+        assert_eq!(machine.softirqs, Some(SoftIrqTotals { network: 1205, other: 51136 }));
+        let later = |interrupts: u64, network: u64, other: u64| MachineCpu {
+            device_interrupts: machine.device_interrupts.map(|before| before + interrupts),
+            softirqs: machine.softirqs.map(|before| SoftIrqTotals {
+                network: before.network + network,
+                other: before.other + other,
+            }),
+            ..MachineCpu::default()
+        };
+        let share = |interrupts, network, other| {
+            later(interrupts, network, other).delta(&machine).softirqs_in_interrupts()
+        };
+        // The loopback interface, a network card, and one that polls.
+        assert!((share(10, 99_000, 1_000) - 0.0101).abs() < 1e-9);
+        assert_eq!(share(90_000, 80_000, 1_000), 1.0);
+        assert_eq!(share(30_000, 59_000, 1_000), 31_000.0 / 60_000.0);
+        assert_eq!(MachineCpu::default().softirqs_in_interrupts(), 1.0);
     }
 
     #[test]

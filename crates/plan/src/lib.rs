@@ -8,6 +8,7 @@
 
 pub mod backend;
 pub mod config;
+pub mod drain;
 pub mod file;
 pub mod finding;
 pub mod inputs;

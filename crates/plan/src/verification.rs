@@ -129,6 +129,13 @@ impl VerifiedPlan {
         let slots = sizing
             .value("slots")
             .ok_or("needs servers with a limit: --servers and --maxconn, or --backend")?;
+        if let Some(own) = sizing.backends.iter().find(|one| one.rate_per_s.is_some() || one.service_s.is_some()) {
+            return Err(format!(
+                "backend '{}' has a rate or a service time of its own, and a verification has one pool of servers: \
+                 verify each backend alone, with --rate, --service, --servers and --maxconn",
+                own.name
+            ));
+        }
         let (rate, stall_s) = (inputs.default_number("rate"), inputs.default_number("stall"));
         let utilisation = rate * service_s / slots;
         if utilisation >= 1.0 {
@@ -275,6 +282,16 @@ mod tests {
             [Some(true), None, Some(false)]
         );
         assert_eq!((comparisons[1].measured, comparisons[1].not_observable), (None, Some("not measured")));
+    }
+
+    #[test]
+    fn backends_of_their_own_speed_are_not_verified_as_one_pool() {
+        let mut inputs = Inputs::default();
+        for (name, text) in [("rate", "100"), ("service", "10ms"), ("backend", "fast=2x4,service=5ms")] {
+            inputs.give_texts(name, &[text.to_owned()], "test").unwrap();
+        }
+        let why = VerifiedPlan::new(&Sizing::compute(&inputs), &inputs).unwrap_err();
+        assert!(why.contains("'fast'"), "{why}");
     }
 
     #[test]

@@ -176,20 +176,22 @@ fn cpu_fractions(cpu: u32, times: &CpuTimes) -> CpuUse {
 ///
 /// If the kernel accounts by timer tick, the time of an interrupt is charged to the process that it
 /// met, and to none on an idle CPU. So the idle fraction of each CPU's interrupts is taken to
-/// belong to no process. If the kernel accounts interrupts separately, all of them do.
+/// belong to no process, without those that [started in a task](MachineCpu::softirqs_in_interrupts).
+/// If the kernel accounts interrupts separately, all of them do.
 pub(crate) fn foreign_cpus(
     cpu_delta: &MachineCpu,
     role_cpus: f64,
     has_separate_irq_time: bool,
     ticks: f64,
 ) -> f64 {
+    let in_interrupts = cpu_delta.softirqs_in_interrupts();
     let unowned_interrupts = |times: &CpuTimes| {
         let interrupts = (times.irq + times.softirq) as f64;
         let idle = (times.idle + times.iowait) as f64;
         let tasks = (times.user + times.nice + times.system) as f64;
         match has_separate_irq_time {
             true => interrupts,
-            false if idle + tasks > 0.0 => interrupts * idle / (idle + tasks),
+            false if idle + tasks > 0.0 => interrupts * in_interrupts * idle / (idle + tasks),
             false => 0.0,
         }
     };
@@ -201,6 +203,7 @@ pub(crate) fn foreign_cpus(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::SoftIrqTotals;
 
     fn machine(per_cpu: &[CpuTimes]) -> MachineCpu {
         let mut total = CpuTimes::default();
@@ -275,6 +278,10 @@ mod tests {
         assert!((foreign(0.6, false) - (1.2 - 0.8 / 9.0 - 0.6)).abs() < 1e-9);
         assert!((foreign(0.6, true) - 0.3).abs() < 1e-9);
         assert_eq!(foreign(1.9, false), 0.0);
+        let softirqs = Some(SoftIrqTotals { network: 9_000, other: 0 });
+        let virtual_link = MachineCpu { device_interrupts: Some(0), softirqs, ..both.clone() };
+        assert!((foreign_cpus(&virtual_link, 0.6, false, 100.0) - 0.6).abs() < 1e-9);
+        assert!((foreign_cpus(&virtual_link, 0.6, true, 100.0) - 0.3).abs() < 1e-9);
         assert_eq!(foreign_cpus(&MachineCpu::default(), 0.0, false, 100.0), 0.0);
     }
 

@@ -1,12 +1,15 @@
 //! The processes of a verification: one `weir serve` with an address for each server, and one proxy before it.
 //! They end with this process in every case.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
 use plan::verification::VerifiedPlan;
 use record::problem::InputProblem;
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 use super::foreign::ForeignProcess;
 use super::haproxy::HaproxyProcess;
@@ -25,7 +28,8 @@ const CONNECTIONS_MIN: f64 = 8_000.0;
 enum ProxyProcess {
     Weir {
         process: ChildProcess,
-        config: std::path::PathBuf,
+        /// Directory of its config.
+        _directory: TempDir,
     },
     Haproxy(HaproxyProcess),
     Foreign(ForeignProcess),
@@ -114,11 +118,7 @@ impl Setup {
 impl Drop for Setup {
     fn drop(&mut self) {
         match &mut self.proxy {
-            ProxyProcess::Weir { process, config } => {
-                process.end();
-                // A file that is gone needs no removal.
-                let _ = std::fs::remove_file(config);
-            }
+            ProxyProcess::Weir { process, .. } => process.end(),
             ProxyProcess::Haproxy(process) => process.end(),
             ProxyProcess::Foreign(process) => process.end(),
             ProxyProcess::Running => {}
@@ -153,18 +153,26 @@ fn origin_addresses(plan: &VerifiedPlan, subject: &VerifySubject) -> Result<Vec<
     Ok(running.origins.clone())
 }
 
+/// Creates a private directory for the files of a subject, which its value removes. A program that drops its
+/// privileges can still open files in it.
+pub(super) fn run_directory() -> Result<TempDir, Failure> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("weir-plan-").permissions(Permissions::from_mode(0o711));
+    builder.tempdir().map_err(|error| Failure::cannot("the directory of the subject", error))
+}
+
 /// Starts weir proxy; returns it with its URL and its gauges.
 fn start_weir(
     plan: &VerifiedPlan,
     servers: &[String],
 ) -> Result<(ProxyProcess, String, GaugeSource), Failure> {
-    let config = std::env::temp_dir().join(format!("weir-plan-{}.toml", std::process::id()));
+    let directory = run_directory()?;
+    let config = directory.path().join("weir.toml");
     record::file::write_atomically(&config, proxy_config(plan, servers).as_bytes())?;
     let proxy = vec!["proxy".to_owned(), "--config".to_owned(), config.display().to_string()];
-    let started = ChildProcess::start(&proxy, 2);
-    let (process, urls) = started.inspect_err(|_| drop(std::fs::remove_file(&config)))?;
+    let (process, urls) = ChildProcess::start(&proxy, 2)?;
     let admin = urls[1].parse().map_err(|error| Failure::cannot("the proxy's admin address", error))?;
-    let proxy = ProxyProcess::Weir { process, config };
+    let proxy = ProxyProcess::Weir { process, _directory: directory };
     Ok((proxy, format!("http://{}", urls[0]), GaugeSource::Metrics(admin)))
 }
 

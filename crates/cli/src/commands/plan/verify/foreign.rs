@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -11,7 +10,9 @@ use experiment::trial::port::free_port;
 use host::sandbox::launch::Launch;
 use plan::verification::VerifiedPlan;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tempfile::TempDir;
 
+use super::children::run_directory;
 use super::subject::{SubjectProgram, SubjectValues};
 use crate::exit::Failure;
 
@@ -27,8 +28,7 @@ const OUTPUT_BYTES_MAX: i64 = 2_000;
 pub(super) struct ForeignProcess {
     child: Child,
     name: String,
-    directory: PathBuf,
-    keeps_output: bool,
+    directory: TempDir,
 }
 
 impl ForeignProcess {
@@ -41,29 +41,27 @@ impl ForeignProcess {
     ) -> Result<(Self, SocketAddr), Failure> {
         let name = program.command.first().cloned().unwrap_or_default();
         let failed = |error: std::io::Error| Failure::cannot(&name, error);
-        let directory = std::env::temp_dir().join(format!("weir-plan-subject-{}", std::process::id()));
-        fs::create_dir_all(&directory).map_err(failed)?;
+        let directory = run_directory()?;
         let port = free_port().map_err(failed)?;
-        let config = directory.join("config");
+        let config = directory.path().join("config");
         let values = SubjectValues {
             plan,
             port,
             origins,
             connections,
-            directory: &directory.display().to_string(),
+            directory: &directory.path().display().to_string(),
             config: &config.display().to_string(),
         };
         if let Some(source) = &program.config {
             fs::write(&config, values.config_text(source)).map_err(failed)?;
         }
         let words = values.command(program);
-        let output = File::create(directory.join("output")).map_err(failed)?;
+        let output = File::create(directory.path().join("output")).map_err(failed)?;
         let mut command = Command::new(words.first().map_or("", String::as_str));
         command.args(words.iter().skip(1)).env(crate::defaults::NO_DEFAULTS, "1");
         command.stdin(Stdio::null()).stdout(output.try_clone().map_err(failed)?).stderr(output);
-        let started = Launch::default().spawn(&mut command);
-        let child = started.inspect_err(|_| drop(fs::remove_dir_all(&directory))).map_err(failed)?;
-        let mut process = Self { child, name, directory, keeps_output: false };
+        let child = Launch::default().spawn(&mut command).map_err(failed)?;
+        let mut process = Self { child, name, directory };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         for _ in 0..READY_STEPS {
             if TcpStream::connect_timeout(&address, STEP).is_ok() {
@@ -88,8 +86,8 @@ impl ForeignProcess {
 
     /// Keeps its output, and returns the reason with the end of it.
     pub(super) fn failure(&mut self, why: &str) -> Failure {
-        self.keeps_output = true;
-        let path = self.directory.join("output");
+        self.directory.disable_cleanup(true);
+        let path = self.directory.path().join("output");
         let mut tail = Vec::new();
         // Without its output only the reason is reported.
         if let Ok(mut file) = File::open(&path) {
@@ -120,9 +118,6 @@ impl ForeignProcess {
         // It may have ended meanwhile.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if !self.keeps_output {
-            let _ = fs::remove_dir_all(&self.directory);
-        }
     }
 }
 

@@ -11,7 +11,9 @@ use std::time::Duration;
 use host::sandbox::launch::Launch;
 use plan::verification::VerifiedPlan;
 use rustix::io::{FdFlags, fcntl_setfd};
+use tempfile::TempDir;
 
+use super::children::run_directory;
 use crate::exit::Failure;
 
 /// Name of the program.
@@ -27,19 +29,18 @@ const RESPONSE_BYTES_MAX: u64 = 16 << 20;
 /// Running HAProxy. The kernel ends it with this process.
 pub(super) struct HaproxyProcess {
     child: Child,
-    directory: PathBuf,
+    directory: TempDir,
 }
 
 impl HaproxyProcess {
     /// Starts it on a port that the kernel chooses.
     pub(super) fn start(plan: &VerifiedPlan, servers: &[String]) -> Result<(Self, SocketAddr), Failure> {
         let failed = |error: std::io::Error| Failure::cannot(PROGRAM, error);
-        let directory = std::env::temp_dir().join(format!("weir-plan-haproxy-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).map_err(failed)?;
+        let directory = run_directory()?;
         let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let text = config(plan, servers, &directory, listener.as_raw_fd());
-        let path = directory.join("haproxy.cfg");
+        let text = config(plan, servers, directory.path(), listener.as_raw_fd());
+        let path = directory.path().join("haproxy.cfg");
         record::file::write_atomically(&path, text.as_bytes()).map_err(failed)?;
         // The process inherits the listening socket.
         fcntl_setfd(&listener, FdFlags::empty()).map_err(|errno| failed(errno.into()))?;
@@ -69,7 +70,7 @@ impl HaproxyProcess {
 
     /// Returns the path of its socket.
     pub(super) fn socket(&self) -> PathBuf {
-        self.directory.join("socket")
+        self.directory.path().join("socket")
     }
 
     /// Ends it.
@@ -77,7 +78,6 @@ impl HaproxyProcess {
         // It may have ended meanwhile.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
