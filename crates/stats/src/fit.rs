@@ -1,5 +1,5 @@
 //! Common parts of the fits ([`crate::knee`], [`crate::scalability`]): values with their intervals,
-//! least squares, and the reasons for no fit.
+//! least squares (also of a line), and the reasons for no fit.
 
 use super::distribution::{normal_quantile, t_quantile};
 use super::quantiles::{ascending, quantile_of_sorted};
@@ -66,6 +66,31 @@ pub(crate) fn r_squared(points: &[(f64, f64)], curve: impl Fn(f64) -> f64) -> f6
     if total > 0.0 { 1.0 - left / total } else { 0.0 }
 }
 
+/// Straight line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Line {
+    /// Change of y per unit of x.
+    pub slope: f64,
+    /// Value at x = 0.
+    pub intercept: f64,
+}
+
+/// Fits a line to `points` (x, y) by least squares. `None` without two different values of x, or with a
+/// value that is not finite.
+#[must_use]
+pub fn fit_line(points: &[(f64, f64)]) -> Option<Line> {
+    let count = points.len() as f64;
+    let mean_x = points.iter().map(|(x, _)| x).sum::<f64>() / count;
+    let mean_y = points.iter().map(|(_, y)| y).sum::<f64>() / count;
+    let variance: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+    let covariance: f64 = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    if !(variance > 0.0 && variance.is_finite() && covariance.is_finite()) {
+        return None;
+    }
+    let slope = covariance / variance;
+    Some(Line { slope, intercept: mean_y - slope * mean_x })
+}
+
 /// Returns the three coefficients that fit rows of three values best; `None` if they are not
 /// determined.
 pub(crate) fn least_squares(rows: impl Iterator<Item = ([f64; 3], f64)>) -> Option<[f64; 3]> {
@@ -100,4 +125,24 @@ pub(crate) fn solve_linear(mut matrix: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     }
     let solution = [0, 1, 2].map(|row: usize| matrix[row][3] / matrix[row][row]);
     solution.iter().all(|value| value.is_finite()).then_some(solution)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_fits_its_points() {
+        assert_eq!(fit_line(&[(0.0, 1.0), (2.0, 5.0)]), Some(Line { slope: 2.0, intercept: 1.0 }));
+        // By hand: means 2 and 4, covariance 3, variance 2.
+        let fitted = fit_line(&[(1.0, 2.0), (2.0, 5.0), (3.0, 5.0)]);
+        assert_eq!(fitted, Some(Line { slope: 1.5, intercept: 1.0 }));
+    }
+
+    #[test]
+    fn points_without_a_line_have_none() {
+        for points in [&[][..], &[(1.0, 2.0)], &[(1.0, 2.0), (1.0, 3.0)], &[(0.0, f64::NAN), (1.0, 1.0)]] {
+            assert_eq!(fit_line(points), None, "{points:?}");
+        }
+    }
 }
