@@ -320,13 +320,13 @@ intr 257990
             }),
             ..MachineCpu::default()
         };
-        let share = |interrupts, network, other| {
+        let in_interrupts = |interrupts, network, other| {
             later(interrupts, network, other).delta(&machine).softirqs_in_interrupts()
         };
         // The loopback interface, a network card, and one that polls.
-        assert!((share(10, 99_000, 1_000) - 0.0101).abs() < 1e-9);
-        assert_eq!(share(90_000, 80_000, 1_000), 1.0);
-        assert_eq!(share(30_000, 59_000, 1_000), 31_000.0 / 60_000.0);
+        assert!((in_interrupts(10, 99_000, 1_000) - 0.0101).abs() < 1e-9);
+        assert_eq!(in_interrupts(90_000, 80_000, 1_000), 1.0);
+        assert_eq!(in_interrupts(30_000, 59_000, 1_000), 31_000.0 / 60_000.0);
         assert_eq!(MachineCpu::default().softirqs_in_interrupts(), 1.0);
     }
 
