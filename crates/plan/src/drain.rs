@@ -86,8 +86,8 @@ mod tests {
             }
         }
 
-        /// Simulates the queue for `seconds`, and returns the intervals of a load, and the time after the stall at
-        /// which nobody waited.
+        /// Simulates the queue for `seconds`, and returns the intervals of a load, and the time in which the backlog
+        /// drained, from its first nine tenths.
         fn simulate(&self, seconds: usize, seed: u64) -> (Vec<Interval>, f64) {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut exponential = |mean: f64| -mean * (1.0 - random.f64()).ln();
@@ -104,7 +104,7 @@ mod tests {
             let mut free = vec![0.0_f64; self.slots];
             let mut waiting: Vec<usize> = Vec::new();
             let mut latencies: Vec<Vec<u64>> = vec![Vec::new(); seconds];
-            let (mut next, mut emptied_s) = (0, 0.0);
+            let (mut next, mut backlog, mut drained_s) = (0, 0, 0.0);
             loop {
                 let (slot, at) = free.iter().copied().enumerate().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
                 while next < arrivals.len() && (to_server(arrivals[next]) <= at || waiting.is_empty()) {
@@ -117,14 +117,16 @@ mod tests {
                 let one = if self.order == Order::Newest { waiting.len() - 1 } else { 0 };
                 let one = waiting.remove(one);
                 let start = at.max(to_server(arrivals[one]));
-                let random_s = if self.service_cv > 0.0 { exponential(self.service_s) } else { self.service_s };
+                let random_s =
+                    if self.service_cv > 0.0 { exponential(self.service_s) } else { self.service_s };
                 if self.order != Order::None {
                     free[slot] = start + random_s;
                 }
                 let latency_s = to_wall(start + random_s) - arrivals[one];
                 latencies[arrivals[one] as usize].push((latency_s * 1e9) as u64);
-                if emptied_s == 0.0 && to_wall(start) > resumed_s + 0.5 && waiting.is_empty() {
-                    emptied_s = to_wall(start) - resumed_s;
+                backlog = backlog.max(waiting.len());
+                if drained_s == 0.0 && start > STALL_AT_S && waiting.len() * 10 <= backlog {
+                    drained_s = (to_wall(start) - resumed_s) / 0.9;
                 }
             }
             let interval = |(second, mut all): (usize, Vec<u64>)| {
@@ -137,7 +139,7 @@ mod tests {
                     ..Interval::default()
                 }
             };
-            (latencies.into_iter().enumerate().map(interval).collect(), emptied_s)
+            (latencies.into_iter().enumerate().map(interval).collect(), drained_s)
         }
     }
 
@@ -162,15 +164,18 @@ mod tests {
     fn the_latency_shows_the_drain_of_a_queue_of_any_shape() {
         for shape in SHAPES {
             let queue = queue(shape, Order::Oldest);
-            for seed in 1..=5 {
-                let (intervals, emptied_s) = queue.simulate(60, seed);
-                let drain_s = queue.stall().drain_by_latency(&intervals);
-                let ratio = drain_s.map(|drain_s| drain_s / emptied_s);
-                assert!(
-                    ratio.is_some_and(|ratio| (0.85..1.15).contains(&ratio)),
-                    "{shape:?} {seed}: {drain_s:?} of {emptied_s}"
-                );
-            }
+            let ratio = |seed| {
+                let (intervals, drained_s) = queue.simulate(60, seed);
+                queue
+                    .stall()
+                    .drain_by_latency(&intervals)
+                    .map_or(0.0, |by_latency_s| by_latency_s / drained_s)
+            };
+            let ratios: Vec<f64> = (1..=5).map(ratio).collect();
+            // A backlog of 200 requests at a utilisation of 88 % drains in 18 to 32 s, by chance.
+            assert!(ratios.iter().all(|ratio| (0.7..1.4).contains(ratio)), "{shape:?}: {ratios:?}");
+            let median = stats::median(&ratios).unwrap();
+            assert!((0.9..1.1).contains(&median), "{shape:?}: {ratios:?}");
         }
     }
 

@@ -129,7 +129,9 @@ impl VerifiedPlan {
         let slots = sizing
             .value("slots")
             .ok_or("needs servers with a limit: --servers and --maxconn, or --backend")?;
-        if let Some(own) = sizing.backends.iter().find(|one| one.rate_per_s.is_some() || one.service_s.is_some()) {
+        if let Some(own) =
+            sizing.backends.iter().find(|one| one.rate_per_s.is_some() || one.service_s.is_some())
+        {
             return Err(format!(
                 "backend '{}' has a rate or a service time of its own, and a verification has one pool of servers: \
                  verify each backend alone, with --rate, --service, --servers and --maxconn",

@@ -13,7 +13,8 @@ use crate::exit::Failure;
 /// Reasons why a figure has no measured value.
 const INSIDE: &str = "not observable: the queue is inside of the subject";
 const SHORT: &str = "not observable: a queue with bounds drains faster than the latency of seconds shows";
-const NO_LINE: &str = "not observable: no latency that falls over two seconds or more; a longer --stall may show it";
+const NO_LINE: &str =
+    "not observable: no latency that falls over two seconds or more; a longer --stall may show it";
 const NO_QUEUE: &str = "not observable: the subject has no queue";
 const NO_BOUND: &str = "not measured: the queue has no bound";
 const COLLAPSE: &str = "not measured: an unbounded queue collapses in an overload";
