@@ -347,6 +347,23 @@ fn two_changes_at_once_are_named() {
 }
 
 #[test]
+fn two_changes_that_other_arms_have_one_by_one_are_an_ablation() {
+    let mut plan = plan(&["load"]);
+    plan.arms[2].changes.insert("load.flags".to_owned(), "-c 300".to_owned());
+    for key in ["load.flags", "subject.env.LD_PRELOAD"] {
+        let value = plan.arms[2].changes[key].clone();
+        let changes = [(key.to_owned(), value)].into_iter().collect();
+        plan.arms.push(Arm { name: format!("only-{key}"), changes, ..plan.arms[2].clone() });
+    }
+    let judged = judged(&plan, &trials(&plan, BLOCKS, jemalloc(0.92)));
+    assert!(warnings_with(&judged, "two_factors").is_empty());
+    // Another value is another change.
+    plan.arms[3].changes.insert("load.flags".to_owned(), "-c 200".to_owned());
+    let judged = self::judged(&plan, &trials(&plan, BLOCKS, jemalloc(0.92)));
+    assert_eq!(warnings_with(&judged, "two_factors").len(), 1);
+}
+
+#[test]
 fn a_baseline_that_differs_from_itself_leaves_less_open() {
     let plan = plan(&["load"]);
     let cost = |arm: &str| match arm {

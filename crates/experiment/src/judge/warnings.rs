@@ -52,8 +52,8 @@ pub static WARNINGS: &[WarningKind] = &[
     },
     WarningKind {
         code: "two_factors",
-        trigger: "an arm differs from the baseline in more than one key: the cause of the \
-                  difference is ambiguous",
+        trigger: "an arm differs from the baseline in more than one key, and no other arms have these changes \
+                  one by one: the cause of the difference is ambiguous",
         detect: limits::two_factors,
     },
     WarningKind {

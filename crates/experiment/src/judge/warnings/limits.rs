@@ -15,10 +15,20 @@ use stats::median;
 /// Busy fraction of a trial from which a generator's thread has no time left.
 const GENERATOR_BUSY: f64 = 0.95;
 
+/// Reports arms with several changes, unless each of the changes has an arm of its own, as in an ablation.
 pub(super) fn two_factors(input: &WarningInput<'_>) -> Vec<WarningFinding> {
+    let changes = |arm| changed_keys(input.blocks.plan, arm);
+    let alone = input.arms().filter_map(|arm| match &changes(arm)[..] {
+        [key] => Some((key.clone(), arm.changes.get(key))),
+        _ => None,
+    });
+    let alone: Vec<(String, Option<&String>)> = alone.collect();
     let mut by_keys: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
     for arm in input.arms() {
-        let keys = changed_keys(input.blocks.plan, arm);
+        let keys = changes(arm);
+        if keys.iter().all(|key| alone.contains(&(key.clone(), arm.changes.get(key)))) {
+            continue;
+        }
         match by_keys.iter_mut().find(|(other, _)| *other == keys) {
             Some((_, arms)) => arms.push(&arm.name),
             None => by_keys.push((keys, vec![&arm.name])),
