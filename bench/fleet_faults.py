@@ -11,17 +11,16 @@ nothing is left, however it ends. Needs root.
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 
+import network
+
 AGENTS = [f"a{number}" for number in range(1, 9)]
 ORIGIN, NATS = "10.99.0.254", "10.98.0.254"
-NATS_URL = f"nats://{NATS}:4222"
 EXACT_REQUESTS = int(os.environ.get("REQUESTS", 2_000_000))
 # A run with a fault: 25 s, so that a fault of 10 s is in its middle.
 FAULT_REQUESTS, FAULT_RATE = 100_000, 4_000
@@ -29,58 +28,28 @@ COUNTS = (100, 300, 1000)
 SIMULATED_SECONDS = 5
 
 
-def ip(*arguments):
-    subprocess.run(["ip", *arguments], check=True)
-
-
 def build_network():
     """Returns with a namespace per agent, a bridge to the origin and one to the NATS server."""
-    os.makedirs("/run/netns", exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run/netns"], check=True)
-    ip("link", "set", "lo", "up")
-    for bridge, address in (("data", ORIGIN), ("control", NATS)):
-        ip("link", "add", bridge, "type", "bridge")
-        ip("addr", "add", f"{address}/24", "dev", bridge)
-        ip("link", "set", bridge, "up")
+    network.add_bridge("data", ORIGIN)
+    network.add_bridge("control", NATS)
     for number, name in enumerate(AGENTS, start=1):
-        ip("netns", "add", name)
-        ip("-n", name, "link", "set", "lo", "up")
-        for bridge, device, network in (("data", "eth0", "10.99.0"), ("control", "eth1", "10.98.0")):
-            ip("link", "add", f"{bridge}-{name}", "type", "veth", "peer", "name", device, "netns", name)
-            ip("link", "set", f"{bridge}-{name}", "master", bridge, "up")
-            ip("-n", name, "addr", "add", f"{network}.{number}/24", "dev", device)
-            ip("-n", name, "link", "set", device, "up")
+        network.add_machine(name)
+        network.connect(name, "eth0", "data", f"10.99.0.{number}")
+        network.connect(name, "eth1", "control", f"10.98.0.{number}")
 
 
-class Fleet:
+class Fleet(network.Processes):
     """The processes: origin, NATS server and agents."""
 
-    def __init__(self, weir, server, directory):
-        self.weir, self.server, self.directory = weir, server, directory
-        self.processes, self.agents = [], {}
-        self.start([weir, "serve", "-l", f"{ORIGIN}:9000", "-t", "1"])
+    def start_all(self):
+        self.start([self.weir, "serve", "-l", f"{ORIGIN}:9000", "-t", "1"])
         self.nats = self.start_nats()
-        for name in AGENTS:
-            self.start_agent(name)
+        self.agents = {name: self.start_agent(name) for name in AGENTS}
         self.wait_for_agents(len(AGENTS))
-
-    def start(self, command, **keywords):
-        log = open(os.path.join(self.directory, "log"), "a", encoding="utf-8")
-        process = subprocess.Popen(command, stdout=log, stderr=log, **keywords)
-        self.processes.append(process)
-        return process
-
-    def start_nats(self):
-        return self.start([self.server, "-a", NATS, "-p", "4222"])
-
-    def start_agent(self, name):
-        self.agents[name] = self.start(
-            ["ip", "netns", "exec", name, self.weir, "fleet", "agent", "--nats", NATS_URL, "--name", name,
-             "--state", os.path.join(self.directory, "state")])
 
     def wait_for_agents(self, count):
         for _ in range(20):
-            listed = subprocess.run([self.weir, "fleet", "ls", "--nats", NATS_URL, "--json", "-"],
+            listed = subprocess.run([self.weir, "fleet", "ls", "--nats", self.nats_url, "--json", "-"],
                                     capture_output=True, text=True)
             if listed.returncode == 0 and len(json.loads(listed.stdout)["agents"]) >= count:
                 return
@@ -90,17 +59,6 @@ class Fleet:
         """The requests that the origin counted, without those for its counters."""
         with urllib.request.urlopen(f"http://{ORIGIN}:9000/stats") as response:
             return json.load(response)["requests"]
-
-    def close(self):
-        for process in self.processes:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGCONT)
-                process.kill()
-            process.wait()
-
-
-def cut(name, is_up):
-    ip("link", "set", f"control-{name}", "up" if is_up else "down")
 
 
 def no_fault(_):
@@ -114,9 +72,9 @@ def stop_server(fleet):
 
 
 def partition(fleet):
-    cut("a3", False)
+    network.cut("a3", "control", False)
     time.sleep(10)
-    cut("a3", True)
+    network.cut("a3", "control", True)
 
 
 def restart_server(fleet):
@@ -146,7 +104,7 @@ def run_case(fleet, case):
     record = os.path.join(fleet.directory, "record.json")
     with contextlib.suppress(FileNotFoundError):
         os.remove(record)
-    command = [fleet.weir, "fleet", "load", "--nats", NATS_URL, "--agents", str(len(AGENTS)), "-c", "64", "-t", "1",
+    command = [fleet.weir, "fleet", "load", "--nats", fleet.nats_url, "--agents", str(len(AGENTS)), "-c", "64", "-t", "1",
                "-n", str(requests), "-d", "10m", "--no-watch", "--no-baseline", "--json", record, *(["-R", str(rate)] if rate else []),
                f"http://{ORIGIN}:9000/?s=100"]
     before, begun = fleet.served(), time.monotonic()
@@ -206,7 +164,7 @@ def measure_scale(fleet, simulated):
     rows = []
     for count in COUNTS:
         # The 8 real agents are of other labels: a number of agents takes them first, so they end here.
-        agents = subprocess.Popen([simulated, NATS_URL, str(count), template, str(SIMULATED_SECONDS)],
+        agents = subprocess.Popen([simulated, fleet.nats_url, str(count), template, str(SIMULATED_SECONDS)],
                                   stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         try:
             fleet.wait_for_agents(count)
@@ -225,7 +183,7 @@ def measure_scale(fleet, simulated):
 def coordinate(fleet, count, common):
     record = os.path.join(fleet.directory, "scale.json")
     begun = time.monotonic()
-    load = subprocess.Popen([fleet.weir, "fleet", "load", "--nats", NATS_URL, "--agents", str(count), "-c", str(count),
+    load = subprocess.Popen([fleet.weir, "fleet", "load", "--nats", fleet.nats_url, "--agents", str(count), "-c", str(count),
                              "-t", "1", "-R", str(500 * count), "--json", record, *common],
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     _, status, usage = os.wait4(load.pid, 0)
@@ -245,30 +203,20 @@ def coordinate(fleet, count, common):
 def main():
     if len(sys.argv) < 2:
         raise SystemExit(__doc__)
-    if os.environ.get("FLEET_INSIDE") != "1":
-        os.environ["FLEET_INSIDE"] = "1"
-        os.execvp("unshare", ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-                              sys.executable, *sys.argv])
-    weir = os.path.abspath(sys.argv[1])
+    network.enter()
     simulated = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 else None
-    path = f"{os.environ.get('PATH', '')}:{os.path.expanduser('~/go/bin')}"
-    server = shutil.which(sys.argv[3] if len(sys.argv) > 3 else "nats-server", path=path)
-    if server is None:
-        raise SystemExit("fleet: nats-server is missing: go install github.com/nats-io/nats-server/v2@v2.15.2")
+    server = network.find_nats_server(*sys.argv[3:4])
     wanted = os.environ.get("CASES", "").split(",")
     build_network()
-    with tempfile.TemporaryDirectory() as directory:
-        fleet = Fleet(weir, server, directory)
-        try:
-            cases = [case for case in CASES if wanted == [""] or case[0].split()[0] in wanted]
-            results = [run_case(fleet, case) for case in cases]
-            if simulated and (wanted == [""] or "simulated" in wanted):
-                for agent in fleet.agents.values():
-                    agent.kill()
-                    agent.wait()
-                results.append(measure_scale(fleet, simulated))
-        finally:
-            fleet.close()
+    with Fleet(os.path.abspath(sys.argv[1]), server, NATS) as fleet:
+        fleet.start_all()
+        cases = [case for case in CASES if wanted == [""] or case[0].split()[0] in wanted]
+        results = [run_case(fleet, case) for case in cases]
+        if simulated and (wanted == [""] or "simulated" in wanted):
+            for agent in fleet.agents.values():
+                agent.kill()
+                agent.wait()
+            results.append(measure_scale(fleet, simulated))
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
     raise SystemExit(0 if all(results) else 3)
 

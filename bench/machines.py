@@ -4,7 +4,7 @@
 Three network namespaces are the machines of the generator, of a proxy (the subject) and of an origin, each with
 process IDs and links of its own, so that an agent sees nothing of the others. A fourth one has the bridge between
 them and a NATS server. Links have a rate (tbf). Each case has one bottleneck, and `weir fleet run` has to name it
-and its machine. All share the CPUs of this machine, and its kernel; in the last case a program of no role uses the
+and its machine. All share the CPUs of this machine, and its kernel; in the last case processes of no role use the
 subject's CPU. Everything is inside namespaces of this process: nothing is left, however it ends. Needs root, and an
 idle machine: other work is found as cpu_steal, rightly.
 """
@@ -12,12 +12,11 @@ idle machine: other work is found as cpu_steal, rightly.
 import hashlib
 import json
 import os
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import time
+
+import network
 
 MACHINES = {"client": "10.99.0.1", "edge": "10.99.0.2", "back": "10.99.0.3"}
 BRIDGE = "10.99.0.254"
@@ -25,7 +24,7 @@ CLIENT_BODY = 16 * 1024
 
 # Name, options of the target, arguments of the load, rate of the proxy's link in Mbit/s, verdict, and the machine that
 # its evidence must name. The last two load the origin without the proxy: the client of the first hashes each body, and
-# beside the second a foreign process uses the CPU of the origin.
+# beside the second foreign processes use the CPU of the origin.
 CASES = (
     ("link", "s=100k", ["-c", "16"], 100, "link_bound", "edge"),
     ("origin", "s=100&cpu=2ms", ["-c", "32"], 10_000, "origin_bound", "back"),
@@ -38,31 +37,12 @@ DURATION = "5s"
 GENERATOR_CPU, PROGRAM_CPU = "0", str(os.cpu_count() - 1)
 
 
-def ip(*arguments):
-    subprocess.run(["ip", *arguments], check=True)
-
-
 def build_network():
     """One namespace per machine, connected by a bridge."""
-    os.makedirs("/run/netns", exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run/netns"], check=True)
-    ip("link", "set", "lo", "up")
-    ip("link", "add", "switch", "type", "bridge")
-    ip("addr", "add", f"{BRIDGE}/24", "dev", "switch")
-    ip("link", "set", "switch", "up")
+    network.add_bridge("switch", BRIDGE)
     for name, address in MACHINES.items():
-        ip("netns", "add", name)
-        ip("link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0", "netns", name)
-        ip("link", "set", f"to-{name}", "master", "switch", "up")
-        ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
-        ip("-n", name, "link", "set", "lo", "up")
-        ip("-n", name, "link", "set", "eth0", "up")
-
-
-def set_rate(machine, mbit):
-    subprocess.run(
-        ["tc", "-n", machine, "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", f"{mbit}mbit",
-         "burst", "256kb", "latency", "50ms"], check=True)
+        network.add_machine(name)
+        network.connect(name, "eth0", "switch", address)
 
 
 def body_hash(weir):
@@ -110,23 +90,25 @@ def plan(directory, target, load, with_proxy):
     return path
 
 
-def run_case(weir, directory, case, digest):
+def run_case(processes, case, digest):
     name, target, load, mbit, verdict, machine = case
-    set_rate("edge", mbit)
+    weir, directory = processes.weir, processes.directory
+    network.set_rate("edge", "eth0", mbit)
     if name == "client":
         load = [*load, "--expect-hash", f"sha256:{digest}"]
     record = os.path.join(directory, f"{name}.json")
-    command = [weir, "fleet", "run", "--nats", f"nats://{BRIDGE}:4222", "--json", record, plan(directory, target, load, name not in WITHOUT_PROXY)]
+    command = [weir, "fleet", "run", "--nats", processes.nats_url, "--json", record,
+               plan(directory, target, load, name not in WITHOUT_PROXY)]
     begun = time.monotonic()
-    foreign = None
-    if name == "steal":
-        foreign = subprocess.Popen(["taskset", "-c", PROGRAM_CPU, sys.executable, "-c", "while True: pass"])
+    loop = ["taskset", "-c", PROGRAM_CPU, sys.executable, "-c", "while True: pass"]
+    # Two: one alone gets a third of a CPU beside a subject that is as hungry, which is just below the bound.
+    foreign = [subprocess.Popen(loop) for _ in range(2 if name == "steal" else 0)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     finally:
-        if foreign is not None:
-            foreign.kill()
-            foreign.wait()
+        for process in foreign:
+            process.kill()
+            process.wait()
     if not os.path.exists(record):
         print(done.stdout, done.stderr, file=sys.stderr)
         return False
@@ -151,37 +133,16 @@ def run_case(weir, directory, case, digest):
 def main():
     if len(sys.argv) < 2:
         raise SystemExit(__doc__)
-    if os.environ.get("MACHINES_INSIDE") != "1":
-        os.environ["MACHINES_INSIDE"] = "1"
-        os.execvp("unshare", ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-                              sys.executable, *sys.argv])
-    weir = os.path.abspath(sys.argv[1])
-    server = shutil.which(sys.argv[2] if len(sys.argv) > 2 else "nats-server")
-    if server is None:
-        raise SystemExit("machines: nats-server is missing: "
-                         "go install github.com/nats-io/nats-server/v2@v2.15.2, or apt-get install nats-server")
+    network.enter()
+    server = network.find_nats_server(*sys.argv[2:3])
     build_network()
-    processes = []
-    with tempfile.TemporaryDirectory() as directory:
-        try:
-            processes.append(subprocess.Popen([server, "-a", BRIDGE, "-p", "4222"], stderr=subprocess.DEVNULL))
-            for name, allow in (("client", "load"), ("edge", "proxy"), ("back", "serve")):
-                log = open(os.path.join(directory, f"{name}.log"), "w", encoding="utf-8")
-                processes.append(subprocess.Popen(
-                    ["ip", "netns", "exec", name, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc",
-                     weir, "fleet", "agent", "--nats", f"nats://{BRIDGE}:4222", "--name", name, "--allow", allow,
-                     "--state", os.path.join(directory, name)], stdout=log, stderr=log))
-            digest = body_hash(weir)
-            wanted = os.environ.get("CASES", "link,origin,client,steal").split(",")
-            results = [run_case(weir, directory, case, digest) for case in CASES if case[0] in wanted]
-        finally:
-            for process in processes:
-                process.send_signal(signal.SIGTERM)
-            for process in processes:
-                try:
-                    process.wait(5)
-                except subprocess.TimeoutExpired:
-                    process.kill()
+    with network.Processes(os.path.abspath(sys.argv[1]), server, BRIDGE) as processes:
+        processes.start_nats()
+        for name, allow in (("client", "load"), ("edge", "proxy"), ("back", "serve")):
+            processes.start_agent(name, "--allow", allow)
+        digest = body_hash(processes.weir)
+        wanted = os.environ.get("CASES", "link,origin,client,steal").split(",")
+        results = [run_case(processes, case, digest) for case in CASES if case[0] in wanted]
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
     raise SystemExit(0 if all(results) else 1)
 

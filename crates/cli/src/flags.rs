@@ -6,6 +6,7 @@ mod ctl;
 mod edge;
 mod fleet;
 mod fleet_edge;
+mod fleet_nats;
 mod fleet_run;
 mod groups;
 mod help;
@@ -64,6 +65,42 @@ pub(crate) const FLAG_DEFAULTS: Flag = Flag {
     valid: &[],
     invalid: &[],
 };
+
+/// Joins tables of flags to one.
+macro_rules! join_flags {
+    ($($table:expr),+ $(,)?) => {{
+        const TABLES: &[&[$crate::flags::Flag]] = &[$($table),+];
+        const JOINED: [$crate::flags::Flag; $crate::flags::count_flags(TABLES)] = $crate::flags::join_tables(TABLES);
+        &JOINED
+    }};
+}
+use join_flags;
+
+/// Returns the number of rows of several tables.
+const fn count_flags(tables: &[&[Flag]]) -> usize {
+    let (mut count, mut table) = (0, 0);
+    while table < tables.len() {
+        count += tables[table].len();
+        table += 1;
+    }
+    count
+}
+
+/// Returns the rows of several tables as one table with `N` rows, which is the sum of theirs.
+const fn join_tables<const N: usize>(tables: &[&[Flag]]) -> [Flag; N] {
+    let mut joined = [FLAG_DEFAULTS; N];
+    let (mut at, mut table) = (0, 0);
+    while table < tables.len() {
+        let mut row = 0;
+        while row < tables[table].len() {
+            joined[at] = tables[table][row];
+            at += 1;
+            row += 1;
+        }
+        table += 1;
+    }
+    joined
+}
 
 /// One command.
 #[derive(Debug)]
@@ -217,6 +254,34 @@ fn argument(flag: &'static Flag) -> Arg {
     }
 }
 
+/// Parses the words after `weir COMMAND`, which a file or another machine has. Fails with the reason in one line.
+pub(crate) fn parse_command(
+    command: &str,
+    words: impl IntoIterator<Item = String>,
+) -> Result<ArgMatches, String> {
+    let line = ["weir"].into_iter().chain(command.split(' ')).map(str::to_owned).chain(words);
+    let parsed = build_command_line().try_get_matches_from(line);
+    let mut matches = parsed.map_err(|error| match error.use_stderr() {
+        true => one_line(&error.to_string()),
+        false => "it prints help or the version, and does nothing else".to_owned(),
+    })?;
+    for _ in command.split(' ') {
+        // Invariant: the line begins with the command.
+        matches = matches.remove_subcommand().map(|(_, inner)| inner).unwrap_or_default();
+    }
+    match matches.subcommand_name() {
+        None => Ok(matches),
+        Some(other) => Err(format!("it is the command weir {command} {other}")),
+    }
+}
+
+/// Returns the error message of clap without its usage text.
+fn one_line(error: &str) -> String {
+    let lines = error.lines().map(str::trim).filter(|line| !line.is_empty());
+    let error_lines: Vec<&str> = lines.take_while(|line| !line.starts_with("Usage:")).collect();
+    error_lines.join("; ").trim_start_matches("error: ").to_owned()
+}
+
 /// Parsed arguments of one command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommandArgs<'a>(pub(crate) &'a ArgMatches);
@@ -252,8 +317,9 @@ impl CommandArgs<'_> {
 pub(crate) use calibrate::calibrate_flags;
 pub(crate) use ctl::SOCKET_DEFAULT;
 pub(crate) use edge::edge_flags;
-pub(crate) use fleet::{agent_load_arguments, coordinator_flags_given, nats_options, nats_problems};
+pub(crate) use fleet::{agent_load_arguments, coordinator_flags_given};
 pub(crate) use fleet_edge::{edge_trial_arguments, refused_edge_flags};
+pub(crate) use fleet_nats::{nats_flags_given, nats_options, nats_problems};
 pub(crate) use fleet_run::{passed_on, role_arguments};
 pub(crate) use load::{embedded_placeholder_url, load_flags, subject_pids};
 pub(crate) use load_requests::parse_scenario;

@@ -8,6 +8,9 @@ use crate::run::Run;
 use crate::units::format_duration_ns;
 use crate::validity::{FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict};
 
+/// File of the merged record in the directory of a stored run; the records of the agents are in `agents`.
+pub const MERGED_FILE: &str = "merged.json";
+
 /// Fleet of a merged run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fleet {

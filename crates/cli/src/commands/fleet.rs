@@ -1,19 +1,22 @@
 //! `weir fleet`: agents and coordinators of a load on many machines.
 
 mod agent;
+mod agent_facts;
 mod edge;
+mod fleet_load;
 mod job;
 mod load;
 mod ls;
 mod role;
 mod run;
+mod run_files;
 mod runs;
 mod serve;
 mod trial;
 
 use std::time::Duration;
 
-use fleet::coordinator::service::CoordinatorSession;
+use fleet::coordinator::service::{CoordinatorSession, FleetObserver};
 use fleet::transport::{NatsOptions, TransportError};
 use rt::drain::{SignalSet, block_signals};
 use rt::tokio::sync::watch;
@@ -22,6 +25,8 @@ use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_problems, short_help_of};
 use crate::output::print;
 
+pub(super) use agent_facts::ExperimentAgents;
+pub(super) use runs::parse_bucket;
 pub(super) use trial::{FleetRunner, fleet_load_problems, machine_problems};
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
@@ -90,6 +95,15 @@ fn notice(text: &str) {
     warn!("weir: {text}");
 }
 
+/// Observer of a load without a live view.
+struct Notices;
+
+impl FleetObserver for Notices {
+    fn on_notice(&mut self, text: &str) {
+        notice(text);
+    }
+}
+
 /// Returns whether the flags of `weir fleet serve` and `weir fleet agent` are right, for the test of the flag
 /// tables.
 #[cfg(test)]
@@ -99,6 +113,6 @@ pub(crate) fn check(command: &str, args: CommandArgs<'_>) -> Result<(), Vec<reco
         "fleet agent" => agent::parse(args).map(|_| ()),
         "fleet runs" => runs::parse(args).map(|_| ()),
         "fleet role" => role::RolePlan::parse(args).map(|_| ()),
-        _ => load::parse_own_flags(args).map(|_| ()),
+        _ => fleet_load::FleetFlags::parse(args).map(|_| ()),
     }
 }

@@ -13,6 +13,7 @@ mod selftest;
 mod selftest_results;
 mod serve;
 mod show;
+mod stored_runs;
 mod target;
 
 use std::path::PathBuf;

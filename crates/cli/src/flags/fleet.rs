@@ -1,11 +1,9 @@
 //! The flags of `weir fleet`.
 
-use fleet::transport::NatsOptions;
-use record::problem::InputProblem;
-
+use super::fleet_nats::NATS_FLAGS;
 use super::fleet_run::flag_arguments;
 use super::load::{JSON, LOAD_FLAGS, VERBOSE};
-use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag, join_flags};
 
 pub(crate) const FLEET: CommandInfo = CommandInfo {
     name: "fleet",
@@ -41,7 +39,7 @@ pub(crate) const AGENT: CommandInfo = CommandInfo {
           server: it ends as planned, and its record stays in the state directory until the coordinator has it. \
           SIGTERM lets a run in progress end, a second one stops it.",
     values: None,
-    flags: AGENT_FLAGS,
+    flags: join_flags!(NATS_FLAGS, AGENT_FLAGS),
     examples: &[(
         "weir fleet agent --nats nats://127.0.0.1:4222 --name a --label zone=eu",
         "an agent with a label",
@@ -54,7 +52,7 @@ pub(crate) const LS: CommandInfo = CommandInfo {
     doc: "Asks all agents for their facts: roles, machine, calibrated capacity, clock, state, and records that \
           wait for their coordinator.",
     values: None,
-    flags: LS_FLAGS,
+    flags: join_flags!(NATS_FLAGS, &[JSON]),
     examples: &[("weir fleet ls --nats nats://127.0.0.1:4222", "the agents")],
 };
 
@@ -68,7 +66,7 @@ pub(crate) const LOAD: CommandInfo = CommandInfo {
           agent without a record makes the result invalid. The first Ctrl-C ends the load on all agents and \
           merges what was measured, the second gives up requests in flight, the third does not wait.",
     values: Some(("URL", "Target(s), round-robin: http[s]://host[:port][/path]")),
-    flags: &FLEET_LOAD_FLAGS,
+    flags: join_flags!(NATS_FLAGS, OWN_LOAD_FLAGS, LOAD_FLAGS),
     examples: &[
         (
             "weir fleet load --agents 2 -c 64 -d 2s http://127.0.0.1:8000/",
@@ -81,40 +79,6 @@ pub(crate) const LOAD: CommandInfo = CommandInfo {
     ],
 };
 
-pub(super) const NATS: Flag = Flag {
-    long: "nats",
-    value: "URL",
-    default: "nats://127.0.0.1:4222",
-    doc: "NATS server: nats://host:4222, or tls://host:4222; may contain user:password@",
-    ..FLAG_DEFAULTS
-};
-pub(super) const CREDS: Flag = Flag {
-    long: "creds",
-    value: "FILE",
-    doc: "Credentials for the NATS server: a file with a JWT and its nkey",
-    ..FLAG_DEFAULTS
-};
-pub(super) const NKEY: Flag = Flag {
-    long: "nkey",
-    value: "FILE",
-    doc: "File with the seed of an nkey for the NATS server",
-    ..FLAG_DEFAULTS
-};
-pub(super) const NATS_CA: Flag = Flag {
-    long: "nats-ca",
-    value: "FILE",
-    default: "the certificate authorities that this host trusts",
-    doc: "PEM file of the certificate authorities of the NATS server; requires TLS",
-    ..FLAG_DEFAULTS
-};
-pub(super) const NATS_CERT: Flag = Flag {
-    long: "nats-cert",
-    value: "FILE",
-    doc: "PEM file of this client's certificate for the NATS server (mutual TLS); needs --nats-key",
-    ..FLAG_DEFAULTS
-};
-pub(super) const NATS_KEY: Flag =
-    Flag { long: "nats-key", value: "FILE", doc: "PEM file of the key of --nats-cert", ..FLAG_DEFAULTS };
 const ALLOW: Flag = Flag {
     long: "allow",
     value: "ROLES",
@@ -195,7 +159,6 @@ const SERVE_FLAGS: &[Flag] = &[
 ];
 
 const AGENT_FLAGS: &[Flag] = &[
-    NATS,
     Flag {
         long: "name",
         value: "NAME",
@@ -207,17 +170,16 @@ const AGENT_FLAGS: &[Flag] = &[
     },
     LABEL,
     ALLOW,
-    CREDS,
-    NKEY,
-    NATS_CA,
-    NATS_CERT,
-    NATS_KEY,
     STATE,
     CALIBRATE,
 ];
 
-const LS_FLAGS: &[Flag] = &[NATS, CREDS, NKEY, NATS_CA, NATS_CERT, NATS_KEY, JSON];
-
+pub(super) const OUTPUT: Flag = Flag {
+    long: "output",
+    value: "DIR",
+    doc: "Directory for the record of each agent and the merged record, in a subdirectory per run",
+    ..FLAG_DEFAULTS
+};
 pub(super) const STORE: Flag = Flag {
     long: "store",
     value: "jetstream[:BUCKET]",
@@ -238,12 +200,6 @@ pub(super) const RUN_NAME: Flag = Flag {
 };
 
 const RUNS_FLAGS: &[Flag] = &[
-    NATS,
-    CREDS,
-    NKEY,
-    NATS_CA,
-    NATS_CERT,
-    NATS_KEY,
     Flag { default: "jetstream", doc: "Bucket of the runs, as in weir fleet load", ..STORE },
     Flag {
         long: "fetch",
@@ -260,7 +216,7 @@ pub(crate) const RUNS: CommandInfo = CommandInfo {
     doc: "Without a name it lists the runs that weir fleet load --store has stored, the newest first. With names it \
           prints their results; with --fetch it writes their records to a directory, for weir load report.",
     values: Some(("NAME", "Runs; all without one")),
-    flags: RUNS_FLAGS,
+    flags: join_flags!(NATS_FLAGS, RUNS_FLAGS),
     examples: &[
         ("weir fleet runs --nats nats://127.0.0.1:4222", "the stored runs"),
         ("weir fleet runs --nats nats://127.0.0.1:4222 --fetch runs", "all records, as files"),
@@ -269,12 +225,6 @@ pub(crate) const RUNS: CommandInfo = CommandInfo {
 
 /// Flags of `weir fleet load` itself.
 const OWN_LOAD_FLAGS: &[Flag] = &[
-    NATS,
-    CREDS,
-    NKEY,
-    NATS_CA,
-    NATS_CERT,
-    NATS_KEY,
     AGENTS,
     Flag {
         long: "on-loss",
@@ -287,29 +237,10 @@ const OWN_LOAD_FLAGS: &[Flag] = &[
         ..FLAG_DEFAULTS
     },
     WAIT,
-    Flag {
-        long: "output",
-        value: "DIR",
-        doc: "Directory for the record of each agent and the merged record, in a subdirectory per run",
-        ..FLAG_DEFAULTS
-    },
+    OUTPUT,
     STORE,
     RUN_NAME,
 ];
-
-/// Flags of `weir load` without those of a single process.
-const FLEET_LOAD_FLAGS: [Flag; OWN_LOAD_FLAGS.len() + LOAD_FLAGS.len()] = {
-    let mut all = [FLAG_DEFAULTS; OWN_LOAD_FLAGS.len() + LOAD_FLAGS.len()];
-    let mut at = 0;
-    while at < all.len() {
-        all[at] = match at < OWN_LOAD_FLAGS.len() {
-            true => OWN_LOAD_FLAGS[at],
-            false => LOAD_FLAGS[at - OWN_LOAD_FLAGS.len()],
-        };
-        at += 1;
-    }
-    all
-};
 
 /// Flags of `weir load` that a coordinator sends to its agents. They neither read nor write files.
 pub(super) const AGENT_LOAD_FLAGS: &[&str] = &[
@@ -386,7 +317,7 @@ pub(super) fn is_listed(command: &str, flag: &Flag) -> bool {
         return super::fleet_edge::is_listed(flag);
     }
     command != "fleet load"
-        || OWN_LOAD_FLAGS.iter().any(|own| own.long == flag.long)
+        || [NATS_FLAGS, OWN_LOAD_FLAGS].iter().any(|table| table.iter().any(|own| own.long == flag.long))
         || [AGENT_LOAD_FLAGS, COORDINATOR_LOAD_FLAGS].iter().any(|list| list.contains(&flag.long))
 }
 
@@ -411,31 +342,6 @@ pub(crate) fn agent_load_arguments(args: CommandArgs<'_>) -> (Vec<String>, Vec<&
 /// Returns the flags that the coordinator handles itself and that were given; an agent has none of them.
 pub(crate) fn coordinator_flags_given(args: CommandArgs<'_>) -> Vec<&'static str> {
     COORDINATOR_LOAD_FLAGS.iter().copied().filter(|flag| args.is_given(flag)).collect()
-}
-
-/// Returns the server and the credentials.
-pub(crate) fn nats_options(args: CommandArgs<'_>, name: &str) -> NatsOptions {
-    NatsOptions {
-        url: args.text("nats").unwrap_or_else(|| NATS.default.to_owned()),
-        credentials: args.text("creds").map(Into::into),
-        nkey: args.text("nkey").map(Into::into),
-        ca: args.text("nats-ca").map(Into::into),
-        certificate: args
-            .text("nats-cert")
-            .zip(args.text("nats-key"))
-            .map(|(cert, key)| (cert.into(), key.into())),
-        name: name.to_owned(),
-    }
-}
-
-/// Returns the problems with the credentials for the server.
-pub(crate) fn nats_problems(args: CommandArgs<'_>) -> Vec<InputProblem> {
-    let missing = match (args.is_given("nats-cert"), args.is_given("nats-key")) {
-        (true, false) => ("--nats-key", "missing: the key of --nats-cert"),
-        (false, true) => ("--nats-cert", "missing: the certificate of --nats-key"),
-        _ => return Vec::new(),
-    };
-    vec![InputProblem::new(missing.0, missing.1)]
 }
 
 #[cfg(test)]

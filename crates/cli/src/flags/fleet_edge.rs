@@ -5,9 +5,10 @@ use load::plan::RunPlan;
 use record::units::MILLISECOND_NS;
 
 use super::edge::EDGE_FLAGS;
-use super::fleet::{AGENT_LOAD_FLAGS, AGENTS, CREDS, NATS, NATS_CA, NATS_CERT, NATS_KEY, NKEY, WAIT};
+use super::fleet::{AGENT_LOAD_FLAGS, AGENTS, WAIT};
+use super::fleet_nats::NATS_FLAGS;
 use super::fleet_run::flag_arguments;
-use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{CommandArgs, CommandInfo, Flag, join_flags};
 
 pub(crate) const EDGE: CommandInfo = CommandInfo {
     name: "fleet edge",
@@ -20,28 +21,12 @@ pub(crate) const EDGE: CommandInfo = CommandInfo {
           has no observer beside it, because an agent drives one load at a time; trials with fewer connections than \
           agents use fewer agents. Ctrl-C ends the trial on all agents and reports what was found so far.",
     values: Some(("URL", "Target, http[s]://host[:port][/path]; several are used round-robin")),
-    flags: &FLEET_EDGE_FLAGS,
+    flags: join_flags!(NATS_FLAGS, &[AGENTS, WAIT], EDGE_FLAGS),
     examples: &[(
         "weir fleet edge --agents 2 --quick --trial 500ms --from 500 --to 1000 --slo 'p99<2s,errors<5%' \
          --search-only --json edge.json http://127.0.0.1:8000/",
         "check up to 1,000 requests per second from two agents",
     )],
-};
-
-/// Flags of `weir fleet edge` that `weir edge` does not have.
-const OWN_FLAGS: &[Flag] = &[NATS, CREDS, NKEY, NATS_CA, NATS_CERT, NATS_KEY, AGENTS, WAIT];
-
-const FLEET_EDGE_FLAGS: [Flag; OWN_FLAGS.len() + EDGE_FLAGS.len()] = {
-    let mut all = [FLAG_DEFAULTS; OWN_FLAGS.len() + EDGE_FLAGS.len()];
-    let mut at = 0;
-    while at < all.len() {
-        all[at] = match at < OWN_FLAGS.len() {
-            true => OWN_FLAGS[at],
-            false => EDGE_FLAGS[at - OWN_FLAGS.len()],
-        };
-        at += 1;
-    }
-    all
 };
 
 /// Flags of the search itself, which no agent gets.

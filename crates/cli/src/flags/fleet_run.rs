@@ -1,10 +1,11 @@
 //! The flags of `weir fleet run` and `weir fleet role`.
 
-use super::fleet::{CREDS, NATS, NATS_CA, NATS_CERT, NATS_KEY, NKEY, RUN_NAME, STORE};
+use super::fleet::{OUTPUT, RUN_NAME, STORE};
+use super::fleet_nats::NATS_FLAGS;
 use super::load::{JSON, VERBOSE};
 use super::load_output::{CHECK, JUNIT, MARKDOWN};
 use super::load_requests::METRICS_LISTEN;
-use super::{COMMANDS, CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{COMMANDS, CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag, join_flags};
 
 pub(crate) const RUN: CommandInfo = CommandInfo {
     name: "fleet run",
@@ -18,27 +19,15 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
           machine. An agent starts only what its --allow has, with arguments and never a shell, and rejects flags \
           that read or write files.",
     values: Some(("PLAN", "File with the machines and the load")),
-    flags: &[
-        NATS,
-        CREDS,
-        NKEY,
-        NATS_CA,
-        NATS_CERT,
-        NATS_KEY,
-        JSON,
-        MARKDOWN,
-        JUNIT,
-        STORE,
-        RUN_NAME,
-        METRICS_LISTEN,
-        CHECK,
-        VERBOSE,
-    ],
+    flags: join_flags!(NATS_FLAGS, PASSED_ON),
     examples: &[(
         "weir fleet run --nats nats://10.0.0.1:4222 --json run.json plan.toml",
         "the machines and the load of a plan",
     )],
 };
+
+/// Flags of `weir fleet run` that its load has as well.
+const PASSED_ON: &[Flag] = &[JSON, MARKDOWN, JUNIT, OUTPUT, STORE, RUN_NAME, METRICS_LISTEN, CHECK, VERBOSE];
 
 pub(crate) const ROLE: CommandInfo = CommandInfo {
     name: "fleet role",
@@ -135,8 +124,7 @@ pub(crate) fn role_arguments(command: &str, args: CommandArgs<'_>) -> (Vec<Strin
 
 /// Arguments of `weir fleet run` that its load has as well.
 pub(crate) fn passed_on(args: CommandArgs<'_>) -> Vec<String> {
-    let flags = [JSON, MARKDOWN, JUNIT, STORE, RUN_NAME, METRICS_LISTEN, CHECK, VERBOSE];
-    let given = flags.iter().filter(|flag| args.is_given(flag.long));
+    let given = PASSED_ON.iter().filter(|flag| args.is_given(flag.long));
     given.flat_map(|flag| flag_arguments(flag, args)).collect()
 }
 

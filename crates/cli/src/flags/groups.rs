@@ -41,6 +41,9 @@ const TLS_OF_AN_EDGE: GroupRow = (
 );
 const HTTP_OF_AN_EDGE: GroupRow =
     ("HTTP versions", &["http", "streams"], &["window", "connection-window", "grpc"]);
+// Group of the commands of a fleet with few flags of their own.
+const NATS_SERVER: GroupRow =
+    ("NATS server", &["nats"], &["creds", "nkey", "nats-ca", "nats-cert", "nats-key"]);
 // Groups that `load` and `fleet load` share.
 const REQUESTS: GroupRow =
     ("Requests", &[], &["data", "method", "data-file", "targets", "weights", "values", "cookies", "capture"]);
@@ -350,6 +353,34 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                 &["connections-max", "idle-timeout"],
                 &["head-timeout", "body-timeout", "write-timeout", "drain-timeout", "head-bytes-max"],
             ),
+        ],
+    ),
+    ("fleet agent", &[NATS_SERVER, ("Agent", &["name", "label", "allow", "calibrate", "state"], &[])]),
+    ("fleet ls", &[NATS_SERVER, ("Output", &["json"], &[])]),
+    ("fleet runs", &[NATS_SERVER, ("Runs", &["store", "fetch", "verbose"], &[])]),
+    (
+        "fleet run",
+        &[
+            NATS_SERVER,
+            ("Run", &["check"], &[]),
+            (
+                "Output",
+                &["verbose", "json", "output", "store"],
+                &["run-name", "markdown", "junit", "metrics-listen"],
+            ),
+        ],
+    ),
+    ("lab serve", &[("Server", &["listen", "store"], &[]), NATS_SERVER]),
+    (
+        "lab run",
+        &[
+            ("Experiment", &["list", "check", "set", "resume", "output"], &["print", "json"]),
+            (
+                "Trials",
+                &["blocks", "duration", "quick"],
+                &["discard", "seed", "allow-changed-environment", "allow-global"],
+            ),
+            ("Machines of a fleet", &["nats"], &["creds", "nkey", "nats-ca", "nats-cert", "nats-key"]),
         ],
     ),
     (

@@ -1,9 +1,10 @@
 //! The flags of `weir lab run`, and of the commands that read its results: `list`, `show`, `compare` and
 //! `serve`.
 
-use super::fleet::{CREDS, NATS, NATS_CA, NKEY};
+use super::fleet::STORE;
+use super::fleet_nats::NATS_FLAGS;
 use super::lab::ALLOW_GLOBAL;
-use super::{CommandInfo, FLAG_DEFAULTS, Flag};
+use super::{CommandInfo, FLAG_DEFAULTS, Flag, join_flags};
 
 pub(super) const SET: Flag = Flag {
     long: "set",
@@ -117,38 +118,7 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
           its first complete block, or the load generator was always the limit. Exit code 1: \
           failing trials ended it.",
     values: Some(("FILE|NAME", "Experiment file, or the name of a ready-made one")),
-    flags: &[
-        Flag { long: "list", doc: "List the ready-made experiments and their requirements", ..FLAG_DEFAULTS },
-        Flag {
-            long: "print",
-            value: "NAME",
-            doc: "Print the file of a ready-made experiment, as a template",
-            valid: &["allocator"],
-            invalid: &["no-such-experiment"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "check",
-            doc: "Check the experiment without running it; compares it with this machine, and \
-                  prints the plan and the expected duration",
-            ..FLAG_DEFAULTS
-        },
-        SET,
-        DISCARD,
-        BLOCKS,
-        DURATION,
-        QUICK,
-        SEED,
-        OUTPUT,
-        RESUME,
-        ALLOW_CHANGED_ENVIRONMENT,
-        JSON,
-        ALLOW_GLOBAL,
-        NATS,
-        CREDS,
-        NKEY,
-        NATS_CA,
-    ],
+    flags: join_flags!(RUN_FLAGS, NATS_FLAGS),
     examples: &[
         ("weir lab run --list", "ready-made experiments"),
         ("weir lab run --check threads.toml", "check a file, and print the expected duration"),
@@ -159,6 +129,35 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
         ("weir lab run --resume first", "continue it after a stop"),
     ],
 };
+
+const RUN_FLAGS: &[Flag] = &[
+    Flag { long: "list", doc: "List the ready-made experiments and their requirements", ..FLAG_DEFAULTS },
+    Flag {
+        long: "print",
+        value: "NAME",
+        doc: "Print the file of a ready-made experiment, as a template",
+        valid: &["allocator"],
+        invalid: &["no-such-experiment"],
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "check",
+        doc: "Check the experiment without running it; compares it with this machine, and \
+              prints the plan and the expected duration",
+        ..FLAG_DEFAULTS
+    },
+    SET,
+    DISCARD,
+    BLOCKS,
+    DURATION,
+    QUICK,
+    SEED,
+    OUTPUT,
+    RESUME,
+    ALLOW_CHANGED_ENVIRONMENT,
+    JSON,
+    ALLOW_GLOBAL,
+];
 
 pub(crate) const LIST: CommandInfo = CommandInfo {
     name: "lab list",
@@ -257,20 +256,31 @@ pub(crate) const COMPARE: CommandInfo = CommandInfo {
 
 pub(crate) const SERVE: CommandInfo = CommandInfo {
     name: "lab serve",
-    about: "Browse and compare experiments in a web browser",
+    about: "Browse and compare experiments, and stored runs of a fleet, in a web browser",
     doc: "Serves a list of the experiments in a directory, their reports, their raw files, and \
-          comparisons of any two. It listens on loopback by default, because there is no \
+          comparisons of any two. It also lists the runs of a fleet there (weir fleet load --output, weir \
+          fleet runs --fetch) and with --store those on a NATS server, each with a page of its agents and \
+          its result. It listens on loopback by default, because there is no \
           password. Running experiments show their progress. Prints its address on the first \
           line; Ctrl-C stops it.",
-    values: Some(("DIR", "Directory of experiments; weir-lab by default")),
-    flags: &[Flag {
-        long: "listen",
-        value: "ADDRESS",
-        default: "127.0.0.1:0",
-        doc: "Address to listen on; port 0: chosen by the kernel",
-        valid: &["127.0.0.1:8800", "[::1]:0"],
-        invalid: &["8800", "unix:/tmp/x", "localhost:x"],
-        ..FLAG_DEFAULTS
-    }],
+    values: Some(("DIR", "Directory of experiments and runs; weir-lab by default")),
+    flags: join_flags!(
+        &[
+            Flag {
+                long: "listen",
+                value: "ADDRESS",
+                default: "127.0.0.1:0",
+                doc: "Address to listen on; port 0: chosen by the kernel",
+                valid: &["127.0.0.1:8800", "[::1]:0"],
+                invalid: &["8800", "unix:/tmp/x", "localhost:x"],
+                ..FLAG_DEFAULTS
+            },
+            Flag {
+                doc: "List the runs in a bucket of the NATS server, too (default bucket weir-runs)",
+                ..STORE
+            },
+        ],
+        NATS_FLAGS
+    ),
     examples: &[("weir lab serve .", "experiments in this directory")],
 };

@@ -2,9 +2,12 @@
 
 use fleet::coordinator::service::KnownAgent;
 use fleet::message::{AgentStatus, RunState};
+use fleet::run_store::RunDescription;
 use record::fleet::{AgentOutcome, AgentRow, Fleet};
-use record::units::{format_bytes, format_count, format_duration_ns, format_rate};
+use record::run::Run;
+use record::units::{format_bytes, format_count, format_duration_ns, format_plural, format_rate};
 
+use super::summary::{fit, format_plan, format_target};
 use super::table::table;
 
 /// Formats the known agents, one a line.
@@ -59,16 +62,37 @@ pub(crate) fn format_fleet(fleet: &Fleet) -> String {
     )
 }
 
+/// Columns of the agents of a run.
+pub(crate) const AGENT_COLUMNS: [&str; 10] =
+    ["agent", "load", "good rate", "p50", "p99", "failed", "CPU", "start", "wall clock", "verdict"];
+
 /// Formats the agents of a run, one a line.
 pub(crate) fn format_fleet_agents(fleet: &Fleet) -> String {
-    let titles =
-        ["agent", "load", "good rate", "p50", "p99", "failed", "CPU", "start", "wall clock", "verdict"];
-    let mut rows = vec![titles.map(str::to_owned).to_vec()];
+    let mut rows = vec![AGENT_COLUMNS.map(str::to_owned).to_vec()];
     rows.extend(fleet.agents.iter().map(agent_row));
     table(&rows)
 }
 
-fn agent_row(agent: &AgentRow) -> Vec<String> {
+/// Maximum length of the description of a load.
+const LOAD_WIDTH: usize = 200;
+
+/// Describes a run for lists.
+pub(crate) fn run_description(run: &Run) -> RunDescription {
+    let agents = run.fleet.as_ref().map_or(0, |fleet| fleet.agents.len());
+    RunDescription {
+        load: fit(&format!("{}: {}", format_target(run), format_plan(run)), LOAD_WIDTH),
+        result: format!(
+            "{}, {}, p99 {}",
+            format_plural(agents as u64, "agent"),
+            format_rate(run.rates.responses_per_s),
+            format_duration_ns(run.latency.last_byte.response.p99_ns),
+        ),
+        verdict: run.validity.verdict.as_str().to_owned(),
+    }
+}
+
+/// Returns the cells of an agent, in the order of [`AGENT_COLUMNS`].
+pub(crate) fn agent_row(agent: &AgentRow) -> Vec<String> {
     let unknown = || "-".to_owned();
     let figures = agent.figures.as_ref();
     let figure =

@@ -69,7 +69,7 @@ pub(crate) fn fit(line: &str, width: usize) -> String {
 }
 
 /// Formats the first URL and the number of the others.
-fn format_target(run: &Run) -> String {
+pub(crate) fn format_target(run: &Run) -> String {
     let requests = run.plan["requests"].as_array().map(Vec::as_slice).unwrap_or_default();
     let Some(first) = requests.first() else { return "?".to_owned() };
     let part = |name: &str| first[name].as_str().unwrap_or("?");

@@ -91,10 +91,57 @@ impl Nats {
         start(WEIR, &all)
     }
 
+    /// Starts the agents of three machines, and waits for them.
+    pub(crate) fn machines(self) -> Machines {
+        let agents = vec![
+            self.agent("client", &[]),
+            self.agent("edge", &["--allow", "proxy"]),
+            self.agent("back", &["--allow", "serve"]),
+        ];
+        assert!(within(EVENT_TIMEOUT, || self.agents().len() == 3));
+        Machines { nats: self, agents, ports: [free_port(), free_port()], directory: temp_dir() }
+    }
+
     pub(crate) fn agents(&self) -> Vec<Value> {
         let list = run_weir(&["fleet", "ls", "--nats", &self.url, "--json", "-"]);
         let list: Value = serde_json::from_str(&list.stdout).unwrap();
         list["agents"].as_array().unwrap().clone()
+    }
+}
+
+/// A NATS server with the agents of a client, an edge and a back.
+pub(crate) struct Machines {
+    pub(crate) nats: Nats,
+    pub(crate) agents: Vec<RunningProcess>,
+    /// Ports of the subject on the edge, and of the origin on the back.
+    pub(crate) ports: [u16; 2],
+    pub(crate) directory: TempDir,
+}
+
+impl Machines {
+    /// Returns a plan with a proxy, an origin, and a load of four connections with these arguments.
+    pub(crate) fn plan(&self, load: &[&str]) -> String {
+        let [subject, origin] = self.ports;
+        let url = format!("http://127.0.0.1:{subject}/?s=100");
+        let load = [&["-c", "4", "-t", "1"][..], load, &[&url[..]]].concat();
+        format!(
+            "[machine.proxy]\nagent = \"name=edge\"\nproxy = [\"-l\", \"127.0.0.1:{subject}\", \"--to\", \
+             \"127.0.0.1:{origin}\", \"-t\", \"1\"]\n[machine.store]\nagent = \"name=back\"\n\
+             serve = [\"-l\", \"127.0.0.1:{origin}\", \"-t\", \"1\"]\n[load]\nagents = \"name=client\"\n\
+             arguments = {load:?}\n"
+        )
+    }
+
+    pub(crate) fn run(&self, plan: &str, more: &[&str]) -> RunningProcess {
+        let path = self.directory.path().join("plan.toml");
+        fs::write(&path, plan).unwrap();
+        let all = ["fleet", "run", "--nats", &self.nats.url, "--json", "RECORD", path.to_str().unwrap()];
+        start(WEIR, &[&all[..], more].concat())
+    }
+
+    /// Returns whether no program listens.
+    pub(crate) fn have_ended(&self) -> bool {
+        self.ports.iter().all(|port| std::net::TcpStream::connect(("127.0.0.1", *port)).is_err())
     }
 }
 
@@ -299,7 +346,8 @@ fn the_examples_of_a_fleet_work() {
         let words = line.split_whitespace().skip(1).filter(|word| !word.starts_with("nats:"));
         let mut words: Vec<&str> = words.map(|word| word.trim_matches('\'')).collect();
         words.retain(|word| *word != "--nats");
-        words.iter_mut().filter(|word| **word == "fleet.json").for_each(|word| *word = "RECORD");
+        let is_record = |word: &&mut &str| ["fleet.json", "edge.json"].contains(*word);
+        words.iter_mut().filter(is_record).for_each(|word| *word = "RECORD");
         if ["ls", "load", "edge"].contains(&words[1]) {
             words.splice(2..2, ["--nats", url]);
         }
@@ -319,46 +367,38 @@ pub(crate) fn free_port() -> u16 {
 fn programs_run_on_their_machines_and_are_observed_there() {
     let _shared = shared_machine();
     let Some(program) = nats_program() else { return };
-    let nats = Nats::start(program, "");
-    let _agents = [
-        nats.agent("client", &[]),
-        nats.agent("edge", &["--allow", "proxy"]),
-        nats.agent("back", &["--allow", "serve", "--label", "zone=x"]),
-    ];
-    assert!(within(EVENT_TIMEOUT, || nats.agents().len() == 3));
-    let directory = temp_dir();
-    let plan = directory.path().join("plan.toml");
-    let (subject, origin) = (free_port(), free_port());
-    let text = |zone: &str| {
-        format!(
-            "[machine.proxy]\nagent = \"name=edge\"\nproxy = [\"-l\", \"127.0.0.1:{subject}\", \"--to\", \
-             \"127.0.0.1:{origin}\", \"-t\", \"1\"]\n[machine.store]\nagent = \"zone={zone}\"\n\
-             serve = [\"-l\", \"127.0.0.1:{origin}\", \"-t\", \"1\"]\n[load]\nagents = \"name=client\"\n\
-             arguments = [\"-c\", \"4\", \"-t\", \"1\", \"-d\", \"1s\", \"http://127.0.0.1:{subject}/?s=100\"]\n"
-        )
-    };
-    let run = |text: String| {
-        fs::write(&plan, text).unwrap();
-        let plan = plan.to_str().unwrap();
-        start(WEIR, &["fleet", "run", "--nats", &nats.url, "--json", "RECORD", plan]).finish()
-    };
-    let output = run(text("x"));
+    let machines = Nats::start(program, "").machines();
+    let text = machines.plan(&["-d", "1s"]);
+    let kept = machines.directory.path().join("kept");
+    let output = machines.run(&text, &["--output", kept.to_str().unwrap()]).finish();
     output.assert_sums();
     assert!(output.total("responses") > 0 && output.errors() == 0, "{output:?}");
-    let machines = output.record["observed"].as_array().unwrap();
+    let observed = output.record["observed"].as_array().unwrap();
     for (machine, role) in [("client", "generator"), ("proxy", "subject"), ("store", "origin")] {
         let roles_of = |one: &Value| one["roles"].as_array().unwrap().iter().any(|one| one["name"] == role);
-        let found = machines.iter().find(|one| one["host"] == machine);
+        let found = observed.iter().find(|one| one["host"] == machine);
         assert!(
             found.is_some_and(|one| roles_of(one) && one["samples"][0].is_object()),
-            "{machine}: {machines:?}"
+            "{machine}: {observed:?}"
         );
     }
     assert!(output.record["diagnosis"]["verdict"].is_string());
+    // The files have what the command has.
+    let run = kept.join(output.record["fleet"]["run"].as_str().unwrap());
+    let merged: Value = serde_json::from_slice(&fs::read(run.join("merged.json")).unwrap()).unwrap();
+    assert_eq!(
+        (&merged["observed"], &merged["diagnosis"]),
+        (&output.record["observed"], &output.record["diagnosis"])
+    );
+    assert!(run.join("agents/client.json").is_file());
     // The programs have ended with the run, and each agent starts only what it allows.
-    assert!([subject, origin].iter().all(|port| std::net::TcpStream::connect(("127.0.0.1", *port)).is_err()));
-    let without_agent = run(text("y"));
+    assert!(machines.have_ended());
+    let without_agent = machines.run(&text.replace("name=back", "zone=y"), &[]).finish();
     assert!(without_agent.code == 1 && without_agent.stderr.contains("plan.toml:4:10"), "{without_agent:?}");
-    let refused = run(text("x").replace("\"-t\", \"1\"]\n[load]", "\"--access-log=/tmp/x\"]\n[load]"));
+    let refused = text.replace("\"-t\", \"1\"]\n[load]", "\"--access-log=/tmp/x\"]\n[load]");
+    let refused = machines.run(&refused, &[]).finish();
     assert!(refused.code == 2 && refused.stderr.contains("--access-log"), "{refused:?}");
+    let other_server = text.replace("[\"-c\"", "[\"--nats\", \"nats://127.0.0.1:1\", \"-c\"");
+    let other_server = machines.run(&other_server, &[]).finish();
+    assert!(other_server.code == 2 && other_server.stderr.contains("--nats"), "{other_server:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,7 +10,7 @@ use nkeys::KeyPair;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::fleet::{Nats, agent_rows, free_port, nats_program, spawn};
+use crate::fleet::{Machines, Nats, agent_rows, free_port, nats_program, spawn};
 use crate::support::tls_peers::Certificates;
 use crate::support::{
     EVENT_TIMEOUT, OriginProcess, RunOutput, RunningProcess, WEIR, run_weir, shared_machine, start, temp_dir,
@@ -79,87 +79,49 @@ fn a_coordinator_without_a_server_fails_after_a_bounded_wait() {
     assert!(failed.stderr.contains("waited 10 s") && failed.stderr.contains("--nats"), "{}", failed.stderr);
 }
 
-/// A plan with a proxy, an origin and a load of a minute, on agents of a server.
-struct ProgramRun {
-    nats: Nats,
-    agents: Vec<RunningProcess>,
-    plan: PathBuf,
-    ports: [u16; 2],
-    _directory: tempfile::TempDir,
+/// Starts a run with a load of a minute.
+fn start_run(machines: &Machines) -> RunningProcess {
+    machines.run(&machines.plan(&["--no-baseline", "-R", "200", "-d", "1m"]), &[])
 }
 
-impl ProgramRun {
-    fn new(program: PathBuf) -> Self {
-        let nats = Nats::start(program, "");
-        let agents = vec![
-            nats.agent("client", &[]),
-            nats.agent("edge", &["--allow", "proxy"]),
-            nats.agent("back", &["--allow", "serve"]),
-        ];
-        assert!(within(EVENT_TIMEOUT, || nats.agents().len() == 3));
-        let directory = temp_dir();
-        let plan = directory.path().join("plan.toml");
-        let ports = [free_port(), free_port()];
-        let [subject, origin] = ports;
-        let text = format!(
-            "[machine.proxy]\nagent = \"name=edge\"\nproxy = [\"-l\", \"127.0.0.1:{subject}\", \"--to\", \
-             \"127.0.0.1:{origin}\", \"-t\", \"1\"]\n[machine.store]\nagent = \"name=back\"\n\
-             serve = [\"-l\", \"127.0.0.1:{origin}\", \"-t\", \"1\"]\n[load]\nagents = \"name=client\"\n\
-             arguments = [\"-c\", \"4\", \"-t\", \"1\", \"--no-baseline\", \"-R\", \"200\", \"-d\", \"1m\", \
-             \"http://127.0.0.1:{subject}/?s=100\"]\n"
-        );
-        fs::write(&plan, text).unwrap();
-        Self { nats, agents, plan, ports, _directory: directory }
-    }
-
-    fn start(&self) -> RunningProcess {
-        let plan = self.plan.to_str().unwrap();
-        start(WEIR, &["fleet", "run", "--nats", &self.nats.url, "--json", "RECORD", plan])
-    }
-
-    /// Waits until the load has started, and returns after some of its requests.
-    fn wait_for_load(&self) {
-        let origin = format!("http://127.0.0.1:{}/stats", self.ports[1]);
-        // Each read of the counters is a request, too.
-        let mut polls = 0;
-        let mut has_load = || {
-            polls += 1;
-            let (_, body) = crate::support::tls_peers::curl(&[&origin]);
-            let stats = serde_json::from_slice::<Value>(&body).unwrap_or_default();
-            stats["requests"].as_u64().is_some_and(|requests| requests > polls + 100)
-        };
-        assert!(within(EVENT_TIMEOUT, &mut has_load), "no load");
-    }
-
-    fn has_ended(&self) -> bool {
-        self.ports.iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_err())
-    }
+/// Waits until the load has started, and returns after some of its requests.
+fn wait_for_requests(machines: &Machines) {
+    let origin = format!("http://127.0.0.1:{}/stats", machines.ports[1]);
+    // Each read of the counters is a request, too.
+    let mut polls = 0;
+    let mut has_load = || {
+        polls += 1;
+        let (_, body) = crate::support::tls_peers::curl(&[&origin]);
+        let stats = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+        stats["requests"].as_u64().is_some_and(|requests| requests > polls + 100)
+    };
+    assert!(within(EVENT_TIMEOUT, &mut has_load), "no load");
 }
 
 #[test]
 fn ctrl_c_of_a_run_ends_its_programs_and_marks_its_result() {
     let _shared = shared_machine();
     let Some(program) = nats_program() else { return };
-    let run = ProgramRun::new(program);
-    let stopped = run.start();
-    run.wait_for_load();
+    let machines = Nats::start(program, "").machines();
+    let stopped = start_run(&machines);
+    wait_for_requests(&machines);
     stopped.process.signal(Signal::INT);
     let stopped = stopped.finish();
     assert_eq!(stopped.record["partial"], true, "{stopped:?}");
     assert!(stopped.code != 1 && stopped.reasons().contains(&"partial"), "{stopped:?}");
     assert!(stopped.total("responses") > 50, "{stopped:?}");
     assert_eq!(stopped.record["observed"].as_array().unwrap().len(), 3, "all machines were observed");
-    assert!(run.has_ended(), "no program is left");
+    assert!(machines.have_ended(), "no program is left");
 }
 
 #[test]
 fn a_run_without_its_server_ends_and_its_programs_end_after_it() {
     let _shared = shared_machine();
     let Some(program) = nats_program() else { return };
-    let run = ProgramRun::new(program);
-    let stopped = run.start();
-    run.wait_for_load();
-    run.nats.signal(Signal::STOP);
+    let machines = Nats::start(program, "").machines();
+    let stopped = start_run(&machines);
+    wait_for_requests(&machines);
+    machines.nats.signal(Signal::STOP);
     // Three signals: nothing is waited for.
     for _ in 0..3 {
         stopped.process.signal(Signal::INT);
@@ -167,12 +129,12 @@ fn a_run_without_its_server_ends_and_its_programs_end_after_it() {
     }
     let stopped = stopped.finish();
     assert_eq!(stopped.code, 1, "there is no record: {stopped:?}");
-    run.nats.signal(Signal::CONT);
+    machines.nats.signal(Signal::CONT);
     // An agent that is stopped ends its program, with the server or without it.
     // Signals that are pending at the same time count once.
     let has_ended = || {
-        run.agents.iter().for_each(|agent| agent.process.signal(Signal::TERM));
-        run.has_ended()
+        machines.agents.iter().for_each(|agent| agent.process.signal(Signal::TERM));
+        machines.have_ended()
     };
     assert!(within(EVENT_TIMEOUT, has_ended), "no program is left");
 }
@@ -181,15 +143,15 @@ fn a_run_without_its_server_ends_and_its_programs_end_after_it() {
 fn a_killed_agent_leaves_no_program_behind() {
     let _shared = shared_machine();
     let Some(program) = nats_program() else { return };
-    let run = ProgramRun::new(program);
-    let stopped = run.start();
-    run.wait_for_load();
-    run.agents[1].process.signal(Signal::KILL);
-    assert!(within(EVENT_TIMEOUT, || TcpStream::connect(("127.0.0.1", run.ports[0])).is_err()));
+    let machines = Nats::start(program, "").machines();
+    let stopped = start_run(&machines);
+    wait_for_requests(&machines);
+    machines.agents[1].process.signal(Signal::KILL);
+    assert!(within(EVENT_TIMEOUT, || TcpStream::connect(("127.0.0.1", machines.ports[0])).is_err()));
     stopped.process.signal(Signal::INT);
     let stopped = stopped.finish();
     assert!(stopped.reasons().contains(&"machine_lost"), "{stopped:?}");
-    assert!(within(EVENT_TIMEOUT, || run.has_ended()), "no program is left");
+    assert!(within(EVENT_TIMEOUT, || machines.have_ended()), "no program is left");
 }
 
 /// Key pairs and tokens of an operator, an account and its users.

@@ -1,12 +1,55 @@
 //! Runs of a fleet in a JetStream object store, and its live metrics.
 
 use std::fs;
+use std::path::Path;
+use std::process::Stdio;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::fleet::{Nats, nats_program, wait_for_load};
 use crate::support::tls_peers::curl;
-use crate::support::{EVENT_TIMEOUT, OriginProcess, run_weir, shared_machine, temp_dir, within};
+use crate::support::{
+    EVENT_TIMEOUT, OriginProcess, Process, WEIR, command, run_weir, shared_machine, temp_dir, within,
+};
+
+/// Asserts that the runs below a directory and in the bucket have pages, with links to their records.
+fn assert_pages(nats: &str, directory: &Path, runs: &Path) {
+    let mut serve = command(WEIR, directory);
+    serve.args(["lab", "serve", "--store", "jetstream", "--nats", nats, runs.to_str().unwrap()]);
+    let mut serve = Process::spawn(serve.stdout(Stdio::piped()).stderr(Stdio::null()));
+    let line = serve.first_line();
+    let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("{line}")).to_owned();
+    let page = |target: &str| {
+        let (_, body) = curl(&[&format!("{url}{target}")]);
+        String::from_utf8(body).unwrap()
+    };
+    let index = page("");
+    for part in ["/run/second/", "/stored/second/", "/stored/first/", "2 agents", "bucket weir-runs"] {
+        assert!(index.contains(part), "{part}: {index}");
+    }
+    assert!(!index.contains("/run/first/"), "{index}");
+    for route in ["run", "stored"] {
+        let text = page(&format!("{route}/second/"));
+        for part in ["merged.json", "agents/a.json", "agents/b.json", "2 of 2 agents"] {
+            assert!(text.contains(part), "{route}: {part}: {text}");
+        }
+        for record in ["merged", "agents/a"] {
+            let record: Value =
+                serde_json::from_str(&page(&format!("{route}/second/{record}.json"))).unwrap();
+            assert_eq!(record["schema"], "weir.run/1");
+        }
+        for wrong in ["third/", "second/agents/c.json", "second/agents", "../second/"] {
+            assert!(!page(&format!("{route}/{wrong}")).contains("weir.run"), "{route}/{wrong}");
+        }
+    }
+    serve.signal(Signal::INT);
+    assert_eq!(serve.wait(EVENT_TIMEOUT), 0);
+    let one = run_weir(&["lab", "serve", runs.join("second").to_str().unwrap()]);
+    assert!(one.code == 2 && one.stderr.contains("parent directory"), "{one:?}");
+    let half = run_weir(&["lab", "serve", "--nats", nats, runs.to_str().unwrap()]);
+    assert!(half.code == 2 && half.stderr.contains("--nats: needs --store"), "{half:?}");
+}
 
 #[test]
 fn runs_are_stored_listed_and_fetched() {
@@ -62,6 +105,7 @@ fn runs_are_stored_listed_and_fetched() {
     let parts =
         ["agents/a.json", "agents/b.json"].map(|name| read(name)["totals"]["responses"].as_u64().unwrap());
     assert_eq!(parts.iter().sum::<u64>(), 300);
+    assert_pages(&nats.url, directory.path(), &target);
     assert!(!target.join("first").exists());
     let unknown = runs(&["third"]);
     assert!(unknown.code == 1 && unknown.stderr.contains("no run third"), "{unknown:?}");
@@ -96,8 +140,10 @@ fn a_server_without_jetstream_leaves_the_run_in_files() {
         &origin.url("/"),
     ]);
     let directory = output.path().join("weir-run-x");
-    assert!(within(EVENT_TIMEOUT, || directory.join("agents/a.json").exists()), "{}", run.stderr());
+    // The merged record is the last file.
     let merged = directory.join("merged.json");
+    assert!(within(EVENT_TIMEOUT, || merged.exists()), "{}", run.stderr());
+    assert!(directory.join("agents/a.json").exists());
     let merged: Value = serde_json::from_slice(&fs::read(merged).unwrap()).unwrap();
     assert_eq!(merged["totals"]["responses"], 100);
     let run = run.finish();

@@ -27,7 +27,7 @@ use lock::{DirLock, LockError};
 use records::{SessionsRecord, plan_differences};
 
 pub use files::{BrokenFile, file_name};
-pub use list::{ENTRIES_MAX, ExperimentEntry, ExperimentListing, list_experiments};
+pub use list::{ENTRIES_MAX, ExperimentEntry, ExperimentListing, find_directories, list_experiments};
 pub use records::{ExperimentDirError, ExperimentStart, RunSession};
 
 /// Name of the file that the plan was made from.

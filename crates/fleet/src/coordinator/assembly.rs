@@ -62,7 +62,7 @@ impl RecordAssembly {
             return Some(Ok(record));
         }
         (self.next_part, self.progress_ns) = (0, None);
-        Some(Err("its record arrived with another digest, and is requested again".to_owned()))
+        Some(Err("its record arrived with another digest".to_owned()))
     }
 }
 

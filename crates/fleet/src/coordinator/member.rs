@@ -34,6 +34,8 @@ pub(super) struct Member {
     /// Start by the agent's clock.
     agent_start_ns: Option<u64>,
     assembly: Option<RecordAssembly>,
+    /// Number of transfers of the record with another digest.
+    digest_failures: u8,
     is_acknowledged: bool,
     reported_factor: f64,
     pings: Pings,
@@ -72,6 +74,8 @@ const PINGS_WAITING_MAX: usize = 64;
 /// Intervals of repeated commands.
 const PREPARE_INTERVAL_NS: u64 = 500_000_000;
 const COMMAND_INTERVAL_NS: u64 = 250_000_000;
+/// Maximum number of transfers of a record with another digest.
+const DIGEST_FAILURES_MAX: u8 = 3;
 /// Maximum wait for the deletion of a record that arrived.
 const ACKNOWLEDGE_NS_MAX: u64 = 3_000_000_000;
 /// Round trips before the start.
@@ -102,6 +106,7 @@ impl Member {
             wall_difference_ns: 0,
             agent_start_ns: None,
             assembly: None,
+            digest_failures: 0,
             is_acknowledged: false,
             reported_factor: 1.0,
             pings: Pings::default(),
@@ -227,8 +232,16 @@ impl Member {
                 ]
             }
             Some(Err(text)) => {
+                self.digest_failures += 1;
+                if self.digest_failures == DIGEST_FAILURES_MAX {
+                    // It stays on the disk of the agent, and is not requested again.
+                    self.assembly = None;
+                    self.problems.push(format!("{text}, {DIGEST_FAILURES_MAX} times"));
+                    return Vec::new();
+                }
                 // It is sent again from the first part.
-                vec![CoordinatorAction::Notice(format!("agent {}: {text}", self.name))]
+                let text = format!("agent {}: {text}; it is requested again", self.name);
+                vec![CoordinatorAction::Notice(text)]
             }
         }
     }
@@ -357,4 +370,52 @@ enum OwnRun {
     Stored(StoredRun),
     State(RunState, f64),
     Refused(Vec<String>),
+}
+
+#[cfg(test)]
+mod tests {
+    use record::digest::sha256_base64;
+
+    use super::*;
+    use crate::message::AgentRole;
+
+    #[test]
+    fn a_record_that_always_has_another_digest_is_given_up_and_kept_by_the_agent() {
+        let run = RunId::parse("r").unwrap();
+        let plan = MemberPlan {
+            name: AgentName::parse("a").unwrap(),
+            instance: "i".to_owned(),
+            job: Job { role: AgentRole::Load, arguments: Vec::new(), slice: None },
+            fraction: 1.0,
+        };
+        let mut member = Member::new(&run, &plan, 0);
+        let stored = StoredRun { run: run.clone(), start_ns: None, bytes: 3, digest: sha256_base64("abc") };
+        let status = AgentStatus {
+            instance: "i".to_owned(),
+            run: None,
+            refused: None,
+            stored: vec![stored],
+            draining: false,
+        };
+        let mut notices = 0;
+        for second in 1..10 {
+            let now_ns = second * 2_000_000_000;
+            member.handle_status(&status, now_ns);
+            let commands = member.repeat_run((0, 1.0), now_ns);
+            let is_deleted = |action: &CoordinatorAction| {
+                matches!(action, CoordinatorAction::Send(_, AgentCommand::Acknowledge { .. }))
+            };
+            assert!(!commands.iter().any(is_deleted), "{commands:?}");
+            let is_requested = commands
+                .iter()
+                .any(|action| matches!(action, CoordinatorAction::Send(_, AgentCommand::SendRecord { .. })));
+            assert_eq!(is_requested, second <= u64::from(DIGEST_FAILURES_MAX), "second {second}");
+            notices += member.handle_part(0, b"abd", now_ns).len();
+        }
+        assert_eq!(notices, usize::from(DIGEST_FAILURES_MAX) - 1);
+        let result = member.result(1);
+        assert_eq!(result.outcome, Some(AgentOutcome::Lost));
+        assert!(result.problems[0].contains("3 times"), "{:?}", result.problems);
+        assert!(!member.is_receiving(0));
+    }
 }

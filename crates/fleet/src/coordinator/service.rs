@@ -23,7 +23,7 @@ pub trait FleetObserver {
     /// A second of one agent arrived.
     fn on_agent_second(&mut self, _: &AgentName, _: &AgentSecond) {}
     /// A second of all agents is complete.
-    fn on_second(&mut self, interval: &Interval);
+    fn on_second(&mut self, _: &Interval) {}
     /// Something changed that the user should know.
     fn on_notice(&mut self, text: &str);
 }
@@ -66,21 +66,6 @@ const TICK: Duration = Duration::from_millis(20);
 const DESCRIBE_INTERVAL: Duration = Duration::from_millis(250);
 
 impl CoordinatorSession {
-    /// Connects to the server.
-    ///
-    /// # Errors
-    /// The server is not reachable, or rejects the credentials.
-    pub fn connect(options: &NatsOptions, clocks: Clocks) -> Result<Self, TransportError> {
-        let runtime = new_runtime()?;
-        let connected = runtime.block_on(async {
-            let (link, messages, link_events) = NatsLink::connect(options).await?;
-            link.subscribe(subjects::REPORTS).await?;
-            Ok::<_, TransportError>((link, messages, link_events))
-        });
-        let (link, messages, link_events) = connected?;
-        Ok(Self { runtime, link, messages, link_events, clocks })
-    }
-
     /// Connects to the server as soon as it is reachable, for at most `limit`. `notice` gets the reason of the
     /// first failure. Returns `None` if `stop` counts a request of the user to end.
     ///

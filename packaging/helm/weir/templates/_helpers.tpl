@@ -94,22 +94,60 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 
+{{/* Secrets for a server at .nats.url, as JSON: name, and files with their keys and the flags that name them. */}}
+{{- define "weir.natsSecrets" -}}
+{{- $nats := .root.Values.nats -}}
+{{- $secrets := list -}}
+{{- if not $nats.enabled -}}
+{{- with $nats.credentialsSecret -}}
+{{- $files := list (dict "key" (printf "%s.creds" $.role) "path" "nats.creds" "flag" "--creds") -}}
+{{- $secrets = append $secrets (dict "name" . "files" $files) -}}
+{{- end -}}
+{{- with $nats.nkeySecret -}}
+{{- $files := list (dict "key" (printf "%s.nk" $.role) "path" "nats.nk" "flag" "--nkey") -}}
+{{- $secrets = append $secrets (dict "name" . "files" $files) -}}
+{{- end -}}
+{{- with $nats.tls.caSecret -}}
+{{- $secrets = append $secrets (dict "name" . "files" (list (dict "key" "ca.crt" "path" "ca.crt" "flag" "--nats-ca"))) -}}
+{{- end -}}
+{{- with get $nats.tls (printf "%sSecret" $.role) -}}
+{{- $certificate := dict "key" "tls.crt" "path" "tls.crt" "flag" "--nats-cert" -}}
+{{- $key := dict "key" "tls.key" "path" "tls.key" "flag" "--nats-key" -}}
+{{- $secrets = append $secrets (dict "name" . "files" (list $certificate $key)) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $secrets -}}
+{{- end }}
+
 {{- define "weir.natsArguments" -}}
 {{- $arguments := list "--nats" "$(NATS_URL)" -}}
-{{- if and (not .root.Values.nats.enabled) .root.Values.nats.credentialsSecret -}}
-{{- $arguments = concat $arguments (list "--creds" (printf "/etc/weir-nats/%s.creds" .role)) -}}
+{{- range include "weir.natsSecrets" . | fromJsonArray -}}
+{{- range .files -}}
+{{- $arguments = concat $arguments (list .flag (printf "/etc/weir-nats/%s" .path)) -}}
+{{- end -}}
 {{- end -}}
 {{- toJson $arguments -}}
 {{- end }}
 
-{{- define "weir.usesCredentials" -}}
-{{- if and (not .Values.nats.enabled) .Values.nats.credentialsSecret }}yes{{ end -}}
+{{- define "weir.natsMount" -}}
+{{- if include "weir.natsSecrets" . | fromJsonArray -}}
+- { name: nats, mountPath: /etc/weir-nats, readOnly: true }
+{{- end -}}
 {{- end }}
 
-{{- define "weir.credentialsVolume" -}}
+{{- define "weir.natsVolume" -}}
+{{- with include "weir.natsSecrets" . | fromJsonArray -}}
 - name: nats
-  secret:
-    secretName: {{ .root.Values.nats.credentialsSecret }}
+  projected:
     defaultMode: 0440
-    items: [{ key: {{ .role }}.creds, path: {{ .role }}.creds }]
+    sources:
+      {{- range . }}
+      - secret:
+          name: {{ .name }}
+          items:
+            {{- range .files }}
+            - { key: {{ .key }}, path: {{ .path }} }
+            {{- end }}
+      {{- end }}
+{{- end -}}
 {{- end }}

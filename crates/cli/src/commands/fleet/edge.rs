@@ -3,28 +3,23 @@
 use ::load::capacity_search::SearchQuantity;
 use ::load::pace::Pace;
 use ::load::plan::RunPlan;
-use fleet::coordinator::service::FleetObserver;
-use fleet::coordinator::{MemberResult, RunEnd};
 use fleet::message::AgentFacts;
-use fleet::split::split;
-use fleet::transport::{NatsOptions, TransportError};
+use fleet::transport::NatsOptions;
 use record::capacity_search::LevelOutcome;
 use record::problem::InputProblem;
-use record::run::{Baseline, Interval, Run};
+use record::run::{Baseline, Run};
 use record::units::{MILLISECOND_NS, format_plural};
 use rt::drain::{Drain, DrainStage};
 use rt::tokio::sync::watch;
 
-use super::load::{self, FleetFlags};
-use super::{check_nats, connect, count_signals, job};
+use super::fleet_load::{FleetFlags, FleetLoad, find_agents, format_division};
+use super::{Notices, connect, count_signals, job};
 use crate::commands::edge::{
     DrivenLoad, EdgeOptions, EdgeSearch, TrialDriver, TrialSetup, check_outputs, parse_flags,
 };
 use crate::commands::load::baseline::LOAD_NS_MIN;
 use crate::exit::{Exit, Failure};
-use crate::flags::{
-    CommandArgs, command_line_with_help, edge_trial_arguments, nats_options, refused_edge_flags,
-};
+use crate::flags::{CommandArgs, edge_trial_arguments, nats_options, refused_edge_flags};
 
 /// Expected duration of a trial besides its load: connections, the common start, and the records.
 const OVERHEAD_NS: u64 = 1_500 * MILLISECOND_NS;
@@ -39,12 +34,11 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let drain = Drain::default();
     let stop = drain.watch();
     let signals = count_signals(move |_| drain.advance(DrainStage::Draining))?;
-    check_nats(args)?;
     let nats = nats_options(args, "weir fleet edge");
     let mut session = connect(&nats, Some(&signals))?;
-    let agents = load::find_agents(&mut session, &flags.selection)?;
-    let introduction = load::format_division(&agents, &split(&agents));
-    let driver = FleetDriver { args, quantity: options.quantity, nats, flags, agents, signals };
+    let agents = find_agents(&mut session, &flags.selection)?;
+    let introduction = format_division(&agents);
+    let driver = FleetDriver { args, quantity: options.quantity, nats, agents, signals };
     let search = EdgeSearch { args, arguments, options: &options, stop: &stop, descriptor_limit: None };
     search.run(Box::new(driver), &introduction)
 }
@@ -57,7 +51,7 @@ pub(super) fn parse(
     let mut problems: Vec<InputProblem> =
         refused_edge_flags(args).into_iter().map(job::refused_flag).collect();
     problems.extend(job::file_values(args));
-    let flags = load::parse_own_flags(args).map_err(|own| problems.extend(own));
+    let flags = FleetFlags::parse(args).map_err(|own| problems.extend(own));
     let options = parse_flags(args, urls).map_err(|others| problems.extend(others));
     match (options, flags) {
         (Ok(options), Ok(flags)) if problems.is_empty() => Ok((options, flags)),
@@ -65,16 +59,11 @@ pub(super) fn parse(
     }
 }
 
-fn cannot(error: TransportError) -> Failure {
-    Failure::CannotRun(error.to_string())
-}
-
 /// Loads of a fleet. The agents are those of the start: one that is lost or starts again later gets no trial.
 struct FleetDriver<'a> {
     args: CommandArgs<'a>,
     quantity: SearchQuantity,
     nats: NatsOptions,
-    flags: FleetFlags,
     agents: Vec<AgentFacts>,
     /// Requests of the user to stop.
     signals: watch::Receiver<u32>,
@@ -90,53 +79,24 @@ enum FleetTrial {
 impl FleetDriver<'_> {
     /// Drives a load with the plan's settings; the agents measure a baseline before it on request.
     fn load(&self, plan: &RunPlan, with_baseline: bool) -> Result<FleetTrial, Failure> {
-        let mut line = vec!["weir".to_owned(), "fleet".to_owned(), "load".to_owned()];
-        line.extend(edge_trial_arguments(self.args, plan, self.quantity == SearchQuantity::Streams));
+        let searches_streams = self.quantity == SearchQuantity::Streams;
+        let mut words = edge_trial_arguments(self.args, plan, searches_streams);
+        words.extend(self.args.text("wait").map(|wait| format!("--wait={wait}")));
         if !with_baseline {
-            line.push("--no-baseline".to_owned());
+            words.push("--no-baseline".to_owned());
         }
-        line.push("--".to_owned());
-        line.extend(self.args.values());
-        // Invariant: the flags of a search that agents get are flags of this command as well.
-        let matches = command_line_with_help()
-            .try_get_matches_from(&line)
-            .map_err(|error| Failure::cannot("the load of a trial", error))?;
-        let load = matches.subcommand().and_then(|(_, fleet)| fleet.subcommand());
-        let Some((_, load_args)) = load else {
-            return Err(Failure::CannotRun("the load of a trial has no command".to_owned()));
-        };
-        let (_, text, plan, arguments) = load::parse(CommandArgs(load_args))?;
-        // A load of few connections needs no more agents than it has connections.
-        let shares = |count: &usize| load::check_slices(&text, &split(&self.agents[..*count])).is_ok();
-        let Some(count) = (1..=self.agents.len()).rev().find(shares) else {
-            return Err(Failure::CannotRun("the agents cannot share this load".to_owned()));
-        };
-        let agents = &self.agents[..count];
-        let division = split(agents);
-        let fleet_plan = load::fleet_plan(&self.flags, &plan, agents, &division, &arguments)?;
-        let run_id = fleet_plan.run.clone();
+        words.push("--".to_owned());
+        words.extend(self.args.values());
+        let load = FleetLoad::parse_trial(words)?;
+        let divided = load.divide_among_some(&self.agents)?;
         // A connection has the subscriptions of one run.
         let mut session = connect(&self.nats, Some(&self.signals))?;
-        let records = session.run(fleet_plan, self.signals.clone(), &mut Notices).map_err(cannot)?;
-        if records.end != RunEnd::Records {
-            let what = match records.end {
-                RunEnd::NotStarted => "the load was not started",
-                _ => "no record arrived",
-            };
-            return Ok(FleetTrial::Failed(failure_text(what, &records.results)));
-        }
-        let (merged, _) = load::merge_records(&run_id, records, agents, &plan, None)?;
-        Ok(FleetTrial::Measured(Box::new(merged)))
+        let ended = divided.drive(&mut session, self.signals.clone(), &mut Notices)?;
+        Ok(match ended.problem() {
+            Some(problem) => FleetTrial::Failed(problem),
+            None => FleetTrial::Measured(Box::new(ended.merge()?.run)),
+        })
     }
-}
-
-/// Returns the reason of a failed trial, with the problems of the agents.
-fn failure_text(what: &str, results: &[MemberResult]) -> String {
-    let problems = results
-        .iter()
-        .flat_map(|result| result.problems.iter().map(|problem| format!("agent {}: {problem}", result.name)));
-    let problems: Vec<String> = problems.collect();
-    format!("{what}: {}", problems.join("; "))
 }
 
 impl TrialDriver for FleetDriver<'_> {
@@ -175,17 +135,6 @@ impl TrialDriver for FleetDriver<'_> {
         run.baseline.clone_from(&setup.baseline);
         run.diagnosis = Some(diagnose::diagnose(&run));
         Ok(DrivenLoad::Measured(run, None))
-    }
-}
-
-/// Reports changes, and no seconds.
-struct Notices;
-
-impl FleetObserver for Notices {
-    fn on_second(&mut self, _: &Interval) {}
-
-    fn on_notice(&mut self, text: &str) {
-        super::notice(text);
     }
 }
 

@@ -10,7 +10,7 @@ use record::problem::InputProblem;
 
 use super::role::RolePlan;
 use crate::flags::{
-    CommandArgs, agent_load_arguments, command_line_with_help, coordinator_flags_given, load_flags,
+    CommandArgs, agent_load_arguments, coordinator_flags_given, load_flags, nats_flags_given, parse_command,
 };
 
 /// Returns the arguments of the child process of a job, or every problem.
@@ -31,16 +31,8 @@ fn check_role(job: &Job, record: &Path) -> Result<CheckedJob, Vec<String>> {
 }
 
 fn check_load(job: &Job, record: &Path) -> Result<CheckedJob, Vec<String>> {
-    let line = ["weir", "load"].into_iter().chain(job.arguments.iter().map(String::as_str));
-    let matches = command_line_with_help().try_get_matches_from(line).map_err(|error| {
-        let text = error.to_string();
-        vec![text.lines().next().unwrap_or("unknown arguments").to_owned()]
-    })?;
-    let Some(("load", matches)) = matches.subcommand() else { return Err(vec!["no load".to_owned()]) };
-    if matches.subcommand().is_some() {
-        return Err(vec!["a command of weir load is no load".to_owned()]);
-    }
-    let args = CommandArgs(matches);
+    let matches = parse_command("load", job.arguments.iter().cloned()).map_err(|why| vec![why])?;
+    let args = CommandArgs(&matches);
     let (mut arguments, _) = agent_load_arguments(args);
     let problems = refused_flags(args);
     if !problems.is_empty() {
@@ -74,6 +66,23 @@ pub(super) fn refused_flag(flag: &str) -> InputProblem {
         format!("--{flag}"),
         "a fleet does not have this flag, which is of one machine or process",
     )
+}
+
+/// Returns the problems with flags of the load of a trial that its command has: the server, the outputs and the storage.
+pub(super) fn flags_of_the_command(args: CommandArgs<'_>) -> Vec<InputProblem> {
+    let stores = ["output", "store", "run-name"].into_iter().filter(|flag| args.is_given(flag));
+    let given = stores.chain(coordinator_flags_given(args));
+    let problem = |flag| {
+        InputProblem::new(format!("--{flag}"), "the load of a trial has no output of its own: remove it")
+    };
+    nats_flags(args).into_iter().chain(given.map(problem)).collect()
+}
+
+/// Returns the problems with flags of the server in a load that a file has.
+pub(super) fn nats_flags(args: CommandArgs<'_>) -> Vec<InputProblem> {
+    let problem =
+        |flag| InputProblem::new(format!("--{flag}"), "give it to the command, and not to the load");
+    nats_flags_given(args).into_iter().map(problem).collect()
 }
 
 /// Returns the problems with values that name files.

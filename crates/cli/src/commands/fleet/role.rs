@@ -17,7 +17,7 @@ use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
 
 use crate::commands::watch::{WatchPlan, resolve_targets, watch_process, write_record};
 use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, command_line_with_help, role_arguments};
+use crate::flags::{CommandArgs, parse_command, role_arguments};
 use crate::load_control::{LoadController, report};
 use crate::preflight;
 
@@ -71,7 +71,7 @@ impl RolePlan {
         });
         let values = args.values();
         let command = values.first().cloned().unwrap_or_default();
-        let parsed = parse_command(&command, values.get(1..).unwrap_or_default());
+        let parsed = parse_program(&command, values.get(1..).unwrap_or_default());
         match parsed {
             Ok((arguments, watch)) if problems.is_empty() => {
                 Ok(Self { role, command, arguments, watch, duration_ns })
@@ -88,16 +88,9 @@ impl RolePlan {
 impl RolePlan {
     /// Checks the arguments that an agent gets for this role of a run.
     pub(super) fn parse_job(role: AgentRole, arguments: &[String]) -> Result<Self, Vec<InputProblem>> {
-        let line = ["weir", "fleet", "role"].into_iter().chain(arguments.iter().map(String::as_str));
-        let matches = command_line_with_help().try_get_matches_from(line).map_err(|error| {
-            let text = error.to_string();
-            vec![InputProblem::new("arguments", text.lines().next().unwrap_or("unknown arguments"))]
-        })?;
-        let matches = matches.subcommand().and_then(|(_, fleet)| fleet.subcommand());
-        let Some(("role", matches)) = matches else {
-            return Err(vec![InputProblem::new("arguments", "another command than weir fleet role")]);
-        };
-        let args = CommandArgs(matches);
+        let matches = parse_command("fleet role", arguments.iter().cloned())
+            .map_err(|why| vec![InputProblem::new("arguments", why)])?;
+        let args = CommandArgs(&matches);
         if args.is_given("json") {
             return Err(vec![super::job::refused_flag("json")]);
         }
@@ -134,7 +127,7 @@ fn is_role_letter(letter: char) -> bool {
 }
 
 /// Parses the command of a role with the tables of the command line.
-fn parse_command(
+fn parse_program(
     command: &str,
     arguments: &[String],
 ) -> Result<(Vec<String>, Option<WatchPlan>), Vec<InputProblem>> {
@@ -142,13 +135,9 @@ fn parse_command(
         let text = format!("'{command}' is no program of a role (serve, proxy or watch, and its flags)");
         return Err(vec![InputProblem::new("COMMAND", text)]);
     }
-    let line = ["weir", command].into_iter().chain(arguments.iter().map(String::as_str));
-    let matches = command_line_with_help().try_get_matches_from(line).map_err(|error| {
-        let text = error.to_string();
-        vec![InputProblem::new(command, text.lines().next().unwrap_or("unknown arguments"))]
-    })?;
-    let Some((_, matches)) = matches.subcommand() else { return Ok(Default::default()) };
-    let args = CommandArgs(matches);
+    let matches = parse_command(command, arguments.iter().cloned())
+        .map_err(|why| vec![InputProblem::new(command, why)])?;
+    let args = CommandArgs(&matches);
     let (arguments, refused) = role_arguments(command, args);
     let mut problems: Vec<InputProblem> = refused.into_iter().map(super::job::refused_flag).collect();
     // A socket file, and a directory to serve, are on the agent's disk.

@@ -15,7 +15,7 @@ use fleet::transport::{NatsOptions, TransportError};
 use record::fleet::MACHINE_LOST;
 use record::observed::MachineObservation;
 use record::problem::InputProblem;
-use record::run::{Interval, Run};
+use record::run::Run;
 use record::units::{SECOND_NS, format_plural};
 use record::validity::{Validity, ValidityReason, ValidityVerdict};
 use record::watch::WatchRecord;
@@ -27,7 +27,7 @@ use super::{check_nats, connect};
 use crate::commands::load::random_id;
 use crate::commands::text_file::read_text_file;
 use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, command_line_with_help, nats_options, passed_on};
+use crate::flags::{CommandArgs, nats_options, parse_command, passed_on};
 
 /// Maximum time for the start of all programs.
 const PREPARE_NS: u64 = 30 * SECOND_NS;
@@ -52,21 +52,16 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let text = read_text_file(name).map_err(|problem| vec![problem])?;
     let file = plan_file::parse(name, &text)?;
     check_machines(&file.machines)?;
-    let mut line =
-        vec!["weir".to_owned(), "fleet".to_owned(), "load".to_owned(), format!("--agents={}", file.agents)];
-    line.extend(passed_on(args));
-    line.extend(file.arguments.iter().cloned());
-    let matches = command_line_with_help().try_get_matches_from(&line).map_err(|error| {
-        let text = error.to_string();
-        let reason = text.lines().next().unwrap_or("unknown arguments");
-        vec![InputProblem::new(format!("{name}: [load]"), reason.trim_start_matches("error: "))]
-    })?;
-    let load = matches.subcommand().and_then(|(_, fleet)| fleet.subcommand());
-    // Invariant: the line names this command, and has no other.
-    let Some((_, load_args)) = load else { return Ok(Exit::Usage) };
+    let words = [format!("--agents={}", file.agents)].into_iter().chain(passed_on(args));
+    let load_problem = |why: String| vec![InputProblem::new(format!("{name}: [load]"), why)];
+    let load = parse_command("fleet load", words.chain(file.arguments)).map_err(load_problem)?;
+    let load = CommandArgs(&load);
+    if let Some(problem) = super::job::nats_flags(load).first() {
+        return Err(load_problem(problem.to_string()).into());
+    }
     let nats = nats_options(args, "weir fleet run");
     let mut machines = Machines::new(file.machines, nats);
-    load::run_in(CommandArgs(load_args), nats_options(args, "weir fleet load"), &mut machines)
+    load::run_in(load, nats_options(args, "weir fleet load"), &mut machines)
 }
 
 /// Checks the program of each machine as its agent will.
@@ -195,9 +190,8 @@ impl LoadSurroundings for Machines {
         Ok(lines.collect())
     }
 
-    fn finish(&mut self, run: &mut Run, load_start_ns: u64) -> Result<(), Failure> {
-        let Some(mut running) = self.running.take() else { return Ok(()) };
-        let Some(records) = running.finish() else { return Ok(()) };
+    fn finish(&mut self, run: &mut Run, load_start_ns: u64) {
+        let Some(records) = self.running.take().and_then(|mut running| running.finish()) else { return };
         let mut lost = Vec::new();
         match records {
             Ok(records) => {
@@ -216,7 +210,6 @@ impl LoadSurroundings for Machines {
         }
         mark_lost_machines(run, lost);
         run.diagnosis = Some(diagnose::diagnose(run));
-        Ok(())
     }
 }
 
@@ -329,9 +322,7 @@ impl FleetObserver for MachinesObserver {
         }
     }
 
-    fn on_second(&mut self, _: &Interval) {}
-
     fn on_notice(&mut self, text: &str) {
-        warn!("weir: {text}");
+        super::notice(text);
     }
 }

@@ -1,19 +1,20 @@
 //! `weir fleet runs`, and the storage of the runs of `weir fleet load --store`.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use fleet::message::{AgentName, RunId};
 use fleet::run_store::{BUCKET_DEFAULT, MERGED, RunEntry, RunRecords, RunStore, StoreError};
 use fleet::transport::NatsOptions;
+use record::fleet::MERGED_FILE;
 use record::problem::InputProblem;
 use record::run::Run;
-use record::units::{format_bytes, format_duration_ns, format_plural, format_rate};
+use record::units::{format_bytes, format_plural};
 
-use super::{CONNECT_WAIT, notice};
+use super::fleet_load::MergedLoad;
+use super::{CONNECT_WAIT, notice, run_files};
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options, nats_problems};
-use crate::output::fleet::format_fleet_agents;
+use crate::output::fleet::{format_fleet_agents, run_description};
 use crate::output::summary::summary;
 use crate::output::table::table;
 use crate::output::{is_coloured, print};
@@ -59,15 +60,14 @@ impl StorePlan {
     pub(super) fn put(
         &self,
         nats: &NatsOptions,
-        id: &RunId,
-        run: &Run,
-        records: &BTreeMap<AgentName, Vec<u8>>,
+        MergedLoad { id, run, records }: &MergedLoad,
         output: Option<&Path>,
     ) -> Result<String, Failure> {
         let name = self.name.clone().unwrap_or_else(|| default_name(id, run));
         let merged = serde_json::to_vec(run).map_err(|error| Failure::cannot("store the run", error))?;
-        let summary = summary_line(run);
-        let contents = RunRecords { name: &name, summary: &summary, merged: &merged, agents: records };
+        let description = run_description(run);
+        let contents =
+            RunRecords { name: &name, description: &description, merged: &merged, agents: records };
         let stored = RunStore::open(nats, &self.bucket, true, CONNECT_WAIT, notice)
             .and_then(|store| store.put(contents, rt::clock::unix_ns()));
         match stored {
@@ -80,7 +80,8 @@ impl StorePlan {
             }
             Err(error) => {
                 let directory = output.unwrap_or_else(|| Path::new("")).join(format!("weir-run-{name}"));
-                write_run(&directory, &merged, records)?;
+                run_files::write_agents(&directory, records)?;
+                run_files::write_merged(&directory, run)?;
                 let directory = directory.display();
                 Err(Failure::CannotRun(format!(
                     "the run is not stored: {error}; its records are in {directory}"
@@ -91,7 +92,7 @@ impl StorePlan {
 }
 
 /// Returns the bucket of `--store`.
-fn parse_bucket(args: CommandArgs<'_>) -> Result<Option<String>, InputProblem> {
+pub(in crate::commands) fn parse_bucket(args: CommandArgs<'_>) -> Result<Option<String>, InputProblem> {
     let Some(text) = args.text("store") else { return Ok(None) };
     let problem = |why: String| InputProblem::new("--store", why);
     let bucket = match text.split_once(':') {
@@ -107,32 +108,6 @@ fn default_name(id: &RunId, run: &Run) -> RunId {
     let seconds = run.started_at.split('.').next().unwrap_or_default();
     let time: String = seconds.chars().filter(char::is_ascii_alphanumeric).collect();
     RunId::from_host(&format!("{time}-{}", id.as_str().get(..8).unwrap_or_default()))
-}
-
-/// Describes a run in one line.
-fn summary_line(run: &Run) -> String {
-    let agents = run.fleet.as_ref().map_or(0, |fleet| fleet.agents.len());
-    format!(
-        "{}, {}, p99 {}, {}",
-        format_plural(agents as u64, "agent"),
-        format_rate(run.rates.responses_per_s),
-        format_duration_ns(run.latency.last_byte.response.p99_ns),
-        run.validity.verdict.as_str()
-    )
-}
-
-fn write_run(directory: &Path, merged: &[u8], records: &BTreeMap<AgentName, Vec<u8>>) -> Result<(), Failure> {
-    write_record(directory, MERGED, merged)?;
-    records.iter().try_for_each(|(agent, record)| write_record(directory, &format!("agents/{agent}"), record))
-}
-
-/// Writes a record of a run; its name may have a directory.
-fn write_record(directory: &Path, name: &str, record: &[u8]) -> Result<(), Failure> {
-    let path = directory.join(format!("{name}.json"));
-    let parent = path.parent().unwrap_or(directory);
-    std::fs::create_dir_all(parent).map_err(|error| Failure::cannot(parent.display(), error))?;
-    record::file::write_atomically(&path, record)?;
-    Ok(())
 }
 
 /// Parses the flags; reports every problem at once.
@@ -168,15 +143,16 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
             for run in &runs {
                 let directory = directory.join(run.name.as_str());
                 for record in &run.records {
-                    write_record(&directory, record, &store.get(&run.name, record).map_err(cannot)?)?;
+                    let bytes = store.get(run, record).map_err(cannot)?;
+                    run_files::write_record(&directory, record, &bytes)?;
                 }
-                print(&format!("{}\n", directory.join("merged.json").display()));
+                print(&format!("{}\n", directory.join(MERGED_FILE).display()));
             }
         }
         None if options.names.is_empty() => print(&format_runs(&runs)),
         None => {
             for run in &runs {
-                let bytes = store.get(&run.name, MERGED).map_err(cannot)?;
+                let bytes = store.get(run, MERGED).map_err(cannot)?;
                 let record: Run = serde_json::from_slice(&bytes)
                     .map_err(|error| Failure::cannot(format!("the record of run {}", run.name), error))?;
                 let agents = record.fleet.as_ref().map(format_fleet_agents).unwrap_or_default();
@@ -195,7 +171,12 @@ fn format_runs(runs: &[RunEntry]) -> String {
     let mut rows = vec![["run", "stored", "size", "result"].map(str::to_owned).to_vec()];
     rows.extend(runs.iter().map(|run| {
         let stored = record::file::format_wall_clock(run.stored_unix_ns);
-        vec![run.name.to_string(), stored, format_bytes(run.bytes as f64), run.summary.clone()]
+        vec![
+            run.name.to_string(),
+            stored,
+            format_bytes(run.bytes as f64),
+            format!("{}, {}", run.description.result, run.description.verdict),
+        ]
     }));
     table(&rows)
 }

@@ -1,24 +1,27 @@
 //! Trials of an experiment on machines of a fleet: the programs of `weir fleet run` around the loads of `weir fleet
 //! load`.
 
+use std::collections::BTreeMap;
+
 use experiment::scenario::machines::{MachineProgram, MachineSetup};
 use experiment::trial::{FleetTrial, FleetTrials, TrialError};
-use fleet::coordinator::service::FleetObserver;
-use fleet::message::{AgentFacts, AgentRole};
+use fleet::message::AgentRole;
 use fleet::plan_file::MachinePlan;
-use fleet::split::{AgentSelection, split};
-use fleet::transport::{NatsOptions, TransportError};
-use record::run::{Interval, Run};
+use fleet::split::AgentSelection;
+use fleet::transport::NatsOptions;
+use record::problem::InputProblem;
+use record::run::Run;
 use record::units::SECOND_NS;
 use rt::drain::{DrainStage, DrainWatch};
 use rt::tokio::sync::watch;
 
-use super::load::{self, LoadSurroundings as _};
+use super::agent_facts::ExperimentAgents;
+use super::fleet_load::{EndedLoad, FleetLoad, find_agents};
+use super::load::LoadSurroundings as _;
 use super::role::RolePlan;
 use super::run::{Machines, job_arguments};
-use super::{connect, notice};
+use super::{Notices, connect};
 use crate::exit::Failure;
-use crate::flags::{CommandArgs, command_line_with_help};
 
 /// Interval at which a request to stop is passed on.
 const STOP_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
@@ -38,99 +41,85 @@ impl<'a> FleetRunner<'a> {
         self.stop.stage() > DrainStage::Running
     }
 
+    /// Reads the facts of the agents of an experiment.
+    pub(in crate::commands) fn read_agents(
+        &self,
+        agents: &ExperimentAgents,
+    ) -> Result<BTreeMap<String, String>, Failure> {
+        if self.is_stopped() {
+            return Err(Failure::CannotRun("stopped before the agents were asked".to_owned()));
+        }
+        with_stops(self.stop, |stops| agents.read(&self.nats, stops))
+    }
+
     /// Runs a trial; `stops` counts the requests to stop it.
     fn run_trial(&self, trial: &FleetTrial, stops: &watch::Receiver<u32>) -> Result<Run, TrialError> {
-        let load = FleetLoad::parse(&trial.agents, &trial.load).map_err(as_load)?;
-        let warm_up = trial.warm_up.as_ref().map(|words| FleetLoad::parse(&trial.agents, words));
-        let warm_up = warm_up.transpose().map_err(as_load)?;
+        let parse = |words: &[String]| parse_load(&trial.agents, words).map_err(|all| as_load(all.into()));
+        let load = parse(&trial.load)?;
+        let warm_up = trial.warm_up.as_deref().map(parse).transpose()?;
         let loads_ns =
             [Some(&load), warm_up.as_ref()].into_iter().flatten().map(FleetLoad::duration_ns).sum();
         let machines = trial.machines.iter().map(machine_plan).collect::<Result<Vec<_>, String>>();
         let mut machines = Machines::new(machines.map_err(TrialError::Program)?, self.nats.clone());
+        machines.follow(stops);
         machines.start(loads_ns).map_err(|failure| TrialError::Program(text_of(&failure)))?;
         if let Some(warm_up) = warm_up {
             // A failure shows again when the load itself runs, where it is reported better.
-            let _ = warm_up.drive(&self.nats, stops);
+            let _ = self.drive(&warm_up, stops);
         }
         if self.is_stopped() {
             return Err(TrialError::Stopped);
         }
-        let (mut run, start_ns) = load.drive(&self.nats, stops).map_err(as_load)?;
-        machines.finish(&mut run, start_ns).map_err(|failure| TrialError::Program(text_of(&failure)))?;
+        let ended = self.drive(&load, stops).map_err(as_load)?;
+        let start_ns = ended.start_ns();
+        let mut run = ended.merge().map_err(as_load)?.run;
+        machines.finish(&mut run, start_ns);
         if self.is_stopped() { Err(TrialError::Stopped) } else { Ok(run) }
+    }
+
+    /// Drives a load on the agents that are there now.
+    fn drive<'l>(&self, load: &'l FleetLoad, stops: &watch::Receiver<u32>) -> Result<EndedLoad<'l>, Failure> {
+        let mut session = connect(&self.nats, Some(stops))?;
+        let agents = find_agents(&mut session, &load.flags.selection)?;
+        load.divide(&agents)?.drive(&mut session, stops.clone(), &mut Notices)
     }
 }
 
 impl FleetTrials for FleetRunner<'_> {
     fn run(&self, trial: &FleetTrial) -> Result<Run, TrialError> {
-        let (sender, stops) = watch::channel(0);
-        std::thread::scope(|scope| {
-            let (ended, end) = std::sync::mpsc::channel::<()>();
-            scope.spawn(move || {
-                use std::sync::mpsc::RecvTimeoutError;
-                while end.recv_timeout(STOP_POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                    let wanted = match self.stop.stage() {
-                        DrainStage::Running => 0,
-                        DrainStage::Draining => 1,
-                        DrainStage::Abort => 3,
-                    };
-                    sender.send_if_modified(|stops| std::mem::replace(stops, wanted) != wanted);
-                }
-            });
-            let result = self.run_trial(trial, &stops);
-            // Ends the thread above.
-            drop(ended);
-            match result {
-                Err(_) if self.is_stopped() => Err(TrialError::Stopped),
-                result => result,
+        match with_stops(self.stop, |stops| self.run_trial(trial, stops)) {
+            Err(_) if self.is_stopped() => Err(TrialError::Stopped),
+            result => result,
+        }
+    }
+}
+
+/// Calls `work` with the number of the requests to stop.
+fn with_stops<T>(stop: &DrainWatch, work: impl FnOnce(&watch::Receiver<u32>) -> T) -> T {
+    let (sender, stops) = watch::channel(0);
+    std::thread::scope(|scope| {
+        let (ended, end) = std::sync::mpsc::channel::<()>();
+        scope.spawn(move || {
+            use std::sync::mpsc::RecvTimeoutError;
+            while end.recv_timeout(STOP_POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                let wanted = match stop.stage() {
+                    DrainStage::Running => 0,
+                    DrainStage::Draining => 1,
+                    DrainStage::Abort => 3,
+                };
+                sender.send_if_modified(|stops| std::mem::replace(stops, wanted) != wanted);
             }
-        })
-    }
+        });
+        let result = work(&stops);
+        // Ends the thread above.
+        drop(ended);
+        result
+    })
 }
 
-/// Load of a trial.
-struct FleetLoad {
-    flags: load::FleetFlags,
-    text: ::load::plan::LoadFlags,
-    plan: ::load::plan::RunPlan,
-    arguments: Vec<String>,
-}
-
-impl FleetLoad {
-    /// Parses the arguments of `weir load`, as `weir fleet load` does.
-    fn parse(agents: &str, words: &[String]) -> Result<Self, Failure> {
-        let line = ["weir", "fleet", "load"].map(str::to_owned).into_iter();
-        let line = line.chain([format!("--agents={agents}")]).chain(words.iter().cloned());
-        let matches = command_line_with_help().try_get_matches_from(line).map_err(|error| {
-            let text = error.to_string();
-            let reason = text.lines().next().unwrap_or("unknown arguments");
-            Failure::CannotRun(reason.trim_start_matches("error: ").to_owned())
-        })?;
-        let command = matches.subcommand().and_then(|(_, fleet)| fleet.subcommand());
-        let Some((_, args)) = command else { return Err(Failure::CannotRun("no load".to_owned())) };
-        let (flags, text, plan, arguments) = load::parse(CommandArgs(args))?;
-        Ok(Self { flags, text, plan, arguments })
-    }
-
-    fn duration_ns(&self) -> u64 {
-        self.plan.end.duration_ns.saturating_add(self.plan.drain_ns)
-    }
-
-    /// Drives the load. Returns its record, and its start by the own clock, in ns.
-    fn drive(&self, nats: &NatsOptions, stops: &watch::Receiver<u32>) -> Result<(Run, u64), Failure> {
-        let cannot = |error: TransportError| Failure::CannotRun(error.to_string());
-        let mut session = connect(nats, Some(stops))?;
-        let agents: Vec<AgentFacts> = load::find_agents(&mut session, &self.flags.selection)?;
-        let division = split(&agents);
-        load::check_slices(&self.text, &division)?;
-        let plan = load::fleet_plan(&self.flags, &self.plan, &agents, &division, &self.arguments)?;
-        let run = plan.run.clone();
-        let records = session.run(plan, stops.clone(), &mut Notices).map_err(cannot)?;
-        load::check_start(&records)?;
-        let start_ns = records.results.iter().filter_map(|result| result.start_ns).min().unwrap_or(0);
-        let (merged, _) = load::merge_records(&run, records, &agents, &self.plan, None)?;
-        Ok((merged, start_ns))
-    }
+/// Parses the load of a trial.
+fn parse_load(agents: &str, words: &[String]) -> Result<FleetLoad, Vec<InputProblem>> {
+    FleetLoad::parse_trial([format!("--agents={agents}")].into_iter().chain(words.iter().cloned()))
 }
 
 fn as_load(failure: Failure) -> TrialError {
@@ -148,13 +137,18 @@ fn machine_plan(machine: &MachineSetup) -> Result<MachinePlan, String> {
         position: "the experiment".to_owned(),
         agent: AgentSelection::parse(&machine.agent)?,
         role: machine.role.clone(),
-        allows: match machine.program {
-            MachineProgram::Serve => AgentRole::Serve,
-            MachineProgram::Proxy => AgentRole::Proxy,
-            MachineProgram::Observe => AgentRole::Observe,
-        },
+        allows: role_of(machine.program),
         arguments: machine.arguments.clone(),
     })
+}
+
+/// Returns the role that an agent must allow for a program.
+pub(super) fn role_of(program: MachineProgram) -> AgentRole {
+    match program {
+        MachineProgram::Serve => AgentRole::Serve,
+        MachineProgram::Proxy => AgentRole::Proxy,
+        MachineProgram::Observe => AgentRole::Observe,
+    }
 }
 
 /// Returns the problems of a machine in the file of an experiment, each with its key, as its agent would report them.
@@ -174,25 +168,9 @@ pub(in crate::commands) fn fleet_load_problems(
     agents: &str,
     words: &[String],
 ) -> Vec<(&'static str, String)> {
-    let Err(failure) = FleetLoad::parse(agents, words) else { return Vec::new() };
-    match failure {
-        Failure::Usage(problems) => {
-            let key = |location: &str| if location == "--agents" { "agents" } else { "flags" };
-            problems.into_iter().map(|problem| (key(&problem.location), problem.to_string())).collect()
-        }
-        other => vec![("flags", text_of(&other))],
-    }
-}
-
-/// Reports changes, and no seconds.
-struct Notices;
-
-impl FleetObserver for Notices {
-    fn on_second(&mut self, _: &Interval) {}
-
-    fn on_notice(&mut self, text: &str) {
-        notice(text);
-    }
+    let problems = parse_load(agents, words).err().unwrap_or_default().into_iter();
+    let key = |location: &str| if location == "--agents" { "agents" } else { "flags" };
+    problems.map(|problem| (key(&problem.location), problem.to_string())).collect()
 }
 
 #[cfg(test)]

@@ -216,8 +216,14 @@ fn arm_outcomes(experiment: &Experiment) -> Vec<ArmOutcome> {
 }
 
 /// Returns the experiment below `root` that the first of `segments` name, and the number of those
-/// segments. It must be a directory with a plan, and no link out of the root.
+/// segments.
 pub(super) fn find_experiment(root: &Path, segments: &[&str]) -> Option<(PathBuf, usize)> {
+    find_directory(root, segments, PLAN_FILE)
+}
+
+/// Returns the directory below `root` that the first of `segments` name, and the number of those
+/// segments. It must have the file `marker`, and be no link out of the root.
+pub(super) fn find_directory(root: &Path, segments: &[&str], marker: &str) -> Option<(PathBuf, usize)> {
     let is_name = |segment: &&str| {
         !segment.is_empty() && !segment.starts_with('.') && !segment.contains(['/', '\\', '\0'])
     };
@@ -226,7 +232,7 @@ pub(super) fn find_experiment(root: &Path, segments: &[&str]) -> Option<(PathBuf
     let mut path = root.to_owned();
     for (at, segment) in segments[..names].iter().enumerate() {
         path.push(segment);
-        if path.join(PLAN_FILE).is_file() {
+        if path.join(marker).is_file() {
             let inside = path.canonicalize().is_ok_and(|path| path.starts_with(&canonical));
             return inside.then_some((path, at + 1));
         }

@@ -5,6 +5,8 @@ mod options;
 mod progress;
 mod trials;
 
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use experiment::definition::{ExperimentFile, ExperimentOptions, ready};
@@ -29,11 +31,11 @@ use self::trials::FileTrials;
 use super::experiments::{DIRECTORY_DEFAULT, directory_failure};
 use super::judging::{REPORT_HTML, Records, judge, parse, parse_stored, write_reports};
 use super::{build_info, context, own_path};
-use crate::commands::fleet::FleetRunner;
+use crate::commands::fleet::{ExperimentAgents, FleetRunner};
 use crate::commands::load::host_record;
 use crate::commands::text_file::decode_text;
 use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, nats_options};
+use crate::flags::{CommandArgs, nats_options, nats_problems};
 use crate::output::experiment::{ArmText, format_experiment, plan as plan_text};
 use crate::output::file::write_json;
 use crate::output::{print, print_valid};
@@ -43,12 +45,12 @@ const PAUSE_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_milli
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     if args.is_set("list") {
-        parse_options(args)?;
+        parse_flags(args)?;
         print(&list());
         return Ok(Exit::Done);
     }
     if let Some(name) = args.text("print") {
-        parse_options(args)?;
+        parse_flags(args)?;
         let text = ready::find_ready_made(&name).map(|ready| ready.text).unwrap_or_default();
         print(text);
         return Ok(Exit::Done);
@@ -57,7 +59,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     crate::preflight::outputs(args, &["json"], &[])?;
     match args.text("resume") {
         Some(path) => {
-            parse_options(args)?;
+            parse_flags(args)?;
             if !args.values().is_empty() {
                 let text = "the file comes from the directory; use --resume without FILE";
                 return Err(vec![InputProblem::new("FILE", text)].into());
@@ -68,10 +70,17 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     }
 }
 
+/// Parses the flags; reports every problem at once.
+fn parse_flags(args: CommandArgs<'_>) -> Result<ExperimentOptions, Vec<InputProblem>> {
+    let mut problems = nats_problems(args);
+    let options = parse_options(args).map_err(|others| problems.extend(others));
+    options.ok().filter(|_| problems.is_empty()).ok_or(problems)
+}
+
 /// Returns everything that is wrong with the flags.
 #[cfg(test)]
 pub(super) fn check(args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>> {
-    parse_options(args).map(|_| ())
+    parse_flags(args).map(|_| ())
 }
 
 /// Lists the ready-made experiments, and what each needs.
@@ -104,15 +113,24 @@ fn start_experiment(
         print_checked(&args.values().join(" "), plan, ArmText::Changes);
         return Ok(Exit::Done);
     }
-    let mut directory = create_directory(&file, arguments, args.text("output").map(PathBuf::from))?;
-    run_to_end(args, &mut directory, &file, json)
+    let stop = watch_termination()?;
+    let agents =
+        FleetRunner::new(nats_options(args, "weir lab run"), &stop).read_agents(&experiment_agents(&file))?;
+    let mut directory = create_directory(&file, arguments, args.text("output").map(PathBuf::from), agents)?;
+    run_to_end(args, &mut directory, &file, json, &stop)
 }
 
-/// Creates the directory of a new experiment.
+/// Returns the agents that the trials use; none for an experiment of this machine.
+fn experiment_agents(file: &ExperimentFile) -> ExperimentAgents {
+    ExperimentAgents::from_setups(setups(file).map(|(_, setup)| setup))
+}
+
+/// Creates the directory of a new experiment. `agents` are the facts of its agents.
 pub(in crate::commands) fn create_directory(
     file: &ExperimentFile,
     arguments: &[String],
     output: Option<PathBuf>,
+    agents: BTreeMap<String, String>,
 ) -> Result<ExperimentDir, Failure> {
     let (weir, plan) = (own_path()?, file.plan());
     let recorded_programs = programs_to_record(file, &weir);
@@ -121,7 +139,7 @@ pub(in crate::commands) fn create_directory(
         command: arguments.to_vec(),
         started_at: wall_clock_now(),
         host: host_record(host::facts::read(), Vec::new()),
-        environment: environment::read(&recorded_programs),
+        environment: environment::read(&recorded_programs).into_iter().chain(agents).collect(),
         plan: plan.clone(),
         ..ExperimentStart::default()
     };
@@ -158,7 +176,7 @@ fn resume_experiment(args: CommandArgs<'_>, path: &Path, json: Option<&str>) -> 
         print_checked(&path.display().to_string(), file.plan(), ArmText::Changes);
         return Ok(Exit::Done);
     }
-    run_to_end(args, &mut directory, &file, json)
+    run_to_end(args, &mut directory, &file, json, &watch_termination()?)
 }
 
 /// Returns the result of an experiment that its stopping rule ended and that has its report.
@@ -184,7 +202,7 @@ pub(in crate::commands) fn check_run(file: &ExperimentFile) -> Result<(), Failur
 
 /// Reads the flags and the file; reports everything that is wrong with both.
 fn read_file(args: CommandArgs<'_>) -> Result<ExperimentFile, Failure> {
-    let options = parse_options(args);
+    let options = parse_flags(args);
     let names = args.values();
     let [name] = names.as_slice() else {
         let mut problems = options.err().unwrap_or_default();
@@ -256,9 +274,9 @@ fn run_to_end(
     directory: &mut ExperimentDir,
     file: &ExperimentFile,
     json: Option<&str>,
+    stop: &DrainWatch,
 ) -> Result<Exit, Failure> {
-    let stop = watch_termination()?;
-    let experiment = run_trials(args, directory, file, &stop)?;
+    let experiment = run_trials(args, directory, file, stop)?;
     write_reports(&experiment, directory)?;
     show(&experiment, directory, json)?;
     exit_code(&experiment, directory.path())
@@ -283,10 +301,19 @@ pub(in crate::commands) fn run_trials(
     let (weir, build) = (own_path()?, build_info());
     let is_stopped = || stop.stage() > DrainStage::Running;
     let recorded_programs = programs_to_record(file, &weir);
-    let current_environment = || EnvironmentFacts {
-        weir: build_info(),
-        host: host_record(host::facts::read(), Vec::new()),
-        environment: environment::read(&recorded_programs),
+    let fleet = FleetRunner::new(nats_options(args, "weir lab run"), stop);
+    let agents = experiment_agents(file);
+    let known_agents = fleet.read_agents(&agents)?;
+    let first_read = Cell::new(Some(known_agents.clone()));
+    let current_environment = || {
+        let agents_now = first_read.take().or_else(|| fleet.read_agents(&agents).ok());
+        // Agents that cannot be asked at the end are no change.
+        let agents_now = agents_now.unwrap_or_else(|| known_agents.clone());
+        EnvironmentFacts {
+            weir: build_info(),
+            host: host_record(host::facts::read(), Vec::new()),
+            environment: environment::read(&recorded_programs).into_iter().chain(agents_now).collect(),
+        }
     };
     let pause = |ns: u64| {
         let end_ns = now_ns() + ns;
@@ -294,7 +321,6 @@ pub(in crate::commands) fn run_trials(
             std::thread::sleep(PAUSE_POLL_INTERVAL);
         }
     };
-    let fleet = FleetRunner::new(nats_options(args, "weir lab run"), stop);
     let tools = TrialTools {
         weir: &weir,
         build: &build,

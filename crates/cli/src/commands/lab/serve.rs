@@ -1,41 +1,55 @@
-//! `weir lab serve DIR`: the experiments in a directory as web pages, for a browser on this machine.
+//! `weir lab serve DIR`: the experiments in a directory, and stored runs of a fleet, as web pages for a browser on this
+//! machine.
 
 mod html;
 mod index;
 mod progress;
+mod runs;
 mod side_by_side;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use experiment::engine::experiment_dir::{PLAN_FILE, list_experiments};
+use fleet::message::RunId;
+use fleet::run_store::AGENTS;
+use record::fleet::MERGED_FILE;
 use record::problem::InputProblem;
 use rt::address::Address;
 use rt::drain::{Drain, SignalSet, block_signals};
-use serve::web_ui::{WebPage, WebRequest, WebRoute, serve_file};
+use serve::web_ui::{JSON, PageBody, WebPage, WebRequest, WebRoute, serve_file};
 
+use self::html::escape;
 use super::compare::{EFFECT_DEFAULT, compare_experiments};
 use super::experiments::{
     ExperimentRow, ExperimentState, experiment_rows, find_experiment, parse_directory, read_unfinished,
 };
+use super::stored_runs::{RunBucket, RunDirectory, agents_in};
+use crate::commands::fleet::parse_bucket;
 use crate::exit::{Exit, Failure};
-use crate::flags::CommandArgs;
+use crate::flags::{CommandArgs, nats_flags_given, nats_options, nats_problems};
 use crate::output::print;
 
 /// Report of an experiment, in its directory.
 const REPORT: &str = "report.html";
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
-    let (address, root) = match (parse_address(args), parse_directory(args)) {
-        (Ok(address), Ok(root)) => (address, root),
-        (address, root) => {
+    let (address, root, bucket) = match (parse_address(args), parse_directory(args), parse_store(args)) {
+        (Ok(address), Ok(root), Ok(bucket)) => (address, root, bucket),
+        (address, root, bucket) => {
             let mut problems = address.err().unwrap_or_default();
             problems.extend(root.err().unwrap_or_default());
+            problems.extend(bucket.err().unwrap_or_default());
             return Err(problems.into());
         }
     };
     if root.join(PLAN_FILE).is_file() {
         let text = format!("{} is an experiment (name its parent directory)", root.display());
+        return Err(vec![InputProblem::new("DIR", text)].into());
+    }
+    if root.join(MERGED_FILE).is_file() {
+        let text = format!("{} is a run of a fleet (name its parent directory)", root.display());
         return Err(vec![InputProblem::new("DIR", text)].into());
     }
     let drain = Drain::default();
@@ -44,7 +58,8 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if !address.ip().is_loopback() {
         warn!("weir: warning: {address} is not loopback and there is no password");
     }
-    serve::web_ui::run(address, routes(&root), stop, |address| {
+    let site = Site { runs: RunDirectory::new(&root), root, bucket };
+    serve::web_ui::run(address, routes(site), stop, |address| {
         print(&format!("listening on http://{address}/\n"));
     })?;
     Ok(Exit::Done)
@@ -53,7 +68,22 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
 /// Checks the flags.
 #[cfg(test)]
 pub(super) fn check(args: CommandArgs<'_>) -> Result<(), Vec<InputProblem>> {
-    parse_address(args).map(|_| ())
+    let mut problems = parse_address(args).err().unwrap_or_default();
+    problems.extend(parse_store(args).err().unwrap_or_default());
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// Parses the bucket whose runs are listed.
+fn parse_store(args: CommandArgs<'_>) -> Result<Option<RunBucket>, Vec<InputProblem>> {
+    let mut problems = nats_problems(args);
+    let bucket = parse_bucket(args).map_err(|problem| problems.push(problem)).unwrap_or_default();
+    if bucket.is_none() && problems.is_empty() {
+        let text = "needs --store jetstream: pages of a directory need no server";
+        let given = nats_flags_given(args).into_iter();
+        problems.extend(given.map(|flag| InputProblem::new(format!("--{flag}"), text)));
+    }
+    let nats = nats_options(args, "weir lab serve");
+    if problems.is_empty() { Ok(bucket.map(|name| RunBucket { nats, name })) } else { Err(problems) }
 }
 
 fn parse_address(args: CommandArgs<'_>) -> Result<SocketAddr, Vec<InputProblem>> {
@@ -65,25 +95,92 @@ fn parse_address(args: CommandArgs<'_>) -> Result<SocketAddr, Vec<InputProblem>>
     }
 }
 
-fn routes(root: &Path) -> Vec<WebRoute> {
-    let handler = |page: fn(&Path, &WebRequest) -> WebPage| {
-        let root = root.to_owned();
-        move |request: &WebRequest| page(&root, request)
+/// Sources of the pages.
+#[derive(Debug)]
+struct Site {
+    root: PathBuf,
+    runs: RunDirectory,
+    bucket: Option<RunBucket>,
+}
+
+fn routes(site: Site) -> Vec<WebRoute> {
+    let site = Rc::new(site);
+    let handler = |page: fn(&Site, &WebRequest) -> WebPage| {
+        let site = Rc::clone(&site);
+        move |request: &WebRequest| page(&site, request)
     };
     vec![
         WebRoute::new("/", handler(index_page)),
         WebRoute::new("/compare", handler(compare_page)),
         WebRoute::new("/x/", handler(experiment_page)),
+        WebRoute::new("/run/", handler(run_page)),
+        WebRoute::new("/stored/", handler(stored_run_page)),
     ]
 }
 
-fn index_page(root: &Path, request: &WebRequest) -> WebPage {
-    let (rows, is_truncated) = experiment_rows(root);
+fn index_page(site: &Site, request: &WebRequest) -> WebPage {
+    let (rows, is_truncated) = experiment_rows(&site.root);
     let filter = request.query_value("filter").unwrap_or_default();
-    WebPage::html(index::index(&root.display().to_string(), &rows, filter, is_truncated))
+    let mut sections = runs::section("Runs of a fleet", "run", &site.runs.list(), filter);
+    if let Some(bucket) = &site.bucket {
+        let title = format!("Runs in the bucket {}", bucket.name);
+        match bucket.list() {
+            Ok(listing) => sections.push_str(&runs::section(&title, "stored", &listing, filter)),
+            Err(why) => {
+                sections.push_str(&format!("<p class=\"note\">{}: {}</p>\n", escape(&title), escape(&why)))
+            }
+        }
+    }
+    let root = site.root.display().to_string();
+    WebPage::html(index::index(&root, &rows, filter, is_truncated, &sections))
 }
 
-fn compare_page(root: &Path, request: &WebRequest) -> WebPage {
+/// Returns the page of a run below the directory, or one of its records.
+fn run_page(site: &Site, request: &WebRequest) -> WebPage {
+    let Some(segments) = request.segments_below("/run/") else { return WebPage::not_found() };
+    let Some((path, segment_count)) = site.runs.find(&segments) else { return WebPage::not_found() };
+    if !matches!(segments[segment_count..], [] | [""]) {
+        return serve_file(&site.root, &segments);
+    }
+    match record::file::read_run(&path.join(MERGED_FILE)) {
+        Ok(run) => {
+            let name = segments[..segment_count].join("/");
+            WebPage::html(runs::run_page("run", &name, &run, &agents_in(&path)))
+        }
+        Err(error) => WebPage::text(500, format!("{error}\n")),
+    }
+}
+
+/// Returns the page of a run in the bucket, or one of its records.
+fn stored_run_page(site: &Site, request: &WebRequest) -> WebPage {
+    let segments = request.segments_below("/stored/").unwrap_or_default();
+    let (Some(bucket), Some(name)) =
+        (&site.bucket, segments.first().and_then(|name| RunId::parse(name).ok()))
+    else {
+        return WebPage::not_found();
+    };
+    let page = match &segments[1..] {
+        [] | [""] => bucket.read(&name).map(|found| {
+            let (entry, run) = found?;
+            let agents = entry.records.iter().filter_map(|record| record.strip_prefix(AGENTS));
+            let agents: Vec<String> = agents.map(str::to_owned).collect();
+            Some(WebPage::html(runs::run_page("stored", name.as_str(), &run, &agents)))
+        }),
+        file => match file.join("/").strip_suffix(".json") {
+            Some(record) => bucket.read_record(&name, record).map(|found| {
+                let (_, bytes) = found?;
+                Some(WebPage { status: 200, content_type: JSON, body: PageBody::Bytes(bytes) })
+            }),
+            None => Ok(None),
+        },
+    };
+    match page {
+        Ok(page) => page.unwrap_or_else(WebPage::not_found),
+        Err(why) => WebPage::text(502, format!("{why}\n")),
+    }
+}
+
+fn compare_page(Site { root, .. }: &Site, request: &WebRequest) -> WebPage {
     let experiment_in_query = |name: &str| -> Option<(String, PathBuf)> {
         let directory = request.query_value(name)?;
         let segments: Vec<&str> = directory.split('/').collect();
@@ -111,7 +208,7 @@ fn is_running(path: &Path) -> bool {
 }
 
 /// Returns an experiment's report, its progress, or one of its files.
-fn experiment_page(root: &Path, request: &WebRequest) -> WebPage {
+fn experiment_page(Site { root, .. }: &Site, request: &WebRequest) -> WebPage {
     let Some(segments) = request.segments_below("/x/") else { return WebPage::not_found() };
     let Some((path, segment_count)) = find_experiment(root, &segments) else {
         return WebPage::not_found();

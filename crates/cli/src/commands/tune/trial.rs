@@ -1,5 +1,6 @@
 //! `weir tune trial`: an ablation of a profile as an ordinary experiment, its conclusions and the minimal profile.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use experiment::definition::{DeclaredPart, ExperimentFile, ExperimentOptions, declares};
@@ -89,7 +90,8 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let directory = match &mut directory {
         Some(directory) => directory,
         None => {
-            let created = create_directory(&file, arguments, args.text("output").map(PathBuf::from))?;
+            let created =
+                create_directory(&file, arguments, args.text("output").map(PathBuf::from), BTreeMap::new())?;
             directory.insert(created)
         }
     };
@@ -334,7 +336,7 @@ fn confirm(
     let output = path.join(CONFIRM_DIRECTORY);
     let mut directory = match output.is_dir() {
         true => ExperimentDir::open(&output).map_err(|error| Failure::CannotRun(error.to_string()))?,
-        false => create_directory(&file, arguments, Some(output))?,
+        false => create_directory(&file, arguments, Some(output), BTreeMap::new())?,
     };
     warn!("weir: confirmation{CONFIRM_SUFFIX}: the minimal profile beside the complete one");
     let experiment = run_trials(args, &mut directory, &file, stop)?;

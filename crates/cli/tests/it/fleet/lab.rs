@@ -32,20 +32,34 @@ const UNDISTURBED: &[&str] = &[
     "--discard=clock-step=1000s",
 ];
 
+/// Asserts that the experiment is not resumed while the agent of the edge has another limit of descriptors, and starts
+/// that agent again.
+fn assert_a_changed_agent_is_named(machines: &mut Machines, resume: &[&str]) {
+    let url = machines.nats.url.clone();
+    let agent = ["fleet", "agent", "--nats", &url, "--name", "edge", "--allow", "proxy"];
+    let mut restart = |program: &str, arguments: &[&str]| {
+        let old = machines.agents.remove(1);
+        old.process.signal(Signal::TERM);
+        old.finish();
+        machines.agents.insert(1, start(program, arguments));
+        assert!(within(EVENT_TIMEOUT, || machines.nats.agents().len() == 3));
+    };
+    restart("prlimit", &[&["--nofile=1024:1024", WEIR][..], &agent].concat());
+    let changed = start(WEIR, resume).finish();
+    assert_eq!(changed.code, 2, "{changed:?}");
+    assert!(changed.stderr.contains("agent edge, descriptors: 1024, was"), "{changed:?}");
+    assert!(changed.stderr.contains("--allow-changed-environment"), "{changed:?}");
+    restart(WEIR, &agent);
+}
+
 #[test]
 fn an_experiment_over_machines_runs_stops_and_resumes() {
     let _shared = shared_machine();
     let Some(program) = nats_program() else { return };
-    let nats = Nats::start(program, "");
-    let _agents = [
-        nats.agent("client", &[]),
-        nats.agent("edge", &["--allow", "proxy"]),
-        nats.agent("back", &["--allow", "serve"]),
-    ];
-    assert!(within(EVENT_TIMEOUT, || nats.agents().len() == 3));
-    let home = temp_dir();
-    let (file, output) = (home.path().join("machines.toml"), home.path().join("out"));
-    let (subject, origin) = (free_port(), free_port());
+    let mut machines = Nats::start(program, "").machines();
+    let (url, home) = (machines.nats.url.clone(), machines.directory.path().to_owned());
+    let (file, output) = (home.join("machines.toml"), home.join("out"));
+    let [subject, origin] = machines.ports;
     let text = FILE.replace("SUBJECT", &subject.to_string()).replace("ORIGIN", &origin.to_string());
     fs::write(&file, text).unwrap();
     let (file, out) = (file.to_str().unwrap(), output.to_str().unwrap());
@@ -53,7 +67,7 @@ fn an_experiment_over_machines_runs_stops_and_resumes() {
     // A check needs no server, and reports everything at once.
     let checked = run_weir(&["lab", "run", "--nats", "nats://127.0.0.1:1", "--check", file]);
     assert!(checked.code == 0 && checked.stdout.contains("valid"), "{checked:?}");
-    let wrong = home.path().join("wrong.toml");
+    let wrong = home.join("wrong.toml");
     let text = fs::read_to_string(file).unwrap();
     let text = text.replace("\"-t\", \"1\"]", "\"--access-log=/tmp/x\"]").replace("name=edge", "edge");
     fs::write(&wrong, text.replace("-c 4", "-c x")).unwrap();
@@ -63,18 +77,22 @@ fn an_experiment_over_machines_runs_stops_and_resumes() {
         assert!(refused.stderr.contains(location), "{location}: {}", refused.stderr);
     }
     assert!(refused.stderr.contains("wrong.toml:13:9: 'load.flags': --connections"), "{}", refused.stderr);
+    let half = run_weir(&["lab", "run", "--check", "--nats-cert", "x.pem", file]);
+    assert!(half.code == 2 && half.stderr.contains("--nats-key: missing"), "{half:?}");
 
     // Ctrl-C ends it between and in trials; the directory has what it needs to continue.
     let options = ["--duration", "300ms", "--blocks", "1", "--seed", "1", "--output", out, file];
-    let start_run = ["lab", "run", "--nats", &nats.url];
+    let start_run = ["lab", "run", "--nats", &url];
     let begun = start(WEIR, &[&start_run[..], UNDISTURBED, &options].concat());
     let trials = || fs::read_dir(output.join("trials")).map_or(0, Iterator::count);
     assert!(within(EVENT_TIMEOUT, || trials() > 0), "no trial");
     begun.process.signal(Signal::INT);
     let begun = begun.finish();
     assert!(begun.stderr.contains("--resume"), "{begun:?}");
-    assert!([subject, origin].iter().all(|port| std::net::TcpStream::connect(("127.0.0.1", *port)).is_err()));
-    let resumed = start(WEIR, &[&start_run[..], &["--resume", out, "--json", "RECORD"]].concat()).finish();
+    assert!(machines.have_ended());
+    let resume = [&start_run[..], &["--resume", out, "--json", "RECORD"]].concat();
+    assert_a_changed_agent_is_named(&mut machines, &resume);
+    let resumed = start(WEIR, &resume).finish();
     assert_eq!(resumed.code, 0, "{resumed:?}");
     let rows = resumed.record["trials"].as_array().unwrap();
     let complete = rows.iter().filter(|row| row["failed"].is_null());

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use record::experiment::SCHEMA;
+use record::fleet::MERGED_FILE;
 use record::trial::DiscardReason;
 use serde::Deserialize;
 
@@ -82,12 +83,27 @@ struct TrialHead {
 /// Lists the experiments at and below `root`. Directories that cannot be read are skipped.
 #[must_use]
 pub fn list_experiments(root: &Path) -> ExperimentListing {
-    let mut listing = ExperimentListing::default();
+    let (directories, is_truncated) = find_directories(root);
+    let experiments = directories.into_iter().filter(|(_, marker)| *marker == PLAN_FILE);
+    let mut experiments: Vec<ExperimentEntry> = experiments.map(|(path, _)| read_entry(path)).collect();
+    let newest = |one: &ExperimentEntry, other: &ExperimentEntry| {
+        other.started_at.cmp(&one.started_at).then_with(|| one.path.cmp(&other.path))
+    };
+    experiments.sort_by(newest);
+    ExperimentListing { experiments, is_truncated }
+}
+
+/// Finds the experiments and the stored runs of a fleet at and below `root`, each with the file that marks it:
+/// [`PLAN_FILE`] or [`MERGED_FILE`]. Returns true if the limit on entries cut the search short.
+#[must_use]
+pub fn find_directories(root: &Path) -> (Vec<(PathBuf, &'static str)>, bool) {
+    let (mut found, mut is_truncated) = (Vec::new(), false);
     let mut visited = 0;
     let mut directories = VecDeque::from([(root.to_owned(), 0)]);
     while let Some((directory, depth)) = directories.pop_front() {
-        if directory.join(PLAN_FILE).is_file() {
-            listing.experiments.push(read_entry(directory));
+        let mut markers = [PLAN_FILE, MERGED_FILE].into_iter();
+        if let Some(marker) = markers.find(|marker| directory.join(marker).is_file()) {
+            found.push((directory, marker));
             continue;
         }
         if depth == DEPTH_MAX {
@@ -97,7 +113,7 @@ pub fn list_experiments(root: &Path) -> ExperimentListing {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
             visited += 1;
             if visited > ENTRIES_MAX {
-                listing.is_truncated = true;
+                is_truncated = true;
                 break;
             }
             // Links are not followed: they may form a cycle.
@@ -108,11 +124,7 @@ pub fn list_experiments(root: &Path) -> ExperimentListing {
         below.sort_unstable();
         directories.extend(below.into_iter().map(|path| (path, depth + 1)));
     }
-    let newest = |one: &ExperimentEntry, other: &ExperimentEntry| {
-        other.started_at.cmp(&one.started_at).then_with(|| one.path.cmp(&other.path))
-    };
-    listing.experiments.sort_by(newest);
-    listing
+    (found, is_truncated)
 }
 
 fn read_entry(path: PathBuf) -> ExperimentEntry {
@@ -170,6 +182,10 @@ mod tests {
         drop(make("old", "2026-01-01T00:00:00Z"));
         let locked = make("project/new", "2026-01-02T00:00:00Z");
         drop(make("broken", "2026-01-03T00:00:00Z"));
+        // What is below a stored run is its own.
+        fs::create_dir_all(root.path().join("run/agents")).unwrap();
+        fs::write(root.path().join("run").join(MERGED_FILE), "{}").unwrap();
+        fs::write(root.path().join("run/agents").join(PLAN_FILE), "{}").unwrap();
         fs::write(root.path().join("broken/plan.json"), "{").unwrap();
         fs::create_dir_all(root.path().join("else/where/deep")).unwrap();
         let listing = list_experiments(root.path());
@@ -184,6 +200,8 @@ mod tests {
         assert_eq!(new.running_pid, Some(std::process::id() as i32));
         assert_eq!((old.running_pid, old.is_complete, old.blocks), (None, false, 0));
         assert!(broken.problem.as_ref().unwrap().contains("plan.json"));
+        let runs = find_directories(root.path()).0.into_iter().filter(|(_, marker)| *marker == MERGED_FILE);
+        assert_eq!(runs.map(|(path, _)| path).collect::<Vec<_>>(), [root.path().join("run")]);
         drop(locked);
         // A directory that is an experiment itself.
         assert_eq!(list_experiments(&root.path().join("old")).experiments.len(), 1);

@@ -7,7 +7,7 @@ use host::perf::call_counter::CallKind;
 use load::plan::RunPlan;
 
 use crate::commands::fleet::{fleet_load_problems, machine_problems};
-use crate::flags::{CommandArgs, build_command_line, load_flags};
+use crate::flags::{CommandArgs, load_flags, parse_command};
 
 /// Reads a file with the facts of this machine.
 pub(in crate::commands) fn with_environment_checks<R>(read: impl FnOnce(&EnvironmentChecks<'_>) -> R) -> R {
@@ -26,14 +26,11 @@ pub(in crate::commands) fn with_environment_checks<R>(read: impl FnOnce(&Environ
 
 /// Returns the problems of the words after `weir load`, as `weir load` itself reports them.
 fn load_flag_problems(words: &[String]) -> Vec<String> {
-    let line = ["weir", "load"].map(str::to_owned).into_iter().chain(words.iter().cloned());
-    let matches = match build_command_line().try_get_matches_from(line) {
+    let matches = match parse_command("load", words.iter().cloned()) {
         Ok(matches) => matches,
-        Err(error) if error.use_stderr() => return vec![one_line(&error.to_string())],
-        Err(_) => return vec!["it prints help, and generates no load".to_owned()],
+        Err(why) => return vec![why],
     };
-    let Some((_, args)) = matches.subcommand() else { return Vec::new() };
-    let text = load_flags(CommandArgs(args));
+    let text = load_flags(CommandArgs(&matches));
     if text.urls.is_empty() && text.unix.is_none() {
         return vec!["it has no URL".to_owned()];
     }
@@ -45,13 +42,6 @@ fn load_flag_problems(words: &[String]) -> Vec<String> {
         reported.map(ToString::to_string).collect()
     };
     parsed.unwrap_or_else(describe)
-}
-
-/// Returns the error message of clap without its usage text.
-fn one_line(error: &str) -> String {
-    let lines = error.lines().map(str::trim).filter(|line| !line.is_empty());
-    let error_lines: Vec<&str> = lines.take_while(|line| !line.starts_with("Usage:")).collect();
-    error_lines.join("; ").trim_start_matches("error: ").to_owned()
 }
 
 #[cfg(test)]

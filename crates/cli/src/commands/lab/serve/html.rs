@@ -36,8 +36,13 @@ fn encode(text: &str) -> String {
 
 /// Returns the link to the page of an experiment, from its directory's path below the root.
 pub(super) fn link(directory: &str) -> String {
-    let parts: Vec<String> = directory.split('/').map(encode).collect();
-    format!("/x/{}/", parts.join("/"))
+    link_below("x", directory)
+}
+
+/// Returns the link to a page of the route.
+pub(super) fn link_below(route: &str, path: &str) -> String {
+    let parts: Vec<String> = path.split('/').map(encode).collect();
+    format!("/{route}/{}/", parts.join("/"))
 }
 
 /// Returns a complete page. With `reload_s`, the page reloads itself after so many seconds; that

@@ -6,8 +6,14 @@ use super::html::{escape, link, page};
 use crate::commands::lab::experiments::{ExperimentRow, ExperimentState};
 
 /// Returns the page. `filter` keeps the rows that contain each of its words. `is_truncated` is true if
-/// the directory has more entries than were listed.
-pub(super) fn index(directory: &str, rows: &[ExperimentRow], filter: &str, is_truncated: bool) -> String {
+/// the directory has more entries than were listed. `runs` has the sections of the stored runs.
+pub(super) fn index(
+    directory: &str,
+    rows: &[ExperimentRow],
+    filter: &str,
+    is_truncated: bool,
+    runs: &str,
+) -> String {
     let matching: Vec<&ExperimentRow> = rows.iter().filter(|row| matches_filter(row, filter)).collect();
     let mut body = format!(
         "<form method=\"get\" action=\"/\"><input name=\"filter\" value=\"{}\" placeholder=\"words\" \
@@ -19,7 +25,7 @@ pub(super) fn index(directory: &str, rows: &[ExperimentRow], filter: &str, is_tr
     }
     if matching.is_empty() {
         let message = if rows.is_empty() { "is no experiment yet" } else { "is no match" };
-        body.push_str(&format!("<p>In {} there {message}.</p>\n", escape(directory)));
+        body.push_str(&format!("<p>In {} there {message}.</p>\n{runs}", escape(directory)));
         return page("Experiments", None, &body);
     }
     body.push_str(
@@ -31,6 +37,7 @@ pub(super) fn index(directory: &str, rows: &[ExperimentRow], filter: &str, is_tr
         body.push_str(&row_html(row, at));
     }
     body.push_str("</tbody></table><p><button>Compare A and B</button></p></form>\n");
+    body.push_str(runs);
     page("Experiments", None, &body)
 }
 
@@ -65,7 +72,7 @@ fn row_html(row: &ExperimentRow, at: usize) -> String {
 }
 
 /// Returns the date and the minute of a time of RFC 3339, which can wrap between them.
-fn minute(time: &str) -> String {
+pub(super) fn minute(time: &str) -> String {
     time.get(..16).map_or_else(|| time.to_owned(), |minute| minute.replacen('T', " ", 1))
 }
 
@@ -112,8 +119,12 @@ fn outcome_badges(row: &ExperimentRow) -> String {
 /// Returns whether a row contains each word of the filter, ignoring case.
 fn matches_filter(row: &ExperimentRow, filter: &str) -> bool {
     let arms = row.arms.join(" ");
-    let all = [&row.directory, &row.name, &row.title, &row.started_at, &row.conclusion, &arms];
-    let all = all.map(|text| text.to_lowercase()).join("\n");
+    matches_words(&[&row.directory, &row.name, &row.title, &row.started_at, &row.conclusion, &arms], filter)
+}
+
+/// Returns whether the texts of a row contain each word of the filter, ignoring case.
+pub(super) fn matches_words(texts: &[&str], filter: &str) -> bool {
+    let all = texts.join("\n").to_lowercase();
     filter.to_lowercase().split_whitespace().all(|word| all.contains(word))
 }
 
@@ -142,13 +153,13 @@ mod tests {
     #[test]
     fn rows_are_filtered_and_escaped() {
         let rows = [row("one"), row("two")];
-        let all = index("f", &rows, "", false);
+        let all = index("f", &rows, "", false, "");
         assert!(all.contains("/x/one-1/") && all.contains("/x/two-1/"), "{all}");
         assert!(!all.contains("<b>") && all.contains("x better 1.250"), "{all}");
-        let one = index("f", &rows, "TWO sais", false);
+        let one = index("f", &rows, "TWO sais", false, "");
         assert!(!one.contains("/x/one-1/") && one.contains("/x/two-1/"), "{one}");
-        assert!(index("f", &rows, "three", true).contains("no match"));
-        let evil = index("f", &rows, "\"><script>", false);
+        assert!(index("f", &rows, "three", true, "").contains("no match"));
+        let evil = index("f", &rows, "\"><script>", false, "");
         assert!(!evil.contains("<script>"), "{evil}");
     }
 
@@ -156,6 +167,6 @@ mod tests {
     fn a_running_experiment_is_marked() {
         let mut rows = [row("one")];
         rows[0].state = ExperimentState::Running;
-        assert!(index("f", &rows, "", false).contains(">running<"));
+        assert!(index("f", &rows, "", false, "").contains(">running<"));
     }
 }

@@ -1,0 +1,307 @@
+//! A load of a fleet: parsed, divided among agents, driven and merged. `weir fleet load` and the trials of `weir fleet
+//! edge` and `weir lab run` drive their loads with it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fleet::coordinator::service::{CoordinatorSession, FleetObserver, FleetRecords};
+use fleet::coordinator::{FleetPlan, LossPolicy, MemberPlan, RunEnd};
+use fleet::message::{AgentCommand, AgentFacts, AgentName, AgentRole, Job, RunId, encode};
+use fleet::result::{ClockPair, MemberRecord, merge};
+use fleet::split::{AgentSelection, Split, SplitBasis, split};
+use fleet::transport::TransportError;
+use load::plan::{LoadFlags, RunPlan};
+use load::report::reevaluate_objectives;
+use record::problem::InputProblem;
+use record::run::Run;
+use record::units::{DurationUnit, SECOND_NS, format_plural, parse_duration_ns};
+use rt::tokio::sync::watch;
+
+use super::runs::StorePlan;
+use super::{clocks, job};
+use crate::commands::load::random_id;
+use crate::exit::Failure;
+use crate::flags::{CommandArgs, agent_load_arguments, load_flags, nats_problems, parse_command};
+
+/// Maximum time for the search of agents; it ends as soon as there are enough.
+const SEARCH_TIME: Duration = Duration::from_secs(3);
+/// The same if all agents are wanted: nobody knows how many there are.
+pub(super) const SEARCH_TIME_ALL: Duration = Duration::from_millis(1500);
+/// Maximum time for the connections of all agents and their baselines.
+const PREPARE_NS: u64 = 60 * SECOND_NS;
+/// Number of agents that the description of a division names.
+const AGENTS_NAMED: usize = 8;
+
+/// Flags of `weir fleet load` itself.
+#[derive(Clone, Debug)]
+pub(super) struct FleetFlags {
+    pub(super) selection: AgentSelection,
+    on_loss: LossPolicy,
+    wait_ns: u64,
+    pub(super) store: Option<StorePlan>,
+}
+
+impl FleetFlags {
+    /// Parses the flags that `weir load` does not have; reports every problem at once.
+    pub(super) fn parse(args: CommandArgs<'_>) -> Result<Self, Vec<InputProblem>> {
+        let mut problems = nats_problems(args);
+        let selection =
+            args.text("agents").map_or(Ok(AgentSelection::All), |text| AgentSelection::parse(&text));
+        let selection = selection.map_err(|why| problems.push(InputProblem::new("--agents", why)));
+        let on_loss = match args.text("on-loss").as_deref() {
+            None | Some("mark") => LossPolicy::Mark,
+            Some("redistribute") => {
+                if !args.is_given("rate") && !args.is_given("stages") {
+                    let text =
+                        "a closed loop has no rate that other agents could take over: use --rate, or mark";
+                    problems.push(InputProblem::new("--on-loss", text));
+                }
+                LossPolicy::Redistribute
+            }
+            Some(other) => {
+                let text = format!("'{other}' is neither mark nor redistribute");
+                problems.push(InputProblem::new("--on-loss", text));
+                LossPolicy::Mark
+            }
+        };
+        let wait = args
+            .text("wait")
+            .map_or(Ok(10 * SECOND_NS), |text| parse_duration_ns(&text, DurationUnit::Seconds));
+        let wait_ns = wait.map_err(|why| problems.push(InputProblem::new("--wait", why)));
+        let store = StorePlan::parse(args).map_err(|others| problems.extend(others));
+        match (selection, wait_ns, store) {
+            (Ok(selection), Ok(wait_ns), Ok(store)) if problems.is_empty() => {
+                Ok(Self { selection, on_loss, wait_ns, store })
+            }
+            _ => Err(problems),
+        }
+    }
+}
+
+/// Load with its flags.
+#[derive(Clone, Debug)]
+pub(super) struct FleetLoad {
+    pub(super) flags: FleetFlags,
+    text: LoadFlags,
+    pub(super) plan: RunPlan,
+    /// Arguments of `weir load` on an agent.
+    arguments: Vec<String>,
+}
+
+impl FleetLoad {
+    /// Parses all flags; reports every problem at once.
+    pub(super) fn parse(args: CommandArgs<'_>) -> Result<Self, Vec<InputProblem>> {
+        let (arguments, refused) = agent_load_arguments(args);
+        let mut problems: Vec<InputProblem> = refused.into_iter().map(job::refused_flag).collect();
+        problems.extend(job::file_values(args));
+        let text = load_flags(args);
+        let flags = FleetFlags::parse(args).map_err(|own| problems.extend(own));
+        if text.urls.is_empty() {
+            problems.push(InputProblem::new("URL", "missing: agents have no embedded origin"));
+            return Err(problems);
+        }
+        let plan =
+            RunPlan::parse(&text, rt::cores::available_cpus().len()).map_err(|other| problems.extend(other));
+        match (flags, plan) {
+            (Ok(flags), Ok(plan)) if problems.is_empty() => Ok(Self { flags, text, plan, arguments }),
+            _ => Err(problems),
+        }
+    }
+
+    /// Parses the load of a trial, as a command line of `weir fleet load`. The command of the trials has the server
+    /// and the outputs, so that their flags are problems here.
+    pub(super) fn parse_trial(words: impl IntoIterator<Item = String>) -> Result<Self, Vec<InputProblem>> {
+        let matches = parse_command("fleet load", words)
+            .map_err(|why| vec![InputProblem::new("weir fleet load", why)])?;
+        let args = CommandArgs(&matches);
+        let mut problems = job::flags_of_the_command(args);
+        let load = Self::parse(args).map_err(|others| problems.extend(others));
+        load.ok().filter(|_| problems.is_empty()).ok_or(problems)
+    }
+
+    /// Returns the maximum duration with the drain, in ns.
+    pub(super) fn duration_ns(&self) -> u64 {
+        self.plan.end.duration_ns.saturating_add(self.plan.drain_ns)
+    }
+
+    /// Divides the load among agents.
+    pub(super) fn divide(&self, agents: &[AgentFacts]) -> Result<DividedLoad<'_>, Failure> {
+        let division = split(agents);
+        self.check_slices(&division)?;
+        // Invariant: 32 hexadecimal digits are a name.
+        let run = RunId::from_host(&random_id());
+        let members = agents.iter().zip(&division.slices).map(|(facts, (slice, fraction))| MemberPlan {
+            name: facts.name.clone(),
+            instance: facts.instance.clone(),
+            job: Job { role: AgentRole::Load, arguments: self.arguments.clone(), slice: Some(slice.clone()) },
+            fraction: *fraction,
+        });
+        let members: Vec<MemberPlan> = members.collect();
+        if let Some(member) = members.first() {
+            let command = AgentCommand::Prepare { run: run.clone(), job: member.job.clone() };
+            encode(&command).map_err(|error| Failure::cannot("the plan", error))?;
+        }
+        let plan = FleetPlan {
+            run,
+            members,
+            on_loss: self.flags.on_loss,
+            duration_ns: self.duration_ns(),
+            prepare_ns: PREPARE_NS,
+            collect_ns: self.flags.wait_ns,
+        };
+        Ok(DividedLoad { load: self, agents: agents.to_vec(), plan })
+    }
+
+    /// Divides the load among the first agents, as many as can share it: a load of few connections needs no more
+    /// agents than it has connections.
+    pub(super) fn divide_among_some(&self, agents: &[AgentFacts]) -> Result<DividedLoad<'_>, Failure> {
+        let connections = usize::try_from(self.plan.connections).unwrap_or(usize::MAX);
+        let max = agents.len().min(connections);
+        let divided = (1..=max).rev().find_map(|count| self.divide(&agents[..count]).ok());
+        divided.ok_or_else(|| Failure::CannotRun("the agents cannot share this load".to_owned()))
+    }
+
+    /// Checks that each agent gets a part of the load.
+    fn check_slices(&self, division: &Split) -> Result<(), Failure> {
+        for (slice, _) in &division.slices {
+            let sliced = LoadFlags { slice: Some(slice.clone()), ..self.text.clone() };
+            if RunPlan::parse(&sliced, 1)
+                .is_err_and(|problems| problems.iter().any(|one| one.location == "--slice"))
+            {
+                let text = format!(
+                    "{} cannot share this load: an agent would have no connection or no request; use fewer agents, \
+                     or more connections (-c)",
+                    format_plural(division.slices.len() as u64, "agent")
+                );
+                return Err(vec![InputProblem::new("--agents", text)].into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Finds the agents of a load.
+pub(super) fn find_agents(
+    session: &mut CoordinatorSession,
+    selection: &AgentSelection,
+) -> Result<Vec<AgentFacts>, Failure> {
+    let wait = if matches!(selection, AgentSelection::Count(_)) { SEARCH_TIME } else { SEARCH_TIME_ALL };
+    let is_enough = |known: &[AgentFacts]| {
+        matches!(selection, AgentSelection::Count(_)) && selection.select(AgentRole::Load, known).is_ok()
+    };
+    let known = session.find_agents(wait, &is_enough);
+    let known: Vec<AgentFacts> = known.into_iter().map(|agent| agent.facts).collect();
+    selection.select(AgentRole::Load, &known).map_err(Failure::CannotRun)
+}
+
+/// Describes the division of a load in one line.
+pub(super) fn format_division(agents: &[AgentFacts]) -> String {
+    let Split { basis, slices } = split(agents);
+    let basis = match basis {
+        SplitBasis::Capacity => "by calibrated capacity",
+        SplitBasis::Cpus => "by CPUs (an agent is not calibrated)",
+    };
+    let parts: Vec<String> = agents
+        .iter()
+        .zip(&slices)
+        .take(AGENTS_NAMED)
+        .map(|(facts, (_, fraction))| format!("{} {:.0} %", facts.name, fraction * 100.0))
+        .collect();
+    let others = if agents.len() > AGENTS_NAMED { ", …" } else { "" };
+    let count = format_plural(agents.len() as u64, "agent");
+    format!("fleet        {count}, load divided {basis}: {}{others}\n", parts.join(", "))
+}
+
+/// Load with its agents.
+#[derive(Clone, Debug)]
+pub(super) struct DividedLoad<'a> {
+    load: &'a FleetLoad,
+    agents: Vec<AgentFacts>,
+    plan: FleetPlan,
+}
+
+impl<'a> DividedLoad<'a> {
+    /// Drives the load to its end. `stops` counts the user's requests to end it.
+    pub(super) fn drive(
+        self,
+        session: &mut CoordinatorSession,
+        stops: watch::Receiver<u32>,
+        observer: &mut dyn FleetObserver,
+    ) -> Result<EndedLoad<'a>, Failure> {
+        let run = self.plan.run.clone();
+        let records = session.run(self.plan, stops, observer).map_err(cannot)?;
+        Ok(EndedLoad { load: self.load, agents: self.agents, run, records })
+    }
+}
+
+pub(super) fn cannot(error: TransportError) -> Failure {
+    Failure::CannotRun(error.to_string())
+}
+
+/// Load that has ended, with the records of its agents.
+#[derive(Clone, Debug)]
+pub(super) struct EndedLoad<'a> {
+    load: &'a FleetLoad,
+    agents: Vec<AgentFacts>,
+    pub(super) run: RunId,
+    pub(super) records: FleetRecords,
+}
+
+impl EndedLoad<'_> {
+    /// Returns the reason why there is no record, with the problems of the agents.
+    pub(super) fn problem(&self) -> Option<String> {
+        let reason = match self.records.end {
+            RunEnd::Records => return None,
+            RunEnd::NotStarted if self.records.is_stopped => {
+                return Some("stopped before the start".to_owned());
+            }
+            RunEnd::NotStarted => "the load was not started",
+            RunEnd::NoRecord => "no record arrived",
+        };
+        let results = self.records.results.iter();
+        let problems = results.flat_map(|result| {
+            result.problems.iter().map(|problem| format!("agent {}: {problem}", result.name))
+        });
+        Some(format!("{reason}: {}", problems.collect::<Vec<_>>().join("; ")))
+    }
+
+    /// Returns the start of the first agent by the own clock, in ns.
+    pub(super) fn start_ns(&self) -> u64 {
+        self.records.results.iter().filter_map(|result| result.start_ns).min().unwrap_or(0)
+    }
+
+    /// Merges the records; fails with the problem if there is none.
+    pub(super) fn merge(self) -> Result<MergedLoad, Failure> {
+        if let Some(problem) = self.problem() {
+            return Err(Failure::CannotRun(problem));
+        }
+        let (monotonic_ns, wall_ns) = clocks();
+        let FleetRecords { results, records, is_stopped, .. } = self.records;
+        let mut members = Vec::new();
+        for (mut result, facts) in results.into_iter().zip(&self.agents) {
+            let record = records.get(&result.name).map(|bytes| serde_json::from_slice::<Run>(bytes));
+            let record = record.transpose().unwrap_or_else(|error| {
+                result.problems.push(format!("its record cannot be read: {error}"));
+                None
+            });
+            members.push(MemberRecord { result, run: record, clock_synchronized: facts.clock_synchronized });
+        }
+        let plan = serde_json::to_value(&self.load.plan).unwrap_or_default();
+        let mut merged = merge(&self.run, members, plan, ClockPair { monotonic_ns, wall_ns })
+            .map_err(|error| Failure::cannot("cannot merge the records", error))?;
+        merged.plan["threads"] = merged.generator.threads.into();
+        merged.command = std::env::args().collect();
+        merged.partial |= is_stopped;
+        merged.objectives = reevaluate_objectives(&merged)
+            .map_err(|error| Failure::cannot("cannot evaluate the objectives", error))?;
+        Ok(MergedLoad { id: self.run, run: merged, records })
+    }
+}
+
+/// Result of a load, with the records of which it is the sum.
+#[derive(Clone, Debug)]
+pub(super) struct MergedLoad {
+    pub(super) id: RunId,
+    pub(super) run: Run,
+    pub(super) records: BTreeMap<AgentName, Vec<u8>>,
+}

@@ -1,0 +1,75 @@
+//! The flags of the NATS server, which all commands of a fleet have.
+
+use fleet::transport::NatsOptions;
+use record::problem::InputProblem;
+
+use super::{CommandArgs, FLAG_DEFAULTS, Flag};
+
+const NATS: Flag = Flag {
+    long: "nats",
+    value: "URL",
+    default: "nats://127.0.0.1:4222",
+    doc: "NATS server: nats://host:4222, or tls://host:4222; may contain user:password@",
+    ..FLAG_DEFAULTS
+};
+
+/// The server, and the credentials for it.
+pub(super) const NATS_FLAGS: &[Flag] = &[
+    NATS,
+    Flag {
+        long: "creds",
+        value: "FILE",
+        doc: "Credentials for the NATS server: a file with a JWT and its nkey",
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "nkey",
+        value: "FILE",
+        doc: "File with the seed of an nkey for the NATS server",
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "nats-ca",
+        value: "FILE",
+        default: "the certificate authorities that this host trusts",
+        doc: "PEM file of the certificate authorities of the NATS server; requires TLS",
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "nats-cert",
+        value: "FILE",
+        doc: "PEM file of this client's certificate for the NATS server (mutual TLS); needs --nats-key",
+        ..FLAG_DEFAULTS
+    },
+    Flag { long: "nats-key", value: "FILE", doc: "PEM file of the key of --nats-cert", ..FLAG_DEFAULTS },
+];
+
+/// Returns the server and the credentials.
+pub(crate) fn nats_options(args: CommandArgs<'_>, name: &str) -> NatsOptions {
+    NatsOptions {
+        url: args.text("nats").unwrap_or_else(|| NATS.default.to_owned()),
+        credentials: args.text("creds").map(Into::into),
+        nkey: args.text("nkey").map(Into::into),
+        ca: args.text("nats-ca").map(Into::into),
+        certificate: args
+            .text("nats-cert")
+            .zip(args.text("nats-key"))
+            .map(|(cert, key)| (cert.into(), key.into())),
+        name: name.to_owned(),
+    }
+}
+
+/// Returns the flags of the server that were given.
+pub(crate) fn nats_flags_given(args: CommandArgs<'_>) -> Vec<&'static str> {
+    NATS_FLAGS.iter().map(|flag| flag.long).filter(|flag| args.is_given(flag)).collect()
+}
+
+/// Returns the problems with the credentials for the server.
+pub(crate) fn nats_problems(args: CommandArgs<'_>) -> Vec<InputProblem> {
+    let missing = match (args.is_given("nats-cert"), args.is_given("nats-key")) {
+        (true, false) => ("--nats-key", "missing: the key of --nats-cert"),
+        (false, true) => ("--nats-cert", "missing: the certificate of --nats-key"),
+        _ => return Vec::new(),
+    };
+    vec![InputProblem::new(missing.0, missing.1)]
+}
