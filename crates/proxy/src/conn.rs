@@ -10,8 +10,6 @@
 
 mod active_tunnel;
 mod client_hello;
-mod client_stream;
-mod h2_client;
 mod http2;
 mod lingering;
 mod proxy_preface;
@@ -28,17 +26,16 @@ use wire::h2::PrefaceMatch;
 use wire::{Parsed, head_may_be_complete};
 
 use active_tunnel::ActiveTunnel;
-pub(crate) use client_stream::{ClientStatus, ClientStream, ListenerSettings, TimeoutKind};
-pub(crate) use h2_client::{H2Client, serve_stream};
-pub(crate) use lingering::LINGER_TIMEOUT_NS;
 use lingering::LingeringClose;
 use tls_handshake::HandshakeSlot;
 pub(crate) use tls_handshake::open_stream;
 
 use crate::admission::Rejection;
-use crate::core::{Core, ScratchBuffers};
-use crate::exchange::{ConnAction, Exchange, ExchangeStart};
-use crate::h2::front::Front;
+use crate::client_stream::{ClientStream, Peer, TimeoutKind};
+use crate::core::{ListenerSettings, PollContext, Scratch};
+use crate::exchange::{ConnAction, ExchangeStart};
+use crate::exchange_state::Exchange;
+use crate::h2_front::Front;
 use crate::outcome::EndReason;
 use crate::plan::{Mode, OnLimit, PoolIndex};
 use crate::profile::ProfilePhase;
@@ -66,6 +63,12 @@ enum ConnState {
     Closed,
 }
 
+/// The state after a request head, and the number of its bytes that are used.
+struct BegunExchange {
+    state: ConnState,
+    used: usize,
+}
+
 /// Location of the bytes of a request head.
 #[derive(Clone, Copy, Debug)]
 enum HeadSource {
@@ -83,10 +86,6 @@ const TRANSITIONS_MAX: u32 = 32;
 
 /// Maximum number of rejected connections of a core at a time. Further ones are reset.
 pub(crate) const REJECTED_MAX: usize = 256;
-
-/// Memory of an idle connection in user space: its task with this state, and its slots among the
-/// runtime's sockets and the deadlines. Measured by `bench/`.
-pub(crate) const IDLE_CONN_BYTES: usize = 600;
 
 /// Serves one connection until it closes.
 pub(crate) fn serve(
@@ -111,8 +110,8 @@ impl Conn {
         // Rejected connections do not count toward the limit.
         let counter = if rejection.is_some() { &core.load.rejected } else { &*settings.open_connections };
         counter.set(counter.get() + 1);
-        settings.generation_and_index().inspect(|(generation, index)| generation.metrics.accepted(*index));
-        let peer = settings.classify_peer(peer);
+        settings.active_generation().inspect(|active| active.generation.metrics.accepted(active.listener));
+        let peer = Peer::new(&settings.plan, peer);
         let state = match (settings.plan.proxy_protocol, settings.plan.mode) {
             (true, _) => ConnState::ProxyPreface,
             (false, _) if settings.plan.tls.is_some() => tls_handshake::first_state(&settings),
@@ -157,28 +156,33 @@ impl Conn {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let core = Rc::clone(&self.client.settings.core);
         let _section = core.profile.enter(ProfilePhase::Connection);
-        let scratch = &mut *core.memory.scratch.borrow_mut();
-        let mut transitions = 0;
+        let Scratch { input, work } = &mut *core.memory.scratch.borrow_mut();
         self.client.register(&core, cx.waker());
         if core.session_dump.has_query()
-            && let Some(state) = self.report_session(&core, scratch)
+            && let Some(state) = self.report_session(&core, &mut work.rng)
         {
             self.state = state;
         }
+        self.poll_states(&mut PollContext { cx, core: &core, work }, input)
+    }
+
+    #[inline]
+    fn poll_states(&mut self, ctx: &mut PollContext<'_, '_>, input: &mut [u8]) -> Poll<()> {
+        let mut transitions = 0;
         loop {
             let next = match &mut self.state {
-                ConnState::Idle => self.poll_idle(cx, &core, scratch),
-                ConnState::Exchange(exchange) => match exchange.poll(cx, &core, &mut self.client, scratch) {
+                ConnState::Idle => self.poll_idle(ctx, input),
+                ConnState::Exchange(exchange) => match exchange.poll(ctx, &mut self.client, input) {
                     Poll::Pending => return Poll::Pending,
-                    Poll::Ready(action) => Poll::Ready(self.finish_exchange(&core, scratch, action)),
+                    Poll::Ready(action) => Poll::Ready(self.finish_exchange(ctx, action)),
                 },
-                ConnState::Tunnel(_) => self.poll_tunnel(cx, &core, scratch),
-                ConnState::ProxyPreface => self.poll_proxy_preface(cx, &core, scratch),
-                ConnState::ClientHello => self.poll_client_hello(cx, &core, scratch),
-                ConnState::TlsHandshake(_) => self.poll_tls_handshake(cx, &core, scratch),
-                ConnState::Http2(_) => self.poll_http2(cx, &core, scratch),
-                ConnState::RejectedStream => Poll::Ready(self.reject_stream(cx, &core, scratch)),
-                ConnState::Lingering(_) => self.poll_lingering(cx, &core, scratch),
+                ConnState::Tunnel(_) => self.poll_tunnel(ctx, input),
+                ConnState::ProxyPreface => self.poll_proxy_preface(ctx, input),
+                ConnState::ClientHello => self.poll_client_hello(ctx, input),
+                ConnState::TlsHandshake(_) => self.poll_tls_handshake(ctx),
+                ConnState::Http2(_) => self.poll_http2(ctx, input),
+                ConnState::RejectedStream => Poll::Ready(self.reject_stream(ctx)),
+                ConnState::Lingering(_) => self.poll_lingering(ctx, input),
                 ConnState::Closed => return Poll::Ready(()),
             };
             match next {
@@ -187,25 +191,21 @@ impl Conn {
             }
             transitions += 1;
             if transitions == TRANSITIONS_MAX {
-                rt::stream::yield_turn(cx);
+                rt::stream::yield_turn(ctx.cx);
                 return Poll::Pending;
             }
         }
     }
 
     /// Chooses the state after an exchange.
-    fn finish_exchange(
-        &mut self,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-        action: ConnAction,
-    ) -> ConnState {
+    fn finish_exchange(&mut self, ctx: &mut PollContext<'_, '_>, action: ConnAction) -> ConnState {
+        let core = ctx.core;
         let ConnState::Exchange(exchange) = std::mem::replace(&mut self.state, ConnState::Closed) else {
             return ConnState::Closed;
         };
         match action {
             ConnAction::Tunnel(tunnelled) => {
-                return self.begin_tunnel(core, scratch, exchange, *tunnelled);
+                return self.begin_tunnel(ctx, exchange, *tunnelled);
             }
             ConnAction::KeepAlive => {
                 core.recycle_exchange(exchange);
@@ -230,13 +230,8 @@ impl Conn {
     }
 
     /// Waits for a request head and begins an exchange with it.
-    fn poll_idle(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-    ) -> Poll<ConnState> {
-        let _section = core.profile.enter(ProfilePhase::ReadHead);
+    fn poll_idle(&mut self, ctx: &mut PollContext<'_, '_>, input: &mut [u8]) -> Poll<ConnState> {
+        let _section = ctx.core.profile.enter(ProfilePhase::ReadHead);
         let mut reads = 0;
         loop {
             let (from, is_worth_parsing) = if self.client.parses_buffered_first {
@@ -244,40 +239,40 @@ impl Conn {
                 (HeadSource::Buffered, true)
             } else {
                 if reads == READS_MAX {
-                    rt::stream::yield_turn(cx);
+                    rt::stream::yield_turn(ctx.cx);
                     return Poll::Pending;
                 }
                 let buffered = self.client.buffered.len();
-                let capacity = scratch.input.len() - buffered;
-                let read = match self.client.stream.poll_read(cx, &mut scratch.input[..capacity]) {
-                    Poll::Pending => return self.wait_for_data(cx, core, scratch, reads > 0),
+                let capacity = input.len() - buffered;
+                let read = match self.client.stream.poll_read(ctx.cx, &mut input[..capacity]) {
+                    Poll::Pending => return self.wait_for_data(ctx, reads > 0),
                     Poll::Ready(Ok(0) | Err(_)) => {
-                        return Poll::Ready(self.handle_client_eof(cx, core, scratch));
+                        return Poll::Ready(self.handle_client_eof(ctx));
                     }
                     Poll::Ready(Ok(read)) => read,
                 };
                 reads += 1;
-                let input = &scratch.input[..read];
-                if buffered > 0 && !self.client.buffer_bytes(core, input) {
-                    return Poll::Ready(self.reject(cx, core, scratch, Err(EndReason::NoBuffer), buffered));
+                let input = &input[..read];
+                if buffered > 0 && !self.client.buffer_bytes(ctx.core, input) {
+                    return Poll::Ready(self.reject(ctx, Err(EndReason::NoBuffer), buffered));
                 }
                 let is_long = buffered + read >= self.client.settings.plan.limits.head_bytes_max;
                 let from = if buffered > 0 { HeadSource::Buffered } else { HeadSource::Input(read) };
                 (from, is_long || head_may_be_complete(input))
             };
-            let is_worth_parsing = match self.detect_http2(scratch, from) {
+            let is_worth_parsing = match self.detect_http2(input, from) {
                 PrefaceMatch::No => is_worth_parsing,
                 PrefaceMatch::Partial => false,
-                PrefaceMatch::Full => return Poll::Ready(self.begin_http2_with(core, scratch, from)),
+                PrefaceMatch::Full => return Poll::Ready(self.begin_http2_with(ctx.core, input, from)),
             };
-            if is_worth_parsing && let Some(next) = self.begin_exchange(cx, core, scratch, from) {
+            if is_worth_parsing && let Some(next) = self.begin_exchange(ctx, input, from) {
                 return Poll::Ready(next);
             }
             self.client.note_head_start(now_ns());
             if let HeadSource::Input(read) = from
-                && !self.client.buffer_bytes(core, &scratch.input[..read])
+                && !self.client.buffer_bytes(ctx.core, &input[..read])
             {
-                return Poll::Ready(self.reject(cx, core, scratch, Err(EndReason::NoBuffer), read));
+                return Poll::Ready(self.reject(ctx, Err(EndReason::NoBuffer), read));
             }
         }
     }
@@ -285,33 +280,32 @@ impl Conn {
     /// Begins an exchange if the request head is complete.
     fn begin_exchange(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
+        ctx: &mut PollContext<'_, '_>,
+        input: &[u8],
         from: HeadSource,
     ) -> Option<ConnState> {
         // Parsed in place: pipelined small requests are not moved for each of them.
         let mut buffered = std::mem::take(&mut self.client.buffered);
-        let next = self.begin_exchange_from(cx, core, scratch, (from, buffered.bytes()));
+        let next = self.begin_exchange_from(ctx, input, from, buffered.bytes());
         if let HeadSource::Buffered = from {
-            buffered.consume(next.as_ref().map_or(0, |(_, used)| *used));
+            buffered.consume(next.as_ref().map_or(0, |next| next.used));
             self.client.buffered = buffered;
         }
-        next.map(|(state, _)| state)
+        next.map(|next| next.state)
     }
 
-    /// Same as [`Conn::begin`], with the held bytes. Also returns the number of bytes used.
+    /// Same as [`Conn::begin_exchange`], with the held bytes.
     fn begin_exchange_from(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-        (from, buffered): (HeadSource, &[u8]),
-    ) -> Option<(ConnState, usize)> {
+        ctx: &mut PollContext<'_, '_>,
+        input: &[u8],
+        from: HeadSource,
+        buffered: &[u8],
+    ) -> Option<BegunExchange> {
         let mut slots = wire::header_slots();
         let limits = &self.client.settings.plan.limits;
         let received = match from {
-            HeadSource::Input(end) => &scratch.input[..end],
+            HeadSource::Input(end) => &input[..end],
             HeadSource::Buffered => buffered,
         };
         let (head, used) = match wire::parse_request(received, limits, &mut slots) {
@@ -319,102 +313,67 @@ impl Conn {
             Ok(Parsed::Incomplete) => return None,
             Err(refusal) => {
                 let bytes = received.len();
-                return Some((self.reject(cx, core, scratch, Ok(refusal), bytes), 0));
+                return Some(BegunExchange { state: self.reject(ctx, Ok(refusal), bytes), used: 0 });
             }
         };
         let now_ns = now_ns();
         let start_ns = self.client.head_start_ns(now_ns);
         if let HeadSource::Input(end) = from
-            && !self.client.buffer_bytes(core, &received[used..end])
+            && !self.client.buffer_bytes(ctx.core, &received[used..end])
         {
-            return Some((self.reject(cx, core, scratch, Err(EndReason::NoBuffer), end), 0));
+            return Some(BegunExchange { state: self.reject(ctx, Err(EndReason::NoBuffer), end), used: 0 });
         }
         self.client.begin_request();
-        let Some((generation, listener)) = self.client.settings.generation_and_index() else {
-            return Some((ConnState::Closed, 0));
+        let Some(active) = self.client.settings.active_generation() else {
+            return Some(BegunExchange { state: ConnState::Closed, used: 0 });
         };
-        let mut exchange = core.take_exchange();
-        let ScratchBuffers { target, route_scratch, rng, .. } = scratch;
-        let start = ExchangeStart {
-            generation,
-            listener,
-            head_bytes: used,
-            start_ns,
-            now_ns,
-            waker: cx.waker(),
-            target,
-            route_scratch,
-            rng,
-        };
-        exchange.begin(core, &mut self.client, &head, start);
-        Some((ConnState::Exchange(exchange), used))
+        let mut exchange = ctx.core.take_exchange();
+        let start = ExchangeStart { active, head_bytes: used, start_ns, now_ns };
+        exchange.begin(ctx, &mut self.client, &head, start);
+        Some(BegunExchange { state: ConnState::Exchange(exchange), used })
     }
 
     /// Responds to an invalid request, or to one that cannot be received.
     fn reject(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
+        ctx: &mut PollContext<'_, '_>,
         reason: Result<wire::Refusal, EndReason>,
         bytes: usize,
     ) -> ConnState {
         self.client.begin_request();
-        let Some((generation, listener)) = self.client.settings.generation_and_index() else {
+        let Some(active) = self.client.settings.active_generation() else {
             return ConnState::Closed;
         };
-        let mut exchange = core.take_exchange();
+        let mut exchange = ctx.core.take_exchange();
         let now_ns = now_ns();
         let start_ns = self.client.head_start_ns(now_ns);
-        let ScratchBuffers { target, route_scratch, rng, .. } = scratch;
-        let start = ExchangeStart {
-            generation,
-            listener,
-            head_bytes: bytes,
-            start_ns,
-            now_ns,
-            waker: cx.waker(),
-            target,
-            route_scratch,
-            rng,
-        };
-        exchange.begin_rejected(core, &mut self.client, reason, start);
+        let start = ExchangeStart { active, head_bytes: bytes, start_ns, now_ns };
+        exchange.begin_rejected(ctx, &mut self.client, reason, start);
         ConnState::Exchange(exchange)
     }
 
     /// Handles the client's end of the connection, between two requests or within a head.
-    fn handle_client_eof(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-    ) -> ConnState {
+    fn handle_client_eof(&mut self, ctx: &mut PollContext<'_, '_>) -> ConnState {
         match self.client.buffered.len() {
             0 => ConnState::Closed,
-            bytes => self.reject(cx, core, scratch, Err(EndReason::ClientGone), bytes),
+            bytes => self.reject(ctx, Err(EndReason::ClientGone), bytes),
         }
     }
 
     /// Waits for data, unless the timeout has expired or the proxy drains.
-    fn wait_for_data(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-        has_read: bool,
-    ) -> Poll<ConnState> {
+    fn wait_for_data(&mut self, ctx: &mut PollContext<'_, '_>, has_read: bool) -> Poll<ConnState> {
         let client = &mut self.client;
         if client.timeout_kind == TimeoutKind::KeepAlive
-            && client.keep_alive_tick == core.ticks.count.get() as u16
+            && client.keep_alive_tick == ctx.core.ticks.count.get() as u16
             && client.buffered.is_empty()
         {
             return Poll::Pending;
         }
         if !client.buffered.is_empty() {
             let head_timeout_ns = client.effective_timeout_ns(client.settings.plan.timeouts.head_ns);
-            if client.has_timed_out(cx, core, TimeoutKind::Head, head_timeout_ns) {
+            if client.has_timed_out(ctx, TimeoutKind::Head, head_timeout_ns) {
                 let bytes = client.buffered.len();
-                return Poll::Ready(self.reject(cx, core, scratch, Err(EndReason::HeadTimeout), bytes));
+                return Poll::Ready(self.reject(ctx, Err(EndReason::HeadTimeout), bytes));
             }
             return Poll::Pending;
         }
@@ -422,8 +381,8 @@ impl Conn {
             client.timeout_kind = TimeoutKind::None;
         }
         let keep_alive_timeout_ns = client.effective_timeout_ns(client.settings.plan.timeouts.keep_alive_ns);
-        let must_close = core.drain.closes_idle.get()
-            || client.has_timed_out(cx, core, TimeoutKind::KeepAlive, keep_alive_timeout_ns);
+        let must_close = ctx.core.drain.closes_idle.get()
+            || client.has_timed_out(ctx, TimeoutKind::KeepAlive, keep_alive_timeout_ns);
         if must_close {
             // On a busy core a request may have arrived that the runtime has not seen: it will wake
             // the task.
@@ -432,17 +391,12 @@ impl Conn {
                 false => Poll::Ready(client.close_idle()),
             };
         }
-        client.keep_alive_tick = core.ticks.count.get() as u16;
+        client.keep_alive_tick = ctx.core.ticks.count.get() as u16;
         Poll::Pending
     }
 
     /// Begins the listener's protocol.
-    fn begin_protocol(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-    ) -> ConnState {
+    fn begin_protocol(&mut self, ctx: &mut PollContext<'_, '_>) -> ConnState {
         match self.client.settings.plan.mode {
             Mode::Http if self.has_negotiated_http2() => self.begin_http2(),
             Mode::Http => ConnState::Idle,
@@ -450,41 +404,24 @@ impl Conn {
                 self.client.parses_buffered_first = !self.client.buffered.is_empty();
                 ConnState::ClientHello
             }
-            Mode::Tcp(_) => self.begin_tcp(cx, core, scratch, None),
+            Mode::Tcp(_) => self.begin_tcp(ctx, None),
         }
     }
 
     /// Begins a TCP exchange with a pool; `None`: that of the listener.
-    fn begin_tcp(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-        pool: Option<PoolIndex>,
-    ) -> ConnState {
-        let Some((generation, listener)) = self.client.settings.generation_and_index() else {
+    fn begin_tcp(&mut self, ctx: &mut PollContext<'_, '_>, pool: Option<PoolIndex>) -> ConnState {
+        let Some(active) = self.client.settings.active_generation() else {
             return ConnState::Closed;
         };
-        let pool = match (pool, generation.plan.listeners[listener].mode) {
+        let pool = match (pool, active.generation.plan.listeners[active.listener].mode) {
             (Some(pool), _) | (None, Mode::Tcp(pool)) => pool,
             (None, Mode::Http) => return ConnState::Closed,
         };
         self.client.begin_request();
-        let mut exchange = core.take_exchange();
+        let mut exchange = ctx.core.take_exchange();
         let now_ns = now_ns();
-        let ScratchBuffers { target, route_scratch, rng, .. } = scratch;
-        let start = ExchangeStart {
-            generation,
-            listener,
-            head_bytes: 0,
-            start_ns: now_ns,
-            now_ns,
-            waker: cx.waker(),
-            target,
-            route_scratch,
-            rng,
-        };
-        exchange.begin_tcp(core, &mut self.client, pool, start);
+        let start = ExchangeStart { active, head_bytes: 0, start_ns: now_ns, now_ns };
+        exchange.begin_tcp(ctx, &mut self.client, pool, start);
         ConnState::Exchange(exchange)
     }
 }
@@ -505,7 +442,7 @@ impl Drop for Conn {
         let counter =
             if self.client.is_rejected() { &core.load.rejected } else { &*settings.open_connections };
         counter.set(counter.get() - 1);
-        settings.generation_and_index().inspect(|(generation, index)| generation.metrics.closed(*index));
+        settings.active_generation().inspect(|active| active.generation.metrics.closed(active.listener));
         core.balancer.release(core.id.index);
         core.connection_limit.release();
     }

@@ -5,7 +5,10 @@
 
 mod gauges;
 mod generations;
+mod listener_settings;
 mod logs;
+mod poll_context;
+mod services;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,8 +27,7 @@ use rt::timers::Timers;
 
 use crate::admission::ListenerLimits;
 pub(crate) use crate::config_generation::ConfigGeneration;
-use crate::conn::ListenerSettings;
-use crate::exchange::Exchange;
+use crate::exchange_state::Exchange;
 use crate::log::{self, CoreLog, LoadCounts};
 use crate::metrics::Snapshot;
 use crate::outcome::{Outcome, RejectReason};
@@ -36,7 +38,9 @@ use crate::route::RouteScratch;
 use crate::session::SessionDump;
 use crate::tunnel::PIPE_BYTES;
 use generations::Generations;
+pub(crate) use listener_settings::{ListenerGeneration, ListenerSettings};
 use logs::CoreLogs;
+pub(crate) use poll_context::PollContext;
 
 /// Interval at which a core checks its deadlines, its idle connections and its log. All timeouts
 /// but the queue's have this resolution.
@@ -126,7 +130,7 @@ pub(crate) struct CoreLoad {
 /// Memory and pipes that a core lends to its connections.
 #[derive(Debug)]
 pub(crate) struct CoreMemory {
-    pub(crate) scratch: RefCell<ScratchBuffers>,
+    pub(crate) scratch: RefCell<Scratch>,
     pub(crate) buffers: BufferPool,
     /// Buffers of the channels to the streams of HTTP/2.
     pub(crate) channel_buffers: ChannelBuffers,
@@ -135,11 +139,17 @@ pub(crate) struct CoreMemory {
     spare_exchanges: RefCell<Vec<Box<Exchange>>>,
 }
 
-/// Scratch buffers for one poll of a connection. They are unused between two polls.
+/// Scratch memory for one poll of a connection. It is unused between two polls.
 #[derive(Debug)]
-pub(crate) struct ScratchBuffers {
+pub(crate) struct Scratch {
     /// Bytes of the last read.
     pub(crate) input: Box<[u8]>,
+    pub(crate) work: WorkBuffers,
+}
+
+/// Scratch buffers that are used while the input is read, and random numbers.
+#[derive(Debug)]
+pub(crate) struct WorkBuffers {
     /// Heads and framing on their way to a client.
     pub(crate) out: Vec<u8>,
     /// Request targets while a route rewrites them.
@@ -159,6 +169,12 @@ pub(crate) fn limit_of_core(max: usize, CoreId { index, count }: CoreId) -> usiz
 }
 
 impl Ticks {
+    /// Returns the time in ticks, the unit of the deadlines.
+    #[inline]
+    pub(crate) fn current(&self) -> u32 {
+        (self.now_ns.get() / TICK_NS) as u32
+    }
+
     fn advance(&self) {
         self.count.set(self.count.get().wrapping_add(1));
     }
@@ -167,12 +183,14 @@ impl Ticks {
 impl CoreMemory {
     fn new() -> Self {
         Self {
-            scratch: RefCell::new(ScratchBuffers {
+            scratch: RefCell::new(Scratch {
                 input: vec![0; INPUT_BYTES].into(),
-                out: Vec::with_capacity(OUT_BYTES),
-                target: Vec::new(),
-                route_scratch: RouteScratch::default(),
-                rng: fastrand::Rng::new(),
+                work: WorkBuffers {
+                    out: Vec::with_capacity(OUT_BYTES),
+                    target: Vec::new(),
+                    route_scratch: RouteScratch::default(),
+                    rng: fastrand::Rng::new(),
+                },
             }),
             buffers: BufferPool::new(BUFFER_BYTES, BUFFERS_MAX),
             channel_buffers: ChannelBuffers::new(),
@@ -255,8 +273,8 @@ impl Core {
         let settings = |(index, (listener, limits)): (usize, (&ListenerPlan, &Arc<ListenerLimits>))| {
             let old = existing.iter().find(|old| old.plan.name == listener.name);
             let counters = old.map(|old| old.counters()).unwrap_or_default();
-            let shared = (counters, Arc::clone(limits));
-            Rc::new(ListenerSettings::new(Rc::clone(self), listener.clone(), index, shared))
+            let limits = Arc::clone(limits);
+            Rc::new(ListenerSettings::new(Rc::clone(self), listener.clone(), index, counters, limits))
         };
         listeners_and_limits.enumerate().map(settings).collect()
     }
@@ -308,7 +326,7 @@ impl Core {
 
     /// Grants slots that became free on other cores.
     pub(crate) fn serve_queues(&self) {
-        let rng = &mut self.memory.scratch.borrow_mut().rng;
+        let rng = &mut self.memory.scratch.borrow_mut().work.rng;
         self.generations.for_each_pool(|pool| pool.serve_queue(rng));
     }
 
@@ -344,7 +362,7 @@ impl Core {
             generation.pools[pool].record_outcome(outcome);
         }
         let _section = self.profile.enter(ProfilePhase::Log);
-        self.logs.record(outcome, &generation.log_names, &self.load_counts(generation, outcome));
+        self.logs.record(outcome, &generation.log_names, || self.load_counts(generation, outcome));
     }
 
     /// Returns the load figures of HAProxy's log format: those of this core, this request included.

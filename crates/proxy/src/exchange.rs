@@ -10,7 +10,8 @@
 //!                 |  slot    |  ^ retry, if it has no side effect     |  |
 //!                 `----------+--'-------------------------------------'  `-> tunnel (101, CONNECT)
 //! ```
-//! This file has the stages and their transitions, `state` the state that belongs to each. `begin` creates an exchange from a head.
+//! This file has the transitions between the stages; [`crate::exchange_state`] has the state that belongs
+//! to each, which a core keeps for reuse. `begin` creates an exchange from a head.
 //! `server_selection` has the inputs of the server selection and its feedback. `connect` connects to
 //! the server. `buffering` receives
 //! the start of a body before acquiring a server with a limit. `queued` waits for a free slot.
@@ -32,86 +33,17 @@ mod retries;
 mod server_selection;
 mod session_dump;
 mod splice;
-mod state;
 
-use std::rc::Rc;
-use std::task::{Context, Poll};
-
-use rt::splice::Pipe;
+use std::task::Poll;
 
 pub(crate) use begin::ExchangeStart;
-use connect::Connecting;
-use detached::DetachedNames;
-pub(crate) use finish::OutcomeBuilder;
-use state::{Attempt, ProgressMarks, RequestFacts, SlotTerms};
 
-use crate::conn::{ClientStatus, ClientStream, TimeoutKind};
-use crate::core::{ConfigGeneration, Core, ScratchBuffers};
+use crate::client_stream::{ClientStatus, ClientStream, TimeoutKind};
+use crate::core::PollContext;
+use crate::exchange_state::{Exchange, ExchangeStage, ResponseProgress};
 use crate::outcome::{EndPhase, EndReason};
-use crate::plan::Priority;
-use crate::pool::{NO_DEADLINE, Pool, ServerConn, Ticket};
 use crate::profile::ProfilePhase;
-use crate::relay::Relay;
-
-/// One request in flight.
-pub(crate) struct Exchange {
-    stage: ExchangeStage,
-    generation: Option<Rc<ConfigGeneration>>,
-    /// In a tunnel, the kept part of `generation`.
-    detached: Option<Box<DetachedNames>>,
-    /// Index in the listeners of the plan in force.
-    listener: usize,
-    facts: RequestFacts,
-    terms: SlotTerms,
-    /// Server and the slot taken at it, if any.
-    slot: Option<ServerSlot>,
-    server: Option<ServerConn>,
-    attempt: Attempt,
-    request_relay: Relay,
-    response_relay: Relay,
-    /// Bytes received from the server and not processed yet.
-    unprocessed: Vec<u8>,
-    /// Pipe for a long body, while one is being spliced.
-    pipe: Option<Pipe>,
-    response: ResponseProgress,
-    interim_count: u32,
-    progress: ProgressMarks,
-    /// True if the client's connection may stay open after this request.
-    keeps_client: bool,
-    pub(crate) outcome: OutcomeBuilder,
-}
-
-/// A slot taken at a server.
-#[derive(Debug)]
-struct ServerSlot {
-    pool: Rc<Pool>,
-    server: usize,
-}
-
-enum ExchangeStage {
-    /// Not in use.
-    Unused,
-    /// Delayed, and rejected afterwards.
-    Tarpit,
-    /// Receiving the start of the body, before taking a slot at a server.
-    Buffering(Rc<Pool>),
-    /// Waiting for a free slot at a server.
-    Queued(Rc<Pool>, Rc<Ticket>),
-    /// Waiting for the connection to be established.
-    Connecting(Connecting),
-    /// Connected to a server.
-    Connected,
-    /// Sending a response of the proxy's own.
-    Responding,
-}
-
-/// Progress of the response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ResponseProgress {
-    Head,
-    Body,
-    Done,
-}
+use crate::server_conn::ServerConn;
 
 /// Fate of the client's connection.
 #[derive(Debug)]
@@ -149,80 +81,47 @@ enum StepResult {
     Finished(ConnAction),
 }
 
+/// A wait for a peer.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    kind: TimeoutKind,
+    timeout_ns: u64,
+}
+
+/// Reason that a server does not answer a request.
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    end: EndReason,
+    phase: EndPhase,
+}
+
 /// Maximum number of moves in one poll before other tasks get their turn.
 const STEPS_MAX: u32 = 32;
 
 impl Exchange {
-    pub(crate) fn new() -> Self {
-        Self {
-            stage: ExchangeStage::Unused,
-            generation: None,
-            detached: None,
-            listener: 0,
-            facts: RequestFacts::default(),
-            terms: SlotTerms::default(),
-            slot: None,
-            server: None,
-            attempt: Attempt::default(),
-            request_relay: Relay::new(),
-            response_relay: Relay::new(),
-            unprocessed: Vec::new(),
-            pipe: None,
-            response: ResponseProgress::Head,
-            interim_count: 0,
-            progress: ProgressMarks::default(),
-            keeps_client: false,
-            outcome: OutcomeBuilder::default(),
-        }
-    }
-
-    /// Resets the exchange for the next request.
-    pub(crate) fn reset(&mut self) {
-        self.stage = ExchangeStage::Unused;
-        self.generation = None;
-        self.detached = None;
-        self.server = None;
-        self.request_relay.reset();
-        self.response_relay.reset();
-        self.unprocessed = Vec::new();
-        self.pipe = None;
-        self.response = ResponseProgress::Head;
-        self.facts.is_tcp = false;
-        self.attempt.is_request_broken = false;
-        self.attempt.needs_new_connection = false;
-        self.attempt.unreceived_count = 0;
-        self.interim_count = 0;
-        self.terms.priority = Priority::Normal;
-        self.terms.deadline_ns = NO_DEADLINE;
-        self.attempt.first_byte_wait_start_ns = 0;
-        self.progress = ProgressMarks::default();
-        self.outcome.clear();
-    }
-
     /// Moves everything that can move. Returns `Ready` when the exchange is over.
     pub(crate) fn poll(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
+        input: &mut [u8],
     ) -> Poll<ConnAction> {
         let mut steps = 0;
         loop {
             let result = match &mut self.stage {
-                ExchangeStage::Connected => self.poll_connected(cx, core, client, scratch),
-                ExchangeStage::Responding => self.poll_responding(cx, core, client, scratch),
-                ExchangeStage::Queued(..) => self.poll_queued(cx, core, client, scratch),
-                ExchangeStage::Buffering(_) => self.poll_buffering(cx, core, client, scratch),
-                ExchangeStage::Connecting(_) => self.poll_connecting(cx, core, client, scratch),
-                ExchangeStage::Tarpit => self.poll_tarpit(cx, core, client, scratch),
+                ExchangeStage::Connected => self.poll_connected(ctx, client, input),
+                ExchangeStage::Responding => self.poll_responding(ctx, client),
+                ExchangeStage::Queued(..) => self.poll_queued(ctx, client, input),
+                ExchangeStage::Buffering(_) => self.poll_buffering(ctx, client, input),
+                ExchangeStage::Connecting(_) => self.poll_connecting(ctx, client, input),
+                ExchangeStage::Tarpit => self.poll_tarpit(ctx, client, input),
                 ExchangeStage::Unused => StepResult::Finished(ConnAction::Close),
             };
             match result {
                 StepResult::Finished(action) => return Poll::Ready(action),
                 StepResult::Blocked => return Poll::Pending,
                 StepResult::Progressed if steps == STEPS_MAX => {
-                    rt::stream::yield_turn(cx);
+                    rt::stream::yield_turn(ctx.cx);
                     return Poll::Pending;
                 }
                 StepResult::Progressed => steps += 1,
@@ -232,19 +131,18 @@ impl Exchange {
 
     fn poll_connected(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
+        input: &mut [u8],
     ) -> StepResult {
         if self.facts.is_tcp {
-            return self.start_tcp_tunnel(core, client, scratch);
+            return self.start_tcp_tunnel(ctx, client);
         }
         if self.attempt.lacks_upgrade {
             let end = EndReason::UpgradeUnsupported;
-            return self.fail(core, client, &mut scratch.rng, end, EndPhase::Connect);
+            return self.fail(ctx, client, end, EndPhase::Connect);
         }
-        let has_request_progress = match self.poll_request(cx, core, client, scratch) {
+        let has_request_progress = match self.poll_request(ctx, client, input) {
             StepResult::Finished(action) => return StepResult::Finished(action),
             StepResult::Progressed => true,
             StepResult::Blocked => false,
@@ -253,19 +151,19 @@ impl Exchange {
         if !matches!(self.stage, ExchangeStage::Connected) {
             return StepResult::Progressed;
         }
-        let has_response_progress = match self.poll_response(cx, core, client, scratch) {
+        let has_response_progress = match self.poll_response(ctx, client, input) {
             StepResult::Finished(action) => return StepResult::Finished(action),
             StepResult::Progressed => true,
             StepResult::Blocked => false,
         };
         if self.is_complete(client) {
-            return StepResult::Finished(self.finish(core, client, &mut scratch.rng));
+            return StepResult::Finished(self.finish(ctx, client));
         }
         if !matches!(self.stage, ExchangeStage::Connected) || has_request_progress || has_response_progress {
             client.note_progress();
             return StepResult::Progressed;
         }
-        self.poll_timeout(cx, core, client, scratch)
+        self.poll_timeout(ctx, client, input)
     }
 
     /// Returns whether nothing is left to do for this request.
@@ -288,22 +186,21 @@ impl Exchange {
     /// Waits when nothing moves, until a timeout.
     fn poll_timeout(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
+        input: &mut [u8],
     ) -> StepResult {
-        let (kind, timeout_ns) = self.current_timeout(client);
+        let Wait { kind, timeout_ns } = self.current_wait(client);
         let has_timed_out = match kind {
-            TimeoutKind::RequestBody if !self.is_body_in_time(core, client) => true,
+            TimeoutKind::RequestBody if !self.is_body_in_time(ctx.core, client) => true,
             TimeoutKind::ClientWrite | TimeoutKind::ServerWrite => {
-                self.is_peer_stalled(cx, core, client, kind, timeout_ns)
+                self.is_peer_stalled(ctx, client, kind, timeout_ns)
             }
             TimeoutKind::FirstByte => {
-                let left_ns = self.first_byte_left_ns(core, timeout_ns);
-                client.has_timed_out(cx, core, kind, left_ns)
+                let left_ns = self.first_byte_left_ns(ctx.core, timeout_ns);
+                client.has_timed_out(ctx, kind, left_ns)
             }
-            _ => client.has_timed_out(cx, core, kind, timeout_ns),
+            _ => client.has_timed_out(ctx, kind, timeout_ns),
         };
         if has_timed_out {
             let (end, phase) = match kind {
@@ -311,12 +208,12 @@ impl Exchange {
                 TimeoutKind::RequestBody => (EndReason::BodyTimeout, EndPhase::Request),
                 _ => (EndReason::ServerTimeout, self.phase()),
             };
-            return self.fail(core, client, &mut scratch.rng, end, phase);
+            return self.fail(ctx, client, end, phase);
         }
         // A client that still sends is read from; a client that waits is only watched.
         let status = match (self.request_relay.is_received(), self.attempt.is_request_broken) {
-            (true, _) => client.check_client(cx, core, &mut scratch.input),
-            (false, true) => client.check_unread_client(cx),
+            (true, _) => client.check_client(ctx, input),
+            (false, true) => client.check_unread_client(ctx.cx),
             (false, false) => ClientStatus::Present,
         };
         match status {
@@ -327,19 +224,19 @@ impl Exchange {
             }
             ClientStatus::Eof | ClientStatus::Gone => {
                 let phase = self.phase();
-                return self.fail(core, client, &mut scratch.rng, EndReason::ClientGone, phase);
+                return self.fail(ctx, client, EndReason::ClientGone, phase);
             }
         }
         StepResult::Blocked
     }
 
-    /// Returns the kind of the current wait, and its maximum in nanoseconds.
-    fn current_timeout(&self, client: &ClientStream) -> (TimeoutKind, u64) {
+    /// Returns the current wait.
+    fn current_wait(&self, client: &ClientStream) -> Wait {
         let Some(slot) = &self.slot else {
-            return (TimeoutKind::ClientWrite, client.timeouts().write_ns);
+            return Wait { kind: TimeoutKind::ClientWrite, timeout_ns: client.timeouts().write_ns };
         };
         let server_timeouts = &slot.pool.plan().timeouts;
-        if !self.is_response_flushed() {
+        let (kind, timeout_ns) = if !self.is_response_flushed() {
             (TimeoutKind::ClientWrite, client.timeouts().write_ns)
         } else if !self.request_relay.is_flushed() && !self.attempt.is_request_broken {
             (TimeoutKind::ServerWrite, server_timeouts.idle_ns)
@@ -356,7 +253,8 @@ impl Exchange {
             (TimeoutKind::FirstByte, server_timeouts.first_byte_ns)
         } else {
             (TimeoutKind::ResponseBody, server_timeouts.idle_ns)
-        }
+        };
+        Wait { kind, timeout_ns }
     }
 
     /// Returns the current phase, for the outcome.
@@ -373,26 +271,19 @@ impl Exchange {
         }
     }
 
-    fn poll_responding(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
-    ) -> StepResult {
-        let _section = core.profile.enter(ProfilePhase::ForwardResponse);
-        let rng = &mut scratch.rng;
+    fn poll_responding(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) -> StepResult {
+        let _section = ctx.core.profile.enter(ProfilePhase::ForwardResponse);
         let bytes_before = self.outcome.bytes_out;
         let write_ns = client.timeouts().write_ns;
-        match self.response_relay.poll_flush(cx, &mut client.stream, &mut self.outcome.bytes_out) {
-            Poll::Ready(Ok(())) => StepResult::Finished(self.finish(core, client, rng)),
-            Poll::Ready(Err(_)) => self.fail(core, client, rng, EndReason::ClientGone, EndPhase::Last),
+        match self.response_relay.poll_flush(ctx.cx, &mut client.stream, &mut self.outcome.bytes_out) {
+            Poll::Ready(Ok(())) => StepResult::Finished(self.finish(ctx, client)),
+            Poll::Ready(Err(_)) => self.fail(ctx, client, EndReason::ClientGone, EndPhase::Last),
             Poll::Pending if self.outcome.bytes_out > bytes_before => {
                 client.note_progress();
                 StepResult::Progressed
             }
-            Poll::Pending if self.is_peer_stalled(cx, core, client, TimeoutKind::ClientWrite, write_ns) => {
-                self.fail(core, client, rng, EndReason::WriteTimeout, EndPhase::Last)
+            Poll::Pending if self.is_peer_stalled(ctx, client, TimeoutKind::ClientWrite, write_ns) => {
+                self.fail(ctx, client, EndReason::WriteTimeout, EndPhase::Last)
             }
             Poll::Pending => StepResult::Blocked,
         }
@@ -400,21 +291,14 @@ impl Exchange {
 
     fn poll_tarpit(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
+        input: &mut [u8],
     ) -> StepResult {
         // The timer was armed when the tarpit began.
         if client.is_deadline_expired() {
-            return self.fail(core, client, &mut scratch.rng, EndReason::Tarpitted, EndPhase::Tarpit);
+            return self.fail(ctx, client, EndReason::Tarpitted, EndPhase::Tarpit);
         }
-        self.check_waiting_client(cx, core, client, scratch)
-    }
-}
-
-impl std::fmt::Debug for Exchange {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Exchange").field("response", &self.response).finish_non_exhaustive()
+        self.check_waiting_client(ctx, client, input)
     }
 }

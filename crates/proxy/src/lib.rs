@@ -8,6 +8,7 @@
 mod acme;
 mod admission;
 mod balance;
+mod client_stream;
 pub mod config;
 mod config_generation;
 mod conn;
@@ -17,12 +18,13 @@ mod deadline;
 mod dial;
 mod dns;
 mod exchange;
+mod exchange_state;
 mod explain;
 mod field_names;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
-mod h2;
+mod h2_front;
 mod health;
 mod ipv4_fmt;
 mod log;
@@ -36,11 +38,13 @@ mod reference;
 mod relay;
 mod route;
 mod run;
+mod server_conn;
 mod session;
 #[cfg(test)]
 mod simulation;
 mod tunnel;
 mod uri;
+mod websocket;
 
 pub use control::{
     FileWatch, ListenAddressInfo, PathStates, ProxyExit, RunningProxy, SandboxPaths, check_start, ctl,

@@ -29,6 +29,7 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 pub(crate) use h2::{H2Count, H2Counters};
+pub(crate) use h2_servers::Http2Load;
 pub(crate) use histogram::FINE_BOUNDS_NS;
 pub(crate) use reload_results::ReloadResults;
 pub(crate) use snapshot::{SeriesValueRef, Snapshot, prometheus};
@@ -134,6 +135,14 @@ struct RouteMetrics {
 
 fn new_counters(number: usize) -> Vec<CounterCell> {
     std::iter::repeat_with(CounterCell::default).take(number).collect()
+}
+
+/// Maximum number of requests that a server may have at a time, and the number that counts toward it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ServerSlots {
+    /// 0: unlimited.
+    pub(crate) max: u64,
+    pub(crate) in_use: u64,
 }
 
 impl Metrics {
@@ -264,13 +273,12 @@ impl Metrics {
         }
     }
 
-    /// Sets the maximum number of requests that a server may have at a time (0: unlimited), which
-    /// only one core reports, and the number of requests that count toward it.
-    pub(crate) fn set_requests_max(&self, pool: usize, server: usize, (requests_max, slots): (u64, u64)) {
+    /// Sets the slots of a server, which only one core reports.
+    pub(crate) fn set_slots(&self, pool: usize, server: usize, slots: ServerSlots) {
         let server = self.pools.get(pool).and_then(|pool| pool.servers.get(server));
         if let Some(server) = server {
-            server.requests_max.0.set(requests_max);
-            server.slots.0.set(slots);
+            server.requests_max.0.set(slots.max);
+            server.slots.0.set(slots.in_use);
         }
     }
 

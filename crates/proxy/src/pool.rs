@@ -12,13 +12,13 @@
 mod adaptive;
 mod codel;
 mod concurrency_limit;
+mod core_server;
 mod cross_core_wakeup;
 mod eligibility;
 mod http2;
 mod outlier_counters;
 mod queue;
 mod retry_budget;
-mod server_conn;
 mod shared;
 mod wait_queue;
 
@@ -30,11 +30,10 @@ use rt::cores::CoreId;
 use rt::namespace::Namespace;
 use rt::tls::ClientTls;
 
-pub(crate) use cross_core_wakeup::CoreWakeups;
+pub(crate) use cross_core_wakeup::{CoreIndex, CoreWakeups};
 pub(crate) use eligibility::{AdminState, CheckStatus, Eligibility, LastCheck};
 pub(crate) use outlier_counters::OutlierCounters;
 pub(crate) use queue::NO_DEADLINE;
-pub(crate) use server_conn::ServerConn;
 pub(crate) use shared::{CrossCoreState, SharedPool};
 pub(crate) use wait_queue::{EnqueueError, EnqueueRequest, Ticket, TicketState};
 
@@ -44,17 +43,18 @@ use queue::{Queue, QueueRules};
 
 use crate::balance::sticky::ServerTokens;
 use crate::balance::{BalanceInput, Candidate, PeakEwma, RoundRobinState, choose, digest};
-use crate::h2::back::ServerConnections;
 use crate::outcome::Outcome;
 use crate::outlier::{FailureSignal, classify_status};
 use crate::plan::{Balance, Plan, PoolPlan, QueuePlan, Reuse};
+use crate::server_conn::ServerConn;
+use crate::server_conn::http2::ServerConnections;
 
 /// A pool as seen by one core.
 #[derive(Debug)]
 pub(crate) struct Pool {
     plan: Arc<PoolPlan>,
     index: usize,
-    core: usize,
+    core: CoreIndex,
     shared: Arc<SharedPool>,
     servers: Vec<Rc<CoreServer>>,
     round_robin_state: RefCell<RoundRobinState>,
@@ -154,7 +154,7 @@ impl Pool {
         Self {
             plan,
             index,
-            core: core_id.index,
+            core: CoreIndex(core_id.index),
             shared,
             servers,
             round_robin_state,
@@ -387,7 +387,7 @@ impl Pool {
             server.outlier_window.publish(self.shared.outlier_counters(index));
         }
         let end_ns = self.window_end_ns.get();
-        if self.core == 0 && now_ns >= end_ns {
+        if self.core == CoreIndex(0) && now_ns >= end_ns {
             let plan = &self.plan().outlier;
             self.window_end_ns.set(now_ns + plan.window_ns);
             // The counts before the first window cover an unknown time.

@@ -22,13 +22,13 @@ use rt::tokio::sync::mpsc;
 use rt::tokio::task::{JoinHandle, spawn_local};
 
 use crate::admission::{ListenerLimits, Rejection};
-use crate::conn::{self, ListenerSettings, REJECTED_MAX};
-use crate::core::{ConfigGeneration, Core, TICK_NS, limit_of_core};
+use crate::conn::{self, REJECTED_MAX};
+use crate::core::{ConfigGeneration, Core, ListenerSettings, TICK_NS, limit_of_core};
 use crate::log::CoreLog;
 use crate::metrics::Snapshot;
 use crate::outcome::RejectReason;
 use crate::plan::OnLimit;
-use crate::pool::CoreWakeups;
+use crate::pool::{CoreIndex, CoreWakeups};
 use crate::profile::ProfilePhase;
 
 pub(crate) use command::{ApplyPlan, Command, CoreSenders};
@@ -218,7 +218,7 @@ async fn run_ticks(core: Rc<Core>) {
 /// Serves this core's queues when room became free on another core.
 async fn serve_wakeups(core: Rc<Core>, wakeups: CoreWakeups) {
     loop {
-        wakeups.wait(core.id.index).await;
+        wakeups.wait(CoreIndex(core.id.index)).await;
         core.serve_queues();
     }
 }

@@ -21,7 +21,7 @@ use crate::log::fixtures;
 use crate::outcome::{EndReason, Outcome};
 use crate::plan::{Plan, PoolPlan, Priority};
 use crate::pool::{
-    AdminState, CoreWakeups, CrossCoreState, EnqueueError, EnqueueRequest, NO_DEADLINE, Pool,
+    AdminState, CoreIndex, CoreWakeups, CrossCoreState, EnqueueError, EnqueueRequest, NO_DEADLINE, Pool,
     ServerRequirements, Ticket, TicketState,
 };
 
@@ -429,7 +429,7 @@ impl Simulation {
         loop {
             self.process_tickets();
             let context = &mut Context::from_waker(Waker::noop());
-            let is_woken = |core: &usize| pin!(self.wakeups.wait(*core)).poll(context).is_ready();
+            let is_woken = |core: &usize| pin!(self.wakeups.wait(CoreIndex(*core))).poll(context).is_ready();
             let Some(core) = (0..self.pools.len()).find(is_woken) else { return };
             self.pools[core].serve_queue(&mut self.decision_rng);
         }

@@ -1,15 +1,16 @@
 //! A connection whose bytes are forwarded unparsed: a TCP connection, CONNECT, or an upgraded
 //! protocol. [`crate::tunnel`] moves the bytes.
 
-use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
-use super::{ClientStream, Conn, ConnState, TimeoutKind};
-use crate::core::{Core, ScratchBuffers};
-use crate::exchange::{Exchange, TunnelStart};
+use super::{Conn, ConnState};
+use crate::client_stream::{ClientStream, TimeoutKind};
+use crate::core::{Core, PollContext};
+use crate::exchange::TunnelStart;
+use crate::exchange_state::Exchange;
 use crate::outcome::EndReason;
-use crate::pool::ServerConn;
 use crate::profile::ProfilePhase;
+use crate::server_conn::ServerConn;
 use crate::tunnel::{Side, Tunnel, TunnelResources, TunnelResult};
 
 /// A tunnel and the exchange that it started as.
@@ -25,11 +26,11 @@ impl Conn {
     /// Turns an exchange into a tunnel.
     pub(super) fn begin_tunnel(
         &mut self,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
+        ctx: &mut PollContext<'_, '_>,
         mut exchange: Box<Exchange>,
         start: TunnelStart,
     ) -> ConnState {
+        let core = ctx.core;
         let TunnelStart { server, to_server, to_client, tunnel_timeout_ns } = start;
         let mut from_client = Some(std::mem::take(&mut self.client.buffered));
         if !to_server.is_empty() {
@@ -42,7 +43,7 @@ impl Conn {
         exchange.detach();
         let mut active = Box::new(ActiveTunnel { tunnel, server, exchange, tunnel_timeout_ns });
         if !has_buffers {
-            active.end(core, &mut self.client, scratch, EndReason::NoBuffer);
+            active.end(core, &mut self.client, &mut ctx.work.rng, EndReason::NoBuffer);
             return ConnState::Closed;
         }
         self.client.timeout_kind = TimeoutKind::None;
@@ -50,24 +51,19 @@ impl Conn {
     }
 
     /// Moves available bytes between client and server.
-    pub(super) fn poll_tunnel(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-    ) -> Poll<ConnState> {
-        let _section = core.profile.enter(ProfilePhase::Tunnel);
+    pub(super) fn poll_tunnel(&mut self, ctx: &mut PollContext<'_, '_>, input: &mut [u8]) -> Poll<ConnState> {
+        let _section = ctx.core.profile.enter(ProfilePhase::Tunnel);
         let ConnState::Tunnel(active) = &mut self.state else {
             return Poll::Ready(ConnState::Closed);
         };
         let ActiveTunnel { tunnel, server, tunnel_timeout_ns, .. } = &mut **active;
         let mut resources = TunnelResources {
-            scratch: &mut scratch.input,
-            pipes: &core.memory.pipes,
-            buffers: &core.memory.buffers,
+            scratch: input,
+            pipes: &ctx.core.memory.pipes,
+            buffers: &ctx.core.memory.buffers,
         };
         let client = &mut self.client;
-        let end = match tunnel.poll(cx, &mut client.stream, &mut server.stream, &mut resources) {
+        let end = match tunnel.poll(ctx.cx, &mut client.stream, &mut server.stream, &mut resources) {
             Poll::Ready(end) => match (end.result, end.first_to_end) {
                 (TunnelResult::Finished, _) => EndReason::Done,
                 (TunnelResult::Failed(Side::Client, _), _) => EndReason::ClientGone,
@@ -78,14 +74,14 @@ impl Conn {
                 if tunnel.take_progress() {
                     client.timeout_kind = TimeoutKind::None;
                 }
-                let is_drained = core.drain.is_draining.get() && core.drain.closes_tunnels.get();
-                if !is_drained && !client.has_timed_out(cx, core, TimeoutKind::Tunnel, *tunnel_timeout_ns) {
+                let is_drained = ctx.core.drain.is_draining.get() && ctx.core.drain.closes_tunnels.get();
+                if !is_drained && !client.has_timed_out(ctx, TimeoutKind::Tunnel, *tunnel_timeout_ns) {
                     return Poll::Pending;
                 }
                 if is_drained { EndReason::Drained } else { EndReason::TunnelIdle }
             }
         };
-        active.end(core, client, scratch, end);
+        active.end(ctx.core, client, &mut ctx.work.rng, end);
         Poll::Ready(ConnState::Closed)
     }
 }
@@ -94,15 +90,15 @@ impl ActiveTunnel {
     /// Ends the tunnel and reports it.
     pub(super) fn end(
         &mut self,
-        core: &Rc<Core>,
+        core: &Core,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
+        rng: &mut fastrand::Rng,
         end: EndReason,
     ) {
         let Self { tunnel, server, exchange, .. } = self;
         tunnel.release();
         exchange.add_tunnel_bytes(tunnel.up().received, tunnel.down().sent);
-        exchange.end_tunnel(core, client, &mut scratch.rng, end);
+        exchange.end_tunnel(core, client, rng, end);
         core.load.in_flight.set(core.load.in_flight.get() - 1);
         if end != EndReason::Done {
             // Both sides must notice the abnormal end.

@@ -1,124 +1,93 @@
 //! The start of a connection in mode tcp whose pool depends on the client's TLS ClientHello. The
 //! bytes are kept, and forwarded unchanged.
 
-use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use rt::clock::now_ns;
 use rt::tls::client_hello::{
     CLIENT_HELLO_BYTES_MAX, ClientHelloNames, ParsedClientHello, UNRECOGNIZED_NAME_ALERT, parse_client_hello,
 };
 
-use super::{ClientStream, Conn, ConnState, READS_MAX, TimeoutKind};
-use crate::core::{Core, ScratchBuffers};
+use super::{Conn, ConnState, READS_MAX};
+use crate::client_stream::TimeoutKind;
+use crate::core::{ListenerGeneration, PollContext};
 use crate::metrics::HelloResult;
 use crate::outcome::EndReason;
 use crate::plan::SniMatch;
-
-impl ClientStream {
-    /// Returns the server name that the client asked for (SNI).
-    pub(crate) fn server_name(&self) -> Option<&str> {
-        let read = self.rare_state.as_ref().and_then(|rare| rare.server_name.as_deref());
-        read.or_else(|| self.stream.tls_server_name())
-    }
-}
 
 impl Conn {
     /// Waits for a complete ClientHello, and then begins the exchange with its pool.
     pub(super) fn poll_client_hello(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
+        ctx: &mut PollContext<'_, '_>,
+        input: &mut [u8],
     ) -> Poll<ConnState> {
         for _ in 0..READS_MAX {
             // Bytes behind a PROXY header come first.
             if !std::mem::take(&mut self.client.parses_buffered_first) {
-                let capacity = (CLIENT_HELLO_BYTES_MAX - self.client.buffered.len()).min(scratch.input.len());
-                let read = match self.client.stream.poll_read(cx, &mut scratch.input[..capacity]) {
+                let capacity = (CLIENT_HELLO_BYTES_MAX - self.client.buffered.len()).min(input.len());
+                let read = match self.client.stream.poll_read(ctx.cx, &mut input[..capacity]) {
                     Poll::Ready(Ok(read)) if read > 0 => read,
-                    Poll::Ready(_) => return Poll::Ready(self.end_without_hello(cx, core, scratch)),
-                    Poll::Pending => return self.wait_for_hello(cx, core, scratch),
+                    Poll::Ready(_) => return Poll::Ready(self.end_without_hello(ctx)),
+                    Poll::Pending => return self.wait_for_hello(ctx),
                 };
-                if !self.client.buffer_bytes(core, &scratch.input[..read]) {
+                if !self.client.buffer_bytes(ctx.core, &input[..read]) {
                     let bytes = self.client.buffered.len();
-                    return Poll::Ready(self.reject(cx, core, scratch, Err(EndReason::NoBuffer), bytes));
+                    return Poll::Ready(self.reject(ctx, Err(EndReason::NoBuffer), bytes));
                 }
             }
             self.client.note_head_start(now_ns());
             match parse_client_hello(self.client.buffered.bytes()) {
                 Ok(ParsedClientHello::Complete(names)) => {
-                    return Poll::Ready(self.forward_by_hello(cx, core, scratch, names));
+                    return Poll::Ready(self.forward_by_hello(ctx, names));
                 }
                 Ok(ParsedClientHello::Incomplete) => {}
                 Err(fault) => {
                     self.client.note_tls_error(&fault.to_string());
-                    return Poll::Ready(self.reject_hello(cx, core, scratch, EndReason::BadClientHello));
+                    return Poll::Ready(self.reject_hello(ctx, EndReason::BadClientHello));
                 }
             }
         }
-        rt::stream::yield_turn(cx);
+        rt::stream::yield_turn(ctx.cx);
         Poll::Pending
     }
 
-    fn wait_for_hello(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-    ) -> Poll<ConnState> {
-        if core.drain.closes_idle.get() && !self.client.stream.has_unread() {
+    fn wait_for_hello(&mut self, ctx: &mut PollContext<'_, '_>) -> Poll<ConnState> {
+        if ctx.core.drain.closes_idle.get() && !self.client.stream.has_unread() {
             return Poll::Ready(ConnState::Closed);
         }
         let timeout_ns = self.client.effective_timeout_ns(self.client.settings.plan.timeouts.head_ns);
-        match self.client.has_timed_out(cx, core, TimeoutKind::TlsHandshake, timeout_ns) {
-            true => Poll::Ready(self.end_without_hello(cx, core, scratch)),
+        match self.client.has_timed_out(ctx, TimeoutKind::TlsHandshake, timeout_ns) {
+            true => Poll::Ready(self.end_without_hello(ctx)),
             false => Poll::Pending,
         }
     }
 
     /// Ends a connection that stopped before its ClientHello was complete. One without a byte was a
     /// check of the port, or is not used.
-    fn end_without_hello(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-    ) -> ConnState {
+    fn end_without_hello(&mut self, ctx: &mut PollContext<'_, '_>) -> ConnState {
         if self.client.buffered.is_empty() {
             return ConnState::Closed;
         }
         self.client.note_tls_error("no complete ClientHello");
-        self.reject_hello(cx, core, scratch, EndReason::BadClientHello)
+        self.reject_hello(ctx, EndReason::BadClientHello)
     }
 
-    fn reject_hello(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-        end: EndReason,
-    ) -> ConnState {
+    fn reject_hello(&mut self, ctx: &mut PollContext<'_, '_>, end: EndReason) -> ConnState {
         let result =
             if end == EndReason::UnknownServerName { HelloResult::Unknown } else { HelloResult::Invalid };
         self.count_hello(result);
         let bytes = self.client.buffered.len();
-        self.reject(cx, core, scratch, Err(end), bytes)
+        self.reject(ctx, Err(end), bytes)
     }
 
     /// Begins the exchange with the pool of a client, or rejects it.
-    fn forward_by_hello(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-        names: ClientHelloNames,
-    ) -> ConnState {
-        let Some((generation, listener)) = self.client.settings.generation_and_index() else {
+    fn forward_by_hello(&mut self, ctx: &mut PollContext<'_, '_>, names: ClientHelloNames) -> ConnState {
+        let Some(active) = self.client.settings.active_generation() else {
             return ConnState::Closed;
         };
         // A reload may have removed the routes meanwhile.
-        let sni = generation.plan.listeners[listener].sni.as_ref();
+        let sni = active.generation.plan.listeners[active.listener].sni.as_ref();
         let (pool, result) = match sni.map(|sni| sni.pick(&names)) {
             Some(SniMatch::Route(pool)) => (Some(pool), HelloResult::Matched),
             Some(SniMatch::Default(pool)) => (Some(pool), HelloResult::Default),
@@ -126,19 +95,19 @@ impl Conn {
             Some(SniMatch::None) => {
                 self.client.note_server_name(names.server_name);
                 // Best effort: the socket of a new connection is not full.
-                let _ = self.client.stream.poll_write(cx, &UNRECOGNIZED_NAME_ALERT);
-                return self.reject_hello(cx, core, scratch, EndReason::UnknownServerName);
+                let _ = self.client.stream.poll_write(ctx.cx, &UNRECOGNIZED_NAME_ALERT);
+                return self.reject_hello(ctx, EndReason::UnknownServerName);
             }
         };
         self.client.note_server_name(names.server_name);
         self.count_hello(result);
         self.client.timeout_kind = TimeoutKind::None;
         self.client.end_request();
-        self.begin_tcp(cx, core, scratch, pool)
+        self.begin_tcp(ctx, pool)
     }
 
     fn count_hello(&self, result: HelloResult) {
-        if let Some((generation, listener)) = self.client.settings.generation_and_index() {
+        if let Some(ListenerGeneration { generation, listener }) = self.client.settings.active_generation() {
             generation.metrics.client_hello(listener, result);
         }
     }

@@ -1,14 +1,16 @@
 //! The begin of HTTP/2 on a client's connection: negotiated in the TLS handshake (ALPN), or with prior
-//! knowledge on a plain connection (RFC 9113 §3). [`crate::h2::front`] serves it.
+//! knowledge on a plain connection (RFC 9113 §3). [`crate::h2_front`] serves it.
 
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
+use rt::byte_channel::ChannelEnd;
 use wire::h2::{PrefaceMatch, preface_match};
 
 use super::{Conn, ConnState, HeadSource};
-use crate::core::{Core, ScratchBuffers};
-use crate::h2::front::{Front, FrontEnd};
+use crate::client_stream::{ClientStream, H2Client};
+use crate::core::{Core, PollContext};
+use crate::h2_front::{Front, FrontEnd};
 use crate::outcome::EndReason;
 
 /// Name of HTTP/2 over TLS (RFC 9113 §3.2).
@@ -23,26 +25,21 @@ impl Conn {
 
     /// Compares the first bytes of a plain connection with the preface of HTTP/2.
     #[inline]
-    pub(super) fn detect_http2(&self, scratch: &ScratchBuffers, from: HeadSource) -> PrefaceMatch {
+    pub(super) fn detect_http2(&self, input: &[u8], from: HeadSource) -> PrefaceMatch {
         if self.client.request_count > 0 || self.client.settings.plan.http2.is_none() || self.client.is_tls()
         {
             return PrefaceMatch::No;
         }
         match from {
-            HeadSource::Input(end) => preface_match(&scratch.input[..end]),
+            HeadSource::Input(end) => preface_match(&input[..end]),
             HeadSource::Buffered => preface_match(self.client.buffered.bytes()),
         }
     }
 
     /// Begins HTTP/2 with received bytes.
-    pub(super) fn begin_http2_with(
-        &mut self,
-        core: &Rc<Core>,
-        scratch: &ScratchBuffers,
-        from: HeadSource,
-    ) -> ConnState {
+    pub(super) fn begin_http2_with(&mut self, core: &Core, input: &[u8], from: HeadSource) -> ConnState {
         if let HeadSource::Input(end) = from
-            && !self.client.buffer_bytes(core, &scratch.input[..end])
+            && !self.client.buffer_bytes(core, &input[..end])
         {
             return ConnState::Closed;
         }
@@ -53,20 +50,16 @@ impl Conn {
     pub(super) fn begin_http2(&mut self) -> ConnState {
         self.client.disarm();
         self.client.end_request();
-        Front::new(&mut self.client).map_or(ConnState::Closed, |front| ConnState::Http2(Box::new(front)))
+        let front = Front::new(&mut self.client, spawn_stream);
+        front.map_or(ConnState::Closed, |front| ConnState::Http2(Box::new(front)))
     }
 
     /// Serves the streams of the connection.
-    pub(super) fn poll_http2(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-    ) -> Poll<ConnState> {
+    pub(super) fn poll_http2(&mut self, ctx: &mut PollContext<'_, '_>, input: &mut [u8]) -> Poll<ConnState> {
         let ConnState::Http2(front) = &mut self.state else {
             return Poll::Ready(ConnState::Closed);
         };
-        match front.poll(cx, core, &mut self.client, scratch) {
+        match front.poll(ctx, &mut self.client, input) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(FrontEnd::Linger) => Poll::Ready(self.client.linger()),
             Poll::Ready(FrontEnd::Close) => Poll::Ready(ConnState::Closed),
@@ -79,13 +72,16 @@ impl Conn {
     }
 
     /// Responds to the invalid request of a stream.
-    pub(super) fn reject_stream(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-    ) -> ConnState {
+    pub(super) fn reject_stream(&mut self, ctx: &mut PollContext<'_, '_>) -> ConnState {
         let refusal = self.client.rare_state.as_mut().and_then(|rare| rare.refusal.take());
-        self.reject(cx, core, scratch, refusal.ok_or(EndReason::BadRequest), 0)
+        self.reject(ctx, refusal.ok_or(EndReason::BadRequest), 0)
     }
+}
+
+/// Starts to serve the streams of one client, one after the other, until `end` is closed by its other end.
+/// Limits and metrics count only the connection of the client.
+fn spawn_stream(end: ChannelEnd, client: &Rc<H2Client>, refusal: Option<wire::Refusal>) {
+    let state = if refusal.is_some() { ConnState::RejectedStream } else { ConnState::Idle };
+    let mut conn = Conn { client: ClientStream::of_h2_stream(end, client, refusal), state };
+    rt::tokio::task::spawn_local(std::future::poll_fn(move |cx| conn.poll(cx)));
 }

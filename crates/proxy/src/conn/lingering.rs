@@ -4,13 +4,13 @@
 //! has closed its side, or after a bounded time.
 
 use std::net::Shutdown;
-use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use rt::clock::now_ns;
 
-use super::{ClientStream, Conn, ConnState, TimeoutKind};
-use crate::core::{Core, ScratchBuffers};
+use super::{Conn, ConnState};
+use crate::client_stream::{ClientStream, LINGER_TIMEOUT_NS, TimeoutKind};
+use crate::core::PollContext;
 
 /// A connection that is closing.
 #[derive(Debug)]
@@ -22,9 +22,6 @@ pub(super) struct LingeringClose {
     deadline_ns: u64,
 }
 
-/// Maximum time between acknowledgements of response bytes, and from the last one to the client's
-/// close.
-pub(crate) const LINGER_TIMEOUT_NS: u64 = 2_000_000_000;
 /// Maximum total time of a lingering close.
 const LINGER_MAX_NS: u64 = 30_000_000_000;
 /// Maximum number of reads whose data is discarded, each of up to 64 KiB. After that the connection
@@ -60,9 +57,8 @@ impl Conn {
     /// Reads and discards until the client has closed its side, or the time is over.
     pub(super) fn poll_lingering(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
+        ctx: &mut PollContext<'_, '_>,
+        input: &mut [u8],
     ) -> Poll<ConnState> {
         let ConnState::Lingering(lingering) = &mut self.state else {
             return Poll::Ready(ConnState::Closed);
@@ -70,16 +66,16 @@ impl Conn {
         let stop_at = LINGER_READS_MAX.min(lingering.reads + READS_MAX);
         while lingering.reads < stop_at {
             lingering.reads += 1;
-            match self.client.stream.poll_read(cx, &mut scratch.input) {
+            match self.client.stream.poll_read(ctx.cx, input) {
                 Poll::Ready(Ok(read)) if read > 0 => {}
                 Poll::Ready(_) => return Poll::Ready(ConnState::Closed),
                 Poll::Pending => {
                     lingering.reads -= 1;
-                    if self.client.has_timed_out(cx, core, TimeoutKind::Linger, LINGER_TIMEOUT_NS) {
+                    if self.client.has_timed_out(ctx, TimeoutKind::Linger, LINGER_TIMEOUT_NS) {
                         if !lingering.has_progress(&self.client) {
                             return Poll::Ready(ConnState::Closed);
                         }
-                        self.client.arm(core, cx.waker(), TimeoutKind::Linger, LINGER_TIMEOUT_NS);
+                        self.client.arm(ctx, TimeoutKind::Linger, LINGER_TIMEOUT_NS);
                     }
                     return Poll::Pending;
                 }
@@ -88,7 +84,7 @@ impl Conn {
         if lingering.reads == LINGER_READS_MAX {
             return Poll::Ready(ConnState::Closed);
         }
-        rt::stream::yield_turn(cx);
+        rt::stream::yield_turn(ctx.cx);
         Poll::Pending
     }
 }

@@ -1,9 +1,8 @@
 //! Session dump: a connection describes itself on request, and closes if the command kills it.
 
-use std::rc::Rc;
-
 use super::{Conn, ConnState};
-use crate::core::{Core, ScratchBuffers, TICK_NS};
+use crate::client_stream::Registration;
+use crate::core::{Core, TICK_NS};
 use crate::outcome::EndReason;
 use crate::session::{Session, SessionId, SessionState};
 
@@ -11,17 +10,13 @@ impl Conn {
     /// Responds to the current session query, once per query. Returns the new state if the
     /// connection is killed.
     #[cold]
-    pub(super) fn report_session(
-        &mut self,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-    ) -> Option<ConnState> {
+    pub(super) fn report_session(&mut self, core: &Core, rng: &mut fastrand::Rng) -> Option<ConnState> {
         if !self.client.take_notified(core) {
             return None;
         }
         core.session_dump.count_notified();
-        let (number, registered_at) = self.client.registration(core);
-        let id = SessionId { core: core.id.index, slot_key: number };
+        let registration = self.client.registration(core);
+        let id = SessionId { core: core.id.index, slot_key: registration.slot_key };
         // A connection of HTTP/2 counts once. Its streams are only selected by their server, or id.
         if self.client.is_h2_stream() && core.session_dump.is_for_all() {
             return None;
@@ -29,11 +24,11 @@ impl Conn {
         if !core.session_dump.needs_description(id) {
             return None;
         }
-        let session = self.describe(core, id, registered_at);
-        core.session_dump.add_session(session).then(|| self.kill(core, scratch))
+        let session = self.describe(core, id, registration);
+        core.session_dump.add_session(session).then(|| self.kill(core, rng))
     }
 
-    fn describe(&self, core: &Core, id: SessionId, registered_at: u32) -> Session {
+    fn describe(&self, core: &Core, id: SessionId, registration: Registration) -> Session {
         let client = &self.client;
         let exchange = match &self.state {
             ConnState::Exchange(exchange) => Some(exchange),
@@ -62,7 +57,8 @@ impl Conn {
             pool: description.pool,
             server: description.server,
             state,
-            age_ms: u64::from(current_tick(core).wrapping_sub(registered_at)) * (TICK_NS / 1_000_000),
+            age_ms: u64::from(core.ticks.current().wrapping_sub(registration.since_tick))
+                * (TICK_NS / 1_000_000),
             requests: match &self.state {
                 ConnState::Http2(front) => front.request_count(),
                 _ => client.request_count,
@@ -74,10 +70,10 @@ impl Conn {
 
     /// Closes the connection at once. The response in flight is cut off with a reset, so that the
     /// client cannot take it for complete.
-    fn kill(&mut self, core: &Rc<Core>, scratch: &mut ScratchBuffers) -> ConnState {
+    fn kill(&mut self, core: &Core, rng: &mut fastrand::Rng) -> ConnState {
         match std::mem::replace(&mut self.state, ConnState::Closed) {
             ConnState::Exchange(mut exchange) => {
-                exchange.abort(core, &self.client, &mut scratch.rng, EndReason::Killed);
+                exchange.abort(core, &self.client, rng, EndReason::Killed);
                 core.recycle_exchange(exchange);
                 // The client must notice the truncation. Fails if the socket is gone already.
                 let _ = self.client.stream.reset_on_close();
@@ -88,15 +84,10 @@ impl Conn {
             }
             ConnState::Tunnel(mut tunnelling) => {
                 let Self { client, .. } = self;
-                tunnelling.end(core, client, scratch, EndReason::Killed);
+                tunnelling.end(core, client, rng, EndReason::Killed);
             }
             _ => {}
         }
         ConnState::Closed
     }
-}
-
-/// Returns the core's time in ticks, the unit of the deadlines.
-pub(super) fn current_tick(core: &Core) -> u32 {
-    (core.ticks.now_ns.get() / TICK_NS) as u32
 }

@@ -5,14 +5,15 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use rt::clock::now_ns;
 use rt::stream::{SocketFamily, Stream};
 use rt::tls::certificate_subject;
 
-use super::{ClientStream, Conn, ConnState, ListenerSettings, TimeoutKind};
-use crate::core::{Core, ScratchBuffers};
+use super::{Conn, ConnState};
+use crate::client_stream::TimeoutKind;
+use crate::core::{ListenerGeneration, ListenerSettings, PollContext};
 use crate::metrics::HandshakeResult;
 use crate::outcome::{EndReason, RejectReason};
 
@@ -56,50 +57,6 @@ pub(super) fn first_state(settings: &ListenerSettings) -> ConnState {
     ConnState::TlsHandshake(HandshakeSlot(Rc::clone(handshakes)))
 }
 
-impl ClientStream {
-    /// Stores the subject of the client's TLS certificate.
-    fn note_certificate_subject(&mut self, subject: Option<String>) {
-        if let Some(subject) = subject {
-            self.rare_state.get_or_insert_default().certificate_subject = Some(subject.into());
-        }
-    }
-
-    /// Stores the server name of a ClientHello that is forwarded.
-    pub(super) fn note_server_name(&mut self, name: Option<Box<str>>) {
-        if name.is_some() {
-            self.rare_state.get_or_insert_default().server_name = name;
-        }
-    }
-
-    /// Stores the fault of the client's TLS handshake.
-    pub(super) fn note_tls_error(&mut self, error: &str) {
-        self.rare_state.get_or_insert_default().tls_error = Some(error.into());
-    }
-
-    /// Returns the fault of the client's TLS handshake.
-    pub(crate) fn tls_error(&self) -> Option<&str> {
-        self.rare_state.as_ref()?.tls_error.as_deref()
-    }
-
-    /// Returns the field for the subject of clients' certificates, if the listener has one, and the
-    /// subject of this client's, if it has one.
-    pub(crate) fn certificate_field(&self) -> Option<(&str, Option<&str>)> {
-        let name = self.settings.plan.tls.as_ref()?.client_header.as_deref()?;
-        let rare = self.rare_state.as_deref();
-        let connection = rare.and_then(|rare| rare.h2_client.as_deref());
-        let subject = match connection {
-            Some(connection) => connection.certificate_subject.as_deref(),
-            None => rare.and_then(|rare| rare.certificate_subject.as_deref()),
-        };
-        Some((name, subject))
-    }
-
-    /// Returns the value of `Strict-Transport-Security` for responses to this client.
-    pub(crate) fn hsts(&self) -> Option<&str> {
-        self.settings.plan.tls.as_ref()?.hsts.as_deref()
-    }
-}
-
 impl Conn {
     /// Begins the session behind a PROXY header.
     pub(super) fn begin_tls(&mut self) -> ConnState {
@@ -115,25 +72,20 @@ impl Conn {
     }
 
     /// Completes the handshake, and then begins the listener's protocol.
-    pub(super) fn poll_tls_handshake(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        scratch: &mut ScratchBuffers,
-    ) -> Poll<ConnState> {
+    pub(super) fn poll_tls_handshake(&mut self, ctx: &mut PollContext<'_, '_>) -> Poll<ConnState> {
         self.client.note_head_start(now_ns());
-        let error = match self.client.stream.poll_handshake(cx) {
+        let error = match self.client.stream.poll_handshake(ctx.cx) {
             Poll::Ready(Ok(())) => {
                 self.complete_handshake();
-                return Poll::Ready(self.begin_protocol(cx, core, scratch));
+                return Poll::Ready(self.begin_protocol(ctx));
             }
             Poll::Ready(Err(error)) => error,
             Poll::Pending => {
-                if core.drain.closes_idle.get() && !self.client.stream.has_unread() {
+                if ctx.core.drain.closes_idle.get() && !self.client.stream.has_unread() {
                     return Poll::Ready(ConnState::Closed);
                 }
                 let timeout_ns = self.client.effective_timeout_ns(self.client.settings.plan.timeouts.head_ns);
-                if !self.client.has_timed_out(cx, core, TimeoutKind::TlsHandshake, timeout_ns) {
+                if !self.client.has_timed_out(ctx, TimeoutKind::TlsHandshake, timeout_ns) {
                     return Poll::Pending;
                 }
                 io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long")
@@ -147,7 +99,7 @@ impl Conn {
         self.count_handshake(HandshakeResult::Failed);
         self.client.note_tls_error(&error.to_string());
         let bytes = usize::try_from(received).unwrap_or(usize::MAX);
-        Poll::Ready(self.reject(cx, core, scratch, Err(EndReason::ClientTlsFailed), bytes))
+        Poll::Ready(self.reject(ctx, Err(EndReason::ClientTlsFailed), bytes))
     }
 
     fn complete_handshake(&mut self) {
@@ -164,7 +116,7 @@ impl Conn {
     }
 
     fn count_handshake(&self, result: HandshakeResult) {
-        if let Some((generation, listener)) = self.client.settings.generation_and_index() {
+        if let Some(ListenerGeneration { generation, listener }) = self.client.settings.active_generation() {
             generation.metrics.tls_handshake(listener, result);
         }
     }

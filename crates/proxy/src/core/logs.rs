@@ -10,6 +10,8 @@ use crate::outcome::Outcome;
 #[derive(Debug)]
 pub(super) struct CoreLogs {
     current: RefCell<CoreLog>,
+    /// True if the current log has at least one target.
+    has_logs: Cell<bool>,
     /// Counters of earlier logs.
     past_counters: RefCell<Vec<LineCounters>>,
     /// Time of the lines, updated at each tick.
@@ -19,7 +21,8 @@ pub(super) struct CoreLogs {
 impl CoreLogs {
     pub(super) fn new(log: CoreLog) -> Self {
         let wall_clock = Cell::new(WallClock::read());
-        Self { current: RefCell::new(log), past_counters: RefCell::default(), wall_clock }
+        let has_logs = Cell::new(has_targets(&log));
+        Self { current: RefCell::new(log), has_logs, past_counters: RefCell::default(), wall_clock }
     }
 
     pub(super) fn read_clock(&self) {
@@ -36,8 +39,12 @@ impl CoreLogs {
         self.current.borrow().wants_fields()
     }
 
-    pub(super) fn record(&self, outcome: &Outcome<'_>, names: &LogNames, load: &LoadCounts) {
-        self.current.borrow().record(outcome, names, self.wall_clock.get(), load);
+    /// Adds a line for `outcome` to the logs, if there are any. Only then `load` is read.
+    #[inline]
+    pub(super) fn record(&self, outcome: &Outcome<'_>, names: &LogNames, load: impl FnOnce() -> LoadCounts) {
+        if self.has_logs.get() {
+            self.current.borrow().record(outcome, names, self.wall_clock.get(), &load());
+        }
     }
 
     /// Redirects the lines to `log`, if it is another one.
@@ -48,6 +55,7 @@ impl CoreLogs {
             return;
         }
         let previous = std::mem::replace(&mut *current, CoreLog::new(log, core_index));
+        self.has_logs.set(has_targets(&current));
         self.past_counters.borrow_mut().push(previous.line_counters().clone());
     }
 
@@ -57,4 +65,8 @@ impl CoreLogs {
             snapshot.add_logs(&tally.counts());
         }
     }
+}
+
+fn has_targets(log: &CoreLog) -> bool {
+    !log.line_counters().counts().is_empty()
 }

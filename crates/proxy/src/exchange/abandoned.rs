@@ -12,11 +12,11 @@ use rt::clock::now_ns;
 use rt::stream::Stream;
 use wire::{BodyDecoder, Limits, Parsed, RequestKind};
 
-use super::{Exchange, ExchangeStage, ResponseProgress, ServerSlot};
-use crate::conn::ClientStream;
+use crate::client_stream::ClientStream;
 use crate::core::{ConfigGeneration, Core};
+use crate::exchange_state::{Exchange, ExchangeStage, ResponseProgress, ServerSlot};
 use crate::outcome::EndReason;
-use crate::pool::ServerConn;
+use crate::server_conn::ServerConn;
 
 /// Maximum number of reads in one poll before other tasks get their turn.
 const READS_MAX: u32 = 4;
@@ -103,7 +103,7 @@ async fn drain_response(core: Rc<Core>, abandoned: AbandonedRequest) {
     }
     drop(conn);
     core.load.abandoned.set(core.load.abandoned.get() - 1);
-    pool.release(server, &mut core.memory.scratch.borrow_mut().rng);
+    pool.release(server, &mut core.memory.scratch.borrow_mut().work.rng);
 }
 
 impl DiscardedResponse {

@@ -2,72 +2,66 @@
 //! takes a slot at a server, and connects.
 
 use std::rc::Rc;
-use std::task::Waker;
 
-use rt::clock::now_ns;
 use wire::{Framing, RefusalKind, RequestHead, RequestKind};
 
-use super::finish::ALLOWED_METHODS;
-use super::{Exchange, ExchangeStage, ServerSlot, StepResult};
+use super::finish::{ALLOWED_METHODS, OwnResponse};
 use crate::acme::{CHALLENGE_PREFIX, answer_to_challenge};
-use crate::conn::{ClientStream, TimeoutKind};
-use crate::core::{ConfigGeneration, Core};
+use crate::client_stream::{ClientStream, TimeoutKind};
+use crate::core::{ConfigGeneration, Core, ListenerGeneration, PollContext, WorkBuffers};
+use crate::exchange_state::{Exchange, ExchangeStage, ServerSlot};
 use crate::field_names::has_underscore;
 use crate::forward::{
     ClientFraming, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request,
 };
 use crate::outcome::{EndPhase, EndReason};
 use crate::plan::{Action, ListenerPlan, Reuse, Underscores};
-use crate::pool::{Pool, ServerConn, ServerRequirements};
 use crate::profile::ProfilePhase;
 use crate::route::{
-    RateLimitKey, RetryAfterNs, RouteRequest, RouteScratch, build_location, changes_target, forwarded_target,
+    RateLimitKey, RetryAfterNs, RouteRequest, build_location, changes_target, forwarded_target,
     rewrite_target,
 };
+use crate::server_conn::ServerConn;
 use crate::uri::split_target;
 
 /// Inputs of a new exchange, except the head.
-pub(crate) struct ExchangeStart<'a> {
-    pub(crate) generation: Rc<ConfigGeneration>,
-    /// Index of the listener in the plan in force.
-    pub(crate) listener: usize,
+pub(crate) struct ExchangeStart {
+    /// The plan that the request follows.
+    pub(crate) active: ListenerGeneration,
     /// Length of the head in bytes.
     pub(crate) head_bytes: usize,
     /// Time when the first byte of the head had arrived, and time when the head was complete.
     pub(crate) start_ns: u64,
     pub(crate) now_ns: u64,
-    pub(crate) waker: &'a Waker,
-    pub(crate) target: &'a mut Vec<u8>,
-    pub(crate) route_scratch: &'a mut RouteScratch,
-    pub(crate) rng: &'a mut fastrand::Rng,
 }
 
 impl Exchange {
     /// Starts with a parsed head.
     pub(crate) fn begin(
         &mut self,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         head: &RequestHead<'_, '_>,
-        mut start: ExchangeStart<'_>,
+        start: ExchangeStart,
     ) {
-        // Moved out of `start`, because the target in it is borrowed along with the head.
-        let mut target_buffer = std::mem::take(&mut start.route_scratch.target);
-        self.begin_routed(core, client, head, &mut start, &mut target_buffer);
-        start.route_scratch.target = target_buffer;
+        // Moved out of the context, because the target in it is borrowed along with the head.
+        let mut target_buffer = std::mem::take(&mut ctx.work.route_scratch.target);
+        self.begin_routed(ctx, client, head, &start, &mut target_buffer);
+        ctx.work.route_scratch.target = target_buffer;
     }
 
     fn begin_routed(
         &mut self,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         head: &RequestHead<'_, '_>,
-        start: &mut ExchangeStart<'_>,
+        start: &ExchangeStart,
         target_buffer: &mut String,
     ) {
+        let core = ctx.core;
         let _section = core.profile.enter(ProfilePhase::Route);
-        self.generation = Some(Rc::clone(&start.generation));
-        self.listener = start.listener;
+        self.generation = Some(Rc::clone(&start.active.generation));
+        self.listener = start.active.listener;
         self.facts.kind = RequestKind::from_method(head.method);
         self.facts.version = head.version;
         self.facts.may_pipeline = head.keep_alive;
@@ -79,20 +73,19 @@ impl Exchange {
         self.outcome.begin(start.start_ns, start.now_ns, start.head_bytes);
         let protocol = client.protocol(head.version);
         self.outcome.note_request(head, protocol, core.needs_header_fields());
-        let listener = &start.generation.plan.listeners[start.listener];
+        let listener = &start.active.generation.plan.listeners[start.active.listener];
         self.request_relay.begin(head.framing, forwarded_framing(head.framing), &listener.limits);
-        let rng = &mut *start.rng;
         let exceeded = self.exceeded_limit(client, start.now_ns);
         if let Some(end) = exceeded.or_else(|| check_listener_rules(listener, self.facts.kind, head.framing))
         {
-            self.reject(core, client, rng, end);
+            self.reject(ctx, client, end);
             return;
         }
         match normalise_target(head, listener, client.peer.is_trusted, target_buffer) {
             Err(kind) => {
                 self.outcome.refusal = Some(kind);
                 self.outcome.refusal_status = kind.status();
-                self.reject(core, client, rng, EndReason::BadRequest);
+                self.reject(ctx, client, EndReason::BadRequest);
             }
             Ok(_) if is_last_hop(head) => self.respond_as_last_hop(core, client, head.method),
             Ok((target, _)) if target.starts_with(CHALLENGE_PREFIX) && has_answer(target) => {
@@ -102,11 +95,11 @@ impl Exchange {
                 self.redirect_to_https(core, client, head, listener.redirect_https.unwrap_or_default());
             }
             Ok((target, is_plain)) if std::ptr::eq(target, head.target) => {
-                self.route_request(core, client, head, is_plain, start);
+                self.route_request(ctx, client, head, is_plain, start);
             }
             Ok((target, is_plain)) => {
                 let head = RequestHead { target, ..*head };
-                self.route_request(core, client, &head, is_plain, start);
+                self.route_request(ctx, client, &head, is_plain, start);
             }
         }
     }
@@ -114,16 +107,15 @@ impl Exchange {
     /// Matches the route of a request with a normalised target, and performs its action.
     fn route_request(
         &mut self,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         head: &RequestHead<'_, '_>,
         is_plain: bool,
-        start: &mut ExchangeStart<'_>,
+        start: &ExchangeStart,
     ) {
-        let generation = &*start.generation;
-        let rng = &mut *start.rng;
+        let generation = &*start.active.generation;
         let request = RouteRequest {
-            listener: start.listener,
+            listener: start.active.listener,
             method: head.method,
             target: head.target,
             is_plain,
@@ -132,52 +124,52 @@ impl Exchange {
             headers: head.headers,
             source: client.peer.address,
         };
-        let Some(route) = generation.router.pick(&request, start.route_scratch) else {
-            return self.reject(core, client, rng, EndReason::NoRoute);
+        let Some(route) = generation.router.pick(&request, &mut ctx.work.route_scratch) else {
+            return self.reject(ctx, client, EndReason::NoRoute);
         };
         self.outcome.route = Some(route);
         if let Err(RetryAfterNs(wait_ns)) = take_rate_limit_token(generation, route, &request, start.now_ns) {
             self.outcome.retry_after_s = wait_ns.div_ceil(1_000_000_000);
             let limit = generation.plan.routes[route].rate_limit.as_ref();
             self.outcome.refusal_status = limit.map_or(0, |limit| limit.status);
-            self.reject(core, client, rng, EndReason::RateLimited);
+            self.reject(ctx, client, EndReason::RateLimited);
             return;
         }
         let pool = match &generation.plan.routes[route].action {
             Action::Forward(pool) => *pool,
             other => {
-                self.run_action(core, client, (rng, start.waker), head, other);
+                self.run_action(ctx, client, head, other);
                 return;
             }
         };
         self.terms.requirements =
-            self.server_requirements(&generation.pools[pool], &request, start.route_scratch);
+            self.server_requirements(&generation.pools[pool], &request, &mut ctx.work.route_scratch);
         self.note_priority(client, generation, route, head.headers);
-        let writing = core.profile.enter(ProfilePhase::ForwardRequest);
-        self.write_upstream_head(client, generation, (route, pool), head, start.target, rng);
+        let writing = ctx.core.profile.enter(ProfilePhase::ForwardRequest);
+        self.write_upstream_head(ctx.work, client, generation, pool, head);
         drop(writing);
         let pool = Rc::clone(&generation.pools[pool]);
-        self.buffer_or_acquire(core, client, pool, start.now_ns, (rng, start.waker));
+        self.buffer_or_acquire(ctx, client, pool, start.now_ns);
     }
 
     /// Returns the end code if the connection or its source is over a limit now.
     fn exceeded_limit(&mut self, client: &ClientStream, now_ns: u64) -> Option<EndReason> {
-        let (end, seconds) = client.request_rejection(now_ns)?;
+        let rejection = client.request_rejection(now_ns)?;
         self.keeps_client &= !client.is_rejected();
-        self.outcome.retry_after_s = seconds;
-        Some(end)
+        self.outcome.retry_after_s = rejection.retry_after_s.into();
+        Some(rejection.end)
     }
 
     /// Starts and ends an exchange for bytes that are not a valid request.
     pub(crate) fn begin_rejected(
         &mut self,
-        core: &Core,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         refusal: Result<wire::Refusal, EndReason>,
-        start: ExchangeStart<'_>,
+        start: ExchangeStart,
     ) {
-        self.generation = Some(start.generation);
-        self.listener = start.listener;
+        self.generation = Some(start.active.generation);
+        self.listener = start.active.listener;
         self.facts.kind = RequestKind::Other;
         self.facts.version = wire::Version::Http11;
         self.keeps_client = false;
@@ -194,41 +186,46 @@ impl Exchange {
             }
             Err(end) => end,
         };
-        self.reject(core, client, start.rng, end);
+        self.reject(ctx, client, end);
     }
 
     /// Starts forwarding bytes to a pool, without a head (mode tcp).
     pub(crate) fn begin_tcp(
         &mut self,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         pool: usize,
-        start: ExchangeStart<'_>,
+        start: ExchangeStart,
     ) {
-        let generation = Rc::clone(&start.generation);
-        self.generation = Some(start.generation);
-        self.listener = start.listener;
+        let generation = Rc::clone(&start.active.generation);
+        self.generation = Some(start.active.generation);
+        self.listener = start.active.listener;
         self.facts.is_tcp = true;
         self.keeps_client = false;
         self.outcome.begin(start.start_ns, start.now_ns, 0);
         self.terms.requirements = Self::tcp_server_requirements(&generation.pools[pool], client.peer.address);
         let pool = Rc::clone(&generation.pools[pool]);
-        self.acquire_or_enqueue(core, client, pool, start.now_ns, (start.rng, start.waker));
+        self.acquire_or_enqueue(ctx, client, pool, start.now_ns);
     }
 
     /// Responds as the final recipient of a request (RFC 9110 §7.6.2).
     fn respond_as_last_hop(&mut self, core: &Core, client: &ClientStream, method: &str) {
         if method == "OPTIONS" {
-            return self.respond(core, client, 200, "", b"", &[("Allow", ALLOWED_METHODS.as_bytes())]);
+            let fields: &[(&str, &[u8])] = &[("Allow", ALLOWED_METHODS.as_bytes())];
+            let response = OwnResponse { status: 200, content_type: "", body: b"", fields };
+            return self.respond(core, client, &response);
         }
-        let text = b"405 Method Not Allowed: this proxy does not reflect requests\n";
-        self.respond(core, client, 405, "text/plain", text, &[]);
+        let body = b"405 Method Not Allowed: this proxy does not reflect requests\n";
+        let response = OwnResponse { status: 405, content_type: "text/plain", body, fields: &[] };
+        self.respond(core, client, &response);
     }
 
     /// Answers the challenge of an ACME server that validates a name of this proxy.
     fn answer_challenge(&mut self, core: &Core, client: &ClientStream, target: &str) {
         let answer = answer_to_challenge(target).unwrap_or_default();
-        self.respond(core, client, 200, "application/octet-stream", answer.as_bytes(), &[]);
+        let content_type = "application/octet-stream";
+        let response = OwnResponse { status: 200, content_type, body: answer.as_bytes(), fields: &[] };
+        self.respond(core, client, &response);
     }
 
     /// Redirects the request to the same target with https.
@@ -240,21 +237,26 @@ impl Exchange {
         status: u16,
     ) {
         let location = build_location("https://{host}{path}{query}", head.host, head.target);
-        self.respond(core, client, status, "text/plain", b"", &[("Location", &location)]);
+        self.redirect(core, client, status, &location);
+    }
+
+    fn redirect(&mut self, core: &Core, client: &ClientStream, status: u16, location: &[u8]) {
+        let fields = &[("Location", location)];
+        let response = OwnResponse { status, content_type: "text/plain", body: b"", fields };
+        self.respond(core, client, &response);
     }
 
     /// Rejects the request. The connection stays open if possible.
-    fn reject(&mut self, core: &Core, client: &mut ClientStream, rng: &mut fastrand::Rng, end: EndReason) {
+    fn reject(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream, end: EndReason) {
         // The poll that follows handles the result.
-        let _ = self.fail(core, client, rng, end, EndPhase::Request);
+        let _ = self.fail(ctx, client, end, EndPhase::Request);
     }
 
     /// Performs an action that needs no server.
     fn run_action(
         &mut self,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        (rng, waker): (&mut fastrand::Rng, &Waker),
         head: &RequestHead<'_, '_>,
         action: &Action,
     ) {
@@ -262,35 +264,36 @@ impl Exchange {
             Action::Forward(_) => {}
             Action::Redirect { status, location: template } => {
                 let location_value = build_location(template, head.host, head.target);
-                self.respond(core, client, *status, "text/plain", b"", &[("Location", &location_value)]);
+                self.redirect(ctx.core, client, *status, &location_value);
             }
             Action::Return { status, content_type, body } => {
-                self.respond(core, client, *status, content_type, body, &[]);
+                let response = OwnResponse { status: *status, content_type, body, fields: &[] };
+                self.respond(ctx.core, client, &response);
             }
             Action::Deny(status) => {
                 self.outcome.refusal_status = *status;
-                self.reject(core, client, rng, EndReason::Denied);
+                self.reject(ctx, client, EndReason::Denied);
             }
-            Action::SilentDrop => self.reject(core, client, rng, EndReason::SilentlyDropped),
+            Action::SilentDrop => self.reject(ctx, client, EndReason::SilentlyDropped),
             Action::Tarpit { delay_ns, status } => {
                 self.outcome.refusal_status = *status;
                 self.stage = ExchangeStage::Tarpit;
-                client.arm(core, waker, TimeoutKind::Tarpit, *delay_ns);
+                client.arm(ctx, TimeoutKind::Tarpit, *delay_ns);
             }
         }
     }
 
     fn write_upstream_head(
         &mut self,
+        WorkBuffers { target, rng, .. }: &mut WorkBuffers,
         client: &ClientStream,
         generation: &ConfigGeneration,
-        (route, pool): (usize, usize),
+        pool: usize,
         head: &RequestHead<'_, '_>,
-        target: &mut Vec<u8>,
-        rng: &mut fastrand::Rng,
     ) {
         let listener = &generation.plan.listeners[self.listener];
-        let changes = &generation.plan.routes[route].changes;
+        let route = self.outcome.route;
+        let changes = route.map_or(&[][..], |route| &generation.plan.routes[route].changes);
         let origin_target = origin_form(head.method, head.target);
         let rewritten = if changes_target(changes) {
             target.clear();
@@ -361,51 +364,6 @@ impl Exchange {
             }
             Reuse::Safe | Reuse::Always => pool.take_idle(*server),
         }
-    }
-
-    /// Handles a connection that failed, or that ended before it carried anything. Tries another
-    /// server if there is one, and the same server again if not.
-    pub(super) fn retry_connect(
-        &mut self,
-        core: &Rc<Core>,
-        client: &mut ClientStream,
-        (rng, waker): (&mut fastrand::Rng, &Waker),
-        (end, phase): (EndReason, EndPhase),
-    ) -> StepResult {
-        let Some(ServerSlot { pool, server }) = self.slot.take() else {
-            return self.fail(core, client, rng, end, phase);
-        };
-        // A request that an idle connection did not deliver counts as not sent.
-        let has_no_retry_left =
-            self.outcome.retries - self.attempt.unreceived_count >= pool.plan().retries_max;
-        if has_no_retry_left || !self.take_retry(&pool) {
-            self.slot = Some(ServerSlot { pool, server });
-            return self.fail(core, client, rng, end, phase);
-        }
-        pool.record_failure_sample(server);
-        self.outcome.retries += 1;
-        client.disarm();
-        let now_ns = now_ns();
-        if end != EndReason::NoDescriptor {
-            pool.note_unreachable(server, now_ns);
-        }
-        self.record_failure_latency(&pool, server, end, now_ns);
-        pool.release(server, rng);
-        let requirements = ServerRequirements { avoid: Some(server), ..self.terms.requirements };
-        match pool.acquire(requirements, now_ns, rng) {
-            Some(server) => self.dispatch(core, client, ServerSlot { pool, server }, now_ns),
-            None => self.enqueue(core, client, pool, rng, waker),
-        }
-        StepResult::Progressed
-    }
-
-    /// Returns whether the retry budget of the pool allows another try. Counts a denied one.
-    pub(super) fn take_retry(&self, pool: &Pool) -> bool {
-        let is_allowed = pool.take_retry(now_ns());
-        if !is_allowed {
-            self.generation.as_ref().inspect(|generation| generation.metrics.retry_denied(pool.index()));
-        }
-        is_allowed
     }
 
     /// Continues with an open connection.
@@ -507,6 +465,41 @@ fn take_rate_limit_token(
 
 /// Generates a request id: 128 random bits in hexadecimal. Unique, not secret.
 fn generate_request_id(rng: &mut fastrand::Rng) -> [u8; 32] {
-    let bits = rng.u128(..);
-    std::array::from_fn(|at| b"0123456789abcdef"[(bits >> (124 - 4 * at)) as usize & 0xf])
+    hexadecimal(rng.u128(..))
+}
+
+/// Returns the digits of a number.
+fn hexadecimal(number: u128) -> [u8; 32] {
+    let part = |shift: u32| eight_digits((number >> shift) as u32);
+    let mut digits = [0; 32];
+    digits[..8].copy_from_slice(&part(96));
+    digits[8..16].copy_from_slice(&part(64));
+    digits[16..24].copy_from_slice(&part(32));
+    digits[24..].copy_from_slice(&part(0));
+    digits
+}
+
+/// Returns the digits of a number: computes all of them at once, each in a byte of a word.
+#[inline]
+fn eight_digits(number: u32) -> [u8; 8] {
+    let halves = u64::from(number);
+    let pairs = (halves | halves << 16) & 0x0000_ffff_0000_ffff;
+    let bytes = (pairs | pairs << 8) & 0x00ff_00ff_00ff_00ff;
+    let values = (bytes | bytes << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    // 1 in each byte whose digit is a letter.
+    let letters = (values + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+    (values + 0x3030_3030_3030_3030 + letters * u64::from(b'a' - b'0' - 10)).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_digits_of_an_id_are_hexadecimal() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        for number in (0..1_000).map(|_| rng.u128(..)).chain([0, 1, u128::MAX]) {
+            assert_eq!(hexadecimal(number), *format!("{number:032x}").as_bytes());
+        }
+    }
 }

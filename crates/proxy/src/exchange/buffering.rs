@@ -2,13 +2,14 @@
 //! of a server with a limit. A slow client thus holds no slot while it sends.
 
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 
 use rt::clock::now_ns;
 
-use super::{Exchange, ExchangeStage, StepResult};
-use crate::conn::{ClientStream, TimeoutKind};
-use crate::core::{Core, ScratchBuffers};
+use super::StepResult;
+use crate::client_stream::{ClientStream, TimeoutKind};
+use crate::core::{Core, PollContext};
+use crate::exchange_state::{Exchange, ExchangeStage};
 use crate::outcome::{EndPhase, EndReason};
 use crate::pool::Pool;
 use crate::profile::ProfilePhase;
@@ -24,17 +25,16 @@ impl Exchange {
     /// once.
     pub(super) fn buffer_or_acquire(
         &mut self,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         pool: Rc<Pool>,
         now_ns: u64,
-        (rng, waker): (&mut fastrand::Rng, &Waker),
     ) {
         if self.should_buffer(&pool, client.buffer_request_bytes()) {
             self.stage = ExchangeStage::Buffering(pool);
             return;
         }
-        self.acquire_or_enqueue(core, client, pool, now_ns, (rng, waker));
+        self.acquire_or_enqueue(ctx, client, pool, now_ns);
     }
 
     fn should_buffer(&self, pool: &Pool, bytes_max: u64) -> bool {
@@ -48,16 +48,14 @@ impl Exchange {
 
     pub(super) fn poll_buffering(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
+        input: &mut [u8],
     ) -> StepResult {
-        let _section = core.profile.enter(ProfilePhase::ForwardRequest);
-        let ScratchBuffers { input, rng, .. } = scratch;
+        let _section = ctx.core.profile.enter(ProfilePhase::ForwardRequest);
         if self.request_relay.is_received()
             || self.request_relay.content_bytes >= client.buffer_request_bytes()
-            || self.is_wait_over(core)
+            || self.is_wait_over(ctx.core)
         {
             let ExchangeStage::Buffering(pool) = std::mem::replace(&mut self.stage, ExchangeStage::Unused)
             else {
@@ -67,24 +65,22 @@ impl Exchange {
             // For its time in a queue, the request is complete only now.
             let now_ns = now_ns();
             self.outcome.times.head_ns = now_ns;
-            self.acquire_or_enqueue(core, client, pool, now_ns, (rng, cx.waker()));
+            self.acquire_or_enqueue(ctx, client, pool, now_ns);
             return StepResult::Progressed;
         }
         if !client.buffered.is_empty() {
             let mut buffered = std::mem::take(&mut client.buffered);
-            let used = self.buffer_body(core, client, rng, buffered.bytes());
+            let used = self.buffer_body(ctx, client, buffered.bytes());
             buffered.consume(*used.as_ref().unwrap_or(&0));
             client.buffered = buffered;
             return used.map_or_else(|result| result, |_| StepResult::Progressed);
         }
-        match client.stream.poll_read(cx, &mut input[..READ_BYTES]) {
-            Poll::Pending => self.wait_for_body(cx, core, client, rng),
-            Poll::Ready(Ok(0) | Err(_)) => {
-                self.fail(core, client, rng, EndReason::ClientGone, EndPhase::Request)
-            }
-            Poll::Ready(Ok(read)) => match self.buffer_body(core, client, rng, &input[..read]) {
-                Ok(used) if !client.buffer_bytes(core, &input[used..read]) => {
-                    self.fail(core, client, rng, EndReason::NoBuffer, EndPhase::Request)
+        match client.stream.poll_read(ctx.cx, &mut input[..READ_BYTES]) {
+            Poll::Pending => self.wait_for_body(ctx, client),
+            Poll::Ready(Ok(0) | Err(_)) => self.fail(ctx, client, EndReason::ClientGone, EndPhase::Request),
+            Poll::Ready(Ok(read)) => match self.buffer_body(ctx, client, &input[..read]) {
+                Ok(used) if !client.buffer_bytes(ctx.core, &input[used..read]) => {
+                    self.fail(ctx, client, EndReason::NoBuffer, EndPhase::Request)
                 }
                 Ok(_) => {
                     client.note_progress();
@@ -98,9 +94,8 @@ impl Exchange {
     /// Buffers the part of the body in `input`, up to the limit. Returns the number of bytes used.
     fn buffer_body(
         &mut self,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        rng: &mut fastrand::Rng,
         input: &[u8],
     ) -> Result<usize, StepResult> {
         let mut at = 0;
@@ -109,7 +104,7 @@ impl Exchange {
             && self.request_relay.content_bytes < client.buffer_request_bytes()
         {
             let end = input.len().min(at + READ_BYTES);
-            let batch = self.decode_body(core, client, rng, &input[at..end])?;
+            let batch = self.decode_body(ctx, client, &input[at..end])?;
             self.request_relay.buffer_batch(&input[at..end], &batch);
             at += batch.consumed;
         }
@@ -122,27 +117,21 @@ impl Exchange {
         self.request_relay.length_left().is_none() && waited_ns >= CHUNKED_WAIT_NS
     }
 
-    fn wait_for_body(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        client: &mut ClientStream,
-        rng: &mut fastrand::Rng,
-    ) -> StepResult {
+    fn wait_for_body(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) -> StepResult {
         let idle_ns = client.timeouts().body_idle_ns;
         if self.request_relay.length_left().is_none() {
             // Polls again when the wait is over, which comes first.
             let wait_ns = idle_ns.min(CHUNKED_WAIT_NS);
-            let has_ended = client.has_timed_out(cx, core, TimeoutKind::RequestBody, wait_ns);
+            let has_ended = client.has_timed_out(ctx, TimeoutKind::RequestBody, wait_ns);
             if has_ended && idle_ns > CHUNKED_WAIT_NS {
                 return StepResult::Progressed;
             }
         }
-        let is_in_time = self.is_body_in_time(core, client)
-            && !client.has_timed_out(cx, core, TimeoutKind::RequestBody, idle_ns);
+        let is_in_time = self.is_body_in_time(ctx.core, client)
+            && !client.has_timed_out(ctx, TimeoutKind::RequestBody, idle_ns);
         match is_in_time {
             true => StepResult::Blocked,
-            false => self.fail(core, client, rng, EndReason::BodyTimeout, EndPhase::Request),
+            false => self.fail(ctx, client, EndReason::BodyTimeout, EndPhase::Request),
         }
     }
 }

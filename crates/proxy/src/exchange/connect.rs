@@ -1,45 +1,23 @@
 //! Connects to a server: a new connection of HTTP/1.1, or a stream of an HTTP/2 connection.
 
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use rt::clock::now_ns;
-use rt::stream::Stream;
 use rt::tls::TlsFault;
 
-use super::{Exchange, ExchangeStage, ServerSlot, StepResult};
-use crate::conn::{ClientStream, TimeoutKind};
-use crate::core::{Core, ScratchBuffers};
+use super::{Failure, StepResult};
+use crate::client_stream::{ClientStream, TimeoutKind};
+use crate::core::PollContext;
 use crate::dial::{ConnectError, DialTarget, NewSession};
-use crate::h2::back::{BackSettings, Granted, WaitForStream};
+use crate::exchange_state::{Connecting, Exchange, ExchangeStage, ServerSlot};
 use crate::metrics::HandshakeResult;
 use crate::outcome::{EndPhase, EndReason};
 use crate::plan::{Reuse, ServerHttp};
-use crate::pool::{Pool, ServerConn};
+use crate::pool::Pool;
 use crate::profile::ProfilePhase;
-
-/// A connection that is being established.
-pub(super) enum Connecting {
-    /// For this request only.
-    Own(Pin<Box<dyn Future<Output = Result<Stream, ConnectError>>>>),
-    /// For all requests that wait for a stream.
-    Shared(WaitForStream),
-}
-
-impl Connecting {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Granted, ConnectError>> {
-        match self {
-            Self::Own(future) => future.as_mut().poll(cx).map_ok(|stream| {
-                let conn = ServerConn::new(stream);
-                Granted { conn, is_reused: false }
-            }),
-            Self::Shared(wait) => Pin::new(wait).poll(cx),
-        }
-    }
-}
+use crate::server_conn::http2::{BackSettings, Granted};
 
 impl Exchange {
     /// Connects to a server.
@@ -80,7 +58,7 @@ impl Exchange {
                 connections.connect_exclusively(&core, settings)
             }
             Reuse::Safe | Reuse::Always => {
-                if let Some(Granted { conn, is_reused }) = connections.attach(&core) {
+                if let Some(Granted { conn, is_reused }) = connections.attach(&*core) {
                     return self.set_connected(conn, is_reused, now_ns());
                 }
                 let settings = BackSettings::new(pool.plan(), dial_target(pool, server, Vec::new()));
@@ -102,18 +80,17 @@ impl Exchange {
 
     pub(super) fn poll_connecting(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
+        input: &mut [u8],
     ) -> StepResult {
-        let _section = core.profile.enter(ProfilePhase::Connect);
+        let _section = ctx.core.profile.enter(ProfilePhase::Connect);
         let ExchangeStage::Connecting(connecting) = &mut self.stage else {
             return StepResult::Blocked;
         };
         // Shared connections count their handshakes themselves.
         let is_own = matches!(connecting, Connecting::Own(_));
-        match connecting.poll(cx) {
+        match connecting.poll(ctx.cx) {
             Poll::Ready(Ok(Granted { conn, is_reused })) => {
                 if is_own {
                     self.count_handshake(HandshakeResult::of(&conn.stream));
@@ -126,16 +103,16 @@ impl Exchange {
                     self.count_handshake(Some(HandshakeResult::Failed).filter(|_| is_own));
                     self.outcome.tls_error = Some(fault.to_string().into());
                 }
-                let failure = (error.end(), EndPhase::Connect);
-                self.retry_connect(core, client, (&mut scratch.rng, cx.waker()), failure)
+                let failure = Failure { end: error.end(), phase: EndPhase::Connect };
+                self.retry_connect(ctx, client, failure)
             }
             Poll::Pending => {
                 let timeout_ns = self.slot.as_ref().map_or(0, |slot| slot.pool.plan().timeouts.connect_ns);
-                if client.has_timed_out(cx, core, TimeoutKind::Connect, timeout_ns) {
-                    let failure = (EndReason::ConnectTimeout, EndPhase::Connect);
-                    return self.retry_connect(core, client, (&mut scratch.rng, cx.waker()), failure);
+                if client.has_timed_out(ctx, TimeoutKind::Connect, timeout_ns) {
+                    let failure = Failure { end: EndReason::ConnectTimeout, phase: EndPhase::Connect };
+                    return self.retry_connect(ctx, client, failure);
                 }
-                self.check_waiting_client(cx, core, client, scratch)
+                self.check_waiting_client(ctx, client, input)
             }
         }
     }

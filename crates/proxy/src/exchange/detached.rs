@@ -3,16 +3,9 @@
 //! keep a generation of the configuration with its routes and metrics. Its outcome is recorded
 //! under the configuration in force at its end, by the names that it used.
 
-use super::Exchange;
-use crate::conn::ClientStream;
-
-/// Names that a tunnel keeps of its configuration.
-#[derive(Debug)]
-pub(super) struct DetachedNames {
-    route: Option<Box<str>>,
-    pub(super) pool: Option<Box<str>>,
-    pub(super) server: Option<Box<str>>,
-}
+use crate::client_stream::ClientStream;
+use crate::core::ListenerGeneration;
+use crate::exchange_state::{DetachedNames, Exchange};
 
 impl Exchange {
     /// Releases the configuration under which the tunnel began.
@@ -32,7 +25,7 @@ impl Exchange {
     /// now. Those that no longer exist are left out of the outcome.
     pub(super) fn attach(&mut self, client: &ClientStream) {
         let Some(detached) = self.detached.take() else { return };
-        let Some((generation, listener)) = client.generation_and_index() else { return };
+        let Some(ListenerGeneration { generation, listener }) = client.active_generation() else { return };
         let (routes, pools) = (&generation.plan.routes, &generation.plan.pools);
         self.listener = listener;
         self.outcome.route =

@@ -2,142 +2,24 @@
 //! outcome.
 
 use rt::clock::now_ns;
-use wire::{RequestHead, RequestKind, Version, encode};
+use wire::{RequestKind, Version, encode};
 
-use super::{ConnAction, Exchange, ExchangeStage, ResponseProgress, ServerSlot, StepResult};
-use crate::conn::ClientStream;
-use crate::core::Core;
+use super::{ConnAction, StepResult};
+use crate::client_stream::ClientStream;
+use crate::core::{Core, PollContext};
+use crate::exchange_state::{Exchange, ExchangeStage, ResponseProgress, ServerSlot};
 use crate::forward::{HSTS_FIELD, writes_own_response_field};
 use crate::log::http_date;
-use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Protocol, StickyLookup, Times};
+use crate::outcome::{EndPhase, EndReason, Outcome};
 use crate::plan::Reuse;
 use crate::profile::ProfilePhase;
 
-/// Facts collected about a request so far, for its [`Outcome`].
-#[derive(Debug)]
-pub(crate) struct OutcomeBuilder {
-    pub(super) times: Times,
+/// A response of the proxy's own.
+pub(super) struct OwnResponse<'a> {
     pub(super) status: u16,
-    end: EndReason,
-    phase: EndPhase,
-    pub(super) refusal: Option<wire::RefusalKind>,
-    /// Status for a rejection; 0: the status of its `EndReason`.
-    pub(super) refusal_status: u16,
-    pub(super) retry_after_s: u64,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
-    pub(super) head_bytes_out: u64,
-    /// True if the response is close-delimited: only the end of the connection marks its end (RFC 9112
-    /// §6.3).
-    pub(super) until_close: bool,
-    pub(super) retries: u8,
-    pub(super) reused: bool,
-    pub(super) wasted: bool,
-    /// Result of reading the sticky cookie; `None`: the pool has none.
-    pub(super) sticky: Option<StickyLookup>,
-    /// Fault of the last TLS handshake with a server, if it failed.
-    pub(super) tls_error: Option<Box<str>>,
-    pub(super) route: Option<usize>,
-    pub(super) pool: Option<usize>,
-    pub(super) server: Option<usize>,
-    /// Method, target, host, referer, user agent and request ID, concatenated.
-    texts: Vec<u8>,
-    /// End offset of each text.
-    text_ends: [u32; TEXT_COUNT],
-    protocol: Option<Protocol>,
-}
-
-const TEXT_COUNT: usize = 6;
-/// Maximum capacity of the texts that is kept; a larger buffer is returned to the allocator.
-const TEXT_BYTES_RETAINED: usize = 4096;
-
-impl Default for OutcomeBuilder {
-    fn default() -> Self {
-        Self {
-            times: Times::default(),
-            status: 0,
-            end: EndReason::Done,
-            phase: EndPhase::Over,
-            refusal: None,
-            refusal_status: 0,
-            retry_after_s: 0,
-            bytes_in: 0,
-            bytes_out: 0,
-            head_bytes_out: 0,
-            until_close: false,
-            retries: 0,
-            reused: false,
-            wasted: false,
-            sticky: None,
-            tls_error: None,
-            route: None,
-            pool: None,
-            server: None,
-            texts: Vec::new(),
-            text_ends: [0; TEXT_COUNT],
-            protocol: None,
-        }
-    }
-}
-
-impl OutcomeBuilder {
-    pub(super) fn clear(&mut self) {
-        let mut texts = std::mem::take(&mut self.texts);
-        texts.clear();
-        if texts.capacity() > TEXT_BYTES_RETAINED {
-            texts = Vec::new();
-        }
-        *self = Self { texts, ..Self::default() };
-    }
-
-    pub(super) fn begin(&mut self, start_ns: u64, now_ns: u64, head_bytes: usize) {
-        self.times.start_ns = start_ns;
-        self.times.head_ns = now_ns;
-        self.bytes_in = head_bytes as u64;
-    }
-
-    /// Copies the parts of the head that a log may need later.
-    pub(super) fn note_request(&mut self, head: &RequestHead<'_, '_>, protocol: Protocol, with_fields: bool) {
-        self.protocol = Some(protocol);
-        let field = |name: &str| match with_fields {
-            true => wire::field_value(head.headers, name).unwrap_or_default(),
-            false => &[],
-        };
-        let host = if with_fields { head.host.unwrap_or_default().as_bytes() } else { &[] };
-        let texts: [&[u8]; TEXT_COUNT - 1] =
-            [head.method.as_bytes(), head.target.as_bytes(), host, field("referer"), field("user-agent")];
-        for (end, text) in self.text_ends.iter_mut().zip(texts) {
-            self.texts.extend_from_slice(text);
-            *end = self.texts.len() as u32;
-        }
-        self.text_ends[TEXT_COUNT - 1] = self.text_ends[TEXT_COUNT - 2];
-    }
-
-    pub(super) fn note_request_id(&mut self, id: &[u8]) {
-        self.texts.extend_from_slice(id);
-        self.text_ends[TEXT_COUNT - 1] = self.texts.len() as u32;
-    }
-
-    fn text(&self, index: usize) -> &[u8] {
-        let start = if index == 0 { 0 } else { self.text_ends[index - 1] };
-        &self.texts[start as usize..self.text_ends[index] as usize]
-    }
-
-    pub(super) fn end(&self) -> EndReason {
-        self.end
-    }
-
-    fn logged_request(&self) -> Option<LoggedRequest<'_>> {
-        self.protocol.map(|protocol| LoggedRequest {
-            method: self.text(0),
-            target: self.text(1),
-            protocol,
-            host: self.text(2),
-            referer: self.text(3),
-            user_agent: self.text(4),
-            request_id: self.text(5),
-        })
-    }
+    pub(super) content_type: &'a str,
+    pub(super) body: &'a [u8],
+    pub(super) fields: &'a [(&'a str, &'a [u8])],
 }
 
 /// Methods that the proxy's own responses list in `Allow`.
@@ -159,9 +41,8 @@ impl Exchange {
     /// Ends a failed exchange. Sends the client an error response if no response has begun.
     pub(super) fn fail(
         &mut self,
-        core: &Core,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        rng: &mut fastrand::Rng,
         end: EndReason,
         phase: EndPhase,
     ) -> StepResult {
@@ -190,9 +71,9 @@ impl Exchange {
             self.record_failure_latency(pool, *server, end, now_ns());
         }
         if let ExchangeStage::Queued(pool, ticket) = &self.stage {
-            pool.cancel(ticket, rng);
+            pool.cancel(ticket, &mut ctx.work.rng);
         }
-        self.release_slot(rng);
+        self.release_slot(&mut ctx.work.rng);
         client.disarm();
         let status = match self.outcome.refusal_status {
             0 => end.status(),
@@ -204,9 +85,9 @@ impl Exchange {
             matches!(self.stage, ExchangeStage::Responding) || self.outcome.status != 0 || is_truncated;
         if status == 0 || has_responded || is_reset || self.facts.is_tcp {
             self.stage = ExchangeStage::Unused;
-            return StepResult::Finished(self.action_after_failure(core, client));
+            return StepResult::Finished(self.action_after_failure(ctx.core, client));
         }
-        self.write_rejection(core, client, status);
+        self.write_rejection(ctx.core, client, status);
         StepResult::Progressed
     }
 
@@ -245,19 +126,13 @@ impl Exchange {
         };
         let retry_after = [("Retry-After", seconds.format(wait_s).as_bytes())];
         let fields = if wait_s > 0 { &retry_after[..] } else { &[] };
-        self.respond(core, client, status, "text/plain", body.as_bytes(), fields);
+        let response = OwnResponse { status, content_type: "text/plain", body: body.as_bytes(), fields };
+        self.respond(core, client, &response);
     }
 
     /// Starts a response of the proxy's own.
-    pub(super) fn respond(
-        &mut self,
-        core: &Core,
-        client: &ClientStream,
-        status: u16,
-        content_type: &str,
-        body: &[u8],
-        fields: &[(&str, &[u8])],
-    ) {
+    pub(super) fn respond(&mut self, core: &Core, client: &ClientStream, response: &OwnResponse<'_>) {
+        let OwnResponse { status, content_type, body, fields } = *response;
         // An unread rest of the request would be parsed as the next request.
         self.keeps_client &= self.request_relay.is_received()
             && !self.attempt.is_request_broken
@@ -282,7 +157,7 @@ impl Exchange {
             encode::field(out, HSTS_FIELD, hsts.as_bytes());
         }
         if status == 405 && writes_own_response_field(changes, "allow") {
-            write_allow(self.outcome.text(0), out);
+            write_allow(self.outcome.method(), out);
         }
         if !matches!(status, 204 | 304) {
             if !body.is_empty() && writes_own_response_field(changes, "content-type") {
@@ -306,15 +181,10 @@ impl Exchange {
     }
 
     /// Ends a completed exchange: releases the server, and records the outcome.
-    pub(super) fn finish(
-        &mut self,
-        core: &Core,
-        client: &mut ClientStream,
-        rng: &mut fastrand::Rng,
-    ) -> ConnAction {
-        self.release_server(core, client, rng);
+    pub(super) fn finish(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) -> ConnAction {
+        self.release_server(ctx, client);
         self.stage = ExchangeStage::Unused;
-        self.record_outcome(core, client);
+        self.record_outcome(ctx.core, client);
         // An unread rest of the body would be parsed as the next request.
         self.keeps_client &= self.request_relay.is_received();
         if self.keeps_client {
@@ -336,7 +206,8 @@ impl Exchange {
 
     /// Releases the server after a complete response. The connection is kept if it can carry
     /// another request.
-    pub(super) fn release_server(&mut self, core: &Core, client: &mut ClientStream, rng: &mut fastrand::Rng) {
+    pub(super) fn release_server(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) {
+        let core = ctx.core;
         if let (Some(mut conn), Some(ServerSlot { pool, server })) = (self.server.take(), &self.slot)
             && self.attempt.keeps_server
             && self.request_relay.is_done()
@@ -351,7 +222,7 @@ impl Exchange {
                 _ => client.keep_private_conn(pool, *server, conn),
             }
         }
-        self.release_slot(rng);
+        self.release_slot(&mut ctx.work.rng);
     }
 
     /// Adds the bytes that went through a tunnel.

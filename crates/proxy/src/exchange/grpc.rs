@@ -6,11 +6,12 @@ use rt::stream::Stream;
 use wire::h2::ErrorCode;
 use wire::{Framing, RequestHead};
 
-use super::Exchange;
-use crate::conn::ClientStream;
+use super::finish::OwnResponse;
+use crate::client_stream::ClientStream;
 use crate::core::Core;
-use crate::h2::back::StreamEnd;
+use crate::exchange_state::Exchange;
 use crate::outcome::EndReason;
+use crate::server_conn::http2::StreamEnd;
 
 /// Start of the content types of gRPC, and the content type of a response without content.
 const GRPC: &str = "application/grpc";
@@ -56,7 +57,11 @@ impl Exchange {
             ("grpc-status", grpc_status.as_bytes()),
             ("grpc-message", grpc_message(self.outcome.end()).as_bytes()),
         ];
-        self.respond(core, client, 200, "", b"", &fields);
+        self.respond(
+            core,
+            client,
+            &OwnResponse { status: 200, content_type: "", body: b"", fields: &fields },
+        );
     }
 }
 

@@ -5,12 +5,9 @@
 //! peer may need minutes. So the progress of a blocked receiver is what it has confirmed
 //! (`SIOCOUTQ`).
 
-use std::task::Context;
-
-use super::Exchange;
-use super::state::ByteMark;
-use crate::conn::{ClientStream, TimeoutKind};
-use crate::core::{Core, TICK_NS};
+use crate::client_stream::{ClientStream, TimeoutKind};
+use crate::core::{Core, PollContext, TICK_NS};
+use crate::exchange_state::{ByteMark, Exchange};
 
 /// Number of progress checks within the time that a stall may last.
 const STALL_CHECKS: u64 = 8;
@@ -54,16 +51,15 @@ impl Exchange {
     /// system call.
     pub(super) fn is_peer_stalled(
         &mut self,
-        cx: &Context<'_>,
-        core: &Core,
+        ctx: &PollContext<'_, '_>,
         client: &mut ClientStream,
         kind: TimeoutKind,
         timeout_ns: u64,
     ) -> bool {
-        let now_ns = core.ticks.now_ns.get();
+        let now_ns = ctx.core.ticks.now_ns.get();
         if client.timeout_kind() != kind {
             self.progress.stalled = None;
-            client.arm(core, cx.waker(), kind, TICK_NS.min(timeout_ns));
+            client.arm(ctx, kind, TICK_NS.min(timeout_ns));
             return false;
         }
         if !client.is_deadline_expired() {
@@ -96,7 +92,7 @@ impl Exchange {
             return true;
         }
         let next_ns = (timeout_ns / STALL_CHECKS).max(TICK_NS);
-        client.arm(core, cx.waker(), kind, next_ns.min(timeout_ns - waited_ns));
+        client.arm(ctx, kind, next_ns.min(timeout_ns - waited_ns));
         false
     }
 }

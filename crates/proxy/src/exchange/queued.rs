@@ -2,14 +2,14 @@
 //! result.
 
 use std::rc::Rc;
-use std::task::{Context, Waker};
 
 use rt::clock::now_ns;
 
-use super::{Exchange, ExchangeStage, ServerSlot, StepResult};
-use crate::conn::{ClientStatus, ClientStream};
-use crate::core::{ConfigGeneration, Core, QUEUE_TICK_NS, ScratchBuffers};
+use super::StepResult;
+use crate::client_stream::{ClientStatus, ClientStream};
+use crate::core::{ConfigGeneration, Core, PollContext, QUEUE_TICK_NS};
 use crate::deadline::client_timeout_ns;
+use crate::exchange_state::{Exchange, ExchangeStage, ServerSlot};
 use crate::outcome::{EndPhase, EndReason};
 use crate::pool::{EnqueueError, EnqueueRequest, NO_DEADLINE, Pool, TicketState};
 use crate::profile::ProfilePhase;
@@ -35,58 +35,55 @@ impl Exchange {
     /// Takes a slot at a server, or a position in the queue.
     pub(super) fn acquire_or_enqueue(
         &mut self,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         pool: Rc<Pool>,
         now_ns: u64,
-        (rng, waker): (&mut fastrand::Rng, &Waker),
     ) {
-        let _section = core.profile.enter(ProfilePhase::Queue);
+        let _section = ctx.core.profile.enter(ProfilePhase::Queue);
         self.outcome.pool = Some(pool.index());
         pool.count_request(now_ns);
         if self.terms.deadline_ns <= now_ns {
-            let _ = self.fail(core, client, rng, EndReason::DeadlineExceeded, EndPhase::Queue);
-        } else if let Some(server) = pool.acquire(self.terms.requirements, now_ns, rng) {
-            self.dispatch(core, client, ServerSlot { pool, server }, now_ns);
+            let _ = self.fail(ctx, client, EndReason::DeadlineExceeded, EndPhase::Queue);
+        } else if let Some(server) = pool.acquire(self.terms.requirements, now_ns, &mut ctx.work.rng) {
+            self.dispatch(ctx.core, client, ServerSlot { pool, server }, now_ns);
         } else if !pool.has_usable_server(self.terms.requirements) {
-            let _ = self.fail(core, client, rng, EndReason::NoServer, EndPhase::Connect);
+            let _ = self.fail(ctx, client, EndReason::NoServer, EndPhase::Connect);
         } else {
-            self.enqueue(core, client, pool, rng, waker);
+            self.enqueue(ctx, client, pool);
         }
     }
 
     pub(super) fn enqueue(
         &mut self,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         pool: Rc<Pool>,
-        rng: &mut fastrand::Rng,
-        waker: &Waker,
     ) {
         let (requirements, priority, deadline_ns) =
             (self.terms.requirements, self.terms.priority, self.terms.deadline_ns);
+        let waker = ctx.cx.waker();
         let request = EnqueueRequest { requirements, waker, priority, now_ns: now_ns(), deadline_ns };
-        let end = match pool.enqueue(&request, rng) {
+        let end = match pool.enqueue(&request, &mut ctx.work.rng) {
             Ok(ticket) => {
                 self.stage = ExchangeStage::Queued(pool, ticket);
-                start_queue_task(core);
+                start_queue_task(ctx.core);
                 return;
             }
             Err(EnqueueError::Full) => EndReason::QueueFull,
             Err(EnqueueError::Deadline) => EndReason::DeadlineExceeded,
         };
         self.outcome.retry_after_s = pool.retry_after_s();
-        let _ = self.fail(core, client, rng, end, EndPhase::Queue);
+        let _ = self.fail(ctx, client, end, EndPhase::Queue);
     }
 
     pub(super) fn poll_queued(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
+        input: &mut [u8],
     ) -> StepResult {
-        let _section = core.profile.enter(ProfilePhase::Queue);
+        let _section = ctx.core.profile.enter(ProfilePhase::Queue);
         let ExchangeStage::Queued(pool, ticket) = &self.stage else {
             return StepResult::Blocked;
         };
@@ -95,55 +92,51 @@ impl Exchange {
                 let now_ns = now_ns();
                 let slot = ServerSlot { pool: Rc::clone(pool), server };
                 if pool.misses_deadline(ticket, now_ns) {
-                    return self.reject_queued(core, client, scratch, EndReason::DeadlineExceeded);
+                    return self.reject_queued(ctx, client, EndReason::DeadlineExceeded);
                 }
                 // The client may have left just when its turn came.
-                match self.check_waiting_client(cx, core, client, scratch) {
-                    StepResult::Blocked => self.dispatch(core, client, slot, now_ns),
+                match self.check_waiting_client(ctx, client, input) {
+                    StepResult::Blocked => self.dispatch(ctx.core, client, slot, now_ns),
                     result => return result,
                 }
                 StepResult::Progressed
             }
-            TicketState::Expired => self.reject_queued(core, client, scratch, EndReason::QueueTimeout),
-            TicketState::DeadlineExceeded => {
-                self.reject_queued(core, client, scratch, EndReason::DeadlineExceeded)
-            }
-            TicketState::Shed => self.reject_queued(core, client, scratch, EndReason::QueueShed),
-            TicketState::Waiting => self.check_waiting_client(cx, core, client, scratch),
+            TicketState::Expired => self.reject_queued(ctx, client, EndReason::QueueTimeout),
+            TicketState::DeadlineExceeded => self.reject_queued(ctx, client, EndReason::DeadlineExceeded),
+            TicketState::Shed => self.reject_queued(ctx, client, EndReason::QueueShed),
+            TicketState::Waiting => self.check_waiting_client(ctx, client, input),
         }
     }
 
     fn reject_queued(
         &mut self,
-        core: &Core,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
         end: EndReason,
     ) -> StepResult {
         if let ExchangeStage::Queued(pool, _) = &self.stage {
             self.outcome.retry_after_s = pool.retry_after_s();
         }
-        self.fail(core, client, &mut scratch.rng, end, EndPhase::Queue)
+        self.fail(ctx, client, end, EndPhase::Queue)
     }
 
     /// Ends the exchange if the client leaves before its request was sent anywhere.
     pub(super) fn check_waiting_client(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
+        input: &mut [u8],
     ) -> StepResult {
         if !self.request_relay.is_received() {
             // The client still sends, so unread bytes do not prove that it is still connected.
             return StepResult::Blocked;
         }
-        match client.check_client(cx, core, &mut scratch.input) {
+        match client.check_client(ctx, input) {
             ClientStatus::Present => StepResult::Blocked,
             ClientStatus::Eof if client.allows_half_close() => StepResult::Blocked,
             ClientStatus::Eof | ClientStatus::Gone => {
                 let phase = self.phase();
-                self.fail(core, client, &mut scratch.rng, EndReason::ClientGone, phase)
+                self.fail(ctx, client, EndReason::ClientGone, phase)
             }
         }
     }

@@ -1,11 +1,11 @@
 //! Forwarding of an open exchange's request, from the client to the server.
 
-use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use super::{Exchange, StepResult};
-use crate::conn::ClientStream;
-use crate::core::{Core, ScratchBuffers};
+use super::StepResult;
+use crate::client_stream::ClientStream;
+use crate::core::PollContext;
+use crate::exchange_state::Exchange;
 use crate::field_names::is_same_field;
 use crate::forward::is_trailer_forwarded;
 use crate::outcome::{EndPhase, EndReason};
@@ -16,26 +16,25 @@ impl Exchange {
     /// Moves the request as far as possible.
     pub(super) fn poll_request(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
+        input: &mut [u8],
     ) -> StepResult {
         if self.attempt.is_request_broken || self.request_relay.is_done() {
             return StepResult::Blocked;
         }
-        let _section = core.profile.enter(ProfilePhase::ForwardRequest);
+        let _section = ctx.core.profile.enter(ProfilePhase::ForwardRequest);
         // Bytes that arrived together with the head are sent together with it.
         let is_sent_with_head = !client.buffered.is_empty() && !self.request_relay.is_received();
         if !is_sent_with_head && !self.request_relay.is_flushed() {
-            return self.flush_request(cx);
+            return self.flush_request(ctx.cx);
         }
         if self.request_relay.is_received() {
             return StepResult::Blocked;
         }
         if is_sent_with_head {
             let mut buffered = std::mem::take(&mut client.buffered);
-            let used = self.send_body(cx, core, client, &mut scratch.rng, buffered.bytes());
+            let used = self.send_body(ctx, client, buffered.bytes());
             let result = match used {
                 Ok(used) => {
                     buffered.consume(used);
@@ -46,16 +45,13 @@ impl Exchange {
             client.buffered = buffered;
             return result;
         }
-        let read_max = self.request_relay.read_bytes(scratch.input.len());
-        let ScratchBuffers { input, rng, .. } = scratch;
-        match client.stream.poll_read(cx, &mut input[..read_max]) {
+        let read_max = self.request_relay.read_bytes(input.len());
+        match client.stream.poll_read(ctx.cx, &mut input[..read_max]) {
             Poll::Pending => StepResult::Blocked,
-            Poll::Ready(Ok(0) | Err(_)) => {
-                self.fail(core, client, rng, EndReason::ClientGone, EndPhase::Request)
-            }
-            Poll::Ready(Ok(read)) => match self.send_body(cx, core, client, rng, &input[..read]) {
-                Ok(used) if !client.buffer_bytes(core, &input[used..read]) => {
-                    self.fail(core, client, rng, EndReason::NoBuffer, EndPhase::Request)
+            Poll::Ready(Ok(0) | Err(_)) => self.fail(ctx, client, EndReason::ClientGone, EndPhase::Request),
+            Poll::Ready(Ok(read)) => match self.send_body(ctx, client, &input[..read]) {
+                Ok(used) if !client.buffer_bytes(ctx.core, &input[used..read]) => {
+                    self.fail(ctx, client, EndReason::NoBuffer, EndPhase::Request)
                 }
                 Ok(_) => StepResult::Progressed,
                 Err(moved) => moved,
@@ -66,9 +62,8 @@ impl Exchange {
     /// Decodes the part of the body in `input`.
     pub(super) fn decode_body(
         &mut self,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        rng: &mut fastrand::Rng,
         input: &[u8],
     ) -> Result<Batch, StepResult> {
         let batch = match self.request_relay.decode_batch(input) {
@@ -77,13 +72,13 @@ impl Exchange {
                 self.outcome.bytes_in += input.len() as u64;
                 self.outcome.refusal = Some(refusal.kind());
                 self.outcome.refusal_status = refusal.status();
-                return Err(self.fail(core, client, rng, EndReason::BadRequest, EndPhase::Request));
+                return Err(self.fail(ctx, client, EndReason::BadRequest, EndPhase::Request));
             }
         };
         // Bytes after the end belong to the next request.
         self.outcome.bytes_in += batch.consumed as u64;
         if client.body_bytes_max().is_some_and(|max| self.request_relay.content_bytes > max) {
-            return Err(self.fail(core, client, rng, EndReason::BodyTooLarge, EndPhase::Request));
+            return Err(self.fail(ctx, client, EndReason::BodyTooLarge, EndPhase::Request));
         }
         if batch.is_last {
             self.filter_trailers(client);
@@ -94,22 +89,20 @@ impl Exchange {
     /// Forwards the part of the body in `input`. Returns the number of bytes used.
     fn send_body(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        rng: &mut fastrand::Rng,
         input: &[u8],
     ) -> Result<usize, StepResult> {
         let mut at = 0;
         let mut is_blocked = false;
         while at < input.len() && !is_blocked && !self.attempt.is_request_broken {
             let input = &input[at..];
-            let batch = self.decode_body(core, client, rng, input)?;
+            let batch = self.decode_body(ctx, client, input)?;
             let Some(server) = &mut self.server else {
                 return Err(StepResult::Blocked);
             };
             let mut sent_bytes = 0;
-            match self.request_relay.poll_send(cx, &mut server.stream, input, &batch, &mut sent_bytes) {
+            match self.request_relay.poll_send(ctx.cx, &mut server.stream, input, &batch, &mut sent_bytes) {
                 Poll::Ready(Ok(())) => {}
                 // The server may have responded before it closed, so its response is read first.
                 Poll::Ready(Err(_)) => self.attempt.is_request_broken = true,

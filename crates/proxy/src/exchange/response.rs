@@ -1,15 +1,15 @@
 //! Forwarding of an open exchange's response, from the server to the client.
 
-use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use rt::clock::now_ns;
 use wire::{Header, Parsed, RequestKind, ResponseHead, Version};
 
 use super::server_selection::response_cookie;
-use super::{ConnAction, Exchange, ResponseProgress, StepResult, TunnelStart};
-use crate::conn::ClientStream;
-use crate::core::{Core, ScratchBuffers};
+use super::{ConnAction, Failure, StepResult, TunnelStart};
+use crate::client_stream::ClientStream;
+use crate::core::{Core, PollContext};
+use crate::exchange_state::{Exchange, ResponseProgress};
 use crate::forward::{ClientFraming, Persistence, ResponseParts, client_framing, write_response};
 use crate::outcome::{EndPhase, EndReason};
 use crate::profile::ProfilePhase;
@@ -32,25 +32,24 @@ impl Exchange {
     /// Moves the response as far as possible.
     pub(super) fn poll_response(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
+        input: &mut [u8],
     ) -> StepResult {
-        let _section = core.profile.enter(ProfilePhase::ReadResponse);
+        let _section = ctx.core.profile.enter(ProfilePhase::ReadResponse);
         if !self.response_relay.is_flushed() {
-            let _section = core.profile.enter(ProfilePhase::ForwardResponse);
+            let _section = ctx.core.profile.enter(ProfilePhase::ForwardResponse);
             let bytes_before = self.outcome.bytes_out;
-            match self.response_relay.poll_flush(cx, &mut client.stream, &mut self.outcome.bytes_out) {
+            match self.response_relay.poll_flush(ctx.cx, &mut client.stream, &mut self.outcome.bytes_out) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return self.fail_client_gone(core, client, scratch),
+                Poll::Ready(Err(_)) => return self.fail_client_gone(ctx, client),
                 Poll::Pending if self.outcome.bytes_out > bytes_before => {
                     return StepResult::Progressed;
                 }
                 Poll::Pending => return StepResult::Blocked,
             }
         }
-        if let Some(result) = self.poll_splice(cx, core, client, scratch) {
+        if let Some(result) = self.poll_splice(ctx, client) {
             return result;
         }
         if self.response == ResponseProgress::Done {
@@ -61,50 +60,48 @@ impl Exchange {
         };
         let unprocessed = self.unprocessed.len();
         if unprocessed > 0 {
-            scratch.input[..unprocessed].copy_from_slice(&self.unprocessed);
+            input[..unprocessed].copy_from_slice(&self.unprocessed);
         }
         let has_body_bytes = unprocessed > 0 && self.response == ResponseProgress::Body;
         let mut end = unprocessed;
         if !has_body_bytes {
-            let read_end = unprocessed + self.response_relay.read_bytes(scratch.input.len() - unprocessed);
-            match server.stream.poll_read(cx, &mut scratch.input[unprocessed..read_end]) {
+            let read_end = unprocessed + self.response_relay.read_bytes(input.len() - unprocessed);
+            match server.stream.poll_read(ctx.cx, &mut input[unprocessed..read_end]) {
                 Poll::Pending => return StepResult::Blocked,
                 Poll::Ready(Ok(0)) => {
-                    return self.handle_server_eof(cx, core, client, scratch, true);
+                    return self.handle_server_eof(ctx, client, true);
                 }
                 Poll::Ready(Err(error)) => {
                     self.note_session_fault(&error);
-                    return self.handle_server_eof(cx, core, client, scratch, false);
+                    return self.handle_server_eof(ctx, client, false);
                 }
                 Poll::Ready(Ok(read)) => end += read,
             }
         }
         self.unprocessed = Vec::new();
-        self.response_relay.borrow_scratch(&mut scratch.out);
-        let result = self.handle_received(cx, core, client, scratch, end);
+        self.response_relay.borrow_scratch(&mut ctx.work.out);
+        let result = self.handle_received(ctx, client, &input[..end]);
         // A new tunnel has taken the buffer along.
-        self.response_relay.return_scratch(&mut scratch.out);
+        self.response_relay.return_scratch(&mut ctx.work.out);
         result
     }
 
-    /// Processes the first `end` bytes of the input.
+    /// Processes received bytes.
     fn handle_received(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
-        end: usize,
+        input: &[u8],
     ) -> StepResult {
         let mut at = 0;
         while self.response == ResponseProgress::Head {
-            match self.read_head(core, client, scratch, at, end) {
+            match self.read_head(ctx, client, &input[at..]) {
                 HeadResult::Incomplete => {
-                    self.unprocessed = scratch.input[at..end].to_vec();
+                    self.unprocessed = input[at..].to_vec();
                     // Interim responses are sent on at once.
                     return match self.response_relay.is_flushed() {
                         true => StepResult::Progressed,
-                        false => self.flush_response(cx, core, client, scratch),
+                        false => self.flush_response(ctx, client),
                     };
                 }
                 HeadResult::Interim(used) => at += used,
@@ -113,33 +110,30 @@ impl Exchange {
                     self.response = ResponseProgress::Body;
                 }
                 HeadResult::SwitchingProtocols(used) => {
-                    return self.start_tunnel(core, client, scratch, at + used..end);
+                    return self.start_tunnel(ctx, client, &input[at + used..]);
                 }
                 HeadResult::Failed(result) => return result,
             }
         }
-        self.send_response(cx, core, client, scratch, at, end)
+        self.send_response(ctx, client, &input[at..])
     }
 
     fn read_head(
         &mut self,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
-        at: usize,
-        end: usize,
+        input: &[u8],
     ) -> HeadResult {
-        let ScratchBuffers { input, rng, .. } = scratch;
         let mut slots = wire::header_slots();
         let limits = self.response_limits();
-        let parsed = wire::parse_response(&input[at..end], &limits, self.facts.kind, &mut slots);
+        let parsed = wire::parse_response(input, &limits, self.facts.kind, &mut slots);
         let (head, used) = match parsed {
             Ok(Parsed::Complete { head, bytes }) => (head, bytes),
             Ok(Parsed::Incomplete) => return HeadResult::Incomplete,
             Err(refusal) => {
                 self.outcome.refusal = Some(refusal.kind());
                 let phase = EndPhase::Head;
-                return HeadResult::Failed(self.fail(core, client, rng, EndReason::BadResponse, phase));
+                return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, phase));
             }
         };
         if head.is_informational() {
@@ -147,7 +141,7 @@ impl Exchange {
             if let Err(refusal) = limits.check_interim(self.interim_count) {
                 self.outcome.refusal = Some(refusal.kind());
                 let phase = EndPhase::Head;
-                return HeadResult::Failed(self.fail(core, client, rng, EndReason::BadResponse, phase));
+                return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, phase));
             }
             self.facts.expects_continue &= head.status != 100;
             if self.facts.version == Version::Http11 {
@@ -171,7 +165,7 @@ impl Exchange {
             && !(self.facts.requests_upgrade && head.upgrade.is_some() && self.request_relay.may_switch())
         {
             // The client did not ask for an upgrade, or its request was not complete.
-            return HeadResult::Failed(self.fail(core, client, rng, EndReason::BadResponse, EndPhase::Head));
+            return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, EndPhase::Head));
         }
         let first_byte_ns = now_ns();
         self.outcome.times.first_byte_ns = first_byte_ns;
@@ -182,7 +176,7 @@ impl Exchange {
         }
         self.outcome.status = head.status;
         self.record_response_latency();
-        self.write_head(core, client, &head, is_connect_accepted || head.is_switching_protocols());
+        self.write_head(ctx.core, client, &head, is_connect_accepted || head.is_switching_protocols());
         if is_connect_accepted || head.is_switching_protocols() {
             HeadResult::SwitchingProtocols(used)
         } else {
@@ -193,7 +187,7 @@ impl Exchange {
     /// Decides how the response is framed, and writes its head.
     fn write_head(
         &mut self,
-        core: &Rc<Core>,
+        core: &Core,
         client: &ClientStream,
         head: &ResponseHead<'_, '_>,
         is_switching: bool,
@@ -233,48 +227,44 @@ impl Exchange {
         self.outcome.until_close = framing == ClientFraming::UntilClose;
     }
 
-    /// Forwards the part of the body in the input between `at` and `end`.
+    /// Forwards received bytes of the body.
     fn send_response(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
-        mut at: usize,
-        end: usize,
+        mut input: &[u8],
     ) -> StepResult {
-        let _section = core.profile.enter(ProfilePhase::ForwardResponse);
+        let _section = ctx.core.profile.enter(ProfilePhase::ForwardResponse);
         loop {
-            let input = &scratch.input[at..end];
             let batch = match self.response_relay.decode_batch(input) {
                 Ok(batch) => batch,
                 Err(refusal) => {
                     self.outcome.refusal = Some(refusal.kind());
                     let phase = self.forget_unsent_head(client);
-                    return self.fail(core, client, &mut scratch.rng, EndReason::BadResponse, phase);
+                    return self.fail(ctx, client, EndReason::BadResponse, phase);
                 }
             };
             if batch.is_last {
                 self.response = ResponseProgress::Done;
-                if at + batch.consumed < end {
+                if batch.consumed < input.len() {
                     // The bytes that follow were not requested and must not become the next
                     // response.
                     self.attempt.keeps_server = false;
                 }
             }
             let out = &mut self.outcome.bytes_out;
-            let sent = self.response_relay.poll_send(cx, &mut client.stream, input, &batch, out);
-            at += batch.consumed;
+            let sent = self.response_relay.poll_send(ctx.cx, &mut client.stream, input, &batch, out);
+            input = &input[batch.consumed..];
             if batch.is_last && self.request_relay.is_done() {
-                self.release_server(core, client, &mut scratch.rng);
+                self.release_server(ctx, client);
             }
             match sent {
-                Poll::Ready(Ok(())) if batch.is_last || at == end => return StepResult::Progressed,
+                Poll::Ready(Ok(())) if batch.is_last || input.is_empty() => return StepResult::Progressed,
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return self.fail_client_gone(core, client, scratch),
+                Poll::Ready(Err(_)) => return self.fail_client_gone(ctx, client),
                 Poll::Pending => {
                     if !batch.is_last {
-                        self.unprocessed = scratch.input[at..end].to_vec();
+                        self.unprocessed = input.to_vec();
                     }
                     return StepResult::Progressed;
                 }
@@ -295,37 +285,28 @@ impl Exchange {
         EndPhase::Head
     }
 
-    fn flush_response(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
-        client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
-    ) -> StepResult {
-        match self.response_relay.poll_flush(cx, &mut client.stream, &mut self.outcome.bytes_out) {
-            Poll::Ready(Err(_)) => self.fail_client_gone(core, client, scratch),
+    fn flush_response(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) -> StepResult {
+        match self.response_relay.poll_flush(ctx.cx, &mut client.stream, &mut self.outcome.bytes_out) {
+            Poll::Ready(Err(_)) => self.fail_client_gone(ctx, client),
             Poll::Ready(Ok(())) | Poll::Pending => StepResult::Progressed,
         }
     }
 
     pub(super) fn fail_client_gone(
         &mut self,
-        core: &Core,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
     ) -> StepResult {
         self.outcome.wasted = self.response == ResponseProgress::Done;
         let phase = if self.response == ResponseProgress::Head { EndPhase::Head } else { EndPhase::Data };
-        self.fail(core, client, &mut scratch.rng, EndReason::ClientGone, phase)
+        self.fail(ctx, client, EndReason::ClientGone, phase)
     }
 
     /// Handles a server that ended or reset its connection.
     fn handle_server_eof(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
         is_orderly: bool,
     ) -> StepResult {
         self.attempt.keeps_server = false;
@@ -342,21 +323,21 @@ impl Exchange {
                 if !self.outcome.reused && self.is_replayable() && self.is_unreceived(is_orderly) =>
             {
                 self.rewind_request();
-                let failure = (EndReason::ServerClosed, EndPhase::Head);
-                self.retry_connect(core, client, (&mut scratch.rng, cx.waker()), failure)
+                let failure = Failure { end: EndReason::ServerClosed, phase: EndPhase::Head };
+                self.retry_connect(ctx, client, failure)
             }
             ResponseProgress::Head => {
                 let end = self.early_end();
-                self.fail(core, client, &mut scratch.rng, end, EndPhase::Head)
+                self.fail(ctx, client, end, EndPhase::Head)
             }
             _ if is_orderly && !self.is_response_truncated() && self.response_relay.take_eof().is_ok() => {
                 self.response = ResponseProgress::Done;
                 self.response_relay.end();
-                self.flush_response(cx, core, client, scratch)
+                self.flush_response(ctx, client)
             }
             _ => {
                 let end = self.early_end();
-                self.fail(core, client, &mut scratch.rng, end, EndPhase::Data)
+                self.fail(ctx, client, end, EndPhase::Data)
             }
         }
     }
@@ -374,16 +355,15 @@ impl Exchange {
     /// Leaves HTTP. Bytes received after the head belong to the other protocol.
     fn start_tunnel(
         &mut self,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
-        remaining: std::ops::Range<usize>,
+        remaining: &[u8],
     ) -> StepResult {
         let (Some(server), Some(slot)) = (self.server.take(), &self.slot) else {
-            return self.fail(core, client, &mut scratch.rng, EndReason::BadResponse, EndPhase::Head);
+            return self.fail(ctx, client, EndReason::BadResponse, EndPhase::Head);
         };
         let mut to_client = std::mem::take(self.response_relay.head_buffer());
-        to_client.extend_from_slice(&scratch.input[remaining]);
+        to_client.extend_from_slice(remaining);
         let tunnel_timeout_ns = slot.pool.plan().timeouts.tunnel_ns;
         self.response = ResponseProgress::Body;
         let to_server = self.request_relay.take_unsent();
@@ -398,12 +378,11 @@ impl Exchange {
     /// Starts the tunnel once a connection in mode tcp is established.
     pub(super) fn start_tcp_tunnel(
         &mut self,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
     ) -> StepResult {
         let (Some(server), Some(slot)) = (self.server.take(), &self.slot) else {
-            return self.fail(core, client, &mut scratch.rng, EndReason::ConnectFailed, EndPhase::Connect);
+            return self.fail(ctx, client, EndReason::ConnectFailed, EndPhase::Connect);
         };
         slot.pool.note_response(slot.server, 0, self.outcome.times.connected_ns);
         let tunnel_timeout_ns = slot.pool.plan().timeouts.tunnel_ns;

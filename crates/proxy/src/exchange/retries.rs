@@ -1,13 +1,62 @@
-//! Conditions for sending a request again after its connection ended: everything that was sent is still
-//! held, and the server has not received it, or may receive it twice (RFC 9110 §9.2.2).
+//! Retries, and the conditions for sending a request again after its connection ended: everything that was
+//! sent is still held, and the server has not received it, or may receive it twice (RFC 9110 §9.2.2).
 
+use rt::clock::now_ns;
 use rt::stream::Stream;
 
-use super::Exchange;
-use crate::h2::back::StreamEnd;
+use super::{Failure, StepResult};
+use crate::client_stream::ClientStream;
+use crate::core::PollContext;
+use crate::exchange_state::{Exchange, ServerSlot};
 use crate::outcome::EndReason;
+use crate::pool::{Pool, ServerRequirements};
+use crate::server_conn::http2::StreamEnd;
 
 impl Exchange {
+    /// Handles a connection that failed, or that ended before it carried anything. Tries another
+    /// server if there is one, and the same server again if not.
+    pub(super) fn retry_connect(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        Failure { end, phase }: Failure,
+    ) -> StepResult {
+        let Some(ServerSlot { pool, server }) = self.slot.take() else {
+            return self.fail(ctx, client, end, phase);
+        };
+        // A request that an idle connection did not deliver counts as not sent.
+        let has_no_retry_left =
+            self.outcome.retries - self.attempt.unreceived_count >= pool.plan().retries_max;
+        if has_no_retry_left || !self.take_retry(&pool) {
+            self.slot = Some(ServerSlot { pool, server });
+            return self.fail(ctx, client, end, phase);
+        }
+        pool.record_failure_sample(server);
+        self.outcome.retries += 1;
+        client.disarm();
+        let now_ns = now_ns();
+        if end != EndReason::NoDescriptor {
+            pool.note_unreachable(server, now_ns);
+        }
+        self.record_failure_latency(&pool, server, end, now_ns);
+        pool.release(server, &mut ctx.work.rng);
+        let requirements = ServerRequirements { avoid: Some(server), ..self.terms.requirements };
+        match pool.acquire(requirements, now_ns, &mut ctx.work.rng) {
+            Some(server) => self.dispatch(ctx.core, client, ServerSlot { pool, server }, now_ns),
+            None => self.enqueue(ctx, client, pool),
+        }
+        StepResult::Progressed
+    }
+
+    /// Returns whether the retry budget of the pool allows another try. Counts a denied one.
+    pub(super) fn take_retry(&self, pool: &Pool) -> bool {
+        let is_allowed = pool.take_retry(now_ns());
+        if !is_allowed {
+            self.generation.as_ref().inspect(|generation| generation.metrics.retry_denied(pool.index()));
+        }
+        is_allowed
+    }
+
     /// Prepares the request for a retry on a new connection.
     pub(super) fn rewind_request(&mut self) {
         self.server = None;

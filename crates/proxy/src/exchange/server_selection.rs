@@ -3,9 +3,9 @@
 
 use std::net::IpAddr;
 
-use super::{Exchange, ServerSlot};
 use crate::balance::sticky::StickyCookie;
 use crate::balance::{FAILED_LATENCY_MIN_NS, digest_key, digest_source};
+use crate::exchange_state::{Exchange, ServerSlot};
 use crate::outcome::{EndReason, StickyLookup};
 use crate::plan::{Balance, HashKey};
 use crate::pool::{Pool, ServerRequirements};

@@ -1,6 +1,6 @@
 //! State of an exchange, for session dumps.
 
-use super::{Exchange, ExchangeStage, ResponseProgress};
+use crate::exchange_state::{Exchange, ExchangeStage, ResponseProgress};
 use crate::session::SessionState;
 
 /// State of an exchange.

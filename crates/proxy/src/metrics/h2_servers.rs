@@ -14,6 +14,13 @@ const CODES: usize = 15;
 const COMMON_CODES: [ErrorCode; 3] =
     [ErrorCode::INTERNAL_ERROR, ErrorCode::REFUSED_STREAM, ErrorCode::CANCEL];
 
+/// HTTP/2 connections of one core to a server, and the streams in progress on them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Http2Load {
+    pub(crate) connections: usize,
+    pub(crate) streams: usize,
+}
+
 /// Counters of one server.
 #[derive(Debug)]
 pub(super) struct ServerH2Counters {
@@ -99,12 +106,12 @@ impl Metrics {
         }
     }
 
-    /// Sets the number of HTTP/2 connections of this core to a server, and of streams on them.
-    pub(crate) fn set_http2_load(&self, pool: usize, server: usize, (conns, streams): (usize, usize)) {
+    /// Sets the HTTP/2 connections of this core to a server.
+    pub(crate) fn set_http2_load(&self, pool: usize, server: usize, load: Http2Load) {
         let server = self.pools.get(pool).and_then(|pool| pool.servers.get(server));
         if let Some(h2) = server.and_then(|server| server.h2.as_ref()) {
-            h2.connections_open.0.set(conns as u64);
-            h2.streams_open.0.set(streams as u64);
+            h2.connections_open.0.set(load.connections as u64);
+            h2.streams_open.0.set(load.streams as u64);
         }
     }
 }

@@ -4,6 +4,10 @@ use std::sync::Arc;
 
 use rt::tokio::sync::Notify;
 
+/// Index of a core, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CoreIndex(pub(crate) usize);
+
 /// One wakeup for each core, sent when another core freed a slot that its requests may wait for.
 #[derive(Clone, Debug)]
 pub(crate) struct CoreWakeups(Arc<[Notify]>);
@@ -14,8 +18,8 @@ impl CoreWakeups {
     }
 
     /// Waits for a wakeup of `core`.
-    pub(crate) async fn wait(&self, core: usize) {
-        self.0[core].notified().await;
+    pub(crate) async fn wait(&self, core: CoreIndex) {
+        self.0[core.0].notified().await;
     }
 
     pub(super) fn core_count(&self) -> usize {
@@ -23,7 +27,7 @@ impl CoreWakeups {
     }
 
     /// Wakes `core`.
-    pub(super) fn wake(&self, core: usize) {
-        self.0[core].notify_one();
+    pub(super) fn wake(&self, core: CoreIndex) {
+        self.0[core.0].notify_one();
     }
 }

@@ -1,7 +1,9 @@
 //! HTTP/2 connections to the servers of a pool: their idle streams, and their counters.
 
-use super::{Pool, ServerConn};
+use super::Pool;
+use crate::metrics::Http2Load;
 use crate::metrics::h2_back_counters::BackCounters;
+use crate::server_conn::ServerConn;
 
 impl Pool {
     /// Does the same as [`Pool::take_idle`] if the idle connections are streams of HTTP/2 connections. A
@@ -20,9 +22,9 @@ impl Pool {
         of_http11 + server.http2.get().map_or(0, |http2| http2.idle())
     }
 
-    /// Returns the number of HTTP/2 connections to a server, and of streams on them.
-    pub(crate) fn http2_load(&self, server: usize) -> (usize, usize) {
-        self.servers[server].http2.get().map_or((0, 0), |http2| http2.load())
+    /// Returns the HTTP/2 connections to a server that are in use.
+    pub(crate) fn http2_load(&self, server: usize) -> Http2Load {
+        self.servers[server].http2.get().map_or(Http2Load::default(), |http2| http2.load())
     }
 
     /// Returns the counters of HTTP/2 connections to a server, since the last call.

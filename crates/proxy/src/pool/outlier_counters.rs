@@ -211,7 +211,7 @@ impl SharedPool {
 #[cfg(test)]
 mod tests {
     use super::super::concurrency_limit::AcquireResult;
-    use super::super::{CoreWakeups, CrossCoreState};
+    use super::super::{CoreIndex, CoreWakeups, CrossCoreState};
     use super::*;
     use crate::config;
     use crate::outlier::tests::plan;
@@ -256,13 +256,13 @@ mod tests {
                     let eligibility = pool.eligibility(server);
                     let was_recovering = eligibility.is_recovering();
                     if eligibility.effective_weight() == 0
-                        || pool.try_acquire(0, server) == AcquireResult::Full
+                        || pool.try_acquire(CoreIndex(0), server) == AcquireResult::Full
                     {
                         continue;
                     }
                     if was_recovering {
                         probes[server] += 1;
-                        let second = pool.try_acquire(0, server);
+                        let second = pool.try_acquire(CoreIndex(0), server);
                         assert_eq!(second, AcquireResult::Full, "seed {seed}: a second request probes it");
                     }
                     let signal = match (broken[server], rng.u8(..10)) {

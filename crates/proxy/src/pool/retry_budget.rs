@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::cross_core_wakeup::CoreIndex;
 use crate::plan::RetryBudgetPlan;
 
 /// Number of buckets in which the window slides on.
@@ -78,8 +79,8 @@ impl RetryBudget {
 
     /// Counts a request of this core.
     #[inline]
-    pub(crate) fn note_request(&self, core: usize, now_ns: u64) {
-        if let Some(counts) = self.requests.get(core) {
+    pub(crate) fn note_request(&self, core: CoreIndex, now_ns: u64) {
+        if let Some(counts) = self.requests.get(core.0) {
             counts.add_single_writer(now_ns / self.bucket_ns);
         }
     }
@@ -121,11 +122,11 @@ mod tests {
     fn the_fraction_is_of_the_requests_of_all_cores() {
         let budget = budget(0.2, 3);
         for number in 0..100 {
-            budget.note_request(number % 2, SECOND_NS);
+            budget.note_request(CoreIndex(number % 2), SECOND_NS);
         }
         assert_eq!((0..100).filter(|_| budget.try_take(SECOND_NS)).count(), 20);
         // There is no such core, so nothing is counted.
-        budget.note_request(7, SECOND_NS);
+        budget.note_request(CoreIndex(7), SECOND_NS);
     }
 
     /// For any sequence of events, no window has more retries than the fraction and the minimum
@@ -139,7 +140,7 @@ mod tests {
             for _ in 0..2_000 {
                 now += rng.u64(..SECOND_NS / 4);
                 if rng.u32(..3) > 0 {
-                    budget.note_request(rng.usize(..2), now);
+                    budget.note_request(CoreIndex(rng.usize(..2)), now);
                     requests.push(now);
                 } else if budget.try_take(now) {
                     taken.push(now);

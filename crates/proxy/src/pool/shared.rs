@@ -12,7 +12,7 @@ use rt::namespace::Namespace;
 
 use super::adaptive::{AdaptiveLimit, LatencyWindow};
 use super::concurrency_limit::{AcquireResult, ConcurrencyLimit, LatencySamples};
-use super::cross_core_wakeup::CoreWakeups;
+use super::cross_core_wakeup::{CoreIndex, CoreWakeups};
 use super::eligibility::Eligibility;
 use super::outlier_counters::OutlierCounters;
 use super::retry_budget::RetryBudget;
@@ -359,7 +359,7 @@ impl SharedPool {
     /// Takes a slot at a server. Succeeds if the server and the whole pool have a free slot, and
     /// the server is eligible.
     #[inline]
-    pub(crate) fn try_acquire(&self, core: usize, server: usize) -> AcquireResult {
+    pub(crate) fn try_acquire(&self, core: CoreIndex, server: usize) -> AcquireResult {
         let result = self.server_limits[server].try_acquire();
         if result == AcquireResult::Full {
             return AcquireResult::Full;
@@ -472,22 +472,22 @@ impl SharedPool {
     }
 
     /// Counts one more waiting request, unless there are already `limit`.
-    pub(crate) fn join_queue(&self, core: usize, limit: usize) -> bool {
+    pub(crate) fn join_queue(&self, core: CoreIndex, limit: usize) -> bool {
         let has_joined = self
             .queue_counters
             .queued
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| (now < limit).then_some(now + 1))
             .is_ok();
         if has_joined {
-            self.queue_counters.queued_by_core[core].fetch_add(1, Ordering::SeqCst);
+            self.queue_counters.queued_by_core[core.0].fetch_add(1, Ordering::SeqCst);
         }
         has_joined
     }
 
     /// Counts one waiting request less.
-    pub(crate) fn leave_queue(&self, core: usize) {
+    pub(crate) fn leave_queue(&self, core: CoreIndex) {
         self.queue_counters.queued.fetch_sub(1, Ordering::SeqCst);
-        self.queue_counters.queued_by_core[core].fetch_sub(1, Ordering::SeqCst);
+        self.queue_counters.queued_by_core[core.0].fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Returns whether a request of any core waits.
@@ -498,15 +498,15 @@ impl SharedPool {
     /// Wakes a core with waiting requests, if its turn is before that of `core`. `has_own_queued`:
     /// `core` has waiting requests itself. After a reload a core also wakes itself, because
     /// requests wait in the queue of another [`super::Pool`].
-    pub(crate) fn wake_other(&self, core: usize, has_own_queued: bool) -> bool {
+    pub(crate) fn wake_other(&self, core: CoreIndex, has_own_queued: bool) -> bool {
         let cores = self.queue_counters.queued_by_core.len();
         let first = self.queue_counters.next_core.fetch_add(1, Ordering::Relaxed);
         for step in 0..cores {
-            let other = (first + step) % cores;
+            let other = CoreIndex((first + step) % cores);
             if other == core && has_own_queued {
                 return false;
             }
-            if self.queue_counters.queued_by_core[other].load(Ordering::SeqCst) > 0 {
+            if self.queue_counters.queued_by_core[other.0].load(Ordering::SeqCst) > 0 {
                 self.wakeups.wake(other);
                 return true;
             }

@@ -1,51 +1,26 @@
 //! The part of a client's connection that an exchange uses: its stream, unused received bytes, its
-//! deadline, and the peer. The connection's current state belongs to [`super`].
+//! deadline, and the peer. The connection's current state belongs to `conn`.
 
-use std::cell::{Cell, RefCell};
+mod h2_client;
+mod tls;
+
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use rt::buffers::PooledBuffer;
 use rt::deadlines::DeadlineRegistration;
 use rt::stream::Stream;
 
-use super::h2_client::H2Client;
-use super::session_dump::current_tick;
-use crate::admission::{ListenerLimits, Rejection, SourceSlot};
-use crate::core::{ConfigGeneration, Core, TICK_NS};
+pub(crate) use h2_client::H2Client;
+
+use crate::admission::{Rejection, SourceSlot};
+use crate::core::{Core, ListenerGeneration, ListenerSettings, PollContext, TICK_NS};
 use crate::outcome::{EndReason, RejectReason};
 use crate::plan::{ClientTimeouts, ListenerPlan};
-use crate::pool::{CoreServer, Pool, ServerConn};
+use crate::pool::{CoreServer, Pool};
+use crate::server_conn::ServerConn;
 use wire::proxy_protocol;
-
-/// Settings of a listener at the time of a connection's accept. They stay the same for that
-/// connection.
-#[derive(Debug)]
-pub(crate) struct ListenerSettings {
-    /// Kept here and not in each connection, because there are many connections.
-    pub(crate) core: Rc<Core>,
-    pub(crate) plan: ListenerPlan,
-    /// The listener's index in the plan in force; `None`: it was removed.
-    pub(crate) index: Cell<Option<usize>>,
-    /// For a removed listener: the last plan that had it, and its index there. Its connections
-    /// follow that plan until their next response.
-    last_generation: RefCell<Option<(Rc<ConfigGeneration>, usize)>>,
-    /// Open connections of this core.
-    pub(crate) open_connections: Rc<Cell<usize>>,
-    /// Connections of this core in their TLS handshake.
-    pub(crate) handshakes: Rc<Cell<usize>>,
-    /// Admission state of the listener, shared by all cores.
-    pub(crate) limits: Arc<ListenerLimits>,
-}
-
-/// Counters of a listener's connections on a core, which continue across reloads.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ConnectionCounters {
-    pub(crate) open: Rc<Cell<usize>>,
-    pub(crate) handshakes: Rc<Cell<usize>>,
-}
 
 /// Address of a client.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +36,7 @@ pub(crate) struct Peer {
 #[derive(Debug)]
 pub(crate) struct ClientStream {
     pub(crate) stream: Stream,
-    pub(super) settings: Rc<ListenerSettings>,
+    pub(crate) settings: Rc<ListenerSettings>,
     pub(crate) peer: Peer,
     /// Bytes that were received and not used yet.
     pub(crate) buffered: PooledBuffer,
@@ -73,43 +48,60 @@ pub(crate) struct ClientStream {
     /// every 71 minutes; 0: no head is being received.
     head_start_us: u32,
     /// Tick in which the keep-alive deadline was set last.
-    pub(super) keep_alive_tick: u16,
+    pub(crate) keep_alive_tick: u16,
     /// True if `buffered` may contain a complete head, so that it is parsed before the next read.
-    pub(super) parses_buffered_first: bool,
-    pub(super) timeout_kind: TimeoutKind,
+    pub(crate) parses_buffered_first: bool,
+    pub(crate) timeout_kind: TimeoutKind,
     /// Result of watching the client since the request began.
     watch_state: WatchState,
-    /// End code of the rejected first request, and the seconds until the client may retry.
-    pub(super) rejection: Option<(EndReason, u8)>,
+    /// Rejection of the first request.
+    pub(crate) rejection: Option<RequestRejection>,
     /// Slot in the table of sources.
-    pub(super) source_slot: SourceSlot,
+    pub(crate) source_slot: SourceSlot,
     /// State that few connections need.
-    pub(super) rare_state: Option<Box<RareState>>,
+    pub(crate) rare_state: Option<Box<RareState>>,
+}
+
+/// Rejection of a request on any route.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestRejection {
+    pub(crate) end: EndReason,
+    /// Seconds until the client may retry.
+    pub(crate) retry_after_s: u8,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct RareState {
+pub(crate) struct RareState {
     /// A connection to a server that only this client uses.
-    pub(super) private_conn: Option<PrivateConn>,
+    pub(crate) private_conn: Option<PrivateConn>,
     /// Destination address from the client's PROXY header.
-    pub(super) destination: Option<SocketAddr>,
+    pub(crate) destination: Option<SocketAddr>,
     /// Subject of the client's TLS certificate.
-    pub(super) certificate_subject: Option<Box<str>>,
+    pub(crate) certificate_subject: Option<Box<str>>,
     /// Server name in a ClientHello that was forwarded.
-    pub(super) server_name: Option<Box<str>>,
+    pub(crate) server_name: Option<Box<str>>,
     /// Fault of the client's TLS handshake.
-    pub(super) tls_error: Option<Box<str>>,
+    pub(crate) tls_error: Option<Box<str>>,
     /// The HTTP/2 connection that this stream belongs to.
-    pub(super) h2_client: Option<Rc<H2Client>>,
+    pub(crate) h2_client: Option<Rc<H2Client>>,
     /// Reason to reject the only request of this stream.
-    pub(super) refusal: Option<wire::Refusal>,
+    pub(crate) refusal: Option<wire::Refusal>,
 }
 
 #[derive(Debug)]
-pub(super) struct PrivateConn {
+pub(crate) struct PrivateConn {
     /// The server and not its index: a reload may put another one at the same index.
     server: Rc<CoreServer>,
     conn: ServerConn,
+}
+
+/// A connection's place among those of its core.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Registration {
+    /// Number on the core.
+    pub(crate) slot_key: u64,
+    /// Time of the registration in ticks of the core.
+    pub(crate) since_tick: u32,
 }
 
 /// Purpose of the deadline that is set.
@@ -146,6 +138,9 @@ pub(crate) enum ClientStatus {
     Gone,
 }
 
+/// Maximum time between acknowledgements of response bytes, and from the last one to the client's
+/// close.
+pub(crate) const LINGER_TIMEOUT_NS: u64 = 2_000_000_000;
 /// Maximum number of bytes read of a client's next requests while one is in flight.
 const READ_AHEAD_BYTES_MAX: usize = 16 * 1024;
 /// Maximum value of `Retry-After`.
@@ -158,63 +153,29 @@ enum WatchState {
     Eof,
 }
 
-impl ListenerSettings {
-    /// Creates the settings of the listener at `index` in the plan in force.
-    pub(crate) fn new(
-        core: Rc<Core>,
-        plan: ListenerPlan,
-        index: usize,
-        (counters, limits): (ConnectionCounters, Arc<ListenerLimits>),
-    ) -> Self {
-        Self {
-            core,
-            plan,
-            index: Cell::new(Some(index)),
-            last_generation: RefCell::default(),
-            open_connections: counters.open,
-            handshakes: counters.handshakes,
-            limits,
-        }
+impl RequestRejection {
+    fn new(end: EndReason, wait_ns: u64) -> Self {
+        let seconds = wait_ns.div_ceil(1_000_000_000).clamp(1, RETRY_AFTER_MAX_S);
+        // At most 30.
+        Self { end, retry_after_s: seconds as u8 }
     }
+}
 
-    pub(crate) fn counters(&self) -> ConnectionCounters {
-        let (open, handshakes) = (Rc::clone(&self.open_connections), Rc::clone(&self.handshakes));
-        ConnectionCounters { open, handshakes }
-    }
-
-    /// Applies a new plan after `previous`. `new_index` is the listener's index there; `None`: the
-    /// new plan does not have it.
-    pub(crate) fn apply_generation(&self, previous: &Rc<ConfigGeneration>, new_index: Option<usize>) {
-        let old_index = self.index.replace(new_index);
-        match (old_index, new_index) {
-            (_, Some(_)) => drop(self.last_generation.take()),
-            (Some(old_index), None) => {
-                drop(self.last_generation.replace(Some((Rc::clone(previous), old_index))))
-            }
-            (None, None) => {}
-        }
-    }
-
-    /// Returns the plan that the listener's requests follow, and the listener's index there.
-    pub(crate) fn generation_and_index(&self) -> Option<(Rc<ConfigGeneration>, usize)> {
-        match self.index.get() {
-            Some(index) => Some((self.core.current_generation(), index)),
-            None => self.last_generation.borrow().clone(),
-        }
-    }
-
-    pub(super) fn classify_peer(&self, peer: Option<SocketAddr>) -> Peer {
-        let address = peer.map(|peer| peer.ip().to_canonical());
+impl Peer {
+    /// Describes a client of a listener.
+    pub(crate) fn new(listener: &ListenerPlan, address: Option<SocketAddr>) -> Self {
+        let port = address.map_or(0, |address| address.port());
+        let address = address.map(|address| address.ip().to_canonical());
         let is_trusted = match address {
-            Some(address) => self.plan.trusted.iter().any(|network| network.contains(address)),
-            None => self.plan.is_unix_trusted,
+            Some(address) => listener.trusted.iter().any(|network| network.contains(address)),
+            None => listener.is_unix_trusted,
         };
-        Peer { address, port: peer.map_or(0, |peer| peer.port()), is_trusted }
+        Self { address, port, is_trusted }
     }
 }
 
 impl ClientStream {
-    pub(super) fn new(stream: Stream, settings: Rc<ListenerSettings>, peer: Peer) -> Self {
+    pub(crate) fn new(stream: Stream, settings: Rc<ListenerSettings>, peer: Peer) -> Self {
         Self {
             stream,
             settings,
@@ -237,7 +198,7 @@ impl ClientStream {
     ///
     /// # Errors
     /// The source exceeds a limit.
-    pub(super) fn acquire_source_slot(&mut self, now_ns: u64) -> Result<(), Rejection> {
+    pub(crate) fn acquire_source_slot(&mut self, now_ns: u64) -> Result<(), Rejection> {
         let limits = &self.settings.limits;
         self.source_slot = limits.acquire_source_slot(self.peer.address, now_ns)?;
         if limits.is_untracked(self.peer.address, self.source_slot) {
@@ -247,27 +208,23 @@ impl ClientStream {
     }
 
     /// Sets the rejection of the connection's first request.
-    pub(super) fn set_rejection(&mut self, rejection: Rejection) {
-        let seconds = rejection.wait_ns.div_ceil(1_000_000_000).clamp(1, RETRY_AFTER_MAX_S);
-        // At most 30.
-        self.rejection = Some((rejection.end, seconds as u8));
+    pub(crate) fn set_rejection(&mut self, rejection: Rejection) {
+        self.rejection = Some(RequestRejection::new(rejection.end, rejection.wait_ns));
     }
 
-    /// Returns the end code of a request that is rejected on any route, and the seconds until
-    /// the client may retry.
+    /// Returns the rejection of a request that is rejected on any route.
     #[inline]
-    pub(crate) fn request_rejection(&self, now_ns: u64) -> Option<(EndReason, u64)> {
-        if let Some((end, seconds)) = self.rejection {
-            return Some((end, seconds.into()));
+    pub(crate) fn request_rejection(&self, now_ns: u64) -> Option<RequestRejection> {
+        if self.rejection.is_some() {
+            return self.rejection;
         }
         let wait_ns = self.settings.limits.admit_request(self.source_slot, now_ns).err()?;
-        let seconds = wait_ns.div_ceil(1_000_000_000).clamp(1, RETRY_AFTER_MAX_S);
-        Some((EndReason::SourceLimited, seconds))
+        Some(RequestRejection::new(EndReason::SourceLimited, wait_ns))
     }
 
     /// Returns the timeout for a wait. Rejected connections get a shorter one.
     pub(crate) fn effective_timeout_ns(&self, configured_ns: u64) -> u64 {
-        if self.is_rejected() { configured_ns.min(super::LINGER_TIMEOUT_NS) } else { configured_ns }
+        if self.is_rejected() { configured_ns.min(LINGER_TIMEOUT_NS) } else { configured_ns }
     }
 
     /// Returns whether the connection is rejected and only gets an error response.
@@ -276,7 +233,7 @@ impl ClientStream {
     }
 
     /// Notes the arrival of a head's first byte.
-    pub(super) fn note_head_start(&mut self, now_ns: u64) {
+    pub(crate) fn note_head_start(&mut self, now_ns: u64) {
         if self.head_start_us == 0 {
             self.head_start_us = ((now_ns / 1_000) as u32).max(1);
         }
@@ -284,7 +241,7 @@ impl ClientStream {
 
     /// Returns the arrival time of the head's first byte: `now_ns` itself if the complete head came
     /// at once.
-    pub(super) fn head_start_ns(&self, now_ns: u64) -> u64 {
+    pub(crate) fn head_start_ns(&self, now_ns: u64) -> u64 {
         match self.head_start_us {
             0 => now_ns,
             // A head never takes as long as the microseconds take to wrap.
@@ -293,32 +250,34 @@ impl ClientStream {
     }
 
     /// Prepares for the next request.
-    pub(super) fn end_request(&mut self) {
+    pub(crate) fn end_request(&mut self) {
         self.parses_buffered_first = !self.buffered.is_empty();
         self.head_start_us = 0;
     }
 
     /// Registers the connection at its first poll. From then on it can be listed and killed.
     #[inline]
-    pub(super) fn register(&mut self, core: &Core, waker: &Waker) {
+    pub(crate) fn register(&mut self, core: &Core, waker: &Waker) {
         if self.deadline.is_none() {
-            self.deadline = Some(core.deadlines.register_detached_at(waker, current_tick(core)));
+            self.deadline = Some(core.deadlines.register_detached_at(waker, core.ticks.current()));
         }
     }
 
-    /// Returns the connection's number on its core, and its registration time in the core's ticks.
-    pub(super) fn registration(&self, core: &Core) -> (u64, u32) {
-        let registration = self.deadline.as_ref();
-        registration.map_or((0, 0), |place| (place.id(), core.deadlines.registered_at(place)))
+    /// Returns the connection's place among those of its core.
+    pub(crate) fn registration(&self, core: &Core) -> Registration {
+        self.deadline.as_ref().map_or(Registration::default(), |place| Registration {
+            slot_key: place.id(),
+            since_tick: core.deadlines.registered_at(place),
+        })
     }
 
     /// Returns whether there is a query to all connections that this one has not responded to yet.
-    pub(super) fn take_notified(&self, core: &Core) -> bool {
+    pub(crate) fn take_notified(&self, core: &Core) -> bool {
         self.deadline.as_ref().is_some_and(|registration| core.deadlines.take_notified(registration))
     }
 
     /// Releases everything the connection has taken, at its end.
-    pub(super) fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         let core = Rc::clone(&self.settings.core);
         self.buffered.release();
         // A stream has the slot of its connection.
@@ -343,9 +302,9 @@ impl ClientStream {
         self.settings.plan.half_close
     }
 
-    /// Returns the plan that the connection's requests follow, and its listener's index there.
-    pub(crate) fn generation_and_index(&self) -> Option<(Rc<ConfigGeneration>, usize)> {
-        self.settings.generation_and_index()
+    /// Returns the plan that the connection's requests follow.
+    pub(crate) fn active_generation(&self) -> Option<ListenerGeneration> {
+        self.settings.active_generation()
     }
 
     pub(crate) fn buffer_request_bytes(&self) -> u64 {
@@ -365,7 +324,7 @@ impl ClientStream {
             && (self.is_h2_stream() || self.settings.plan.requests_max.is_none_or(|max| self.request_count < max))
     }
 
-    pub(super) fn begin_request(&mut self) {
+    pub(crate) fn begin_request(&mut self) {
         self.request_count = match self.h2_client() {
             None => self.request_count.saturating_add(1),
             Some(client) => client.request_count.get(),
@@ -376,12 +335,7 @@ impl ClientStream {
 
     /// Checks a client whose request is received in full. Reads up to [`READ_AHEAD_BYTES_MAX`] of
     /// further bytes, to detect the end of the stream behind them; `input` is scratch.
-    pub(crate) fn check_client(
-        &mut self,
-        cx: &mut Context<'_>,
-        core: &Core,
-        input: &mut [u8],
-    ) -> ClientStatus {
+    pub(crate) fn check_client(&mut self, ctx: &mut PollContext<'_, '_>, input: &mut [u8]) -> ClientStatus {
         if self.watch_state == WatchState::Eof {
             return ClientStatus::Eof;
         }
@@ -390,13 +344,13 @@ impl ClientStream {
             if capacity == 0 {
                 return ClientStatus::Present;
             }
-            match self.stream.poll_read(cx, &mut input[..capacity]) {
+            match self.stream.poll_read(ctx.cx, &mut input[..capacity]) {
                 Poll::Pending => return ClientStatus::Present,
                 Poll::Ready(Ok(0)) => {
                     self.watch_state = WatchState::Eof;
                     return ClientStatus::Eof;
                 }
-                Poll::Ready(Ok(read)) if self.buffer_bytes(core, &input[..read]) => {}
+                Poll::Ready(Ok(read)) if self.buffer_bytes(ctx.core, &input[..read]) => {}
                 // Without a buffer the next request is lost, and with it the connection.
                 Poll::Ready(Ok(_) | Err(_)) => return ClientStatus::Gone,
             }
@@ -445,22 +399,22 @@ impl ClientStream {
     #[inline]
     pub(crate) fn has_timed_out(
         &mut self,
-        cx: &Context<'_>,
-        core: &Core,
+        ctx: &PollContext<'_, '_>,
         kind: TimeoutKind,
         timeout_ns: u64,
     ) -> bool {
         if self.timeout_kind == kind {
             return self.is_deadline_expired();
         }
-        self.arm(core, cx.waker(), kind, timeout_ns);
+        self.arm(ctx, kind, timeout_ns);
         false
     }
 
-    pub(crate) fn arm(&mut self, core: &Core, waker: &Waker, kind: TimeoutKind, timeout_ns: u64) {
+    pub(crate) fn arm(&mut self, ctx: &PollContext<'_, '_>, kind: TimeoutKind, timeout_ns: u64) {
+        let core = ctx.core;
         // The core's time is up to a tick old, and a deadline must never pass early.
         let due_ns = core.ticks.now_ns.get().saturating_add(timeout_ns).saturating_add(TICK_NS);
-        self.register(core, waker);
+        self.register(core, ctx.cx.waker());
         if let Some(registration) = &self.deadline {
             core.deadlines.set(registration, due_ns);
         }
@@ -494,7 +448,7 @@ impl ClientStream {
     }
 
     /// Stores the destination address from the client's PROXY header.
-    pub(super) fn note_destination(&mut self, destination: SocketAddr) {
+    pub(crate) fn note_destination(&mut self, destination: SocketAddr) {
         self.rare_state.get_or_insert_default().destination = Some(destination);
     }
 

@@ -8,7 +8,7 @@ use rt::byte_channel::{ChannelAddresses, ChannelBuffers, ReadyQueue};
 use rt::stream::Stream;
 
 use super::stream::{BackStream, CHANNEL_BYTES_MAX, VirtualConn};
-use crate::pool::ServerConn;
+use crate::server_conn::ServerConn;
 
 /// One HTTP/2 connection.
 #[derive(Debug)]

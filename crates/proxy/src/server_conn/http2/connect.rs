@@ -10,11 +10,11 @@ use rt::stream::Stream;
 use super::conn::BackConn;
 use super::mux::Mux;
 use super::{BackSettings, ServerConnections, Ticket};
-use crate::core::Core;
 use crate::dial::ConnectError;
 use crate::metrics::HandshakeResult;
 use crate::metrics::h2_back_counters::count;
 use crate::plan::{ALPN_HTTP2, ServerHttp};
+use crate::server_conn::CoreServices;
 
 /// An established connection, by its protocol.
 pub(super) enum NewConnection {
@@ -25,8 +25,8 @@ pub(super) enum NewConnection {
 
 /// Establishes a connection, and serves it to its end if it has HTTP/2. `owner`: the only request that
 /// may use it.
-pub(super) async fn establish(
-    core: Rc<Core>,
+pub(super) async fn establish<C: CoreServices>(
+    core: Rc<C>,
     server: Weak<ServerConnections>,
     settings: Rc<BackSettings>,
     owner: Option<Rc<Ticket>>,
@@ -35,7 +35,7 @@ pub(super) async fn establish(
     let begun = rt::tokio::select! {
         biased;
         begun = begin(&core, &server, &settings) => begun,
-        () = core.timers.sleep_until(deadline_ns) => Err(ConnectError::Timeout),
+        () = core.timers().sleep_until(deadline_ns) => Err(ConnectError::Timeout),
     };
     let Some(connections) = server.upgrade() else { return };
     match begun {
@@ -54,16 +54,16 @@ pub(super) async fn establish(
 }
 
 /// An established connection with its task.
-enum Begun {
-    Http2(Box<Mux>),
+enum Begun<C> {
+    Http2(Box<Mux<C>>),
     Http11(Stream),
 }
 
-async fn begin(
-    core: &Rc<Core>,
+async fn begin<C: CoreServices>(
+    core: &Rc<C>,
     server: &Weak<ServerConnections>,
     settings: &Rc<BackSettings>,
-) -> Result<Begun, ConnectError> {
+) -> Result<Begun<C>, ConnectError> {
     let count_handshake = |result: HandshakeResult| {
         if let Some(connections) = server.upgrade() {
             connections.update_counters(|counters| count(&counters.handshakes[result as usize]));

@@ -2,7 +2,7 @@
 //! the properties of the connection that its streams share.
 //!
 //! ```text
-//! Conn (client, HTTP/2) -- h2::front -- byte channel -- Conn (stream) -- exchange
+//! Conn (client, HTTP/2) -- h2_front -- byte channel -- Conn (stream) -- exchange
 //! ```
 //! Limits and metrics count only the connection of the client.
 
@@ -13,9 +13,9 @@ use std::rc::Rc;
 use rt::byte_channel::{ChannelAddresses, ChannelEnd};
 use rt::stream::Stream;
 
-use super::client_stream::{Peer, RareState};
-use super::{ClientStream, Conn, ConnState, ListenerSettings, TimeoutKind};
+use super::{ClientStream, Peer, RareState, RequestRejection, TimeoutKind};
 use crate::admission::SourceSlot;
+use crate::core::{ListenerGeneration, ListenerSettings};
 use crate::metrics::H2Counters;
 use crate::outcome::{EndReason, Protocol};
 
@@ -28,14 +28,14 @@ pub(crate) struct H2Client {
     /// Number of requests begun.
     pub(crate) request_count: Cell<u32>,
     /// True if an operator closes the connection.
-    pub(super) is_killed: Cell<bool>,
+    is_killed: Cell<bool>,
     pub(super) certificate_subject: Option<Box<str>>,
     peer: Peer,
     destination: Option<SocketAddr>,
     /// Names of the TLS version and the cipher suite; `None`: the connection is plain.
     tls_names: Option<(&'static str, &'static str)>,
     source_slot: SourceSlot,
-    rejection: Option<(EndReason, u8)>,
+    rejection: Option<RequestRejection>,
 }
 
 impl H2Client {
@@ -46,7 +46,7 @@ impl H2Client {
 
     /// Counts something in the metrics of the listener.
     pub(crate) fn count(&self, count: impl FnOnce(&H2Counters)) {
-        if let Some((generation, listener)) = self.settings.generation_and_index()
+        if let Some(ListenerGeneration { generation, listener }) = self.settings.active_generation()
             && let Some(counters) = generation.metrics.h2(listener)
         {
             count(counters);
@@ -55,6 +55,25 @@ impl H2Client {
 }
 
 impl ClientStream {
+    /// Creates the client of the stream at the other end of a channel. With a `refusal` its only request is
+    /// rejected for this reason.
+    pub(crate) fn of_h2_stream(
+        end: ChannelEnd,
+        client: &Rc<H2Client>,
+        refusal: Option<wire::Refusal>,
+    ) -> Self {
+        let mut stream = Self::new(Stream::Channel(end), Rc::clone(&client.settings), client.peer);
+        stream.source_slot = client.source_slot;
+        stream.rejection = client.rejection;
+        stream.rare_state = Some(Box::new(RareState {
+            destination: client.destination,
+            h2_client: Some(Rc::clone(client)),
+            refusal,
+            ..RareState::default()
+        }));
+        stream
+    }
+
     /// Returns the properties that the streams of this connection share.
     pub(crate) fn begin_h2(&mut self) -> H2Client {
         let rare = self.rare_state.as_deref_mut();
@@ -145,25 +164,4 @@ impl ClientStream {
             wire::Version::Http11 => Protocol::Http11,
         }
     }
-}
-
-/// Serves the streams of one client, one after the other, until `end` is closed by its other end. With
-/// a `refusal` the only request is rejected for this reason.
-pub(crate) fn serve_stream(
-    end: ChannelEnd,
-    client: &Rc<H2Client>,
-    refusal: Option<wire::Refusal>,
-) -> impl Future<Output = ()> + use<> {
-    let mut stream = ClientStream::new(Stream::Channel(end), Rc::clone(&client.settings), client.peer);
-    stream.source_slot = client.source_slot;
-    stream.rejection = client.rejection;
-    let state = if refusal.is_some() { ConnState::RejectedStream } else { ConnState::Idle };
-    stream.rare_state = Some(Box::new(RareState {
-        destination: client.destination,
-        h2_client: Some(Rc::clone(client)),
-        refusal,
-        ..RareState::default()
-    }));
-    let mut conn = Conn { client: stream, state };
-    std::future::poll_fn(move |cx| conn.poll(cx))
 }

@@ -27,12 +27,13 @@ use std::task::{Context, Poll};
 
 use wire::h2::{Connection, Event, FaultKind, Role};
 
-use crate::conn::{ClientStream, TimeoutKind};
-use crate::core::{Core, ScratchBuffers};
+use crate::client_stream::{ClientStream, TimeoutKind};
+use crate::core::{Core, PollContext};
 use crate::metrics::H2Count;
 use crate::profile::ProfilePhase;
 use crate::session::SessionState;
 use lanes::Lanes;
+pub(crate) use lanes::StreamSpawner;
 use output::Output;
 use ping::PingState;
 use shutdown::Shutdown;
@@ -43,8 +44,6 @@ const READS_MAX: u32 = 2;
 const ROUNDS_MAX: u32 = 4;
 /// Bytes of output at which no more are added until they are written.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
-/// Memory of an idle connection, in addition to that of HTTP/1.1: its tables of HPACK and of streams.
-pub(crate) const IDLE_BYTES: usize = 4_300;
 /// Maximum capacity of the output that an idle connection keeps.
 const OUTPUT_BYTES_KEPT: usize = 1024;
 
@@ -92,8 +91,8 @@ enum FollowUp {
 
 impl Front {
     /// Begins HTTP/2; `None` if the listener does not support it. Received bytes are in the client's
-    /// buffer.
-    pub(crate) fn new(client: &mut ClientStream) -> Option<Self> {
+    /// buffer. `spawn_stream` starts the engine of a stream.
+    pub(crate) fn new(client: &mut ClientStream, spawn_stream: StreamSpawner) -> Option<Self> {
         let shared = Rc::new(client.begin_h2());
         let plan = shared.settings.plan.http2.as_ref()?;
         let connection = Connection::new(Role::Server, &plan.config);
@@ -103,7 +102,7 @@ impl Front {
         connections.set(connections.get() + 1);
         Some(Self {
             connection,
-            lanes: Lanes::new(shared),
+            lanes: Lanes::new(shared, spawn_stream),
             output: Output::default(),
             shutdown: Shutdown::default(),
             has_unprocessed: !client.buffered.is_empty(),
@@ -138,28 +137,28 @@ impl Front {
     /// Moves everything that can move. Ready: the connection is over.
     pub(crate) fn poll(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
+        input: &mut [u8],
     ) -> Poll<FrontEnd> {
-        self.lanes.register_waker(cx.waker());
+        let core = ctx.core;
+        self.lanes.register_waker(ctx.cx.waker());
         self.announce_shutdown_if_due(core, client);
         for _ in 0..ROUNDS_MAX {
-            let reading = self.read(cx, core, client, scratch);
+            let reading = self.read(ctx, client, input);
             self.serve_lanes(core);
-            let writing = self.flush(cx, client);
+            let writing = self.flush(ctx.cx, client);
             self.count_busy(core);
             if let Some(end) = self.end_of(&reading, &writing) {
                 return Poll::Ready(end);
             }
             let is_blocked = writing.is_pending();
             if reading.is_pending() && (is_blocked || !self.lanes.has_ready()) {
-                return self.wait(cx, core, client);
+                return self.wait(ctx, client);
             }
             self.announce_shutdown_if_due(core, client);
         }
-        rt::stream::yield_turn(cx);
+        rt::stream::yield_turn(ctx.cx);
         Poll::Pending
     }
 
@@ -189,11 +188,11 @@ impl Front {
     /// Reads and processes frames. Pending: there are no more for now.
     fn read(
         &mut self,
-        cx: &mut Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        scratch: &mut ScratchBuffers,
+        input: &mut [u8],
     ) -> Poll<Result<(), ReadEnd>> {
+        let core = ctx.core;
         let _section = core.profile.enter(ProfilePhase::ReadHead);
         for _ in 0..READS_MAX {
             // Floods of frames that have to be answered stop their sender.
@@ -201,10 +200,10 @@ impl Front {
                 return Poll::Pending;
             }
             let kept = client.buffered.len();
-            scratch.input[..kept].copy_from_slice(client.buffered.bytes());
+            input[..kept].copy_from_slice(client.buffered.bytes());
             let mut end = kept;
             if !std::mem::take(&mut self.has_unprocessed) {
-                match client.stream.poll_read(cx, &mut scratch.input[kept..]) {
+                match client.stream.poll_read(ctx.cx, &mut input[kept..]) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(0)) if client.allows_half_close() => {
                         self.is_half_closed = true;
@@ -217,7 +216,7 @@ impl Front {
                 self.pings.note_received(core.ticks.now_ns.get());
             }
             client.buffered.release();
-            let used = match self.process(core, &mut scratch.rng, &scratch.input[..end]) {
+            let used = match self.process(ctx, &input[..end]) {
                 Ok(used) => used,
                 Err(fault) => return Poll::Ready(Err(ReadEnd::Fault(fault))),
             };
@@ -225,7 +224,7 @@ impl Front {
                 client.note_h2_progress(self.connection.is_head_incomplete());
             }
             self.has_partial_frame = used < end;
-            if !client.buffer_bytes(core, &scratch.input[used..end]) {
+            if !client.buffer_bytes(core, &input[used..end]) {
                 return Poll::Ready(Err(ReadEnd::Gone));
             }
         }
@@ -233,12 +232,7 @@ impl Front {
     }
 
     /// Handles the events of received bytes. Returns the number of bytes used.
-    fn process(
-        &mut self,
-        core: &Rc<Core>,
-        rng: &mut fastrand::Rng,
-        input: &[u8],
-    ) -> Result<usize, FaultKind> {
+    fn process(&mut self, ctx: &mut PollContext<'_, '_>, input: &[u8]) -> Result<usize, FaultKind> {
         let mut used = 0;
         loop {
             if self.connection.is_output_full() {
@@ -248,7 +242,7 @@ impl Front {
             let (bytes, event) = self.connection.next_event(&input[used..])?;
             used += bytes;
             let Some(event) = event else { return Ok(used) };
-            let follow_up = handle_event(&mut self.lanes, core, rng, event);
+            let follow_up = handle_event(&mut self.lanes, ctx, event);
             match follow_up {
                 FollowUp::None => {}
                 FollowUp::Discard(stream, bytes) => self.connection.consume(stream, bytes),
@@ -309,10 +303,11 @@ enum ReadEnd {
 }
 
 /// Handles one event.
-fn handle_event(lanes: &mut Lanes, core: &Rc<Core>, rng: &mut fastrand::Rng, event: Event<'_>) -> FollowUp {
+fn handle_event(lanes: &mut Lanes, ctx: &mut PollContext<'_, '_>, event: Event<'_>) -> FollowUp {
+    let core = ctx.core;
     match event {
         Event::Request { stream, head, is_end } => {
-            lanes.begin_request(core, stream, (&head, is_end), rng);
+            lanes.begin_request(ctx, stream, &head, is_end);
         }
         Event::RejectedRequest { stream, refusal } => lanes.reject_request(core, stream, refusal),
         Event::Data { stream, bytes, is_end } => {

@@ -1,72 +1,109 @@
 //! State of an exchange by its stages: the request, the wait for a slot, the attempts, the progress.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use rt::stream::Stream;
+
+use crate::dial::ConnectError;
 use crate::plan::Priority;
 use crate::pool::{NO_DEADLINE, ServerRequirements};
+use crate::server_conn::ServerConn;
+use crate::server_conn::http2::{Granted, WaitForStream};
 
 /// Properties of the request, known from its head.
-pub(super) struct RequestFacts {
-    pub(super) kind: wire::RequestKind,
-    pub(super) version: wire::Version,
+pub(crate) struct RequestFacts {
+    pub(crate) kind: wire::RequestKind,
+    pub(crate) version: wire::Version,
     /// True if the client may send another request unless the response forbids it.
-    pub(super) may_pipeline: bool,
+    pub(crate) may_pipeline: bool,
     /// True if sending the request twice has the same effect as sending it once.
-    pub(super) is_idempotent: bool,
+    pub(crate) is_idempotent: bool,
     /// True if the server was asked to change the protocol.
-    pub(super) requests_upgrade: bool,
+    pub(crate) requests_upgrade: bool,
     /// True if the request is a WebSocket handshake.
-    pub(super) requests_websocket: bool,
+    pub(crate) requests_websocket: bool,
     /// True if the client may be waiting for `100 Continue` before it sends the body.
-    pub(super) expects_continue: bool,
+    pub(crate) expects_continue: bool,
     /// True if the request is a call of gRPC.
-    pub(super) is_grpc: bool,
+    pub(crate) is_grpc: bool,
     /// True if client and server may send at the same time, and pause for long (gRPC).
-    pub(super) is_streaming: bool,
+    pub(crate) is_streaming: bool,
     /// True if unparsed bytes are forwarded (mode tcp).
-    pub(super) is_tcp: bool,
+    pub(crate) is_tcp: bool,
 }
 
 /// Terms on which the request waits for a slot.
-pub(super) struct SlotTerms {
+pub(crate) struct SlotTerms {
     /// Requirements on a server of the pool.
-    pub(super) requirements: ServerRequirements,
-    pub(super) priority: Priority,
+    pub(crate) requirements: ServerRequirements,
+    pub(crate) priority: Priority,
     /// Time until which the client waits; [`NO_DEADLINE`]: not given.
-    pub(super) deadline_ns: u64,
+    pub(crate) deadline_ns: u64,
+}
+
+/// A connection that is being established.
+pub(crate) enum Connecting {
+    /// For this request only.
+    Own(Pin<Box<dyn Future<Output = Result<Stream, ConnectError>>>>),
+    /// For all requests that wait for a stream.
+    Shared(WaitForStream),
 }
 
 /// State of the attempts to send the request to a server.
 #[derive(Default)]
-pub(super) struct Attempt {
+pub(crate) struct Attempt {
     /// True if the server's connection can carry another request.
-    pub(super) keeps_server: bool,
+    pub(crate) keeps_server: bool,
     /// True if the connection to the server supports no WebSocket handshake, but the request is one.
-    pub(super) lacks_upgrade: bool,
+    pub(crate) lacks_upgrade: bool,
     /// True if a new connection is required because an idle one has just failed.
-    pub(super) needs_new_connection: bool,
+    pub(crate) needs_new_connection: bool,
     /// True if the server accepts no more of the request.
-    pub(super) is_request_broken: bool,
+    pub(crate) is_request_broken: bool,
     /// Number of retries for which an idle connection had ended before it carried anything.
-    pub(super) unreceived_count: u8,
+    pub(crate) unreceived_count: u8,
     /// Time when the wait for the response's head began; 0: not yet.
-    pub(super) first_byte_wait_start_ns: u64,
+    pub(crate) first_byte_wait_start_ns: u64,
     /// Bytes that the server's TLS session had sent before the request.
-    pub(super) tls_sent_before: u64,
+    pub(crate) tls_sent_before: u64,
+}
+
+/// Names that a tunnel keeps of its configuration.
+#[derive(Debug)]
+pub(crate) struct DetachedNames {
+    pub(crate) route: Option<Box<str>>,
+    pub(crate) pool: Option<Box<str>>,
+    pub(crate) server: Option<Box<str>>,
 }
 
 /// The last checks of the peers' progress.
 #[derive(Default)]
-pub(super) struct ProgressMarks {
+pub(crate) struct ProgressMarks {
     /// Bytes of the request's body; time 0: not checked yet.
-    pub(super) body: ByteMark,
+    pub(crate) body: ByteMark,
     /// Bytes that the blocked receiver had confirmed, from any start.
-    pub(super) stalled: Option<ByteMark>,
+    pub(crate) stalled: Option<ByteMark>,
 }
 
 /// A number of bytes, and the time when it was read.
 #[derive(Clone, Copy, Default)]
-pub(super) struct ByteMark {
-    pub(super) bytes: u64,
-    pub(super) at_ns: u64,
+pub(crate) struct ByteMark {
+    pub(crate) bytes: u64,
+    pub(crate) at_ns: u64,
+}
+
+impl Connecting {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Granted, ConnectError>> {
+        match self {
+            Self::Own(future) => future.as_mut().poll(cx).map_ok(|stream| {
+                let conn = ServerConn::new(stream);
+                Granted { conn, is_reused: false }
+            }),
+            Self::Shared(wait) => Pin::new(wait).poll(cx),
+        }
+    }
 }
 
 impl Default for RequestFacts {

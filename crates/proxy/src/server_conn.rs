@@ -1,13 +1,15 @@
-//! A connection to a server, and the TLS sessions that further ones resume.
+//! A connection to a server: of HTTP/1.1, or one stream of an HTTP/2 connection, whose task is in
+//! [`http2`]. Below pools and cores: a core lends it only [`CoreServices`].
+
+mod core_services;
+pub(crate) mod http2;
 
 use std::rc::Rc;
 
 use rt::stream::Stream;
-use rt::tls::ClientTls;
 
-use super::CoreServer;
-use crate::h2::back::{ServerConnections, VirtualConn};
-use crate::plan::PoolTls;
+pub(crate) use core_services::CoreServices;
+use http2::VirtualConn;
 
 /// A connection to a server, or one stream after the other of an HTTP/2 connection.
 #[derive(Debug)]
@@ -19,7 +21,7 @@ pub(crate) struct ServerConn {
     pub(crate) served_requests: u32,
     /// True if the server authenticated the connection, so that only one client may use it.
     pub(crate) is_private: bool,
-    pub(super) idle_since_ns: u64,
+    pub(crate) idle_since_ns: u64,
 }
 
 impl ServerConn {
@@ -37,18 +39,5 @@ impl ServerConn {
     /// If the last response ended exactly with a read, the kernel is polled once.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.stream.is_idle()
-    }
-}
-
-impl CoreServer {
-    /// Returns the TLS settings for new connections of this core. They keep the sessions of this
-    /// server: another one with the same name would not resume them.
-    pub(crate) fn client_tls(&self, plan: &PoolTls) -> ClientTls {
-        self.client_tls.get_or_init(|| plan.client.for_one_server()).clone()
-    }
-
-    /// Returns the HTTP/2 connections of this core to the server.
-    pub(crate) fn http2(&self) -> &Rc<ServerConnections> {
-        self.http2.get_or_init(Rc::default)
     }
 }

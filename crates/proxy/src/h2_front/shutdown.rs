@@ -7,15 +7,14 @@
 //! Between the two GOAWAY frames streams that were on their way are accepted (RFC 9113 §6.8), so no
 //! request is lost.
 
-use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use wire::h2::ErrorCode;
 
 use super::ping::PingCheck;
 use super::{Front, FrontEnd};
-use crate::conn::{ClientStream, LINGER_TIMEOUT_NS, TimeoutKind};
-use crate::core::Core;
+use crate::client_stream::{ClientStream, LINGER_TIMEOUT_NS, TimeoutKind};
+use crate::core::{Core, PollContext};
 use crate::metrics::H2Count;
 
 /// Payloads of PING frames: behind the announcement of the end, and to a silent client.
@@ -96,32 +95,31 @@ impl Front {
     /// Waits for the client or the engine, unless a timeout has expired.
     pub(super) fn wait(
         &mut self,
-        cx: &Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
     ) -> Poll<FrontEnd> {
         let timeouts = *client.timeouts();
         let is_unsent = !self.connection.output().is_empty();
         if self.has_partial_frame || self.connection.is_head_incomplete() {
             let timeout_ns = client.effective_timeout_ns(timeouts.head_ns);
-            if client.has_timed_out(cx, core, TimeoutKind::Head, timeout_ns) {
+            if client.has_timed_out(ctx, TimeoutKind::Head, timeout_ns) {
                 return Poll::Ready(FrontEnd::Linger);
             }
         } else if is_unsent {
-            return self.wait_for_client(cx, core, client, timeouts.write_ns);
+            return self.wait_for_client(ctx, client, timeouts.write_ns);
         } else if self.lanes.in_use() > 0 {
             // The engine limits the time of a stream until its response is in the channel.
-            match self.poll_wait(cx, core, client, (TimeoutKind::StreamWrite, timeouts.write_ns)) {
+            match self.poll_wait(ctx, client, TimeoutKind::StreamWrite, timeouts.write_ns) {
                 Wait::Pending => {}
                 Wait::Lost => return Poll::Ready(FrontEnd::Reset),
                 Wait::Over => {
-                    self.lanes.reset_stalled(core, &mut self.connection, timeouts.write_progress_bytes);
+                    self.lanes.reset_stalled(ctx.core, &mut self.connection, timeouts.write_progress_bytes);
                     client.disarm();
-                    cx.waker().wake_by_ref();
+                    ctx.cx.waker().wake_by_ref();
                 }
             }
         } else {
-            return self.wait_idle(cx, core, client);
+            return self.wait_idle(ctx, client);
         }
         Poll::Pending
     }
@@ -129,12 +127,12 @@ impl Front {
     /// Waits for the end of a time, and checks meanwhile whether the client lives.
     fn poll_wait(
         &mut self,
-        cx: &Context<'_>,
-        core: &Core,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        (kind, time_ns): (TimeoutKind, u64),
+        kind: TimeoutKind,
+        time_ns: u64,
     ) -> Wait {
-        let now_ns = core.ticks.now_ns.get();
+        let now_ns = ctx.core.ticks.now_ns.get();
         if client.timeout_kind() != kind {
             self.wait_end_ns = now_ns.saturating_add(time_ns);
         } else if !client.is_deadline_expired() {
@@ -146,7 +144,7 @@ impl Front {
             PingCheck::WaitUntil(next_ns) => next_ns,
             PingCheck::Send(next_ns) => {
                 self.connection.ping(PING_PAYLOAD);
-                cx.waker().wake_by_ref();
+                ctx.cx.waker().wake_by_ref();
                 next_ns
             }
             PingCheck::Lost => {
@@ -154,19 +152,18 @@ impl Front {
                 return Wait::Lost;
             }
         };
-        client.arm(core, cx.waker(), kind, next_ns.min(self.wait_end_ns).saturating_sub(now_ns));
+        client.arm(ctx, kind, next_ns.min(self.wait_end_ns).saturating_sub(now_ns));
         Wait::Pending
     }
 
     /// Waits for a client that does not read.
     fn wait_for_client(
         &mut self,
-        cx: &Context<'_>,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         timeout_ns: u64,
     ) -> Poll<FrontEnd> {
-        if !client.has_timed_out(cx, core, TimeoutKind::ClientWrite, timeout_ns) {
+        if !client.has_timed_out(ctx, TimeoutKind::ClientWrite, timeout_ns) {
             return Poll::Pending;
         }
         // A blocked socket becomes writable only when a third of its buffer is free.
@@ -175,35 +172,35 @@ impl Front {
         if !has_progress {
             return Poll::Ready(FrontEnd::Reset);
         }
-        client.arm(core, cx.waker(), TimeoutKind::ClientWrite, timeout_ns);
+        client.arm(ctx, TimeoutKind::ClientWrite, timeout_ns);
         Poll::Pending
     }
 
     /// Waits for the next request.
-    fn wait_idle(&mut self, cx: &Context<'_>, core: &Rc<Core>, client: &mut ClientStream) -> Poll<FrontEnd> {
+    fn wait_idle(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) -> Poll<FrontEnd> {
         if self.shutdown.is_announced() {
             // A client that does not answer the PING has had the time to.
-            if client.has_timed_out(cx, core, TimeoutKind::Linger, LINGER_TIMEOUT_NS) {
+            if client.has_timed_out(ctx, TimeoutKind::Linger, LINGER_TIMEOUT_NS) {
                 self.finish_announcement();
-                cx.waker().wake_by_ref();
-                client.arm(core, cx.waker(), TimeoutKind::Linger, LINGER_TIMEOUT_NS);
+                ctx.cx.waker().wake_by_ref();
+                client.arm(ctx, TimeoutKind::Linger, LINGER_TIMEOUT_NS);
             }
             return Poll::Pending;
         }
         let keep_alive_ns = client.effective_timeout_ns(client.timeouts().keep_alive_ns);
         let shrink_ns = SHRINK_NS.min(keep_alive_ns);
         if client.timeout_kind() != TimeoutKind::KeepAlive {
-            if !client.has_timed_out(cx, core, TimeoutKind::Shrink, shrink_ns) {
+            if !client.has_timed_out(ctx, TimeoutKind::Shrink, shrink_ns) {
                 return Poll::Pending;
             }
             self.shrink();
         }
-        match self.poll_wait(cx, core, client, (TimeoutKind::KeepAlive, keep_alive_ns - shrink_ns)) {
+        match self.poll_wait(ctx, client, TimeoutKind::KeepAlive, keep_alive_ns - shrink_ns) {
             Wait::Pending => Poll::Pending,
             Wait::Lost => Poll::Ready(FrontEnd::Reset),
             Wait::Over => {
                 self.announce_shutdown();
-                cx.waker().wake_by_ref();
+                ctx.cx.waker().wake_by_ref();
                 Poll::Pending
             }
         }

@@ -25,11 +25,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use crate::core::Core;
+use super::{CoreServices, ServerConn};
 use crate::dial::{ConnectError, DialTarget};
+use crate::metrics::Http2Load;
 use crate::metrics::h2_back_counters::{BackCounters, count};
 use crate::plan::{PoolPlan, ServerHttp, ServerHttp2Plan};
-use crate::pool::ServerConn;
 use conn::BackConn;
 use connect::{NewConnection, establish};
 pub(crate) use stream::{StreamEnd, VirtualConn};
@@ -128,7 +128,7 @@ impl BackSettings {
 
 impl ServerConnections {
     /// Returns a virtual connection if one of the connections accepts another stream.
-    pub(crate) fn attach(&self, core: &Core) -> Option<Granted> {
+    pub(crate) fn attach(&self, core: &impl CoreServices) -> Option<Granted> {
         // Requests that wait are first.
         if !self.waiting.borrow().is_empty() {
             return None;
@@ -136,17 +136,21 @@ impl ServerConnections {
         self.attach_any(core)
     }
 
-    fn attach_any(&self, core: &Core) -> Option<Granted> {
+    fn attach_any(&self, core: &impl CoreServices) -> Option<Granted> {
         // The first ones are filled, so that the last ones become idle.
         self.conns.borrow().iter().find_map(|conn| {
             let is_reused = conn.has_carried_request();
-            conn.attach(&core.memory.channel_buffers).map(|conn| Granted { conn, is_reused })
+            conn.attach(core.channel_buffers()).map(|conn| Granted { conn, is_reused })
         })
     }
 
     /// Waits for a virtual connection. Establishes further connections if those that there are, and
     /// that are being established, are too few.
-    pub(crate) fn wait(self: &Rc<Self>, core: &Rc<Core>, settings: BackSettings) -> WaitForStream {
+    pub(crate) fn wait(
+        self: &Rc<Self>,
+        core: &Rc<impl CoreServices>,
+        settings: BackSettings,
+    ) -> WaitForStream {
         *self.settings.borrow_mut() = Some(Rc::new(settings));
         let ticket = Rc::new(Ticket::default());
         self.waiting.borrow_mut().push_back(Rc::clone(&ticket));
@@ -157,7 +161,7 @@ impl ServerConnections {
     /// Establishes a connection that carries one request at a time, and only of its client.
     pub(crate) fn connect_exclusively(
         self: &Rc<Self>,
-        core: &Rc<Core>,
+        core: &Rc<impl CoreServices>,
         mut settings: BackSettings,
     ) -> WaitForStream {
         settings.limits.streams_max = 1;
@@ -167,7 +171,7 @@ impl ServerConnections {
         WaitForStream(ticket)
     }
 
-    fn establish_missing(self: &Rc<Self>, core: &Rc<Core>) {
+    fn establish_missing(self: &Rc<Self>, core: &Rc<impl CoreServices>) {
         self.forget_abandoned();
         let Some(settings) = self.settings.borrow().clone() else { return };
         let streams = if self.prefers_http11.get() { 1 } else { settings.limits.streams_max as usize };
@@ -185,7 +189,12 @@ impl ServerConnections {
         }
     }
 
-    fn establish(self: &Rc<Self>, core: &Rc<Core>, settings: Rc<BackSettings>, owner: Option<Rc<Ticket>>) {
+    fn establish(
+        self: &Rc<Self>,
+        core: &Rc<impl CoreServices>,
+        settings: Rc<BackSettings>,
+        owner: Option<Rc<Ticket>>,
+    ) {
         let establishing = establish(Rc::clone(core), Rc::downgrade(self), settings, owner);
         rt::tokio::task::spawn_local(establishing);
     }
@@ -193,7 +202,7 @@ impl ServerConnections {
     /// Handles the end of an attempt to connect.
     fn handle_established(
         self: &Rc<Self>,
-        core: &Rc<Core>,
+        core: &Rc<impl CoreServices>,
         result: Result<NewConnection, ConnectError>,
         owner: Option<Rc<Ticket>>,
     ) {
@@ -210,7 +219,7 @@ impl ServerConnections {
             }
             (Ok(NewConnection::Http2(conn)), Some(owner)) => {
                 self.update_counters(|counters| count(&counters.opened));
-                let granted = conn.attach(&core.memory.channel_buffers);
+                let granted = conn.attach(core.channel_buffers());
                 self.conns.borrow_mut().push(conn);
                 if let Some(conn) = granted {
                     owner.resolve(Ok(Granted { conn, is_reused: false }));
@@ -249,10 +258,10 @@ impl ServerConnections {
 
     /// Gives free streams to the requests that wait for one, and establishes further connections if
     /// they are too few.
-    pub(super) fn serve_waiting(self: &Rc<Self>, core: &Rc<Core>) {
+    pub(super) fn serve_waiting(self: &Rc<Self>, core: &Rc<impl CoreServices>) {
         self.forget_abandoned();
         while !self.waiting.borrow().is_empty() {
-            let Some(granted) = self.attach_any(core) else { return self.establish_missing(core) };
+            let Some(granted) = self.attach_any(&**core) else { return self.establish_missing(core) };
             if let Some(ticket) = self.next_waiting() {
                 ticket.resolve(Ok(granted));
             }
@@ -296,10 +305,10 @@ impl ServerConnections {
         self.conns.borrow().iter().filter(|conn| conn.active() == 0).count()
     }
 
-    /// Returns the number of connections, and of streams in progress on them.
-    pub(crate) fn load(&self) -> (usize, usize) {
+    /// Returns what is in use at the moment.
+    pub(crate) fn load(&self) -> Http2Load {
         let conns = self.conns.borrow();
-        (conns.len(), conns.iter().map(|conn| conn.active()).sum())
+        Http2Load { connections: conns.len(), streams: conns.iter().map(|conn| conn.active()).sum() }
     }
 
     /// Returns the counters since the last call.

@@ -22,9 +22,9 @@ use super::events::After;
 use super::stream::{BackStream, Next, StreamEnd};
 use super::timers::{BackTimers, TimerResult};
 use super::{BackSettings, ServerConnections};
-use crate::core::Core;
 use crate::dial::ConnectError;
 use crate::metrics::h2_back_counters::{BackCounters, code_index, count};
+use crate::server_conn::CoreServices;
 
 /// Maximum number of reads in one poll before other tasks get their turn: the engine takes what was read
 /// while it is in the cache.
@@ -32,8 +32,8 @@ const READS_MAX: u32 = 2;
 
 /// The task of one connection.
 #[derive(Debug)]
-pub(super) struct Mux {
-    core: Rc<Core>,
+pub(super) struct Mux<C> {
+    core: Rc<C>,
     server: Weak<ServerConnections>,
     settings: Rc<BackSettings>,
     shared: Rc<BackConn>,
@@ -84,16 +84,16 @@ impl ConnectionEnd {
     }
 }
 
-impl Mux {
+impl<C: CoreServices> Mux<C> {
     /// Creates the task for a connected socket.
     pub(super) fn new(
-        core: Rc<Core>,
+        core: Rc<C>,
         server: Weak<ServerConnections>,
         settings: Rc<BackSettings>,
         socket: Stream,
     ) -> Self {
         let config = wire_config(&settings);
-        let now_ns = core.ticks.now_ns.get();
+        let now_ns = core.tick_ns();
         Self {
             server,
             shared: BackConn::new(config.connection_window_bytes),
@@ -216,7 +216,7 @@ impl Mux {
                 count(&counters.resets_sent[code_index(ErrorCode::CANCEL)]);
             });
             // A request that its server left unanswered may be the first sign of a dead connection.
-            self.timers.suspect(&mut self.wire, self.core.ticks.now_ns.get());
+            self.timers.suspect(&mut self.wire, self.core.tick_ns());
         }
     }
 
@@ -257,8 +257,7 @@ impl Mux {
             return Received::Blocked;
         }
         let core = Rc::clone(&self.core);
-        let mut scratch = core.memory.scratch.borrow_mut();
-        let input = &mut scratch.input;
+        let input = &mut *core.read_buffer();
         let kept = self.incomplete.len();
         input[..kept].copy_from_slice(&self.incomplete);
         let end = match self.socket.poll_read(cx, &mut input[kept..]) {
@@ -267,7 +266,7 @@ impl Mux {
             Poll::Ready(Ok(read)) => kept + read,
             Poll::Ready(Err(error)) => return Received::Ended(ConnectionEnd::Lost(error)),
         };
-        self.timers.note_received(core.ticks.now_ns.get());
+        self.timers.note_received(core.tick_ns());
         match self.handle_events(&input[..end]) {
             Ok(used) => {
                 self.incomplete.clear();
@@ -391,11 +390,11 @@ impl Mux {
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let active = self.shared.active();
         let is_unused = active == 0 && self.shared.streams.borrow().len() == 0;
-        let is_over = is_unused && (self.settings.is_exclusive || self.core.drain.is_draining.get());
+        let is_over = is_unused && (self.settings.is_exclusive || self.core.is_draining());
         if is_over || active == 0 && self.shared.is_draining() {
             return Poll::Ready(());
         }
-        let now_ns = self.core.ticks.now_ns.get();
+        let now_ns = self.core.tick_ns();
         match self.timers.check(&mut self.wire, active, now_ns) {
             TimerResult::Idle => return Poll::Ready(()),
             TimerResult::PingLost => {
@@ -403,7 +402,8 @@ impl Mux {
                 return Poll::Ready(());
             }
             TimerResult::CheckAt(due_ns) => {
-                let deadline = self.deadline.get_or_insert_with(|| self.core.deadlines.register(cx.waker()));
+                let deadline =
+                    self.deadline.get_or_insert_with(|| self.core.deadlines().register(cx.waker()));
                 deadline.set(due_ns);
             }
         }

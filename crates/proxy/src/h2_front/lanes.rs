@@ -5,8 +5,7 @@ use std::cell::Ref;
 use std::rc::Rc;
 use std::task::Waker;
 
-use rt::byte_channel::{CHANNEL_BYTES, ReadyQueue};
-use rt::tokio::task::spawn_local;
+use rt::byte_channel::{CHANNEL_BYTES, ChannelEnd, ReadyQueue};
 use wire::Refusal;
 use wire::h2::{Connection, ErrorCode, FaultKind, Fields, RequestHead, StreamKey};
 
@@ -14,14 +13,19 @@ use super::lane::{Lane, Turn};
 use super::output::Output;
 use super::ping::PingTimes;
 use super::response_head::LastHead;
-use crate::conn::{H2Client, serve_stream};
-use crate::core::Core;
+use crate::client_stream::H2Client;
+use crate::core::{Core, PollContext};
 use crate::metrics::{H2Count, H2Counters};
+
+/// Starts the engine that serves the streams of a client at the other end of a channel, one after the
+/// other. With a refusal the only request is rejected for this reason.
+pub(crate) type StreamSpawner = fn(ChannelEnd, &Rc<H2Client>, Option<Refusal>);
 
 /// Table of the streams.
 #[derive(Debug)]
 pub(super) struct Lanes {
     client: Rc<H2Client>,
+    spawn_stream: StreamSpawner,
     /// Lanes with news from the engine, and those whose next frame may be sent.
     ready: Rc<ReadyQueue>,
     lanes: Vec<Lane>,
@@ -39,9 +43,10 @@ pub(super) struct Lanes {
 const NO_LANE: u32 = u32::MAX;
 
 impl Lanes {
-    pub(super) fn new(client: Rc<H2Client>) -> Self {
+    pub(super) fn new(client: Rc<H2Client>, spawn_stream: StreamSpawner) -> Self {
         Self {
             client,
+            spawn_stream,
             ready: ReadyQueue::new(),
             lanes: Vec::new(),
             idle: Vec::new(),
@@ -95,19 +100,19 @@ impl Lanes {
     /// Begins the request of a new stream.
     pub(super) fn begin_request(
         &mut self,
-        core: &Rc<Core>,
+        ctx: &mut PollContext<'_, '_>,
         stream: StreamKey,
-        (head, is_end): (&RequestHead<'_>, bool),
-        rng: &mut fastrand::Rng,
+        head: &RequestHead<'_>,
+        is_end: bool,
     ) {
-        self.count_begin(core);
-        let number = self.take_idle().unwrap_or_else(|| self.open_lane(core, None));
+        self.count_begin(ctx.core);
+        let number = self.take_idle().unwrap_or_else(|| self.open_lane(ctx.core, None));
         self.assign(stream, number);
-        self.lanes[number as usize].begin(stream, head, is_end, rng);
+        self.lanes[number as usize].begin(stream, head, is_end, &mut ctx.work.rng);
     }
 
     /// Begins a stream whose request the engine rejects.
-    pub(super) fn reject_request(&mut self, core: &Rc<Core>, stream: StreamKey, refusal: Refusal) {
+    pub(super) fn reject_request(&mut self, core: &Core, stream: StreamKey, refusal: Refusal) {
         self.count_begin(core);
         let number = self.open_lane(core, Some(refusal));
         self.assign(stream, number);
@@ -152,7 +157,7 @@ impl Lanes {
             Some(slot) => *slot = lane,
             None => self.lanes.push(lane),
         }
-        spawn_local(serve_stream(engine, &self.client, refusal));
+        (self.spawn_stream)(engine, &self.client, refusal);
         number
     }
 

@@ -1,0 +1,133 @@
+//! The state of one request in flight. A core keeps unused ones, so it is below the core;
+//! [`crate::exchange`] moves it from stage to stage.
+
+mod outcome_builder;
+mod stages;
+
+use std::rc::Rc;
+
+use rt::splice::Pipe;
+
+use outcome_builder::OutcomeBuilder;
+use stages::{Attempt, ProgressMarks, RequestFacts, SlotTerms};
+pub(crate) use stages::{ByteMark, Connecting, DetachedNames};
+
+use crate::config_generation::ConfigGeneration;
+use crate::plan::Priority;
+use crate::pool::{NO_DEADLINE, Pool, Ticket};
+use crate::relay::Relay;
+use crate::server_conn::ServerConn;
+
+/// One request in flight.
+pub(crate) struct Exchange {
+    pub(crate) stage: ExchangeStage,
+    pub(crate) generation: Option<Rc<ConfigGeneration>>,
+    /// In a tunnel, the kept part of `generation`.
+    pub(crate) detached: Option<Box<DetachedNames>>,
+    /// Index in the listeners of the plan in force.
+    pub(crate) listener: usize,
+    pub(crate) facts: RequestFacts,
+    pub(crate) terms: SlotTerms,
+    /// Server and the slot taken at it, if any.
+    pub(crate) slot: Option<ServerSlot>,
+    pub(crate) server: Option<ServerConn>,
+    pub(crate) attempt: Attempt,
+    pub(crate) request_relay: Relay,
+    pub(crate) response_relay: Relay,
+    /// Bytes received from the server and not processed yet.
+    pub(crate) unprocessed: Vec<u8>,
+    /// Pipe for a long body, while one is being spliced.
+    pub(crate) pipe: Option<Pipe>,
+    pub(crate) response: ResponseProgress,
+    pub(crate) interim_count: u32,
+    pub(crate) progress: ProgressMarks,
+    /// True if the client's connection may stay open after this request.
+    pub(crate) keeps_client: bool,
+    pub(crate) outcome: OutcomeBuilder,
+}
+
+/// A slot taken at a server.
+#[derive(Debug)]
+pub(crate) struct ServerSlot {
+    pub(crate) pool: Rc<Pool>,
+    pub(crate) server: usize,
+}
+
+pub(crate) enum ExchangeStage {
+    /// Not in use.
+    Unused,
+    /// Delayed, and rejected afterwards.
+    Tarpit,
+    /// Receiving the start of the body, before taking a slot at a server.
+    Buffering(Rc<Pool>),
+    /// Waiting for a free slot at a server.
+    Queued(Rc<Pool>, Rc<Ticket>),
+    /// Waiting for the connection to be established.
+    Connecting(Connecting),
+    /// Connected to a server.
+    Connected,
+    /// Sending a response of the proxy's own.
+    Responding,
+}
+
+/// Progress of the response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResponseProgress {
+    Head,
+    Body,
+    Done,
+}
+
+impl Exchange {
+    pub(crate) fn new() -> Self {
+        Self {
+            stage: ExchangeStage::Unused,
+            generation: None,
+            detached: None,
+            listener: 0,
+            facts: RequestFacts::default(),
+            terms: SlotTerms::default(),
+            slot: None,
+            server: None,
+            attempt: Attempt::default(),
+            request_relay: Relay::new(),
+            response_relay: Relay::new(),
+            unprocessed: Vec::new(),
+            pipe: None,
+            response: ResponseProgress::Head,
+            interim_count: 0,
+            progress: ProgressMarks::default(),
+            keeps_client: false,
+            outcome: OutcomeBuilder::default(),
+        }
+    }
+
+    /// Resets the exchange for the next request.
+    pub(crate) fn reset(&mut self) {
+        self.stage = ExchangeStage::Unused;
+        self.generation = None;
+        self.detached = None;
+        self.server = None;
+        self.request_relay.reset();
+        self.response_relay.reset();
+        self.unprocessed = Vec::new();
+        self.pipe = None;
+        self.response = ResponseProgress::Head;
+        self.facts.is_tcp = false;
+        self.attempt.is_request_broken = false;
+        self.attempt.needs_new_connection = false;
+        self.attempt.unreceived_count = 0;
+        self.interim_count = 0;
+        self.terms.priority = Priority::Normal;
+        self.terms.deadline_ns = NO_DEADLINE;
+        self.attempt.first_byte_wait_start_ns = 0;
+        self.progress = ProgressMarks::default();
+        self.outcome.clear();
+    }
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange").field("response", &self.response).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,141 @@
+//! The facts of a request that are collected for its outcome.
+
+use wire::RequestHead;
+
+use crate::outcome::{EndPhase, EndReason, LoggedRequest, Protocol, StickyLookup, Times};
+
+/// Facts collected about a request so far, for its [`Outcome`].
+#[derive(Debug)]
+pub(crate) struct OutcomeBuilder {
+    pub(crate) times: Times,
+    pub(crate) status: u16,
+    pub(crate) end: EndReason,
+    pub(crate) phase: EndPhase,
+    pub(crate) refusal: Option<wire::RefusalKind>,
+    /// Status for a rejection; 0: the status of its `EndReason`.
+    pub(crate) refusal_status: u16,
+    pub(crate) retry_after_s: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) head_bytes_out: u64,
+    /// True if the response is close-delimited: only the end of the connection marks its end (RFC 9112
+    /// §6.3).
+    pub(crate) until_close: bool,
+    pub(crate) retries: u8,
+    pub(crate) reused: bool,
+    pub(crate) wasted: bool,
+    /// Result of reading the sticky cookie; `None`: the pool has none.
+    pub(crate) sticky: Option<StickyLookup>,
+    /// Fault of the last TLS handshake with a server, if it failed.
+    pub(crate) tls_error: Option<Box<str>>,
+    pub(crate) route: Option<usize>,
+    pub(crate) pool: Option<usize>,
+    pub(crate) server: Option<usize>,
+    /// Method, target, host, referer, user agent and request ID, concatenated.
+    texts: Vec<u8>,
+    /// End offset of each text.
+    text_ends: [u32; TEXT_COUNT],
+    protocol: Option<Protocol>,
+}
+
+const TEXT_COUNT: usize = 6;
+/// Maximum capacity of the texts that is kept; a larger buffer is returned to the allocator.
+const TEXT_BYTES_RETAINED: usize = 4096;
+
+impl Default for OutcomeBuilder {
+    fn default() -> Self {
+        Self {
+            times: Times::default(),
+            status: 0,
+            end: EndReason::Done,
+            phase: EndPhase::Over,
+            refusal: None,
+            refusal_status: 0,
+            retry_after_s: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            head_bytes_out: 0,
+            until_close: false,
+            retries: 0,
+            reused: false,
+            wasted: false,
+            sticky: None,
+            tls_error: None,
+            route: None,
+            pool: None,
+            server: None,
+            texts: Vec::new(),
+            text_ends: [0; TEXT_COUNT],
+            protocol: None,
+        }
+    }
+}
+
+impl OutcomeBuilder {
+    pub(crate) fn clear(&mut self) {
+        let mut texts = std::mem::take(&mut self.texts);
+        texts.clear();
+        if texts.capacity() > TEXT_BYTES_RETAINED {
+            texts = Vec::new();
+        }
+        *self = Self { texts, ..Self::default() };
+    }
+
+    pub(crate) fn begin(&mut self, start_ns: u64, now_ns: u64, head_bytes: usize) {
+        self.times.start_ns = start_ns;
+        self.times.head_ns = now_ns;
+        self.bytes_in = head_bytes as u64;
+    }
+
+    /// Copies the parts of the head that a log may need later.
+    pub(crate) fn note_request(&mut self, head: &RequestHead<'_, '_>, protocol: Protocol, with_fields: bool) {
+        self.protocol = Some(protocol);
+        let field = |name: &str| match with_fields {
+            true => wire::field_value(head.headers, name).unwrap_or_default(),
+            false => &[],
+        };
+        let host = if with_fields { head.host.unwrap_or_default().as_bytes() } else { &[] };
+        let texts: [&[u8]; TEXT_COUNT - 1] =
+            [head.method.as_bytes(), head.target.as_bytes(), host, field("referer"), field("user-agent")];
+        for (at, text) in texts.iter().enumerate() {
+            // Most are empty without a log.
+            if !text.is_empty() {
+                self.texts.extend_from_slice(text);
+            }
+            self.text_ends[at] = self.texts.len() as u32;
+        }
+        self.text_ends[TEXT_COUNT - 1] = self.text_ends[TEXT_COUNT - 2];
+    }
+
+    pub(crate) fn note_request_id(&mut self, id: &[u8]) {
+        self.texts.extend_from_slice(id);
+        self.text_ends[TEXT_COUNT - 1] = self.texts.len() as u32;
+    }
+
+    /// Returns the request's method, for the proxy's own responses.
+    pub(crate) fn method(&self) -> &[u8] {
+        self.text(0)
+    }
+
+    fn text(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.text_ends[index - 1] };
+        &self.texts[start as usize..self.text_ends[index] as usize]
+    }
+
+    pub(crate) fn end(&self) -> EndReason {
+        self.end
+    }
+
+    /// Returns the request for the logs; `None` if there was no head.
+    pub(crate) fn logged_request(&self) -> Option<LoggedRequest<'_>> {
+        self.protocol.map(|protocol| LoggedRequest {
+            method: self.text(0),
+            target: self.text(1),
+            protocol,
+            host: self.text(2),
+            referer: self.text(3),
+            user_agent: self.text(4),
+            request_id: self.text(5),
+        })
+    }
+}
