@@ -38,7 +38,7 @@ def options():
     parser = argparse.ArgumentParser(
         prog="bench/run", description="Measures weir against its peers, side by side.",
         epilog="Exit code: 0 all budgets met, 3 one was missed, 1 could not measure.")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; none: all of these; or {', '.join(FAULTS)}")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; none: all of these; or {', '.join(FAULTS)}, strictness")
     parser.add_argument("--quick", action="store_true", help="3 rounds of 1 s, other parts once")
     parser.add_argument("--rounds", type=int, help="rounds of load, serve, proxy, tls and h2 [9]")
     parser.add_argument("--seconds", type=int, help="length of a run in them, and of each in reload [3]")

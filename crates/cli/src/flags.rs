@@ -22,6 +22,7 @@ mod load_requests;
 mod plan;
 mod proxy;
 mod serve;
+mod server;
 mod tls;
 mod tools;
 mod tune;

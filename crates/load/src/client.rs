@@ -29,6 +29,14 @@ use crate::recorder::{CheckSample, RequestTiming};
 /// Maximum number of reads in one poll before other tasks get their turn.
 const READS_MAX: u32 = 16;
 
+/// End of a connection with several requests at a time.
+enum ConnectionEnd {
+    /// The load is over for this client.
+    LoadEnded,
+    /// Another connection may be needed.
+    Closed,
+}
+
 /// Client of one protocol version.
 trait Client {
     /// Returns its dialer.

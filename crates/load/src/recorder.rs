@@ -21,7 +21,8 @@ pub use breakdown::{Breakdown, COUNTED_REQUESTS_MAX, RequestOutcomes, StageOutco
 pub use checks::{CHECK_SAMPLES_MAX, CheckSample};
 pub use counters::{BackOffCounters, Counters};
 pub use histograms::{HistogramPair, HistogramSet, PhaseHistograms};
-pub use http2::{ERROR_CODE_NAMES, ERROR_CODES, GRPC_STATUSES, Http2Counters};
+pub(crate) use http2::error_code_name;
+pub use http2::{ERROR_CODES, GRPC_STATUSES, Http2Counters};
 pub use tls::{NegotiatedTls, TlsCounters};
 
 use crate::failure::{Failure, FailureKind, RequestPhase};

@@ -16,8 +16,7 @@ use record::validity::Validity;
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
 use crate::plan::{self, CHECK_NAMES, Http2Plan, ObjectiveFigures, RenderedRequest};
 use crate::recorder::{
-    self, Counters, ERROR_CODE_NAMES, ERROR_CODES, HistogramPair, Http2Counters, PhaseHistograms,
-    RequestOutcomes, TlsCounters,
+    self, Counters, ERROR_CODES, HistogramPair, Http2Counters, PhaseHistograms, RequestOutcomes, TlsCounters,
 };
 use crate::run::RunMeasurement;
 
@@ -286,8 +285,8 @@ fn tls_sessions(measured: &RunMeasurement) -> TlsSessions {
 
 fn http2_totals(plan: &Http2Plan, counters: &Http2Counters) -> Http2Totals {
     let by_code = |counts: &[u64; ERROR_CODES]| {
-        let named = ERROR_CODE_NAMES.iter().zip(counts).filter(|(_, count)| **count > 0);
-        named.map(|(name, count)| ((*name).to_owned(), *count)).collect()
+        let counted = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counted.map(|(index, count)| (recorder::error_code_name(index).to_owned(), *count)).collect()
     };
     let status_name = |index| match index {
         0..=16 => index.to_string(),

@@ -276,7 +276,7 @@ impl RunningProxy {
         self.listeners.take_over();
         self.admin.iter_mut().for_each(AdminSocket::take_over);
         self.control.iter_mut().for_each(ControlSocket::take_over);
-        self.listeners.send_to_cores(&self.balancer, self.plan.threads)?;
+        self.listeners.send_to_cores(&self.balancer)?;
         // The receiver is gone only if the pages could not be started.
         pages.map(|pages| pages.send(()));
         self.health.apply_plan(&self.plan, &self.shared);

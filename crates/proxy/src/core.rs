@@ -163,11 +163,6 @@ pub(crate) fn pipes_max(descriptors: u64) -> usize {
     PIPES_MAX.min((descriptors / 32) as usize)
 }
 
-/// Returns a core's part of a maximum number of connections of all cores; at least one.
-pub(crate) fn limit_of_core(max: usize, CoreId { index, count }: CoreId) -> usize {
-    (max / count + usize::from(index < max % count)).max(1)
-}
-
 impl Ticks {
     /// Returns the time in ticks, the unit of the deadlines.
     #[inline]
@@ -400,7 +395,7 @@ impl Core {
 
     /// Returns this core's part of a maximum for all cores.
     pub(crate) fn own_limit(&self, max: usize) -> usize {
-        limit_of_core(max, self.id)
+        self.id.part_of(max)
     }
 
     /// Wakes the tasks that wait for a free slot, in `wait_ns` nanoseconds.

@@ -1,7 +1,6 @@
 //! Complete plan of a proxy: the immutable result of reading a config or the flags. Types and their
 //! defaults only. `config` creates it from text, and everything else reads it.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -32,6 +31,7 @@ pub use overload::{
     TokenRate,
 };
 pub use request_rules::{Forwarding, PathRule, Underscores};
+pub use server_shell::log::LogTarget;
 pub(crate) use sni::SniMatch;
 pub use sni::{SniPlan, SniRoute};
 pub use tls::{ListenerTls, PoolTls};
@@ -465,19 +465,6 @@ pub struct LogPlan {
     pub sample: f64,
     /// True if only failed requests are logged (status from 500, or an end that is not regular).
     pub only_errors: bool,
-}
-
-/// Target of log lines.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogTarget {
-    /// Standard output.
-    Stdout,
-    /// A file, appended to; reopened on SIGUSR1 and SIGHUP.
-    File(PathBuf),
-    /// A syslog server over UDP (RFC 5424, RFC 5426).
-    SyslogUdp(SocketAddr),
-    /// A syslog socket, like `/dev/log`.
-    SyslogUnix(PathBuf),
 }
 
 /// Format of a log line.

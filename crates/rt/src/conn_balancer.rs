@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::fd_channel::{self, AsyncFdReceiver, FD_MESSAGE_BYTES, FdReceiver, FdSender};
-use crate::listen::Listener;
+use crate::listen::{BoundAddress, Listener};
 use crate::stream::SocketFamily;
 
 /// Connection on its way from the core that accepted it to the core that serves it.
@@ -108,10 +108,7 @@ impl ConnectionBalancer {
     }
 
     /// Sends a copy of a listening socket to its core.
-    ///
-    /// # Errors
-    /// As [`FdSender::send`](crate::fd_channel::FdSender::send).
-    pub fn send_listener(&self, core: usize, listener: &Listener) -> io::Result<()> {
+    fn send_listener(&self, core: usize, listener: &Listener) -> io::Result<()> {
         let message = FdMessage {
             payload: FdPayload::Listener,
             family: listener.family(),
@@ -119,6 +116,22 @@ impl ConnectionBalancer {
             peer: None,
         };
         self.senders[core].send(listener.as_fd(), &message.encode())
+    }
+
+    /// Sends the sockets of an address to their cores, because cores may have their own descriptor
+    /// tables. Returns the copies of this thread.
+    ///
+    /// # Errors
+    /// As [`FdSender::send`](crate::fd_channel::FdSender::send).
+    pub fn send_listeners(&self, bound: &mut BoundAddress, index: usize) -> io::Result<Vec<Listener>> {
+        let mut copies = Vec::new();
+        for core in 0..self.senders.len() {
+            while let Some(listener) = bound.take_listener(core, index) {
+                self.send_listener(core, &listener)?;
+                copies.push(listener);
+            }
+        }
+        Ok(copies)
     }
 
     /// Assigns a connection that `core` accepted: returns it to be served there, or sends it to

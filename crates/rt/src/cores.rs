@@ -54,6 +54,14 @@ pub struct CoreId {
     pub count: usize,
 }
 
+impl CoreId {
+    /// Returns this core's part of a maximum for all cores; at least one. So no core has to ask another.
+    #[must_use]
+    pub fn part_of(self, max: usize) -> usize {
+        (max / self.count + usize::from(self.index < max % self.count)).max(1)
+    }
+}
+
 /// Running cores.
 #[derive(Debug)]
 pub struct RunningCores<T> {

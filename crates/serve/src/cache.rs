@@ -5,7 +5,7 @@
 //! only keeps responses without randomness, delays or request bodies. A response from files is kept within
 //! its second only.
 
-use crate::date::{DateCache, HTTP_BYTES};
+use server_shell::date::{DateCache, HTTP_DATE_BYTES};
 
 /// One response that is ready to be sent.
 #[derive(Debug, Default)]
@@ -66,7 +66,8 @@ impl ResponseCache {
         let entry = &mut self.entries[self.last_used];
         if entry.date_second != dates.second() {
             entry.date_second = dates.second();
-            entry.bytes[entry.date_offset..entry.date_offset + HTTP_BYTES].copy_from_slice(&dates.http());
+            entry.bytes[entry.date_offset..entry.date_offset + HTTP_DATE_BYTES]
+                .copy_from_slice(&dates.http());
         }
         Some(entry)
     }
@@ -101,15 +102,15 @@ mod tests {
 
     #[test]
     fn only_the_same_bytes_are_found_and_the_date_is_renewed() {
-        let (mut cache, dates) = (ResponseCache::default(), DateCache::new());
+        let (mut cache, dates) = (ResponseCache::default(), DateCache::default());
         let entry = cache.admit(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        entry.bytes.extend_from_slice(&[b'-'; HTTP_BYTES + 2]);
+        entry.bytes.extend_from_slice(&[b'-'; HTTP_DATE_BYTES + 2]);
         entry.date_offset = 1;
         assert!(cache.find(b"GET / HTTP/1.1\r\n\r", &dates).is_none());
         assert!(cache.find(b"GET /x HTTP/1.1\r\n\r\n", &dates).is_none());
         let cached = cache.find(b"GET / HTTP/1.1\r\n\r\nGET", &dates).unwrap();
-        assert_eq!(&cached.bytes[1..=HTTP_BYTES], &dates.http());
-        assert_eq!((cached.bytes[0], cached.bytes[HTTP_BYTES + 1]), (b'-', b'-'));
+        assert_eq!(&cached.bytes[1..=HTTP_DATE_BYTES], &dates.http());
+        assert_eq!((cached.bytes[0], cached.bytes[HTTP_DATE_BYTES + 1]), (b'-', b'-'));
     }
 
     #[test]

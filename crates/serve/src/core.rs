@@ -8,16 +8,17 @@ use rt::buffers::BufferPool;
 use rt::clock::{MILLISECOND_NS, now_ns};
 use rt::conn_balancer::ConnectionBalancer;
 use rt::conn_limit::ConnectionLimit;
+use rt::core_senders::CoreSenders;
 use rt::deadlines::Deadlines;
 use rt::timers::Timers;
-use rt::tokio::sync::{mpsc, oneshot};
+use rt::tokio::sync::oneshot;
+use server_shell::date::DateCache;
 
 use crate::body::BodyBlocks;
 use crate::cache::ResponseCache;
-use crate::date::DateCache;
 use crate::files::FileSite;
 use crate::http2::TargetCache;
-use crate::log::{AccessLogFormat, CoreAccessLog};
+use crate::log::CoreAccessLog;
 use crate::plan::OriginPlan;
 use crate::stats::{CoreCounters, CoreStats, OriginStats, add};
 
@@ -53,7 +54,7 @@ pub(crate) struct OriginCore {
     pub(crate) files: Option<FileSite>,
     pub(crate) conn_limit: ConnectionLimit,
     /// Channels to the counters of all cores, including this one.
-    pub(crate) queries: Vec<mpsc::Sender<StatsQuery>>,
+    pub(crate) queries: CoreSenders<StatsQuery>,
     pub(crate) started_ns: u64,
     /// Time of the last tick.
     pub(crate) now_ns: Cell<u64>,
@@ -83,7 +84,7 @@ pub(crate) struct OriginCoreParts {
     pub(crate) balancer: ConnectionBalancer,
     pub(crate) log: Option<CoreAccessLog>,
     pub(crate) connections_max: usize,
-    pub(crate) queries: Vec<mpsc::Sender<StatsQuery>>,
+    pub(crate) queries: CoreSenders<StatsQuery>,
     pub(crate) started_ns: u64,
 }
 
@@ -100,7 +101,7 @@ impl OriginCore {
             deadlines: Deadlines::default(),
             buffers: BufferPool::new(BUFFER_BYTES, BUFFERS_MAX),
             balancer: parts.balancer,
-            dates: DateCache::new(),
+            dates: DateCache::default(),
             body_blocks: BodyBlocks::new(&mut rng),
             scratch: RefCell::new(ScratchBuffers {
                 // A head of nearly the maximum size leaves room for a large read after it.
@@ -129,8 +130,7 @@ impl OriginCore {
         self.dates.refresh();
         self.deadlines.sweep(now_ns);
         if let Some(log) = &self.log {
-            // If the log is behind, the batch waits for the next tick.
-            log.submit_batch();
+            log.hand_over();
         }
     }
 
@@ -161,28 +161,14 @@ impl OriginCore {
         let (Some(log), Some(peer)) = (&self.log, peer) else {
             return;
         };
-        let logged = match self.plan.access_log_format {
-            AccessLogFormat::Combined => log.append_line(peer, &self.dates.log(), rest),
-            AccessLogFormat::Json => log.append_line(peer, &self.dates.iso(), rest),
-        };
+        let logged = log.append_line(peer, &self.dates.rendered(), rest);
         let counter = if logged { &self.counters.log_lines } else { &self.counters.log_dropped };
         add(counter, 1);
     }
 
     /// Returns the current counters of all cores.
     pub(crate) async fn collect_stats(&self) -> OriginStats {
-        let mut replies = Vec::with_capacity(self.queries.len());
-        for query in &self.queries {
-            let (reply_sender, reply_receiver) = oneshot::channel();
-            // A core that has ended reports nothing more.
-            if query.send(reply_sender).await.is_ok() {
-                replies.push(reply_receiver);
-            }
-        }
-        let mut cores = Vec::with_capacity(replies.len());
-        for reply in replies {
-            cores.extend(reply.await);
-        }
+        let cores = self.queries.ask(|reply| reply).await;
         OriginStats::from_cores(cores, now_ns() - self.started_ns, self.draining.get())
     }
 }

@@ -235,7 +235,7 @@ impl<'c> Http2Conn<'c> {
         match self.shutdown {
             ShutdownState::Failed(reason) => (!is_blocked).then_some(reason),
             ShutdownState::Final(reason) => {
-                let is_done = self.exchanges.is_empty() && self.wire.open_streams() == 0;
+                let is_done = self.exchanges.streams.is_empty() && self.wire.open_streams() == 0;
                 (is_done && !is_blocked).then_some(reason)
             }
             ShutdownState::Open | ShutdownState::Announced { .. } => None,
@@ -306,7 +306,7 @@ impl<'c> Http2Conn<'c> {
     /// Adds a delay. Delays of streams that were reset are removed once they are the majority, so
     /// that a client cannot grow the heap.
     fn push_delay(&mut self, deadline_ns: u64, target: DelayTarget) {
-        if self.delays.len() > 64 && self.delays.len() > 2 * self.exchanges.len() {
+        if self.delays.len() > 64 && self.delays.len() > 2 * self.exchanges.streams.len() {
             let exchanges = &self.exchanges;
             self.delays.retain(|Reverse((_, target))| match *target {
                 DelayTarget::Response(slot, id) => exchanges.is_delayed(StreamKey { slot, id }),

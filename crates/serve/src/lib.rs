@@ -4,8 +4,7 @@
 //! httpterm's language ([`url_options`], [`reference_markdown`]). With a directory, a target is the path of
 //! a file in it (`files`). One thread per core, one task per connection, one read and one write per request.
 //!
-//! It never judges a measurement: it counts. Beside it, [`web_ui`] is a small
-//! server for users, which shares nothing with the origin.
+//! It never judges a measurement: it counts.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +13,6 @@ mod burn;
 mod cache;
 mod conn;
 mod core;
-mod date;
 pub mod distribution;
 mod files;
 mod help;
@@ -29,7 +27,6 @@ mod slow_path;
 pub mod stats;
 mod tls;
 pub mod url_options;
-pub mod web_ui;
 
 pub use help::reference_markdown;
 pub use plan::{OriginPlan, OriginPlanText};

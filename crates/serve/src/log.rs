@@ -1,27 +1,12 @@
-//! The access log: one line per request in the combined format or as JSON, written by its own thread.
-//!
-//! Each core collects lines in a batch. It sends the batch to the writer thread when it is full, and at
-//! every tick. A core never blocks: if its batch is full and the channel has no free slot, because the
-//! file is too slow, the core drops lines and counts them.
+//! The access log: one line per request in the combined format or as JSON. `server_shell` writes it: a
+//! core never waits, it drops lines and counts them.
 
-use std::cell::{Cell, RefCell};
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::cell::RefCell;
+use std::io::Write;
 
-use rt::tokio::sync::mpsc;
+use server_shell::date::RenderedSecond;
+use server_shell::log::{LineBatches, LineCounters, LogSender};
 use wire::field_value;
-
-/// Destination of the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum AccessLogTarget {
-    /// `-`: standard output.
-    Stdout,
-    /// A file; lines are appended.
-    File(std::path::PathBuf),
-}
 
 /// Format of the lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,137 +18,49 @@ pub(crate) enum AccessLogFormat {
     Json,
 }
 
-/// Lines on their way to the writer thread.
-#[derive(Debug)]
-struct AccessLogBatch {
-    bytes: Vec<u8>,
-    lines: u64,
-}
+/// Maximum length of the parts of a line that are not from the request.
+const OTHER_BYTES_MAX: usize = 1024;
 
-/// Size at which a batch is passed to the writer.
-const BATCH_BYTES: usize = 32 * 1024;
-/// Slots per core of the channel to the writer thread. All cores share the slots.
-const BATCHES_PER_CORE: usize = 16;
-
-/// Thread that writes the log.
-#[derive(Debug)]
-pub(crate) struct AccessLogWriter {
-    thread: JoinHandle<()>,
-}
-
-/// Sender of batches to the writer thread, with the number of lines whose write failed. Each core has a
-/// clone.
-#[derive(Clone, Debug)]
-pub(crate) struct AccessLogSender {
-    batches: mpsc::Sender<AccessLogBatch>,
-    write_failed_lines: Arc<AtomicU64>,
-}
-
-/// Opens the target and starts the thread.
-pub(crate) fn start(
-    target: &AccessLogTarget,
-    cores: usize,
-) -> io::Result<(AccessLogSender, AccessLogWriter)> {
-    let output: Box<dyn Write + Send> = match target {
-        AccessLogTarget::Stdout => Box::new(io::stdout()),
-        AccessLogTarget::File(path) => {
-            let file = OpenOptions::new().append(true).create(true).open(path);
-            let with_path = |error: io::Error| {
-                io::Error::new(error.kind(), format!("access log {}: {error}", path.display()))
-            };
-            Box::new(file.map_err(with_path)?)
-        }
-    };
-    start_writer(output, cores)
-}
-
-fn start_writer(
-    output: Box<dyn Write + Send>,
-    cores: usize,
-) -> io::Result<(AccessLogSender, AccessLogWriter)> {
-    let (batches, receiver) = mpsc::channel(BATCHES_PER_CORE * cores);
-    let failed = Arc::new(AtomicU64::new(0));
-    let sender = AccessLogSender { batches, write_failed_lines: Arc::clone(&failed) };
-    let thread = std::thread::Builder::new()
-        .name("access-log".to_owned())
-        .spawn(move || write_all(receiver, output, &failed))?;
-    Ok((sender, AccessLogWriter { thread }))
-}
-
-fn write_all(
-    mut receiver: mpsc::Receiver<AccessLogBatch>,
-    mut output: Box<dyn Write + Send>,
-    failed: &AtomicU64,
-) {
-    while let Some(batch) = receiver.blocking_recv() {
-        let written = output.write_all(&batch.bytes).and_then(|()| output.flush());
-        if written.is_err() {
-            failed.fetch_add(batch.lines, Ordering::Relaxed);
-        }
-    }
-}
-
-impl AccessLogWriter {
-    /// Waits until all batches are written; the senders must be dropped.
-    pub(crate) fn join(self) {
-        // A panic of the thread has been printed already, and the log is no reason to fail.
-        let _ = self.thread.join();
-    }
-}
-
-/// Batch of one core, and its sender.
+/// Lines of one core.
 #[derive(Debug)]
 pub(crate) struct CoreAccessLog {
-    batch: RefCell<Vec<u8>>,
-    lines: Cell<u64>,
-    sender: AccessLogSender,
+    batches: RefCell<LineBatches>,
+    counters: LineCounters,
     format: AccessLogFormat,
 }
 
 impl CoreAccessLog {
-    pub(crate) fn new(sender: AccessLogSender, format: AccessLogFormat) -> Self {
-        Self { batch: RefCell::new(Vec::with_capacity(BATCH_BYTES)), lines: Cell::new(0), sender, format }
+    pub(crate) fn new(sender: &LogSender, format: AccessLogFormat, head_bytes_max: usize) -> Self {
+        // An escaped byte takes four.
+        let batches = sender.batches(0, 4 * head_bytes_max + OTHER_BYTES_MAX);
+        Self { batches: RefCell::new(batches), counters: sender.line_counters(), format }
     }
 
     /// Returns the number of lines, of all cores, whose write failed.
     pub(crate) fn write_failed_lines(&self) -> u64 {
-        self.sender.write_failed_lines.load(Ordering::Relaxed)
+        self.counters.counts().iter().map(|counts| counts.failed + counts.backoff).sum()
     }
 
-    /// Adds a line to the batch: client, date, and the rest from [`LoggedRequest::write_line_end`].
-    /// Returns `false` if the line was dropped.
-    pub(crate) fn append_line(&self, peer: &str, date: &[u8], rest: &[u8]) -> bool {
-        let (before_peer, before_date, before_rest) = match self.format {
-            AccessLogFormat::Combined => ("", " - - [", "] "),
-            AccessLogFormat::Json => ("{\"client\":\"", "\",\"time\":\"", "\","),
+    /// Adds a line: client, date, and the rest from [`LoggedRequest::write_line_end`]. Returns `false`
+    /// if the line was dropped.
+    pub(crate) fn append_line(&self, peer: &str, date: &RenderedSecond, rest: &[u8]) -> bool {
+        let (before_peer, before_date, date, before_rest) = match self.format {
+            AccessLogFormat::Combined => ("", " - - [", date.clf().as_slice(), " +0000] "),
+            AccessLogFormat::Json => ("{\"client\":\"", "\",\"time\":\"", date.iso().as_slice(), "Z\","),
         };
-        let texts = before_peer.len() + before_date.len() + before_rest.len();
-        let bytes = peer.len() + date.len() + rest.len() + texts;
-        if self.batch.borrow().len() + bytes > BATCH_BYTES && !self.submit_batch() {
-            return false;
-        }
-        let mut batch = self.batch.borrow_mut();
-        batch.extend_from_slice(before_peer.as_bytes());
-        batch.extend_from_slice(peer.as_bytes());
-        batch.extend_from_slice(before_date.as_bytes());
-        batch.extend_from_slice(date);
-        batch.extend_from_slice(before_rest.as_bytes());
-        batch.extend_from_slice(rest);
-        self.lines.set(self.lines.get() + 1);
-        true
+        self.batches.borrow_mut().push_line(&[
+            before_peer.as_bytes(),
+            peer.as_bytes(),
+            before_date.as_bytes(),
+            date,
+            before_rest.as_bytes(),
+            rest,
+        ])
     }
 
-    /// Sends the batch to the writer thread. Returns `false` if the channel has no free slot.
-    pub(crate) fn submit_batch(&self) -> bool {
-        if self.lines.get() == 0 {
-            return true;
-        }
-        let Ok(permit) = self.sender.batches.try_reserve() else {
-            return false;
-        };
-        let bytes = self.batch.replace(Vec::with_capacity(BATCH_BYTES));
-        permit.send(AccessLogBatch { bytes, lines: self.lines.replace(0) });
-        true
+    /// Hands the lines over to the log thread. If it is behind, they wait for the next time.
+    pub(crate) fn hand_over(&self) {
+        self.batches.borrow_mut().hand_over();
     }
 }
 
@@ -288,38 +185,5 @@ mod tests {
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!((&json["user_agent"], &json["bytes"]), (&"a\"b\\c".into(), &5.into()));
         assert_eq!((&json["target"], &json["referer"]), (&"/?s=5".into(), &serde_json::Value::Null));
-    }
-
-    #[test]
-    fn a_log_that_does_not_keep_up_drops_and_does_not_wait() {
-        let (batches, _receiver) = mpsc::channel(2);
-        let log = CoreAccessLog::new(
-            AccessLogSender { batches, write_failed_lines: Arc::default() },
-            AccessLogFormat::Combined,
-        );
-        let line = [b'x'; 1000];
-        let logged = (0..1000).filter(|_| log.append_line("::1", b"date", &line)).count();
-        // Two batches are in flight and one waits for its turn.
-        assert_eq!(logged, 3 * (BATCH_BYTES / (1000 + 3 + 4 + 8)));
-    }
-
-    #[test]
-    fn a_file_that_fails_is_counted() {
-        struct FullDisk;
-        impl Write for FullDisk {
-            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-                Err(io::ErrorKind::StorageFull.into())
-            }
-            fn flush(&mut self) -> io::Result<()> {
-                Ok(())
-            }
-        }
-        let (sender, writer) = start_writer(Box::new(FullDisk), 1).unwrap();
-        let log = CoreAccessLog::new(sender.clone(), AccessLogFormat::Combined);
-        assert!(log.append_line("::1", b"date", b"x\n") && log.submit_batch());
-        let failed = Arc::clone(&sender.write_failed_lines);
-        drop((sender, log));
-        writer.join();
-        assert_eq!(failed.load(Ordering::Relaxed), 1);
     }
 }

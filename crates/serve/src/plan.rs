@@ -1,7 +1,7 @@
 //! Configuration of an origin: parses the texts of its flags to an [`OriginPlan`], and reports every
 //! problem at once. It starts nothing; it only resolves names, and reads the files of certificates.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use record::problem::InputProblem;
@@ -9,10 +9,11 @@ use record::units::{
     DurationUnit, format_bytes, format_duration_ns, format_plural, parse_count, parse_duration_ns, parse_size,
 };
 use rt::address::Address;
+use server_shell::log::LogTarget;
 
 use crate::files::plan::FilesPlan;
 pub use crate::files::plan::FilesPlanText;
-use crate::log::{AccessLogFormat, AccessLogTarget};
+use crate::log::AccessLogFormat;
 use crate::tls::OriginTls;
 pub use crate::tls::OriginTlsText;
 
@@ -113,7 +114,7 @@ pub struct OriginPlan {
     /// Files to serve; `None`: responses are generated.
     pub(crate) files: Option<Arc<FilesPlan>>,
     pub(crate) proxy_protocol: bool,
-    pub(crate) access_log: Option<AccessLogTarget>,
+    pub(crate) access_log: Option<LogTarget>,
     pub(crate) access_log_format: AccessLogFormat,
     pub(crate) tls: Option<OriginTls>,
     pub(crate) idle_timeout_ns: u64,
@@ -145,11 +146,7 @@ impl OriginPlan {
             threads,
             pin,
             spin: text.spin,
-            access_log: match text.access_log.as_str() {
-                "" => None,
-                "-" => Some(AccessLogTarget::Stdout),
-                path => Some(AccessLogTarget::File(PathBuf::from(path))),
-            },
+            access_log: LogTarget::from_flag(&text.access_log),
             access_log_format: problems.access_log_format(text),
             files: problems.files(&text.files),
             proxy_protocol: text.proxy_protocol,
@@ -474,7 +471,7 @@ mod tests {
         };
         let plan = OriginPlan::parse(&text).unwrap();
         assert_eq!((plan.listen.len(), plan.pin), (2, vec![cpu]));
-        assert_eq!(plan.access_log, Some(AccessLogTarget::Stdout));
+        assert_eq!(plan.access_log, Some(LogTarget::Stdout));
         assert_eq!((plan.idle_timeout_ns, plan.drain_timeout_ns), (5_000_000_000, 250_000_000));
         assert_eq!(plan.connections_max, Some(10_000));
     }

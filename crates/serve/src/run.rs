@@ -1,6 +1,5 @@
 //! Starts the cores, accepts connections, drains, and sums up.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
@@ -10,18 +9,21 @@ use std::time::Duration;
 
 use rt::address::Address;
 use rt::clock::now_ns;
-use rt::conn_balancer::{AcceptedConnection, AsyncInbox, ConnectionBalancer, CoreMessage, Inbox};
-use rt::cores::{CoreConfig, CoreError, CoreId, FdTable};
+use rt::conn_balancer::{AcceptedConnection, ConnectionBalancer, Inbox};
+use rt::core_senders::CoreSenders;
+use rt::cores::{CoreConfig, CoreError, FdTable};
 use rt::drain::{Drain, DrainStage, DrainWatch};
 use rt::limits::raise_descriptor_limit;
-use rt::listen::{AcceptEvent, AcceptMode, BoundAddress, Listener};
+use rt::listen::{AcceptMode, BoundAddress, Listener};
 use rt::stream::Stream;
-use rt::tokio::sync::{mpsc, oneshot};
-use rt::tokio::task::{JoinHandle, spawn_local};
+use rt::tokio::sync::mpsc;
+use rt::tokio::task::spawn_local;
+use server_shell::accept::{AcceptingCore, Acceptor, Admission};
+use server_shell::log::{self, LogSender, LogWriter};
 
 use crate::conn;
 use crate::core::{OriginCore, OriginCoreParts, StatsQuery, TICK_NS};
-use crate::log::{self, AccessLogSender, AccessLogWriter, CoreAccessLog};
+use crate::log::CoreAccessLog;
 use crate::plan::OriginPlan;
 use crate::stats::{CloseReason, CoreStats, OriginStats, add};
 
@@ -33,8 +35,8 @@ pub struct RunningOrigin {
     /// Our own copies of the listening sockets. Tools such as `ss -ltnp` show only the sockets in
     /// the process's first descriptor table. Empty if the cores share that table.
     listener_copies: Vec<Listener>,
-    queries: Vec<mpsc::Sender<StatsQuery>>,
-    log_writer: Option<AccessLogWriter>,
+    queries: CoreSenders<StatsQuery>,
+    log_writer: Option<LogWriter>,
     drain: DrainWatch,
     started_ns: u64,
 }
@@ -44,17 +46,11 @@ pub struct RunningOrigin {
 struct OriginCoreInit {
     inbox: Inbox,
     queries: mpsc::Receiver<StatsQuery>,
-    log: Option<AccessLogSender>,
+    log: Option<LogSender>,
 }
-
-/// Maximum number of concurrent counter requests to one core.
-const QUERIES_MAX: usize = 64;
 
 /// Interval at which [`Running::join`] polls for the stop, unless it is woken.
 const JOIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
-
-/// Accepting tasks of one core.
-type AcceptTasks = Rc<RefCell<Vec<JoinHandle<io::Result<()>>>>>;
 
 /// Binds all addresses and starts the cores; `drain` stops them.
 ///
@@ -84,11 +80,14 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
         .map(|address| BoundAddress::new(address, cores))
         .collect::<io::Result<Vec<_>>>()?;
     let (sender, log_writer) = match &plan.access_log {
-        Some(target) => log::start(target, cores).map(|(sender, log)| (Some(sender), Some(log)))?,
+        Some(target) => {
+            let (sender, writer) = log::start(std::slice::from_ref(target), cores)?;
+            (Some(sender), Some(writer))
+        }
         None => (None, None),
     };
     let (balancer, inboxes) = ConnectionBalancer::new(cores)?;
-    let (queries, query_receivers): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::channel(QUERIES_MAX)).unzip();
+    let (queries, query_receivers) = CoreSenders::channels(cores);
     let fd_table = match own_fd_tables {
         true => {
             let inboxes = inboxes.iter().map(Inbox::raw_fd);
@@ -112,14 +111,14 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
             plan: plan.clone(),
             balancer: core_balancer.clone(),
             log: None,
-            connections_max: connection_quota(connections_max, core_id),
+            connections_max: core_id.part_of(connections_max),
             queries: senders.clone(),
             started_ns,
         };
         run_core(parts, init, drain.clone())
     });
     let running = running
-        .and_then(|running| Ok((running, send_listeners(&mut bound_addresses, &balancer, cores)?)))
+        .and_then(|running| Ok((running, send_listeners(&mut bound_addresses, &balancer)?)))
         .map(|(running, listener_copies)| (running, if own_fd_tables { listener_copies } else { Vec::new() }))
         // If one core cannot start, the others must not stay.
         .inspect_err(|_| stop.advance(DrainStage::Abort));
@@ -135,29 +134,16 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
     })
 }
 
-/// Sends the listening sockets to the cores through their inboxes, because the cores may have
-/// their own descriptor tables. Returns our own copies.
+/// Sends the listening sockets to the cores. Returns our own copies.
 fn send_listeners(
     bound_addresses: &mut [BoundAddress],
     balancer: &ConnectionBalancer,
-    cores: usize,
 ) -> io::Result<Vec<Listener>> {
     let mut listener_copies = Vec::new();
     for (index, bound_address) in bound_addresses.iter_mut().enumerate() {
-        for core in 0..cores {
-            if let Some(listener) = bound_address.take_listener(core, index) {
-                balancer.send_listener(core, &listener)?;
-                listener_copies.push(listener);
-            }
-        }
+        listener_copies.extend(balancer.send_listeners(bound_address, index)?);
     }
     Ok(listener_copies)
-}
-
-/// Returns one core's quota of the connections, so that no core has to ask another before it
-/// accepts.
-fn connection_quota(connections_max: usize, core_id: CoreId) -> usize {
-    connections_max / core_id.count + usize::from(core_id.index < connections_max % core_id.count)
 }
 
 impl RunningOrigin {
@@ -184,12 +170,8 @@ impl RunningOrigin {
     /// not call it.
     #[must_use]
     pub fn stats(&self) -> OriginStats {
-        let query_core = |query: &mpsc::Sender<StatsQuery>| {
-            let (reply_sender, reply_receiver) = oneshot::channel();
-            query.blocking_send(reply_sender).ok()?;
-            reply_receiver.blocking_recv().ok()
-        };
-        let cores = self.queries.iter().filter_map(query_core).collect();
+        // Without a deadline it cannot time out.
+        let cores = self.queries.ask_blocking(None, |reply| reply).unwrap_or_default();
         OriginStats::from_cores(cores, now_ns() - self.started_ns, self.drain.stage() != DrainStage::Running)
     }
 
@@ -208,7 +190,7 @@ impl RunningOrigin {
         let uptime_ns = now_ns() - self.started_ns;
         // Its senders were dropped with the cores, so it writes the rest and ends.
         if let Some(log) = self.log_writer {
-            log.join();
+            log.finish(log::FINISH_TIMEOUT);
         }
         Ok(OriginStats::from_cores(cores?, uptime_ns, true))
     }
@@ -216,46 +198,22 @@ impl RunningOrigin {
 
 async fn run_core(mut parts: OriginCoreParts, init: OriginCoreInit, drain: Drain) -> io::Result<CoreStats> {
     let OriginCoreInit { inbox, queries, log } = init;
-    let format = parts.plan.access_log_format;
-    parts.log = log.map(|sender| CoreAccessLog::new(sender, format));
+    let (format, head_bytes_max) = (parts.plan.access_log_format, parts.plan.head_bytes_max);
+    parts.log = log.map(|sender| CoreAccessLog::new(&sender, format, head_bytes_max));
     let core = Rc::new(OriginCore::new(parts)?);
     spawn_local(run_ticks(Rc::clone(&core)));
     spawn_local(answer_queries(Rc::clone(&core), queries));
-    let accept_tasks = AcceptTasks::default();
-    let helpers = [
-        spawn_local(receive_messages(
-            Rc::clone(&core),
-            Rc::clone(&accept_tasks),
-            inbox.register()?,
-            drain.clone(),
-        )),
-        spawn_local(serve_deferred(Rc::clone(&core))),
-    ];
     let mut watch = drain.watch();
+    let (acceptor, helpers) = Acceptor::start(OriginAdmission(Rc::clone(&core)), inbox, drain)?;
     watch.wait_for(DrainStage::Draining).await;
-    for helper in helpers {
-        helper.abort();
-    }
-    drain_core(&core, accept_tasks.take(), watch).await?;
-    Ok(core.read_stats())
+    drop(helpers);
+    let failure = acceptor.stop().await;
+    drain_core(&core, watch).await;
+    failure.map(|()| core.read_stats())
 }
 
 /// Ends idle connections, and waits for the others up to the drain timeout.
-async fn drain_core(
-    core: &Rc<OriginCore>,
-    accept_tasks: Vec<JoinHandle<io::Result<()>>>,
-    mut watch: DrainWatch,
-) -> io::Result<()> {
-    for task in &accept_tasks {
-        task.abort();
-    }
-    let mut failure = Ok(());
-    for task in accept_tasks {
-        // A task that was stopped has no result.
-        if let Ok(Err(error)) = task.await {
-            failure = Err(error);
-        }
-    }
+async fn drain_core(core: &Rc<OriginCore>, mut watch: DrainWatch) {
     for _ in 0..core.conn_limit.clear_deferred() {
         core.balancer.release(core.index);
         core.counters.count_close(CloseReason::Drained);
@@ -278,9 +236,8 @@ async fn drain_core(
         core.counters.count_close(CloseReason::Dropped);
     }
     if let Some(log) = &core.log {
-        log.submit_batch();
+        log.hand_over();
     }
-    failure
 }
 
 async fn run_ticks(core: Rc<OriginCore>) {
@@ -297,95 +254,60 @@ async fn answer_queries(core: Rc<OriginCore>, mut queries: mpsc::Receiver<StatsQ
     }
 }
 
-/// Receives the connections that other cores accepted for this one, and its listening sockets.
-async fn receive_messages(
-    core: Rc<OriginCore>,
-    accept_tasks: AcceptTasks,
-    mut inbox: AsyncInbox,
-    drain: Drain,
-) {
-    loop {
-        match inbox.receive().await {
-            Ok(Some(CoreMessage::Connection(connection))) => serve_or_defer(&core, connection),
-            Ok(Some(CoreMessage::Listener(listener))) => {
-                let accepting = accept_all(Rc::clone(&core), listener, drain.clone());
-                accept_tasks.borrow_mut().push(spawn_local(accepting));
+/// Serves every connection, up to the maximum number of the core.
+struct OriginAdmission(Rc<OriginCore>);
+
+impl Admission for OriginAdmission {
+    type Limit = ();
+
+    fn core(&self) -> AcceptingCore<'_> {
+        let OriginCore { index, balancer, conn_limit, timers, .. } = &*self.0;
+        AcceptingCore { index: *index, balancer, limit: conn_limit, timers }
+    }
+
+    fn pausing_limit(&self, _socket_index: usize) -> Option<()> {
+        self.0.conn_limit.is_full().then_some(())
+    }
+
+    fn count_pause(&self, (): ()) {
+        add(&self.0.counters.accept_paused, 1);
+    }
+
+    fn count_accept_failure(&self) {
+        add(&self.0.counters.accept_failed, 1);
+    }
+
+    fn admit(&self, connection: AcceptedConnection) {
+        if self.0.conn_limit.is_full() {
+            self.0.conn_limit.defer(connection);
+        } else {
+            self.serve(connection);
+        }
+    }
+
+    fn may_serve(&self, _connection: &AcceptedConnection) -> bool {
+        true
+    }
+
+    fn serve(&self, connection: AcceptedConnection) {
+        let core = &self.0;
+        let stream = Stream::from_fd(connection.fd, connection.family);
+        let stream = stream.and_then(|stream| match &core.plan.tls {
+            Some(tls) if core.plan.proxy_protocol => stream.accept_tls_behind_header(tls.settings()),
+            Some(tls) => stream.accept_tls(tls.settings()),
+            None => Ok(stream),
+        });
+        match stream {
+            Ok(stream) if core.plan.proxy_protocol => {
+                spawn_local(conn::proxy_preface::serve(Rc::clone(core), stream));
             }
-            Ok(None) => return,
-            // There was no descriptor for it: it is lost, and the sender has counted it.
+            Ok(stream) => {
+                spawn_local(conn::serve(Rc::clone(core), stream));
+            }
             Err(_) => {
-                core.balancer.release(core.index);
                 add(&core.counters.accept_failed, 1);
+                core.balancer.release(core.index);
             }
-        }
-    }
-}
-
-/// Serves the connections that had to wait, as others end.
-async fn serve_deferred(core: Rc<OriginCore>) {
-    poll_fn(|cx| {
-        while let Some(connection) = core.conn_limit.take_deferred() {
-            serve(&core, connection);
-        }
-        core.conn_limit.register_waker(cx.waker());
-        Poll::Pending
-    })
-    .await
-}
-
-/// Accepts, except while the maximum number of connections is open.
-async fn accept_all(core: Rc<OriginCore>, listener: Listener, drain: Drain) -> io::Result<()> {
-    let handle = |accepted| match accepted {
-        AcceptEvent::Connection(connection) => serve_or_defer(&core, connection),
-        AcceptEvent::AcceptFailed(_) => add(&core.counters.accept_failed, 1),
-    };
-    let mut accepting = pin!(listener.accept(&core.balancer, core.index, &core.timers, handle));
-    let mut paused = false;
-    let result = poll_fn(|cx| {
-        if !core.conn_limit.is_full() {
-            paused = false;
-            return accepting.as_mut().poll(cx);
-        }
-        if !paused {
-            paused = true;
-            add(&core.counters.accept_paused, 1);
-        }
-        core.conn_limit.register_waker(cx.waker());
-        Poll::Pending
-    })
-    .await;
-    if result.is_err() {
-        // A core without its listener is useless, and half an origin is worse than none.
-        drain.advance(DrainStage::Draining);
-    }
-    result
-}
-
-fn serve_or_defer(core: &Rc<OriginCore>, connection: AcceptedConnection) {
-    if core.conn_limit.is_full() {
-        core.conn_limit.defer(connection);
-    } else {
-        serve(core, connection);
-    }
-}
-
-fn serve(core: &Rc<OriginCore>, connection: AcceptedConnection) {
-    let stream = Stream::from_fd(connection.fd, connection.family);
-    let stream = stream.and_then(|stream| match &core.plan.tls {
-        Some(tls) if core.plan.proxy_protocol => stream.accept_tls_behind_header(tls.settings()),
-        Some(tls) => stream.accept_tls(tls.settings()),
-        None => Ok(stream),
-    });
-    match stream {
-        Ok(stream) if core.plan.proxy_protocol => {
-            spawn_local(conn::proxy_preface::serve(Rc::clone(core), stream));
-        }
-        Ok(stream) => {
-            spawn_local(conn::serve(Rc::clone(core), stream));
-        }
-        Err(_) => {
-            add(&core.counters.accept_failed, 1);
-            core.balancer.release(core.index);
         }
     }
 }

@@ -11,6 +11,7 @@
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::Write as _;
+use std::path::Path;
 
 /// Privileges of root: namespaces, other users, settings of the host.
 pub const ROOT: &str = "root";
@@ -36,10 +37,16 @@ pub fn skip(need: &str, reason: impl Display) {
     let test = thread.name().unwrap_or("unnamed");
     println!("skipped: {test}: {need}: {reason}");
     let required = std::env::var("WEIR_REQUIRE").unwrap_or_default();
-    assert!(!is_listed(&required, need), "WEIR_REQUIRE lists `{need}`, and it is missing: {reason}");
-    if let Some(path) = std::env::var_os("WEIR_SKIPPED_FILE") {
-        let line = format!("{test}\t{need}\t{}\n", reason.to_string().replace(['\n', '\t'], " "));
-        let written = OpenOptions::new().create(true).append(true).open(&path);
+    let skipped_file = std::env::var_os("WEIR_SKIPPED_FILE");
+    report(test, need, &reason.to_string(), &required, skipped_file.as_deref().map(Path::new));
+}
+
+/// Fails if `required` lists `need`; otherwise appends a line to the file.
+fn report(test: &str, need: &str, reason: &str, required: &str, skipped_file: Option<&Path>) {
+    assert!(!is_listed(required, need), "WEIR_REQUIRE lists `{need}`, and it is missing: {reason}");
+    if let Some(path) = skipped_file {
+        let line = format!("{test}\t{need}\t{}\n", reason.replace(['\n', '\t'], " "));
+        let written = OpenOptions::new().create(true).append(true).open(path);
         // Tests append at the same time, so that a line is one write.
         // Invariant: the script that names the file can write it.
         written
@@ -65,29 +72,14 @@ mod tests {
         }
     }
 
-    /// Runs the child of the test below: the variables are those of a process.
-    #[test]
-    #[ignore = "the child of `a_required_need_fails_and_another_is_written_to_the_file`"]
-    fn skips() {
-        skip("nginx", "two\nlines");
-    }
-
     #[test]
     fn a_required_need_fails_and_another_is_written_to_the_file() {
         let file = std::env::temp_dir().join(format!("weir-skipped-{}", std::process::id()));
-        let run = |required: &str| {
-            std::process::Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "tests::skips", "--ignored"])
-                .env("WEIR_REQUIRE", required)
-                .env("WEIR_SKIPPED_FILE", &file)
-                .output()
-                .unwrap()
-                .status
-                .success()
-        };
-        assert!(run("haproxy"));
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "tests::skips\tnginx\ttwo lines\n");
-        assert!(!run("root,nginx"));
+        report("a::test", "nginx", "two\nlines", "haproxy", Some(&file));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "a::test\tnginx\ttwo lines\n");
         std::fs::remove_file(&file).unwrap();
+        let required =
+            std::panic::catch_unwind(|| report("a::test", "nginx", "missing", "root,nginx", None));
+        assert!(required.is_err());
     }
 }

@@ -4,8 +4,10 @@ use load::plan::{ExpectFlags, LoadFlags};
 
 use super::http::{CONNECTION_WINDOW, GRPC, HTTP, STREAMS, WINDOW, http_flags};
 use super::load::{
-    CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, TIMEOUT, request_body,
+    ARRIVALS, CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, SEED, SOURCE, THREADS,
+    TIMEOUT, request_body,
 };
+use super::load_requests::EXPECT_STATUS;
 use super::tls::{
     CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags,
 };
@@ -75,16 +77,7 @@ pub(super) const EDGE_FLAGS: &[Flag] = &[
         ..FLAG_DEFAULTS
     },
     CONNECTIONS,
-    Flag {
-        long: "threads",
-        short: Some('t'),
-        value: "N",
-        default: "all CPUs, half if the server is local",
-        doc: "Generator threads",
-        valid: &["1", "2"],
-        invalid: &["0", "two", "65"],
-        ..FLAG_DEFAULTS
-    },
+    Flag { doc: "Generator threads", ..THREADS },
     Flag {
         long: "from",
         value: "N",
@@ -146,30 +139,13 @@ pub(super) const EDGE_FLAGS: &[Flag] = &[
               distinguished from service time, nor a limit inside the server from a delay",
         ..FLAG_DEFAULTS
     },
-    Flag {
-        long: "arrivals",
-        value: "constant|poisson",
-        default: "constant",
-        doc: "Distribution of arrivals",
-        valid: &["poisson"],
-        invalid: &["bursty"],
-        ..FLAG_DEFAULTS
-    },
+    Flag { doc: "Distribution of arrivals", valid: &["poisson"], ..ARRIVALS },
     REQUESTS_PER_CONNECTION,
     METHOD,
     HEADER,
     DATA,
     TIMEOUT,
-    Flag {
-        long: "source",
-        value: "ADDRESS",
-        repeatable: true,
-        default: "the kernel's choice",
-        doc: "Source addresses, round-robin: one, a range a-b, or a network a/n",
-        valid: &["127.0.0.2"],
-        invalid: &["localhost"],
-        ..FLAG_DEFAULTS
-    },
+    SOURCE,
     PIN,
     CACERT,
     INSECURE,
@@ -186,23 +162,10 @@ pub(super) const EDGE_FLAGS: &[Flag] = &[
     GRPC,
     TLS_CIPHERS,
     TLS_GROUPS,
+    EXPECT_STATUS,
     Flag {
-        long: "expect-status",
-        value: "LIST",
-        default: "any; 400 and above are errors",
-        doc: "Expected statuses: 200, 2xx or 200,404; any other is an error",
-        valid: &["200", "2xx,304"],
-        invalid: &["2x", "99"],
-        ..FLAG_DEFAULTS
-    },
-    Flag {
-        long: "seed",
-        value: "N",
-        default: "1",
         doc: "Seed of the random numbers; used for Poisson arrivals and for bootstrap resampling",
-        valid: &["42"],
-        invalid: &["x", "-1"],
-        ..FLAG_DEFAULTS
+        ..SEED
     },
     Flag {
         long: "keep",

@@ -109,6 +109,43 @@ pub(super) const PIN: Flag = Flag {
     invalid: &["x", "3-1", "0-9999"],
     ..FLAG_DEFAULTS
 };
+pub(super) const ARRIVALS: Flag = Flag {
+    long: "arrivals",
+    value: "constant|poisson",
+    default: "constant",
+    doc: "Distribution of arrivals in an open loop",
+    invalid: &["bursty"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const THREADS: Flag = Flag {
+    long: "threads",
+    short: Some('t'),
+    value: "N",
+    default: "all CPUs, half if the server is local",
+    doc: "Generator threads; they share the connections and the rate",
+    valid: &["1", "2"],
+    invalid: &["0", "two", "65"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const SOURCE: Flag = Flag {
+    long: "source",
+    value: "ADDRESS",
+    repeatable: true,
+    default: "the kernel's choice",
+    doc: "Source addresses, round-robin: one, a range a-b, or a network a/n",
+    valid: &["127.0.0.2", "127.0.0.2-127.0.0.9,127.0.1.0/28"],
+    invalid: &["localhost", "127.0.0.1/33", "127.0.0.9-127.0.0.2"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const SEED: Flag = Flag {
+    long: "seed",
+    value: "N",
+    default: "1",
+    doc: "Seed of the random numbers; used for Poisson arrivals, think times and templates",
+    valid: &["42"],
+    invalid: &["x", "-1"],
+    ..FLAG_DEFAULTS
+};
 pub(super) const JSON: Flag = Flag {
     long: "json",
     short: Some('o'),
@@ -138,14 +175,7 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
         invalid: &["0", "fast", "-3", "nan", "inf"],
         ..FLAG_DEFAULTS
     },
-    Flag {
-        long: "arrivals",
-        value: "constant|poisson",
-        default: "constant",
-        doc: "Distribution of arrivals in an open loop",
-        invalid: &["bursty"],
-        ..FLAG_DEFAULTS
-    },
+    ARRIVALS,
     Flag {
         long: "duration",
         short: Some('d'),
@@ -166,16 +196,7 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
         invalid: &["0", "many"],
         ..FLAG_DEFAULTS
     },
-    Flag {
-        long: "threads",
-        short: Some('t'),
-        value: "N",
-        default: "all CPUs, half if the server is local",
-        doc: "Generator threads; they share the connections and the rate",
-        valid: &["1", "2"],
-        invalid: &["0", "two", "65"],
-        ..FLAG_DEFAULTS
-    },
+    THREADS,
     REQUESTS_PER_CONNECTION,
     Flag {
         long: "ramp",
@@ -253,16 +274,7 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
     TLS_KEY_LOG,
     TLS_CIPHERS,
     TLS_GROUPS,
-    Flag {
-        long: "source",
-        value: "ADDRESS",
-        repeatable: true,
-        default: "the kernel's choice",
-        doc: "Source addresses, round-robin: one, a range a-b, or a network a/n",
-        valid: &["127.0.0.2", "127.0.0.2-127.0.0.9,127.0.1.0/28"],
-        invalid: &["localhost", "127.0.0.1/33", "127.0.0.9-127.0.0.2"],
-        ..FLAG_DEFAULTS
-    },
+    SOURCE,
     PIN,
     Flag {
         long: "spin",
@@ -326,15 +338,7 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
         invalid: &["x", "101%"],
         ..FLAG_DEFAULTS
     },
-    Flag {
-        long: "seed",
-        value: "N",
-        default: "1",
-        doc: "Seed of the random numbers; used for Poisson arrivals, think times and templates",
-        valid: &["42"],
-        invalid: &["x", "-1"],
-        ..FLAG_DEFAULTS
-    },
+    SEED,
     JSON,
     CSV,
     MARKDOWN,

@@ -2,6 +2,10 @@
 
 use proxy::config::ProxyFlags;
 
+use super::server::{
+    ACCESS_LOG, CONNECTIONS_MAX, DRAIN_TIMEOUT, LISTEN, PIN, THREADS, TLS_CERT, TLS_KEY, TLS_SELF_SIGNED,
+    UNTIL_STDIN_CLOSES,
+};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const PROXY: CommandInfo = CommandInfo {
@@ -13,18 +17,7 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
           takes over its listening sockets.",
     values: None,
     flags: &[
-        Flag {
-            long: "listen",
-            short: Some('l'),
-            value: "ADDRESS",
-            repeatable: true,
-            default: "127.0.0.1:8080",
-            doc: "Address to listen on, repeatable: 127.0.0.1:8080, [::1]:8080, :8080 or \
-                  unix:/path; port 0: chosen by the kernel",
-            valid: &["127.0.0.1:0", "unix:/tmp/weir.sock"],
-            invalid: &["8080", "127.0.0.1:99999", "unix:"],
-            ..FLAG_DEFAULTS
-        },
+        Flag { default: "127.0.0.1:8080", ..LISTEN },
         Flag {
             long: "to",
             value: "ADDRESS[,ADDRESS]",
@@ -85,50 +78,11 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
             invalid: &["udp"],
             ..FLAG_DEFAULTS
         },
-        Flag {
-            long: "tls-cert",
-            value: "FILE",
-            repeatable: true,
-            default: "none",
-            doc: "Speak TLS on all listeners, with this certificate chain (PEM); the client's server \
-                  name selects one of several; may contain its key; repeatable",
-            invalid: &["/no/such/file"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "tls-key",
-            value: "FILE",
-            repeatable: true,
-            default: "the files of --tls-cert",
-            doc: "Private keys of the certificates, in the order of --tls-cert",
-            invalid: &["/no/such/file"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "tls-self-signed",
-            doc: "Speak TLS on all listeners, with a new self-signed certificate for localhost, \
-                  127.0.0.1 and ::1",
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "threads",
-            short: Some('t'),
-            value: "N",
-            default: "one per CPU",
-            doc: "Worker threads",
-            valid: &["1"],
-            invalid: &["0", "x"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "pin",
-            value: "CPUS",
-            default: "not pinned",
-            doc: "CPUs to pin threads to, round-robin: 0,2 or 0-3, or all",
-            valid: &["0", "all"],
-            invalid: &["x", "3-1"],
-            ..FLAG_DEFAULTS
-        },
+        TLS_CERT,
+        TLS_KEY,
+        TLS_SELF_SIGNED,
+        THREADS,
+        PIN,
         Flag {
             long: "admin",
             value: "ADDRESS",
@@ -157,15 +111,7 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
             valid: &["/run/weir.sock"],
             ..FLAG_DEFAULTS
         },
-        Flag {
-            long: "access-log",
-            value: "FILE|-",
-            default: "off",
-            doc: "Access log, one line per request; if the disk is too slow, lines are dropped and \
-                  counted",
-            valid: &["-"],
-            ..FLAG_DEFAULTS
-        },
+        ACCESS_LOG,
         Flag {
             long: "log-format",
             value: "json|combined|haproxy",
@@ -203,29 +149,9 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
             invalid: &["3"],
             ..FLAG_DEFAULTS
         },
-        Flag {
-            long: "connections-max",
-            value: "N",
-            default: "half of the descriptor limit",
-            doc: "Max client connections; at the limit weir stops accepting until one closes",
-            valid: &["1k"],
-            invalid: &["0", "x"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "drain-timeout",
-            value: "TIME",
-            default: "30s",
-            doc: "Max time for requests in flight after SIGTERM; default unit: s",
-            valid: &["5"],
-            invalid: &["0", "x"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "until-stdin-closes",
-            doc: "Stop as on SIGTERM when stdin closes; for parent processes",
-            ..FLAG_DEFAULTS
-        },
+        Flag { default: "half of the descriptor limit", ..CONNECTIONS_MAX },
+        DRAIN_TIMEOUT,
+        UNTIL_STDIN_CLOSES,
     ],
     examples: &[
         (

@@ -2,6 +2,10 @@
 
 use serve::plan::{FilesPlanText, OriginPlanText, OriginTlsText};
 
+use super::server::{
+    ACCESS_LOG, CONNECTIONS_MAX, DRAIN_TIMEOUT, LISTEN, PIN, THREADS, TLS_CERT, TLS_KEY, TLS_SELF_SIGNED,
+    UNTIL_STDIN_CLOSES,
+};
 use super::tls::{TLS_CIPHERS, TLS_GROUPS, TLS_KEY_LOG};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
@@ -15,52 +19,16 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
           outside of the directory. All flags of listeners, limits, TLS and logs apply to both.",
     values: Some(("DIR|FILE|-", "Directory, file or standard input to serve; default: generated responses")),
     flags: &[
-        Flag {
-            long: "listen",
-            short: Some('l'),
-            value: "ADDRESS",
-            repeatable: true,
-            default: "127.0.0.1:8000",
-            doc: "Address to listen on, repeatable: 127.0.0.1:8080, [::1]:8080, :8080 or \
-                  unix:/path; port 0: chosen by the kernel",
-            valid: &["127.0.0.1:0", "unix:/tmp/weir.sock", ":8001"],
-            invalid: &["8000", "127.0.0.1:99999", "unix:"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "threads",
-            short: Some('t'),
-            value: "N",
-            default: "one per CPU",
-            doc: "Worker threads",
-            valid: &["1"],
-            invalid: &["0", "x"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "pin",
-            value: "CPUS",
-            default: "not pinned",
-            doc: "CPUs to pin threads to, round-robin: 0,2 or 0-3, or all",
-            valid: &["0", "all"],
-            invalid: &["x", "3-1"],
-            ..FLAG_DEFAULTS
-        },
+        Flag { default: "127.0.0.1:8000", ..LISTEN },
+        THREADS,
+        PIN,
         Flag {
             long: "spin",
             doc: "Busy-poll instead of sleeping; delays (t=) then exclude the wake-up latency of \
                   an idle CPU; each thread uses a complete core",
             ..FLAG_DEFAULTS
         },
-        Flag {
-            long: "connections-max",
-            value: "N",
-            default: "descriptor limit minus 64",
-            doc: "Max open connections; at the limit weir stops accepting until one closes",
-            valid: &["1k"],
-            invalid: &["0", "x"],
-            ..FLAG_DEFAULTS
-        },
+        Flag { default: "descriptor limit minus 64", ..CONNECTIONS_MAX },
         Flag {
             long: "idle-timeout",
             value: "TIME",
@@ -97,15 +65,7 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             invalid: &["0", "x"],
             ..FLAG_DEFAULTS
         },
-        Flag {
-            long: "drain-timeout",
-            value: "TIME",
-            default: "30s",
-            doc: "Max time for responses in flight after SIGTERM; default unit: s",
-            valid: &["5"],
-            invalid: &["0", "x"],
-            ..FLAG_DEFAULTS
-        },
+        DRAIN_TIMEOUT,
         Flag {
             long: "head-bytes-max",
             value: "SIZE",
@@ -153,14 +113,7 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             invalid: &["1k", "4g", "x"],
             ..FLAG_DEFAULTS
         },
-        Flag {
-            long: "access-log",
-            value: "FILE|-",
-            default: "off",
-            doc: "Access log, one line per request; if the disk is too slow, lines are dropped and counted",
-            valid: &["-"],
-            ..FLAG_DEFAULTS
-        },
+        ACCESS_LOG,
         Flag {
             long: "access-log-format",
             value: "combined|json",
@@ -295,40 +248,14 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             invalid: &["0", "x"],
             ..FLAG_DEFAULTS
         },
-        Flag {
-            long: "tls-cert",
-            value: "FILE",
-            repeatable: true,
-            default: "none",
-            doc: "Speak TLS on all listeners, with this certificate chain (PEM); the client's server \
-                  name selects one of several; may contain its key; repeatable",
-            invalid: &["/no/such/file"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "tls-key",
-            value: "FILE",
-            repeatable: true,
-            default: "the files of --tls-cert",
-            doc: "Private keys of the certificates, in the order of --tls-cert",
-            invalid: &["/no/such/file"],
-            ..FLAG_DEFAULTS
-        },
-        Flag {
-            long: "tls-self-signed",
-            doc: "Speak TLS on all listeners, with a new self-signed certificate for localhost, \
-                  127.0.0.1 and ::1",
-            ..FLAG_DEFAULTS
-        },
+        TLS_CERT,
+        TLS_KEY,
+        TLS_SELF_SIGNED,
         TLS_CIPHERS,
         TLS_GROUPS,
         TLS_KEY_LOG,
         Flag { long: "check", doc: "Print what would be served, and its limits, and exit", ..FLAG_DEFAULTS },
-        Flag {
-            long: "until-stdin-closes",
-            doc: "Stop as on SIGTERM when stdin closes; for parent processes",
-            ..FLAG_DEFAULTS
-        },
+        UNTIL_STDIN_CLOSES,
     ],
     examples: &[
         ("weir serve", "generated responses on 127.0.0.1:8000"),

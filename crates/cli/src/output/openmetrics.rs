@@ -13,7 +13,7 @@ use std::time::Duration;
 use record::histogram::{EXPORT_BOUNDS_NS, LatencyHistogram};
 use record::run::Interval;
 use rt::drain::{Drain, DrainStage, DrainWatch};
-use serve::web_ui::{PageBody, WebPage, WebRoute};
+use server_shell::web_ui::{self, WebPage, WebRequest, WebRoute};
 
 use crate::exit::Failure;
 
@@ -289,23 +289,19 @@ fn listen(address: SocketAddr, shared: Arc<(Mutex<ScrapedText>, Condvar)>) -> Re
     let (started, result) = std::sync::mpsc::channel();
     let failed = started.clone();
     let serve = move || {
-        let page = move |_request: &serve::web_ui::WebRequest| {
+        let page = move |_request: &WebRequest| {
             let (text, changed) = &*shared;
             let mut text = lock(text);
             text.final_scrapes += u64::from(text.is_final);
             changed.notify_all();
-            WebPage {
-                status: 200,
-                content_type: MEDIA_TYPE,
-                body: PageBody::Bytes(text.text.clone().into_bytes()),
-            }
+            WebPage::new(MEDIA_TYPE, text.text.clone())
         };
         let routes = vec![WebRoute::new("/metrics", page)];
         let listening = |address: SocketAddr| {
             // Without a receiver the start was given up.
             let _ = started.send(Ok(address));
         };
-        if let Err(error) = serve::web_ui::run(address, routes, stop, listening) {
+        if let Err(error) = web_ui::run(address, routes, stop, listening) {
             let _ = failed.send(Err(error.to_string()));
         }
     };

@@ -2,8 +2,8 @@
 //! with real peers on both sides. The client and the origin are raw bytes, and a strict reader
 //! without code of weir parses them.
 //!
-//! Each test takes a subject and runs against weir and against HAProxy: a failure on both is a
-//! fault of the test. A comment next to the row notes behaviour that is specific to HAProxy.
+//! Each test takes a subject. `bench/run strictness` runs them against HAProxy as well: a failure on
+//! both is a fault of the test. A comment next to the row notes behaviour that is specific to HAProxy.
 //! `smuggling` tests deliberately malformed messages.
 
 mod bodies;
@@ -12,25 +12,19 @@ mod fields;
 mod flow;
 mod real;
 
-/// Turns each function over a subject into one test for weir and one for HAProxy.
-macro_rules! against_both {
+/// Turns each function over a subject into a test of [`ProxyKind::subject`].
+macro_rules! against_subject {
     ($($test:ident),* $(,)?) => {
-        mod weir {
+        mod subject {
             $(#[test]
             fn $test() {
-                crate::proxy_matrix::run_if_installed(crate::support::proxies::ProxyKind::Weir, super::$test);
-            })*
-        }
-        mod haproxy {
-            $(#[test]
-            #[ignore = "judges HAProxy and not weir, for people: cargo test -- --ignored"]
-            fn $test() {
-                crate::proxy_matrix::run_if_installed(crate::support::proxies::ProxyKind::Haproxy, super::$test);
+                let subject = crate::support::proxies::ProxyKind::subject();
+                crate::proxy_matrix::run_if_installed(subject, super::$test);
             })*
         }
     };
 }
-pub(crate) use against_both;
+pub(crate) use against_subject;
 
 use crate::support::proxies::ProxyKind;
 use crate::support::shared_machine;

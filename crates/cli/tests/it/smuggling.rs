@@ -10,6 +10,8 @@ mod responses;
 
 use std::collections::BTreeMap;
 
+use crate::support::proxies::ProxyKind;
+
 /// Result of a vector: a word for the totals, and the details.
 struct Verdict {
     class: &'static str,
@@ -102,18 +104,29 @@ pub(crate) fn unescape(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Prints a table of rows and columns, and the totals of each column.
-fn print_table(columns: &[(&str, &[Verdict])], vectors: &[Vector]) {
-    for (index, vector) in vectors.iter().enumerate() {
-        let cells: Vec<String> =
-            columns.iter().map(|(_, verdicts)| format!("{:<34.34}", verdicts[index].text)).collect();
-        println!("{:<30} {}", vector.name, cells.join(" "));
+/// Prints the verdicts of a subject, and requires that weir rejects or forwards every vector. Another
+/// subject only has to forward the plain ones: that tests the runner.
+fn assert_safe(subject: ProxyKind, verdicts: &[Verdict], vectors: &[Vector]) {
+    print_verdicts(subject, verdicts, vectors);
+    let is_allowed = |vector: &Vector, verdict: &Verdict| match subject {
+        ProxyKind::Weir => ["rejected", "forwarded"].contains(&verdict.class),
+        _ => !vector.name.starts_with("plain") || verdict.class == "forwarded",
+    };
+    let rows = vectors.iter().zip(verdicts).filter(|(vector, verdict)| !is_allowed(vector, verdict));
+    let bad: Vec<String> = rows
+        .map(|(vector, Verdict { class, text })| {
+            format!("{} ({}): {class}: {text}", vector.name, vector.expected)
+        })
+        .collect();
+    assert!(bad.is_empty(), "{} vectors:\n{}", bad.len(), bad.join("\n"));
+}
+
+/// Prints a row for each vector, and the totals.
+fn print_verdicts(subject: ProxyKind, verdicts: &[Verdict], vectors: &[Vector]) {
+    let mut totals: BTreeMap<&str, usize> = BTreeMap::new();
+    for (vector, Verdict { class, text }) in vectors.iter().zip(verdicts) {
+        println!("{:<30} {class:<11} {text:.60}", vector.name);
+        *totals.entry(class).or_default() += 1;
     }
-    for (name, verdicts) in columns {
-        let mut totals: BTreeMap<&str, usize> = BTreeMap::new();
-        for verdict in *verdicts {
-            *totals.entry(verdict.class).or_default() += 1;
-        }
-        println!("{name}: {totals:?} of {}", verdicts.len());
-    }
+    println!("{subject:?}: {totals:?} of {}", verdicts.len());
 }

@@ -24,6 +24,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "host",
             "stats",
             "serve",
+            "server_shell",
             "load",
             "proxy",
             "report",
@@ -41,8 +42,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ("experiment", &["diagnose", "host", "record", "stats"]),
     ("diagnose", &["record", "stats"]),
     ("load", &["wire", "rt", "record", "stats"]),
-    ("proxy", &["wire", "rt", "record"]),
-    ("serve", &["wire", "rt", "record"]),
+    ("proxy", &["wire", "rt", "record", "server_shell"]),
+    ("serve", &["wire", "rt", "record", "server_shell"]),
+    ("server_shell", &["wire", "rt", "record"]),
     ("host", &["record", "stats"]),
     ("record", &["stats"]),
     ("rt", &[]),
@@ -201,6 +203,15 @@ fn files_and_functions_stay_short() {
     }
     let exceptions = read("crates/cli/tests/it/tidy_exceptions.txt");
     report("sizes", &measured.check(&exceptions));
+}
+
+/// A test that does not run in `.ci/run` is no test: comparisons and measurements belong to `bench/`.
+#[test]
+fn no_test_is_ignored() {
+    let attribute = ["#[", "ignore"].concat();
+    let files = source_files().into_iter().filter(|file| read(file).contains(&attribute));
+    let problems: Vec<String> = files.map(|file| format!("{file}: has an ignored test")).collect();
+    report("ignored tests", &problems);
 }
 
 #[test]

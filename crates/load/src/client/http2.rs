@@ -33,8 +33,8 @@ use wire::h2::ErrorCode;
 use self::connection::{Http2Connection, ReadProgress};
 use self::exchange::{Exchange, ExchangeTable};
 use super::dialer::Dialer;
-use super::source::{NextRequest, RequestSource, WantedRequest};
-use super::{Client, READS_MAX};
+use super::source::{RequestSource, WantedRequest};
+use super::{Client, ConnectionEnd, READS_MAX};
 use crate::core::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 
@@ -49,24 +49,12 @@ pub(super) struct Http2Client {
     /// Requests that the server did not process, for the next connection.
     retries: VecDeque<Exchange>,
     source: RequestSource,
-    /// Request that waits for the connection.
-    wanted: Option<WantedRequest>,
     /// Maximum number of concurrent streams.
     streams: usize,
     /// Number of requests so far, to take the URLs in turn.
     request_index: usize,
     /// Earliest deadline of a request, or an earlier time.
     next_deadline_ns: u64,
-    /// True if there is no further request.
-    is_ended: bool,
-}
-
-/// End of a connection.
-enum ConnectionEnd {
-    /// The load is over for this client.
-    LoadEnded,
-    /// Another connection may be needed.
-    Closed,
 }
 
 impl Client for Http2Client {
@@ -110,11 +98,9 @@ impl Http2Client {
             exchanges: ExchangeTable::new(plan, dialer.client_number() as u64),
             retries: VecDeque::new(),
             source: RequestSource::new(plan, streams, dialer.client_number() as u64),
-            wanted: None,
             streams,
             request_index: dialer.index,
             next_deadline_ns: u64::MAX,
-            is_ended: false,
             dialer,
         }
     }
@@ -151,17 +137,14 @@ impl Http2Client {
         if let Some(retry) = self.retries.front() {
             return Poll::Ready(Some(retry.due_ns));
         }
-        self.source.poll_wanted(&mut self.wanted, cx, &self.dialer)
+        self.source.poll_wanted(cx, &self.dialer)
     }
 
     /// Records that the requests that waited for a connection failed with it.
     fn fail_waiting(&mut self, failure: Failure) {
         let core = Rc::clone(&self.dialer.core);
         let now_ns = now_ns();
-        if let Some(WantedRequest { due_ns, .. }) = self.wanted.take() {
-            core.recorder.borrow_mut().record_not_sent(due_ns, failure, now_ns);
-            self.source.release(now_ns);
-        }
+        self.source.fail_wanted(&core, failure, now_ns);
         for retry in std::mem::take(&mut self.retries) {
             retry.record_failure(&core, failure.kind, now_ns, false);
             self.source.release(now_ns);
@@ -213,10 +196,10 @@ impl Http2Client {
 
     /// Ends the connection if no request is left on it.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
-        if !self.exchanges.is_empty() {
+        if !self.exchanges.streams.is_empty() {
             return Poll::Pending;
         }
-        let is_over = self.is_ended && self.retries.is_empty();
+        let is_over = self.source.is_ended() && self.retries.is_empty();
         let is_closing = self.connection.as_mut().is_some_and(|connection| connection.is_drained());
         if !is_over && !is_closing {
             return Poll::Pending;
@@ -227,7 +210,7 @@ impl Http2Client {
 
     /// Ends a connection that was lost: by its peer, an error or a violation of the protocol.
     fn end_lost(&mut self, cx: &mut Context<'_>, kind: FailureKind) -> Poll<ConnectionEnd> {
-        if self.exchanges.is_empty() {
+        if self.exchanges.streams.is_empty() {
             // After a GOAWAY either end may close first.
             let is_announced = self.connection.as_ref().is_some_and(|connection| connection.is_going_away());
             self.close(cx, |counters| counters.closed_idle += u64::from(!is_announced));
@@ -246,17 +229,14 @@ impl Http2Client {
         let core = Rc::clone(&self.dialer.core);
         let now_ns = now_ns();
         let Some(connection) = self.connection.take() else { return };
-        let is_lost = !self.exchanges.is_empty();
-        for exchange in self.exchanges.drain().chain(self.retries.drain(..)) {
+        let is_lost = !self.exchanges.streams.is_empty();
+        for exchange in self.exchanges.streams.drain().chain(self.retries.drain(..)) {
             let is_written = connection.is_written(&exchange);
             exchange.record_failure(&core, kind, now_ns, is_written);
             self.source.release(now_ns);
         }
-        if kind == FailureKind::Unfinished
-            && let Some(WantedRequest { due_ns, .. }) = self.wanted.take()
-        {
-            let failure = Failure { kind, phase: RequestPhase::Queue };
-            core.recorder.borrow_mut().record_not_sent(due_ns, failure, now_ns);
+        if kind == FailureKind::Unfinished {
+            self.source.fail_wanted(&core, Failure { kind, phase: RequestPhase::Queue }, now_ns);
         }
         let mut recorder = core.recorder.borrow_mut();
         core.roll(&mut recorder, now_ns);
@@ -305,7 +285,7 @@ impl Http2Client {
     }
 
     fn find_next_deadline(&mut self) {
-        let all = self.exchanges.iter().chain(&self.retries);
+        let all = self.exchanges.streams.iter().chain(&self.retries);
         let earliest_ns = all.map(|exchange| exchange.deadline_ns).min().unwrap_or(u64::MAX);
         let lost_at_ns = self.connection.as_ref().map_or(u64::MAX, |connection| connection.lost_at_ns());
         self.next_deadline_ns = earliest_ns.min(lost_at_ns);
@@ -325,25 +305,11 @@ impl Http2Client {
             let exchange = match self.retries.pop_front() {
                 Some(retry) => retry,
                 None => {
-                    let Some(wanted) = self.next_wanted(cx, free, now_ns) else { return };
+                    let Some(wanted) = self.source.take(cx, &self.dialer, free, now_ns) else { return };
                     self.begin(wanted, now_ns)
                 }
             };
             self.start(exchange);
-        }
-    }
-
-    fn next_wanted(&mut self, cx: &mut Context<'_>, free: usize, now_ns: u64) -> Option<WantedRequest> {
-        if let Some(wanted) = self.wanted.take() {
-            return Some(wanted);
-        }
-        match self.source.next(cx, &self.dialer, free, now_ns) {
-            NextRequest::Due(due_ns) => Some(WantedRequest { due_ns, begun_ns: now_ns }),
-            NextRequest::Wait => None,
-            NextRequest::End => {
-                self.is_ended = true;
-                None
-            }
         }
     }
 

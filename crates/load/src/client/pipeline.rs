@@ -15,8 +15,8 @@ use wire::Refusal;
 
 use super::dialer::Dialer;
 use super::http1::ClientExtras;
-use super::source::{NextRequest, RequestSource, WantedRequest};
-use super::{Client, READS_MAX, ResponseOutcome, record_response};
+use super::source::{RequestSource, WantedRequest};
+use super::{Client, ConnectionEnd, READS_MAX, ResponseOutcome, record_response};
 use crate::core::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::inspection::{Inspection, NoSink};
@@ -58,18 +58,10 @@ pub(super) struct PipelineClient {
     dialer: Dialer,
     connection: Option<Box<PipelineConnection>>,
     source: RequestSource,
-    wanted: Option<WantedRequest>,
     depth: usize,
     /// Number of requests so far, to take the URLs in turn.
     request_index: usize,
     extras: Option<Box<ClientExtras>>,
-    is_ended: bool,
-}
-
-/// End of a connection.
-enum ConnectionEnd {
-    LoadEnded,
-    Closed,
 }
 
 impl Client for PipelineClient {
@@ -103,11 +95,9 @@ impl PipelineClient {
         Self {
             connection: None,
             source: RequestSource::new(plan, depth, number),
-            wanted: None,
             depth,
             request_index: dialer.index,
             extras: ClientExtras::for_plan(plan, number),
-            is_ended: false,
             dialer,
         }
     }
@@ -130,15 +120,13 @@ impl PipelineClient {
     /// Waits for a request and connects for it, until that succeeds. Returns `false` if the load is over.
     async fn reconnect(&mut self) -> bool {
         loop {
-            let wanted = poll_fn(|cx| self.source.poll_wanted(&mut self.wanted, cx, &self.dialer)).await;
+            let wanted = poll_fn(|cx| self.source.poll_wanted(cx, &self.dialer)).await;
             let Some(due_ns) = wanted else { return false };
             match Box::pin(self.connect(due_ns)).await {
                 Ok(()) => return true,
                 Err(failure) => {
                     let now_ns = now_ns();
-                    self.wanted = None;
-                    self.dialer.core.recorder.borrow_mut().record_not_sent(due_ns, failure, now_ns);
-                    self.source.release(now_ns);
+                    self.source.fail_wanted(&self.dialer.core, failure, now_ns);
                     let until_ns = self.dialer.back_off().await;
                     self.source.postpone(until_ns);
                 }
@@ -179,9 +167,9 @@ impl PipelineClient {
         if !connection.in_flight.is_empty() {
             return Poll::Pending;
         }
-        if self.is_ended || connection.is_closing {
+        if self.source.is_ended() || connection.is_closing {
             self.close(|_| ());
-            return Poll::Ready(match self.is_ended {
+            return Poll::Ready(match self.source.is_ended() {
                 true => ConnectionEnd::LoadEnded,
                 false => ConnectionEnd::Closed,
             });
@@ -297,17 +285,8 @@ impl PipelineClient {
                 break;
             }
             let free = free.min(usize::try_from(connection.requests_left).unwrap_or(usize::MAX));
-            let WantedRequest { due_ns, begun_ns } = match self.wanted.take() {
-                Some(wanted) => wanted,
-                None => match self.source.next(cx, &self.dialer, free, now_ns) {
-                    NextRequest::Due(due_ns) => WantedRequest { due_ns, begun_ns: now_ns },
-                    NextRequest::Wait => break,
-                    NextRequest::End => {
-                        self.is_ended = true;
-                        break;
-                    }
-                },
-            };
+            let wanted = self.source.take(cx, &self.dialer, free, now_ns);
+            let Some(WantedRequest { due_ns, begun_ns }) = wanted else { break };
             connection.requests_left -= 1;
             let is_last = connection.requests_left == 0;
             let index = self.dialer.next_request(&mut self.request_index, due_ns);
@@ -385,12 +364,12 @@ impl PipelineClient {
             recorder.record_failed_exchange(request.due_ns, request.sent_ns, failure, now_ns);
             self.source.release(now_ns);
         }
-        if let Some(WantedRequest { due_ns, .. }) = self.wanted.take_if(|_| kind == FailureKind::Unfinished) {
-            recorder.record_not_sent(due_ns, Failure { kind, phase: RequestPhase::Queue }, now_ns);
-        }
         recorder.open_connections -= 1;
         recorder.counters.lost += u64::from(!connection.in_flight.is_empty());
         drop(recorder);
+        if kind == FailureKind::Unfinished {
+            self.source.fail_wanted(&core, Failure { kind, phase: RequestPhase::Queue }, now_ns);
+        }
         self.dialer.deadline.clear();
         core.dispatcher.borrow_mut().withdraw(self.dialer.index);
     }

@@ -20,7 +20,7 @@ use crate::session::connection_rng;
 
 /// Next request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextRequest {
+enum NextRequest {
     /// The request that was due at this time.
     Due(u64),
     /// There is none now; the task is woken.
@@ -39,7 +39,15 @@ pub(super) struct WantedRequest {
 
 /// Source of requests.
 #[derive(Debug)]
-pub(super) enum RequestSource {
+pub(super) struct RequestSource {
+    kind: SourceKind,
+    /// Request that waits for the connection.
+    wanted: Option<WantedRequest>,
+    is_ended: bool,
+}
+
+#[derive(Debug)]
+enum SourceKind {
     /// Each stream is a user that sends a request when its previous one has ended.
     Closed(Users),
     /// Requests come from the dispatcher.
@@ -65,9 +73,9 @@ pub(super) struct Users {
 
 impl RequestSource {
     pub(super) fn new(plan: &RunPlan, streams: usize, number: u64) -> Self {
-        match plan.pace {
-            Pace::Open { .. } => Self::Open,
-            Pace::Closed { think_ns } => Self::Closed(Users {
+        let kind = match plan.pace {
+            Pace::Open { .. } => SourceKind::Open,
+            Pace::Closed { think_ns } => SourceKind::Closed(Users {
                 number,
                 think_ns,
                 think: plan.think,
@@ -78,12 +86,23 @@ impl RequestSource {
                 blocked_ns: 0,
                 is_ended: false,
             }),
-        }
+        };
+        Self { kind, wanted: None, is_ended: false }
+    }
+
+    /// Creates the source of a connection before the load, which sends no request.
+    pub(super) fn before_start() -> Self {
+        Self { kind: SourceKind::Open, wanted: None, is_ended: false }
+    }
+
+    /// Returns whether there is no further request.
+    pub(super) fn is_ended(&self) -> bool {
+        self.is_ended
     }
 
     /// Begins the load: all users are free at `start_ns`.
     pub(super) fn begin(&mut self, start_ns: u64) {
-        if let Self::Closed(users) = self {
+        if let SourceKind::Closed(users) = &mut self.kind {
             (0..users.count).for_each(|_| users.push(start_ns));
         }
     }
@@ -91,7 +110,7 @@ impl RequestSource {
     /// Frees the user of a request that ended at `at_ns`.
     #[inline]
     pub(super) fn release(&mut self, at_ns: u64) {
-        if let Self::Closed(users) = self
+        if let SourceKind::Closed(users) = &mut self.kind
             && !users.is_ended
         {
             users.push(at_ns);
@@ -100,49 +119,67 @@ impl RequestSource {
 
     /// Makes requests that are due before `until_ns` due then.
     pub(super) fn postpone(&mut self, until_ns: u64) {
-        if let Self::Closed(users) = self {
+        if let SourceKind::Closed(users) = &mut self.kind {
             users.due.iter_mut().for_each(|due_ns| *due_ns = (*due_ns).max(until_ns));
         }
     }
 
-    /// Returns the next request of a client that has `free_slots`.
-    pub(super) fn next(
+    /// Takes the next request of a client that has `free_slots`; `None` if there is none now, or none
+    /// any more.
+    pub(super) fn take(
         &mut self,
         cx: &mut Context<'_>,
         dialer: &Dialer,
         free_slots: usize,
         now_ns: u64,
-    ) -> NextRequest {
-        match self {
-            Self::Closed(users) => users.next(cx, &dialer.core, now_ns),
-            Self::Open => next_of_dispatcher(dialer, free_slots, now_ns),
+    ) -> Option<WantedRequest> {
+        if let Some(wanted) = self.wanted.take() {
+            return Some(wanted);
+        }
+        match self.next(cx, dialer, free_slots, now_ns) {
+            NextRequest::Due(due_ns) => Some(WantedRequest { due_ns, begun_ns: now_ns }),
+            NextRequest::Wait => None,
+            NextRequest::End => {
+                self.is_ended = true;
+                None
+            }
         }
     }
 
-    /// Takes the next request into `wanted`, if there is none. Returns its due time; `None` if the load is
-    /// over.
-    pub(super) fn poll_wanted(
-        &mut self,
-        wanted: &mut Option<WantedRequest>,
-        cx: &mut Context<'_>,
-        dialer: &Dialer,
-    ) -> Poll<Option<u64>> {
-        if wanted.is_none() {
+    /// Records that the request that waited for the connection was not sent.
+    pub(super) fn fail_wanted(&mut self, core: &CoreState, failure: Failure, now_ns: u64) {
+        if let Some(WantedRequest { due_ns, .. }) = self.wanted.take() {
+            core.recorder.borrow_mut().record_not_sent(due_ns, failure, now_ns);
+            self.release(now_ns);
+        }
+    }
+
+    fn next(&mut self, cx: &mut Context<'_>, dialer: &Dialer, free_slots: usize, now_ns: u64) -> NextRequest {
+        match &mut self.kind {
+            SourceKind::Closed(users) => users.next(cx, &dialer.core, now_ns),
+            SourceKind::Open => next_of_dispatcher(dialer, free_slots, now_ns),
+        }
+    }
+
+    /// Waits for the next request, which [`RequestSource::take`] then returns. Returns its due time;
+    /// `None` if the load is over.
+    pub(super) fn poll_wanted(&mut self, cx: &mut Context<'_>, dialer: &Dialer) -> Poll<Option<u64>> {
+        if self.wanted.is_none() {
             let begun_ns = now_ns();
             match self.next(cx, dialer, 1, begun_ns) {
-                NextRequest::Due(due_ns) => *wanted = Some(WantedRequest { due_ns, begun_ns }),
+                NextRequest::Due(due_ns) => self.wanted = Some(WantedRequest { due_ns, begun_ns }),
                 NextRequest::Wait => return Poll::Pending,
                 NextRequest::End => return Poll::Ready(None),
             }
         }
-        Poll::Ready(wanted.map(|wanted| wanted.due_ns))
+        Poll::Ready(self.wanted.map(|wanted| wanted.due_ns))
     }
 
     /// Notes that the client cannot send now. The dispatcher takes back what it has assigned to it.
     pub(super) fn block(&mut self, dialer: &Dialer, now_ns: u64) {
-        match self {
-            Self::Closed(users) => users.blocked_ns = now_ns,
-            Self::Open => dialer.core.dispatcher.borrow_mut().withdraw(dialer.index),
+        match &mut self.kind {
+            SourceKind::Closed(users) => users.blocked_ns = now_ns,
+            SourceKind::Open => dialer.core.dispatcher.borrow_mut().withdraw(dialer.index),
         }
     }
 }

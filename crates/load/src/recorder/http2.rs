@@ -1,28 +1,18 @@
 //! Counters of HTTP/2: streams that servers reset or refused, GOAWAYs, limits, and the statuses of
 //! gRPC calls.
 
+use wire::h2::ErrorCode;
+
 use crate::plan::GrpcStatus;
 
 /// Number of error codes with a counter: those of RFC 9113 §7, and one for all others.
 pub const ERROR_CODES: usize = 15;
-/// Names of the error codes (RFC 9113 §7), in their order.
-pub const ERROR_CODE_NAMES: [&str; ERROR_CODES] = [
-    "NO_ERROR",
-    "PROTOCOL_ERROR",
-    "INTERNAL_ERROR",
-    "FLOW_CONTROL_ERROR",
-    "SETTINGS_TIMEOUT",
-    "STREAM_CLOSED",
-    "FRAME_SIZE_ERROR",
-    "REFUSED_STREAM",
-    "CANCEL",
-    "COMPRESSION_ERROR",
-    "CONNECT_ERROR",
-    "ENHANCE_YOUR_CALM",
-    "INADEQUATE_SECURITY",
-    "HTTP_1_1_REQUIRED",
-    "OTHER",
-];
+
+/// Returns the name of the error code with this counter; `OTHER` for the last one.
+pub(crate) fn error_code_name(index: usize) -> &'static str {
+    if index + 1 < ERROR_CODES { ErrorCode(index as u32).name() } else { "OTHER" }
+}
+
 /// Number of gRPC statuses with a counter: 0 to 16, all higher ones, and a missing one.
 pub const GRPC_STATUSES: usize = 19;
 

@@ -346,24 +346,3 @@ fn without_a_key_it_is_the_better_of_two() {
     let counts = sim.run(4_000, 16);
     assert_fractions(&counts, &[1.0; 4], 0.03, &format!("{counts:?}"));
 }
-
-/// Measures the cost of a choice: `cargo test -p proxy --release -- --ignored --nocapture cost`.
-#[test]
-#[ignore = "a measurement"]
-fn cost_of_a_choice() {
-    const CHOICES: u64 = 10_000;
-    for &balance in Balance::ALL {
-        for servers in [2, 10] {
-            let mut sim = Sim::new(balance, &vec![100; servers], 1);
-            let mut best_ns = u64::MAX;
-            for _ in 0..100 {
-                let start_ns = rt::clock::now_ns();
-                for key in 0..CHOICES {
-                    std::hint::black_box(sim.choose(Some(std::hint::black_box(key))));
-                }
-                best_ns = best_ns.min(rt::clock::now_ns() - start_ns);
-            }
-            println!("{}, {servers} servers: {} ns", balance.name(), best_ns / CHOICES);
-        }
-    }
-}

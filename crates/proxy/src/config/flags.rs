@@ -198,12 +198,8 @@ fn log_entry(to: &str, format: &str) -> String {
 }
 
 fn log_plans(file: &str, format: &str) -> Vec<LogPlan> {
-    let target = match file {
-        "" => return Vec::new(),
-        "-" => LogTarget::Stdout,
-        path => LogTarget::File(path.into()),
-    };
-    vec![LogPlan { target, format: parse_log_format(format), sample: 1.0, only_errors: false }]
+    let log = |target| LogPlan { target, format: parse_log_format(format), sample: 1.0, only_errors: false };
+    LogTarget::from_flag(file).map(log).into_iter().collect()
 }
 
 /// Problems found so far.

@@ -170,15 +170,10 @@ impl ListenAddresses {
 
     /// Sends each core its new listening sockets. Cores have their own descriptor tables, so sockets that
     /// were bound here must be sent.
-    pub(crate) fn send_to_cores(&mut self, balancer: &ConnectionBalancer, cores: usize) -> io::Result<()> {
+    pub(crate) fn send_to_cores(&mut self, balancer: &ConnectionBalancer) -> io::Result<()> {
         for (index, entry) in self.addresses.iter_mut().enumerate() {
-            for core in 0..cores {
-                while let Some(listener) =
-                    entry.bound.as_mut().and_then(|bound| bound.take_listener(core, index))
-                {
-                    balancer.send_listener(core, &listener)?;
-                    entry.local_copies.push(listener);
-                }
+            if let Some(bound) = &mut entry.bound {
+                entry.local_copies.extend(balancer.send_listeners(bound, index)?);
             }
         }
         Ok(())

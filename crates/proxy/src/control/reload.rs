@@ -99,7 +99,7 @@ impl RunningProxy {
             Command::Apply(Box::new(apply_command(&plan, &shared, &sender, &self.listeners)), done_sender)
         });
         // Only now do the cores know the new listeners.
-        self.listeners.send_to_cores(&self.balancer, plan.threads)?;
+        self.listeners.send_to_cores(&self.balancer)?;
         (self.plan, self.shared) = (plan, shared);
         self.health.apply_plan(&self.plan, &self.shared);
         self.reloads += 1;

@@ -3,7 +3,8 @@
 //! milliseconds, and -1 for phases that were not reached. There are no cookies; their letters are
 //! `--`. The name of a listener with TLS ends in `~`.
 
-use super::date::milliseconds;
+use server_shell::date::milliseconds;
+
 use super::escape::EscapeRule;
 use super::line::{LogEntry, METHOD_BYTES_MAX, TARGET_BYTES_MAX, push_address, push_text, push_url};
 use super::names::NO_SERVER_NAME;

@@ -1,6 +1,7 @@
 //! JSON format: one object per line. All fields are always present, in the order of [`FIELDS`].
 
-use super::date::milliseconds;
+use server_shell::date::milliseconds;
+
 use super::escape::EscapeRule;
 use super::line::{
     FIELD_BYTES_MAX, LogEntry, METHOD_BYTES_MAX, SHORT_BYTES_MAX, TARGET_BYTES_MAX, push_address, push_text,

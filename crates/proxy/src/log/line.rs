@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use super::date::{RenderedSecond, WallClock};
+use server_shell::date::{RenderedSecond, WallClock};
+
 use super::escape::EscapeRule;
 use super::names::LogNames;
 use super::secret::redact;
@@ -95,17 +96,13 @@ pub(super) struct LogEntry<'a> {
 
 /// Rendered seconds of the last line. Most requests start and end in the same second as the one
 /// before.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SecondCache {
     start: RenderedSecond,
     end: RenderedSecond,
 }
 
 impl SecondCache {
-    pub(super) fn new() -> Self {
-        Self { start: RenderedSecond::new(), end: RenderedSecond::new() }
-    }
-
     #[inline]
     pub(super) fn entry<'a>(
         &'a mut self,

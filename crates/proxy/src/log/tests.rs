@@ -26,19 +26,19 @@ fn names() -> LogNames {
     LogNames::new(&plan(&["api"], &["app: a b"]))
 }
 
-/// Returns a core's side whose batches go nowhere.
-fn detached_log(plan: LogPlan) -> (CoreLog, mpsc::Receiver<WriterMessage>) {
-    let (messages, receiver) = mpsc::channel(1_000);
-    let logs = Arc::from([(plan, Arc::default())]);
-    (CoreLog::new(LogSender { logs, messages }, 0), receiver)
+/// Returns a core's side whose lines go to `/dev/null`.
+fn discarding_log(plan: LogPlan) -> (CoreLog, LogWriter) {
+    let plan = LogPlan { target: LogTarget::File("/dev/null".into()), ..plan };
+    let (sender, writer) = start(&[plan], 1).unwrap();
+    (CoreLog::new(sender, 0), writer)
 }
 
 fn line_of(format: LogFormat, outcome: &Outcome<'_>) -> String {
-    let (core, _receiver) = detached_log(log(LogTarget::Stdout, format));
-    core.record(outcome, &names(), WALL, &LOAD);
-    let state = core.state.borrow();
-    let core_target = &state.targets[0];
-    String::from_utf8(core_target.batch[..core_target.filled].to_vec()).unwrap()
+    let (names, mut seconds) = (names(), SecondCache::default());
+    let entry = seconds.entry(outcome, &names, &LOAD, WALL);
+    let prefix = LinePrefix::for_log(&log(LogTarget::Stdout, format));
+    let line = sink::render_to_vec(LINE_BYTES_MAX, |out| push_line(out, &prefix, format, &entry));
+    String::from_utf8(line).unwrap()
 }
 
 /// Returns an HAProxy line without the process prefix, which differs from run to run.
@@ -254,57 +254,12 @@ fn the_longest_line_has_its_bound() {
 }
 
 #[test]
-fn a_log_that_does_not_keep_up_drops_and_does_not_wait() {
-    let (core, _receiver) = detached_log(log(LogTarget::Stdout, LogFormat::Json));
-    let names = names();
-    let bytes = line_of(LogFormat::Json, &successful_request()).len();
-    let lines_per_batch = BATCH_BYTES.div_ceil(bytes) as u64;
-    // Batches in flight, and one that waits for its turn.
-    let capacity = (BATCHES_MAX as u64 + 1) * lines_per_batch;
-    for _ in 0..capacity + 100 {
-        core.record(&successful_request(), &names, WALL, &LOAD);
-    }
-    assert_eq!(core.dropped(), 100);
-    assert!(!core.hand_over());
-    assert_eq!(core.state.borrow().targets[0].counts.overflowed.load(Ordering::Relaxed), 100);
-}
-
-#[test]
-fn buffers_come_back_and_lines_are_taken_again() {
-    let (core, mut receiver) = detached_log(log(LogTarget::Stdout, LogFormat::Json));
-    let names = names();
-    while core.dropped() == 0 {
-        core.record(&successful_request(), &names, WALL, &LOAD);
-    }
-    while let Ok(WriterMessage::Batch(batch)) = receiver.try_recv() {
-        batch.return_sender.try_send(batch.bytes).unwrap();
-    }
-    core.record(&successful_request(), &names, WALL, &LOAD);
-    assert_eq!(core.dropped(), 1);
-    let state = core.state.borrow();
-    let core_target = &state.targets[0];
-    assert_eq!(
-        (core_target.in_flight, core_target.free_buffers.len(), core_target.lines),
-        (1, FREE_BUFFERS_MAX - 1, 1)
-    );
-}
-
-#[test]
 fn errors_are_always_logged_and_the_rest_by_chance() {
     let count = |sample, only_errors, outcome: &Outcome<'_>| {
         let plan = LogPlan { sample, only_errors, ..log(LogTarget::Stdout, LogFormat::Haproxy) };
-        let (core, _receiver) = detached_log(plan);
-        let names = names();
-        for _ in 0..1_000 {
-            core.record(outcome, &names, WALL, &LOAD);
-        }
-        let state = core.state.borrow();
-        state.targets[0].lines + {
-            let batches_sent = state.targets[0].in_flight;
-            // All lines have the same length here.
-            let batch = BATCH_BYTES.div_ceil(haproxy_bytes(outcome));
-            (batches_sent * batch) as u64
-        }
+        let (core, _writer) = discarding_log(plan);
+        let state = &mut *core.state.borrow_mut();
+        (0..1_000).filter(|_| state.targets[0].wants(is_failure(outcome), &mut state.rng)).count()
     };
     let failed = Outcome { status: 502, end: EndReason::ServerClosed, ..successful_request() };
     let upstream = Outcome { status: 500, ..successful_request() };
@@ -318,13 +273,9 @@ fn errors_are_always_logged_and_the_rest_by_chance() {
     assert!((300..700).contains(&half), "{half}");
 }
 
-fn haproxy_bytes(outcome: &Outcome<'_>) -> usize {
-    line_of(LogFormat::Haproxy, outcome).len()
-}
-
 #[test]
 fn fields_are_captured_only_for_formats_that_show_them() {
-    let wants = |format| detached_log(log(LogTarget::Stdout, format)).0.wants_fields();
+    let wants = |format| discarding_log(log(LogTarget::Stdout, format)).0.wants_fields();
     assert!(wants(LogFormat::Json) && wants(LogFormat::Combined) && !wants(LogFormat::Haproxy));
     let (sender, writer) = start(&[], 2).unwrap();
     let core = CoreLog::new(sender, 1);
@@ -387,59 +338,6 @@ fn every_file_that_cannot_be_opened_is_named_at_once() {
 }
 
 #[test]
-fn a_full_device_loses_lines_which_are_counted_and_reported_once() {
-    let (message_sender, message_receiver) = std::sync::mpsc::channel();
-    let printer = Box::new(move |text: &str| message_sender.send(text.to_owned()).unwrap());
-    let plan = log(LogTarget::File("/dev/full".into()), LogFormat::Json);
-    let (sender, writer) = start_with_printer(&[plan], 1, printer).unwrap();
-    let core = CoreLog::new(sender.clone(), 0);
-    let counts = || sender.line_counters().counts().remove(0);
-    let lost = |counts: TargetCounts| counts.failed + counts.backoff;
-    let mut lines = 0;
-    // A log thread that is delayed for longer than the backoff tries each batch; but the backoff
-    // grows after each.
-    wait_until("the target is left alone", || {
-        for _ in 0..3 {
-            core.record(&successful_request(), &names(), WALL, &LOAD);
-            core.record(&successful_request(), &names(), WALL, &LOAD);
-            lines += 2;
-            assert!(core.hand_over());
-        }
-        wait_until("all is lost", || lost(counts()) == lines);
-        counts().backoff > 0
-    });
-    let counts = counts();
-    assert!(counts.written == 0 && counts.failed >= 2 && counts.backoff >= 2, "{counts:?}");
-    drop((core, sender));
-    assert!(writer.finish(TIMEOUT));
-    assert_eq!(message_receiver.try_iter().count(), 1);
-}
-
-#[test]
-fn half_a_line_is_not_continued() {
-    struct Short(Vec<u8>);
-    impl Write for Short {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            match 5 - self.0.len() {
-                0 => Err(io::ErrorKind::StorageFull.into()),
-                remaining => {
-                    let count = remaining.min(bytes.len()).min(2);
-                    self.0.extend_from_slice(&bytes[..count]);
-                    Ok(count)
-                }
-            }
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let written = output::write_lines(&mut Short(Vec::new()), b"abc\nd\nef\n");
-    assert!(written.lines == 1 && written.is_mid_line && written.result.is_err(), "{written:?}");
-    let written = output::write_lines(&mut Short(Vec::new()), b"a\nbc\n");
-    assert!(written.lines == 2 && !written.is_mid_line && written.result.is_ok(), "{written:?}");
-}
-
-#[test]
 fn a_pipe_that_nobody_reads_stops_no_core_and_no_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pipe");
@@ -449,9 +347,10 @@ fn a_pipe_that_nobody_reads_stops_no_core_and_no_end() {
     // reads.
     let reader = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let (sender, writer) = start(&[log(LogTarget::File(path), LogFormat::Json)], 1).unwrap();
+    let counters = sender.line_counters();
     let core = CoreLog::new(sender, 0);
     let names = names();
-    while core.dropped() == 0 {
+    while counters.counts()[0].overflowed == 0 {
         core.record(&successful_request(), &names, WALL, &LOAD);
     }
     drop(core);
@@ -513,48 +412,4 @@ fn a_local_syslog_that_comes_late_gets_what_comes_then() {
     assert_eq!(String::from_utf8_lossy(&buffer[..bytes]), expected.trim_end());
     drop((core, sender));
     assert!(writer.finish(TIMEOUT));
-}
-
-/// Measures the cost of recording: `cargo test -p proxy --release -- --ignored --nocapture cost`.
-#[test]
-#[ignore = "a measurement"]
-fn cost_of_a_line() {
-    // Few lines and many rounds, so that nothing else interrupted the best round.
-    const LINES: u64 = 5_000;
-    let names = names();
-    let plain = LoggedRequest {
-        target: b"/api/v1/items/12345",
-        referer: b"",
-        ..successful_request().request.unwrap()
-    };
-    let agent = b"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
-        Chrome/131.0.0.0 Safari/537.36";
-    let browser = LoggedRequest { referer: b"https://example.org/start", user_agent: agent, ..plain };
-    let query = successful_request().request.unwrap();
-    for format in [LogFormat::Json, LogFormat::Combined, LogFormat::Haproxy] {
-        for (case_name, request) in [("curl", plain), ("browser", browser), ("secrets", query)] {
-            let (core, mut receiver) = detached_log(log(LogTarget::Stdout, format));
-            let mut outcome = Outcome { request: Some(request), ..successful_request() };
-            let mut best_ns = u64::MAX;
-            for _ in 0..200 {
-                let start_ns = now_ns();
-                for line in 0..LINES {
-                    outcome.times.end_ns += 1_000;
-                    outcome.bytes_out += 1;
-                    core.record(std::hint::black_box(&outcome), &names, WALL, &LOAD);
-                    if line % 32 != 0 {
-                        continue;
-                    }
-                    if let Ok(WriterMessage::Batch(batch)) = receiver.try_recv() {
-                        batch.return_sender.try_send(batch.bytes).unwrap();
-                    }
-                }
-                best_ns = best_ns.min(now_ns() - start_ns);
-            }
-            assert_eq!(core.dropped(), 0);
-            let empty = Outcome { request: Some(request), ..successful_request() };
-            let bytes = line_of(format, &empty).len();
-            println!("{format:?} {case_name}: {} ns a line of {bytes} bytes", best_ns / LINES);
-        }
-    }
 }

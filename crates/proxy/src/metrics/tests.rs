@@ -429,27 +429,6 @@ fn the_parser_of_these_tests_is_strict() {
     assert!(parse_sample("a{b=\"c\\\"\\\\\\n\",d=\"\"} 1.5").is_some());
 }
 
-/// Measures the cost of recording: `cargo test -p proxy --release -- --ignored --nocapture cost`.
-#[test]
-#[ignore = "a measurement"]
-fn cost_of_counting() {
-    // Few requests and many rounds, so that nothing else interrupted the best round.
-    const REQUESTS: u64 = 10_000;
-    let metrics = metrics();
-    let mut outcome = successful_request();
-    let mut best_ns = u64::MAX;
-    for _ in 0..200 {
-        let start_ns = rt::clock::now_ns();
-        for number in 0..REQUESTS {
-            outcome.times.end_ns = 1_010 * MS + number % 1_000 * 10_000;
-            outcome.server = Some((number % 2) as usize);
-            metrics.record(std::hint::black_box(&outcome));
-        }
-        best_ns = best_ns.min(rt::clock::now_ns() - start_ns);
-    }
-    println!("metrics: {} ns a request", best_ns / REQUESTS);
-}
-
 #[test]
 fn rows_are_those_of_a_metric_and_of_its_first_labels() {
     let metrics = metrics();

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, Dir, FileType, fstat, statat};
 use serde::Serialize;
+use server_shell::date::format_http_date;
 
-use super::conditions::format_date;
 use super::root::Root;
 use super::target::encode_segment;
 
@@ -97,7 +97,7 @@ pub(crate) fn read(
         if kind == "directory" {
             href.push('/');
         }
-        let modified = format_date(u64::try_from(stat.st_mtime).unwrap_or(0));
+        let modified = format_http_date(u64::try_from(stat.st_mtime).unwrap_or(0));
         let name = String::from_utf8_lossy(name).into_owned();
         names.push(ListedName { name, href, kind, size, modified });
     }

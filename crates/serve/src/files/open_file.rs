@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use rustix::fs::{FileType, fstat};
 use rustix::io::{Errno, pread};
+use server_shell::date::format_http_date;
 
 use super::codings::Coding;
-use super::conditions::{Validators, format_date};
+use super::conditions::Validators;
 use super::media_types::media_type;
 use super::root::Root;
 
@@ -156,7 +157,7 @@ impl OpenFile {
         let _ = write!(
             fields,
             "Last-Modified: {}\r\nETag: {etag}\r\nAccept-Ranges: bytes\r\n",
-            format_date(identity.modified_s())
+            format_http_date(identity.modified_s())
         );
         Self {
             content,

@@ -4,6 +4,8 @@ use std::io::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use server_shell::date::format_http_date;
+
 use super::body::FileBody;
 use super::codings::{AcceptedCodings, Coding};
 use super::compress::{self, Encoder};
@@ -267,7 +269,7 @@ fn made_response(
     let etag = format!("W/{}-{}\"", file.etag.trim_end_matches('"'), coding.name());
     let validators = Validators { etag: etag.as_bytes(), ..file.validators() };
     let mut fields = Vec::with_capacity(512);
-    write_field(&mut fields, "Last-Modified", &super::conditions::format_date(validators.modified_s));
+    write_field(&mut fields, "Last-Modified", &format_http_date(validators.modified_s));
     write_field(&mut fields, "ETag", &etag);
     write_variation(&mut fields, site, representation);
     match evaluate(request, validators) {

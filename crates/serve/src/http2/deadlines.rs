@@ -53,7 +53,7 @@ impl Http2Conn<'_> {
     }
 
     fn is_idle(&self) -> bool {
-        self.exchanges.is_empty() && self.output.is_empty() && self.wire.open_streams() == 0
+        self.exchanges.streams.is_empty() && self.output.is_empty() && self.wire.open_streams() == 0
     }
 
     /// Handles the timeouts that have passed. Returns the reason if the connection must end at once.
@@ -89,7 +89,7 @@ impl Http2Conn<'_> {
     fn reset_stalled(&mut self, core: &OriginCore, now_ns: u64) {
         let mut next_ns = u64::MAX;
         let mut stalled: Vec<StreamKey> = Vec::new();
-        for exchange in self.exchanges.iter_mut() {
+        for exchange in self.exchanges.streams.iter_mut() {
             if exchange.deadline_ns <= now_ns {
                 stalled.push(exchange.stream);
             } else {
@@ -98,8 +98,11 @@ impl Http2Conn<'_> {
         }
         self.exchanges.deadline_ns = next_ns;
         for stream in stalled {
-            let is_answered =
-                self.exchanges.get_mut(stream).is_some_and(|one| one.phase == ExchangePhase::Discarding);
+            let is_answered = self
+                .exchanges
+                .streams
+                .get_mut(stream)
+                .is_some_and(|one| one.phase == ExchangePhase::Discarding);
             // The client has the response and needs no error.
             let code = if is_answered { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL };
             add(&core.counters.h2_streams_timed_out, 1);

@@ -155,7 +155,7 @@ impl Http2Conn<'_> {
             ..Exchange::new(stream, request, ExchangePhase::Receiving)
         };
         add(&core.counters.in_flight, u64::from(exchange.is_in_flight()));
-        self.exchanges.insert(exchange);
+        self.exchanges.streams.insert(exchange);
         if is_end || unread_bytes == 0 {
             self.handle_received(core, rng, stream);
         } else {
@@ -173,7 +173,7 @@ impl Http2Conn<'_> {
         bytes: usize,
         is_end: bool,
     ) {
-        let Some(exchange) = self.exchanges.get_mut(stream) else {
+        let Some(exchange) = self.exchanges.streams.get_mut(stream) else {
             self.wire.consume(stream, bytes);
             return;
         };
@@ -196,7 +196,7 @@ impl Http2Conn<'_> {
                 exchange.deadline_ns = core.now_ns.get().saturating_add(core.plan.body_timeout_ns);
                 self.wire.consume(stream, bytes);
                 if is_end {
-                    self.exchanges.remove(stream);
+                    self.exchanges.streams.remove(stream);
                     self.idle_since_ns = core.now_ns.get();
                 }
             }
@@ -205,7 +205,7 @@ impl Http2Conn<'_> {
 
     /// Continues a request of which as much is received as its response needs.
     fn handle_received(&mut self, core: &OriginCore, rng: &mut fastrand::Rng, stream: StreamKey) {
-        let Some(exchange) = self.exchanges.get_mut(stream) else { return };
+        let Some(exchange) = self.exchanges.streams.get_mut(stream) else { return };
         exchange.deadline_ns = u64::MAX;
         if exchange.request.is_immediate() {
             self.respond_stored(core, rng, stream);
@@ -221,7 +221,7 @@ impl Http2Conn<'_> {
 
     /// Removes a request whose stream is over before its end, and counts it.
     pub(super) fn abandon(&mut self, core: &OriginCore, stream: StreamKey) {
-        let Some(mut exchange) = self.exchanges.remove(stream) else { return };
+        let Some(mut exchange) = self.exchanges.streams.remove(stream) else { return };
         self.consume(&mut exchange);
         self.idle_since_ns = core.now_ns.get();
         count_abandoned(core, &exchange);
@@ -266,7 +266,7 @@ impl Http2Conn<'_> {
     }
 
     fn peer_close_reason(&self) -> CloseReason {
-        let is_between = self.conn.unparsed.is_empty() && self.exchanges.is_empty();
+        let is_between = self.conn.unparsed.is_empty() && self.exchanges.streams.is_empty();
         match self.shutdown {
             ShutdownState::Final(reason) if is_between => reason,
             _ if is_between => CloseReason::Peer,

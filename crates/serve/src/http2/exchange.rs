@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use wire::h2::StreamKey;
+use wire::h2::{OnStream, StreamKey, StreamTable};
 
 use crate::body::{BodyBlocks, RemainingBody};
 use crate::files::FileBody;
@@ -101,17 +101,31 @@ impl Exchange {
         }
     }
 
+    /// Adds its stream to the queue of those that can send, if it has content.
+    fn queue(&mut self, ready: &mut VecDeque<StreamKey>) {
+        if self.phase == ExchangePhase::Sending && !self.is_ready {
+            self.is_ready = true;
+            self.deadline_ns = u64::MAX;
+            ready.push_back(self.stream);
+        }
+    }
+
     /// Returns whether it counts as in flight.
     pub(super) fn is_in_flight(&self) -> bool {
         self.phase != ExchangePhase::Discarding && self.request.body_kind != BodyKind::Stats
     }
 }
 
-/// Requests in progress by slot.
+impl OnStream for Exchange {
+    fn stream(&self) -> StreamKey {
+        self.stream
+    }
+}
+
+/// Requests in progress.
 #[derive(Debug)]
 pub(super) struct ExchangeTable {
-    slots: Vec<Option<Exchange>>,
-    count: usize,
+    pub(super) streams: StreamTable<Exchange>,
     /// Streams that can send, in their order.
     ready: VecDeque<StreamKey>,
     /// A time before which no deadline of a stream passes.
@@ -120,63 +134,27 @@ pub(super) struct ExchangeTable {
 
 impl Default for ExchangeTable {
     fn default() -> Self {
-        Self { slots: Vec::new(), count: 0, ready: VecDeque::new(), deadline_ns: u64::MAX }
+        Self { streams: StreamTable::default(), ready: VecDeque::new(), deadline_ns: u64::MAX }
     }
 }
 
 impl ExchangeTable {
-    pub(super) fn len(&self) -> usize {
-        self.count
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    pub(super) fn insert(&mut self, exchange: Exchange) {
-        let slot = exchange.stream.slot as usize;
-        if slot >= self.slots.len() {
-            self.slots.resize_with(slot + 1, || None);
-        }
-        self.count += usize::from(self.slots[slot].is_none());
-        self.slots[slot] = Some(exchange);
-    }
-
-    pub(super) fn get_mut(&mut self, stream: StreamKey) -> Option<&mut Exchange> {
-        let exchange = self.slots.get_mut(stream.slot as usize)?.as_mut()?;
-        (exchange.stream.id == stream.id).then_some(exchange)
-    }
-
     /// Sets the time without progress after which a stream is reset.
     pub(super) fn set_deadline(&mut self, stream: StreamKey, deadline_ns: u64) {
-        if let Some(exchange) = self.get_mut(stream) {
+        if let Some(exchange) = self.streams.get_mut(stream) {
             exchange.deadline_ns = deadline_ns;
             self.deadline_ns = self.deadline_ns.min(deadline_ns);
         }
     }
 
-    pub(super) fn remove(&mut self, stream: StreamKey) -> Option<Exchange> {
-        self.get_mut(stream)?;
-        self.count -= 1;
-        self.slots[stream.slot as usize].take()
-    }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
-        self.slots.iter_mut().flatten()
-    }
-
     /// Removes all requests.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Exchange> {
-        self.count = 0;
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Exchange> + use<> {
         self.ready.clear();
-        std::mem::take(&mut self.slots).into_iter().flatten()
+        self.streams.drain()
     }
 
     pub(super) fn is_delayed(&self, stream: StreamKey) -> bool {
-        let exchange = self.slots.get(stream.slot as usize).and_then(Option::as_ref);
-        exchange.is_some_and(|exchange| {
-            exchange.stream.id == stream.id && exchange.phase == ExchangePhase::Delayed
-        })
+        self.streams.get(stream).is_some_and(|exchange| exchange.phase == ExchangePhase::Delayed)
     }
 
     /// Returns whether a stream can send.
@@ -186,28 +164,21 @@ impl ExchangeTable {
 
     /// Adds a stream to the end of the queue of those that can send.
     pub(super) fn push_ready(&mut self, stream: StreamKey) {
-        let Some(exchange) = self.get_mut(stream) else { return };
-        if exchange.phase == ExchangePhase::Sending && !exchange.is_ready {
-            exchange.is_ready = true;
-            exchange.deadline_ns = u64::MAX;
-            self.ready.push_back(stream);
+        if let Some(exchange) = self.streams.get_mut(stream) {
+            exchange.queue(&mut self.ready);
         }
     }
 
     /// Adds all streams with content to the queue.
     pub(super) fn push_all_ready(&mut self) {
-        for slot in 0..self.slots.len() {
-            if let Some(stream) = self.slots[slot].as_ref().map(|exchange| exchange.stream) {
-                self.push_ready(stream);
-            }
-        }
+        self.streams.iter_mut().for_each(|exchange| exchange.queue(&mut self.ready));
     }
 
     /// Removes the first stream from the queue; `None` if it is empty.
     pub(super) fn pop_ready(&mut self) -> Option<StreamKey> {
         while let Some(stream) = self.ready.pop_front() {
             // A stream that was reset is still in the queue.
-            if let Some(exchange) = self.get_mut(stream) {
+            if let Some(exchange) = self.streams.get_mut(stream) {
                 exchange.is_ready = false;
                 return Some(stream);
             }
@@ -217,7 +188,7 @@ impl ExchangeTable {
 
     /// Releases memory that an idle connection does not need.
     pub(super) fn release_memory(&mut self) {
-        if self.count == 0 {
+        if self.streams.is_empty() {
             *self = Self::default();
         }
     }

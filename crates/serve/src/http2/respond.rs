@@ -133,7 +133,9 @@ impl Http2Conn<'_> {
         content: Content,
     ) {
         add(&core.counters.in_flight, 1);
-        self.exchanges.insert(Exchange { content, ..Exchange::new(stream, request, ExchangePhase::Sending) });
+        self.exchanges
+            .streams
+            .insert(Exchange { content, ..Exchange::new(stream, request, ExchangePhase::Sending) });
         self.exchanges.push_ready(stream);
     }
 
@@ -151,12 +153,12 @@ impl Http2Conn<'_> {
 
     /// Responds to a request in the table.
     pub(super) fn respond_stored(&mut self, core: &OriginCore, rng: &mut fastrand::Rng, stream: StreamKey) {
-        let Some(mut exchange) = self.exchanges.remove(stream) else { return };
+        let Some(mut exchange) = self.exchanges.streams.remove(stream) else { return };
         exchange.phase = ExchangePhase::Sending;
         exchange.content = self.send_head(core, rng, stream, &mut exchange.request);
         exchange.deadline_ns = u64::MAX;
         let is_sent = exchange.content.remaining() == 0;
-        self.exchanges.insert(exchange);
+        self.exchanges.streams.insert(exchange);
         if is_sent {
             self.finish_exchange(core, stream);
         } else {
@@ -234,7 +236,7 @@ impl Http2Conn<'_> {
     pub(super) fn fill_output(&mut self, core: &OriginCore) {
         while !self.output.is_full_with(self.wire.output().len()) {
             let Some(stream) = self.exchanges.pop_ready() else { return };
-            let Some(exchange) = self.exchanges.get_mut(stream) else { continue };
+            let Some(exchange) = self.exchanges.streams.get_mut(stream) else { continue };
             let mut content = std::mem::replace(&mut exchange.content, Content::EMPTY);
             let is_stats = exchange.request.body_kind == BodyKind::Stats;
             let frame_bytes_max = exchange.request.frame_bytes_max();
@@ -243,7 +245,7 @@ impl Http2Conn<'_> {
             if is_stats {
                 self.output.uncounted_bytes += (self.wire.output().len() - before) as u64;
             }
-            if let Some(exchange) = self.exchanges.get_mut(stream) {
+            if let Some(exchange) = self.exchanges.streams.get_mut(stream) {
                 exchange.content = content;
             }
             match sent {
@@ -318,7 +320,7 @@ impl Http2Conn<'_> {
 
     /// Ends a request in the table whose response is sent.
     fn finish_exchange(&mut self, core: &OriginCore, stream: StreamKey) {
-        let Some(mut exchange) = self.exchanges.remove(stream) else { return };
+        let Some(mut exchange) = self.exchanges.streams.remove(stream) else { return };
         if exchange.is_in_flight() {
             core.counters.in_flight.set(core.counters.in_flight.get() - 1);
         }
@@ -329,7 +331,7 @@ impl Http2Conn<'_> {
         } else if !exchange.is_received {
             // The rest of the body is read after the response.
             exchange.phase = ExchangePhase::Discarding;
-            self.exchanges.insert(exchange);
+            self.exchanges.streams.insert(exchange);
             let deadline_ns = core.now_ns.get().saturating_add(core.plan.body_timeout_ns);
             self.exchanges.set_deadline(stream, deadline_ns);
         }
@@ -369,13 +371,14 @@ impl Http2Conn<'_> {
     pub(super) fn reset_answered_requests(&mut self) {
         let answered: Vec<StreamKey> = self
             .exchanges
-            .iter_mut()
+            .streams
+            .iter()
             .filter(|exchange| exchange.phase == ExchangePhase::Discarding)
             .map(|exchange| exchange.stream)
             .collect();
         let core = std::rc::Rc::clone(&self.conn.core);
         for stream in answered {
-            self.exchanges.remove(stream);
+            self.exchanges.streams.remove(stream);
             self.reset_received(&core, stream);
         }
     }
@@ -397,7 +400,7 @@ impl Http2Conn<'_> {
 
     /// Sends the counters, which do not count this request.
     pub(super) fn respond_with_stats(&mut self, core: &OriginCore, stream: StreamKey, stats: &OriginStats) {
-        let Some(mut exchange) = self.exchanges.remove(stream) else { return };
+        let Some(mut exchange) = self.exchanges.streams.remove(stream) else { return };
         let text = stats.to_json().into_bytes();
         let before = self.wire.output().len();
         let length = text.len().to_string();
@@ -414,7 +417,7 @@ impl Http2Conn<'_> {
         self.count_response(core, &exchange.request, 200, content_bytes);
         exchange.phase = ExchangePhase::Sending;
         exchange.content = if is_head { Content::EMPTY } else { Content::Text(Cow::Owned(text), 0) };
-        self.exchanges.insert(exchange);
+        self.exchanges.streams.insert(exchange);
         if is_head {
             self.finish_exchange(core, stream);
         } else {

@@ -18,7 +18,7 @@ use record::fleet::MERGED_FILE;
 use record::problem::InputProblem;
 use rt::address::Address;
 use rt::drain::{Drain, SignalSet, block_signals};
-use serve::web_ui::{JSON, PageBody, WebPage, WebRequest, WebRoute, serve_file};
+use server_shell::web_ui::{self, JSON, WebPage, WebRequest, WebRoute, serve_file};
 
 use self::html::escape;
 use super::compare::{EFFECT_DEFAULT, compare_experiments};
@@ -59,7 +59,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         warn!("weir: warning: {address} is not loopback and there is no password");
     }
     let site = Site { runs: RunDirectory::new(&root), root, bucket };
-    serve::web_ui::run(address, routes(site), stop, |address| {
+    web_ui::run(address, routes(site), stop, |address| {
         print(&format!("listening on http://{address}/\n"));
     })?;
     Ok(Exit::Done)
@@ -169,7 +169,7 @@ fn stored_run_page(site: &Site, request: &WebRequest) -> WebPage {
         file => match file.join("/").strip_suffix(".json") {
             Some(record) => bucket.read_record(&name, record).map(|found| {
                 let (_, bytes) = found?;
-                Some(WebPage { status: 200, content_type: JSON, body: PageBody::Bytes(bytes) })
+                Some(WebPage::new(JSON, bytes))
             }),
             None => Ok(None),
         },

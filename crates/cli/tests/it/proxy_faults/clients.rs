@@ -14,6 +14,7 @@ use crate::support::faulty_origins::{
 use crate::support::hostile_client::{BackgroundClients, connect, exchange_raw, read_response};
 use crate::support::metrics::BUFFERS_LENT;
 use crate::support::peers::ScriptedServer;
+use crate::support::proxies::ProxyKind;
 use crate::support::proxy_under_test::ProxyUnderTest;
 use crate::support::{EVENT_TIMEOUT, pause_ms, shared_machine, within};
 
@@ -32,7 +33,7 @@ const SLOW_BYTES: usize = 150;
 struct ClientFaultSetup {
     proxy: ProxyUnderTest,
     gated: GatedServer,
-    _origin: ScriptedServer,
+    origin: ScriptedServer,
 }
 
 const BIG_BYTES: usize = 32 << 20;
@@ -52,7 +53,7 @@ impl ClientFaultSetup {
              [pool.gate]\nservers = [\"{}\"]\nidle-timeout = \"300ms\"\n",
             origin.authority, gated.server.authority
         ));
-        Self { proxy, gated, _origin: origin }
+        Self { proxy, gated, origin }
     }
 
     /// Starts well-behaved clients on a listener without short timeouts: they may pause as long as
@@ -310,7 +311,7 @@ fn a_body_over_the_bound_is_413_with_and_without_a_length() {
     proxy.metrics_until("buffers come back", |metrics| metrics.sum_known(BUFFERS_LENT, &[]) == 0.0);
 }
 
-/// Starts HAProxy instead of weir, with the same timeouts.
+/// Starts HAProxy with the timeouts of [`CLIENT_TIMEOUTS`].
 fn start_haproxy(origin: &ScriptedServer, gated: &GatedServer) -> ProxyUnderTest {
     ProxyUnderTest::haproxy(&format!(
         "global\n  log stdout format raw local0\ndefaults\n  mode http\n  log global\n  \
@@ -323,27 +324,29 @@ fn start_haproxy(origin: &ScriptedServer, gated: &GatedServer) -> ProxyUnderTest
 }
 
 #[test]
-#[ignore = "judges HAProxy and not weir, for people: cargo test -- --ignored"]
-fn haproxy_responds_and_logs_the_same_for_these_clients() {
+fn faulty_clients_are_logged_with_the_codes_of_haproxy() {
     let _shared = shared_machine();
-    let big = vec![b'x'; BIG_BYTES];
-    let origin = respond_to_each(move |_, _| Some(ok_response(&big)));
-    let gated = GatedServer::start();
-    let proxy = start_haproxy(&origin, &gated);
+    let setup = ClientFaultSetup::start();
+    let is_haproxy = ProxyKind::subject() == ProxyKind::Haproxy;
+    let haproxy = is_haproxy.then(|| start_haproxy(&setup.origin, &setup.gated));
+    let (proxy, log) = match &haproxy {
+        Some(haproxy) => (haproxy, "stdout"),
+        None => (&setup.proxy, "access.haproxy"),
+    };
     let ask = |target: &str| {
         let mut stream = connect(proxy.authority());
         stream.write_all(get_request(target).as_bytes()).unwrap();
         stream
     };
     let reset = ask("/gate/reset");
-    gated.next_target();
+    setup.gated.next_target();
     reset_on_close(&reset);
     drop(reset);
-    let mut vanished = ask("/vanished");
+    let mut vanished = ask("/big/vanished");
     vanished.read_exact(&mut [0; 1000]).unwrap();
     reset_on_close(&vanished);
     drop(vanished);
-    let unread = ask("/unread");
+    let unread = ask("/big/unread");
     let mut dripping = connect(proxy.authority());
     let writer = dripping.try_clone().unwrap();
     let drips = std::thread::spawn(move || send_slowly(writer, b"GET /drip?"));
@@ -353,15 +356,15 @@ fn haproxy_responds_and_logs_the_same_for_these_clients() {
     for (part, code) in [
         // HAProxy has no letter of its own for this end: it reports the phase in which data was
         // due.
-        ("/gate/reset", " CD-- "),
-        ("/vanished", " CD-- "),
-        ("/unread", " cD-- "),
+        ("/gate/reset", if is_haproxy { " CD-- " } else { " CH-- " }),
+        ("/big/vanished", " CD-- "),
+        ("/big/unread", " cD-- "),
         (" 408 ", " cR-- "),
         (" 400 ", " PR-- "),
     ] {
-        let lines = proxy.wait_for_lines_with("stdout", part, 1);
+        let lines = proxy.wait_for_lines_with(log, part, 1);
         assert!(lines.len() == 1 && lines[0].contains(code), "{part}: {lines:#?}");
     }
     drop(unread);
-    gated.admit_one();
+    setup.gated.admit_one();
 }

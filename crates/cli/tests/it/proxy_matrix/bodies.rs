@@ -1,12 +1,12 @@
 //! Methods × framings × statuses, and every position at which a message can be cut in two.
 
-use crate::proxy_matrix::{Failures, against_both, chunked, content, ensure};
+use crate::proxy_matrix::{Failures, against_subject, chunked, content, ensure};
 use crate::support::proxies::{
     ComparedProxy, OriginReply, ProxyKind, ProxySetup, RecordingOrigin, StrictClient,
 };
 use crate::support::strict_parser::{Framing, ReadError, StrictMessage, digest};
 
-against_both!(
+against_subject!(
     every_method_with_every_request_framing,
     every_method_with_every_response_framing_and_status,
     a_request_may_be_cut_anywhere,

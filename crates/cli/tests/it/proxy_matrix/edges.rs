@@ -4,12 +4,12 @@
 use std::io::Read;
 use std::net::Shutdown;
 
-use crate::proxy_matrix::{against_both, run_if_installed};
+use crate::proxy_matrix::{against_subject, run_if_installed};
 use crate::support::peers::ScriptedServer;
 use crate::support::proxies::{OriginReply, ProxyKind, ProxySetup, RecordingOrigin, StrictClient};
 use crate::support::strict_parser::{ReadError, StrictMessage, StrictReader};
 
-against_both!(the_rest_of_a_body_after_an_early_end_is_no_request);
+against_subject!(the_rest_of_a_body_after_an_early_end_is_no_request);
 
 const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: inner\r\n\r\n";
 

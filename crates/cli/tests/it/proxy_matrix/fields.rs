@@ -1,10 +1,10 @@
 //! Header fields that a proxy forwards, removes or adds.
 
-use crate::proxy_matrix::{against_both, run_if_installed};
+use crate::proxy_matrix::{against_subject, run_if_installed};
 use crate::support::proxies::{OriginReply, ProxyKind, ProxySetup, RecordingOrigin};
 use crate::support::strict_parser::StrictMessage;
 
-against_both!(what_is_for_this_hop_ends_here, order_and_repetition_are_kept);
+against_subject!(what_is_for_this_hop_ends_here, order_and_repetition_are_kept);
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 Fine\r\nContent-Length: 2\r\nSet-Cookie: a=1\r\nX-Kept: 1\r\n\
     Set-Cookie: b=2\r\nConnection: X-Gone, keep-alive\r\nX-Gone: 1\r\nKeep-Alive: timeout=9\r\n\

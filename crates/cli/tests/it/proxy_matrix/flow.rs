@@ -3,13 +3,13 @@
 use std::io::{Read, Write};
 use std::net::Shutdown;
 
-use crate::proxy_matrix::{against_both, chunked, content};
+use crate::proxy_matrix::{against_subject, chunked, content};
 use crate::support::pause_ms;
 use crate::support::peers::ScriptedServer;
 use crate::support::proxies::{OriginReply, ProxyKind, ProxySetup, RecordingOrigin};
 use crate::support::strict_parser::{Framing, ReadError, StrictReader};
 
-against_both!(
+against_subject!(
     pipelined_requests_are_answered_in_order,
     a_connection_stays_or_ends_as_both_sides_say,
     an_early_413_reaches_the_client,

@@ -6,13 +6,13 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::proxy_matrix::{against_both, content};
+use crate::proxy_matrix::{against_subject, content};
 use crate::support::peers::Nginx;
 use crate::support::proxies::{ComparedProxy, ProxyKind, ProxySetup, is_installed, kill_on_drop, succeeds};
 use crate::support::strict_parser::digest;
 use crate::support::{Process, temp_dir};
 
-against_both!(
+against_subject!(
     curl_sends_and_gets_every_byte,
     python_asks_python,
     python_and_go_ask_go,

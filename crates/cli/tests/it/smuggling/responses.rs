@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::{Vector, Verdict, print_table, vectors, verdict};
+use super::{Vector, Verdict, assert_safe, vectors, verdict};
 use crate::support::peers::ScriptedServer;
 use crate::support::proxies::{ComparedProxy, ProxyKind, ProxySetup};
 use crate::support::strict_parser::{ReadError, StrictMessage, StrictReader, preview};
@@ -91,50 +91,11 @@ fn run_corpus(subject: ProxyKind, corpus: &[Vector]) -> Vec<Verdict> {
 }
 
 #[test]
-fn weir_gives_no_client_what_it_did_not_ask_for() {
+fn no_client_gets_what_it_did_not_ask_for() {
     let _shared = shared_machine();
-    if !ProxyKind::Weir.is_installed() {
-        return;
-    }
-    let corpus = vectors(CORPUS);
-    let verdicts = run_corpus(ProxyKind::Weir, &corpus);
-    print_table(&[("weir", &verdicts)], &corpus);
-    let rows = corpus.iter().zip(&verdicts);
-    let bad = rows.filter(|(_, verdict)| !["rejected", "forwarded"].contains(&verdict.class));
-    let bad: Vec<String> = bad
-        .map(|(vector, Verdict { class, text })| {
-            format!("{} ({}): {class}: {text}", vector.name, vector.expected)
-        })
-        .collect();
-    assert!(bad.is_empty(), "{} vectors:\n{}", bad.len(), bad.join("\n"));
-}
-
-#[test]
-#[ignore = "judges HAProxy and not weir, for people: cargo test -- --ignored"]
-fn the_runner_classifies_haproxy_with_hostile_responses() {
-    let _shared = shared_machine();
-    if !ProxyKind::Haproxy.is_installed() {
-        return;
-    }
-    let corpus = vectors(CORPUS);
-    let verdicts = run_corpus(ProxyKind::Haproxy, &corpus);
-    print_table(&[("haproxy", &verdicts)], &corpus);
-    let safe = ["rejected", "forwarded"];
-    let safe = verdicts.iter().filter(|verdict| safe.contains(&verdict.class)).count();
-    assert!(safe * 4 >= corpus.len() * 3, "{safe} of {}", corpus.len());
-    for (vector, verdict) in corpus.iter().zip(&verdicts) {
-        let plain = vector.name.starts_with("plain");
-        assert!(!plain || verdict.class == "forwarded", "{}: {}", vector.name, verdict.text);
-    }
-}
-
-#[test]
-#[ignore = "a comparison, for people: prints what each proxy does with each vector"]
-fn the_columns_of_all_proxies() {
-    let corpus = vectors(CORPUS);
-    for subject in [ProxyKind::Weir, ProxyKind::Haproxy, ProxyKind::Nginx] {
-        if subject.is_installed() {
-            print_table(&[(&format!("{subject:?}"), &run_corpus(subject, &corpus))], &corpus);
-        }
+    let subject = ProxyKind::subject();
+    if subject.is_installed() {
+        let corpus = vectors(CORPUS);
+        assert_safe(subject, &run_corpus(subject, &corpus), &corpus);
     }
 }

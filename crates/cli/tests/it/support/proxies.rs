@@ -36,6 +36,17 @@ pub(crate) struct ProxySetup<'a> {
 }
 
 impl ProxyKind {
+    /// Returns the subject of the tests that can compare proxies: weir, or the proxy that
+    /// `WEIR_TEST_SUBJECT` names. `bench/run strictness` sets it.
+    pub(crate) fn subject() -> Self {
+        match std::env::var("WEIR_TEST_SUBJECT").as_deref() {
+            Err(_) | Ok("weir") => Self::Weir,
+            Ok("haproxy") => Self::Haproxy,
+            Ok("nginx") => Self::Nginx,
+            Ok(other) => panic!("WEIR_TEST_SUBJECT={other} is not weir, haproxy or nginx"),
+        }
+    }
+
     /// Returns whether it can be started here; prints the reason if not.
     pub(crate) fn is_installed(self) -> bool {
         let (program, arguments) = match self {

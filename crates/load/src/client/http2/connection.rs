@@ -111,7 +111,7 @@ impl Http2Connection {
     pub(super) async fn wait_for_settings(&mut self, dialer: &Dialer) -> Result<(), ConnectError> {
         let (mut exchanges, mut retries) = (ExchangeTable::default(), VecDeque::new());
         let core: &CoreState = &dialer.core;
-        let mut source = RequestSource::Open;
+        let mut source = RequestSource::before_start();
         let waited = poll_fn(|cx| {
             loop {
                 if let Some(kind) = dialer.interruption() {
@@ -223,7 +223,7 @@ impl Http2Connection {
             return 0;
         }
         let left = usize::try_from(self.streams_left).unwrap_or(usize::MAX);
-        streams.saturating_sub(exchanges.len()).min(self.mux.free_streams()).min(left)
+        streams.saturating_sub(exchanges.streams.len()).min(self.mux.free_streams()).min(left)
     }
 
     /// Sends the head of a request and as much of its body as possible. Gives it back if there is no
@@ -272,7 +272,7 @@ impl Http2Connection {
         } else {
             exchange.output_end = self.output_position();
         }
-        exchanges.insert(exchange);
+        exchanges.streams.insert(exchange);
         Ok(())
     }
 
@@ -281,7 +281,7 @@ impl Http2Connection {
         let mut blocked = 0;
         while blocked < self.sending.len() && self.mux.output().len() < OUTPUT_BYTES_MAX {
             let Some(stream) = self.sending.pop_front() else { return };
-            let Some(exchange) = exchanges.get_mut(stream) else { continue };
+            let Some(exchange) = exchanges.streams.get_mut(stream) else { continue };
             let body = exchange.request_body(&plan.requests[exchange.request]);
             let length = body.len();
             let end = length.min(exchange.body_sent + BODY_TURN_BYTES);
@@ -384,7 +384,7 @@ impl EventTarget<'_> {
         match event {
             Event::Response { stream, head, is_end } => self.handle_response(stream, &head, is_end, is_grpc),
             Event::Data { stream, bytes, is_end } => {
-                if let Some(exchange) = self.exchanges.get_mut(stream) {
+                if let Some(exchange) = self.exchanges.streams.get_mut(stream) {
                     exchange.handle_data(bytes.len());
                 }
                 if let Some(mut inspection) = self.exchanges.inspection(&self.core.shared.plan, stream) {
@@ -396,7 +396,7 @@ impl EventTarget<'_> {
                 EventEffect::Consume(stream, bytes.len())
             }
             Event::Trailers { stream, fields } => {
-                if let (true, Some(exchange)) = (is_grpc, self.exchanges.get_mut(stream)) {
+                if let (true, Some(exchange)) = (is_grpc, self.exchanges.streams.get_mut(stream)) {
                     exchange.handle_grpc_fields(fields);
                 }
                 self.complete(stream)
@@ -430,7 +430,7 @@ impl EventTarget<'_> {
         is_end: bool,
         is_grpc: bool,
     ) -> EventEffect {
-        let Some(exchange) = self.exchanges.get_mut(stream) else { return EventEffect::None };
+        let Some(exchange) = self.exchanges.streams.get_mut(stream) else { return EventEffect::None };
         if exchange.handle_head(head.status, self.now_ns, self.core).is_err() {
             self.fail(stream, FailureKind::Parse);
             return EventEffect::Reset(stream, CANCEL);
@@ -443,7 +443,7 @@ impl EventTarget<'_> {
         if !is_end {
             return EventEffect::None;
         }
-        let Some(exchange) = self.exchanges.get_mut(stream) else { return EventEffect::None };
+        let Some(exchange) = self.exchanges.streams.get_mut(stream) else { return EventEffect::None };
         if is_grpc {
             exchange.handle_grpc_fields(head.fields);
         }
@@ -456,7 +456,7 @@ impl EventTarget<'_> {
         if let Some(inspection) = self.exchanges.inspection(plan, stream) {
             inspection.inspector.capture(plan, inspection.session);
         }
-        let Some(mut exchange) = self.exchanges.remove(stream) else { return EventEffect::None };
+        let Some(mut exchange) = self.exchanges.streams.remove(stream) else { return EventEffect::None };
         exchange.record_response(self.core, self.now_ns);
         self.exchanges.give_back(exchange.context.take());
         self.source.release(self.now_ns);
@@ -467,19 +467,19 @@ impl EventTarget<'_> {
     /// Handles a request that the server did not process. If it goes away, the request is sent again
     /// on the next connection, once; if it refused the stream, the request fails.
     fn handle_unprocessed(&mut self, stream: StreamKey, is_going_away: bool) {
-        let is_first_time = self.exchanges.get_mut(stream).is_some_and(|exchange| !exchange.is_retry);
+        let is_first_time = self.exchanges.streams.get_mut(stream).is_some_and(|exchange| !exchange.is_retry);
         if !is_going_away {
             self.core.recorder.borrow_mut().counters.http2.count_reset(REFUSED_STREAM.0);
         } else if is_first_time {
             self.core.recorder.borrow_mut().counters.http2.retried += 1;
-            self.retries.extend(self.exchanges.remove(stream).map(Exchange::into_retry));
+            self.retries.extend(self.exchanges.streams.remove(stream).map(Exchange::into_retry));
             return;
         }
         self.fail(stream, FailureKind::RefusedStream);
     }
 
     fn fail(&mut self, stream: StreamKey, kind: FailureKind) {
-        let Some(exchange) = self.exchanges.remove(stream) else { return };
+        let Some(exchange) = self.exchanges.streams.remove(stream) else { return };
         let is_written = exchange.output_end != u64::MAX;
         exchange.record_failure(self.core, kind, self.now_ns, is_written);
         self.source.release(self.now_ns);

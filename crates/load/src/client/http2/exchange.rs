@@ -1,6 +1,6 @@
 //! Requests on the streams of one connection, and their progress. Bodies are counted, not stored.
 
-use wire::h2::{Fields, StreamKey};
+use wire::h2::{Fields, OnStream, StreamKey, StreamTable};
 
 use crate::client::{ExchangeContext, ResponseOutcome, needs_context, record_response};
 use crate::core::CoreState;
@@ -121,11 +121,16 @@ impl Exchange {
     }
 }
 
-/// Exchanges by the slot of their stream.
+impl OnStream for Exchange {
+    fn stream(&self) -> StreamKey {
+        self.stream
+    }
+}
+
+/// Exchanges of a connection.
 #[derive(Debug, Default)]
 pub(super) struct ExchangeTable {
-    slots: Vec<Option<Exchange>>,
-    count: usize,
+    pub(super) streams: StreamTable<Exchange>,
     /// State between requests, if the plan needs any.
     session: Option<Box<ClientSession>>,
     /// Contexts of exchanges that have ended, boxed as in an exchange.
@@ -166,54 +171,14 @@ impl ExchangeTable {
         stream: StreamKey,
     ) -> Option<Inspection<'a>> {
         let session = self.session.as_deref_mut()?;
-        let exchange = self.slots.get_mut(stream.slot as usize)?.as_mut();
-        let exchange = exchange.filter(|exchange| exchange.stream == stream)?;
-        let inspector = &mut exchange.context.as_mut()?.inspector;
+        let inspector = &mut self.streams.get_mut(stream)?.context.as_mut()?.inspector;
         Some(Inspection { inspector, plan, session })
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.count
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    pub(super) fn insert(&mut self, exchange: Exchange) {
-        let slot = exchange.stream.slot as usize;
-        if slot >= self.slots.len() {
-            self.slots.resize_with(slot + 1, || None);
-        }
-        self.count += usize::from(self.slots[slot].is_none());
-        self.slots[slot] = Some(exchange);
-    }
-
-    pub(super) fn get_mut(&mut self, stream: StreamKey) -> Option<&mut Exchange> {
-        let exchange = self.slots.get_mut(stream.slot as usize)?.as_mut();
-        exchange.filter(|exchange| exchange.stream == stream)
-    }
-
-    pub(super) fn remove(&mut self, stream: StreamKey) -> Option<Exchange> {
-        self.get_mut(stream)?;
-        self.count -= 1;
-        self.slots[stream.slot as usize].take()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Exchange> {
-        self.slots.iter().flatten()
     }
 
     /// Removes and returns the requests that have timed out.
     pub(super) fn take_expired(&mut self, now_ns: u64) -> Vec<Exchange> {
-        let expired = self.iter().filter(|exchange| exchange.deadline_ns <= now_ns);
+        let expired = self.streams.iter().filter(|exchange| exchange.deadline_ns <= now_ns);
         let streams: Vec<_> = expired.map(|exchange| exchange.stream).collect();
-        streams.into_iter().filter_map(|stream| self.remove(stream)).collect()
-    }
-
-    /// Removes and returns all.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Exchange> {
-        self.count = 0;
-        std::mem::take(&mut self.slots).into_iter().flatten()
+        streams.into_iter().filter_map(|stream| self.streams.remove(stream)).collect()
     }
 }

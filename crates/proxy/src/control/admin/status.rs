@@ -3,9 +3,7 @@
 //! differences, so that nothing here depends on the number of viewers or their polling interval.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
-use record::digest::sha256_base64;
 use serde::Serialize;
 
 use crate::control::active_config::ActiveConfig;
@@ -16,25 +14,6 @@ use crate::pool::{Eligibility, SharedPool};
 
 /// The page, with its style and script inline.
 pub(super) const PAGE: &str = include_str!("status.html");
-
-/// Content-Security-Policy of the page: it may run its own script, use its own style, and connect
-/// to its own origin.
-pub(super) static CONTENT_SECURITY_POLICY: LazyLock<String> = LazyLock::new(|| {
-    let digest = |tag: &str| sha256_base64(tag_content(tag));
-    format!(
-        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; \
-         img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-        digest("script"),
-        digest("style")
-    )
-});
-
-/// Returns the text between the tags of this name.
-fn tag_content(tag: &str) -> &'static str {
-    let (start, end) = (format!("<{tag}>"), format!("</{tag}>"));
-    let rest = PAGE.split_once(&start).map_or("", |(_, rest)| rest);
-    rest.split_once(&end).map_or("", |(inside, _)| inside)
-}
 
 /// All data that the page shows.
 #[derive(Debug, Serialize)]
@@ -277,18 +256,12 @@ mod tests {
 
     #[test]
     fn the_page_is_one_file_that_needs_nothing_else() {
-        assert!(!tag_content("script").is_empty() && !tag_content("style").is_empty());
         let page = PAGE.replace("http://www.w3.org/2000/svg", "");
         for other in ["http://", "https://", "src=", "@import", "url(", "style=", "onclick", "<script "] {
             assert!(!page.contains(other), "{other}");
         }
         assert_eq!(PAGE.matches("<script").count(), 1);
         assert_eq!(PAGE.matches("<style").count(), 1);
-        assert!(
-            CONTENT_SECURITY_POLICY.starts_with("default-src 'none'; script-src 'sha256-"),
-            "{}",
-            *CONTENT_SECURITY_POLICY
-        );
     }
 
     #[test]

@@ -111,6 +111,7 @@ fn hostile_requests_get_a_response_and_a_close() {
         for (request, expected) in [
             (&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"[..], "400"),
             (b"GET / HTTP/1.1\r\n\r\n", "400"),
+            (b"GET / HTTP/3.0\r\nHost: a\r\n\r\n", "505"),
             (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"),
             (long.as_bytes(), "431"),
             (&[&body[..], &[b'x'; 100_000]].concat(), "200"),

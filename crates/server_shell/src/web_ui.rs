@@ -1,16 +1,17 @@
-//! A few pages for users at this machine: a table of paths with their handlers. It serves few
-//! connections with one request each, limits every resource, and rejects requests under a foreign
-//! host name.
+//! A few pages for users at this machine and for scrapers of metrics. Serves few connections with one
+//! request each, and limits every resource.
 //!
-//! This is not the origin of loads, which is the rest of this crate. Nothing here is fast, and
-//! handlers run on one thread, one after the other.
+//! Not for traffic: pages are made on one thread, one after the other. A [`PageSource`] chooses the
+//! pages; [`run`] serves a table of paths, under the names of this machine only.
 
+mod connections;
 mod files;
 mod hosts;
 mod policy;
 mod target;
 
 use std::fmt;
+use std::future::Future;
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -18,15 +19,15 @@ use std::rc::Rc;
 use rt::address::Address;
 use rt::clock::SECOND_NS;
 use rt::drain::{DrainStage, DrainWatch};
-use rt::listen::BoundAddress;
-use rt::small_server::{self, with_timeout};
+use rt::listen::{BoundAddress, Listener};
 use rt::stream::Stream;
 use rt::timers::Timers;
 use rt::tokio;
 use wire::{Limits, Parsed, RequestHead, Version, encode};
 
+pub use connections::with_timeout;
 pub use files::{FILE_BYTES_MAX, serve_file};
-use hosts::AllowedHosts;
+pub use hosts::is_own_host;
 pub use target::WebRequest;
 
 /// Maximum number of connections; more are closed at once. A browser opens six.
@@ -56,6 +57,8 @@ pub struct WebPage {
     pub content_type: &'static str,
     /// Content of the response.
     pub body: PageBody,
+    /// True if its scripts may send requests to this server.
+    pub may_fetch: bool,
 }
 
 /// Body of a page.
@@ -68,16 +71,22 @@ pub enum PageBody {
 }
 
 impl WebPage {
+    /// Creates a page of this content type.
+    #[must_use]
+    pub fn new(content_type: &'static str, content: impl Into<Vec<u8>>) -> Self {
+        Self { status: 200, content_type, body: PageBody::Bytes(content.into()), may_fetch: false }
+    }
+
     /// Creates a page of HTML.
     #[must_use]
-    pub fn html(text: String) -> Self {
-        Self { status: 200, content_type: HTML, body: PageBody::Bytes(text.into_bytes()) }
+    pub fn html(text: impl Into<String>) -> Self {
+        Self::new(HTML, text.into().into_bytes())
     }
 
     /// Creates a page of plain text.
     #[must_use]
     pub fn text(status: u16, text: impl Into<String>) -> Self {
-        Self { status, content_type: TEXT, body: PageBody::Bytes(text.into().into_bytes()) }
+        Self { status, ..Self::new(TEXT, text.into().into_bytes()) }
     }
 
     /// Creates the page for an unknown path.
@@ -122,6 +131,21 @@ impl WebRoute {
     }
 }
 
+/// Chooses and makes the pages of a server.
+pub trait PageSource {
+    /// A chosen page that is not made yet.
+    type Chosen;
+
+    /// Chooses the page of a request with GET or HEAD.
+    ///
+    /// # Errors
+    /// The response that rejects the request.
+    fn choose(&self, head: &RequestHead<'_, '_>) -> Result<Self::Chosen, WebPage>;
+
+    /// Makes the page.
+    fn make(&self, chosen: Self::Chosen, timers: &Timers) -> impl Future<Output = WebPage>;
+}
+
 /// Serves pages at `address` until `stop` starts the drain. `on_listening` gets the bound address,
 /// with the port that the kernel chose. The first route that matches a path responds.
 ///
@@ -140,97 +164,115 @@ pub fn run(
     };
     let listener = bound.take_listener(0, 0).ok_or(io::ErrorKind::AddrNotAvailable)?;
     on_listening(address);
-    let site = Rc::new(WebUi { routes, hosts: AllowedHosts::for_listener(address) });
-    let serve = move |stream, timers, slot| {
-        let site = Rc::clone(&site);
-        async move { serve_connection((stream, slot), &timers, &site).await }
-    };
+    let routes = Rc::new(LocalRoutes { routes, address });
     rt::cores::block_on(async move {
         tokio::select! {
-            result = small_server::accept(listener, CONNECTIONS_MAX, serve) => result,
+            result = serve(listener, routes) => result,
             _ = stop.wait_for(DrainStage::Draining) => Ok(()),
         }
     })
 }
 
-/// Routes and host names of the server.
-#[derive(Debug)]
-struct WebUi {
-    routes: Vec<WebRoute>,
-    hosts: AllowedHosts,
+/// Serves the pages of `source` until the future is dropped, which does not end open connections. Must
+/// be called inside a core's runtime.
+///
+/// # Errors
+/// The listening socket failed, or there was no descriptor for a timer.
+pub async fn serve<S: PageSource + 'static>(listener: Listener, source: Rc<S>) -> io::Result<()> {
+    let serve_connection = move |stream, timers, slot| {
+        let source = Rc::clone(&source);
+        async move { serve_connection((stream, slot), &timers, &*source).await }
+    };
+    connections::accept(listener, CONNECTIONS_MAX, serve_connection).await
 }
 
-/// A page, and whether its body is sent.
+/// Routes of a server for users at this machine.
 #[derive(Debug)]
-struct WebResponse {
-    page: WebPage,
-    /// True if the body is left out: the response to HEAD.
+struct LocalRoutes {
+    routes: Vec<WebRoute>,
+    /// Bound address, which decides who may connect.
+    address: SocketAddr,
+}
+
+impl PageSource for LocalRoutes {
+    /// Index of the route, and the request.
+    type Chosen = (usize, WebRequest);
+
+    fn choose(&self, head: &RequestHead<'_, '_>) -> Result<Self::Chosen, WebPage> {
+        // The host check comes first: a request under a foreign name learns nothing.
+        if !head.host.is_some_and(|host| hosts::is_local_host(host, self.address.ip())) {
+            let text = "unknown Host: use an IP address of this machine, or localhost\n";
+            return Err(WebPage::text(421, text));
+        }
+        let request = WebRequest::parse(head.target);
+        let request = request.map_err(|error| WebPage::text(400, format!("{error}\n")))?;
+        let index = self.routes.iter().position(|route| route.matches(&request.path));
+        Ok((index.ok_or_else(WebPage::not_found)?, request))
+    }
+
+    async fn make(&self, (index, request): Self::Chosen, _timers: &Timers) -> WebPage {
+        (self.routes[index].handler)(&request)
+    }
+}
+
+/// A request, and whether only the head of its response is sent.
+struct ChosenResponse<C> {
+    /// The page, or the response that rejects the request.
+    page: Result<C, WebPage>,
+    /// True for HEAD.
     is_head: bool,
 }
 
-impl From<WebPage> for WebResponse {
-    fn from(page: WebPage) -> Self {
-        Self { page, is_head: false }
+impl<C> From<WebPage> for ChosenResponse<C> {
+    fn from(rejection: WebPage) -> Self {
+        Self { page: Err(rejection), is_head: false }
     }
 }
 
 async fn serve_connection(
-    (mut stream, slot): (Stream, Rc<small_server::ServerSlot>),
+    (mut stream, slot): (Stream, Rc<connections::ServerSlot>),
     timers: &Timers,
-    site: &WebUi,
+    source: &impl PageSource,
 ) -> io::Result<()> {
-    let response = match with_timeout(timers, HEAD_TIMEOUT_NS, read_request(&mut stream, site)).await {
-        Some(response) => response?,
+    let chosen = match with_timeout(timers, HEAD_TIMEOUT_NS, read_request(&mut stream, source)).await {
+        Some(chosen) => chosen?,
         None => Some(WebPage::text(408, "timeout: the request's head is incomplete\n").into()),
     };
-    let Some(response) = response else { return Ok(()) };
+    let Some(chosen) = chosen else { return Ok(()) };
     slot.mark_request_received();
-    if with_timeout(timers, RESPONSE_TIMEOUT_NS, send_response(&mut stream, response))
-        .await
-        .transpose()?
-        .is_none()
-    {
+    let page = match chosen.page {
+        Ok(page) => source.make(page, timers).await,
+        Err(rejection) => rejection,
+    };
+    let sending = send_response(&mut stream, page, chosen.is_head);
+    if with_timeout(timers, RESPONSE_TIMEOUT_NS, sending).await.transpose()?.is_none() {
         return stream.reset_on_close();
     }
-    small_server::lingering_close(stream, timers).await
+    connections::lingering_close(stream, timers).await
 }
 
-/// Reads a request and makes the response; `None` if the client left.
-async fn read_request(stream: &mut Stream, site: &WebUi) -> io::Result<Option<WebResponse>> {
+/// Reads a request and chooses its page; `None` if the client left.
+async fn read_request<S: PageSource>(
+    stream: &mut Stream,
+    source: &S,
+) -> io::Result<Option<ChosenResponse<S::Chosen>>> {
     let limits = Limits { head_bytes_max: HEAD_BYTES_MAX, ..Limits::default() };
-    let respond = |bytes: &[u8]| {
+    let parse = |bytes: &[u8]| {
         let mut slots = wire::header_slots();
         match wire::parse_request(bytes, &limits, &mut slots) {
-            Ok(Parsed::Complete { head, .. }) => Some(site.respond(&head)),
+            Ok(Parsed::Complete { head, .. }) => Some(choose(&head, source)),
             // An incomplete head of the maximum size is an error.
             Ok(Parsed::Incomplete) => None,
             Err(error) => Some(WebPage::text(error.status(), format!("{error}\n")).into()),
         }
     };
-    small_server::read_request(stream, HEAD_BYTES_MAX, respond).await
+    connections::read_request(stream, HEAD_BYTES_MAX, parse).await
 }
 
-impl WebUi {
-    fn respond(&self, head: &RequestHead<'_, '_>) -> WebResponse {
-        let is_head = head.method == "HEAD";
-        WebResponse { page: self.page(head), is_head }
-    }
-
-    fn page(&self, head: &RequestHead<'_, '_>) -> WebPage {
-        // The host check comes first: a request under a foreign name learns nothing.
-        if !head.host.is_some_and(|host| self.hosts.allows(host)) {
-            let text = "unknown Host: use an IP address of this machine, or localhost\n";
-            return WebPage::text(421, text);
-        }
-        if !matches!(head.method, "GET" | "HEAD") {
-            return WebPage::text(405, "only GET and HEAD are allowed\n");
-        }
-        let request = match WebRequest::parse(head.target) {
-            Ok(request) => request,
-            Err(error) => return WebPage::text(400, format!("{error}\n")),
-        };
-        let route = self.routes.iter().find(|route| route.matches(&request.path));
-        route.map_or_else(WebPage::not_found, |route| (route.handler)(&request))
+fn choose<S: PageSource>(head: &RequestHead<'_, '_>, source: &S) -> ChosenResponse<S::Chosen> {
+    match head.method {
+        "GET" | "HEAD" => ChosenResponse { page: source.choose(head), is_head: head.method == "HEAD" },
+        _ => WebPage::text(405, "only GET and HEAD are allowed\n").into(),
     }
 }
 
@@ -244,6 +286,9 @@ fn encode_head(page: &WebPage) -> Vec<u8> {
     encode::field(&mut out, "Cross-Origin-Resource-Policy", b"same-origin");
     encode::field(&mut out, "Referrer-Policy", b"no-referrer");
     encode::field(&mut out, "Cache-Control", b"no-store");
+    if page.status == 401 {
+        encode::field(&mut out, "WWW-Authenticate", b"Basic realm=\"weir\", charset=\"UTF-8\"");
+    }
     if page.status == 405 {
         encode::field(&mut out, "Allow", b"GET, HEAD");
     }
@@ -252,12 +297,18 @@ fn encode_head(page: &WebPage) -> Vec<u8> {
     out
 }
 
-async fn send_response(stream: &mut Stream, response: WebResponse) -> io::Result<()> {
-    stream.send(&encode_head(&response.page)).await?;
-    match response.page.body {
-        _ if response.is_head => Ok(()),
-        PageBody::Bytes(bytes) => stream.send(&bytes).await,
-        PageBody::File(file, bytes) => send_file(stream, file, bytes).await,
+async fn send_response(stream: &mut Stream, page: WebPage, is_head: bool) -> io::Result<()> {
+    let mut head = encode_head(&page);
+    match page.body {
+        _ if is_head => stream.send(&head).await,
+        PageBody::Bytes(bytes) => {
+            head.extend_from_slice(&bytes);
+            stream.send(&head).await
+        }
+        PageBody::File(file, bytes) => {
+            stream.send(&head).await?;
+            send_file(stream, file, bytes).await
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use crate::plan::LogTarget;
+use super::LogTarget;
 
 /// Timeout for sending a datagram to a local syslog daemon whose buffer is full.
 const SYSLOG_SEND_TIMEOUT: Duration = Duration::from_millis(100);
@@ -46,7 +46,7 @@ impl LogOutput {
                 Ok(Self::Unix(socket))
             }),
         };
-        result.map_err(|error| io::Error::new(error.kind(), format!("log {}: {error}", describe(target))))
+        result.map_err(|error| io::Error::new(error.kind(), format!("log {target}: {error}")))
     }
 
     /// Writes as many complete lines as possible.
@@ -56,16 +56,6 @@ impl LogOutput {
             Self::Udp(socket) => send_lines(bytes, |line| socket.send(line)),
             Self::Unix(socket) => send_lines(bytes, |line| socket.send(line)),
         }
-    }
-}
-
-/// Returns the target as in the config.
-pub(super) fn describe(target: &LogTarget) -> String {
-    match target {
-        LogTarget::Stdout => "stdout".to_owned(),
-        LogTarget::File(path) => format!("file:{}", path.display()),
-        LogTarget::SyslogUdp(server) => format!("syslog:{server}"),
-        LogTarget::SyslogUnix(path) => format!("syslog:{}", path.display()),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Small server: listeners for few connections with one exchange each, such as pages for people and
-//! metrics for machines. Everything is limited, so that no client can block the process.
+//! Few connections with one exchange each. Everything is limited, so that no client can block the
+//! process.
 //!
 //! Not for traffic: there is one core, and a connection beyond the number of slots takes the slot
 //! of an idle one. The bytes of a connection are not interpreted here.
@@ -10,13 +10,13 @@ use std::io;
 use std::net::Shutdown;
 use std::rc::Rc;
 
-use tokio::task::AbortHandle;
-
-use crate::clock::{SECOND_NS, now_ns};
-use crate::conn_balancer::ConnectionBalancer;
-use crate::listen::{AcceptEvent, Listener};
-use crate::stream::Stream;
-use crate::timers::Timers;
+use rt::clock::{SECOND_NS, now_ns};
+use rt::conn_balancer::ConnectionBalancer;
+use rt::listen::{AcceptEvent, Listener};
+use rt::stream::Stream;
+use rt::timers::Timers;
+use rt::tokio;
+use rt::tokio::task::AbortHandle;
 
 /// Maximum time of reading after the response. An earlier close would reset the connection, and the
 /// client could lose the response (RFC 9112 §9.6).
@@ -42,7 +42,7 @@ struct OpenConnection {
 
 /// Slot of a connection; free once this is dropped.
 #[derive(Debug)]
-pub struct ServerSlot {
+pub(super) struct ServerSlot {
     slots: Rc<OpenConnections>,
     balancer: ConnectionBalancer,
     id: u64,
@@ -50,7 +50,7 @@ pub struct ServerSlot {
 
 impl ServerSlot {
     /// Records that the request has arrived: others take the slot only after a while.
-    pub fn mark_request_received(&self) {
+    pub(super) fn mark_request_received(&self) {
         let mut open = self.slots.0.borrow_mut();
         if let Some(entry) = open.iter_mut().find(|open| open.id == self.id) {
             entry.has_request = true;
@@ -90,7 +90,7 @@ impl OpenConnections {
 ///
 /// # Errors
 /// The listening socket failed, or there was no descriptor for a timer.
-pub async fn accept<C: Future<Output = io::Result<()>> + 'static>(
+pub(super) async fn accept<C: Future<Output = io::Result<()>> + 'static>(
     listener: Listener,
     max_connections: usize,
     serve: impl Fn(Stream, Timers, Rc<ServerSlot>) -> C,
@@ -129,7 +129,7 @@ pub async fn accept<C: Future<Output = io::Result<()>> + 'static>(
 ///
 /// # Errors
 /// The connection was reset.
-pub async fn read_request<T>(
+pub(super) async fn read_request<T>(
     stream: &mut Stream,
     bytes_max: usize,
     parse: impl Fn(&[u8]) -> Option<T>,
@@ -164,7 +164,7 @@ pub async fn with_timeout<T>(timers: &Timers, timeout_ns: u64, future: impl Futu
 ///
 /// # Errors
 /// The connection was already gone.
-pub async fn lingering_close(mut stream: Stream, timers: &Timers) -> io::Result<()> {
+pub(super) async fn lingering_close(mut stream: Stream, timers: &Timers) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)?;
     with_timeout(timers, LINGER_TIMEOUT_NS, stream.discard(LINGER_BYTES_MAX)).await;
     Ok(())
@@ -173,8 +173,8 @@ pub async fn lingering_close(mut stream: Stream, timers: &Timers) -> io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Address;
-    use crate::listen::BoundAddress;
+    use rt::address::Address;
+    use rt::listen::BoundAddress;
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpStream};
     use std::time::Duration;
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn idle_connections_keep_nobody_out() {
-        crate::cores::block_on(async {
+        rt::cores::block_on(async {
             let mut bound = BoundAddress::new(&"127.0.0.1:0".parse().unwrap(), 1).unwrap();
             let Address::Tcp(address) = *bound.address() else { panic!("a TCP address") };
             let serve_hello = |mut stream: Stream, timers: Timers, slot: Rc<ServerSlot>| async move {

@@ -1,5 +1,5 @@
-//! The `Content-Security-Policy` of a page (W3C CSP3): the page loads nothing, connects to nothing,
-//! and cannot be framed. Only the script and style elements in it run, each listed by its digest,
+//! The `Content-Security-Policy` of a page (W3C CSP3): the page loads nothing, connects to nothing
+//! unless [`WebPage::may_fetch`], and cannot be framed. Only the script and style elements in it run, each listed by its digest,
 //! so that no attribute and no link can run anything.
 
 use record::digest::sha256_base64;
@@ -17,7 +17,8 @@ pub(super) fn content_security_policy(page: &WebPage) -> String {
     };
     let Some(content) = content else { return BASE_POLICY.to_owned() };
     format!(
-        "{BASE_POLICY}; img-src data:{}{}; style-src-attr 'unsafe-inline'",
+        "{BASE_POLICY}; img-src data:{}{}{}; style-src-attr 'unsafe-inline'",
+        if page.may_fetch { "; connect-src 'self'" } else { "" },
         hash_sources("script-src", content, "script"),
         hash_sources("style-src-elem", content, "style")
     )

@@ -1,18 +1,18 @@
 //! The log thread. It takes batches of all cores for all targets, writes them, and continues when a
 //! target fails. It does not affect the handling of requests.
 
-use record::units::format_plural;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc as channel;
 use std::time::Duration;
 
+use record::units::format_plural;
 use rt::clock::{MILLISECOND_NS, SECOND_NS, now_ns};
 use rt::tokio::sync::mpsc;
 
-use super::output::{LogOutput, describe};
-use crate::plan::{LogPlan, LogTarget};
+use super::LogTarget;
+use super::output::LogOutput;
 
 /// Memory for lines; it is passed back and forth between a core and the log thread.
 pub(super) type Buffer = Box<[u8]>;
@@ -57,7 +57,7 @@ pub(super) type PrintMessage = Box<dyn FnMut(&str) + Send>;
 
 /// The log thread.
 #[derive(Debug)]
-pub(crate) struct LogWriter {
+pub struct LogWriter {
     /// `None` if there are no logs.
     thread: Option<WriterThread>,
 }
@@ -95,7 +95,7 @@ impl LogWriter {
     /// Returns the errors of all targets that could not be opened, which stay as they are. Also
     /// fails if the log thread did not respond within [`REOPEN_TIMEOUT`], because a target delays
     /// it.
-    pub(crate) fn reopen(&self) -> io::Result<()> {
+    pub fn reopen(&self) -> io::Result<()> {
         let Some(thread) = &self.thread else { return Ok(()) };
         let timeout_error = || {
             let text = "timeout while reopening the logs: a target accepts no lines";
@@ -113,7 +113,7 @@ impl LogWriter {
     /// Waits until everything that was handed over is written, but not for longer than `timeout`,
     /// because a pipe without a reader would block forever. All senders must have been dropped.
     /// Returns whether everything was written.
-    pub(crate) fn finish(self, timeout: Duration) -> bool {
+    pub fn finish(self, timeout: Duration) -> bool {
         let Some(WriterThread { messages, ended }) = self.thread else {
             return true;
         };
@@ -150,7 +150,7 @@ fn run_writer(
 /// One target and its error state.
 #[derive(Debug)]
 pub(super) struct TargetWriter {
-    plan: LogTarget,
+    target: LogTarget,
     /// `None` if it must be opened at the next try.
     output: Option<LogOutput>,
     /// True if the last write ended within a line.
@@ -162,13 +162,18 @@ pub(super) struct TargetWriter {
 impl TargetWriter {
     /// Opens a target. A file that cannot be opened is an error. A missing syslog server is not,
     /// because it may come up later.
-    pub(super) fn open(log: &LogPlan, counts: Arc<LineCounts>) -> io::Result<Self> {
-        let output = match (LogOutput::open(&log.target), &log.target) {
+    pub(super) fn open(target: &LogTarget, counts: Arc<LineCounts>) -> io::Result<Self> {
+        let output = match (LogOutput::open(target), target) {
             (Err(error), LogTarget::Stdout | LogTarget::File(_)) => return Err(error),
             (output, _) => output.ok(),
         };
-        let plan = log.target.clone();
-        Ok(Self { plan, output, is_mid_line: false, back_off: RetryBackoff::default(), counts })
+        Ok(Self {
+            target: target.clone(),
+            output,
+            is_mid_line: false,
+            back_off: RetryBackoff::default(),
+            counts,
+        })
     }
 
     fn write(&mut self, batch: &LineBatch, now_ns: u64, reporter: &mut ErrorReporter) {
@@ -188,8 +193,7 @@ impl TargetWriter {
                 if !matches!(self.output, Some(LogOutput::Stream(_))) {
                     self.output = None;
                 }
-                let target = describe(&self.plan);
-                reporter.report(&format!("log {target}: {error}; lines are lost"), now_ns);
+                reporter.report(&format!("log {}: {error}; lines are lost", self.target), now_ns);
             }
         }
     }
@@ -198,7 +202,7 @@ impl TargetWriter {
     fn try_write(&mut self, bytes: &[u8]) -> (u64, io::Result<()>) {
         let output = match &mut self.output {
             Some(output) => output,
-            None => match LogOutput::open(&self.plan) {
+            None => match LogOutput::open(&self.target) {
                 Ok(output) => self.output.insert(output),
                 Err(error) => return (0, Err(error)),
             },
@@ -217,8 +221,8 @@ impl TargetWriter {
     }
 
     fn reopen(&mut self) -> io::Result<()> {
-        if self.plan != LogTarget::Stdout {
-            self.output = Some(LogOutput::open(&self.plan)?);
+        if self.target != LogTarget::Stdout {
+            self.output = Some(LogOutput::open(&self.target)?);
             self.is_mid_line = false;
             self.back_off.succeeded();
         }

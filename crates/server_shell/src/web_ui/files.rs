@@ -64,7 +64,7 @@ fn open_page(path: &Path) -> std::io::Result<WebPage> {
     } else {
         PageBody::File(file, bytes)
     };
-    Ok(WebPage { status: 200, content_type, body })
+    Ok(WebPage { status: 200, content_type, body, may_fetch: false })
 }
 
 #[cfg(test)]

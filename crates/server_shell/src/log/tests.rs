@@ -1,0 +1,111 @@
+//! Tests of batches, up to the log thread and its targets.
+
+use std::io::Write;
+
+use rt::clock::{SECOND_NS, now_ns};
+
+use super::*;
+
+const LINE: &[u8] = b"0123456789abcdef0123456789abcde\n";
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Returns batches that go nowhere.
+fn detached_batches() -> (LineBatches, mpsc::Receiver<WriterMessage>) {
+    let (messages, receiver) = mpsc::channel(1_000);
+    let targets = Arc::from([(LogTarget::Stdout, Arc::default())]);
+    (LogSender { targets, messages }.batches(0, LINE.len()), receiver)
+}
+
+/// Waits for a condition that another thread makes true.
+fn wait_until(condition_name: &str, mut is_met: impl FnMut() -> bool) {
+    let deadline_ns = now_ns() + 20 * SECOND_NS;
+    while !is_met() {
+        assert!(now_ns() < deadline_ns, "{condition_name}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_log_that_does_not_keep_up_drops_and_does_not_wait() {
+    let (mut batches, _receiver) = detached_batches();
+    // Batches in flight, and one that waits for its turn.
+    let capacity = (BATCHES_MAX + 1) * BATCH_BYTES / LINE.len();
+    let added = (0..capacity + 100).filter(|_| batches.push_line(&[LINE])).count();
+    assert_eq!(added, capacity);
+    assert!(!batches.hand_over());
+    assert_eq!(batches.counts.overflowed.load(Ordering::Relaxed), 100);
+}
+
+#[test]
+fn buffers_come_back_and_lines_are_taken_again() {
+    let (mut batches, mut receiver) = detached_batches();
+    while batches.push_line(&[LINE]) {}
+    while let Ok(WriterMessage::Batch(batch)) = receiver.try_recv() {
+        batch.return_sender.try_send(batch.bytes).unwrap();
+    }
+    assert!(batches.push_line(&[&LINE[..5], &LINE[5..]]));
+    assert_eq!((batches.in_flight, batches.free_buffers.len(), batches.lines), (1, FREE_BUFFERS_MAX - 1, 1));
+    assert_eq!(&batches.batch[..batches.filled], LINE);
+}
+
+#[test]
+fn a_line_that_is_too_long_is_dropped() {
+    let (mut batches, _receiver) = detached_batches();
+    while batches.filled < BATCH_BYTES - 1 {
+        assert!(batches.push_line(&[b"x"]));
+    }
+    assert!(!batches.push_line(&[LINE, b"and", b"more"]));
+    assert!(batches.push_line(&[LINE]));
+    assert_eq!(batches.counts.overflowed.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_full_device_loses_lines_which_are_counted_and_reported_once() {
+    let (message_sender, message_receiver) = std::sync::mpsc::channel();
+    let printer = Box::new(move |text: &str| message_sender.send(text.to_owned()).unwrap());
+    let target = LogTarget::File("/dev/full".into());
+    let (sender, writer) = start_with_printer(&[target], 1, printer).unwrap();
+    let mut batches = sender.batches(0, LINE.len());
+    let counts = || sender.line_counters().counts().remove(0);
+    let lost = |counts: TargetCounts| counts.failed + counts.backoff;
+    let mut lines = 0;
+    // A log thread that is delayed for longer than the backoff tries each batch; but the backoff
+    // grows after each.
+    wait_until("the target is left alone", || {
+        for _ in 0..3 {
+            assert!(batches.push_line(&[LINE]) && batches.push_line(&[LINE]) && batches.hand_over());
+            lines += 2;
+        }
+        wait_until("all is lost", || lost(counts()) == lines);
+        counts().backoff > 0
+    });
+    let counts = counts();
+    assert!(counts.written == 0 && counts.failed >= 2 && counts.backoff >= 2, "{counts:?}");
+    drop((batches, sender));
+    assert!(writer.finish(TIMEOUT));
+    assert_eq!(message_receiver.try_iter().count(), 1);
+}
+
+#[test]
+fn half_a_line_is_not_continued() {
+    struct Short(Vec<u8>);
+    impl Write for Short {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            match 5 - self.0.len() {
+                0 => Err(io::ErrorKind::StorageFull.into()),
+                remaining => {
+                    let count = remaining.min(bytes.len()).min(2);
+                    self.0.extend_from_slice(&bytes[..count]);
+                    Ok(count)
+                }
+            }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let written = output::write_lines(&mut Short(Vec::new()), b"abc\nd\nef\n");
+    assert!(written.lines == 1 && written.is_mid_line && written.result.is_err(), "{written:?}");
+    let written = output::write_lines(&mut Short(Vec::new()), b"a\nbc\n");
+    assert!(written.lines == 2 && !written.is_mid_line && written.result.is_ok(), "{written:?}");
+}
