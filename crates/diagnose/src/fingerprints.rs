@@ -5,16 +5,14 @@
 //! Source: the kernel's constants (include/net/tcp.h: TCP_DELACK_MIN, TCP_RTO_MIN,
 //! TCP_TIMEOUT_INIT) and measurements with each cause induced.
 
-use record::histogram::LatencyHistogram;
-use record::observed::RoleUse;
 use record::units::format_duration_ns;
 
-use super::run_view::RunView;
-use super::signals::{self, Signal};
+use crate::run_view::RunView;
+use crate::signals::{self, LatencyRange, Signal, quota_pause};
 
 /// Latencies in which a fingerprint is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LatencyPhase {
+pub(crate) enum LatencyPhase {
     /// Time to the established connection.
     Connect,
     /// Time from the send to the last byte.
@@ -23,19 +21,17 @@ pub enum LatencyPhase {
 
 /// Latency pattern with a known cause.
 #[derive(Debug)]
-pub struct Fingerprint {
+pub(crate) struct Fingerprint {
     /// Name of the pattern.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Latencies in which it is searched.
-    pub phase: LatencyPhase,
-    /// Start of the range, in ns.
-    pub from_ns: u64,
-    /// End of the range, in ns.
-    pub to_ns: u64,
+    pub(crate) phase: LatencyPhase,
+    /// Times of the pattern.
+    pub(crate) range: LatencyRange,
     /// Description of the cause.
-    pub cause: &'static str,
+    pub(crate) cause: &'static str,
     /// Additional signal and its minimum, for latencies that have many other causes.
-    pub extra_signal: Option<(&'static Signal, f64)>,
+    pub(crate) extra_signal: Option<(&'static Signal, f64)>,
 }
 
 const MS: u64 = 1_000_000;
@@ -47,8 +43,8 @@ const fn last_byte_fingerprint(
     to_ms: u64,
     cause: &'static str,
 ) -> Fingerprint {
-    let (phase, from_ns, to_ns) = (LatencyPhase::LastByte, from_ms * MS, to_ms * MS);
-    Fingerprint { name, phase, from_ns, to_ns, cause, extra_signal: None }
+    let range = LatencyRange { from_ns: from_ms * MS, to_ns: to_ms * MS };
+    Fingerprint { name, phase: LatencyPhase::LastByte, range, cause, extra_signal: None }
 }
 
 /// Returns the fingerprint of the end of another thread's time slice: a kernel with 250 ticks per
@@ -58,8 +54,7 @@ const fn time_slice_fingerprint(name: &'static str, count: u64, cause: &'static 
     Fingerprint {
         name,
         phase: LatencyPhase::LastByte,
-        from_ns: count * 4 * MS - MS / 5,
-        to_ns: count * 4 * MS + MS / 2,
+        range: LatencyRange { from_ns: count * 4 * MS - MS / 5, to_ns: count * 4 * MS + MS / 2 },
         cause,
         extra_signal: Some((&signals::SUBJECT_WAIT, 0.1)),
     }
@@ -70,7 +65,7 @@ const fn in_connect_time(fingerprint: Fingerprint) -> Fingerprint {
 }
 
 /// All fingerprints.
-pub static FINGERPRINTS: &[Fingerprint] = &[
+pub(crate) static FINGERPRINTS: &[Fingerprint] = &[
     time_slice_fingerprint("time_slice", 1, "a time slice (4 ms) of another thread on the subject's CPU"),
     time_slice_fingerprint("time_slice_twice", 2, "two time slices of other threads on the subject's CPU"),
     last_byte_fingerprint(
@@ -124,36 +119,9 @@ pub static FINGERPRINTS: &[Fingerprint] = &[
     last_byte_fingerprint("five_seconds", 4_950, 5_100, "5 s: the usual timeout of a queue or a DNS query"),
 ];
 
-/// Minimum fraction of the requests in a fingerprint.
-const FRACTION_MIN: f64 = 0.002;
-/// Minimum number of requests in a fingerprint.
-const REQUESTS_MIN: f64 = 5.0;
 /// Maximum fraction of the requests: more than this is not a tail but the usual latency. Only a
 /// stall of each request causes that, and it has a verdict of its own.
 const FRACTION_MAX: f64 = 0.5;
-/// Minimum ratio of its density to that of its surroundings.
-const DENSITY_RATIO_MIN: f64 = 3.0;
-
-/// Returns the fraction of the latencies from `from_ns` to `to_ns`.
-pub(super) fn fraction_between(latencies: &LatencyHistogram, from_ns: u64, to_ns: u64) -> f64 {
-    if latencies.is_empty() {
-        return 0.0;
-    }
-    (latencies.fraction_within(to_ns) - latencies.fraction_within(from_ns)).max(0.0)
-}
-
-/// Returns the fraction of the requests that cluster between two times, if they do, compared with
-/// as much time on either side.
-pub(super) fn clustered_fraction(latencies: &LatencyHistogram, from_ns: u64, to_ns: u64) -> Option<f64> {
-    let fraction = fraction_between(latencies, from_ns, to_ns);
-    let width = to_ns - from_ns;
-    let below = fraction_between(latencies, from_ns.saturating_sub(width), from_ns);
-    let above = fraction_between(latencies, to_ns, to_ns + width);
-    let surrounding = below.max(above).max(1e-9);
-    let is_enough = fraction >= FRACTION_MIN && fraction * latencies.count() as f64 >= REQUESTS_MIN;
-    (is_enough && fraction / surrounding >= DENSITY_RATIO_MIN).then_some(fraction)
-}
-
 /// Returns the descriptions of the fingerprints in a record.
 pub(super) fn find_fingerprints(view: &RunView<'_>) -> Vec<String> {
     let mut descriptions: Vec<String> = FINGERPRINTS
@@ -167,52 +135,26 @@ pub(super) fn find_fingerprints(view: &RunView<'_>) -> Vec<String> {
                 LatencyPhase::Connect => &view.connect,
                 LatencyPhase::LastByte => &view.last_byte,
             };
-            let fraction = clustered_fraction(latencies, fingerprint.from_ns, fingerprint.to_ns)?;
-            (fraction <= FRACTION_MAX).then(|| {
-                describe(
-                    fingerprint.name,
-                    fraction,
-                    fingerprint.from_ns,
-                    fingerprint.to_ns,
-                    fingerprint.cause,
-                )
-            })
+            let fraction = fingerprint.range.clustered_fraction_of(latencies)?;
+            (fraction <= FRACTION_MAX)
+                .then(|| describe(fingerprint.name, fraction, fingerprint.range, fingerprint.cause))
         })
         .collect();
-    if let Some((from_ns, to_ns)) = quota_pause_range_ns(view)
-        && let Some(fraction) = clustered_fraction(&view.last_byte, from_ns, to_ns)
+    if let Some(range) = quota_pause(view)
+        && let Some(fraction) = range.clustered_fraction_of(&view.last_byte)
     {
         let cause = "a CPU quota: the rest of its period, in which no thread may run";
-        descriptions.push(describe("quota_period", fraction, from_ns, to_ns, cause));
+        descriptions.push(describe("quota_period", fraction, range, cause));
     }
     descriptions
 }
 
-/// Returns the number of threads that work in parallel; less busy threads count as a fraction of
-/// the busiest.
-fn parallel_threads(role: &RoleUse) -> Option<f64> {
-    let busiest = role.threads.iter().map(|thread| thread.busy).reduce(f64::max)?;
-    let all: f64 = role.threads.iter().map(|thread| thread.busy).sum();
-    (busiest > 0.0).then(|| all / busiest)
-}
-
-/// Returns the latency range of a quota's pause, a fifth to either side: the rest of its period
-/// after the parallel threads have used up the quota.
-pub(super) fn quota_pause_range_ns(view: &RunView<'_>) -> Option<(u64, u64)> {
-    let role = super::run_view::SUBJECT;
-    let quota = view.role_median(role, |role| role.cgroup.as_ref()?.quota_cpus)?;
-    let period_s = view.role_median(role, |role| role.cgroup.as_ref()?.period_s)?;
-    let threads = view.role_median(role, parallel_threads)?.min(signals::cpus_by_affinity(view)?);
-    let pause_ns = period_s * (1.0 - quota / threads).max(0.0) * 1e9;
-    (pause_ns >= MS as f64).then_some(((pause_ns * 0.8) as u64, (pause_ns * 1.2) as u64))
-}
-
-fn describe(name: &str, fraction: f64, from_ns: u64, to_ns: u64, cause: &str) -> String {
+fn describe(name: &str, fraction: f64, range: LatencyRange, cause: &str) -> String {
     format!(
         "{name}: {:.1} % of the requests took {} to {}: {cause}",
         fraction * 100.0,
-        format_duration_ns(from_ns),
-        format_duration_ns(to_ns)
+        format_duration_ns(range.from_ns),
+        format_duration_ns(range.to_ns)
     )
 }
 
@@ -220,33 +162,10 @@ fn describe(name: &str, fraction: f64, from_ns: u64, to_ns: u64, cause: &str) ->
 mod tests {
     use super::*;
 
-    fn latencies(counts: &[(u64, usize)]) -> LatencyHistogram {
-        let mut latencies = LatencyHistogram::new();
-        for &(ns, count) in counts {
-            (0..count).for_each(|_| latencies.record(ns));
-        }
-        latencies
-    }
-
-    #[test]
-    fn clustered_requests_are_a_fingerprint_and_a_slope_is_not() {
-        let stalled = latencies(&[(MS, 900), (44 * MS, 100)]);
-        assert!((clustered_fraction(&stalled, 39 * MS, 48 * MS).unwrap() - 0.1).abs() < 1e-6);
-        let slope = latencies(&(20..80).map(|ms| (ms * MS, 20)).collect::<Vec<_>>());
-        assert_eq!(clustered_fraction(&slope, 39 * MS, 48 * MS), None);
-        let few = latencies(&[(MS, 1_000), (44 * MS, 4)]);
-        assert_eq!(clustered_fraction(&few, 39 * MS, 48 * MS), None);
-        assert_eq!(clustered_fraction(&LatencyHistogram::new(), 39 * MS, 48 * MS), None);
-    }
-
     #[test]
     fn the_table_is_in_order() {
-        for fingerprint in FINGERPRINTS {
-            assert!(
-                fingerprint.from_ns < fingerprint.to_ns && !fingerprint.cause.is_empty(),
-                "{}",
-                fingerprint.name
-            );
+        for Fingerprint { name, range, cause, .. } in FINGERPRINTS {
+            assert!(range.from_ns < range.to_ns && !cause.is_empty(), "{name}");
         }
     }
 }

@@ -7,11 +7,11 @@
 //! bound there. Connections of the generator limit the rate by N / (R(1) + Z). The use of tables,
 //! queues and memory is not proportional to the rate: for them only the fraction is known.
 
-use record::run::{RateBound, ResourceUse, SaturationRate};
+use record::run::{RateBound, ResourceUse, Run, SaturationRate};
 
-use super::run_view::RunView;
-use super::signals as s;
-use super::signals::Signal;
+use crate::run_view::RunView;
+use crate::signals as s;
+use crate::signals::Signal;
 
 /// Resources with a limit.
 const RESOURCES: &[Resource] = &[
@@ -104,6 +104,13 @@ impl ResourceHeadroom {
     }
 }
 
+/// Returns the used fraction of each resource with a limit, the fullest first: the next limits. A
+/// resource without figures in the record is absent.
+#[must_use]
+pub fn headroom(run: &Run) -> Vec<ResourceHeadroom> {
+    measure_headroom(&RunView::new(run))
+}
+
 /// Returns the observable resources: those that limit at the lowest rate first, then the fullest
 /// first.
 pub(super) fn measure_headroom(view: &RunView<'_>) -> Vec<ResourceHeadroom> {
@@ -139,7 +146,7 @@ fn full_at(kind: ResourceKind, used_fraction: f64, view: &RunView<'_>) -> Option
     let utilisation = match kind {
         ResourceKind::Level => return None,
         ResourceKind::Loop => return connections_full_at(used_fraction, rate_per_s, view),
-        ResourceKind::Machine => s::machine_cpus(view).map(|(own, left)| own / left.max(1e-9))?,
+        ResourceKind::Machine => s::machine_cpus(view).map(|cpus| cpus.load / cpus.available)?,
         _ => used_fraction,
     };
     // Inexact samples may give more than 1.
@@ -181,7 +188,7 @@ fn demand_ns(kind: ResourceKind, used_fraction: f64, view: &RunView<'_>) -> Opti
     let rate_per_s = Some(view.goodput()).filter(|rate| *rate > 0.0)?;
     let busy = match kind {
         ResourceKind::Thread { .. } => used_fraction,
-        ResourceKind::Machine => s::machine_cpus(view)?.0,
+        ResourceKind::Machine => s::machine_cpus(view)?.load,
         _ => return None,
     };
     // An integer: a value read from a file may differ in the last bit.

@@ -9,7 +9,9 @@ mod remote_subject;
 mod signal_values;
 mod tls;
 
-use super::*;
+use crate::run_view::RunView;
+use crate::verdicts::{self, Perturbation};
+use crate::{diagnose, headroom};
 use record::facts::{HostFacts, HostLimits};
 use record::histogram::LatencyHistogram;
 use record::observed::{
@@ -18,7 +20,8 @@ use record::observed::{
     QueueSnapshot, Role, RoleUse, ThreadCpuUse,
 };
 use record::run::{
-    GeneratorStats, Interval, LatencyPair, MeasuredWindow, PhaseLatencies, Rates, RunTotals, WeirVersion,
+    Confidence, GeneratorStats, Interval, LatencyPair, MeasuredWindow, PhaseLatencies, Rates, Run, RunTotals,
+    WeirVersion,
 };
 use record::validity::Validity;
 

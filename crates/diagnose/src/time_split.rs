@@ -4,7 +4,8 @@
 use record::observed::InFlightByLocation;
 use record::run::TimeFraction;
 
-use super::run_view::{RunView, SUBJECT};
+use crate::run_view::RunView;
+use crate::window::SUBJECT;
 
 /// Minimum fraction of a location; smaller ones are noise of the snapshots, and left out.
 const FRACTION_MIN: f64 = 0.01;

@@ -1,9 +1,7 @@
 //! Sums over the sockets of several ports, and the selection of ports that carry requests.
 //! Thresholds of verdicts are elsewhere.
 
-use record::observed::{ConnectionEnd, EndQueues};
-
-use super::run_view::MachineWindow;
+use record::observed::{ConnectionEnd, EndQueues, QueueSnapshot};
 
 /// Minimum bytes per second of a request-carrying port, as a fraction of those on the busiest port.
 const BYTES_FRACTION_MIN: f64 = 0.02;
@@ -16,8 +14,8 @@ const IDLE_BYTES_PER_S: f64 = 1_000.0;
 /// Returns the ports with traffic among those that a role connects to; all of them if the record
 /// has no traffic figures, or if none stands out: connections of one request may be gone before a
 /// snapshot sees their bytes.
-pub(super) fn request_ports(machine: &MachineWindow<'_>, ports: Vec<u16>) -> Vec<u16> {
-    let used: Vec<PortTraffic> = ports.iter().map(|port| port_traffic(machine, *port)).collect();
+pub(super) fn request_ports(snapshots: &[&QueueSnapshot], ports: Vec<u16>) -> Vec<u16> {
+    let used: Vec<PortTraffic> = ports.iter().map(|port| port_traffic(snapshots, *port)).collect();
     let Some(busiest) = used.iter().filter_map(|one| one.bytes_per_s).reduce(f64::max) else {
         return ports;
     };
@@ -37,8 +35,7 @@ struct PortTraffic {
     active_fraction: f64,
 }
 
-fn port_traffic(machine: &MachineWindow<'_>, port: u16) -> PortTraffic {
-    let snapshots = machine.snapshots();
+fn port_traffic(snapshots: &[&QueueSnapshot], port: u16) -> PortTraffic {
     let ends = snapshots.iter().flat_map(|one| &one.ends);
     let ends: Vec<&EndQueues> =
         ends.filter(|one| one.port == port && one.end == ConnectionEnd::Client).collect();

@@ -65,9 +65,9 @@ pub struct JudgeExtras {
     pub profiled: BTreeSet<u32>,
     /// Names of the loads that are closed loops at full speed, without a fixed rate.
     pub closed_loads: BTreeSet<String>,
-    /// Mean number of requests in flight, by trial number, if the driver reports it
-    /// (`generator.in_flight_mean` of a run's record). The check with Little's law uses it.
-    pub in_flight: BTreeMap<u32, f64>,
+    /// Mean number of requests begun and without their response, by trial number, if the driver reports
+    /// it. They count from the due time, as latencies do. The check with Little's law uses it.
+    pub begun: BTreeMap<u32, f64>,
     /// Changes of the machine or its settings during the experiment, one a line.
     pub environment_changes: Vec<String>,
     /// Reason why no trial of an arm under a load can have a metric: by arm, load and metric.
@@ -136,7 +136,7 @@ fn is_precise_enough_with(plan: &ExperimentPlan, trials: &[TrialSummary], draws:
             let few =
                 pairs.len() < plan.blocks_min as usize || !can_conclude(tested, pairs.len(), plan.confidence);
             let narrow = !few
-                && compare::log_ratios(&pairs)
+                && judged_trials::log_ratios(&pairs)
                     .is_some_and(|logs| compare::is_narrow(&logs, plan, draws, half_width_max));
             if !narrow {
                 return false;

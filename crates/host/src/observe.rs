@@ -195,7 +195,7 @@ impl Observer {
         let roles: Vec<RoleUse> =
             self.roles.iter_mut().map(|role| role.sample(seconds, may_have_new_tasks, &mut ended)).collect();
         ended.into_iter().for_each(|pid| self.process_tree.remove(pid));
-        let role_cpus: f64 = roles.iter().map(|role| role.user_cpus + role.system_cpus).sum();
+        let role_cpus: f64 = roles.iter().map(RoleUse::cpus).sum();
         let mut sample = MachineSample {
             time_s: now_ns.saturating_sub(self.zero_ns) as f64 / 1e9,
             length_s,

@@ -316,6 +316,14 @@ pub struct RoleUse {
     pub cgroup: Option<CgroupUse>,
 }
 
+impl RoleUse {
+    /// Returns the CPUs that it used.
+    #[must_use]
+    pub fn cpus(&self) -> f64 {
+        self.user_cpus + self.system_cpus
+    }
+}
+
 /// Use by one thread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadCpuUse {

@@ -2,9 +2,12 @@
 //! and responses.
 
 use clap::Command;
+use diagnose::figures::FIGURES;
 use diagnose::verdicts::{Criterion, VERDICTS};
+use experiment::trial::metrics::METRICS;
 use load::failure::FAILURE_KINDS;
 use load::validity::RULES;
+use record::experiment::BetterDirection;
 
 use crate::exit::EXIT_CODES;
 use crate::flags::{COMMANDS, CommandInfo, Flag};
@@ -33,12 +36,40 @@ pub(crate) fn markdown() -> String {
         text.push_str(&format!("| `{code}` | {doc} |\n"));
     }
     text.push_str(&bottlenecks());
+    text.push_str(&figures());
     text.push_str("\n## Errors of a load\n\n| Kind | Meaning |\n| --- | --- |\n");
     for (_, name, doc) in FAILURE_KINDS {
         text.push_str(&format!("| `{name}` | {doc} |\n"));
     }
     text.push('\n');
     text.push_str(&serve::reference_markdown());
+    text
+}
+
+/// Returns the tables of figures of a machine, and of metrics of a trial.
+fn figures() -> String {
+    let mut text = String::from(
+        "\n## Figures of a machine\n\nWhat verdicts, alerts, metrics of trials and covariates read from the \
+         samples of a machine. Verdicts take the median of the samples of the measured window; metrics and \
+         covariates the mean by time; alerts the mean of the last 10 s, or the last level of a table.\n\n\
+         | Of | Figure | Unit | Source |\n| --- | --- | --- | --- |\n",
+    );
+    for row in FIGURES {
+        let (figure, source) = (escape(row.name), escape(row.source));
+        text.push_str(&format!("| {} | {figure} | {} | {source} |\n", row.place, row.unit.name()));
+    }
+    text.push_str(
+        "\n## Metrics of a trial\n\nValues of `measure.primary` and `measure.also`.\n\n\
+         | Metric | Unit | Better | Definition |\n| --- | --- | --- | --- |\n",
+    );
+    for metric in METRICS {
+        let better = match metric.better {
+            BetterDirection::Higher => "higher",
+            BetterDirection::Lower => "lower",
+        };
+        let doc = escape(metric.doc);
+        text.push_str(&format!("| `{}` | {} | {better} | {doc} |\n", metric.name, metric.unit));
+    }
     text
 }
 

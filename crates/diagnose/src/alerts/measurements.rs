@@ -2,19 +2,22 @@
 //! reading for each. A figure that the machine does not provide gives no reading.
 
 use record::observed::{
-    CgroupUse, ConnectionEnd, EndQueues, LinkUse, ListenerQueue, NamespaceUse, Pressure, Role, RoleUse,
-    ThreadCpuUse,
+    ConnectionEnd, CpuUse, EndQueues, LinkUse, ListenerQueue, MachineSample, NamespaceUse, RoleUse,
+    ThreadCpuUse, WakeupLag,
 };
 use record::units::{format_bit_rate, format_byte_rate, format_bytes, format_count, format_duration_ns};
 
-use super::observation_window::{ObservationWindow, busy_fraction};
-use super::{ScreenSection, percent};
-use crate::alerts::section_lines::labels;
+use super::places::{self, Place, Places, thread_label, threads};
+use super::screen::{ScreenSection, percent};
+use crate::figures as f;
+use crate::window::events_per_s;
 
 /// Bytes of a page in TCP's memory counters; 4 KiB on all supported machines.
 pub(super) const PAGE_BYTES: f64 = 4096.0;
+/// Maximum number of threads of each role with a line of their own.
+pub(super) const THREADS_MAX: usize = 4;
 /// Number of connections below which a fraction of them is not meaningful.
-const CONNECTIONS_MIN: u64 = 4;
+const CONNECTIONS_MIN: f64 = 4.0;
 /// CPUs that a role has to use before its ratios are meaningful.
 const ROLE_CPUS_MIN: f64 = 0.05;
 /// Idle fraction of the machine above which one busy thread is a limit (V4).
@@ -36,437 +39,386 @@ pub(super) struct Measurement {
     pub(super) facts: [String; 2],
 }
 
-fn push(out: &mut Vec<Measurement>, section: ScreenSection, label: String, value: f64, facts: [String; 2]) {
-    out.push(Measurement { section, label, value, facts });
-}
+/// Measured figure with its facts; `None` if a place does not have it.
+type Reading = Option<(f64, [String; 2])>;
 
 fn no_facts() -> [String; 2] {
     [String::new(), String::new()]
 }
 
+fn push(section: ScreenSection, label: &str, reading: Reading, out: &mut Vec<Measurement>) {
+    out.extend(reading.map(|(value, facts)| Measurement { section, label: label.to_owned(), value, facts }));
+}
+
+fn each<'a, P>(
+    places: &[Place<'a, P>],
+    section: ScreenSection,
+    measure: impl Fn(&Place<'a, P>) -> Reading,
+    out: &mut Vec<Measurement>,
+) {
+    places.iter().for_each(|place| push(section, &place.label, measure(place), out));
+}
+
+/// Reads the mean of a figure of each role.
+pub(super) fn roles(view: &Places<'_>, figure: fn(&RoleUse) -> Option<f64>, out: &mut Vec<Measurement>) {
+    each(&view.roles, ScreenSection::Processes, |role| Some((role.values.mean(figure)?, no_facts())), out);
+}
+
+/// Reads the mean of a figure of each CPU.
+pub(super) fn cpus(view: &Places<'_>, figure: fn(&CpuUse) -> Option<f64>, out: &mut Vec<Measurement>) {
+    each(&view.cpus, ScreenSection::Cpus, |cpu| Some((cpu.values.mean(figure)?, no_facts())), out);
+}
+
+/// Returns the mean of the sum of some counters of a namespace, per second.
+pub(super) fn counter(space: &Place<'_, NamespaceUse>, names: &[&str]) -> f64 {
+    space.values.mean_of(|space| events_per_s(space, names))
+}
+
 /// Reads the sum of some counters of each namespace.
-pub(super) fn counters(view: &ObservationWindow<'_>, names: &[&str], out: &mut Vec<Measurement>) {
-    for namespace in &view.mean.namespaces {
-        let value = names.iter().map(|name| counter(namespace, name)).sum();
-        push(out, ScreenSection::Tcp, labels::namespace(view, namespace), value, no_facts());
-    }
+pub(super) fn counters(view: &Places<'_>, names: &[&str], out: &mut Vec<Measurement>) {
+    each(&view.namespaces, ScreenSection::Tcp, |space| Some((counter(space, names), no_facts())), out);
 }
 
 /// Reads the maximum of counters that count the same event from several sides.
-pub(super) fn counters_max(view: &ObservationWindow<'_>, names: &[&str], out: &mut Vec<Measurement>) {
-    for namespace in &view.mean.namespaces {
-        let value = names.iter().map(|name| counter(namespace, name)).fold(0.0, f64::max);
-        push(out, ScreenSection::Tcp, labels::namespace(view, namespace), value, no_facts());
-    }
-}
-
-/// Returns a counter of a namespace, per second; 0 if it is absent because it did not change.
-pub(super) fn counter(namespace: &NamespaceUse, name: &str) -> f64 {
-    namespace.counters.get(name).copied().unwrap_or(0.0)
+pub(super) fn counters_max(view: &Places<'_>, names: &[&str], out: &mut Vec<Measurement>) {
+    let max = |space: &Place<'_, _>| {
+        let counts = names.iter().map(|name| counter(space, &[name]));
+        Some((counts.fold(0.0, f64::max), no_facts()))
+    };
+    each(&view.namespaces, ScreenSection::Tcp, max, out);
 }
 
 /// Reads the ratio of one counter to another.
-fn ratio(view: &ObservationWindow<'_>, numerator: &str, denominator: &str, out: &mut Vec<Measurement>) {
-    for namespace in &view.mean.namespaces {
-        let (numerator, denominator) = (counter(namespace, numerator), counter(namespace, denominator));
-        if denominator >= SEGMENTS_MIN_PER_S {
-            let facts = [
-                format!("{} per second", format_count(numerator)),
-                format!("{} per second", format_count(denominator)),
-            ];
-            push(out, ScreenSection::Tcp, labels::namespace(view, namespace), numerator / denominator, facts);
-        }
-    }
+fn ratio(view: &Places<'_>, numerator: &str, denominator: &str, out: &mut Vec<Measurement>) {
+    let ratio = |space: &Place<'_, _>| {
+        let (numerator, denominator) = (counter(space, &[numerator]), counter(space, &[denominator]));
+        let facts = [numerator, denominator].map(|per_s| format!("{} per second", format_count(per_s)));
+        (denominator >= SEGMENTS_MIN_PER_S).then_some((numerator / denominator, facts))
+    };
+    each(&view.namespaces, ScreenSection::Tcp, ratio, out);
 }
 
-pub(super) fn retransmits(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
+pub(super) fn retransmits(view: &Places<'_>, out: &mut Vec<Measurement>) {
     ratio(view, "Tcp.RetransSegs", "Tcp.OutSegs", out);
 }
 
-pub(super) fn delayed_acks(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
+pub(super) fn delayed_acks(view: &Places<'_>, out: &mut Vec<Measurement>) {
     ratio(view, "TcpExt.DelayedACKs", "Tcp.InSegs", out);
 }
 
-pub(super) fn tcp_memory(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
+pub(super) fn tcp_memory(view: &Places<'_>, out: &mut Vec<Measurement>) {
     // The three values of tcp_mem: low, pressure, maximum.
-    let Some(pressure) = view.setting("net.ipv4.tcp_mem", 1).filter(|pages| *pages > 0.0) else {
-        return;
+    let pressure = view.window.setting("net.ipv4.tcp_mem", 1).filter(|pages| *pages > 0.0);
+    let memory = |space: &Place<'_, NamespaceUse>| {
+        let (pages, pressure) = (space.last.tcp_memory_pages as f64, pressure?);
+        Some((pages / pressure, [pages, pressure].map(|pages| format_bytes(pages * PAGE_BYTES))))
     };
-    for namespace in &view.mean.namespaces {
-        let pages = namespace.tcp_memory_pages as f64;
-        let facts = [format_bytes(pages * PAGE_BYTES), format_bytes(pressure * PAGE_BYTES)];
-        push(out, ScreenSection::Tcp, labels::namespace(view, namespace), pages / pressure, facts);
-    }
+    each(&view.namespaces, ScreenSection::Tcp, memory, out);
 }
 
-pub(super) fn full_accept_queues(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for listener in &view.queues.listeners {
-        let facts = [listener.waiting.to_string(), listener.backlog.to_string()];
-        let value = f64::from(listener.full);
-        push(out, ScreenSection::Sockets, labels::listener(listener.port), value, facts);
-    }
+/// Reads the fullest moment of each accept queue.
+pub(super) fn full_accept_queues(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let full = |place: &Place<'_, _>| {
+        let full = place.values.max(|one: &ListenerQueue| Some(f64::from(one.full)))?;
+        let waiting = place.values.max(|one| Some(f64::from(one.waiting)))?;
+        Some((full, [format_count(waiting), place.last.backlog.to_string()]))
+    };
+    each(&view.listeners, ScreenSection::Sockets, full, out);
 }
 
-/// Returns the number of connections that all accept queues of a port can hold.
-pub(super) fn accept_capacity(listener: &ListenerQueue) -> f64 {
-    f64::from(listener.backlog) * f64::from(listener.sockets.max(1))
-}
-
-pub(super) fn accept_queue_fill(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for listener in view.queues.listeners.iter().filter(|listener| listener.backlog > 0) {
-        let capacity = accept_capacity(listener);
-        let facts = [listener.waiting.to_string(), format_count(capacity)];
-        let value = f64::from(listener.waiting) / capacity;
-        push(out, ScreenSection::Sockets, labels::listener(listener.port), value, facts);
-    }
+pub(super) fn accept_queue_fill(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let fill = |place: &Place<'_, ListenerQueue>| {
+        let waiting = place.values.max(|one| Some(f64::from(one.waiting)))?;
+        let facts = [waiting, f::accept_capacity(place.last)].map(format_count);
+        Some((place.values.max(f::ACCEPT_QUEUE.read)?, facts))
+    };
+    each(&view.listeners, ScreenSection::Sockets, fill, out);
 }
 
 /// Half-open connections appear at the server's end.
-pub(super) fn half_open(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for end in view.queues.ends.iter().filter(|end| end.end == ConnectionEnd::Server) {
-        let listener = view.queues.listeners.iter().find(|listener| listener.port == end.port);
-        let Some(listener) = listener.filter(|listener| listener.backlog > 0) else { continue };
-        let half_open = end.count_in_state("syn-recv") as f64;
+pub(super) fn half_open(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let half_open = |place: &Place<'_, EndQueues>| {
+        let mut listeners = view.listeners.iter().map(|listener| listener.last);
+        let listener = listeners.find(|one| one.port == place.last.port && one.backlog > 0)?;
+        let half_open = in_state(place, "syn-recv");
         let facts = [format_count(half_open), listener.backlog.to_string()];
-        let value = half_open / accept_capacity(listener);
-        push(out, ScreenSection::Sockets, labels::end(end), value, facts);
-    }
-}
-
-pub(super) fn local_port_fill(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    let name = "net.ipv4.ip_local_port_range";
-    let Some((low, high)) = view.setting(name, 0).zip(view.setting(name, 1)) else {
-        return;
+        (place.last.end == ConnectionEnd::Server).then_some((half_open / f::accept_capacity(listener), facts))
     };
-    let range = (high - low + 1.0).max(1.0);
-    for end in view.queues.ends.iter().filter(|end| end.end == ConnectionEnd::Client) {
-        let used_ports: u64 = end.states.values().sum();
-        let facts = [used_ports.to_string(), format!("{range:.0}")];
-        push(out, ScreenSection::Sockets, labels::end(end), used_ports as f64 / range, facts);
-    }
+    each(&view.ends, ScreenSection::Sockets, half_open, out);
 }
 
-fn unread(view: &ObservationWindow<'_>, side: ConnectionEnd, out: &mut Vec<Measurement>) {
-    for end in view.queues.ends.iter().filter(|end| end.end == side) {
-        let established = end.count_in_state("established");
-        if established >= CONNECTIONS_MIN {
-            let facts = [end.with_unread.to_string(), established.to_string()];
-            let value = end.with_unread as f64 / established as f64;
-            push(out, ScreenSection::Sockets, labels::end(end), value, facts);
-        }
-    }
+/// Returns the median number of connections in a state.
+pub(super) fn in_state(place: &Place<'_, EndQueues>, state: &str) -> f64 {
+    place.values.median_of(|end| end.count_in_state(state) as f64)
 }
 
-pub(super) fn unread_server(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
+pub(super) fn local_port_fill(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let port_fill = |place: &Place<'_, EndQueues>| {
+        let available = view.window.local_port_count()?;
+        let used = place.values.median(f::LOCAL_PORTS.read)?;
+        let facts = [format!("{used:.0}"), format!("{available:.0}")];
+        (place.last.end == ConnectionEnd::Client).then_some((used / available, facts))
+    };
+    each(&view.ends, ScreenSection::Sockets, port_fill, out);
+}
+
+fn unread(view: &Places<'_>, side: ConnectionEnd, out: &mut Vec<Measurement>) {
+    let unread = |place: &Place<'_, EndQueues>| {
+        let established = in_state(place, "established");
+        let with_unread = place.values.median_of(|end| end.with_unread as f64);
+        let facts = [format!("{with_unread:.0}"), format!("{established:.0}")];
+        let is_meant = place.last.end == side && established >= CONNECTIONS_MIN;
+        is_meant.then_some((place.values.median(f::UNREAD.read)?, facts))
+    };
+    each(&view.ends, ScreenSection::Sockets, unread, out);
+}
+
+pub(super) fn unread_server(view: &Places<'_>, out: &mut Vec<Measurement>) {
     unread(view, ConnectionEnd::Server, out);
 }
 
-pub(super) fn unread_client(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
+pub(super) fn unread_client(view: &Places<'_>, out: &mut Vec<Measurement>) {
     unread(view, ConnectionEnd::Client, out);
 }
 
-fn limited(view: &ObservationWindow<'_>, limited_us: fn(&EndQueues) -> u64, out: &mut Vec<Measurement>) {
-    for end in view.queues.ends.iter().filter(|end| end.busy_us > 0) {
-        let value = limited_us(end) as f64 / end.busy_us as f64;
-        push(out, ScreenSection::Sockets, labels::end(end), value, no_facts());
-    }
+/// Returns the time in which the sockets of an end were limited, as a fraction of their busy time.
+pub(super) fn limited_fraction(
+    place: &Place<'_, EndQueues>,
+    limited_us: fn(&EndQueues) -> u64,
+) -> Option<f64> {
+    let busy_us = place.values.growth(|end| end.busy_us as f64);
+    (busy_us > 0.0).then(|| place.values.growth(|end| limited_us(end) as f64) / busy_us)
 }
 
-pub(super) fn receive_window(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
+fn limited(view: &Places<'_>, limited_us: fn(&EndQueues) -> u64, out: &mut Vec<Measurement>) {
+    let limited = |place: &Place<'_, _>| Some((limited_fraction(place, limited_us)?, no_facts()));
+    each(&view.ends, ScreenSection::Sockets, limited, out);
+}
+
+pub(super) fn receive_window(view: &Places<'_>, out: &mut Vec<Measurement>) {
     limited(view, |end| end.receive_window_limited_us, out);
 }
 
-pub(super) fn send_buffer(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
+pub(super) fn send_buffer(view: &Places<'_>, out: &mut Vec<Measurement>) {
     limited(view, |end| end.send_buffer_limited_us, out);
 }
 
-pub(super) fn bufferbloat(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for end in &view.queues.ends {
-        if end.rtt_us > RTT_MIN_US && end.rtt_min_us > 0.0 && end.not_sent_bytes > 0 {
-            let time = |us: f64| format_duration_ns((us * 1e3) as u64);
-            let facts = [time(end.rtt_us), time(end.rtt_min_us)];
-            push(out, ScreenSection::Sockets, labels::end(end), end.rtt_us / end.rtt_min_us, facts);
-        }
-    }
+pub(super) fn bufferbloat(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let round_trip = |place: &Place<'_, EndQueues>| {
+        let (rtt_us, min_us) =
+            (place.values.median_of(|end| end.rtt_us), place.values.median_of(|end| end.rtt_min_us));
+        let has_queue = rtt_us > RTT_MIN_US && place.values.median(f::NOT_SENT.read)? > 0.0;
+        let facts = [rtt_us, min_us].map(|us| format_duration_ns((us * 1e3) as u64));
+        has_queue.then_some((place.values.median(f::ROUND_TRIP.read)?, facts))
+    };
+    each(&view.ends, ScreenSection::Sockets, round_trip, out);
 }
 
-pub(super) fn not_sent_bytes(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for end in &view.queues.ends {
-        push(out, ScreenSection::Sockets, labels::end(end), end.not_sent_bytes as f64, no_facts());
-    }
+pub(super) fn not_sent_bytes(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let not_sent = |place: &Place<'_, _>| Some((place.values.median(f::NOT_SENT.read)?, no_facts()));
+    each(&view.ends, ScreenSection::Sockets, not_sent, out);
 }
 
 /// Reads 1 for a process that has ended.
-pub(super) fn ended_processes(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for (role, used) in view.roles() {
-        let value = if used.processes == 0 { 1.0 } else { 0.0 };
-        push(out, ScreenSection::Processes, role.name.clone(), value, no_facts());
-    }
+pub(super) fn ended_processes(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let has_ended =
+        |role: &Place<'_, RoleUse>| Some((f64::from(u8::from(role.last.processes == 0)), no_facts()));
+    each(&view.roles, ScreenSection::Processes, has_ended, out);
 }
 
-pub(super) fn descriptors(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for (role, used) in view.roles() {
-        if let Some((open, max)) = used.descriptors.zip(used.descriptors_max) {
-            let facts = [open.to_string(), max.to_string()];
-            let value = open as f64 / max.max(1) as f64;
-            push(out, ScreenSection::Processes, role.name.clone(), value, facts);
-        }
-    }
-}
-
-/// Reads a figure from the cgroup of each role.
-fn cgroups(
-    view: &ObservationWindow<'_>,
-    measure: impl Fn(&RoleUse, &CgroupUse) -> Option<(f64, [String; 2])>,
-    out: &mut Vec<Measurement>,
-) {
-    for (role, used) in view.roles() {
-        let measured = used.cgroup.as_ref().and_then(|cgroup| measure(used, cgroup));
-        if let Some((value, facts)) = measured {
-            push(out, ScreenSection::Processes, role.name.clone(), value, facts);
-        }
-    }
-}
-
-pub(super) fn memory_limit_fill(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    let memory_fill = |_: &RoleUse, cgroup: &CgroupUse| {
-        let (used, max) = cgroup.memory_bytes.zip(cgroup.memory_max_bytes)?;
-        let facts = [format_bytes(used as f64), format_bytes(max as f64)];
-        Some((used as f64 / max.max(1) as f64, facts))
+pub(super) fn descriptors(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let fill = |role: &Place<'_, RoleUse>| {
+        let facts = [role.last.descriptors?.to_string(), role.last.descriptors_max?.to_string()];
+        Some(((f::DESCRIPTORS.read)(role.last)?, facts))
     };
-    cgroups(view, memory_fill, out);
+    each(&view.roles, ScreenSection::Processes, fill, out);
 }
 
-pub(super) fn memory_limit_hits(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    cgroups(view, |_, cgroup| Some((cgroup.memory_max_hits_per_s?, no_facts())), out);
+pub(super) fn memory_limit_fill(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let fill = |role: &Place<'_, RoleUse>| {
+        let max = role.last.cgroup.as_ref()?.memory_max_bytes?;
+        let facts = [f::charged_bytes(role.last)?, max].map(|bytes| format_bytes(bytes as f64));
+        Some(((f::MEMORY_USED.read)(role.last)?, facts))
+    };
+    each(&view.roles, ScreenSection::Processes, fill, out);
 }
 
-pub(super) fn throttled(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    let throttling = |_: &RoleUse, cgroup: &CgroupUse| {
+pub(super) fn throttled(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let throttling = |role: &Place<'_, RoleUse>| {
+        let cgroup = role.last.cgroup.as_ref()?;
         let period_ns = cgroup.period_s.unwrap_or(0.1) * 1e9;
         let quota = cgroup.quota_cpus.map_or_else(|| "-".to_owned(), |cpus| format!("{cpus:.2}"));
-        Some((cgroup.throttled_periods?, [quota, format_duration_ns(period_ns as u64)]))
+        let facts = [quota, format_duration_ns(period_ns as u64)];
+        Some((role.values.mean(f::THROTTLED_PERIODS.read)?, facts))
     };
-    cgroups(view, throttling, out);
+    each(&view.roles, ScreenSection::Processes, throttling, out);
 }
 
-pub(super) fn disk_limit_fill(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    let disk_fill = |used: &RoleUse, cgroup: &CgroupUse| {
-        let (written, max) = used.disk_write_bytes_per_s.zip(cgroup.disk_write_max_bytes_per_s)?;
-        let per_s = format_byte_rate;
-        Some((written / max.max(1.0), [per_s(written), per_s(max)]))
+pub(super) fn disk_limit_fill(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let fill = |role: &Place<'_, RoleUse>| {
+        let max = role.last.cgroup.as_ref()?.disk_write_max_bytes_per_s?;
+        let facts = [role.values.mean(f::DISK_WRITES.read)?, max].map(format_byte_rate);
+        Some((role.values.mean(f::DISK_USED.read)?, facts))
     };
-    cgroups(view, disk_fill, out);
+    each(&view.roles, ScreenSection::Processes, fill, out);
 }
 
-pub(super) fn disk_sleep(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for (role, used) in view.roles() {
-        let value = used.threads_in_disk_sleep;
-        push(out, ScreenSection::Processes, role.name.clone(), value, no_facts());
-    }
-}
-
-pub(super) fn major_faults(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for (role, used) in view.roles() {
-        push(out, ScreenSection::Processes, role.name.clone(), used.major_faults_per_s, no_facts());
-    }
-}
-
-/// Returns the CPUs that a role may use: its affinity, or less if its quota is lower.
-pub(super) fn cpus_allowed(role: &Role, used: &RoleUse) -> f64 {
-    let quota = used.cgroup.as_ref().and_then(|cgroup| cgroup.quota_cpus);
-    quota.unwrap_or(f64::INFINITY).min(f64::from(role.cpus_allowed.max(1)))
-}
-
-pub(super) fn cpu_limit_fill(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for (role, used) in view.roles() {
-        let allowed = cpus_allowed(role, used);
-        let cpus = used.user_cpus + used.system_cpus;
+pub(super) fn cpu_limit_fill(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let fill = |role: &Place<'_, RoleUse>| {
+        let (cpus, allowed) = (role.values.mean(f::CPUS.read)?, view.cpus_allowed(role));
         let facts = [format!("{cpus:.2}"), format!("{allowed:.2}").replace(".00", "")];
-        push(out, ScreenSection::Processes, role.name.clone(), cpus / allowed, facts);
-    }
+        Some((cpus / allowed, facts))
+    };
+    each(&view.roles, ScreenSection::Processes, fill, out);
 }
 
-pub(super) fn run_queue(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for (role, used) in view.roles() {
-        let running: f64 = used.threads.iter().map(|thread| thread.busy).sum();
-        let waiting: Option<f64> = used.threads.iter().map(|thread| thread.waiting).sum();
-        if let Some(waiting) = waiting.filter(|_| running > ROLE_CPUS_MIN) {
-            push(out, ScreenSection::Processes, role.name.clone(), waiting / running, no_facts());
-        }
-    }
+pub(super) fn run_queue(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let wait_ratio = |role: &Place<'_, RoleUse>| {
+        let running = role.values.mean(f::RUNNING.read).filter(|running| *running > ROLE_CPUS_MIN)?;
+        Some((role.values.mean(f::WAITING.read)? / running, no_facts()))
+    };
+    each(&view.roles, ScreenSection::Processes, wait_ratio, out);
 }
 
-fn threads(
-    view: &ObservationWindow<'_>,
-    facts_of: impl Fn(&RoleUse, &ThreadCpuUse) -> Option<[String; 2]>,
+fn of_threads(
+    view: &Places<'_>,
+    facts_of: impl Fn(&[ThreadCpuUse], &ThreadCpuUse) -> Option<[String; 2]>,
     out: &mut Vec<Measurement>,
 ) {
-    for (role, used) in view.roles() {
-        for thread in used.threads.iter().take(super::section_lines::THREADS_MAX) {
-            if let Some(facts) = facts_of(used, thread) {
-                push(out, ScreenSection::Processes, labels::thread(role, thread), thread.busy, facts);
-            }
+    for role in &view.roles {
+        let all = threads(role);
+        for thread in all.iter().take(THREADS_MAX) {
+            let reading = facts_of(&all, thread).map(|facts| (thread.busy, facts));
+            push(ScreenSection::Processes, &thread_label(role, thread), reading, out);
         }
     }
 }
 
-pub(super) fn busy_thread(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    threads(view, |_, _| Some(no_facts()), out);
+pub(super) fn busy_thread(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    of_threads(view, |_, _| Some(no_facts()), out);
 }
 
 /// Reads a busy thread while the machine and the other threads of its process are idle.
-pub(super) fn single_busy_thread(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    let cpus = view.mean.cpus.len() as f64;
-    let idle = if cpus > 1.0 { 1.0 - view.busy_cpus() / cpus } else { 0.0 };
-    let is_single = |used: &RoleUse, thread: &ThreadCpuUse| {
-        let mut others = used.threads.iter().filter(|other| other.tid != thread.tid);
+pub(super) fn single_busy_thread(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let busy = view.machine.mean(f::ALL_CPUS.read).filter(|_| view.cpus.len() > 1);
+    let idle = 1.0 - busy.unwrap_or(1.0);
+    let is_single = |all: &[ThreadCpuUse], thread: &ThreadCpuUse| {
+        let mut others = all.iter().filter(|other| other.tid != thread.tid);
         let limited = idle > IDLE_MIN && others.all(|other| other.busy < thread.busy * 0.7);
         limited.then(|| [percent(idle), String::new()])
     };
-    threads(view, is_single, out);
+    of_threads(view, is_single, out);
 }
 
-pub(super) fn machine_busy(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    let cpus = view.mean.cpus.len();
-    if cpus > 0 {
-        let facts = [cpus.to_string(), String::new()];
-        let value = view.busy_cpus() / cpus as f64;
-        push(out, ScreenSection::Cpus, labels::MACHINE.to_owned(), value, facts);
+pub(super) fn machine_busy(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let facts = [view.cpus.len().to_string(), String::new()];
+    let reading = view.machine.mean(f::ALL_CPUS.read).map(|busy| (busy, facts));
+    push(ScreenSection::Cpus, places::MACHINE, reading, out);
+}
+
+pub(super) fn other_processes(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let count = view.cpus.len();
+    let foreign = view.foreign_cpus().filter(|_| count > 0);
+    let reading = foreign.map(|cpus| (cpus / count as f64, [format!("{cpus:.2}"), count.to_string()]));
+    push(ScreenSection::Cpus, places::MACHINE, reading, out);
+}
+
+pub(super) fn softirq_on_one_cpu(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let softirq = |cpu: &Place<'_, _>| {
+        let others = view.cpus.iter().filter(|other| other.label != cpu.label);
+        let max = others.filter_map(|other| other.values.mean(f::SOFTIRQ.read)).reduce(f64::max)?;
+        let facts = [format!("max {}", percent(max)), percent(cpu.values.mean(f::CPU_USED.read)?)];
+        (max < SOFTIRQ_OTHERS_MAX).then_some((cpu.values.mean(f::SOFTIRQ.read)?, facts))
+    };
+    each(&view.cpus, ScreenSection::Cpus, softirq, out);
+}
+
+pub(super) fn link_fill(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    for direction in [f::link_use_sent, f::link_use_received] {
+        let fill = |link: &Place<'_, _>| {
+            let bits_per_s = link.values.mean(|one| Some(direction(one)?.bits_per_s))?;
+            let facts = [bits_per_s, direction(link.last)?.max_bits_per_s].map(format_bit_rate);
+            Some((link.values.mean(|one| Some(direction(one)?.used_fraction()))?, facts))
+        };
+        each(&view.links, ScreenSection::Links, fill, out);
     }
 }
 
-pub(super) fn other_processes(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    let cpus = view.mean.cpus.len();
-    if let (Some(other_cpus), true) = (view.mean.foreign_cpus, cpus > 0) {
-        let facts = [format!("{other_cpus:.2}"), cpus.to_string()];
-        let value = other_cpus / cpus as f64;
-        push(out, ScreenSection::Cpus, labels::MACHINE.to_owned(), value, facts);
-    }
-}
-
-pub(super) fn steal(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for cpu in &view.mean.cpus {
-        push(out, ScreenSection::Cpus, labels::cpu(cpu.cpu), cpu.steal, no_facts());
-    }
-}
-
-pub(super) fn backlog_drops(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for cpu in &view.mean.cpus {
-        push(out, ScreenSection::Cpus, labels::cpu(cpu.cpu), cpu.backlog_drops_per_s, no_facts());
-    }
-}
-
-pub(super) fn time_squeezes(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for cpu in &view.mean.cpus {
-        push(out, ScreenSection::Cpus, labels::cpu(cpu.cpu), cpu.time_squeezes_per_s, no_facts());
-    }
-}
-
-pub(super) fn softirq_on_one_cpu(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for cpu in &view.mean.cpus {
-        let others = view.mean.cpus.iter().filter(|other| other.cpu != cpu.cpu);
-        let max = others.map(|other| other.softirq + other.irq).reduce(f64::max);
-        if let Some(max) = max.filter(|max| *max < SOFTIRQ_OTHERS_MAX) {
-            let facts = [format!("max {}", percent(max)), percent(busy_fraction(cpu))];
-            push(out, ScreenSection::Cpus, labels::cpu(cpu.cpu), cpu.softirq + cpu.irq, facts);
+pub(super) fn queue_delay(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    for link in &view.links {
+        for (index, queue) in link.last.queues.iter().enumerate() {
+            let bytes = link.values.mean(|one| Some(one.queues.get(index)?.backlog_bytes as f64));
+            let delay_ns = link.values.mean(|one| (f::QUEUE_DELAY.read)(one.queues.get(index)?));
+            let reading = delay_ns.zip(bytes);
+            let reading = reading.map(|(ns, bytes)| (ns, [format_bytes(bytes), queue.kind.clone()]));
+            push(ScreenSection::Links, &link.label, reading, out);
         }
     }
 }
 
-/// Returns the rate that bounds a link, in bits per second: its own or that of its slowest shaper.
-pub(super) fn link_rate(link: &LinkUse) -> Option<f64> {
-    let shapers = link.queues.iter().filter_map(|queue| queue.rate_bits_per_s);
-    shapers.chain(link.speed_bits_per_s).reduce(f64::min).filter(|rate| *rate > 0.0)
+pub(super) fn link_drops(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let drops = |link: &Place<'_, LinkUse>| {
+        let received = link.values.mean_of(|one| one.rx_drops_per_s);
+        let sent = link.values.mean_of(f::sent_drops_per_s);
+        let text = format!("{} received, {} sent", format_count(received), format_count(sent));
+        Some((link.values.mean(f::LINK_DROPS.read)?, [text, String::new()]))
+    };
+    each(&view.links, ScreenSection::Links, drops, out);
 }
 
-pub(super) fn link_fill(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for link in &view.mean.links {
-        // A shaper bounds sent data only.
-        let sent = link_rate(link).map(|rate| (link.tx_bytes_per_s * 8.0, rate));
-        let received = link.speed_bits_per_s.map(|rate| (link.rx_bytes_per_s * 8.0, rate));
-        for (bits, rate) in sent.into_iter().chain(received).filter(|(_, rate)| *rate > 0.0) {
-            let per_s = format_bit_rate;
-            let facts = [per_s(bits), per_s(rate)];
-            push(out, ScreenSection::Links, labels::link(view, link), bits / rate, facts);
-        }
-    }
-}
-
-pub(super) fn queue_delay(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for link in &view.mean.links {
-        for queue in &link.queues {
-            let Some(rate) = queue.rate_bits_per_s.filter(|rate| *rate > 0.0) else { continue };
-            let value = queue.backlog_bytes as f64 * 8.0 / rate * 1e9;
-            let facts = [format_bytes(queue.backlog_bytes as f64), queue.kind.clone()];
-            push(out, ScreenSection::Links, labels::link(view, link), value, facts);
-        }
-    }
-}
-
-pub(super) fn link_drops(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for link in &view.mean.links {
-        let queues: f64 = link.queues.iter().map(|queue| queue.drops_per_s).sum();
-        // The device may also count the drops of its queue.
-        let sent = link.tx_drops_per_s.max(queues);
-        let facts = [
-            format!("{} received, {} sent", format_count(link.rx_drops_per_s), format_count(sent)),
-            String::new(),
-        ];
-        push(out, ScreenSection::Links, labels::link(view, link), link.rx_drops_per_s + sent, facts);
-    }
-}
-
-pub(super) fn exceeded_allowances(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for link in &view.mean.links {
-        for (name, per_s) in &link.driver {
+pub(super) fn exceeded_allowances(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    for link in &view.links {
+        for (name, per_s) in driver_counters(link) {
             if name.ends_with("_allowance_exceeded") {
-                let facts = [name.clone(), String::new()];
-                push(out, ScreenSection::Links, labels::link(view, link), *per_s, facts);
+                push(ScreenSection::Links, &link.label, Some((per_s, [name.to_owned(), String::new()])), out);
             }
         }
     }
 }
 
-pub(super) fn conntrack_fill(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    if let Some(table) = view.mean.conntrack {
-        let facts = [table.entries.to_string(), table.entries_max.to_string()];
-        let value = table.entries as f64 / table.entries_max.max(1) as f64;
-        push(out, ScreenSection::Machine, labels::CONNTRACK.to_owned(), value, facts);
-    }
+/// Returns the means of the driver's counters; samples omit those that did not change.
+pub(super) fn driver_counters<'a>(link: &Place<'a, LinkUse>) -> Vec<(&'a str, f64)> {
+    let mut names: Vec<&str> =
+        link.values.values().flat_map(|one| one.driver.keys()).map(String::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mean = |name: &str| link.values.mean_of(|one| one.driver.get(name).copied().unwrap_or(0.0));
+    names.into_iter().map(|name| (name, mean(name))).collect()
 }
 
-pub(super) fn conntrack_drops(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    if let Some(table) = view.mean.conntrack {
-        let value = table.drops_per_s + table.early_drops_per_s + table.insert_failures_per_s;
-        push(out, ScreenSection::Machine, labels::CONNTRACK.to_owned(), value, no_facts());
-    }
+pub(super) fn conntrack_fill(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let fill = |last: &MachineSample| {
+        let table = last.conntrack?;
+        let facts = [table.entries, table.entries_max].map(|count| count.to_string());
+        Some(((f::CONNTRACK_USED.read)(last)?, facts))
+    };
+    push(ScreenSection::Machine, places::CONNTRACK, view.machine.last().and_then(fill), out);
+}
+
+pub(super) fn conntrack_drops(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let reading = view.machine.mean(f::CONNTRACK_DROPS.read).map(|drops| (drops, no_facts()));
+    push(ScreenSection::Machine, places::CONNTRACK, reading, out);
 }
 
 pub(super) fn pressure(
-    view: &ObservationWindow<'_>,
-    fraction: fn(&Pressure) -> f64,
+    view: &Places<'_>,
+    figure: fn(&MachineSample) -> Option<f64>,
     out: &mut Vec<Measurement>,
 ) {
-    if let Some(pressure) = &view.mean.pressure {
-        push(out, ScreenSection::Machine, labels::PRESSURE.to_owned(), fraction(pressure), no_facts());
-    }
+    let reading = view.machine.mean(figure).map(|fraction| (fraction, no_facts()));
+    push(ScreenSection::Machine, places::PRESSURE, reading, out);
 }
 
-pub(super) fn wakeup_latency(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    for probe in &view.mean.wakeup_lags {
-        let facts = [format_duration_ns(probe.lag_max_ns), String::new()];
-        let value = probe.lag_p99_ns as f64;
-        push(out, ScreenSection::Machine, labels::wakeup_probe(probe.cpu), value, facts);
-    }
+/// Reads the median of the percentiles: they cannot be averaged.
+pub(super) fn wakeup_latency(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let lag = |probe: &Place<'_, WakeupLag>| {
+        let max_ns = probe.values.values().map(|one| one.lag_max_ns).max()?;
+        Some((probe.values.median(f::WAKE_UP_LAG.read)?, [format_duration_ns(max_ns), String::new()]))
+    };
+    each(&view.wakeup_lags, ScreenSection::Machine, lag, out);
 }
 
-pub(super) fn observation_cost(view: &ObservationWindow<'_>, out: &mut Vec<Measurement>) {
-    push(
-        out,
-        ScreenSection::Machine,
-        labels::OBSERVATION_COST.to_owned(),
-        view.observed.cost_cpus,
-        no_facts(),
-    );
+pub(super) fn observation_cost(view: &Places<'_>, out: &mut Vec<Measurement>) {
+    let reading = Some((view.window.observed.cost_cpus, no_facts()));
+    push(ScreenSection::Machine, places::OBSERVATION_COST, reading, out);
 }

@@ -4,27 +4,13 @@
 //! A source is shown to users: the kernel's documentation, a statistics file, or the threshold of the
 //! verdict in the lab's catalogue. "Own threshold" is a judgement.
 
-use super::measurements::{self as read, Measurement};
-use super::observation_window::ObservationWindow;
-use super::{Finding, Severity, percent};
 use record::units::{format_bytes, format_count, format_duration_ns};
 
-/// Unit of a rule's measured figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RuleUnit {
-    /// A fraction, 0 to 1.
-    Fraction,
-    /// Events per second.
-    PerSecond,
-    /// A number of things.
-    Count,
-    /// A ratio.
-    Ratio,
-    /// Nanoseconds.
-    Nanoseconds,
-    /// Bytes.
-    Bytes,
-}
+use super::measurements::{self as read, Measurement};
+use super::places::Places;
+use super::screen::{ScreenSection, Severity, percent};
+use crate::figures as f;
+use crate::unit::Unit;
 
 /// Rule that marks lines.
 #[derive(Debug)]
@@ -36,7 +22,7 @@ pub struct AlertRule {
     /// Threshold in the unit: the rule holds above it.
     pub threshold: f64,
     /// Unit of the measured figure.
-    pub unit: RuleUnit,
+    pub unit: Unit,
     /// Source of the threshold.
     pub source: &'static str,
     /// Mark that the rule sets.
@@ -48,7 +34,7 @@ pub struct AlertRule {
 }
 
 /// Function that measures a figure of each line and adds the readings.
-type MeasureFn = fn(&ObservationWindow<'_>, &mut Vec<Measurement>);
+type MeasureFn = fn(&Places<'_>, &mut Vec<Measurement>);
 
 impl PartialEq for AlertRule {
     fn eq(&self, other: &Self) -> bool {
@@ -59,7 +45,7 @@ impl PartialEq for AlertRule {
 const fn rule(
     code: &'static str,
     severity: Severity,
-    unit: RuleUnit,
+    unit: Unit,
     threshold: f64,
     source: &'static str,
 ) -> RuleHead {
@@ -70,7 +56,7 @@ const fn rule(
 struct RuleHead {
     code: &'static str,
     severity: Severity,
-    unit: RuleUnit,
+    unit: Unit,
     threshold: f64,
     source: &'static str,
 }
@@ -87,8 +73,8 @@ impl RuleHead {
     }
 }
 
-use RuleUnit::{Bytes, Count, Fraction, Nanoseconds, PerSecond, Ratio};
 use Severity::{Alarm, Notice};
+use Unit::{Bytes, Count, Fraction, Nanoseconds, PerSecond, Ratio};
 
 /// All rules; findings are sorted by severity, then in this order.
 pub const RULES: &[AlertRule] = &[
@@ -107,10 +93,7 @@ pub const RULES: &[AlertRule] = &[
     ),
     rule("syn_queue_overflow", Alarm, PerSecond, 0.0, "kernel docs: networking/ip-sysctl").measured_by(
         "TcpExt.SyncookiesSent, TCPReqQFullDoCookies, TCPReqQFullDrop",
-        |view, out| {
-            let names = ["TcpExt.SyncookiesSent", "TcpExt.TCPReqQFullDoCookies", "TcpExt.TCPReqQFullDrop"];
-            read::counters_max(view, &names, out);
-        },
+        |view, out| read::counters_max(view, &f::SYN_QUEUE_COUNTERS, out),
         "{value} handshakes per second ({of}) overflow the SYN queue (SYN cookies or drops): raise \
          the listen backlog and net.core.somaxconn, or check for a SYN flood.",
     ),
@@ -151,7 +134,7 @@ pub const RULES: &[AlertRule] = &[
     ),
     rule("backlog_drops", Alarm, PerSecond, 0.0, "softnet_stat column 2").measured_by(
         "packets dropped before the network stack, per CPU",
-        read::backlog_drops,
+        |view, out| read::cpus(view, f::BACKLOG_DROPS.read, out),
         "{of} drops {value} packets per second because its input queue is full (limit: \
          net.core.netdev_max_backlog); TCP retransmits them. Spread the receive path over CPUs (RPS), \
          or raise the limit.",
@@ -164,15 +147,7 @@ pub const RULES: &[AlertRule] = &[
     ),
     rule("out_of_memory", Alarm, PerSecond, 0.0, "kernel docs: networking/snmp_counter").measured_by(
         "TCPMemoryPressures, TCPAbortOnMemory, PruneCalled, RcvPruned",
-        |view, out| {
-            let names = [
-                "TcpExt.TCPMemoryPressures",
-                "TcpExt.TCPAbortOnMemory",
-                "TcpExt.PruneCalled",
-                "TcpExt.RcvPruned",
-            ];
-            read::counters(view, &names, out);
-        },
+        |view, out| read::counters(view, &f::MEMORY_COUNTERS, out),
         "TCP of {of} runs out of buffer memory {value} times per second and drops data or \
          connections: raise net.ipv4.tcp_mem, or limit the buffers per connection.",
     ),
@@ -183,14 +158,14 @@ pub const RULES: &[AlertRule] = &[
          it shrinks windows and drops packets.",
     ),
     rule("memory_limit", Alarm, Fraction, 0.95, "threshold of the diagnosis").measured_by(
-        "cgroup memory / memory.max",
+        "resident memory / memory.max",
         read::memory_limit_fill,
         "{of} uses {a} of the {b} that its cgroup allows ({value}): it waits while pages are \
          reclaimed, and is then killed (OOM).",
     ),
     rule("memory_limit_hits", Alarm, PerSecond, 0.0, "threshold of the diagnosis").measured_by(
         "cgroup memory.max events",
-        read::memory_limit_hits,
+        |view, out| read::roles(view, f::MEMORY_LIMIT_HITS.read, out),
         "{of} hits the memory limit of its cgroup {value} times per second and waits for page \
          reclaim.",
     ),
@@ -220,7 +195,7 @@ pub const RULES: &[AlertRule] = &[
     ),
     rule("steal", Alarm, Fraction, 0.1, "own threshold").measured_by(
         "steal",
-        read::steal,
+        |view, out| read::cpus(view, f::CPU_STEAL.read, out),
         "the hypervisor stole {value} of {of}: current measurements are not valid for this machine; \
          repeat them on a quiet host.",
     ),
@@ -316,13 +291,13 @@ pub const RULES: &[AlertRule] = &[
     ),
     rule("time_squeeze", Notice, PerSecond, 0.0, "softnet_stat column 3").measured_by(
         "receive rounds that ran out of budget (time_squeeze)",
-        read::time_squeezes,
+        |view, out| read::cpus(view, f::TIME_SQUEEZES.read, out),
         "{of} uses up its packet budget {value} times per second (net.core.netdev_budget): it does \
          not keep up with the network.",
     ),
     rule("steal_notice", Notice, Fraction, 0.02, "threshold of the diagnosis").measured_by(
         "steal",
-        read::steal,
+        |view, out| read::cpus(view, f::CPU_STEAL.read, out),
         "the hypervisor stole {value} of {of}: measured times are longer than on a dedicated machine.",
     ),
     rule("window_limited", Notice, Fraction, 0.2, "threshold of the diagnosis").measured_by(
@@ -351,22 +326,22 @@ pub const RULES: &[AlertRule] = &[
     ),
     rule("disk_sleep", Notice, Count, 0.25, "own threshold").measured_by(
         "threads in uninterruptible sleep",
-        read::disk_sleep,
+        |view, out| read::roles(view, f::DISK_SLEEP.read, out),
         "{value} threads of {of} are in uninterruptible sleep (disk): their requests wait.",
     ),
     rule("disk_pressure", Notice, Fraction, 0.1, "own threshold").measured_by(
         "io pressure (full)",
-        |view, out| read::pressure(view, |pressure| pressure.io_full, out),
+        |view, out| read::pressure(view, f::DISK_PRESSURE_FULL.read, out),
         "for {value} of the time, all runnable tasks waited for a disk.",
     ),
     rule("memory_pressure", Notice, Fraction, 0.1, "own threshold").measured_by(
         "memory pressure (some)",
-        |view, out| read::pressure(view, |pressure| pressure.memory_some, out),
+        |view, out| read::pressure(view, f::MEMORY_PRESSURE.read, out),
         "for {value} of the time, some task waited for memory: the machine has too little.",
     ),
     rule("major_faults", Notice, PerSecond, 10.0, "own threshold").measured_by(
         "major page faults",
-        read::major_faults,
+        |view, out| read::roles(view, f::MAJOR_FAULTS.read, out),
         "{of} reads pages from disk {value} times per second (major page faults): it does not fit \
          into memory.",
     ),
@@ -394,10 +369,19 @@ pub const RULES: &[AlertRule] = &[
     ),
 ];
 
+/// Finding of a rule.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Finding {
+    pub(super) rule: &'static AlertRule,
+    pub(super) section: ScreenSection,
+    pub(super) label: String,
+    pub(super) sentence: String,
+}
+
 /// Returns the findings of the rules, the worst rule first. Within a rule, the line that is
 /// furthest above its threshold comes first. Of two rules about one line and figure, only the worse
 /// is kept.
-pub(super) fn evaluate_rules(view: &ObservationWindow<'_>) -> Vec<Finding> {
+pub(super) fn evaluate_rules(view: &Places<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut readings = Vec::new();
     for rule in RULES {
@@ -439,13 +423,13 @@ fn to_finding(rule: &'static AlertRule, reading: &Measurement) -> Finding {
     Finding { rule, section: reading.section, label: reading.label.clone(), sentence }
 }
 
-fn value_text(unit: RuleUnit, value: f64) -> String {
+fn value_text(unit: Unit, value: f64) -> String {
     match unit {
         Fraction => percent(value),
         PerSecond if value < 0.05 => "less than 0.1".to_owned(),
         PerSecond if value < 10.0 => format!("{value:.1}"),
         PerSecond => format_count(value.round()),
-        Count => format_count(value),
+        Count | Unit::Cpus | Unit::PerResponse => format_count(value),
         Ratio => format!("{value:.1} times"),
         Nanoseconds => format_duration_ns(value as u64),
         Bytes => format_bytes(value),

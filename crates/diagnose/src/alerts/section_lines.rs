@@ -1,14 +1,15 @@
-//! Lines of each section, from one sample and one snapshot of the sockets.
+//! Lines of each section, from the values of a machine's places.
 
-use record::observed::{DiskUse, EndQueues, MachineSample, Role, RoleUse, ThreadCpuUse};
+use record::observed::{
+    CpuUse, DiskUse, EndQueues, LinkUse, MachineSample, NamespaceUse, Pressure, RoleUse, ThreadCpuUse,
+};
 use record::units::{format_bit_rate, format_byte_rate, format_bytes, format_count, format_duration_ns};
 
-use super::measurements::{PAGE_BYTES, accept_capacity, counter, cpus_allowed, link_rate};
-use super::observation_window::{ObservationWindow, busy_fraction};
-use super::{BarPart, ScreenCell, ScreenLine, ScreenSection, percent};
+use super::measurements::{PAGE_BYTES, THREADS_MAX, counter, driver_counters, in_state, limited_fraction};
+use super::places::{self, Place, Places, cpu_label, thread_label, threads};
+use super::screen::{BarPart, ScreenCell, ScreenLine, ScreenSection, percent};
+use crate::figures as f;
 
-/// Maximum number of threads of each role with a line of their own.
-pub(super) const THREADS_MAX: usize = 4;
 /// Busy fraction of a CPU below which a thread has no line.
 const THREAD_BUSY_MIN: f64 = 0.005;
 /// Maximum number of CPUs with a line of their own, the busiest first.
@@ -16,77 +17,18 @@ const CPUS_MAX: usize = 64;
 /// Maximum number of points of a line's history.
 const HISTORY_POINTS: usize = 60;
 
-/// Labels of lines; rules refer to lines by them.
-pub(super) mod labels {
-    use record::observed::{ConnectionEnd, EndQueues, LinkUse, NamespaceUse, Role, ThreadCpuUse};
-
-    use crate::alerts::observation_window::ObservationWindow;
-
-    /// The complete machine.
-    pub(in crate::alerts) const MACHINE: &str = "all";
-    /// Connection tracking.
-    pub(in crate::alerts) const CONNTRACK: &str = "conntrack";
-    /// Pressure stall information.
-    pub(in crate::alerts) const PRESSURE: &str = "pressure";
-    /// Cost of the observation.
-    pub(in crate::alerts) const OBSERVATION_COST: &str = "observation cost";
-
-    pub(in crate::alerts) fn cpu(number: u32) -> String {
-        format!("cpu{number}")
-    }
-
-    pub(in crate::alerts) fn wakeup_probe(number: u32) -> String {
-        format!("wakeup latency cpu{number}")
-    }
-
-    pub(in crate::alerts) fn thread(role: &Role, thread: &ThreadCpuUse) -> String {
-        format!("{} thread {} {}", role.name, thread.tid, thread.name)
-    }
-
-    /// Returns the label of an interface. It contains the role if there are several network
-    /// namespaces, in which names may be the same.
-    pub(in crate::alerts) fn link(view: &ObservationWindow<'_>, link: &LinkUse) -> String {
-        match link.role.as_str() {
-            role if !role.is_empty() && view.mean.namespaces.len() > 1 => {
-                format!("{} ({role})", link.name)
-            }
-            _ => link.name.clone(),
-        }
-    }
-
-    pub(in crate::alerts) fn namespace(view: &ObservationWindow<'_>, namespace: &NamespaceUse) -> String {
-        match view.mean.namespaces.len() {
-            0 | 1 => "this network".to_owned(),
-            _ if namespace.roles.is_empty() => "another network".to_owned(),
-            _ => namespace.roles.join(" "),
-        }
-    }
-
-    pub(in crate::alerts) fn listener(port: u16) -> String {
-        format!("port {port}")
-    }
-
-    pub(in crate::alerts) fn end(end: &EndQueues) -> String {
-        let which = match end.end {
-            ConnectionEnd::Client => "client",
-            ConnectionEnd::Server => "server",
-        };
-        format!("port {} {which}", end.port)
-    }
-}
-
 /// Returns the lines of all sections but the first.
-pub(super) fn all_lines(view: &ObservationWindow<'_>) -> Vec<ScreenLine> {
+pub(super) fn all_lines(view: &Places<'_>) -> Vec<ScreenLine> {
     let mut lines = Vec::new();
-    if !view.observed.samples.is_empty() {
+    if view.machine.last().is_some() {
         cpu_lines(view, &mut lines);
         process_lines(view, &mut lines);
-        link_lines(view, &mut lines);
-        tcp_lines(view, &mut lines);
+        view.links.iter().for_each(|link| link_lines(view, link, &mut lines));
+        lines.extend(view.namespaces.iter().map(|space| tcp_line(view, space)));
         socket_lines(view, &mut lines);
         machine_lines(view, &mut lines);
     }
-    for missing in &view.observed.not_observable {
+    for missing in &view.window.observed.not_observable {
         let cells = vec![ScreenCell::new("", missing.reason.clone())];
         lines.push(ScreenLine::new(ScreenSection::NotObservable, missing.figure.clone(), cells));
     }
@@ -94,8 +36,8 @@ pub(super) fn all_lines(view: &ObservationWindow<'_>) -> Vec<ScreenLine> {
 }
 
 /// Returns a figure of each of the last samples.
-fn history(view: &ObservationWindow<'_>, figure: impl Fn(&MachineSample) -> Option<f64>) -> Vec<f64> {
-    let samples = &view.observed.samples;
+fn history(view: &Places<'_>, figure: impl Fn(&MachineSample) -> Option<f64>) -> Vec<f64> {
+    let samples = &view.window.observed.samples;
     let skipped = samples.len().saturating_sub(HISTORY_POINTS);
     samples[skipped..].iter().map(|sample| figure(sample).unwrap_or(0.0)).collect()
 }
@@ -118,51 +60,59 @@ fn microseconds_text(us: f64) -> String {
     if us > 0.0 { format_duration_ns((us * 1e3) as u64) } else { "-".to_owned() }
 }
 
-fn cpu_lines(view: &ObservationWindow<'_>, lines: &mut Vec<ScreenLine>) {
-    let count = view.mean.cpus.len();
-    let busy_count = view.busy_cpus();
+fn cpu_lines(view: &Places<'_>, lines: &mut Vec<ScreenLine>) {
+    let count = view.cpus.len();
+    let busy_cpus = view.machine.mean(f::BUSY_CPUS.read).unwrap_or(0.0);
+    let runnable = view.machine.last().and_then(|last| last.runnable);
+    let switches = view.machine.mean(|sample| sample.context_switches_per_s);
     let cells = vec![
-        ScreenCell::new("busy", format!("{busy_count:.2} of {count}")),
-        ScreenCell::new("other processes", or_dash(view.mean.foreign_cpus, |cpus| format!("{cpus:.2}"))),
-        ScreenCell::new("runnable", or_dash(view.mean.runnable, |tasks| tasks.to_string())),
-        ScreenCell::new("switches/s", or_dash(view.mean.context_switches_per_s, rate_text)),
+        ScreenCell::new("busy", format!("{busy_cpus:.2} of {count}")),
+        ScreenCell::new("other processes", or_dash(view.foreign_cpus(), |cpus| format!("{cpus:.2}"))),
+        ScreenCell::new("runnable", or_dash(runnable, |tasks| tasks.to_string())),
+        ScreenCell::new("switches/s", or_dash(switches, rate_text)),
     ];
-    let busy_cpus = |sample: &MachineSample| {
-        let busy: f64 = sample.cpus.iter().map(busy_fraction).sum();
-        Some(busy / sample.cpus.len().max(1) as f64)
-    };
-    let utilization = (count > 0).then(|| busy_count / count as f64);
-    let machine = ScreenLine::new(ScreenSection::Cpus, labels::MACHINE, cells).with_utilization(utilization);
-    lines.push(machine.with_history(history(view, busy_cpus)));
-    let mut cpus = view.mean.cpus.clone();
-    cpus.sort_by(|one, other| busy_fraction(other).total_cmp(&busy_fraction(one)));
+    let machine = ScreenLine::new(ScreenSection::Cpus, places::MACHINE, cells)
+        .with_utilization(view.machine.mean(f::ALL_CPUS.read));
+    lines.push(machine.with_history(history(view, f::ALL_CPUS.read)));
+    let used = |cpu: &Place<'_, _>| cpu.values.mean(f::CPU_USED.read).unwrap_or(0.0);
+    let mut cpus: Vec<_> = view.cpus.iter().map(|cpu| (used(cpu), cpu)).collect();
+    cpus.sort_by(|one, other| other.0.total_cmp(&one.0));
     cpus.truncate(CPUS_MAX);
-    cpus.sort_by_key(|cpu| cpu.cpu);
-    for cpu in &cpus {
+    cpus.sort_by_key(|(_, cpu)| cpu.last.cpu);
+    for (used, cpu) in cpus {
+        let mean = |figure: fn(&CpuUse) -> f64| cpu.values.mean_of(figure);
+        let [user, system, softirq, irq, steal] = [
+            mean(|cpu| cpu.user),
+            mean(|cpu| cpu.system),
+            mean(|cpu| cpu.softirq),
+            mean(|cpu| cpu.irq),
+            mean(|cpu| cpu.steal),
+        ];
         let cells = vec![
-            ScreenCell::new("busy", percent(busy_fraction(cpu))),
-            ScreenCell::new("user", percent(cpu.user)),
-            ScreenCell::new("system", percent(cpu.system)),
-            ScreenCell::new("softirq", percent(cpu.softirq)),
-            ScreenCell::new("irq", percent(cpu.irq)),
-            ScreenCell::new("steal", percent(cpu.steal)),
-            ScreenCell::new("packets/s", rate_text(cpu.packets_per_s)),
-            ScreenCell::new("net_rx/s", rate_text(cpu.net_rx_per_s)),
-            ScreenCell::new("rps/s", rate_text(cpu.received_rps_per_s)),
-            ScreenCell::new("interrupts/s", rate_text(cpu.interrupts_per_s)),
-            ScreenCell::new("drops/s", rate_text(cpu.backlog_drops_per_s)),
-            ScreenCell::new("squeezes/s", rate_text(cpu.time_squeezes_per_s)),
+            ScreenCell::new("busy", percent(used)),
+            ScreenCell::new("user", percent(user)),
+            ScreenCell::new("system", percent(system)),
+            ScreenCell::new("softirq", percent(softirq)),
+            ScreenCell::new("irq", percent(irq)),
+            ScreenCell::new("steal", percent(steal)),
+            ScreenCell::new("packets/s", rate_text(mean(|cpu| cpu.packets_per_s))),
+            ScreenCell::new("net_rx/s", rate_text(mean(|cpu| cpu.net_rx_per_s))),
+            ScreenCell::new("rps/s", rate_text(mean(|cpu| cpu.received_rps_per_s))),
+            ScreenCell::new("interrupts/s", rate_text(mean(|cpu| cpu.interrupts_per_s))),
+            ScreenCell::new("drops/s", rate_text(mean(|cpu| cpu.backlog_drops_per_s))),
+            ScreenCell::new("squeezes/s", rate_text(mean(|cpu| cpu.time_squeezes_per_s))),
         ];
         let parts = vec![
-            (BarPart::User, cpu.user),
-            (BarPart::System, cpu.system),
-            (BarPart::Interrupt, cpu.irq + cpu.softirq),
-            (BarPart::Steal, cpu.steal),
+            (BarPart::User, user),
+            (BarPart::System, system),
+            (BarPart::Interrupt, irq + softirq),
+            (BarPart::Steal, steal),
         ];
-        let busy_of_cpu =
-            |sample: &MachineSample| sample.cpus.iter().find(|other| other.cpu == cpu.cpu).map(busy_fraction);
-        let line = ScreenLine::new(ScreenSection::Cpus, labels::cpu(cpu.cpu), cells);
-        lines.push(line.with_parts(parts).with_history(history(view, busy_of_cpu)));
+        let used_of_cpu = |sample: &MachineSample| {
+            sample.cpus.iter().find(|other| other.cpu == cpu.last.cpu).and_then(f::CPU_USED.read)
+        };
+        let line = ScreenLine::new(ScreenSection::Cpus, cpu.label.clone(), cells);
+        lines.push(line.with_parts(parts).with_history(history(view, used_of_cpu)));
     }
     if count > CPUS_MAX {
         let more = format!("{} less busy CPUs not shown", count - CPUS_MAX);
@@ -170,245 +120,244 @@ fn cpu_lines(view: &ObservationWindow<'_>, lines: &mut Vec<ScreenLine>) {
     }
 }
 
-fn process_lines(view: &ObservationWindow<'_>, lines: &mut Vec<ScreenLine>) {
-    for (index, (role, used)) in view.roles().enumerate() {
-        let cpus =
-            |sample: &MachineSample| sample.roles.get(index).map(|used| used.user_cpus + used.system_cpus);
-        lines.push(process_line(role, used).with_history(history(view, cpus)));
+fn process_lines(view: &Places<'_>, lines: &mut Vec<ScreenLine>) {
+    for role in &view.roles {
+        let index = view.window.observed.role_index(&role.label);
+        let cpus = |sample: &MachineSample| sample.roles.get(index?).and_then(f::CPUS.read);
+        lines.push(process_line(view, role).with_history(history(view, cpus)));
     }
     let mut shown = 0;
-    for (role, used) in view.roles() {
-        let busy = used.threads.iter().filter(|thread| thread.busy > THREAD_BUSY_MIN);
-        for thread in busy.take(THREADS_MAX) {
+    for role in &view.roles {
+        let threads = threads(role);
+        for thread in threads.iter().filter(|thread| thread.busy > THREAD_BUSY_MIN).take(THREADS_MAX) {
             lines.push(thread_line(role, thread));
             shown += 1;
         }
     }
-    let total: u32 = view.roles().map(|(_, used)| used.threads_total).sum();
+    let total: u32 = view.roles.iter().map(|role| role.last.threads_total).sum();
     if shown > 0 && u64::from(total) > shown {
         let more = format!("{} less busy threads not shown", u64::from(total) - shown);
         lines.push(ScreenLine::new(ScreenSection::Processes, "", vec![ScreenCell::new("", more)]));
     }
 }
 
-/// Returns the time that the threads of a role waited for a CPU, as a fraction of the time.
-fn cpu_wait_fraction(used: &RoleUse) -> Option<f64> {
-    used.threads.iter().map(|thread| thread.waiting).sum()
-}
-
-fn process_line(role: &Role, used: &RoleUse) -> ScreenLine {
-    let allowed = cpus_allowed(role, used);
-    let cpus = used.user_cpus + used.system_cpus;
-    let open_and_max = used.descriptors.zip(used.descriptors_max);
-    let cgroup = used.cgroup.as_ref();
-    let memory_max = cgroup.and_then(|cgroup| cgroup.memory_max_bytes);
-    let memory = or_dash(used.resident_bytes, |bytes| format_bytes(bytes as f64));
+fn process_line(view: &Places<'_>, role: &Place<'_, RoleUse>) -> ScreenLine {
+    let allowed = view.cpus_allowed(role);
+    let Place { last, values, .. } = role;
+    let mean = |figure: fn(&RoleUse) -> f64| values.mean_of(figure);
+    let (user, system) = (mean(|role| role.user_cpus), mean(|role| role.system_cpus));
+    let open_and_max = last.descriptors.zip(last.descriptors_max);
+    let memory_max = last.cgroup.as_ref().and_then(|cgroup| cgroup.memory_max_bytes);
+    let memory = or_dash(last.resident_bytes, |bytes| format_bytes(bytes as f64));
+    let faults = mean(|role| role.minor_faults_per_s + role.major_faults_per_s);
     let cells = vec![
-        ScreenCell::new("cpus", format!("{cpus:.2} of {}", format!("{allowed:.2}").replace(".00", ""))),
-        ScreenCell::new("user", format!("{:.2}", used.user_cpus)),
-        ScreenCell::new("system", format!("{:.2}", used.system_cpus)),
-        ScreenCell::new("run-queue wait", or_dash(cpu_wait_fraction(used), percent)),
-        ScreenCell::new("throttled", or_dash(cgroup.and_then(|group| group.throttled_periods), percent)),
+        ScreenCell::new(
+            "cpus",
+            format!("{:.2} of {}", user + system, format!("{allowed:.2}").replace(".00", "")),
+        ),
+        ScreenCell::new("user", format!("{user:.2}")),
+        ScreenCell::new("system", format!("{system:.2}")),
+        ScreenCell::new("run-queue wait", or_dash(values.mean(f::WAITING.read), percent)),
+        ScreenCell::new("throttled", or_dash(values.mean(f::THROTTLED_PERIODS.read), percent)),
         ScreenCell::new("fds", or_dash(open_and_max, |(open, max)| format!("{open} of {max}"))),
         ScreenCell::new("memory", memory),
         ScreenCell::new("memory max", or_dash(memory_max, |bytes| format_bytes(bytes as f64))),
-        ScreenCell::new("switches/s", rate_text(used.voluntary_switches_per_s)),
-        ScreenCell::new("involuntary/s", rate_text(used.involuntary_switches_per_s)),
-        ScreenCell::new("faults/s", rate_text(used.minor_faults_per_s + used.major_faults_per_s)),
-        ScreenCell::new("written", or_dash(used.written_bytes_per_s, format_byte_rate)),
-        ScreenCell::new("to disk", or_dash(used.disk_write_bytes_per_s, format_byte_rate)),
-        ScreenCell::new("cgroup io", or_dash(cgroup.and_then(|group| group.disk), disk_text)),
-        ScreenCell::new("processes", used.processes.to_string()),
-        ScreenCell::new("threads", used.threads_total.to_string()),
+        ScreenCell::new("switches/s", rate_text(mean(|role| role.voluntary_switches_per_s))),
+        ScreenCell::new("involuntary/s", rate_text(mean(|role| role.involuntary_switches_per_s))),
+        ScreenCell::new("faults/s", rate_text(faults)),
+        ScreenCell::new("written", or_dash(values.mean(|role| role.written_bytes_per_s), format_byte_rate)),
+        ScreenCell::new("to disk", or_dash(values.mean(f::DISK_WRITES.read), format_byte_rate)),
+        ScreenCell::new("cgroup io", disk_text(role)),
+        ScreenCell::new("processes", last.processes.to_string()),
+        ScreenCell::new("threads", last.threads_total.to_string()),
     ];
-    let parts =
-        vec![(BarPart::User, used.user_cpus / allowed), (BarPart::System, used.system_cpus / allowed)];
-    ScreenLine::new(ScreenSection::Processes, role.name.clone(), cells).with_parts(parts)
+    let parts = vec![(BarPart::User, user / allowed), (BarPart::System, system / allowed)];
+    ScreenLine::new(ScreenSection::Processes, role.label.clone(), cells).with_parts(parts)
 }
 
-fn disk_text(used: DiskUse) -> String {
-    let (read, written) =
-        (format_byte_rate(used.read_bytes_per_s), format_byte_rate(used.written_bytes_per_s));
-    format!("{read} read {written} written")
+/// Formats the disk use of a role's cgroup.
+fn disk_text(role: &Place<'_, RoleUse>) -> String {
+    let mean = |figure: fn(&DiskUse) -> f64| {
+        role.values.mean(|one| one.cgroup.as_ref()?.disk.as_ref().map(figure)).map(format_byte_rate)
+    };
+    let used = mean(|disk| disk.read_bytes_per_s).zip(mean(|disk| disk.written_bytes_per_s));
+    or_dash(used, |(read, written)| format!("{read} read {written} written"))
 }
 
-fn thread_line(role: &Role, thread: &ThreadCpuUse) -> ScreenLine {
+fn thread_line(role: &Place<'_, RoleUse>, thread: &ThreadCpuUse) -> ScreenLine {
     let cells = vec![
         ScreenCell::new("busy", percent(thread.busy)),
         ScreenCell::new("run-queue wait", or_dash(thread.waiting, percent)),
-        ScreenCell::new("on", labels::cpu(thread.cpu)),
+        ScreenCell::new("on", cpu_label(thread.cpu)),
     ];
-    ScreenLine::new(ScreenSection::Processes, labels::thread(role, thread), cells)
+    ScreenLine::new(ScreenSection::Processes, thread_label(role, thread), cells)
         .with_utilization(Some(thread.busy))
 }
 
-fn link_lines(view: &ObservationWindow<'_>, lines: &mut Vec<ScreenLine>) {
-    for link in &view.mean.links {
-        let waiting: u64 = link.queues.iter().map(|queue| queue.backlog_bytes).sum();
-        let dropped: f64 = link.queues.iter().map(|queue| queue.drops_per_s).sum();
-        let speed = link_rate(link);
-        let cells = vec![
-            ScreenCell::new("in", format_byte_rate(link.rx_bytes_per_s)),
-            ScreenCell::new("out", format_byte_rate(link.tx_bytes_per_s)),
-            ScreenCell::new("packets in/s", rate_text(link.rx_packets_per_s)),
-            ScreenCell::new("out/s", rate_text(link.tx_packets_per_s)),
-            ScreenCell::new("drops/s", rate_text(link.rx_drops_per_s + link.tx_drops_per_s.max(dropped))),
-            ScreenCell::new("waiting", format_bytes(waiting as f64)),
-            ScreenCell::new("speed", or_dash(speed, format_bit_rate)),
-        ];
-        let max_bits_per_s = link.rx_bytes_per_s.max(link.tx_bytes_per_s) * 8.0;
-        let link_load = |sample: &MachineSample| {
-            let same =
-                sample.links.iter().find(|other| other.name == link.name && other.role == link.role)?;
-            let max_bytes_per_s = same.rx_bytes_per_s.max(same.tx_bytes_per_s);
-            Some(speed.map_or(max_bytes_per_s, |speed| max_bytes_per_s * 8.0 / speed))
-        };
-        let line = ScreenLine::new(ScreenSection::Links, labels::link(view, link), cells);
-        lines.push(
-            line.with_utilization(speed.map(|speed| max_bits_per_s / speed))
-                .with_history(history(view, link_load)),
-        );
-        for (name, per_s) in &link.driver {
-            let label = format!("{} {name}", link.name);
-            let cells = vec![ScreenCell::new("", format!("{} per second", rate_text(*per_s)))];
-            lines.push(ScreenLine::new(ScreenSection::Links, label, cells));
-        }
+fn link_lines(view: &Places<'_>, place: &Place<'_, LinkUse>, lines: &mut Vec<ScreenLine>) {
+    let mean = |figure: fn(&LinkUse) -> f64| place.values.mean_of(figure);
+    let (received, sent) = (mean(|link| link.rx_bytes_per_s), mean(|link| link.tx_bytes_per_s));
+    let waiting = mean(|link| link.queues.iter().map(|queue| queue.backlog_bytes as f64).sum());
+    let speed = f::link_rate(place.last);
+    let cells = vec![
+        ScreenCell::new("in", format_byte_rate(received)),
+        ScreenCell::new("out", format_byte_rate(sent)),
+        ScreenCell::new("packets in/s", rate_text(mean(|link| link.rx_packets_per_s))),
+        ScreenCell::new("out/s", rate_text(mean(|link| link.tx_packets_per_s))),
+        ScreenCell::new("drops/s", rate_text(place.values.mean(f::LINK_DROPS.read).unwrap_or(0.0))),
+        ScreenCell::new("waiting", format_bytes(waiting)),
+        ScreenCell::new("speed", or_dash(speed, format_bit_rate)),
+    ];
+    let is_same = |other: &&LinkUse| other.name == place.last.name && other.role == place.last.role;
+    // Without a speed, bytes per second show at least the course.
+    let link_load = |sample: &MachineSample| {
+        let same = sample.links.iter().find(is_same)?;
+        let bytes_per_s = same.rx_bytes_per_s.max(same.tx_bytes_per_s);
+        (f::LINK_USED.read)(same).or(Some(bytes_per_s))
+    };
+    let line = ScreenLine::new(ScreenSection::Links, place.label.clone(), cells);
+    lines.push(
+        line.with_utilization(place.values.mean(f::LINK_USED.read)).with_history(history(view, link_load)),
+    );
+    for (name, per_s) in driver_counters(place) {
+        let label = format!("{} {name}", place.last.name);
+        let cells = vec![ScreenCell::new("", format!("{} per second", rate_text(per_s)))];
+        lines.push(ScreenLine::new(ScreenSection::Links, label, cells));
     }
 }
 
-fn tcp_lines(view: &ObservationWindow<'_>, lines: &mut Vec<ScreenLine>) {
-    for namespace in &view.mean.namespaces {
-        let counter_of = |name: &str| counter(namespace, name);
-        let sum = |names: &[&str]| rate_text(names.iter().map(|name| counter_of(name)).sum());
-        let sent = counter_of("Tcp.OutSegs");
-        let retransmit_fraction = if sent > 0.0 { counter_of("Tcp.RetransSegs") / sent } else { 0.0 };
-        let cookies = ["TcpExt.SyncookiesSent", "TcpExt.TCPReqQFullDrop"];
-        let pressure = ["TcpExt.TCPMemoryPressures", "TcpExt.PruneCalled", "TcpExt.RcvPruned"];
-        let cells = vec![
-            ScreenCell::new("opened/s", sum(&["Tcp.ActiveOpens"])),
-            ScreenCell::new("accepted/s", sum(&["Tcp.PassiveOpens"])),
-            ScreenCell::new("in use", namespace.tcp_in_use.to_string()),
-            ScreenCell::new("retransmits", percent(retransmit_fraction)),
-            ScreenCell::new("timeouts/s", sum(&["TcpExt.TCPTimeouts"])),
-            ScreenCell::new("overflows/s", sum(&["TcpExt.ListenOverflows"])),
-            ScreenCell::new("cookies/s", sum(&cookies)),
-            ScreenCell::new("resets/s", sum(&["Tcp.EstabResets", "Tcp.AttemptFails"])),
-            ScreenCell::new("segments in/s", sum(&["Tcp.InSegs"])),
-            ScreenCell::new("out/s", sum(&["Tcp.OutSegs"])),
-            ScreenCell::new("time-wait", namespace.time_wait.to_string()),
-            ScreenCell::new("orphans", namespace.orphans.to_string()),
-            ScreenCell::new("memory", format_bytes(namespace.tcp_memory_pages as f64 * PAGE_BYTES)),
-            ScreenCell::new("pressure/s", sum(&pressure)),
-            ScreenCell::new("delayed acks/s", sum(&["TcpExt.DelayedACKs"])),
-        ];
-        let segments_out = |sample: &MachineSample| {
-            let mut all = sample.namespaces.iter();
-            let same = all.find(|other| other.roles == namespace.roles)?;
-            Some(counter(same, "Tcp.OutSegs"))
-        };
-        let line = ScreenLine::new(ScreenSection::Tcp, labels::namespace(view, namespace), cells);
-        lines.push(line.with_history(history(view, segments_out)));
-    }
+fn tcp_line(view: &Places<'_>, space: &Place<'_, NamespaceUse>) -> ScreenLine {
+    let sum = |names: &[&str]| rate_text(counter(space, names));
+    let sent = counter(space, &["Tcp.OutSegs"]);
+    let retransmit_fraction = if sent > 0.0 { counter(space, &["Tcp.RetransSegs"]) / sent } else { 0.0 };
+    let cookies = ["TcpExt.SyncookiesSent", "TcpExt.TCPReqQFullDrop"];
+    let last = space.last;
+    let cells = vec![
+        ScreenCell::new("opened/s", sum(&["Tcp.ActiveOpens"])),
+        ScreenCell::new("accepted/s", sum(&["Tcp.PassiveOpens"])),
+        ScreenCell::new("in use", last.tcp_in_use.to_string()),
+        ScreenCell::new("retransmits", percent(retransmit_fraction)),
+        ScreenCell::new("timeouts/s", sum(&["TcpExt.TCPTimeouts"])),
+        ScreenCell::new("overflows/s", sum(&["TcpExt.ListenOverflows"])),
+        ScreenCell::new("cookies/s", sum(&cookies)),
+        ScreenCell::new("resets/s", sum(&["Tcp.EstabResets", "Tcp.AttemptFails"])),
+        ScreenCell::new("segments in/s", sum(&["Tcp.InSegs"])),
+        ScreenCell::new("out/s", rate_text(sent)),
+        ScreenCell::new("time-wait", last.time_wait.to_string()),
+        ScreenCell::new("orphans", last.orphans.to_string()),
+        ScreenCell::new("memory", format_bytes(last.tcp_memory_pages as f64 * PAGE_BYTES)),
+        ScreenCell::new("pressure/s", sum(&f::MEMORY_COUNTERS)),
+        ScreenCell::new("delayed acks/s", sum(&["TcpExt.DelayedACKs"])),
+    ];
+    let segments_out = |sample: &MachineSample| {
+        let same = sample.namespaces.iter().find(|other| other.roles == last.roles)?;
+        same.counters.get("Tcp.OutSegs").copied()
+    };
+    ScreenLine::new(ScreenSection::Tcp, space.label.clone(), cells).with_history(history(view, segments_out))
 }
 
-fn socket_lines(view: &ObservationWindow<'_>, lines: &mut Vec<ScreenLine>) {
-    for listener in &view.queues.listeners {
-        let capacity = accept_capacity(listener);
+fn socket_lines(view: &Places<'_>, lines: &mut Vec<ScreenLine>) {
+    for place in &view.listeners {
+        let [waiting, full] = [
+            place.values.max(|one| Some(f64::from(one.waiting))),
+            place.values.max(|one| Some(f64::from(one.full))),
+        ]
+        .map(|count| format!("{:.0}", count.unwrap_or(0.0)));
         let cells = vec![
-            ScreenCell::new("to accept", listener.waiting.to_string()),
-            ScreenCell::new("backlog", listener.backlog.to_string()),
-            ScreenCell::new("full", format!("{} of {}", listener.full, listener.sockets)),
+            ScreenCell::new("to accept", waiting),
+            ScreenCell::new("backlog", place.last.backlog.to_string()),
+            ScreenCell::new("full", format!("{full} of {}", place.last.sockets)),
         ];
-        let utilization = (capacity > 0.0).then(|| f64::from(listener.waiting) / capacity);
-        lines.push(
-            ScreenLine::new(ScreenSection::Sockets, labels::listener(listener.port), cells)
-                .with_utilization(utilization),
-        );
+        let line = ScreenLine::new(ScreenSection::Sockets, place.label.clone(), cells);
+        lines.push(line.with_utilization(place.values.max(f::ACCEPT_QUEUE.read)));
     }
-    for end in &view.queues.ends {
-        let established = end.count_in_state("established");
-        let known = ["established", "time-wait"];
-        let others: Vec<String> = end
-            .states
-            .iter()
-            .filter(|(state, count)| !known.contains(&state.as_str()) && **count > 0)
-            .map(|(state, count)| format!("{state} {count}"))
-            .collect();
-        let limited = |us: u64| or_dash((end.busy_us > 0).then(|| us as f64 / end.busy_us as f64), percent);
-        let cells = vec![
-            ScreenCell::new("open", established.to_string()),
-            ScreenCell::new("unread on", end.with_unread.to_string()),
-            ScreenCell::new("unread", format_bytes(end.unread_bytes as f64)),
-            ScreenCell::new("in flight", format_bytes(end.unsent_bytes as f64)),
-            ScreenCell::new("rtt", microseconds_text(end.rtt_us)),
-            ScreenCell::new("min", microseconds_text(end.rtt_min_us)),
-            ScreenCell::new("time-wait", end.count_in_state("time-wait").to_string()),
-            ScreenCell::new("not sent", format_bytes(end.not_sent_bytes as f64)),
-            ScreenCell::new("window full", limited(end.receive_window_limited_us)),
-            ScreenCell::new("buffer full", limited(end.send_buffer_limited_us)),
-            ScreenCell::new("retransmits", retransmit_text(end)),
-            ScreenCell::new("other states", if others.is_empty() { "-".into() } else { others.join(" ") }),
-        ];
-        let utilization = (established > 0).then(|| end.with_unread as f64 / established as f64);
-        lines.push(
-            ScreenLine::new(ScreenSection::Sockets, labels::end(end), cells).with_utilization(utilization),
-        );
-    }
+    lines.extend(view.ends.iter().map(end_line));
+}
+
+fn end_line(place: &Place<'_, EndQueues>) -> ScreenLine {
+    let median = |figure: fn(&EndQueues) -> f64| place.values.median_of(figure);
+    let known = ["established", "time-wait"];
+    let others = place.last.states.keys().filter(|state| !known.contains(&state.as_str()));
+    let others =
+        others.map(|state| (state, in_state(place, state).round())).filter(|(_, count)| *count > 0.0);
+    let others: Vec<String> = others.map(|(state, count)| format!("{state} {count}")).collect();
+    let limited = |limited_us| or_dash(limited_fraction(place, limited_us), percent);
+    let cells = vec![
+        ScreenCell::new("open", format!("{:.0}", in_state(place, "established"))),
+        ScreenCell::new("unread on", format!("{:.0}", median(|end| end.with_unread as f64))),
+        ScreenCell::new("unread", format_bytes(median(|end| end.unread_bytes as f64))),
+        ScreenCell::new("in flight", format_bytes(median(|end| end.unsent_bytes as f64))),
+        ScreenCell::new("rtt", microseconds_text(median(|end| end.rtt_us))),
+        ScreenCell::new("min", microseconds_text(median(|end| end.rtt_min_us))),
+        ScreenCell::new("time-wait", format!("{:.0}", in_state(place, "time-wait"))),
+        ScreenCell::new("not sent", format_bytes(median(|end| end.not_sent_bytes as f64))),
+        ScreenCell::new("window full", limited(|end| end.receive_window_limited_us)),
+        ScreenCell::new("buffer full", limited(|end| end.send_buffer_limited_us)),
+        ScreenCell::new("retransmits", retransmit_text(place)),
+        ScreenCell::new("other states", if others.is_empty() { "-".into() } else { others.join(" ") }),
+    ];
+    ScreenLine::new(ScreenSection::Sockets, place.label.clone(), cells)
+        .with_utilization(place.values.median(f::UNREAD.read))
 }
 
 /// Formats retransmitted segments, with the details from newer kernels.
-fn retransmit_text(end: &EndQueues) -> String {
-    let mut text = end.retransmitted.to_string();
-    if let Some(bytes) = end.retransmitted_bytes.filter(|bytes| *bytes > 0) {
-        text += &format!(" of {}", format_bytes(bytes as f64));
+fn retransmit_text(place: &Place<'_, EndQueues>) -> String {
+    let growth = |figure: fn(&EndQueues) -> u64| place.values.growth(|end| figure(end) as f64);
+    let mut text = format!("{:.0}", growth(|end| end.retransmitted));
+    let bytes = growth(|end| end.retransmitted_bytes.unwrap_or(0));
+    if bytes > 0.0 {
+        text += &format!(" of {}", format_bytes(bytes));
     }
-    if let Some(duplicates) = end.duplicates.filter(|count| *count > 0) {
+    let duplicates = growth(|end| end.duplicates.unwrap_or(0));
+    if duplicates > 0.0 {
         text += &format!(", {duplicates} spurious");
     }
     text
 }
 
-fn machine_lines(view: &ObservationWindow<'_>, lines: &mut Vec<ScreenLine>) {
-    if let Some(pressure) = &view.mean.pressure {
+fn machine_lines(view: &Places<'_>, lines: &mut Vec<ScreenLine>) {
+    let last = view.machine.last();
+    if last.is_some_and(|last| last.pressure.is_some()) {
+        let mean = |figure: fn(&Pressure) -> f64| {
+            percent(view.machine.mean(|sample| sample.pressure.as_ref().map(figure)).unwrap_or(0.0))
+        };
         let cells = vec![
-            ScreenCell::new("cpu some", percent(pressure.cpu_some)),
-            ScreenCell::new("memory some", percent(pressure.memory_some)),
-            ScreenCell::new("full", percent(pressure.memory_full)),
-            ScreenCell::new("io some", percent(pressure.io_some)),
-            ScreenCell::new("full", percent(pressure.io_full)),
+            ScreenCell::new("cpu some", mean(|pressure| pressure.cpu_some)),
+            ScreenCell::new("memory some", mean(|pressure| pressure.memory_some)),
+            ScreenCell::new("full", mean(|pressure| pressure.memory_full)),
+            ScreenCell::new("io some", mean(|pressure| pressure.io_some)),
+            ScreenCell::new("full", mean(|pressure| pressure.io_full)),
         ];
-        lines.push(ScreenLine::new(ScreenSection::Machine, labels::PRESSURE, cells));
+        lines.push(ScreenLine::new(ScreenSection::Machine, places::PRESSURE, cells));
     }
-    if let Some(table) = view.mean.conntrack {
-        let utilization = table.entries as f64 / table.entries_max.max(1) as f64;
-        let failures = table.early_drops_per_s + table.insert_failures_per_s;
+    if let Some(table) = last.and_then(|last| last.conntrack) {
+        let drops = view.machine.mean(f::CONNTRACK_DROPS.read).unwrap_or(0.0);
+        let full = view.machine.mean(|sample| Some(sample.conntrack?.drops_per_s)).unwrap_or(0.0);
         let cells = vec![
             ScreenCell::new("entries", format!("{} of {}", table.entries, table.entries_max)),
-            ScreenCell::new("drops/s", rate_text(table.drops_per_s)),
-            ScreenCell::new("failures/s", rate_text(failures)),
+            ScreenCell::new("drops/s", rate_text(full)),
+            ScreenCell::new("failures/s", rate_text(drops - full)),
         ];
-        lines.push(
-            ScreenLine::new(ScreenSection::Machine, labels::CONNTRACK, cells)
-                .with_utilization(Some(utilization)),
-        );
+        let line = ScreenLine::new(ScreenSection::Machine, places::CONNTRACK, cells);
+        lines.push(line.with_utilization(last.and_then(f::CONNTRACK_USED.read)));
     }
-    for probe in view.mean.wakeup_lags.iter().take(CPUS_MAX) {
+    for probe in view.wakeup_lags.iter().take(CPUS_MAX) {
+        let max_ns = probe.values.values().map(|one| one.lag_max_ns).max().unwrap_or(0);
+        let median_ns = probe.values.median_of(|one| one.lag_p50_ns as f64);
+        let tail_ns = probe.values.median(f::WAKE_UP_LAG.read).unwrap_or(0.0);
         let cells = vec![
-            ScreenCell::new("median", format_duration_ns(probe.lag_p50_ns)),
-            ScreenCell::new("99 %", format_duration_ns(probe.lag_p99_ns)),
-            ScreenCell::new("max", format_duration_ns(probe.lag_max_ns)),
+            ScreenCell::new("median", format_duration_ns(median_ns as u64)),
+            ScreenCell::new("99 %", format_duration_ns(tail_ns as u64)),
+            ScreenCell::new("max", format_duration_ns(max_ns)),
         ];
         let lag = |sample: &MachineSample| {
-            let same = sample.wakeup_lags.iter().find(|other| other.cpu == probe.cpu);
-            same.map(|probe| probe.lag_p99_ns as f64)
+            let same = sample.wakeup_lags.iter().find(|other| other.cpu == probe.last.cpu);
+            same.and_then(f::WAKE_UP_LAG.read)
         };
-        let line = ScreenLine::new(ScreenSection::Machine, labels::wakeup_probe(probe.cpu), cells);
+        let line = ScreenLine::new(ScreenSection::Machine, probe.label.clone(), cells);
         lines.push(line.with_history(history(view, lag)));
     }
-    let cost = format!("{} of one core", percent(view.observed.cost_cpus));
-    lines.push(ScreenLine::new(
-        ScreenSection::Machine,
-        labels::OBSERVATION_COST,
-        vec![ScreenCell::new("", cost)],
-    ));
+    let cost = format!("{} of one core", percent(view.window.observed.cost_cpus));
+    let cells = vec![ScreenCell::new("", cost)];
+    lines.push(ScreenLine::new(ScreenSection::Machine, places::OBSERVATION_COST, cells));
 }

@@ -9,6 +9,9 @@ use record::observed::{
     ThreadCpuUse, UnobservableMetric, WakeupLag,
 };
 
+use super::measurements::counter as counter_of;
+use super::places::threads;
+use super::screen::percent;
 use super::*;
 
 const TEST_WINDOWS: ScreenWindows = ScreenWindows { display_s: 1.0, rule_s: 10.0 };
@@ -194,7 +197,9 @@ const CASES: &[(&str, f64, f64, Change)] = &[
         for_each_sample(o, |sample| sample.namespaces[0].tcp_memory_pages = v as u64);
     }),
     ("memory_limit", 0.96, 0.94, |o, v| {
-        cgroup(o, |group| group.memory_bytes = Some((v * f64::from(1 << 30)) as u64));
+        // File cache is charged to the group as well, and is reclaimed first.
+        cgroup(o, |group| group.memory_bytes = Some(1 << 30));
+        role(o, |role| role.resident_bytes = Some((v * f64::from(1 << 30)) as u64));
     }),
     ("memory_limit_hits", 1.0, 0.0, |o, v| cgroup(o, |g| g.memory_max_hits_per_s = Some(v))),
     ("throttled", 0.06, 0.05, |o, v| cgroup(o, |group| group.throttled_periods = Some(v))),
@@ -210,8 +215,8 @@ const CASES: &[(&str, f64, f64, Change)] = &[
         role(o, |role| role.threads.iter_mut().for_each(|thread| thread.busy = v));
     }),
     ("process_busy", 1.41, 1.4, |o, v| role(o, |role| role.user_cpus = v)),
-    ("machine_busy", 0.66, 0.64, |o, v| {
-        for_each_sample(o, |sample| sample.cpus.iter_mut().for_each(|cpu| cpu.user = v));
+    ("machine_busy", 0.96, 0.94, |o, v| {
+        for_each_sample(o, |sample| sample.cpus.iter_mut().for_each(|cpu| cpu.idle = 1.0 - v));
     }),
     ("run_queue", 0.17, 0.14, |o, v| role(o, |role| role.threads[0].waiting = Some(v))),
     ("unread_server", 51.0, 50.0, |o, v| end(o, 1, |end| end.with_unread = v as u64)),
@@ -256,8 +261,8 @@ const CASES: &[(&str, f64, f64, Change)] = &[
 
 /// Returns the codes of a machine's alerts.
 fn rule_codes(observed: &MachineObservation) -> Vec<&'static str> {
-    let view = observation_window::ObservationWindow::over_last(observed, TEST_WINDOWS.rule_s);
-    rules::evaluate_rules(&view).iter().map(|finding| finding.rule.code).collect()
+    let view = Places::over_last(observed, TEST_WINDOWS.rule_s);
+    evaluate_rules(&view).iter().map(|finding| finding.rule.code).collect()
 }
 
 #[test]
@@ -292,8 +297,8 @@ fn what_a_rule_finds_is_a_sentence_and_marks_its_line() {
     for (code, hit, _, change) in CASES {
         let mut observed = calm_machine();
         change(&mut observed, *hit);
-        let view = observation_window::ObservationWindow::over_last(&observed, TEST_WINDOWS.rule_s);
-        let findings = rules::evaluate_rules(&view);
+        let view = Places::over_last(&observed, TEST_WINDOWS.rule_s);
+        let findings = evaluate_rules(&view);
         let finding = findings.iter().find(|finding| finding.rule.code == *code).unwrap();
         let sentence = &finding.sentence;
         assert!(sentence.ends_with('.') && !sentence.contains(['{', '}']), "{sentence}");
@@ -344,12 +349,10 @@ fn a_short_event_is_marked_while_it_is_in_the_window() {
     let mut observed = calm_machine();
     observed.samples[2].namespaces[0].counters.insert("TcpExt.ListenOverflows".into(), 5.0);
     assert_eq!(rule_codes(&observed), ["accept_queue_overflow"]);
-    let view = observation_window::ObservationWindow::over_last(&observed, 10.0);
-    let mean = view.mean.namespaces[0].counters["TcpExt.ListenOverflows"];
+    let view = Places::over_last(&observed, 10.0);
+    let mean = counter_of(&view.namespaces[0], &["TcpExt.ListenOverflows"]);
     assert!((mean - 0.5).abs() < 1e-9, "{mean}");
-    assert!(
-        rules::evaluate_rules(&observation_window::ObservationWindow::over_last(&observed, 3.0)).is_empty()
-    );
+    assert!(evaluate_rules(&Places::over_last(&observed, 3.0)).is_empty());
 }
 
 #[test]
@@ -378,7 +381,7 @@ fn an_empty_observation_has_a_screen() {
 #[test]
 fn lines_show_the_last_second_and_their_history() {
     let mut observed = calm_machine();
-    observed.samples[9].cpus[0].user = 0.7;
+    (observed.samples[9].cpus[0].user, observed.samples[9].cpus[0].idle) = (0.7, 0.0);
     let screen = screen(&observed, LIVE_WINDOWS);
     let line = screen.lines.iter().find(|line| line.label == "cpu0").unwrap();
     assert_eq!(line.cells[0], ScreenCell { name: "busy", text: "100 %".to_owned() });
@@ -398,7 +401,6 @@ fn disk_use_of_a_cgroup_and_retransmits_are_shown() {
     assert_eq!(cell(&observed, "cgroup io"), ["-", "-"]);
     assert_eq!(cell(&observed, "retransmits"), ["0", "0"]);
     for (index, sample) in observed.samples.iter_mut().enumerate() {
-        sample.cpus[0].flow_limit_drops_per_s = Some(2.0);
         let disk = DiskUse { read_bytes_per_s: 1e6, written_bytes_per_s: 2e6, ..DiskUse::default() };
         // The first sample has no earlier one to count from.
         sample.roles[0].cgroup.as_mut().unwrap().disk = (index > 0).then_some(disk);
@@ -410,11 +412,6 @@ fn disk_use_of_a_cgroup_and_retransmits_are_shown() {
         end.retransmitted_bytes = Some((index as u64 + 1) * 1000);
         end.duplicates = Some(u64::from(index as u64 + 1 == last));
     }
-    let mean = observation_window::ObservationWindow::over_last(&observed, 10.0).mean;
-    let disk = mean.roles[0].cgroup.as_ref().unwrap().disk.unwrap();
-    assert!((disk.written_bytes_per_s - 2e6).abs() < 1e-6);
-    assert_eq!(mean.cpus[0].flow_limit_drops_per_s, Some(2.0));
-    assert_eq!(mean.cpus[1].flow_limit_drops_per_s, None);
     assert_eq!(cell(&observed, "cgroup io")[0], "977 KiB/s read 1.91 MiB/s written");
     let retransmits = &cell(&observed, "retransmits")[0];
     assert!(retransmits.contains(" of ") && retransmits.ends_with(", 1 spurious"), "{retransmits}");
@@ -426,9 +423,9 @@ fn threads_of_all_samples_are_put_together() {
     for sample in &mut observed.samples[5..] {
         sample.roles[0].threads[1].tid = 12;
     }
-    let view = observation_window::ObservationWindow::over_last(&observed, 10.0);
+    let view = Places::over_last(&observed, 10.0);
     let threads: Vec<(i32, f64)> =
-        view.mean.roles[0].threads.iter().map(|thread| (thread.tid, thread.busy)).collect();
+        threads(&view.roles[0]).iter().map(|thread| (thread.tid, thread.busy)).collect();
     assert_eq!(threads.len(), 3);
     assert!((threads[0].1 - 0.4).abs() < 1e-9 && (threads[2].1 - 0.2).abs() < 1e-9, "{threads:?}");
 }

@@ -3,8 +3,9 @@
 
 use record::observed::FunctionUse;
 
-use super::compute::{KERNEL, contains_any};
-use crate::run_view::{RunView, SUBJECT};
+use super::functions::{KERNEL, contains_any};
+use crate::run_view::RunView;
+use crate::window::SUBJECT;
 
 /// Maximum number of bytes per handshake for work that is all handshake: their encryption takes less
 /// than a tenth of the time of a signature or a key exchange, also without AES instructions.

@@ -3,7 +3,8 @@
 
 use record::observed::ConnectionEnd;
 
-use crate::run_view::{RunView, SUBJECT};
+use crate::run_view::RunView;
+use crate::window::SUBJECT;
 
 /// Returns the bytes of responses that arrived per round trip and connection, as a fraction of the
 /// windows of the generator; 0 if the windows have room for all requested responses. `None` without

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use record::observed::{LinkUse, MachineSample};
 use stats::relative_deviation;
 
-use crate::run_view::{RunView, median};
+use crate::figures as f;
+use crate::run_view::RunView;
+use crate::window::median;
 
 /// Minimum number of samples for a spread.
 const SPREAD_SAMPLES_MIN: usize = 3;
@@ -45,27 +47,14 @@ fn busiest<'a>(view: &RunView<'a>, figure: fn(&LinkUse) -> Option<f64>) -> Optio
     with_values.max_by(|one, other| one.1.total_cmp(&other.1))
 }
 
-/// Returns the utilisation of a link in its fuller direction.
-fn utilization(link: &LinkUse) -> Option<f64> {
-    let shaped = link.queues.iter().filter_map(|queue| queue.rate_bits_per_s);
-    let sending = shaped.chain(link.speed_bits_per_s).reduce(f64::min);
-    let sent = sending.map(|rate| link.tx_bytes_per_s * 8.0 / rate.max(1.0));
-    let received = link.speed_bits_per_s.map(|rate| link.rx_bytes_per_s * 8.0 / rate.max(1.0));
-    sent.into_iter().chain(received).reduce(f64::max)
-}
-
-fn packets_per_s(link: &LinkUse) -> Option<f64> {
-    Some(link.rx_packets_per_s + link.tx_packets_per_s)
-}
-
 /// Returns the utilisation of the fullest link.
 pub(super) fn link_utilization(view: &RunView<'_>) -> Option<f64> {
-    Some(busiest(view, utilization)?.1)
+    Some(busiest(view, f::LINK_USED.read)?.1)
 }
 
 /// Returns the spread of the traffic on the fullest link.
 pub(super) fn link_spread(view: &RunView<'_>) -> Option<f64> {
-    let (link, _) = busiest(view, utilization)?;
+    let (link, _) = busiest(view, f::LINK_USED.read)?;
     let bytes = link.iter().map(|link| link.rx_bytes_per_s.max(link.tx_bytes_per_s));
     spread(&bytes.collect::<Vec<_>>())
 }
@@ -77,15 +66,15 @@ fn spread(samples: &[f64]) -> Option<f64> {
 
 /// Returns bytes per packet, on the link with the most packets.
 pub(super) fn packet_bytes(view: &RunView<'_>) -> Option<f64> {
-    median_over_samples(&busiest(view, packets_per_s)?.0, |link| {
-        let packets = packets_per_s(link).filter(|packets| *packets > 0.0)?;
+    median_over_samples(&busiest(view, f::LINK_PACKETS.read)?.0, |link| {
+        let packets = (f::LINK_PACKETS.read)(link).filter(|packets| *packets > 0.0)?;
         Some((link.rx_bytes_per_s + link.tx_bytes_per_s) / packets)
     })
 }
 
 /// Returns the spread of the packets on the link with the most.
 pub(super) fn packet_spread(view: &RunView<'_>) -> Option<f64> {
-    let (link, _) = busiest(view, packets_per_s)?;
+    let (link, _) = busiest(view, f::LINK_PACKETS.read)?;
     let packets = link.iter().map(|link| link.rx_packets_per_s.max(link.tx_packets_per_s));
     spread(&packets.collect::<Vec<_>>())
 }
@@ -93,34 +82,23 @@ pub(super) fn packet_spread(view: &RunView<'_>) -> Option<f64> {
 /// Returns a figure summed over all links, on the machine with the highest sum.
 fn max_over_machines(view: &RunView<'_>, figure: fn(&MachineSample) -> Option<f64>) -> Option<f64> {
     let machines = view.path_machines().into_iter();
-    machines.filter_map(|machine| machine.sample_median(figure)).reduce(f64::max)
+    machines.filter_map(|machine| machine.series().median(figure)).reduce(f64::max)
 }
 
 /// Returns the time to send the deepest queue, in ns.
 pub(super) fn queue_ns(view: &RunView<'_>) -> Option<f64> {
     max_over_machines(view, |sample| {
         let queues = sample.links.iter().flat_map(|link| &link.queues);
-        let times =
-            queues.filter_map(|queue| Some(queue.backlog_bytes as f64 * 8e9 / queue.rate_bits_per_s?));
-        times.reduce(f64::max)
+        queues.filter_map(f::QUEUE_DELAY.read).reduce(f64::max)
     })
 }
 
 /// Returns the rate of packets that were delayed at a link.
 pub(super) fn overlimits(view: &RunView<'_>) -> Option<f64> {
-    max_over_machines(view, |sample| {
-        let queues = sample.links.iter().flat_map(|link| &link.queues);
-        queues.map(|queue| queue.overlimits_per_s).reduce(f64::max)
-    })
+    max_over_machines(view, |sample| sample.links.iter().filter_map(f::OVERLIMITS.read).reduce(f64::max))
 }
 
 /// Returns the rate of packets that interfaces and their queues dropped.
 pub(super) fn drops(view: &RunView<'_>) -> Option<f64> {
-    max_over_machines(view, |sample| {
-        let dropped_per_s = |link: &LinkUse| {
-            let queued: f64 = link.queues.iter().map(|queue| queue.drops_per_s).sum();
-            link.rx_drops_per_s + link.tx_drops_per_s + queued
-        };
-        Some(sample.links.iter().map(dropped_per_s).sum())
-    })
+    max_over_machines(view, |sample| Some(sample.links.iter().filter_map(f::LINK_DROPS.read).sum()))
 }

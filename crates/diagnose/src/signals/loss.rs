@@ -6,7 +6,8 @@ use record::observed::{ConnectionEnd, EndQueues};
 use super::compute::{
     connections_in_state, counter_of_both_ends, growth_per_s, responses_per_s, retransmission_mode,
 };
-use crate::run_view::{GENERATOR, RunView, SUBJECT};
+use crate::run_view::RunView;
+use crate::window::{GENERATOR, SUBJECT};
 
 /// The shortest retransmission timeout of Linux (TCP_RTO_MIN), in ns.
 const TIMEOUT_NS: f64 = 200e6;

@@ -3,9 +3,13 @@
 use record::observed::ConnectionEnd;
 
 use super::compute::*;
-use super::{BACKLOG_DROPS, Signal, SignalFamily, SignalUnit, TIME_SQUEEZES, http2, link, loss};
-use crate::fingerprints;
-use crate::run_view::{GENERATOR, SUBJECT};
+use super::cpu::{BACKLOG_DROPS, TIME_SQUEEZES};
+use super::latency_range::LatencyRange;
+use super::signal::{Signal, SignalFamily};
+use super::{http2, link, loss};
+use crate::figures as f;
+use crate::unit::Unit;
+use crate::window::{GENERATOR, SUBJECT};
 
 signals! {
     // TCP.
@@ -16,13 +20,11 @@ signals! {
         "sock_diag of the listening socket", full_snapshot_fraction;
     CONNECT_RETRIES: Latency, Fraction, "connections that took a second or more to establish",
         "connect times of the generator", |view| {
-            Some(fingerprints::fraction_between(&view.connect, 900_000_000, u64::MAX / 2))
+            Some(LatencyRange { from_ns: 900_000_000, to_ns: u64::MAX / 2 }.fraction_of(&view.connect))
         };
     SYN_QUEUE: Counters, PerSecond, "SYN cookies and drops of a full SYN queue",
         "TcpExt SyncookiesSent, TCPReqQFullDoCookies, TCPReqQFullDrop",
-        |view| view.counter(SUBJECT, &[
-            "TcpExt.SyncookiesSent", "TcpExt.TCPReqQFullDoCookies", "TcpExt.TCPReqQFullDrop",
-        ]);
+        |view| view.counter(SUBJECT, &f::SYN_QUEUE_COUNTERS);
     OVERFLOWS_OVER_COOKIES: Counters, Ratio,
         "connections refused by a full accept queue over SYN cookies and drops of the SYN queue",
         "drops of the listening sockets; TcpExt ListenOverflows, SyncookiesSent, TCPReqQFull*", |view| {
@@ -59,13 +61,12 @@ signals! {
         };
     DELAYED_ACK_MODE: Latency, Fraction, "requests that cluster at 39 to 48 ms",
         "the latency histogram", |view| {
-            Some(fingerprints::clustered_fraction(&view.last_byte, 39_000_000, 48_000_000).unwrap_or(0.0))
+            let range = LatencyRange { from_ns: 39_000_000, to_ns: 48_000_000 };
+            Some(range.clustered_fraction_of(&view.last_byte).unwrap_or(0.0))
         };
     ROUND_TRIP: Connections, Ratio, "round-trip time over its minimum",
         "TCP_INFO rtt / min_rtt of the sending end", |view| {
-            view.ends_median(SUBJECT, ConnectionEnd::Server, |ends| {
-                (ends.rtt_min_us > 0.0).then(|| ends.rtt_us / ends.rtt_min_us)
-            })
+            view.ends_median(SUBJECT, ConnectionEnd::Server, f::ROUND_TRIP.read)
         };
     ROUND_TRIP_EXCESS: Connections, Nanoseconds, "round-trip time beyond its minimum",
         "TCP_INFO rtt - min_rtt of the sending end", |view| {
@@ -85,11 +86,11 @@ signals! {
         "TCP_INFO busy_time", send_busy_fraction;
     NOT_SENT: Queue, Bytes, "bytes that the subject's sockets could not send yet",
         "TCP_INFO notsent_bytes", |view| {
-            view.ends_median(SUBJECT, ConnectionEnd::Server, |ends| Some(ends.not_sent_bytes as f64))
+            view.ends_median(SUBJECT, ConnectionEnd::Server, f::NOT_SENT.read)
         };
     UNSENT_WITH_OPEN_WINDOW: Queue, Bytes, "unsent bytes although the window is open",
         "TCP_INFO notsent_bytes of either end, median", |view| {
-            let not_sent_bytes = |role, end| view.ends_median(role, end, |ends| Some(ends.not_sent_bytes as f64));
+            let not_sent_bytes = |role, end| view.ends_median(role, end, f::NOT_SENT.read);
             let client = not_sent_bytes(GENERATOR, ConnectionEnd::Client).unwrap_or(0.0);
             match not_sent_bytes(SUBJECT, ConnectionEnd::Server) {
                 Some(server) => Some(server.max(client)),

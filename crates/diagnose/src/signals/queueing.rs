@@ -4,9 +4,11 @@
 
 use record::observed::{ConnectionEnd, EndQueues, QueueSnapshot};
 
-use super::compute::{busiest_thread, connections_in_state, cpus, cpus_used, idle_cpus};
-use crate::run_view::{MachineWindow, ORIGIN, RunView, SUBJECT, median};
+use super::compute::{connections_in_state, cpus};
+use crate::figures as f;
+use crate::run_view::RunView;
 use crate::time_split::median_fraction_at;
+use crate::window::{MachineWindow, ORIGIN, SUBJECT, median};
 
 /// Minimum number of good responses of a meaningful baseline.
 const BASELINE_GOOD_MIN: u64 = 2;
@@ -126,14 +128,13 @@ pub(super) fn origin_queueing(view: &RunView<'_>) -> Option<f64> {
 /// Returns the utilisation of the origins: their busiest thread, their CPUs, their quota. 0 if the
 /// subject needs more CPU time than they do: they would use more if they got it.
 pub(super) fn origin_utilization(view: &RunView<'_>) -> Option<f64> {
-    let thread = view.role_median(ORIGIN, busiest_thread)?;
+    let thread = view.role_median(ORIGIN, f::BUSIEST_THREAD.read)?;
     let all = cpus(view, ORIGIN)?;
     if cpus(view, SUBJECT).is_some_and(|subject| all < subject * OVER_SUBJECT_CPU_RATIO_MIN) {
         return Some(0.0);
     }
-    let idle = view.sample_median(ORIGIN, |sample| Some(idle_cpus(sample)));
+    let idle = view.sample_median(ORIGIN, f::IDLE_CPUS.read);
     let machine_utilization = idle.filter(|_| all >= BUSY_CPUS_MIN).map(|left| all / (all + left));
-    let quota_utilization =
-        view.role_median(ORIGIN, |role| Some(cpus_used(role)? / role.cgroup.as_ref()?.quota_cpus?));
+    let quota_utilization = view.role_median(ORIGIN, f::QUOTA_USED.read);
     [Some(thread), machine_utilization, quota_utilization].into_iter().flatten().reduce(f64::max)
 }

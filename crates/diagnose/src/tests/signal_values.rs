@@ -1,7 +1,6 @@
 //! Tests of signals that are easily misinterpreted.
 
 use super::*;
-use crate::fingerprints::quota_pause_range_ns;
 use crate::signals as s;
 use crate::signals::Signal;
 
@@ -110,7 +109,7 @@ fn a_quota_of_several_cpus_has_its_pause_too() {
             let group = CgroupUse { quota_cpus: Some(quota), period_s: Some(0.1), ..CgroupUse::default() };
             sample.roles[1].cgroup = Some(group);
         });
-        quota_pause_range_ns(&RunView::new(&run)).map(|(from_ns, to_ns)| (from_ns / MS, to_ns.div_ceil(MS)))
+        s::quota_pause(&RunView::new(&run)).map(|range| (range.from_ns / MS, range.to_ns.div_ceil(MS)))
     };
     assert_eq!(pause(0.3, 1, 2), Some((56, 84)));
     assert_eq!(pause(2.0, 8, 8), Some((60, 90)));

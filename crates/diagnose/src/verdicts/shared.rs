@@ -1,6 +1,6 @@
 //! Constants shared by several rows of the table of bottlenecks.
 
-use super::{Bound, Criterion, LimitClass, Perturbation, ThroughputChange, VerdictRule};
+use super::rule::{Bound, Criterion, LimitClass, Perturbation, ThroughputChange, VerdictRule};
 use crate::signals as s;
 use crate::signals::Signal;
 

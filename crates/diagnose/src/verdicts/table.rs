@@ -5,7 +5,7 @@ mod network;
 mod resources;
 mod waiting;
 
-use super::VerdictRule;
+use super::rule::VerdictRule;
 
 /// All verdicts except `unknown` and `none`, causes before their consequences: if two hold, the
 /// earlier one explains the later.

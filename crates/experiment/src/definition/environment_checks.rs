@@ -13,8 +13,9 @@ use crate::scenario::machines::MachineSetup;
 use crate::scenario::placeholders::{
     DURATION_PLACEHOLDER, TRIAL_PLACEHOLDERS, TextPiece, fill, split_pieces,
 };
+use crate::scenario::program::ProgramSetup;
 use crate::scenario::read::{Problems, parse_document};
-use crate::scenario::setup::{LabSetup, LoadTool, ProgramSetup};
+use crate::scenario::setup::{LabSetup, LoadTool};
 use crate::trial::driver;
 
 /// Check of a load by agents: takes `agents` and the flags, returns a key of `[load]` with its problem for each.

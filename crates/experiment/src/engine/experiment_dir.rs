@@ -28,22 +28,18 @@ use records::{SessionsRecord, plan_differences};
 
 pub use files::{BrokenFile, file_name};
 pub use list::{ENTRIES_MAX, ExperimentEntry, ExperimentListing, find_directories, list_experiments};
-pub use records::{ExperimentDirError, ExperimentStart, RunSession};
+pub use records::{
+    CONCLUSIONS_FILE, ExperimentDirError, ExperimentStart, PLAN_FILE, PLAN_SCHEMA, RunSession,
+};
 
 /// Name of the file that the plan was made from.
 pub const EXPERIMENT_FILE: &str = "experiment.toml";
-/// Name of the file with everything that was fixed before the first trial ([`ExperimentStart`]).
-pub const PLAN_FILE: &str = "plan.json";
 /// Name of the trials directory.
 pub const TRIALS_DIR: &str = "trials";
-/// Name of the file with the conclusions ([`Experiment`]).
-pub const CONCLUSIONS_FILE: &str = "experiment.json";
 /// Name of the file with the warm-up that the pilots determined.
 pub const WARM_UP_FILE: &str = "warm-up.json";
 /// Name of the file with the sessions: the start, and each resume.
 pub const SESSIONS_FILE: &str = "sessions.json";
-/// Schema of [`ExperimentStart`].
-pub const PLAN_SCHEMA: &str = "weir.plan/1";
 const SESSIONS_SCHEMA: &str = "weir.sessions/1";
 /// Maximum number of experiments with the same name that begin in one second.
 const SAME_NAME_MAX: u32 = 100;
@@ -223,11 +219,11 @@ impl ExperimentDir {
         &self.broken_files
     }
 
-    /// Returns the mean number of requests in flight by trial number, for drivers that report it.
+    /// Returns the mean number of requests begun by trial number, for drivers that report it.
     #[must_use]
-    pub fn in_flight_means(&self) -> BTreeMap<u32, f64> {
+    pub fn begun_means(&self) -> BTreeMap<u32, f64> {
         let details = self.details.iter();
-        details.filter_map(|(number, it)| Some((*number, it.in_flight_mean?))).collect()
+        details.filter_map(|(number, it)| Some((*number, it.begun_mean?))).collect()
     }
 
     /// Returns the numbers of the trials in which functions were sampled.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::FaultConfig;
+use super::config::FaultConfig;
 
 /// `O_DSYNC`: a write returns when its bytes are on the disk (open(2)).
 const O_DSYNC: i32 = rustix::fs::OFlags::DSYNC.bits() as i32;

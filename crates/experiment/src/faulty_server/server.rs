@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::FaultConfig;
+use super::config::FaultConfig;
 use super::faults::{RequestOutcome, ServerState};
 
 /// Maximum length of a request head, in bytes.

@@ -8,7 +8,7 @@ use record::experiment::{
 };
 
 use super::decide::{ComparisonFigures, decide, effect_log};
-use super::judged_trials::JudgedTrials;
+use super::judged_trials::{JudgedTrials, log_ratios};
 use super::{bottleneck, sentence};
 use stats::bootstrap::{Resampling, bca_interval};
 use stats::effect::{larger_fraction, t_half_width};
@@ -53,14 +53,6 @@ pub(super) fn compare_all(
         conclude(comparison, metric, blocks, cells, noise.filter(|_| !comparison.noise));
     }
     comparisons
-}
-
-/// Returns the logarithms of the ratios. `None` if there are no pairs, or if a value is not
-/// positive.
-pub(super) fn log_ratios(pairs: &[BlockPair]) -> Option<Vec<f64>> {
-    let positive = |pair: &BlockPair| pair.baseline > 0.0 && pair.arm > 0.0;
-    (!pairs.is_empty() && pairs.iter().all(positive))
-        .then(|| pairs.iter().map(|pair| (pair.arm / pair.baseline).ln()).collect())
 }
 
 /// Returns the interval of the mean of logarithms: at each end the wider of BCa's and Student's.

@@ -63,3 +63,11 @@ pub(super) fn pair_blocks(baseline: &BTreeMap<u32, f64>, arm: &BTreeMap<u32, f64
     };
     arm.iter().filter_map(pair).collect()
 }
+
+/// Returns the logarithms of the ratios. `None` if there are no pairs, or if a value is not
+/// positive.
+pub(super) fn log_ratios(pairs: &[BlockPair]) -> Option<Vec<f64>> {
+    let positive = |pair: &BlockPair| pair.baseline > 0.0 && pair.arm > 0.0;
+    (!pairs.is_empty() && pairs.iter().all(positive))
+        .then(|| pairs.iter().map(|pair| (pair.arm / pair.baseline).ln()).collect())
+}

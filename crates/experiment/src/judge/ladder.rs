@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use record::experiment::ExperimentMetric;
 
-use super::compare::{log_interval, log_ratios, resampling};
-use super::judged_trials::pair_blocks;
+use super::compare::{log_interval, resampling};
+use super::judged_trials::{log_ratios, pair_blocks};
 use super::sentence::list_up_to;
 use super::warnings::WarningInput;
 use super::warnings::limits::generator_limit;

@@ -4,9 +4,8 @@
 
 use record::experiment::{Comparison, ExperimentMetric};
 
-use super::compare;
 use super::decide::{BLOCKS_NAMED_MAX, ComparisonFigures, OutcomeReason, blocks_needed};
-use super::judged_trials::JudgedTrials;
+use super::judged_trials::{JudgedTrials, log_ratios};
 use super::phrases::{difference_phrase, interval_text, join_list, noun};
 use crate::format::{bound_percent, count, p_value, percent, value};
 use stats::signed_rank::{PAIRS_MIN, p_min};
@@ -153,7 +152,7 @@ fn blocks_needed_text(
     blocks: &JudgedTrials<'_>,
 ) -> String {
     let plan = blocks.plan;
-    let spread = compare::log_ratios(&comparison.pairs).and_then(|logs| standard_deviation(&logs));
+    let spread = log_ratios(&comparison.pairs).and_then(|logs| standard_deviation(&logs));
     let Some(spread) = spread else { return String::new() };
     match blocks_needed(spread, numbers.effect / 2.0, plan.confidence) {
         Some(needed) if needed > numbers.pairs => {

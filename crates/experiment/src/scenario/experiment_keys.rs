@@ -1,6 +1,6 @@
 //! Keys that only the file of an experiment has, besides those of a trial.
 
-use super::keys::{KeySpec, ValueForm, key, required};
+use super::key_spec::{KeySpec, ValueForm, key, required};
 
 /// Higher counts would take days.
 const BLOCK_COUNT: ValueForm = ValueForm::Count(1, 1000);

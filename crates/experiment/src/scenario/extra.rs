@@ -2,10 +2,10 @@
 //!
 //! Not for starting them: see [`crate::trial`].
 
-use super::keys::{BUILD, KeySpec, NODE, ValueForm, key, required};
+use super::key_spec::{BUILD, KeySpec, NODE, ValueForm, key, required};
 use super::plan::{Network, Node};
+use super::program::{ProgramSetup, read_program};
 use super::read::{NamedTable, Problems};
-use super::setup::{ProgramSetup, read_program};
 
 /// Keys of each table.
 pub(super) const KEYS: &[KeySpec] = &[

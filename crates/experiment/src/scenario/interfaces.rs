@@ -1,6 +1,8 @@
 //! Settings of the virtual links of a scenario: checks them, and writes them in the namespaces of the nodes. They end
 //! with the namespaces.
 
+use std::path::PathBuf;
+
 use host::sandbox::link_settings::{LINK_SETTINGS, find_link_setting};
 use host::sandbox::namespace;
 use record::problem::suggestion;
@@ -8,7 +10,6 @@ use record::problem::suggestion;
 use super::network::{is_delayed, links};
 use super::plan::{Node, Scenario};
 use super::read::{Problems, TableValues};
-use super::testbed::Testbed;
 
 /// Returns the interfaces of a node, and true for each that has a delay: it is a TUN device.
 fn interfaces(scenario: &Scenario, node: Node) -> Vec<(String, bool)> {
@@ -48,10 +49,12 @@ pub(super) fn check(scenario: &Scenario, values: &TableValues, problems: &mut Pr
 }
 
 /// Writes the settings of all nodes, each on every link of its node, and reads them back.
-pub(super) fn write(testbed: &Testbed) -> Result<(), String> {
-    let scenario = testbed.scenario();
+pub(super) fn write(
+    scenario: &Scenario,
+    namespace_of: impl Fn(Node) -> Option<PathBuf>,
+) -> Result<(), String> {
     for (&node, settings) in &scenario.interface_settings {
-        let Some(path) = testbed.namespace(node) else { continue };
+        let Some(path) = namespace_of(node) else { continue };
         let ordered = || LINK_SETTINGS.iter().filter_map(|one| Some((one, settings.get(one.name)?)));
         for (interface, _) in interfaces(scenario, node) {
             let written = namespace::run_with_sysfs_in_netns(&path, || -> Result<(), String> {

@@ -2,7 +2,7 @@
 //!
 //! Not for starting them: the command line has the fleet ([`crate::trial::FleetTrials`]).
 
-use super::keys::{KeySpec, ValueForm, key, required};
+use super::key_spec::{KeySpec, ValueForm, key, required};
 use super::placeholders::{DURATION_PLACEHOLDER, TRIAL_PLACEHOLDERS, TextPiece, split_pieces};
 use super::read::{NamedTable, Problems, TableValues};
 

@@ -222,3 +222,12 @@ impl Scenario {
         conntrack.chain(self.host_settings.keys().map(String::as_str)).collect()
     }
 }
+
+/// Returns the file of a setting of the complete machine.
+pub(super) fn host_setting_path(name: &str) -> Option<std::path::PathBuf> {
+    let is_plain = !name.split('/').any(|part| part == "..");
+    match name.starts_with('/') {
+        true => (name.starts_with("/sys/") && is_plain).then(|| name.into()),
+        false => host::tuning::sysctl_path(name),
+    }
+}

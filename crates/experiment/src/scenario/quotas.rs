@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::plan::{CpuQuota, Node};
 use super::read::{Problems, TableValues};
-use super::setup::by_node;
 
 /// Default period of a quota.
 const QUOTA_PERIOD_DEFAULT_NS: u64 = 100_000_000;
@@ -12,7 +11,7 @@ const QUOTA_PERIOD_DEFAULT_NS: u64 = 100_000_000;
 const QUOTA_CPUS_MIN: f64 = 0.01;
 
 pub(super) fn read_quotas(values: &TableValues, problems: &mut Problems) -> BTreeMap<Node, CpuQuota> {
-    let quotas = by_node(values, "cpu-quota", |table, name| {
+    let quotas = values.by_node("cpu-quota", |table, name| {
         let period_ns = table.integer("period").unwrap_or(QUOTA_PERIOD_DEFAULT_NS);
         table.decimal(name).map(|cpus| CpuQuota { cpus, period_ns })
     });

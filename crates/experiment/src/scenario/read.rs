@@ -13,7 +13,9 @@ use toml::de::{DeTable, DeValue};
 
 pub use record::document::Problems;
 
-use super::keys::{EXPERIMENT, KeySpec, ValueForm, describe};
+use super::experiment_keys::EXPERIMENT;
+use super::key_spec::{KeySpec, ValueForm, describe};
+use super::plan::{NODES, Node};
 
 /// Maximum number of entries of a list: each of them causes a run.
 const ENTRIES_MAX: usize = 64;
@@ -68,6 +70,12 @@ pub struct TableValues {
 }
 
 impl TableValues {
+    /// Reads a table with a key for each node.
+    pub(super) fn by_node<T>(&self, key: &str, read: impl Fn(&Self, &str) -> Option<T>) -> BTreeMap<Node, T> {
+        let Some(table) = self.table(key) else { return BTreeMap::new() };
+        NODES.into_iter().filter_map(|node| Some((node, read(table, node.name())?))).collect()
+    }
+
     /// Returns the byte offset of a key's value, or else of the table.
     #[must_use]
     pub fn offset_of(&self, name: &str) -> usize {

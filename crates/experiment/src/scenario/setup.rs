@@ -4,7 +4,6 @@
 //! Not for running it: see [`crate::trial`].
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use record::problem::InputProblem;
 use toml::de::DeTable;
@@ -13,11 +12,12 @@ use super::extra::{self, ExtraProgram};
 use super::fault_injection;
 use super::keys::FILE;
 use super::machines::{self, MachineSetup};
-use super::placeholders::fill;
-use super::plan::{Bandwidth, Delay, Loss, NODES, Network, Node, Noise, Packets, Queue, Scenario, Steering};
+use super::plan::{
+    Bandwidth, Delay, Loss, Network, Node, Noise, Packets, Queue, Scenario, Steering, host_setting_path,
+};
+use super::program::{ProgramSetup, read_program, split_command};
 use super::quotas;
 use super::read::{Problems, TableValues, read_file, read_table};
-use super::system_commands::split_words;
 
 /// Default burst of a link.
 const BURST_DEFAULT_BYTES: u64 = 64 << 10;
@@ -25,31 +25,6 @@ const BURST_DEFAULT_BYTES: u64 = 64 << 10;
 const QUEUE_TIME_DEFAULT_NS: u64 = 50_000_000;
 /// Default time that a load runs unrecorded before a trial.
 const WARM_UP_DEFAULT_NS: u64 = 1_000_000_000;
-/// Default timeout for a program to be ready.
-pub const READY_TIMEOUT_DEFAULT_NS: u64 = 15_000_000_000;
-/// Maximum of that timeout.
-const READY_TIMEOUT_NS_MAX: u64 = 600_000_000_000;
-
-/// Program, with its readiness conditions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProgramSetup {
-    /// Words of the command, with placeholders.
-    pub command: Vec<String>,
-    /// Address that accepts connections once the program is ready, with placeholders.
-    pub ready: String,
-    /// Additional HTTP path that has to succeed, with placeholders; empty: none.
-    pub ready_path: String,
-    /// Words of an additional command that has to succeed, with placeholders; empty: none.
-    pub ready_command: Vec<String>,
-    /// Timeout for readiness; `None`: [`READY_TIMEOUT_DEFAULT_NS`].
-    pub ready_timeout_ns: Option<u64>,
-    /// Variables added to its environment, with placeholders in the values.
-    pub env: BTreeMap<String, String>,
-    /// Words of a command that runs to its end before any program starts, with placeholders; empty:
-    /// none.
-    pub build: Vec<String>,
-}
-
 /// Program that drives the load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LoadTool {
@@ -239,82 +214,6 @@ fn is_file_name(name: &str) -> bool {
     !name.starts_with('.') && name.chars().all(fits) && !name.is_empty()
 }
 
-pub(super) fn read_program(values: &TableValues, problems: &mut Problems) -> ProgramSetup {
-    let env = values.texts("env").cloned().unwrap_or_default();
-    for name in env.keys().filter(|name| !is_variable(name)) {
-        let text = format!("'{name}' is not a valid variable name: letters, digits and '_'");
-        problems.add_error(values.text_offset("env", name), text);
-    }
-    let ready_path = values.text("ready-path").unwrap_or_default().to_owned();
-    if values.text("ready-path").is_some() && !is_path(&ready_path) {
-        let text = "'ready-path' is a path: it starts with '/' and contains no spaces";
-        problems.add_error(values.offset_of("ready-path"), text);
-    }
-    let ready_within_ns = values.integer("ready-timeout");
-    if ready_within_ns.is_some_and(|ns| !(1..=READY_TIMEOUT_NS_MAX).contains(&ns)) {
-        let text = "'ready-timeout' is above 0 and at most 10 minutes (600s)";
-        problems.add_error(values.offset_of("ready-timeout"), text);
-    }
-    let ready = values.text("ready").unwrap_or_default().to_owned();
-    if values.text("ready").is_some() && !is_address(&ready) {
-        let text = format!("'ready' must be an address with a port ('{{subject}}:8000'), not '{ready}'");
-        problems.add_error(values.offset_of("ready"), text);
-    }
-    ProgramSetup {
-        command: split_command(values, "command", problems),
-        ready,
-        ready_path,
-        ready_command: split_command(values, "ready-command", problems),
-        ready_timeout_ns: ready_within_ns,
-        env,
-        build: split_command(values, "build", problems),
-    }
-}
-
-/// Returns whether a text is an address once a trial has filled it in. A text with other
-/// placeholders is accepted.
-fn is_address(text: &str) -> bool {
-    let value = |name: &str| match name {
-        "port" => Some("80"),
-        "subject" | "origin" | "client" => Some("127.0.0.1"),
-        _ => None,
-    };
-    let filled = fill(text, value);
-    filled.contains('{') || authority(&filled).parse::<SocketAddr>().is_ok()
-}
-
-/// Returns the authority, `127.0.0.1:80`, of a URL or of an authority itself.
-pub(crate) fn authority(text: &str) -> &str {
-    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
-    rest.split(['/', '?']).next().unwrap_or(rest)
-}
-
-/// Returns whether a text can be the path in a request line.
-fn is_path(text: &str) -> bool {
-    text.starts_with('/') && text.chars().all(|one| one.is_ascii_graphic())
-}
-
-/// Returns whether a name is a valid POSIX variable name.
-fn is_variable(name: &str) -> bool {
-    let fits = |one: char| one.is_ascii_alphanumeric() || one == '_';
-    name.chars().all(fits) && !name.starts_with(|one: char| one.is_ascii_digit()) && !name.is_empty()
-}
-
-fn split_command(values: &TableValues, key: &str, problems: &mut Problems) -> Vec<String> {
-    let Some(text) = values.text(key) else { return Vec::new() };
-    match split_words(text) {
-        Some(words) if !words.is_empty() => words,
-        Some(_) => {
-            problems.add_error(values.offset_of(key), format!("'{key}' is empty"));
-            Vec::new()
-        }
-        None => {
-            problems.add_error(values.offset_of(key), format!("'{key}' has an unmatched quotation mark"));
-            Vec::new()
-        }
-    }
-}
-
 fn read_scenario(values: &TableValues, problems: &mut Problems) -> Scenario {
     let network = match values.text("network") {
         Some("loopback") => Network::Loopback,
@@ -342,15 +241,15 @@ fn read_scenario(values: &TableValues, problems: &mut Problems) -> Scenario {
         workers_quota: quotas::read_workers_quota(values, problems),
         disk_bytes_per_s: values.integer("disk-quota"),
         memory_bytes: values.integer("memory-max"),
-        pins: by_node(values, "pin", |table, name| table.cpus(name).map(<[u32]>::to_vec)),
+        pins: values.by_node("pin", |table, name| table.cpus(name).map(<[u32]>::to_vec)),
         noise: values.table("noise").map(|table| Noise {
             processes: table.integer("processes").and_then(|n| u32::try_from(n).ok()).unwrap_or(1),
             cpus: table.cpus("cpus").unwrap_or_default().to_vec(),
         }),
-        descriptors: by_node(values, "descriptors", |table, name| table.integer(name)),
+        descriptors: values.by_node("descriptors", |table, name| table.integer(name)),
         ports: values.table("ports").and_then(|table| read_ports(table, problems)),
-        sysctls: by_node(values, "sysctl", |table, name| table.texts(name).cloned()),
-        interface_settings: by_node(values, "interface", |table, name| table.texts(name).cloned()),
+        sysctls: values.by_node("sysctl", |table, name| table.texts(name).cloned()),
+        interface_settings: values.by_node("interface", |table, name| table.texts(name).cloned()),
         steering: values.table("rps").map(|table| Steering {
             at: node_or(table, Node::Subject),
             cpus: table.cpus("cpus").unwrap_or_default().to_vec(),
@@ -367,15 +266,6 @@ fn read_scenario(values: &TableValues, problems: &mut Problems) -> Scenario {
     check_dependencies(&scenario, values, problems);
     super::interfaces::check(&scenario, values, problems);
     scenario
-}
-
-/// Returns the file of a setting of the complete machine.
-pub(super) fn host_setting_path(name: &str) -> Option<std::path::PathBuf> {
-    let is_plain = !name.split('/').any(|part| part == "..");
-    match name.starts_with('/') {
-        true => (name.starts_with("/sys/") && is_plain).then(|| name.into()),
-        false => host::tuning::sysctl_path(name),
-    }
 }
 
 /// Checks that each key has the other keys that it depends on.
@@ -454,15 +344,6 @@ fn read_ports(values: &TableValues, problems: &mut Problems) -> Option<(u16, u16
         problems.add_error(values.offset_of("last"), "the last port is below the first");
     }
     Some((first, last))
-}
-
-pub(super) fn by_node<T>(
-    values: &TableValues,
-    key: &str,
-    read: impl Fn(&TableValues, &str) -> Option<T>,
-) -> BTreeMap<Node, T> {
-    let Some(table) = values.table(key) else { return BTreeMap::new() };
-    NODES.into_iter().filter_map(|node| Some((node, read(table, node.name())?))).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! System programs that make things: `ip`, `tc`, `nft`. Also splits command lines into words.
+//! System programs that make things: `ip`, `tc`, `nft`. Also splits and formats command lines.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -68,6 +69,17 @@ pub fn split_words(line: &str) -> Option<Vec<String>> {
     }
     words.extend(word);
     quote.is_none().then_some(words)
+}
+
+/// Formats words as a shell command line, with the variables that were added to the environment.
+pub(crate) fn shell_command_line(env: &BTreeMap<String, String>, words: &[String]) -> String {
+    let plain = |one: char| one.is_ascii_alphanumeric() || "-_./:=,@%+".contains(one);
+    let quoted = |text: &str| match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    };
+    let env = env.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
+    env.chain(words.iter().map(|word| quoted(word))).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -23,8 +23,7 @@ use super::delay_link::{DelayLink, LinkDelay};
 use super::flood::HalfOpenFlood;
 use super::journal::{self, CreatedResource, Journal, SweepReport, run_name};
 use super::network::{self, HALF_OPEN_ADDRESS, HALF_OPEN_PORT};
-use super::plan::{NODES, Node, Scenario};
-use super::setup::host_setting_path;
+use super::plan::{NODES, Node, Scenario, host_setting_path};
 use super::{interfaces, run_directory, system_commands};
 
 /// File of the limit of tracked connections, which applies to the complete machine.
@@ -106,11 +105,6 @@ impl Testbed {
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
-    }
-
-    /// Returns the scenario.
-    pub(super) fn scenario(&self) -> &Scenario {
-        &self.scenario
     }
 
     /// Returns the address of a node.
@@ -222,7 +216,7 @@ impl Testbed {
             let written = self.run_in_namespace(setting.node, || fs::write(&file, &setting.value))?;
             written.map_err(|error| format!("{file} at {}: {error}", setting.node))?;
         }
-        interfaces::write(self)?;
+        interfaces::write(&self.scenario, |node| self.namespace(node))?;
         if let Some(max) = self.scenario.conntrack_max {
             self.set_global(Path::new(CONNTRACK_MAX), &max.to_string())?;
         }

@@ -1,31 +1,26 @@
 //! Possible disturbances of a trial, independent of its results. Not for their bounds: an
 //! experiment has those.
 
+use diagnose::figures as f;
+use diagnose::window::SUBJECT;
 use record::trial::Covariates;
-use stats::median;
 
 use super::metrics::{error_fraction, generator_busiest_thread};
-use super::trial_view::{SUBJECT, TrialView};
+use super::trial_view::TrialView;
 use crate::scenario::plan::{Node, Scenario};
 
 /// Reads the covariates. `clock_step_s` is the difference between the wall clock and the monotonic
 /// clock at the end.
 pub(super) fn read_covariates(view: &TrialView<'_>, scenario: &Scenario, clock_step_s: f64) -> Covariates {
     let run = view.run();
-    let steal = view.sample_mean(|sample| {
-        let cpu_count = sample.cpus.len() as f64;
-        let sum: f64 = sample.cpus.iter().map(|cpu| cpu.steal).sum();
-        (cpu_count > 0.0).then(|| sum / cpu_count)
-    });
-    let foreign = view.machine_mean(|observed, sample| view.foreign_cpus(observed, sample));
     Covariates {
-        steal_fraction: steal.or_else(|| run?.cpu.steal_fraction),
+        steal_fraction: view.machines.mean_of_any(f::STEAL.read).or_else(|| run?.cpu.steal_fraction),
         // Noise processes of the scenario cannot be distinguished from foreign processes.
         foreign_cpus: match scenario.noise {
             Some(_) => None,
-            None => foreign.or_else(|| run?.cpu.foreign_cpus),
+            None => view.machines.foreign_mean_of_any().or_else(|| run?.cpu.foreign_cpus),
         },
-        wake_up_p99_ns: wake_up_p99_ns(view),
+        wake_up_p99_ns: view.machines.wake_up_lag_ns(SUBJECT).map(|ns| ns.round() as u64),
         // A closed loop has no due times: its lag figure is the time that it was at work.
         generator_lag_p99_ns: run
             .filter(|run| run.generator.lag_kind == "send")
@@ -34,25 +29,10 @@ pub(super) fn read_covariates(view: &TrialView<'_>, scenario: &Scenario, clock_s
         error_fraction: error_fraction(view),
         throttled_fraction: match scenario.cpu_quotas.contains_key(&Node::Subject) {
             true => None,
-            false => view.role_mean(SUBJECT, |role| role.cgroup.as_ref()?.throttled_periods),
+            false => view.machines.role_mean(SUBJECT, f::THROTTLED_PERIODS.read),
         },
         clock_step_s: Some(clock_step_s),
     }
-}
-
-/// Returns the maximum over the CPUs of the median of each CPU's samples.
-fn wake_up_p99_ns(view: &TrialView<'_>) -> Option<u64> {
-    let samples = view.samples();
-    let cpus = samples.iter().flat_map(|sample| &sample.wakeup_lags).map(|one| one.cpu);
-    let mut cpus: Vec<u32> = cpus.collect();
-    cpus.sort_unstable();
-    cpus.dedup();
-    let median_of_cpu = |cpu: u32| {
-        let all = samples.iter().flat_map(|sample| &sample.wakeup_lags);
-        let lags = all.filter(|one| one.cpu == cpu).map(|one| one.lag_p99_ns as f64);
-        median(&lags.collect::<Vec<f64>>()).map(|ns| ns.round() as u64)
-    };
-    cpus.into_iter().filter_map(median_of_cpu).max()
 }
 
 #[cfg(test)]

@@ -6,41 +6,17 @@
 use std::collections::BTreeMap;
 
 use record::file::format_wall_clock;
-use record::run::Run;
 use record::trial::{ExperimentTrial, SCHEMA};
 
 use super::driver::{self, DriverCall, DriverSpec};
+use super::measured::{clock_step_s, derive_results, fill_trial};
 use super::stage::LoadOutcome;
+use super::tools::{FleetTrial, TrialError, TrialResult, TrialTools};
 use super::watch::LoadObservations;
-use super::{
-    TrialError, TrialResult, TrialTools, clock_step_s, derive_results, fill_trial, shell_command_line,
-};
 use crate::scenario::machines::MachineSetup;
 use crate::scenario::placeholders;
 use crate::scenario::setup::LabSetup;
-
-/// Trial for a fleet.
-#[derive(Clone, Debug)]
-pub struct FleetTrial {
-    /// Programs on their machines, with their final arguments.
-    pub machines: Vec<MachineSetup>,
-    /// Agents that drive the load, in the form of `--agents`.
-    pub agents: String,
-    /// Arguments of `weir load` for the same load before the measurement; `None` without a warm-up.
-    pub warm_up: Option<Vec<String>>,
-    /// Arguments of `weir load`.
-    pub load: Vec<String>,
-}
-
-/// Fleet that runs trials.
-pub trait FleetTrials {
-    /// Starts the programs, drives the load, ends the programs, and returns the merged record of the load with the
-    /// observations of all machines and its diagnosis. Nothing of a trial runs on return.
-    ///
-    /// # Errors
-    /// Reason for the missing record.
-    fn run(&self, trial: &FleetTrial) -> Result<Run, TrialError>;
-}
+use crate::scenario::system_commands::shell_command_line;
 
 /// Runs one trial.
 pub(super) fn run(setup: &LabSetup, tools: TrialTools<'_>) -> Result<TrialResult, TrialError> {

@@ -5,13 +5,15 @@
 
 use std::collections::BTreeMap;
 
+use diagnose::figures as f;
+use diagnose::window::{GENERATOR, ORIGIN, SUBJECT, namespace};
 use record::experiment::{BetterDirection, ExperimentMetric};
-use record::observed::RoleUse;
+use record::observed::{MachineSample, RoleUse};
 use record::run::{Interval, Run};
 use record::trial::ExperimentTrial;
 
 use super::driver;
-use super::trial_view::{GENERATOR, ORIGIN, SUBJECT, TrialView};
+use super::trial_view::TrialView;
 use crate::scenario::plan::Network;
 use crate::scenario::setup::{LabSetup, LoadTool};
 
@@ -162,13 +164,13 @@ metrics! {
     "subject_us_per_response" "us" Lower Machine "CPU time of the subject per response"
         "user and system time of all its processes per response; the inverse capacity of a CPU-bound \
          server, and more stable than its throughput on a shared machine"
-        |view| per_response(view, SUBJECT, |role| Some(role.user_cpus + role.system_cpus));
+        |view| per_response(view, SUBJECT, f::CPUS.read);
     "subject_user_us_per_response" "us" Lower Machine "user time of the subject per response"
         "the part in its own code and libraries"
-        |view| per_response(view, SUBJECT, |role| Some(role.user_cpus));
+        |view| per_response(view, SUBJECT, f::USER_CPUS.read);
     "subject_system_us_per_response" "us" Lower Machine "system time of the subject per response"
         "the part in the kernel, which may include interrupts that the kernel served meanwhile"
-        |view| per_response(view, SUBJECT, |role| Some(role.system_cpus));
+        |view| per_response(view, SUBJECT, f::SYSTEM_CPUS.read);
     "subject_cpus" "cpus" Lower Machine "CPUs used by the subject"
         "user and system time of all its processes per second" |view| {
             let recorded = view.run().and_then(|run| run.cpu.subject_cpus);
@@ -184,7 +186,7 @@ metrics! {
         |view| Some(generator_cpus(view)? / view.responses_per_s()? * 1e6);
     "subject_resident_bytes" "bytes" Lower Machine "resident memory of the subject"
         "maximum at the end of any sample, summed over its processes: shared pages count for each process"
-        |view| view.role_max(SUBJECT, |role| Some(role.resident_bytes? as f64));
+        |view| view.machines.role_max(SUBJECT, f::RESIDENT.read);
     "error_fraction" "fraction" Lower Driver "fraction of errors"
         "requests that failed or had a bad response, of all requests" error_fraction;
     "connections_per_s" "1/s" Lower DriverOrNamespace "connections opened per second"
@@ -200,7 +202,7 @@ metrics! {
         "the best complete second of the measured window" rate_max_per_s;
     "subject_cpu_max_fraction" "fraction" Lower Machine "the subject's busiest thread"
         "fraction of one CPU that it used, mean over the samples: at 1 a thread is the limit"
-        |view| view.role_mean(SUBJECT, busiest_thread);
+        |view| view.machines.role_mean(SUBJECT, f::BUSIEST_THREAD.read);
     "generator_cpu_max_fraction" "fraction" Lower Generator "the generator's busiest thread"
         "fraction of one CPU that it used: near 1 the generator is the limit, and measures itself"
         generator_busiest_thread;
@@ -210,11 +212,11 @@ metrics! {
 const SECOND_S_MIN: f64 = 0.9;
 
 fn cpus(view: &TrialView<'_>, role: &str) -> Option<f64> {
-    view.role_mean(role, |role| Some(role.user_cpus + role.system_cpus))
+    view.machines.role_mean(role, f::CPUS.read)
 }
 
 fn per_response(view: &TrialView<'_>, role: &str, figure: fn(&RoleUse) -> Option<f64>) -> Option<f64> {
-    Some(view.role_mean(role, figure)? / view.responses_per_s()? * 1e6)
+    Some(view.machines.role_mean(role, figure)? / view.responses_per_s()? * 1e6)
 }
 
 /// Returns the CPUs that the generator used. Weir records its own CPU time exactly; for other
@@ -225,16 +227,12 @@ fn generator_cpus(view: &TrialView<'_>) -> Option<f64> {
     (length_s > 0.0).then(|| (run.cpu.user_s + run.cpu.system_s) / length_s)
 }
 
-fn busiest_thread(role: &RoleUse) -> Option<f64> {
-    role.threads.iter().map(|thread| thread.busy).reduce(f64::max)
-}
-
 /// Returns the load of the generator's busiest thread. `None` if weir spins: such a thread is
 /// always busy.
 pub(super) fn generator_busiest_thread(view: &TrialView<'_>) -> Option<f64> {
     match view.run() {
         Some(run) => run.generator.busiest_thread_fraction.filter(|_| !is_spinning(run)),
-        None => view.role_mean(GENERATOR, busiest_thread),
+        None => view.machines.role_mean(GENERATOR, f::BUSIEST_THREAD.read),
     }
 }
 
@@ -255,10 +253,12 @@ fn connections_per_s(view: &TrialView<'_>) -> Option<f64> {
         return (length_s > 0.0).then(|| opened as f64 / length_s);
     }
     view.driver_value("connections_per_s").or_else(|| {
+        let machine = view.machines.machine(GENERATOR)?;
         // Connections of other processes in the same namespace would count too.
-        let alone = |roles: &[String]| roles.iter().all(|role| role == GENERATOR);
-        let opened = view.counter("Tcp.ActiveOpens", alone);
-        (!opened.is_empty()).then(|| opened.iter().sum::<f64>() / opened.len() as f64)
+        let is_alone = |sample: &&MachineSample| {
+            namespace(sample, GENERATOR).is_some_and(|space| space.roles.iter().all(|role| role == GENERATOR))
+        };
+        machine.samples().iter().all(is_alone).then(|| machine.counter(GENERATOR, &["Tcp.ActiveOpens"]))?
     })
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-use super::TrialError;
+use super::tools::TrialError;
 
 /// Maximum number of bytes of a program's output in an error message.
 const TAIL_BYTES_MAX: u64 = 2_000;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use host::sandbox::launch::Launch;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::scenario::setup::{ProgramSetup, authority};
+use crate::scenario::program::{ProgramSetup, authority};
 
 /// Timeout of a connection, and of each read of a response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -16,11 +16,12 @@ use super::driver::{DriverCall, DriverSpec};
 use super::port::free_port;
 use super::program_output::{create_empty, open_for_append, output_suffix, output_tail, read_output};
 use super::ready::ReadinessCheck;
+use super::tools::{TrialError, TrialTools};
 use super::watch::{LoadObservations, LoadWatch, WatchedProgram};
-use super::{TrialError, TrialTools, is_weir, shell_command_line};
 use crate::scenario::placeholders::{self, DURATION_PLACEHOLDER, contains};
 use crate::scenario::plan::Node;
-use crate::scenario::setup::LabSetup;
+use crate::scenario::setup::{LabSetup, LoadTool};
+use crate::scenario::system_commands::shell_command_line;
 use crate::scenario::testbed::Testbed;
 
 /// Maximum time that a load may run beyond its length, for requests in flight at its end.
@@ -227,7 +228,7 @@ impl<'a> TrialStage<'a> {
         }
         let watch = LoadWatch::start(setup, &watched, duration_ns, clock);
         let stopped = match self.wait_unreaped(number, load_ns_max(setup, duration_ns)) {
-            Err(TrialError::Stopped) if self.keeps_partial && is_weir(setup.tool) => {
+            Err(TrialError::Stopped) if self.keeps_partial && setup.tool == LoadTool::Weir => {
                 self.stop_load(number)?;
                 Err(TrialError::Stopped)
             }
@@ -239,7 +240,7 @@ impl<'a> TrialStage<'a> {
         if let Some(error) = wrong.clone().filter(|_| !self.keeps_partial) {
             return Err(error);
         }
-        let driven = match is_weir(setup.tool) {
+        let driven = match setup.tool == LoadTool::Weir {
             true => self.read_record(status),
             false => self.read_printed_output(driver, status),
         };
@@ -277,7 +278,7 @@ impl<'a> TrialStage<'a> {
         is_counting_calls: bool,
     ) -> Result<usize, TrialError> {
         let (log, printed) = (self.load_log(), self.load_output());
-        let program = match is_weir(setup.tool) {
+        let program = match setup.tool == LoadTool::Weir {
             true => self.tools.weir.to_owned(),
             false => PathBuf::from(driver.program),
         };
@@ -285,7 +286,7 @@ impl<'a> TrialStage<'a> {
         command.args(words).current_dir(self.testbed.directory()).stdin(Stdio::null());
         let mut all = vec![program.to_string_lossy().into_owned()];
         all.extend(words.iter().cloned());
-        if is_weir(setup.tool) {
+        if setup.tool == LoadTool::Weir {
             // PIDs, because the address is not unique: another run has the same one in its
             // namespaces.
             for pid in self.live_subjects(words) {

@@ -10,10 +10,12 @@ use record::units::format_duration_ns;
 use super::program_output::{open_for_append, output_suffix, output_tail};
 use super::ready::{ReadinessCheck, ReadinessState, ReadyCommand, preload_problem};
 use super::stage::TrialStage;
-use super::{TrialError, shell_command_line};
+use super::tools::TrialError;
 use crate::scenario::extra::ExtraProgram;
 use crate::scenario::plan::Node;
-use crate::scenario::setup::{LabSetup, ProgramSetup, READY_TIMEOUT_DEFAULT_NS};
+use crate::scenario::program::{ProgramSetup, READY_TIMEOUT_DEFAULT_NS};
+use crate::scenario::setup::LabSetup;
+use crate::scenario::system_commands::shell_command_line;
 
 /// Timeout of a build step.
 const BUILD_TIMEOUT_NS: u64 = 180_000_000_000;

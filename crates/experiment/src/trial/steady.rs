@@ -10,9 +10,10 @@
 //!
 //! Not for discarding anything.
 
+use diagnose::window::{GENERATOR, namespace};
 use record::trial::{ExperimentTrial, SteadyState};
 
-use super::trial_view::{GENERATOR, TrialView};
+use super::trial_view::TrialView;
 use stats::median;
 
 /// Number of seconds for the median.
@@ -59,8 +60,10 @@ pub fn rate_series(trial: &ExperimentTrial) -> RateSeries {
     if let Some(reading) = view.reading.as_ref().filter(|reading| !reading.rates.is_empty()) {
         return RateSeries { quantity: "responses", rates: reading.rates.clone() };
     }
-    let there = |roles: &[String]| roles.iter().any(|role| role == GENERATOR);
-    match view.counter("IpExt.InOctets", there) {
+    let samples = view.machines.machine(GENERATOR).map_or_else(Vec::new, |machine| machine.samples());
+    let spaces = samples.into_iter().filter_map(|sample| namespace(sample, GENERATOR));
+    let bytes = spaces.map(|space| space.counters.get("IpExt.InOctets").copied().unwrap_or(0.0));
+    match bytes.collect::<Vec<f64>>() {
         rates if rates.is_empty() => RateSeries::default(),
         rates => RateSeries { quantity: "bytes received by the generator", rates },
     }

@@ -1,11 +1,17 @@
 //! Tests that run real trials against nginx, with the drivers installed on this machine; and tests
 //! of command lines.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+
+use record::run::WeirVersion;
 
 use super::*;
 use crate::scenario::plan::{Network, Scenario};
-use crate::scenario::setup::ProgramSetup;
+use crate::scenario::program::ProgramSetup;
+use crate::scenario::setup::LoadTool;
+use crate::scenario::system_commands::shell_command_line;
+use crate::scenario::testbed::TestbedContext;
 
 const NGINX: &str = "
 daemon off;

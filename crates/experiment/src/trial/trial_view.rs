@@ -3,8 +3,9 @@
 //!
 //! Not for the meaning of a figure.
 
+use diagnose::window::{SUBJECT, View};
 use record::histogram::LatencyHistogram;
-use record::observed::{CallCount, MachineObservation, MachineSample, RoleUse};
+use record::observed::CallCount;
 use record::run::Run;
 use record::trial::ExperimentTrial;
 
@@ -17,21 +18,15 @@ pub(super) struct TrialView<'a> {
     pub(super) reading: Option<DriverReading>,
     /// Latencies of weir from the due time to the last byte; empty for other drivers.
     latencies: LatencyHistogram,
-    /// Observations of the subject's machine.
-    observed: Option<&'a MachineObservation>,
-    /// Observations of all machines of a fleet; empty for a trial on one machine.
-    machines: &'a [MachineObservation],
-    from_s: f64,
-    to_s: f64,
+    /// Observed machines during the load.
+    pub(super) machines: View<'a>,
 }
 
 impl<'a> TrialView<'a> {
     pub(super) fn new(trial: &'a ExperimentTrial) -> Self {
-        let of_run = trial.run.iter().flat_map(|run| &run.observed);
-        let mut all = trial.observed.iter().chain(of_run);
-        let observed = all.find(|seen| seen.role_index(SUBJECT).is_some());
-        let of_fleet = trial.run.as_ref().filter(|run| run.fleet.is_some());
-        let machines = of_fleet.map_or(&[][..], |run| run.observed.as_slice());
+        let of_run = trial.run.as_ref().map_or(&[][..], |run| run.observed.as_slice());
+        let own = trial.observed.as_ref().filter(|own| own.role_index(SUBJECT).is_some());
+        let observed = own.map_or(of_run, std::slice::from_ref);
         let output = trial.driver.output.as_deref();
         let reading = driver::find_driver(&trial.driver.program)
             .zip(output)
@@ -44,7 +39,7 @@ impl<'a> TrialView<'a> {
             (None, Some(reading)) => (0.0, reading.duration_s),
             (None, None) => (0.0, trial.duration_s),
         };
-        Self { trial, reading, latencies, observed, machines, from_s, to_s }
+        Self { trial, reading, latencies, machines: View::new(observed, from_s, to_s) }
     }
 
     pub(super) fn run(&self) -> Option<&'a Run> {
@@ -114,84 +109,6 @@ impl<'a> TrialView<'a> {
         }
     }
 
-    /// Returns the samples during the load. A load that is too short for a complete sample has all
-    /// samples.
-    pub(super) fn samples(&self) -> Vec<&'a MachineSample> {
-        let Some(observed) = self.observed else { return Vec::new() };
-        observed.samples_in_range(self.from_s, self.to_s)
-    }
-
-    /// Computes the mean of a figure over the samples that have it, weighted by their length. Of several machines, the
-    /// largest counts: a disturbance of any of them disturbs the trial.
-    pub(super) fn sample_mean(&self, figure: impl Fn(&MachineSample) -> Option<f64>) -> Option<f64> {
-        self.machine_mean(|_, sample| figure(sample))
-    }
-
-    /// Does the same for a figure that also depends on the machine.
-    pub(super) fn machine_mean(
-        &self,
-        figure: impl Fn(&MachineObservation, &MachineSample) -> Option<f64>,
-    ) -> Option<f64> {
-        let mean = |observed| self.mean_of(observed, |sample| figure(observed, sample));
-        match self.machines {
-            [] => self.observed.and_then(mean),
-            machines => machines.iter().filter_map(mean).reduce(f64::max),
-        }
-    }
-
-    fn mean_of(
-        &self,
-        observed: &MachineObservation,
-        figure: impl Fn(&MachineSample) -> Option<f64>,
-    ) -> Option<f64> {
-        let (mut sum, mut length_s) = (0.0, 0.0);
-        for sample in observed.samples_in_range(self.from_s, self.to_s) {
-            if let Some(value) = figure(sample).filter(|value| value.is_finite()) {
-                sum += value * sample.length_s;
-                length_s += sample.length_s;
-            }
-        }
-        (length_s > 0.0).then(|| sum / length_s)
-    }
-
-    /// Returns the busy CPUs of a sample that belong to no role of the trial on the same kernel, nor to the observation
-    /// of a machine of a fleet, which is a process of its own there.
-    pub(super) fn foreign_cpus(&self, observed: &MachineObservation, sample: &MachineSample) -> Option<f64> {
-        if self.machines.is_empty() {
-            return sample.foreign_cpus;
-        }
-        let foreign = sample.foreign_cpus_among(observed, self.machines)?;
-        let has_own_process = observed.role_index(GENERATOR).is_none();
-        Some((foreign - if has_own_process { observed.cost_cpus } else { 0.0 }).max(0.0))
-    }
-
-    /// Computes the mean of a figure of one role, at its machine.
-    pub(super) fn role_mean(&self, role: &str, figure: impl Fn(&RoleUse) -> Option<f64>) -> Option<f64> {
-        let has_role = |observed: &&MachineObservation| observed.role_index(role).is_some();
-        let observed = self.observed.filter(has_role).or_else(|| self.machines.iter().find(has_role))?;
-        let index = observed.role_index(role)?;
-        self.mean_of(observed, |sample| figure(sample.roles.get(index)?))
-    }
-
-    /// Returns the maximum of a figure of one role over the samples.
-    pub(super) fn role_max(&self, role: &str, figure: impl Fn(&RoleUse) -> Option<f64>) -> Option<f64> {
-        let index = self.observed?.role_index(role)?;
-        let value = |sample: &MachineSample| figure(sample.roles.get(index)?);
-        self.samples().into_iter().filter_map(value).reduce(f64::max)
-    }
-
-    /// Returns the events per second of a counter of the generator's namespace, for each sample, if
-    /// `fits` accepts the roles in that namespace.
-    pub(super) fn counter(&self, name: &str, fits: impl Fn(&[String]) -> bool) -> Vec<f64> {
-        let counter_value = |sample: &&MachineSample| {
-            let mut spaces = sample.namespaces.iter();
-            let space = spaces.find(|space| space.roles.iter().any(|role| role == GENERATOR))?;
-            // Samples omit counters that did not change.
-            fits(&space.roles).then(|| space.counters.get(name).copied().unwrap_or(0.0))
-        };
-        self.samples().iter().filter_map(counter_value).collect()
-    }
-
     /// Returns the responses per second while something else was counted. If the driver does not
     /// print them by the second, the rate of the complete window is returned.
     fn responses_per_s_during(&self, from_s: f64, to_s: f64) -> Option<f64> {
@@ -212,9 +129,7 @@ impl<'a> TrialView<'a> {
 
     /// Returns the system calls of the subject per response, if they were counted.
     pub(super) fn syscalls_per_response(&self) -> Option<f64> {
-        let mut counts = self.observed?.calls.iter();
-        let count = counts.find(|one| one.role == SUBJECT && one.call == "system calls")?;
-        self.per_response(count)
+        self.per_response(self.machines.calls(SUBJECT, "system calls").next()?)
     }
 
     /// Returns the calls of the requested function per response.
@@ -228,7 +143,3 @@ impl<'a> TrialView<'a> {
         (count.length_s > 0.0).then(|| count.count as f64 / count.length_s / rate)
     }
 }
-
-pub(super) const GENERATOR: &str = host::observe::GENERATOR;
-pub(super) const SUBJECT: &str = host::observe::SUBJECT;
-pub(super) const ORIGIN: &str = host::observe::ORIGIN;

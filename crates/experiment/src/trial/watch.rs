@@ -15,9 +15,8 @@ use host::process_tree::with_descendants;
 use record::observed::{MachineObservation, PortRoles, UnobservableMetric};
 use record::trial::FunctionCalls;
 
-use super::is_weir;
 use crate::scenario::plan::Node;
-use crate::scenario::setup::LabSetup;
+use crate::scenario::setup::{LabSetup, LoadTool};
 
 /// Samples per second of the subject's functions: enough for fractions of a few per cent in
 /// seconds, at a cost below a thousandth of its time. The frequency avoids that of timers.
@@ -101,7 +100,8 @@ impl LoadWatch {
     ) -> Self {
         let mut missing = Vec::new();
         let own = std::process::id().cast_signed();
-        let watching = (!is_weir(setup.tool)).then(|| Monitor::start(watch_spec(programs, own), clock));
+        let watching =
+            (setup.tool != LoadTool::Weir).then(|| Monitor::start(watch_spec(programs, own), clock));
         let subject = programs.iter().find(|program| program.node == Node::Subject);
         let pids = subject.map(|program| with_descendants(&program.pids)).unwrap_or_default();
         let profiler = setup.profile.then(|| Profiler::start(&pids, SAMPLES_PER_S, clock));

@@ -417,7 +417,7 @@ mod tests {
         let mut cpus = 0.0;
         for _ in 0..3000 {
             let used = role.sample(1.0, true, &mut ended);
-            cpus += used.user_cpus + used.system_cpus;
+            cpus += used.cpus();
             assert_eq!((used.processes, used.threads_total), (1, 1));
             if cpus > 0.0 {
                 break;

@@ -17,12 +17,14 @@ pub struct KernelProcess {
 impl MachineSample {
     /// Returns the busy CPUs that belong to no role of any observation in `all`, of which `own` has this sample:
     /// without the roles of other observations of the same kernel while they were sampled, each process
-    /// once. The times of all observations have one zero. `None` if the sample does not have the figure.
+    /// once, and without the observation itself if that is another process than the generator. The times of
+    /// all observations have one zero. `None` if the sample does not have the figure.
     #[must_use]
     pub fn foreign_cpus_among(&self, own: &MachineObservation, all: &[MachineObservation]) -> Option<f64> {
-        let foreign = self.foreign_cpus?;
+        let is_generator = own.role_index("generator").is_some();
+        let foreign = self.foreign_cpus? - if is_generator { 0.0 } else { own.cost_cpus };
         if own.kernel.is_none() || all.len() < 2 {
-            return Some(foreign);
+            return Some(foreign.max(0.0));
         }
         let mut counted: Vec<KernelProcess> =
             own.roles.iter().flat_map(|role| role.processes.iter().copied()).collect();
@@ -47,7 +49,7 @@ impl MachineSample {
         let cpu_s = other.samples.iter().filter_map(|sample| {
             let common_s = sample.time_s.min(to_s) - (sample.time_s - sample.length_s).max(from_s);
             let used = sample.roles.get(role)?;
-            (common_s > 0.0).then_some((used.user_cpus + used.system_cpus) * common_s)
+            (common_s > 0.0).then_some(used.cpus() * common_s)
         });
         cpu_s.sum::<f64>() / self.length_s.max(1e-3)
     }

@@ -166,17 +166,13 @@ impl MachineObservation {
     #[must_use]
     pub fn role_cpus(&self, role: &str, from_s: f64, to_s: f64) -> Option<f64> {
         let role_index = self.role_index(role)?;
-        let cpus_of_role = |sample: &super::MachineSample| {
-            let used = sample.roles.get(role_index)?;
-            Some(used.user_cpus + used.system_cpus)
-        };
-        self.sample_mean(from_s, to_s, cpus_of_role)
+        self.sample_mean(from_s, to_s, |sample| Some(sample.roles.get(role_index)?.cpus()))
     }
 
     /// Returns the mean CPUs that processes outside the roles used between two times.
     #[must_use]
     pub fn foreign_cpus(&self, from_s: f64, to_s: f64) -> Option<f64> {
-        self.sample_mean(from_s, to_s, |sample| sample.foreign_cpus)
+        self.foreign_cpus_among(&[], from_s, to_s)
     }
 
     /// Returns the same without the roles of other observations in `all` of the same kernel:

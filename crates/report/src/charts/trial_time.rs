@@ -117,7 +117,7 @@ fn role_cpus(one: &TypicalTrial<'_>, role: &str) -> TimedValues {
         let samples = observed.samples.iter().filter(|sample| sample.time_s > 0.0);
         points.extend(samples.filter_map(|sample| {
             let used = sample.roles.get(index)?;
-            Some((sample.time_s, sample.length_s, used.user_cpus + used.system_cpus))
+            Some((sample.time_s, sample.length_s, used.cpus()))
         }));
     }
     points

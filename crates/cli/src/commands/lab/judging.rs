@@ -66,7 +66,7 @@ fn extras(file: &ExperimentFile, case: &JudgeInput<'_>) -> JudgeExtras {
     JudgeExtras {
         environment_changes: case.changes.to_vec(),
         profiled: case.directory.profiled_trials(),
-        in_flight: case.directory.in_flight_means(),
+        begun: case.directory.begun_means(),
         counting_fractions: case.directory.counting_fractions(),
         closed_loads: closed_loads(file, case.plan),
         unavailable_metrics: unreported_metrics(file, case),

@@ -1,7 +1,8 @@
 //! Converts lines to rows: sections with headings, tables of lines with the same figures, sentences
 //! broken at the width. A terminal and a pipe get the same rows.
 
-use diagnose::alerts::{RULES, RuleUnit, Screen, ScreenLine, ScreenSection, Severity};
+use diagnose::Unit;
+use diagnose::alerts::{RULES, Screen, ScreenLine, ScreenSection, Severity};
 use record::units::{format_bytes, format_count, format_duration_ns};
 
 use super::{Glyphs, Span, Style, StyledRow, sparkline, truncate, width, wrap};
@@ -294,13 +295,13 @@ pub(crate) fn help(keys: &[(&str, &str)], options: LayoutOptions) -> Vec<StyledR
 }
 
 /// Formats a rule's threshold with its unit.
-pub(crate) fn format_threshold(above: f64, unit: RuleUnit) -> String {
+pub(crate) fn format_threshold(above: f64, unit: Unit) -> String {
     match unit {
-        RuleUnit::Fraction => format!("{} %", format_count((above * 1000.0).round() / 10.0)),
-        RuleUnit::PerSecond => format!("{} a second", format_count(above)),
-        RuleUnit::Count | RuleUnit::Ratio => format_count(above),
-        RuleUnit::Nanoseconds => format_duration_ns(above as u64),
-        RuleUnit::Bytes => format_bytes(above),
+        Unit::Fraction => format!("{} %", format_count((above * 1000.0).round() / 10.0)),
+        Unit::PerSecond => format!("{} a second", format_count(above)),
+        Unit::Count | Unit::Ratio | Unit::Cpus | Unit::PerResponse => format_count(above),
+        Unit::Nanoseconds => format_duration_ns(above as u64),
+        Unit::Bytes => format_bytes(above),
     }
 }
 
@@ -392,7 +393,7 @@ mod tests {
     fn the_help_names_every_rule() {
         let rows = plain(&help(&[("q", "quit")], layout_options(100, Overflow::Wrap))).join("\n");
         assert!(rows.contains("TcpExt.ListenOverflows above 0 a second"), "{rows}");
-        assert_eq!(format_threshold(0.001, RuleUnit::Fraction), "0.10 %");
-        assert_eq!(format_threshold(0.95, RuleUnit::Fraction), "95 %");
+        assert_eq!(format_threshold(0.001, Unit::Fraction), "0.10 %");
+        assert_eq!(format_threshold(0.95, Unit::Fraction), "95 %");
     }
 }

@@ -1,7 +1,7 @@
 //! Failures: a resource ran out, and requests or connections fail.
 
+use super::super::rule::{Perturbation, ThroughputChange, VerdictRule};
 use super::super::shared::{DEFAULT_RULE, at_least, at_most};
-use super::super::{Perturbation, ThroughputChange, VerdictRule};
 use crate::signals as s;
 
 pub(super) const PORT_EXHAUSTION: VerdictRule = VerdictRule {

@@ -1,7 +1,7 @@
 //! Links, queues and packets between the generator and the subject.
 
+use super::super::rule::{LimitClass, Perturbation, ThroughputChange, VerdictRule};
 use super::super::shared::{DEFAULT_RULE, LOAD_CARRIED, NOTHING_VALID, SATURATED, at_least, at_most};
-use super::super::{LimitClass, Perturbation, ThroughputChange, VerdictRule};
 use crate::signals as s;
 
 pub(super) const BUFFERBLOAT: VerdictRule = VerdictRule {

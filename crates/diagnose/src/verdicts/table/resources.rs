@@ -1,10 +1,10 @@
 //! CPU time, memory and disks of the subject and the generator.
 
+use super::super::rule::{Criterion, LimitClass, Perturbation, ThroughputChange, VerdictRule};
 use super::super::shared::{
     DEFAULT_RULE, HARDLY_BUSY, LOAD_CARRIED, NO_QUEUEING, NOTHING_VALID, QUEUEING_MIN, REQUESTS_QUEUE,
     SATURATED, at_least, at_most,
 };
-use super::super::{Criterion, LimitClass, Perturbation, ThroughputChange, VerdictRule};
 use crate::signals as s;
 
 pub(super) const CPU_THROTTLED: VerdictRule = VerdictRule {

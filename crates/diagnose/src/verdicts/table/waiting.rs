@@ -1,11 +1,11 @@
 //! Requests that wait although no resource of the subject is full; and verdicts that are not yet
 //! observable.
 
+use super::super::rule::{Criterion, LimitClass, Perturbation, ThroughputChange, VerdictRule};
 use super::super::shared::{
     DEFAULT_RULE, LOAD_CARRIED, NO_QUEUEING, NOTHING_VALID, ORIGIN_FULL, QUEUEING_MIN, REQUESTS_QUEUE,
     SATURATED, SUBJECT_NOT_FULL, at_least, at_most,
 };
-use super::super::{Criterion, LimitClass, Perturbation, ThroughputChange, VerdictRule};
 use crate::signals as s;
 
 /// The origins leave the subject's connections in their accept queues: the limit is theirs.

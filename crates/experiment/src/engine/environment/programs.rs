@@ -17,7 +17,8 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::scenario::placeholders::fill;
-use crate::scenario::setup::{LabSetup, LoadTool, ProgramSetup};
+use crate::scenario::program::ProgramSetup;
+use crate::scenario::setup::{LabSetup, LoadTool};
 
 /// Version flags of programs that do not have `--version`.
 const VERSION_FLAGS: &[(&str, &str)] =

@@ -10,6 +10,7 @@ use host::observe::SUBJECT;
 use record::experiment::{ExperimentPlan, TrialSummary};
 use record::file::ReadError;
 use record::observed::UnobservableMetric;
+use record::run::Run;
 use record::trial::{ExperimentTrial, SCHEMA, TrialPosition};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -38,8 +39,8 @@ pub struct BrokenFile {
 /// kept in memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TrialDetails {
-    /// Mean number of requests in flight, counted, if the driver reports it.
-    pub(super) in_flight_mean: Option<f64>,
+    /// Mean number of requests begun, that is due and without their response, if the driver reports it.
+    pub(super) begun_mean: Option<f64>,
     /// True if the subject's functions were sampled.
     pub(super) is_profiled: bool,
     /// Fraction of the subject's CPU time that counting its calls took, if calls were counted.
@@ -53,13 +54,22 @@ pub(super) struct TrialDetails {
 impl TrialDetails {
     pub(super) fn from_trial(trial: &ExperimentTrial) -> Self {
         Self {
-            in_flight_mean: trial.run.as_ref().map(|run| run.generator.in_flight_mean),
+            begun_mean: trial.run.as_ref().map(begun_mean),
             is_profiled: trial.folded.is_some(),
             counting_fraction: counting_fraction(trial),
             has_calls: trial.calls.is_some(),
             not_observable: trial.not_observable.clone(),
         }
     }
+}
+
+/// Returns the mean number of requests between their due time and their last byte. Requests in flight
+/// count from their first sent byte, so those between the due time and the send come on top, by Little's
+/// law for that time: in a closed loop they wait for a connection and its handshakes.
+fn begun_mean(run: &Run) -> f64 {
+    let latency = &run.latency.last_byte;
+    let until_sent_s = (latency.response.mean_ns - latency.service.mean_ns).max(0.0) / 1e9;
+    run.generator.in_flight_mean + run.rates.responses_per_s * until_sent_s
 }
 
 fn counting_fraction(trial: &ExperimentTrial) -> Option<f64> {

@@ -11,7 +11,8 @@ use record::trial::DiscardReason;
 use serde::Deserialize;
 
 use super::files::read_record;
-use super::{CONCLUSIONS_FILE, PLAN_FILE, PLAN_SCHEMA, lock};
+use super::lock;
+use super::records::{CONCLUSIONS_FILE, PLAN_FILE, PLAN_SCHEMA};
 
 /// Maximum number of directory entries to visit.
 pub const ENTRIES_MAX: usize = 10_000;

@@ -12,10 +12,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::blocks::EnvironmentChange;
 
+/// Name of the file with everything that was fixed before the first trial ([`ExperimentStart`]).
+pub const PLAN_FILE: &str = "plan.json";
+/// Name of the file with the conclusions .
+pub const CONCLUSIONS_FILE: &str = "experiment.json";
+/// Schema of [`ExperimentStart`].
+pub const PLAN_SCHEMA: &str = "weir.plan/1";
+
 /// Everything that was fixed before the first trial: `plan.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentStart {
-    /// Schema, [`super::PLAN_SCHEMA`].
+    /// Schema, [`PLAN_SCHEMA`].
     pub schema: String,
     /// Version and commit of the weir that began it.
     pub weir: WeirVersion,
@@ -132,7 +139,7 @@ impl From<ReadError> for ExperimentDirError {
 fn remedy(error: &ReadError) -> &'static str {
     let (ReadError::Io { path, .. } | ReadError::Syntax { path, .. } | ReadError::Schema { path, .. }) =
         error;
-    match path.file_name().is_some_and(|name| name == super::CONCLUSIONS_FILE) {
+    match path.file_name().is_some_and(|name| name == CONCLUSIONS_FILE) {
         true => "remove it: it is generated again from the records of the trials",
         false => "restore it from a copy, or start a new experiment: the records of its trials are unchanged",
     }

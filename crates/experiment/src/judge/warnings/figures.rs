@@ -6,19 +6,16 @@ use record::experiment::{Comparison, ExperimentCell, ExperimentMetric, TrialSumm
 
 use super::{NAMED_MAX, WarningFinding, WarningInput, merge_findings};
 use crate::format::{count, int_range, percent};
-use crate::judge::compare::log_ratios;
+use crate::judge::judged_trials::log_ratios;
 use crate::judge::phrases::{interval_text as interval, join_list, noun};
 use crate::judge::sentence::list_up_to;
 use stats::{OUTLIER_Z, mean, median, modified_z_scores};
 
 /// Maximum difference between error fractions.
 const ERROR_DIFFERENCE_MAX: f64 = 0.001;
-/// Maximum relative difference between rate times latency and the requests in flight.
+/// Maximum relative difference between rate times latency and the requests begun.
 const LITTLES_LAW_TOLERANCE: f64 = 0.05;
-/// Maximum number of connections per response at which latencies are those of requests in flight.
-const CONNECTIONS_PER_RESPONSE_MAX: f64 = 0.01;
 /// The metrics of Little's law.
-const CONNECTIONS_METRIC: &str = "connections_per_s";
 const RATE_METRIC: &str = "responses_per_s";
 const MEAN_LATENCY_METRIC: &str = "mean_ns";
 const MAX_LATENCY_METRIC: &str = "max_ns";
@@ -109,22 +106,15 @@ pub(super) fn error_differences(input: &WarningInput<'_>) -> Vec<WarningFinding>
     )
 }
 
-/// Checks Little's law for closed loops. With a rate of its own, a load counts latencies from the
-/// due time but requests in flight from sending, so the law need not hold. Requests in flight at
-/// the start of a trial count with all of their latency. The longest latency relative to the
-/// trial's length therefore widens the tolerance. Latencies of requests that open a connection contain the
-/// connect and the handshake, in which no request is in flight yet: trials with many of them are left out.
+/// Checks Little's law for closed loops. Both figures count a request from its due time to its last byte.
+/// Requests begun before the start of a trial count with all of their latency. The longest latency
+/// relative to the trial's length therefore widens the tolerance.
 pub(super) fn littles_law_violations(input: &WarningInput<'_>) -> Vec<WarningFinding> {
     let length_ns = input.blocks.plan.duration_s * 1e9;
     let audit = |trial: &TrialSummary| {
         let figure = |name: &str| trial.metrics.get(name).copied();
-        let in_flight = input.extras.in_flight.get(&trial.position.number).copied();
-        let in_flight = in_flight.filter(|in_flight| *in_flight > 0.0)?;
-        let rate = figure(RATE_METRIC)?;
-        if figure(CONNECTIONS_METRIC).is_some_and(|opened| opened > CONNECTIONS_PER_RESPONSE_MAX * rate) {
-            return None;
-        }
-        let ratio = rate * figure(MEAN_LATENCY_METRIC)? / 1e9 / in_flight;
+        let begun = input.extras.begun.get(&trial.position.number).copied().filter(|begun| *begun > 0.0)?;
+        let ratio = figure(RATE_METRIC)? * figure(MEAN_LATENCY_METRIC)? / 1e9 / begun;
         let tolerance = LITTLES_LAW_TOLERANCE + figure(MAX_LATENCY_METRIC).unwrap_or(0.0) / length_ns;
         Some((ratio, tolerance))
     };
@@ -140,7 +130,7 @@ pub(super) fn littles_law_violations(input: &WarningInput<'_>) -> Vec<WarningFin
             continue;
         }
         let text = format!(
-            "{}{}: rate × mean latency is {} of the requests in flight",
+            "{}{}: rate × mean latency is {} of the requests begun",
             cell.arm,
             input.load_suffix(&cell.load),
             percent(ratio)

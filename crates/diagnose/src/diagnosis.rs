@@ -1,0 +1,188 @@
+//! Verdict on a run: the rules that hold, in the order of the table, the confidence in the first of them, and
+//! the change that distinguishes it from the next.
+
+use std::cmp::Reverse;
+
+use record::observed::ExitedProcess;
+use record::run::{AlternativeVerdict, Confidence, Diagnosis, Run};
+use record::validity::ValidityVerdict;
+
+use crate::rule_outcome::{RuleMatch, RuleOutcome, evaluate_rule};
+use crate::run_view::RunView;
+use crate::unit::{Unit, format_value};
+use crate::verdicts::{LimitClass, NONE, Perturbation, RUN_INVALID, UNKNOWN, VERDICTS, VerdictRule};
+use crate::window::{ORIGIN, SUBJECT};
+use crate::{fingerprints, resource_headroom, signals, time_split};
+
+/// Returns the verdict on a run, from its record alone.
+#[must_use]
+pub fn diagnose(run: &Run) -> Diagnosis {
+    let view = RunView::new(run);
+    let mut diagnosis = judge_all(&view);
+    // Ended processes come first, whatever the rest is.
+    diagnosis.evidence.splice(0..0, ended_processes(&view));
+    if diagnosis.verdict == NONE
+        && let Some(reason) = stalled_generator(run)
+    {
+        diagnosis.verdict = UNKNOWN.to_owned();
+        diagnosis.claim = "the generator stalled: this run is no measurement of the subject".to_owned();
+        diagnosis.confidence = Confidence::None;
+        diagnosis.evidence.push(reason.to_owned());
+    }
+    diagnosis
+}
+
+/// Returns the reason why the generator's own stalls void a run.
+fn stalled_generator(run: &Run) -> Option<&str> {
+    let mut reasons = run.validity.reasons.iter();
+    let stalled = reasons
+        .find(|reason| reason.code == "generator_stalled" && reason.verdict == ValidityVerdict::Invalid);
+    stalled.map(|reason| reason.text.as_str())
+}
+
+/// Returns the processes that ended under load, as evidence: "process 12 (nginx) ended at 1.5 s".
+fn ended_processes(view: &RunView<'_>) -> Vec<String> {
+    let is_under_load = |ended: &&ExitedProcess| {
+        let served = [SUBJECT, ORIGIN].contains(&ended.role.as_str());
+        served && (0.0..=view.run.duration_s).contains(&ended.time_s)
+    };
+    let all = view.run.observed.iter().flat_map(|observed| &observed.ended);
+    all.filter(is_under_load).map(ToString::to_string).collect()
+}
+
+fn judge_all(view: &RunView<'_>) -> Diagnosis {
+    let mut matches: Vec<(&VerdictRule, RuleMatch)> = Vec::new();
+    let (mut ruled_out, mut not_observable) = (Vec::new(), Vec::new());
+    for rule in VERDICTS {
+        match evaluate_rule(rule, view) {
+            RuleOutcome::Holds(rule_match) => matches.push((rule, rule_match)),
+            RuleOutcome::RuledOut { criteria_met, reason } => {
+                ruled_out.push((criteria_met, format!("{}: {reason}", rule.code)));
+            }
+            RuleOutcome::NotObservable(reason) => not_observable.push(format!("{}: {reason}", rule.code)),
+        }
+    }
+    // The explanations that nearly held come first.
+    ruled_out.sort_by_key(|(criteria_met, _)| Reverse(*criteria_met));
+    let common = Diagnosis {
+        ruled_out: ruled_out.into_iter().map(|(_, reason)| reason).collect(),
+        not_observable,
+        queueing_fraction: (signals::QUEUEING.read)(view),
+        time_split: time_split::time_split(view),
+        resources: resource_headroom::resources(view),
+        next_limits: resource_headroom::next_limits(view),
+        fingerprints: fingerprints::find_fingerprints(view),
+        ..Diagnosis::default()
+    };
+    let Some(((rule, first), others)) = matches.split_first() else {
+        return without_bottleneck(view, common);
+    };
+    // Failed requests explain nothing else, and nothing else is judged by them.
+    let others = if rule.code == RUN_INVALID { &[] } else { others };
+    let alternatives = others.iter().map(|(rule, one)| alternative(rule, one)).collect();
+    let rival = others.iter().find(|(other, one)| other.class != rule.class && one.is_clear);
+    Diagnosis {
+        verdict: rule.code.to_owned(),
+        claim: rule.claim.to_owned(),
+        confidence: confidence(rule, first, rival.is_some(), view),
+        evidence: first.evidence.clone(),
+        alternatives,
+        distinguishing_change: others
+            .first()
+            .map(|(other, _)| distinguishing_change(rule, other))
+            .unwrap_or_default(),
+        remedy: rule.remedy.to_owned(),
+        counter_test: rule.counter_tests().map(|test| test.2).collect::<Vec<_>>().join("; "),
+        ..common
+    }
+}
+
+/// Returns the confidence of a verdict, from the margin of its conditions and the other possible
+/// explanations.
+fn confidence(rule: &VerdictRule, rule_match: &RuleMatch, has_rival: bool, view: &RunView<'_>) -> Confidence {
+    // The behaviour of a full resource is known; a delay and a limit differ only in the baseline.
+    let needs_baseline = matches!(rule.class, LimitClass::Delay | LimitClass::Limit | LimitClass::Cpu);
+    let has_needed_baseline = !needs_baseline || (signals::QUEUEING.read)(view).is_some();
+    // Runtimes park idle threads on futexes as well: counts of calls do not prove a lock.
+    let max = if rule.is_circumstantial { Confidence::Likely } else { Confidence::Sure };
+    let level = match (rule_match.is_clear, rule_match.families, has_rival) {
+        (true, 3.., false) if has_needed_baseline => Confidence::Sure,
+        (true, 2.., false) | (_, 3.., false) => Confidence::Likely,
+        (true, 3.., true) => Confidence::Likely,
+        _ if rule.is_counted => Confidence::Likely,
+        _ => Confidence::Possible,
+    };
+    level.min(max)
+}
+
+/// Returns the change that distinguishes a verdict from its rival, in a sentence.
+fn distinguishing_change(rule: &VerdictRule, rival: &VerdictRule) -> String {
+    if rule.class == LimitClass::Failure {
+        let (code, rival) = (rule.code, rival.code);
+        return format!(
+            "fix {code} first, and measure again: {rival} can only be judged without failed requests"
+        );
+    }
+    let change = Perturbation::ALL.iter().find_map(|&change| {
+        let (one, other) = (rule.class.predicted_change(change)?, rival.class.predicted_change(change)?);
+        (one != other).then_some((change, one, other))
+    });
+    match change {
+        Some((change, one, other)) => format!(
+            "{}: the throughput {} if it is {}, and {} if it is {}",
+            change.description(),
+            one.description(),
+            rule.code,
+            other.description(),
+            rival.code
+        ),
+        None => format!(
+            "no external change distinguishes {} from {}: check the subject's own counters",
+            rule.code, rival.code
+        ),
+    }
+}
+
+fn alternative(rule: &VerdictRule, rule_match: &RuleMatch) -> AlternativeVerdict {
+    AlternativeVerdict {
+        verdict: rule.code.to_owned(),
+        confidence: if rule_match.is_clear { Confidence::Likely } else { Confidence::Possible },
+        evidence: rule_match.evidence.clone(),
+    }
+}
+
+/// Returns the verdict without a bottleneck. A load whose requests were served in time has none;
+/// any other has one that could not be proven.
+fn without_bottleneck(view: &RunView<'_>, common: Diagnosis) -> Diagnosis {
+    let rates = &view.run.rates;
+    let carried = signals::carried_fraction(view);
+    // Without a baseline, only mostly idle clients show that a load with think time was carried.
+    let has_think_time = view.run.plan["pace"]["think_ns"].as_u64().is_some_and(|ns| ns > 0);
+    let is_mostly_idle =
+        has_think_time && (signals::IN_FLIGHT_FRACTION.read)(view).is_some_and(|fraction| fraction < 0.5);
+    let is_carried = carried.map_or(is_mostly_idle, |fraction| fraction >= signals::CARRIED_MIN);
+    let missed_objectives: Vec<&str> =
+        view.run.objectives.iter().filter(|one| !one.met).map(|one| one.text.as_str()).collect();
+    let goodput_text = match rates.offered_per_s {
+        Some(offered) => format!(
+            "good responses: {} of {} offered",
+            format_value(view.goodput(), Unit::PerSecond),
+            format_value(offered, Unit::PerSecond)
+        ),
+        None => format!("good responses: {}", format_value(view.goodput(), Unit::PerSecond)),
+    };
+    let (verdict, claim, confidence) = match is_carried {
+        true => (NONE, "no limit reached: all requests were served in time".to_owned(), Confidence::Likely),
+        false if !missed_objectives.is_empty() => (
+            UNKNOWN,
+            format!("{} was missed; the evidence does not prove the cause", missed_objectives.join(", ")),
+            Confidence::None,
+        ),
+        false => (
+            UNKNOWN,
+            "the throughput was limited; the evidence does not prove the cause".to_owned(),
+            Confidence::None,
+        ),
+    };
+    Diagnosis { verdict: verdict.to_owned(), claim, confidence, evidence: vec![goodput_text], ..common }
+}

@@ -1,0 +1,115 @@
+//! Signals of CPU time and of quotas. Thresholds of verdicts are elsewhere.
+
+use super::compute::*;
+use super::latency_range;
+use super::queueing;
+use super::signal::{Signal, SignalFamily};
+use crate::figures as f;
+use crate::unit::Unit;
+use crate::window::{ORIGIN, SUBJECT};
+
+/// Minimum number of CPUs that a 10 ms clock resolves in a run of a second.
+const CPUS_RESOLVED_MIN: f64 = 0.01;
+
+/// Minimum used fraction of the subject's CPUs for contention. A subject below it waits because its
+/// threads wake all at once, as those that pass on a lock do, and not because it has too few CPUs.
+const CONTENTION_USED_MIN: f64 = 0.8;
+
+/// Use of the CPUs from which a subject is full, whatever its threads do.
+const FULL_WITHOUT_THREADS: f64 = 0.85;
+
+medians! {
+    SUBJECT_CPUS: Cpu, "CPUs used by the subject", role_median(SUBJECT, f::CPUS);
+    ALL_CPUS: Cpu, "all CPUs, without stolen time", sample_median(SUBJECT, f::ALL_CPUS);
+    SUBJECT_USER: Cpu, "user space, of the subject's CPU time", role_median(SUBJECT, f::USER_FRACTION);
+    SUBJECT_SYSTEM: Cpu, "kernel, of the subject's CPU time", role_median(SUBJECT, f::SYSTEM_FRACTION);
+    ORIGIN_THREAD: Cpu, "busiest origin thread, of a core", role_median(ORIGIN, f::BUSIEST_THREAD);
+    IDLE_CPUS: Cpu, "idle CPUs", sample_median(SUBJECT, f::IDLE_CPUS);
+    BUSIEST_CPU: Cpu, "busiest CPU", sample_median(SUBJECT, f::BUSIEST_CPU);
+    STEAL: Cpu, "time that the hypervisor gave to other virtual machines", sample_median(SUBJECT, f::STEAL);
+    SUBJECT_WAIT: Scheduler, "time that the subject waited for a CPU over its running time", role_median(SUBJECT, f::WAIT_RATIO);
+    SUBJECT_DEMAND: Cpu, "CPUs that the subject used or waited for", role_median(SUBJECT, f::CPU_DEMAND);
+    SUBJECT_THREADS: Scheduler, "subject threads that used CPU time", role_median(SUBJECT, f::BUSY_THREADS);
+    SUBJECT_QUOTA: Quota, "quota periods in which the subject was throttled", role_median(SUBJECT, f::THROTTLED_PERIODS);
+    SUBJECT_THROTTLED: Quota, "CPUs that the quota withheld from the subject", role_median(SUBJECT, f::THROTTLED);
+    SUBJECT_OVER_QUOTA: Cpu, "subject's CPU time, of its quota", role_median(SUBJECT, f::QUOTA_USED);
+}
+
+signals! {
+    SUBJECT_SATURATION: Cpu, Fraction, "subject's CPU time, of the available CPU time",
+        "PID/stat, its affinity and quota, idle time of the machine", subject_saturation;
+    SUBJECT_OVER_ALLOWED: Cpu, Fraction, "subject's CPU time, of the CPUs it may use",
+        "PID/stat, its affinity", |view| Some(cpus(view, SUBJECT)? / allowed_cpus_by_affinity(view)?);
+    SUBJECT_THREAD: Cpu, Fraction, "busiest subject thread, of a core", "schedstat of its threads",
+        subject_thread;
+    SUBJECT_AT_LIMIT: Cpu, Fraction, "subject's CPU time or busiest thread, of the maximum",
+        "PID/stat, schedstat", |view| {
+            let all = subject_saturation(view)?;
+            match subject_thread(view) {
+                Some(thread) => Some(all.max(thread)),
+                // A full thread may be among those that were not observed.
+                None => Some(all).filter(|all| *all >= FULL_WITHOUT_THREADS),
+            }
+        };
+    SUBJECT_IMBALANCE: Cpu, Ratio, "busiest subject thread over the mean use of the CPUs",
+        "schedstat of its threads, its affinity", |view| {
+            let mean = cpus(view, SUBJECT)? / allowed_cpus(view)?.max(1.0);
+            // CPU time below the clock's resolution gives no ratio.
+            (mean >= CPUS_RESOLVED_MIN).then_some(subject_thread(view)? / mean)
+        };
+    ORIGIN_AT_LIMIT: Cpu, Fraction, "CPU time of the origins or their busiest thread, of the maximum",
+        "PID/stat, schedstat, quota", queueing::origin_utilization;
+    ORIGIN_OVER_SUBJECT: Cpu, Ratio, "CPU time of the origins over the subject's", "PID/stat",
+        |view| Some(cpus(view, ORIGIN)? / cpus(view, SUBJECT)?.max(1e-3));
+    SINGLE_THREAD_FRACTION: Cpu, Fraction, "busiest subject thread, of the subject's CPU time", "schedstat",
+        |view| {
+            let all = cpus(view, SUBJECT).filter(|all| *all > 0.05)?;
+            Some((subject_thread(view)? / all).min(1.0))
+        };
+    SOFTIRQ_MAX: Cpu, Fraction, "softirq time on the CPU with the most of it",
+        "/proc/stat", |view| view.sample_median(SUBJECT, |sample| softirq_max_and_next(sample).map(|two| two.0));
+    SOFTIRQ_OTHERS_MAX: Cpu, Fraction, "maximum softirq time on the other CPUs",
+        "/proc/stat", |view| view.sample_median(SUBJECT, |sample| softirq_max_and_next(sample).map(|two| two.1));
+    NET_RX_RATIO: Counters, Ratio, "NET_RX softirqs of one CPU over the next CPU's", "/proc/softirqs",
+        |view| view.sample_median(SUBJECT, |sample| {
+            let mut rates: Vec<f64> = sample.cpus.iter().map(|cpu| cpu.net_rx_per_s).collect();
+            rates.sort_by(f64::total_cmp);
+            let (max, others) = rates.split_last()?;
+            Some(max / others.last()?.max(1.0))
+        });
+    STEERED: Counters, PerSecond, "packets steered to another CPU",
+        "softnet_stat column 10",
+        |view| view.sample_median(SUBJECT, |sample| f::sum_over_cpus(sample, |cpu| cpu.received_rps_per_s));
+    TIME_SQUEEZES: Counters, PerSecond, "softirq runs that used up their budget", "softnet_stat column 3",
+        |view| view.sample_median(SUBJECT, |sample| f::sum_over_cpus(sample, |cpu| cpu.time_squeezes_per_s));
+    BACKLOG_DROPS: Counters, PerSecond, "packets dropped from a CPU's backlog", "softnet_stat column 2",
+        |view| view.sample_median(SUBJECT, |sample| f::sum_over_cpus(sample, |cpu| cpu.backlog_drops_per_s));
+    FOREIGN_CPUS: Cpu, Cpus, "CPUs used by other processes",
+        "/proc/stat minus all roles of the run on the same kernel",
+        |view| view.foreign_median(SUBJECT, |_, foreign| Some(foreign));
+    TAKEN_BY_OTHERS: Cpu, Ratio, "CPUs used by others over the CPUs that the subject lacked",
+        "/proc/stat minus all roles of the run on the same kernel; steal; schedstat run_delay", |view| {
+            let waited = view.role_median(SUBJECT, f::WAITING.read)?;
+            let count = view.sample_median(SUBJECT, |sample| Some(sample.cpus.len() as f64))?;
+            let stolen = (STEAL.read)(view).unwrap_or(0.0) * count;
+            // Threads that wait for one another's CPU lack no more than the subject does not get.
+            let missing_cpus = (allowed_cpus(view)? - cpus(view, SUBJECT)?).clamp(0.0, waited);
+            (waited > 0.0).then_some(((FOREIGN_CPUS.read)(view)? + stolen) / missing_cpus.max(0.05))
+        };
+    VOLUNTARY_SWITCHES: Scheduler, PerResponse, "voluntary context switches of the subject per response",
+        "PID/task/*/status", |view| {
+            let switches = view.role_median(SUBJECT, f::VOLUNTARY_SWITCHES.read)?;
+            Some(switches / responses_per_s(view)?)
+        };
+    SUBJECT_CONTENTION: Scheduler, Ratio,
+        "CPUs that the subject used or waited for over its allowed CPUs",
+        "schedstat of its threads, affinity and quota; only if it used at least 80 % of the available CPU time",
+        |view| {
+            subject_saturation(view).filter(|fraction| *fraction >= CONTENTION_USED_MIN)?;
+            Some((SUBJECT_DEMAND.read)(view)? / allowed_cpus(view)?.max(1e-9))
+        };
+    QUOTA_MODE: Latency, Fraction, "requests that waited for the rest of a quota's period",
+        "the latency histogram", |view| {
+            Some(latency_range::quota_pause(view)?.fraction_of(&view.last_byte))
+        };
+}

@@ -1,0 +1,64 @@
+//! Kinds of functions, by their names. Thresholds are elsewhere.
+
+use record::observed::FunctionUse;
+
+/// Module name of the kernel's functions.
+pub(super) const KERNEL: &str = "[kernel]";
+
+pub(super) fn contains_any(function: &str, parts: &[&str]) -> bool {
+    let lower = function.to_ascii_lowercase();
+    parts.iter().any(|part| lower.contains(part))
+}
+
+pub(super) fn is_allocation(one: &FunctionUse) -> bool {
+    const NAMES: &[&str] = &[
+        "malloc",
+        "calloc",
+        "realloc",
+        "_int_free",
+        "cfree",
+        "free_perturb",
+        "unlink_chunk",
+        "arena_",
+        "tcache",
+        "mi_free",
+        "mi_page",
+        "mi_heap",
+        "mi_segment",
+        "je_",
+        "jemalloc",
+        "mallocgc",
+        "alloc::alloc",
+        "__rust_alloc",
+        "__rust_dealloc",
+        "ngx_palloc",
+        "pool_alloc_nocache",
+        "sysmalloc",
+    ];
+    let function = one.function.as_str();
+    // Neither an interpreter's own object pool nor the kernel's memory (`__kmalloc`) belongs to the
+    // exchangeable allocator.
+    let is_pool = function.trim_start_matches('_').starts_with("Py");
+    if is_pool || one.module == KERNEL {
+        return false;
+    }
+    function == "free" || function == "__libc_free" || contains_any(function, NAMES)
+}
+
+pub(super) fn is_lock(one: &FunctionUse) -> bool {
+    const NAMES: &[&str] = &[
+        "futex",
+        "lll_lock",
+        "pthread_mutex",
+        "mutex_lock",
+        "spin_lock",
+        "rwlock",
+        "sys_sched_yield",
+        "plock_",
+        "pl_wait",
+        "parking_lot",
+        "queued_spin",
+        "native_queued",
+    ];
+    contains_any(&one.function, NAMES)
+}
