@@ -12,7 +12,6 @@ mod calibrate;
 pub mod call_counter;
 mod elf;
 mod event;
-mod flame;
 mod folded;
 mod haproxy;
 mod kallsyms;
@@ -28,7 +27,6 @@ mod tracefs;
 
 pub use allocator::AllocatorCall;
 pub use calibrate::HitCost;
-pub use flame::{differential_flame_graph_svg, flame_graph_svg};
 pub use folded::{FoldedParseError, FoldedStacks, FunctionChange, diff};
 pub use haproxy::{HaproxyProfiling, TaskRow, parse as parse_haproxy_tasks};
 pub use profile::Profile;

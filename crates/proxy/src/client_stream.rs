@@ -265,7 +265,7 @@ impl ClientStream {
 
     /// Returns the connection's place among those of its core.
     pub(crate) fn registration(&self, core: &Core) -> Registration {
-        self.deadline.as_ref().map_or(Registration::default(), |place| Registration {
+        self.deadline.as_ref().map_or_else(Registration::default, |place| Registration {
             slot_key: place.id(),
             since_tick: core.deadlines.registered_at(place),
         })

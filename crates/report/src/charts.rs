@@ -1,43 +1,48 @@
 //! Charts of a report: the type of a chart, and the list of all charts in the order of the page.
-//! [`super::page`] lays out charts on a page (figure, caption, legend, data).
+//! [`super::data`] gathers the figures of a chart, [`super::plot`] draws, and [`super::page`] lays
+//! out charts on a page (figure, caption, legend, data).
+//!
+//! To add a chart: a module with a function `chart`, a row in [`CHARTS`]. The function fills a
+//! [`ReportChart`] with its data and its drawings: [`Svg::plot`] gives a plot with axes, which makes
+//! marks from values. A file here has at most 120 lines; gathering figures belongs to [`super::data`].
 
 mod blocks;
 mod boxes;
+mod calls;
 mod cpus;
 mod curve;
 mod environment;
 mod flame;
+pub(crate) mod flame_graph;
 mod forest;
 mod functions;
 mod headroom;
 mod heat_map;
 mod latency;
-mod panel;
 mod queues;
+mod ratios;
 mod scaling;
-mod stacks;
+mod setting_tables;
 mod table;
 mod timeline;
-pub(crate) mod trial_data;
 mod trial_time;
-mod typical_trials;
 
 use record::experiment::{Experiment, ExperimentPlan};
 
 use super::TrialRecords;
+use super::data::trials::{has_several_loads, series_index};
+use super::data::typical::{TypicalTrial, TypicalTrials, heading};
 use super::data_table::DataTable;
-use super::svg::{NOISE_SERIES, Svg};
+use super::plot::Svg;
 
-pub(crate) use forest::draw_small as small_forest;
+pub(crate) use ratios::draw_small as small_forest;
 pub(crate) use table::text_table;
-pub(crate) use trial_data::{change, has_few_blocks, outcome};
 
 /// A chart, with all of its text on the page.
 #[derive(Clone, Debug)]
 pub(crate) struct ReportChart {
     /// Name, unique within the page: letters, digits and `-`.
     pub(crate) id: String,
-    /// Short description.
     pub(crate) title: String,
     /// Reading instructions, in one sentence.
     pub(crate) caption: String,
@@ -64,19 +69,17 @@ pub(crate) enum ChartPart {
     Empty(String),
 }
 
-/// A series in a legend. Marks belong to it by [`super::svg::Shape::series`].
+/// A series in a legend. Marks belong to it by [`super::plot::Shape::series`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LegendEntry {
     /// Number of the series, which is also its colour.
     pub(crate) number: usize,
-    /// Its name.
     pub(crate) name: String,
 }
 
 /// A table for people; the first column names the row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChartTable {
-    /// Heads of the columns.
     pub(crate) columns: Vec<String>,
     /// Rows, with a cell for each column.
     pub(crate) rows: Vec<Vec<TableCell>>,
@@ -85,7 +88,6 @@ pub(crate) struct ChartTable {
 /// A cell of such a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableCell {
-    /// Text of the cell.
     pub(crate) text: String,
     /// True for a figure, which is aligned to the right.
     pub(crate) is_figure: bool,
@@ -95,28 +97,28 @@ pub(crate) struct TableCell {
 
 impl TableCell {
     /// Returns a cell with words.
-    #[must_use]
     pub(crate) fn plain(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
     /// Returns a cell with a figure and its unit, aligned to the right; a dash if there is none.
-    #[must_use]
     pub(crate) fn figure(text: Option<String>) -> Self {
         Self { text: text.unwrap_or_else(|| "–".to_owned()), is_figure: true, class: None }
     }
 
-    /// Sets the class.
-    #[must_use]
-    pub(crate) fn class(mut self, class: &'static str) -> Self {
-        self.class = Some(class);
-        self
+    pub(crate) fn class(self, class: &'static str) -> Self {
+        Self { class: Some(class), ..self }
+    }
+
+    /// Returns its classes in the style sheet, if it has any.
+    pub(crate) fn classes(&self) -> Option<String> {
+        let classes: Vec<&str> = self.class.into_iter().chain(self.is_figure.then_some("figure")).collect();
+        (!classes.is_empty()).then(|| classes.join(" "))
     }
 }
 
 impl ReportChart {
     /// Returns a chart without parts.
-    #[must_use]
     pub(crate) fn new(id: &str, title: &str, caption: &str, data: DataTable) -> Self {
         Self {
             id: id.to_owned(),
@@ -129,39 +131,81 @@ impl ReportChart {
         }
     }
 
-    /// Returns a chart without data, with the reason. It is shown so that nobody searches for it.
-    #[must_use]
-    pub(crate) fn empty(id: &str, title: &str, caption: &str, reason: &str) -> Self {
-        let mut chart = Self::new(id, title, caption, DataTable::default());
-        chart.parts.push(ChartPart::Empty(reason.to_owned()));
-        chart
+    pub(crate) fn heading(&mut self, text: impl Into<String>) {
+        self.parts.push(ChartPart::Heading(text.into()));
     }
 
-    /// Adds a table.
-    #[must_use]
+    /// Adds a heading with the name of a load, if there are several.
+    pub(crate) fn load_heading(&mut self, experiment: &Experiment, load: &str) {
+        if has_several_loads(&experiment.plan) {
+            self.heading(load);
+        }
+    }
+
+    pub(crate) fn draw(&mut self, svg: Svg) {
+        self.parts.push(ChartPart::Drawing(svg));
+    }
+
+    /// Adds a drawing, or the reason why there is none.
+    pub(crate) fn draw_or(&mut self, svg: Option<Svg>, reason: &str) {
+        self.parts.push(match svg {
+            Some(svg) => ChartPart::Drawing(svg),
+            None => ChartPart::Empty(reason.to_owned()),
+        });
+    }
+
+    /// Adds an arm to the legend, if it is not there yet.
+    pub(crate) fn add_series(&mut self, plan: &ExperimentPlan, arm: &str) {
+        let number = series_index(plan, arm);
+        if !self.legend.iter().any(|known| known.number == number) {
+            self.legend.push(LegendEntry { number, name: arm.to_owned() });
+        }
+    }
+
+    /// Adds a drawing for each typical trial that has one, below the trial's name. `draw` may also add
+    /// data and notes.
+    pub(crate) fn draw_trials(
+        &mut self,
+        experiment: &Experiment,
+        typical: &TypicalTrials<'_>,
+        draw: impl Fn(&mut Self, &TypicalTrial<'_>, &str) -> Option<Svg>,
+    ) {
+        for one in typical.trials() {
+            let title = heading(experiment, one);
+            if let Some(svg) = draw(self, one, &title) {
+                self.heading(title);
+                self.draw(svg);
+            }
+        }
+    }
+
+    /// Returns the chart of typical trials with their notes; none without such trials.
+    pub(crate) fn of_trials(mut self, typical: TypicalTrials<'_>, reason: &str) -> Vec<Self> {
+        self.notes.extend(typical.notes);
+        if typical.groups.is_empty() { Vec::new() } else { vec![self.or_empty(reason)] }
+    }
+
+    /// Returns the chart, with the reason if it has no parts. It is shown so that nobody searches for
+    /// it.
+    pub(crate) fn or_empty(mut self, reason: &str) -> Self {
+        if self.parts.is_empty() {
+            self.draw_or(None, reason);
+        }
+        self
+    }
+
     pub(crate) fn table(mut self, table: ChartTable) -> Self {
         self.parts.push(ChartPart::Table(table));
         self
     }
 
-    /// Sets the legend.
-    #[must_use]
     pub(crate) fn legend(mut self, legend: Vec<LegendEntry>) -> Self {
         self.legend = legend;
         self
     }
 }
 
-/// Returns the number of an arm's series, which is its colour in every chart: the position among
-/// the arms, without the A/A arm, which is grey.
-#[must_use]
-pub(crate) fn series_index(plan: &ExperimentPlan, arm: &str) -> usize {
-    let own = plan.arms.iter().filter(|arm| arm.repeats.is_none());
-    own.enumerate().find(|(_, own)| own.name == arm).map_or(NOISE_SERIES, |(index, _)| index)
-}
-
 /// Returns the series of all arms for a legend, by name.
-#[must_use]
 pub(crate) fn arms_legend(plan: &ExperimentPlan) -> Vec<LegendEntry> {
     let named = |arm: &record::experiment::Arm| {
         let name = match &arm.repeats {
@@ -189,16 +233,10 @@ pub(crate) fn assert_no_data_no_chart(chart: ChartBuilder) {
 #[cfg(test)]
 pub(crate) fn markup(chart: &ReportChart) -> String {
     let svg = |part: &ChartPart| match part {
-        ChartPart::Drawing(svg) => svg.markup("x"),
+        ChartPart::Drawing(svg) => svg.markup("x").into_string(),
         _ => String::new(),
     };
     chart.parts.iter().map(svg).collect()
-}
-
-/// Returns whether there are several loads, so that a chart has to name them.
-#[must_use]
-pub(crate) fn has_several_loads(plan: &ExperimentPlan) -> bool {
-    plan.loads.len() > 1
 }
 
 /// Function that makes charts of an experiment; it returns none if the experiment has no such data.
@@ -221,5 +259,6 @@ pub(crate) const CHARTS: &[(&str, ChartBuilder)] = &[
     ("Limits", scaling::chart),
     ("Functions", flame::chart),
     ("Functions", functions::chart),
+    ("Functions", calls::chart),
     ("Differences", environment::chart),
 ];

@@ -14,13 +14,24 @@ pub(crate) struct DataTable {
 }
 
 impl DataTable {
-    /// Returns an empty table. Names of columns include their unit: `p99_ns`.
-    #[must_use]
-    pub(crate) fn new(columns: &[&str]) -> Self {
-        Self { columns: columns.iter().map(|&column| column.to_owned()).collect(), ..Self::default() }
+    /// Returns an empty table. `columns` are the names of its columns, separated by spaces; names
+    /// include their unit: `p99_ns`.
+    pub(crate) fn new(columns: &str) -> Self {
+        Self { columns: columns.split_whitespace().map(str::to_owned).collect(), ..Self::default() }
+    }
+
+    /// Adds columns whose names depend on the experiment.
+    pub(crate) fn with_columns(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.columns.extend(names.into_iter().map(Into::into));
+        self
     }
 
     /// Adds a row, with a cell for each column.
+    pub(crate) fn add(&mut self, cells: &[&dyn Datum]) {
+        self.add_row(self::cells(cells));
+    }
+
+    /// Adds a row of texts.
     pub(crate) fn add_row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.columns.len(), "{:?}", self.columns);
         if self.rows.len() < ROWS_STORED_MAX {
@@ -29,25 +40,20 @@ impl DataTable {
     }
 
     /// Returns whether there are no rows.
-    #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Returns the number of rows.
-    #[must_use]
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
     /// Returns the text: a line for the names and one for each row, each ended by CR LF.
-    #[must_use]
     pub(crate) fn to_csv(&self) -> String {
         self.first_rows_csv(usize::MAX)
     }
 
     /// Returns the text with at most `rows_max` rows.
-    #[must_use]
     pub(crate) fn first_rows_csv(&self, rows_max: usize) -> String {
         let mut out = String::new();
         for cells in std::iter::once(&self.columns).chain(self.rows.iter().take(rows_max)) {
@@ -63,10 +69,51 @@ impl DataTable {
     }
 }
 
-/// Formats a number with all its digits; empty for `None`.
-#[must_use]
-pub(crate) fn number(value: Option<f64>) -> String {
-    value.filter(|value| value.is_finite()).map_or_else(String::new, |value| value.to_string())
+/// A value of a cell. Numbers keep all their digits; a missing value, and one that is not finite, is
+/// empty.
+pub(crate) trait Datum {
+    /// Returns the text of the cell.
+    fn text(&self) -> String;
+}
+
+macro_rules! displayed_data {
+    ($($kind:ty),*) => {
+        $(impl Datum for $kind {
+            fn text(&self) -> String {
+                self.to_string()
+            }
+        })*
+    };
+}
+
+displayed_data!(str, String, bool, u16, u32, u64, usize);
+
+impl Datum for f64 {
+    fn text(&self) -> String {
+        if self.is_finite() { self.to_string() } else { String::new() }
+    }
+}
+
+impl<T: Datum> Datum for Option<T> {
+    fn text(&self) -> String {
+        self.as_ref().map_or_else(String::new, T::text)
+    }
+}
+
+impl<T: Datum + ?Sized> Datum for &T {
+    fn text(&self) -> String {
+        T::text(self)
+    }
+}
+
+/// Returns the texts of cells.
+pub(crate) fn cells(cells: &[&dyn Datum]) -> Vec<String> {
+    cells.iter().map(|cell| cell.text()).collect()
+}
+
+/// Rounds a figure of a long table to six digits: more would only make the page larger.
+pub(crate) fn six_digits(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(f64::NAN)
 }
 
 /// Writes a cell, in quotes if needed. A text that a spreadsheet would read as a formula gets an
@@ -117,10 +164,10 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        let mut data = DataTable::new(&["arm", "p99_ns"]);
+        let mut data = DataTable::new("arm p99_ns");
         let odd = ["plain", "a,b", "say \"so\"", "two\nlines", " room ", "", "-1.5"];
         for cell in odd {
-            data.add_row(vec![cell.to_owned(), number(Some(0.1))]);
+            data.add(&[&cell, &0.1]);
         }
         let read = parse(&data.to_csv());
         assert_eq!(read[0], ["arm", "p99_ns"]);
@@ -131,18 +178,24 @@ mod tests {
 
     #[test]
     fn a_name_is_never_a_formula() {
-        let mut data = DataTable::new(&["arm"]);
-        data.add_row(vec!["=HYPERLINK(1)".to_owned()]);
+        let mut data = DataTable::new("arm");
+        data.add(&[&"=HYPERLINK(1)"]);
         assert_eq!(parse(&data.to_csv())[1], ["'=HYPERLINK(1)"]);
     }
 
     #[test]
     fn there_is_an_end_to_the_rows() {
-        let mut data = DataTable::new(&["n"]);
-        (0..ROWS_MAX + 7).for_each(|index| data.add_row(vec![index.to_string()]));
+        let mut data = DataTable::new("n");
+        (0..ROWS_MAX + 7).for_each(|index| data.add(&[&index]));
         assert_eq!(parse(&data.first_rows_csv(ROWS_MAX)).len(), ROWS_MAX + 1);
         assert_eq!(parse(&data.to_csv()).len(), data.len() + 1);
         assert_eq!(data.len(), ROWS_MAX + 7);
-        assert_eq!(number(Some(f64::NAN)), "");
+        assert_eq!(f64::NAN.text(), "");
+    }
+
+    #[test]
+    fn a_figure_has_six_digits() {
+        let text = [1.0 / 3.0, 0.1 + 0.2, 123_456_789.0, 0.0, f64::NAN].map(|value| six_digits(value).text());
+        assert_eq!(text, ["0.333333", "0.3", "123457000", "0", ""]);
     }
 }

@@ -6,11 +6,13 @@
 #![forbid(unsafe_code)]
 
 mod charts;
+mod data;
 mod data_table;
+mod flame_file;
 mod markdown;
 mod page;
+mod plot;
 mod repro_command;
-mod svg;
 #[cfg(test)]
 mod synthetic;
 #[cfg(test)]
@@ -68,6 +70,14 @@ pub fn html(experiment: &Experiment, raw: &dyn TrialRecords) -> ReportPage {
 #[must_use]
 pub fn markdown(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
     markdown::render(experiment, raw)
+}
+
+/// Returns a flame graph as an SVG file with zoom and search, from folded stacks: lines
+/// `process;outer;inner COUNT`. With a baseline, it is the graph of the difference. `None` without
+/// samples.
+#[must_use]
+pub fn flame_graph(title: &str, folded: &str, baseline: Option<&str>) -> Option<String> {
+    flame_file::render(title, folded, baseline)
 }
 
 /// Returns a table with a row for each load, for an experiment with one arm under loads of several

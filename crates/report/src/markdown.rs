@@ -7,7 +7,9 @@ use experiment::format;
 use experiment::trial_counts::{LeftOutCounts, TrialStatus};
 use record::experiment::{Comparison, Experiment};
 
-use super::charts::{change, has_few_blocks, has_several_loads, outcome};
+use super::data::comparisons::{change, has_few_blocks, outcome};
+use super::data::trials::has_several_loads;
+use super::plot::shortened;
 use super::repro_command::repro_command as command;
 use super::unobservable::missing_observations;
 use super::{TextTable, TrialRecords};
@@ -20,7 +22,6 @@ const FILE_CHARS_MAX: usize = 12_000;
 const CELL_CHARS_MAX: usize = 200;
 
 /// Renders the report.
-#[must_use]
 pub(super) fn render(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
     let mut out = format!("## {}\n\n", escaped_line(&experiment.plan.title));
     if experiment.partial {
@@ -106,7 +107,7 @@ fn write_not_observable(out: &mut String, experiment: &Experiment, raw: &dyn Tri
     }
     out.push_str("<details><summary>Missing observations</summary>\n\n");
     for one in all.iter().take(ROWS_MAX) {
-        let text = super::svg::shortened(&one.text, CELL_CHARS_MAX * 2);
+        let text = shortened(&one.text, CELL_CHARS_MAX * 2);
         let _ = writeln!(out, "- {} ({})", escaped_line(&text), format::count(one.trials, "trial"));
     }
     out.push_str("\n</details>\n\n");
@@ -215,7 +216,7 @@ fn write_repro_command(out: &mut String, experiment: &Experiment) {
         "<details><summary>Reproduce</summary>\n\n{}",
         fenced(&format::shell_quoted(&command(experiment)), "sh")
     );
-    let file = super::svg::shortened(&experiment.plan.file, FILE_CHARS_MAX);
+    let file = shortened(&experiment.plan.file, FILE_CHARS_MAX);
     let _ = writeln!(
         out,
         "Seed {}. The file, {}:\n\n{}</details>",
@@ -234,7 +235,7 @@ fn fenced(text: &str, language: &str) -> String {
 
 /// Returns a text as inline code, in more backticks than it contains.
 fn code(text: &str) -> String {
-    let text = super::svg::shortened(&text.replace(['\n', '\r'], " "), CELL_CHARS_MAX);
+    let text = shortened(&text.replace(['\n', '\r'], " "), CELL_CHARS_MAX);
     let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
     let padding = if longest > 0 { " " } else { "" };
@@ -243,7 +244,7 @@ fn code(text: &str) -> String {
 
 /// Returns a text for a table.
 fn cell_text(text: &str) -> String {
-    escaped_line(&super::svg::shortened(text, CELL_CHARS_MAX))
+    escaped_line(&shortened(text, CELL_CHARS_MAX))
 }
 
 /// Escapes a text for one line of Markdown, which may contain HTML. A zero-width space after `@` prevents

@@ -1,25 +1,30 @@
 //! The page: the first screen, the sections with their charts, and the reference sections; one file
-//! with its style and script inside, which loads nothing. [`super::charts`] draws the charts.
+//! with its style and script inside, which loads nothing. [`super::charts`] draws the charts. All
+//! markup is made by `html!`, which escapes every text.
 
 mod figure;
 mod reference;
 mod summary;
 
-use std::fmt::Write as _;
-
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::experiment::Experiment;
 
 use super::charts::{CHARTS, ReportChart};
 use super::data_table::ROWS_MAX;
-use super::svg::escaped;
 use super::{DataFile, HTML_BYTES_MAX, ReportPage, TrialRecords};
 use figure::DataPlacement;
 
-const STYLE: &str = concat!(
+/// Style of drawings, also in files of their own. Both themes are the same names of colours.
+pub(super) const DRAWING_STYLE: &str = concat!(
     include_str!("light.css"),
     "@media screen and (prefers-color-scheme: dark) { :root:not([data-theme=\"light\"]) {\n",
     include_str!("dark.css"),
-    "} }\n@media screen { :root[data-theme=\"dark\"] {\n",
+    "} }\n",
+    include_str!("drawing.css")
+);
+/// Style of the page: the theme that the reader chose, and its layout.
+const PAGE_STYLE: &str = concat!(
+    "@media screen { :root[data-theme=\"dark\"] {\n",
     include_str!("dark.css"),
     "} }\n",
     include_str!("style.css")
@@ -37,71 +42,73 @@ const FRAME_BYTES_MAX: usize = 20_000;
 struct PageSection {
     anchor: String,
     title: String,
-    body: String,
+    body: Markup,
 }
 
 /// Returns the complete page.
-#[must_use]
 pub(super) fn render_page(experiment: &Experiment, raw: &dyn TrialRecords) -> ReportPage {
     let summary = summary::summary(experiment);
     let mut data_files = Vec::new();
     let facts = reference::sections(experiment, raw, &mut data_files);
-    let bytes_used = summary.len() + facts.iter().map(|section| section.body.len()).sum::<usize>();
-    let bytes_left = HTML_BYTES_MAX.saturating_sub(bytes_used + FRAME_BYTES_MAX + STYLE.len() + SCRIPT.len());
+    let bytes_used = summary.0.len() + facts.iter().map(|section| section.body.0.len()).sum::<usize>();
+    let frame = FRAME_BYTES_MAX + DRAWING_STYLE.len() + PAGE_STYLE.len() + SCRIPT.len();
+    let bytes_left = HTML_BYTES_MAX.saturating_sub(bytes_used + frame);
     let mut sections = chart_sections(experiment, raw, bytes_left, &mut data_files);
     sections.extend(facts);
-    let mut out = String::with_capacity(bytes_used + 400_000);
-    write_head(&mut out, experiment);
-    out.push_str("<main>");
-    out.push_str(&summary);
-    write_contents(&mut out, &sections);
-    for section in &sections {
-        let _ = write!(
-            out,
-            "<section id=\"{0}\" aria-labelledby=\"{0}-title\"><h2 id=\"{0}-title\">{1}</h2>{2}\
-             </section>",
-            section.anchor,
-            escaped(&section.title),
-            section.body
-        );
-    }
-    out.push_str("</main>");
-    let weir = &experiment.weir;
-    let _ = writeln!(
-        out,
-        "<footer>Created by weir {} ({}) from {}, {}. This page is self-contained: it loads no \
-         external resources.</footer><div id=\"tip\" role=\"status\" hidden></div><script>{SCRIPT}</script>\
-         </body></html>",
-        escaped(&weir.version),
-        escaped(&weir.commit),
-        escaped(&experiment.plan.name),
-        escaped(&experiment.started_at),
-    );
-    ReportPage { html: out, data_files }
+    let page = page_markup(experiment, &summary, &sections).into_string();
+    ReportPage { html: without_control_characters(&page), data_files }
 }
 
-fn write_head(out: &mut String, experiment: &Experiment) {
-    let title = escaped(&experiment.plan.title);
-    let _ = write!(
-        out,
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta \
-         http-equiv=\"Content-Security-Policy\" content=\"{CONTENT_SECURITY_POLICY}\"><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"><meta name=\"color-scheme\" \
-         content=\"light dark\"><link rel=\"icon\" href=\"data:,\"><title>{title}</title><style>{STYLE}</style></head><body><header>\
-         <span class=\"made\">weir lab · experiment <b>{}</b></span><button type=\"button\" \
-         id=\"theme\" hidden>Dark</button></header>",
-        escaped(&experiment.plan.name),
-    );
+fn page_markup(experiment: &Experiment, summary: &Markup, sections: &[PageSection]) -> Markup {
+    let (plan, weir) = (&experiment.plan, &experiment.weir);
+    html! {
+        (DOCTYPE) "\n"
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(CONTENT_SECURITY_POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                link rel="icon" href="data:,";
+                title { (plan.title) }
+                style { (PreEscaped(DRAWING_STYLE)) (PreEscaped(PAGE_STYLE)) }
+            }
+            body {
+                header {
+                    span.made { "weir lab · experiment " b { (plan.name) } }
+                    button #theme type="button" hidden { "Dark" }
+                }
+                main {
+                    (summary)
+                    nav aria-label="Sections" {
+                        ol {
+                            @for section in sections {
+                                li { a href={ "#" (section.anchor) } { (section.title) } }
+                            }
+                        }
+                    }
+                    @for PageSection { anchor, title, body } in sections {
+                        section id=(anchor) aria-labelledby={ (anchor) "-title" } {
+                            h2 id={ (anchor) "-title" } { (title) }
+                            (body)
+                        }
+                    }
+                }
+                footer {
+                    "Created by weir " (weir.version) " (" (weir.commit) ") from " (plan.name) ", "
+                    (experiment.started_at) ". This page is self-contained: it loads no external resources."
+                }
+                div #tip role="status" hidden {}
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+        "\n"
+    }
 }
 
-/// Writes the list of sections, below the first screen.
-fn write_contents(out: &mut String, sections: &[PageSection]) {
-    out.push_str("<nav aria-label=\"Sections\"><ol>");
-    for section in sections {
-        let title = escaped(&section.title);
-        let _ = write!(out, "<li><a href=\"#{}\">{title}</a></li>", section.anchor);
-    }
-    out.push_str("</ol></nav>");
+/// Replaces control characters, which no document may contain, by spaces.
+pub(super) fn without_control_characters(text: &str) -> String {
+    text.replace(|letter: char| letter.is_control() && !matches!(letter, '\n' | '\t'), " ")
 }
 
 /// Adds all charts by section, as many as fit; drawings take precedence over data. Data that are
@@ -117,38 +124,43 @@ fn chart_sections(
         .iter()
         .flat_map(|(title, maker)| maker(experiment, raw).into_iter().map(move |chart| (*title, chart)));
     let mut left_out = Vec::new();
-    let mut included: Vec<(&str, ReportChart, String)> = Vec::new();
+    let mut included: Vec<(&str, ReportChart, usize)> = Vec::new();
     for (title, chart) in made {
-        let figure = figure::render_figure(&chart, DataPlacement::SeparateFile, &file(&chart));
-        if figure.len() > bytes_left {
-            let name = file(&chart);
-            left_out.push(format!("{} ({})", escaped(&chart.title), escaped(&name)));
+        let name = file(&chart);
+        let bytes = figure::render_figure(&chart, DataPlacement::SeparateFile, &name).0.len();
+        if bytes > bytes_left {
+            left_out.push(format!("{} ({name})", chart.title));
             data_files.push(DataFile { name, text: chart.data.to_csv() });
             continue;
         }
-        bytes_left -= figure.len();
-        included.push((title, chart, figure));
+        bytes_left -= bytes;
+        included.push((title, chart, bytes));
     }
     let mut sections: Vec<PageSection> = Vec::new();
-    for (title, chart, short) in included {
+    for (title, chart, bytes) in included {
         let name = file(&chart);
         let with_data = figure::render_figure(&chart, DataPlacement::Inline, &name);
-        let more = with_data.len().saturating_sub(short.len());
+        let more = with_data.0.len().saturating_sub(bytes);
         let fits = more <= bytes_left;
         bytes_left -= if fits { more } else { 0 };
+        let figure = match fits {
+            true => with_data,
+            false => figure::render_figure(&chart, DataPlacement::SeparateFile, &name),
+        };
         if !chart.data.is_empty() && (!fits || chart.data.len() > ROWS_MAX) {
             data_files.push(DataFile { name, text: chart.data.to_csv() });
         }
-        section_with_title(&mut sections, title).body.push_str(if fits { &with_data } else { &short });
+        section_with_title(&mut sections, title).body.0 += &figure.0;
     }
     if !left_out.is_empty() {
         let title = sections.last().map_or_else(|| "Charts".to_owned(), |last| last.title.clone());
-        let _ = write!(
-            section_with_title(&mut sections, &title).body,
-            "<p class=\"note\">Omitted because of the page size: {}. The data are in these files beside \
-             the page.</p>",
-            left_out.join("; ")
-        );
+        let note = html! {
+            p.note {
+                "Omitted because of the page size: " (left_out.join("; "))
+                ". The data are in these files beside the page."
+            }
+        };
+        section_with_title(&mut sections, &title).body.0 += &note.0;
     }
     sections
 }
@@ -158,7 +170,7 @@ fn chart_sections(
 fn section_with_title<'a>(sections: &'a mut Vec<PageSection>, title: &str) -> &'a mut PageSection {
     let index = sections.iter().position(|section| section.title == title);
     let index = index.unwrap_or_else(|| {
-        let body = String::new();
+        let body = PreEscaped(String::new());
         sections.push(PageSection { anchor: anchor(title), title: title.to_owned(), body });
         sections.len() - 1
     });
@@ -185,11 +197,11 @@ mod tests {
         let mut data_files = Vec::new();
         let all_sections = chart_sections(&experiment, &raw, usize::MAX, &mut data_files);
         assert!(data_files.is_empty(), "all of it fits");
-        let all: usize = all_sections.iter().map(|section| section.body.len()).sum();
+        let all: usize = all_sections.iter().map(|section| section.body.0.len()).sum();
         for bytes_left in [all / 2, all / 10, 0] {
             let mut data_files = Vec::new();
             let sections = chart_sections(&experiment, &raw, bytes_left, &mut data_files);
-            let body: String = sections.iter().map(|section| section.body.as_str()).collect();
+            let body: String = sections.iter().map(|section| section.body.0.as_str()).collect();
             assert!(body.len() <= bytes_left + 3_000, "{} of {bytes_left}", body.len());
             assert!(!data_files.is_empty(), "{bytes_left}");
             // Data that are not in the page are in a file beside it, under the name in the page.

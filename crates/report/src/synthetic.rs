@@ -70,19 +70,16 @@ impl TrialRecords for NoRecords {
 }
 
 /// Returns the experiment and its trials.
-#[must_use]
 pub(crate) fn synthetic_experiment() -> (Experiment, SyntheticRecords) {
     with_loads(&LOADS)
 }
 
 /// Returns the same under one load without a name.
-#[must_use]
 pub(crate) fn one_load() -> (Experiment, SyntheticRecords) {
     with_loads(&[record::experiment::ONLY_LOAD])
 }
 
 /// Returns the same under these loads.
-#[must_use]
 pub(crate) fn with_loads(loads: &[&str]) -> (Experiment, SyntheticRecords) {
     let plan = plan(loads);
     let mut rng = Rng::with_seed(7);

@@ -322,7 +322,7 @@ fn trials_that_do_not_count_are_listed_with_the_reason() {
     let page = html(&experiment, &raw).html;
     assert!(page.contains("took 6.1 %"), "discarded");
     assert!(page.contains("bind() to 10.71.0.2:80 failed"), "failed");
-    assert!(page.contains("allocator.toml --set &#39;note=a b&#39;"), "the command");
+    assert!(page.contains("allocator.toml --set 'note=a b'"), "the command");
     assert!(page.contains("nginx -c nginx.conf"), "what was run");
 }
 

@@ -19,7 +19,6 @@ pub(super) struct MissingObservation {
 }
 
 /// Returns all missing observations, the most frequent first.
-#[must_use]
 pub(super) fn missing_observations(
     experiment: &Experiment,
     raw: &dyn TrialRecords,

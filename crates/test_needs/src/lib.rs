@@ -78,8 +78,7 @@ mod tests {
         report("a::test", "nginx", "two\nlines", "haproxy", Some(&file));
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "a::test\tnginx\ttwo lines\n");
         std::fs::remove_file(&file).unwrap();
-        let required =
-            std::panic::catch_unwind(|| report("a::test", "nginx", "missing", "root,nginx", None));
+        let required = std::panic::catch_unwind(|| report("a::test", "nginx", "missing", "root,nginx", None));
         assert!(required.is_err());
     }
 }

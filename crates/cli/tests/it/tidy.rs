@@ -53,8 +53,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("wire", &[]),
 ];
 
-/// Foreign crates that only one crate of ours may use (two crates that cannot see each other for
-/// TOML). Each stands for a task with a single implementation. A name that ends in `*` stands for
+/// Foreign crates that only one crate of ours may use (more for TOML and for pages, which several
+/// crates have). Each stands for a task with a single implementation. A name that ends in `*` stands for
 /// all names with that prefix.
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("anyhow", &["cli"]),
@@ -67,8 +67,8 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("hmac", &["proxy"]),
     ("httparse", &["wire"]),
     ("indicatif", &["cli"]),
-    ("inferno", &["host"]),
     ("landlock", &["rt"]),
+    ("maud", &["cli", "report"]),
     ("netlink-*", &["host"]),
     ("object", &["host"]),
     ("perf-event-open-sys*", &["host"]),
@@ -93,6 +93,10 @@ const MAY_BE_UNSAFE: &[&str] = &["rt", "host"];
 
 /// Maximum number of product lines of a file, without an exception and with one.
 const FILE_LINES: SizeLimits = SizeLimits { limit: 500, hard_limit: 1000 };
+/// Maximum number of product lines of a chart: it describes its marks, and the plot layer draws them.
+const CHART_LINES: SizeLimits = SizeLimits { limit: 120, hard_limit: 120 };
+/// Directory of the charts.
+const CHARTS: &str = "crates/report/src/charts/";
 /// Maximum number of lines of a function, without an exception and with one.
 const FUNCTION_LINES: SizeLimits = SizeLimits { limit: 60, hard_limit: 100 };
 
@@ -195,7 +199,8 @@ fn files_and_functions_stay_short() {
     let mut measured = MeasuredSizes::default();
     for file in product_files() {
         let masked = scan::mask(&read(&file));
-        measured.add(format!("{file} file"), scan::product_lines(&masked), &FILE_LINES);
+        let limits = if file.starts_with(CHARTS) { &CHART_LINES } else { &FILE_LINES };
+        measured.add(format!("{file} file"), scan::product_lines(&masked), limits);
         for function in scan::functions(&masked) {
             let key = format!("{file}::{} function", function.name);
             measured.add(key, function.lines, &FUNCTION_LINES);

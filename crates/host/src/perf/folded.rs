@@ -75,11 +75,6 @@ impl FoldedStacks {
         self.stacks.values().sum()
     }
 
-    /// Returns the lines of the text.
-    pub(super) fn lines(&self) -> impl Iterator<Item = String> {
-        self.stacks.iter().map(|(stack, count)| format!("{stack} {count}"))
-    }
-
     /// Returns the counts by function: on top of the stack, and anywhere in it.
     fn counts(&self) -> BTreeMap<&str, (u64, u64)> {
         let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
@@ -100,7 +95,7 @@ impl FoldedStacks {
 
 impl fmt::Display for FoldedStacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.lines().try_for_each(|line| writeln!(f, "{line}"))
+        self.stacks.iter().try_for_each(|(stack, count)| writeln!(f, "{stack} {count}"))
     }
 }
 

@@ -24,7 +24,7 @@ impl Pool {
 
     /// Returns the HTTP/2 connections to a server that are in use.
     pub(crate) fn http2_load(&self, server: usize) -> Http2Load {
-        self.servers[server].http2.get().map_or(Http2Load::default(), |http2| http2.load())
+        self.servers[server].http2.get().map_or_else(Http2Load::default, |http2| http2.load())
     }
 
     /// Returns the counters of HTTP/2 connections to a server, since the last call.

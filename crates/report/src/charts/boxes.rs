@@ -2,13 +2,13 @@
 //! arms with overlapping boxes may still differ in every block.
 
 use experiment::format;
-use record::experiment::{Arm, Experiment, ExperimentMetric, LoadPlan, ValueDistribution};
+use record::experiment::{Experiment, ExperimentMetric};
 
-use super::trial_data::{cell, counted_trials};
-use super::{ChartPart, ReportChart, has_several_loads, series_index};
+use super::{ChartPart, ReportChart};
 use crate::TrialRecords;
-use crate::data_table::{DataTable, number};
-use crate::svg::{Area, Axis, Scale, Shape, Svg, extent, row_name};
+use crate::data::spreads::{SpreadRow, common_value, data_table, spread_rows};
+use crate::data::trials::{counted_trials, has_several_loads, series_index};
+use crate::plot::{Axis, Frame, Plot, Scale, Shape, Svg, WIDTH, extent, row_name};
 
 /// Maximum number of rows of one metric; the others are in the data.
 const ROWS_MAX: usize = 40;
@@ -19,127 +19,58 @@ const NAME_CHARS_MAX: usize = 34;
 /// Ratio of the largest to the smallest value from which the scale is logarithmic.
 const LOG_SCALE_RATIO_MIN: f64 = 4.0;
 
-/// A row: an arm under a load, and its spread.
-type BoxRow<'a> = (&'a Arm, &'a LoadPlan, &'a ValueDistribution);
-
 /// Draws box plots, a drawing for each metric.
 pub(crate) fn chart(experiment: &Experiment, _raw: &dyn TrialRecords) -> Vec<ReportChart> {
-    let (id, title) = ("boxes", "Spread over trials");
     let caption = "Each dot is a trial; the box is the interquartile range, its line the median, the \
                    whiskers are min and max, and the bar below is the interval of the median.";
-    if experiment.cells.is_empty() {
-        return vec![ReportChart::empty(id, title, caption, "No counted trial yet.")];
-    }
-    let mut chart = ReportChart::new(id, title, caption, data_table(experiment));
+    let mut chart = ReportChart::new("boxes", "Spread over trials", caption, data_table(experiment));
     for metric in &experiment.plan.metrics {
-        let rows = rows_of(experiment, metric);
+        let rows = spread_rows(experiment, metric);
         if rows.is_empty() {
             continue;
         }
         if rows.len() > ROWS_MAX {
-            let rest = rows.len() - ROWS_MAX;
-            let note = format!("{}: {} more are in the data.", metric.title, format::count(rest, "row"));
-            chart.notes.push(note);
+            let rest = format::count(rows.len() - ROWS_MAX, "row");
+            chart.notes.push(format!("{}: {rest} more are in the data.", metric.title));
         }
-        let heading = format!("{} ({})", metric.title, format::better_direction(metric));
-        chart.parts.push(ChartPart::Heading(heading));
+        chart.heading(format!("{} ({})", metric.title, format::better_direction(metric)));
         let rows = &rows[..rows.len().min(ROWS_MAX)];
-        if let Some(value) = common_value(rows) {
-            let value = format::value(value, &metric.unit);
-            chart.parts.push(ChartPart::Empty(format!("{value} in every trial.")));
-        } else if let Some(svg) = drawing(experiment, metric, rows) {
-            chart.parts.push(ChartPart::Drawing(svg));
+        match common_value(rows) {
+            // A sentence replaces the drawing.
+            Some(value) => {
+                let text = format!("{} in every trial.", format::value(value, &metric.unit));
+                chart.parts.push(ChartPart::Empty(text));
+            }
+            None => chart.parts.extend(drawing(experiment, metric, rows).map(ChartPart::Drawing)),
         }
     }
-    vec![chart]
+    vec![chart.or_empty("No counted trial yet.")]
 }
 
-fn rows_of<'a>(experiment: &'a Experiment, metric: &ExperimentMetric) -> Vec<BoxRow<'a>> {
-    let plan = &experiment.plan;
-    let all = plan.loads.iter().flat_map(|load| plan.arms.iter().map(move |arm| (arm, load)));
-    let to_row = all.filter_map(|(arm, load)| {
-        let spread = cell(experiment, &arm.name, &load.name)?.metrics.get(&metric.name)?;
-        Some((arm, load, spread))
-    });
-    to_row.collect()
-}
-
-/// Returns the value of all trials if it is the same: a sentence then replaces the drawing.
-fn common_value(rows: &[BoxRow<'_>]) -> Option<f64> {
-    let (_, _, first) = rows.first()?;
-    let same = |(_, _, spread): &BoxRow<'_>| [spread.min, spread.max] == [first.min; 2];
-    rows.iter().all(same).then_some(first.min)
-}
-
-fn data_table(experiment: &Experiment) -> DataTable {
-    let mut data = DataTable::new(&[
-        "load",
-        "arm",
-        "metric",
-        "unit",
-        "trials",
-        "min",
-        "p25",
-        "median",
-        "p75",
-        "max",
-        "median_low",
-        "median_high",
-    ]);
-    for cell in &experiment.cells {
-        for (name, spread) in &cell.metrics {
-            let unit = super::trial_data::metric(experiment, name).map(|metric| metric.unit.clone());
-            let mut row = vec![
-                cell.load.clone(),
-                cell.arm.clone(),
-                name.clone(),
-                unit.unwrap_or_default(),
-                cell.trials.to_string(),
-            ];
-            let quartiles = [spread.min, spread.p25, spread.median, spread.p75, spread.max];
-            row.extend(quartiles.map(|value| number(Some(value))));
-            row.push(number(spread.median_interval.map(|(low, _)| low)));
-            row.push(number(spread.median_interval.map(|(_, high)| high)));
-            data.add_row(row);
-        }
-    }
-    data
-}
-
-fn drawing(experiment: &Experiment, metric: &ExperimentMetric, rows: &[BoxRow<'_>]) -> Option<Svg> {
-    let area = Area { left: 244.0, top: 8.0, right: 610.0, bottom: 8.0 + ROW_HEIGHT * rows.len() as f64 };
-    let ends = rows.iter().flat_map(|(_, _, spread)| [spread.min, spread.max]);
-    let (low, high) = extent(ends)?;
-    let scale = if low > 0.0 && high / low >= LOG_SCALE_RATIO_MIN {
-        Scale::log((low / 1.05, high * 1.05), (area.left, area.right))
-    } else {
-        Scale::covering([low, high], (area.left, area.right))?
+fn drawing(experiment: &Experiment, metric: &ExperimentMetric, rows: &[SpreadRow<'_>]) -> Option<Svg> {
+    let (low, high) = extent(rows.iter().flat_map(|(_, _, spread)| [spread.min, spread.max]))?;
+    let scale = match low > 0.0 && high / low >= LOG_SCALE_RATIO_MIN {
+        true => Scale::log(low / 1.05, high * 1.05),
+        false => Scale::covering([low, high])?,
     };
-    let text: Vec<String> = rows
+    let value = |value: f64| format::value(value, &metric.unit);
+    let text = rows
         .iter()
-        .map(|(arm, load, spread)| {
-            format!("{}, {}: median {}", arm.name, load.name, format::value(spread.median, &metric.unit))
-        })
-        .collect();
-    let mut svg = Svg::new(720.0, area.bottom + 26.0, &metric.title, &text.join("; "));
-    let axis = Axis::with_unit(scale, 6, "", &metric.unit);
-    for (value, label) in axis.spaced_ticks() {
-        let x = scale.position(*value);
-        svg.add(Shape::line((x, area.top), (x, area.bottom)).class("grid"));
-        svg.add(Shape::text((svg.within(x, label), area.bottom + 16.0), label).class("tick middle"));
-    }
+        .map(|(arm, load, spread)| format!("{}, {}: median {}", arm.name, load.name, value(spread.median)));
+    let mut svg = Svg::new(&metric.title, &text.collect::<Vec<_>>().join("; "));
+    let frame = Frame::new(8.0, ROW_HEIGHT * rows.len() as f64).within(244.0, 610.0);
+    let plot = svg.rows(frame, scale, rows.len());
+    svg.x_grid(&plot, &Axis::with_unit(scale, 6, "", &metric.unit));
     let several = has_several_loads(&experiment.plan);
-    for (index, (arm, load, spread)) in rows.iter().enumerate() {
-        let y = area.top + ROW_HEIGHT * (index as f64 + 0.5);
-        let name = match &arm.repeats {
-            Some(original) => format!("{original}, repeated (A/A)"),
-            None => arm.name.clone(),
-        };
-        let name = row_name(&name, several.then_some(&*load.name), NAME_CHARS_MAX);
-        svg.add(Shape::text((area.left - 10.0, y + 4.0), &name).class("label end"));
-        let median = format::value(spread.median, &metric.unit);
-        svg.add(Shape::text((720.0, y + 4.0), &median).class("label end"));
-        draw_box(&mut svg, experiment, metric, (arm, load, spread), (&scale, y));
+    for (index, row) in rows.iter().enumerate() {
+        let (arm, load, spread) = row;
+        let again = arm.repeats.as_ref().map(|original| format!("{original}, repeated (A/A)"));
+        let name = again.as_deref().unwrap_or(&arm.name);
+        svg.name_row(&plot, index, &row_name(name, several.then_some(&load.name), NAME_CHARS_MAX), "label");
+        let y = index as f64 + 0.5;
+        let at = (WIDTH, plot.at((low, y)).1 + 4.0);
+        svg.add(Shape::text(at, &value(spread.median)).class("label end"));
+        draw_box(&mut svg, experiment, metric, row, (&plot, y));
     }
     Some(svg)
 }
@@ -148,41 +79,37 @@ fn draw_box(
     svg: &mut Svg,
     experiment: &Experiment,
     metric: &ExperimentMetric,
-    (arm, load, spread): BoxRow<'_>,
-    (scale, y): (&Scale, f64),
+    (arm, load, spread): &SpreadRow<'_>,
+    (plot, y): (&Plot, f64),
 ) {
     let series = series_index(&experiment.plan, &arm.name);
-    let x = |value: f64| scale.position(value);
-    svg.add(Shape::line((x(spread.min), y), (x(spread.max), y)).class("stroke thin").series(series));
-    let tip = format!(
-        "{}\nmedian {}\nquartiles {} to {}\nrange {} to {}",
-        arm.name,
-        format::value(spread.median, &metric.unit),
-        format::value(spread.p25, &metric.unit),
-        format::value(spread.p75, &metric.unit),
-        format::value(spread.min, &metric.unit),
-        format::value(spread.max, &metric.unit),
-    );
-    let quartiles = Shape::rect((x(spread.p25), y - 9.0), (x(spread.p75), y + 9.0));
+    let value = |value: f64| format::value(value, &metric.unit);
+    let [min, p25, median] = [spread.min, spread.p25, spread.median].map(value);
+    let [p75, max] = [spread.p75, spread.max].map(value);
+    let tip = format!("{}\nmedian {median}\nquartiles {p25} to {p75}\nrange {min} to {max}", arm.name);
+    svg.add(plot.segment((spread.min, y), (spread.max, y)).class("stroke thin").series(series));
+    let quartiles = plot.bar((spread.p25, spread.p75), (y - 0.28, y + 0.28));
     svg.add(quartiles.class("box").series(series).tooltip(&tip));
     if let Some((low, high)) = spread.median_interval {
-        let bar = Shape::line((x(low), y + 12.0), (x(high), y + 12.0));
+        let bar = plot.segment((low, y + 0.375), (high, y + 0.375));
         svg.add(bar.class("stroke thick").series(series));
     }
     for line in counted_trials(experiment, &arm.name, &load.name) {
-        let Some(value) = line.metrics.get(&metric.name) else { continue };
+        let Some(of_trial) = line.metrics.get(&metric.name) else { continue };
         // Offsets by block keep dots visible and in a fixed position.
-        let outlier = f64::from(line.position.block * 5 % 9) - 4.0;
-        let tip =
-            format!("{}, block {}\n{}", arm.name, line.position.block, format::value(*value, &metric.unit));
-        svg.add(Shape::circle((x(*value), y + outlier), 2.2).class("fill").series(series).tooltip(&tip));
+        let offset = (f64::from(line.position.block * 5 % 9) - 4.0) / ROW_HEIGHT;
+        let tip = format!("{}, block {}\n{}", arm.name, line.position.block, value(*of_trial));
+        let dot = plot.dot((*of_trial, y + offset), 2.2);
+        svg.add(dot.class("fill").series(series).tooltip(&tip));
     }
-    let median = Shape::line((x(spread.median), y - 9.0), (x(spread.median), y + 9.0));
+    let median = plot.segment((spread.median, y - 0.28), (spread.median, y + 0.28));
     svg.add(median.class("stroke thick").series(series));
 }
 
 #[cfg(test)]
 mod tests {
+    use record::experiment::ValueDistribution;
+
     use super::*;
     use crate::synthetic::{NoRecords, synthetic_experiment};
 

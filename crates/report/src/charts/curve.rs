@@ -1,45 +1,33 @@
 //! Ladder: throughput and latency against the load, if the loads are levels of a number
 //! (connections, a rate). The chart of scaling shows the fit.
 
-use std::collections::BTreeSet;
-
 use experiment::format;
-use record::experiment::{Arm, Experiment, ExperimentMetric, LoadPlan};
+use record::experiment::{Arm, Experiment, ExperimentMetric, ValueDistribution};
 
-use super::trial_data::{cell, level, metric};
-use super::{ChartPart, LegendEntry, ReportChart, arms_legend, series_index};
+use super::ReportChart;
 use crate::TrialRecords;
-use crate::data_table::{DataTable, number};
-use crate::svg::{Area, Axis, NOISE_SERIES, Scale, Shape, Svg, extent};
+use crate::data::levels::{LevelPanel, level_panels};
+use crate::data::trials::{metric, series_index};
+use crate::data_table::DataTable;
+use crate::plot::{Axis, Frame, LEFT, Plot, Scale, Shape, Svg, extent, truncated_middle};
 
 /// Metrics with a drawing, if the experiment has them: throughput first.
 const LADDER_METRICS: [&str; 4] = ["responses_per_s", "p50_ns", "p99_ns", "p999_ns"];
-
 /// Ratio of the largest to the smallest level from which the scale is logarithmic.
 const LOG_SCALE_RATIO_MIN: f64 = 12.0;
+/// Right edge of the plot; the names of the arms are to the right of it.
+const PLOT_RIGHT: f64 = 610.0;
 
-/// A factor with its loads as levels, and the loads of one panel by level.
-struct LevelPanel<'a> {
-    factor: &'a str,
-    title: String,
-    loads: Vec<(f64, &'a LoadPlan)>,
-}
-
-/// Figures of a metric at one level.
-struct CurvePoint {
-    level: f64,
-    median: f64,
-    interval: Option<(f64, f64)>,
-}
+/// An arm with the spread of a metric at each level.
+type ArmCurve<'a> = (&'a Arm, Vec<(f64, &'a ValueDistribution)>);
 
 /// Draws throughput and latencies over the loads; no chart if the loads are not numbers.
 pub(crate) fn chart(experiment: &Experiment, _raw: &dyn TrialRecords) -> Vec<ReportChart> {
-    let panels = panels(experiment);
-    let metrics: Vec<&ExperimentMetric> = LADDER_METRICS
-        .iter()
-        .filter_map(|name| metric(experiment, name))
-        .chain(primary_outside_ladder(experiment))
-        .collect();
+    let panels = level_panels(experiment);
+    // Also the primary metric: the cost of a response at each load.
+    let primary = experiment.plan.primary().filter(|one| !LADDER_METRICS.contains(&one.name.as_str()));
+    let metrics = LADDER_METRICS.iter().filter_map(|name| metric(experiment, name));
+    let metrics: Vec<&ExperimentMetric> = metrics.chain(primary).collect();
     if panels.is_empty() || metrics.is_empty() {
         return Vec::new();
     }
@@ -47,189 +35,86 @@ pub(crate) fn chart(experiment: &Experiment, _raw: &dyn TrialRecords) -> Vec<Rep
     let title = format!("Throughput and latency by {}", format::code_words(factor));
     let caption = "Each dot is the median over the trials at one load, its line the interval of the \
                    median. Where latency grows but throughput does not, requests only queue.";
-    let mut data = DataTable::new(&["arm", "load", factor, "metric", "median", "low", "high"]);
-    let mut chart = ReportChart::new("ladder", &title, caption, DataTable::default());
+    let data = DataTable::new("arm load").with_columns([factor, "metric", "median", "low", "high"]);
+    let mut chart = ReportChart::new("ladder", &title, caption, data);
     for panel in &panels {
         if panels.len() > 1 {
-            chart.parts.push(ChartPart::Heading(panel.title.clone()));
+            chart.heading(&panel.title);
         }
         for metric in &metrics {
-            chart.parts.extend(drawing(experiment, panel, metric).map(ChartPart::Drawing));
-            add_rows(&mut data, experiment, panel, metric);
+            panel.add_rows(&mut chart.data, experiment, metric);
+            let svg = drawing(experiment, panel, metric);
+            svg.into_iter().for_each(|svg| chart.draw(svg));
         }
     }
-    chart.data = data;
-    vec![chart.legend(legend(experiment))]
-}
-
-/// Returns the primary metric if it is not one of the ladder: the cost of a response at each load.
-fn primary_outside_ladder(experiment: &Experiment) -> Option<&ExperimentMetric> {
-    experiment.plan.primary().filter(|metric| !LADDER_METRICS.contains(&metric.name.as_str()))
-}
-
-fn legend(experiment: &Experiment) -> Vec<LegendEntry> {
-    let all = arms_legend(&experiment.plan);
-    all.into_iter().filter(|series| series.number != NOISE_SERIES).collect()
-}
-
-/// Returns the factor with the most numeric levels, and the loads grouped by their other
-/// differences.
-fn panels(experiment: &Experiment) -> Vec<LevelPanel<'_>> {
-    let loads = &experiment.plan.loads;
-    let names: BTreeSet<&String> = loads.iter().flat_map(|load| load.levels.keys()).collect();
-    let levels = |factor: &&String| -> usize {
-        let levels: Option<Vec<f64>> = loads.iter().map(|load| level(load, factor)).collect();
-        let levels = levels.unwrap_or_default();
-        levels.iter().map(|level| level.to_bits()).collect::<BTreeSet<_>>().len()
-    };
-    let Some(factor) = names.into_iter().max_by_key(levels).filter(|name| levels(name) >= 2) else {
-        return Vec::new();
-    };
-    let mut panels: Vec<LevelPanel<'_>> = Vec::new();
-    for load in loads {
-        let Some(level) = level(load, factor) else { continue };
-        let others = load.levels.iter().filter(|(name, _)| *name != factor);
-        let title: Vec<String> = others.map(|(name, level)| format!("{name} {level}")).collect();
-        let title = title.join(", ");
-        match panels.iter_mut().find(|panel| panel.title == title) {
-            Some(panel) => panel.loads.push((level, load)),
-            None => panels.push(LevelPanel { factor, title, loads: vec![(level, load)] }),
-        }
-    }
-    panels.iter_mut().for_each(|panel| panel.loads.sort_by(|a, b| a.0.total_cmp(&b.0)));
-    panels.retain(|panel| panel.loads.len() >= 2);
-    panels
-}
-
-fn points(
-    experiment: &Experiment,
-    panel: &LevelPanel<'_>,
-    arm: &Arm,
-    metric: &ExperimentMetric,
-) -> Vec<CurvePoint> {
-    let point = |(level, load): &(f64, &LoadPlan)| {
-        let spread = cell(experiment, &arm.name, &load.name)?.metrics.get(&metric.name)?;
-        Some(CurvePoint { level: *level, median: spread.median, interval: spread.median_interval })
-    };
-    panel.loads.iter().filter_map(point).collect()
-}
-
-fn add_rows(
-    data: &mut DataTable,
-    experiment: &Experiment,
-    panel: &LevelPanel<'_>,
-    metric: &ExperimentMetric,
-) {
-    for arm in &experiment.plan.arms {
-        for (level, load) in &panel.loads {
-            let spread =
-                cell(experiment, &arm.name, &load.name).and_then(|cell| cell.metrics.get(&metric.name));
-            let Some(spread) = spread else { continue };
-            data.add_row(vec![
-                arm.name.clone(),
-                load.name.clone(),
-                number(Some(*level)),
-                metric.name.clone(),
-                number(Some(spread.median)),
-                number(spread.median_interval.map(|(low, _)| low)),
-                number(spread.median_interval.map(|(_, high)| high)),
-            ]);
-        }
-    }
+    let own_arms = experiment.plan.arms.iter().filter(|arm| arm.repeats.is_none());
+    own_arms.for_each(|arm| chart.add_series(&experiment.plan, &arm.name));
+    vec![chart]
 }
 
 fn drawing(experiment: &Experiment, panel: &LevelPanel<'_>, metric: &ExperimentMetric) -> Option<Svg> {
-    let area = Area { left: 62.0, top: 28.0, right: 610.0, bottom: 208.0 };
-    let arms: Vec<&Arm> = experiment.plan.arms.iter().filter(|arm| arm.repeats.is_none()).collect();
-    let curves: Vec<(&Arm, Vec<CurvePoint>)> =
-        arms.into_iter().map(|arm| (arm, points(experiment, panel, arm, metric))).collect();
-    let values = curves.iter().flat_map(|(_, points)| {
-        points.iter().flat_map(|point| {
-            point.interval.into_iter().flat_map(|(low, high)| [low, high]).chain([point.median])
-        })
-    });
-    let (low, high) = extent(values)?;
-    let (min_level, max_level) = (panel.loads.first()?.0, panel.loads.last()?.0);
-    let x = if min_level > 0.0 && max_level / min_level >= LOG_SCALE_RATIO_MIN {
-        Scale::log
-    } else {
-        Scale::linear
-    };
-    let x = x((min_level, max_level), (area.left + 12.0, area.right - 12.0));
+    let arms = experiment.plan.arms.iter().filter(|arm| arm.repeats.is_none());
+    let curves: Vec<ArmCurve<'_>> = arms.map(|arm| (arm, panel.spreads(experiment, arm, metric))).collect();
+    let spreads = || curves.iter().flat_map(|(_, points)| points.iter().map(|(_, spread)| spread));
+    let ends = spreads().filter_map(|spread| spread.median_interval).flat_map(|(low, high)| [low, high]);
+    let (low, high) = extent(ends.chain(spreads().map(|spread| spread.median)))?;
+    let (min, max) = (panel.loads.first()?.0, panel.loads.last()?.0);
     let ticks = panel.loads.iter().map(|(level, _)| (*level, format::tick(*level, "1")));
-    let x = Axis { scale: x, ticks: ticks.collect(), title: format::code_words(panel.factor) };
-    let y = if low > 0.0 && high / low >= LOG_SCALE_RATIO_MIN {
-        Scale::log((low * 0.85, high * 1.15), (area.bottom, area.top))
-    } else {
-        Scale::from_zero(high, (area.bottom, area.top))
+    let factor = format::code_words(panel.factor);
+    let x = Axis::with_ticks(Scale::by_ratio(min, max, LOG_SCALE_RATIO_MIN), &factor, ticks);
+    let values = match low > 0.0 && high / low >= LOG_SCALE_RATIO_MIN {
+        true => Scale::log(low * 0.85, high * 1.15),
+        false => Scale::from_zero(high),
     };
     let title = format!("{} ({})", metric.title, format::better_direction(metric));
-    let y = Axis::with_unit(y, 5, &title, &metric.unit);
-    let text = format!("{} over {}", metric.title, format::code_words(panel.factor));
-    let mut svg = Svg::new(720.0, 254.0, &metric.title, &text);
-    svg.axes(&area, &x, &y);
-    draw_offered_load(&mut svg, panel, metric, (&x.scale, &y.scale));
-    for (arm, points) in &curves {
-        draw_curve(&mut svg, experiment, metric, (arm, points), (&x.scale, &y.scale));
+    let mut svg = Svg::new(&metric.title, &format!("{} over {factor}", metric.title));
+    let values = Axis::with_unit(values, 5, &title, &metric.unit);
+    let frame = svg.plot(Frame::new(28.0, 180.0).within(LEFT, PLOT_RIGHT), x.scale, &values);
+    let plot = frame.beside((LEFT + 12.0, PLOT_RIGHT - 12.0), x.scale);
+    svg.x_axis(&plot, &x);
+    if metric.unit == "1/s" && panel.factor.contains("rate") {
+        // Offered load: every due request responded to.
+        let within = panel.loads.iter().filter(|(level, _)| plot.y.contains(*level));
+        svg.add(plot.line(within.map(|(level, _)| (*level, *level))).class("zero").tooltip("offered load"));
     }
-    draw_labels(&mut svg, experiment, &curves, (area.right - 2.0, &y.scale));
+    curves.iter().for_each(|curve| draw_curve(&mut svg, experiment, metric, curve, &plot));
+    draw_names(&mut svg, experiment, &curves, &plot);
     Some(svg)
-}
-
-/// Draws the offered throughput: every due request responded to.
-fn draw_offered_load(
-    svg: &mut Svg,
-    panel: &LevelPanel<'_>,
-    metric: &ExperimentMetric,
-    (x, y): (&Scale, &Scale),
-) {
-    if metric.unit != "1/s" || !panel.factor.contains("rate") {
-        return;
-    }
-    let within = panel.loads.iter().filter(|(level, _)| y.contains(*level));
-    let path: Vec<(f64, f64)> = within.map(|(level, _)| (x.position(*level), y.position(*level))).collect();
-    svg.add(Shape::polyline(&path).class("zero").tooltip("offered load"));
 }
 
 fn draw_curve(
     svg: &mut Svg,
     experiment: &Experiment,
     metric: &ExperimentMetric,
-    (arm, points): (&Arm, &[CurvePoint]),
-    (x, y): (&Scale, &Scale),
+    (arm, points): &ArmCurve<'_>,
+    plot: &Plot,
 ) {
     let series = series_index(&experiment.plan, &arm.name);
-    let path: Vec<(f64, f64)> =
-        points.iter().map(|point| (x.position(point.level), y.position(point.median))).collect();
-    svg.add(Shape::polyline(&path).class("stroke").series(series));
-    for (point, position) in points.iter().zip(&path) {
-        if let Some((low, high)) = point.interval {
-            let bar = Shape::line((position.0, y.position(low)), (position.0, y.position(high)));
-            svg.add(bar.class("stroke thin").series(series));
+    let medians = points.iter().map(|(level, spread)| (*level, spread.median));
+    svg.add(plot.line(medians).class("stroke").series(series));
+    for (level, spread) in points {
+        if let Some((low, high)) = spread.median_interval {
+            svg.add(plot.segment((*level, low), (*level, high)).class("stroke thin").series(series));
         }
-        let value = format::value(point.median, &metric.unit);
-        let tip = format!("{}, {}\n{value}", arm.name, format::tick(point.level, "1"));
-        svg.add(Shape::circle(*position, 4.0).class("fill").series(series).tooltip(&tip));
+        let value = format::value(spread.median, &metric.unit);
+        let tip = format!("{}, {}\n{value}", arm.name, format::tick(*level, "1"));
+        svg.add(plot.dot((*level, spread.median), 4.0).class("fill").series(series).tooltip(&tip));
     }
 }
 
 /// Draws names at the ends of the lines, moved apart if they would touch.
-fn draw_labels(
-    svg: &mut Svg,
-    experiment: &Experiment,
-    curves: &[(&Arm, Vec<CurvePoint>)],
-    (left, y): (f64, &Scale),
-) {
-    let ends = curves.iter().filter_map(|(arm, points)| Some((*arm, y.position(points.last()?.median))));
+fn draw_names(svg: &mut Svg, experiment: &Experiment, curves: &[ArmCurve<'_>], plot: &Plot) {
+    let end =
+        |points: &[(f64, &ValueDistribution)]| points.last().map(|(x, end)| plot.at((*x, end.median)).1);
+    let ends = curves.iter().filter_map(|(arm, points)| Some((*arm, end(points)?)));
     let mut ends: Vec<(&Arm, f64)> = ends.filter(|(_, at)| at.is_finite()).collect();
     ends.sort_by(|a, b| a.1.total_cmp(&b.1));
     let mut next_y = f64::NEG_INFINITY;
     for (arm, at) in ends {
         let at = at.max(next_y);
         next_y = at + 14.0;
-        let name = crate::svg::truncated_middle(&arm.name, 15);
-        let series = series_index(&experiment.plan, &arm.name);
-        svg.add(Shape::text((left, at + 4.0), &name).class("label ink").series(series));
+        let name = Shape::text((PLOT_RIGHT - 2.0, at + 4.0), &truncated_middle(&arm.name, 15));
+        svg.add(name.class("label ink").series(series_index(&experiment.plan, &arm.name)));
     }
 }
 
@@ -242,7 +127,7 @@ mod tests {
     fn loads_that_are_numbers_make_one_panel_in_their_order() {
         let (mut experiment, raw) = synthetic_experiment();
         experiment.plan.loads.reverse();
-        let level_panels = panels(&experiment);
+        let level_panels = level_panels(&experiment);
         assert_eq!(level_panels.len(), 1);
         let levels: Vec<f64> = level_panels[0].loads.iter().map(|(level, _)| *level).collect();
         assert_eq!((level_panels[0].factor, levels), ("connections", vec![10.0, 50.0, 200.0]));
@@ -265,7 +150,7 @@ mod tests {
             let size = if index == 0 { "small" } else { "large" };
             load.levels.insert("size".to_owned(), size.to_owned());
         }
-        let level_panels = panels(&experiment);
+        let level_panels = level_panels(&experiment);
         assert_eq!((level_panels.len(), level_panels[0].title.as_str()), (1, "size large"));
         assert_eq!(chart(&experiment, &raw).len(), 1);
     }

@@ -6,17 +6,15 @@ use experiment::format;
 use experiment::trial::load_record;
 use record::experiment::Experiment;
 
-use super::panel::WIDTH;
-use super::typical_trials::{LoadGroup, load_heading, typical_trials};
-use super::{ChartPart, LegendEntry, ReportChart, series_index};
+use super::ReportChart;
 use crate::TrialRecords;
-use crate::data_table::{DataTable, number};
-use crate::svg::{Scale, Shape, Svg};
+use crate::data::trials::series_index;
+use crate::data::typical::{LoadGroup, typical_trials};
+use crate::data_table::{DataTable, cells};
+use crate::plot::{Axis, Frame, Scale, Shape, Svg, series_name};
 
-/// Left edge of the bars; the names of resources are to the left of it.
-const LEFT: f64 = 216.0;
-/// Right edge of a full bar; the explanation is to the right of it.
-const RIGHT: f64 = 556.0;
+/// Edges of the bars; the names of resources are to the left of them, the explanations to the right.
+const EDGES: (f64, f64) = (216.0, 556.0);
 /// Height of a bar, and the gap between resources.
 const BAR_HEIGHT: f64 = 15.0;
 const BAR_GAP: f64 = 11.0;
@@ -31,62 +29,36 @@ struct ArmUsage<'a> {
 
 /// Builds the chart: a drawing for each load.
 pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<ReportChart> {
-    let trial_groups = typical_trials(experiment, raw);
-    if trial_groups.groups.is_empty() {
-        return Vec::new();
-    }
-    let title = "Next limit";
+    let typical = typical_trials(experiment, raw);
     let caption = "Used fraction of each limited resource in the typical trial of each arm, and the rate at \
                    which the resource is full (utilisation law: X / U). ≥: the time per response was \
                    measured far below saturation, and batching reduces it. ≤: connections, by the \
                    latency without load. No rate is given if the use does not follow the rate.";
-    let columns = ["load", "arm", "trial", "resource", "used_fraction", "full_at_per_s"];
-    let mut chart = ReportChart::new("headroom", title, caption, DataTable::new(&columns));
-    let mut legend: Vec<LegendEntry> = Vec::new();
-    for group in &trial_groups.groups {
+    let data = DataTable::new("load arm trial resource used_fraction full_at_per_s");
+    let mut chart = ReportChart::new("headroom", "Next limit", caption, data);
+    for group in &typical.groups {
         let arms = usage_of_group(group, &mut chart.data);
-        if arms.iter().all(|of| of.used.is_empty()) {
-            continue;
+        if arms.iter().any(|of| !of.used.is_empty()) {
+            arms.iter().for_each(|of| chart.add_series(&experiment.plan, of.arm));
+            chart.load_heading(experiment, group.load);
+            chart.draw(drawing(experiment, group.load, &arms));
         }
-        for of in &arms {
-            let series = series_index(&experiment.plan, of.arm);
-            if !legend.iter().any(|known| known.number == series) {
-                legend.push(LegendEntry { number: series, name: of.arm.to_owned() });
-            }
-        }
-        chart.parts.extend(load_heading(experiment, group.load).map(ChartPart::Heading));
-        chart.parts.push(ChartPart::Drawing(drawing(experiment, group.load, &arms)));
     }
-    if chart.parts.is_empty() {
-        let why = "The use of resources is known only for machines that weir observed.";
-        return vec![ReportChart::empty("headroom", title, caption, why)];
-    }
-    chart.notes.extend(trial_groups.notes);
-    vec![chart.legend(legend)]
+    chart.of_trials(typical, "The use of resources is known only for machines that weir observed.")
 }
 
 fn usage_of_group<'a>(group: &'a LoadGroup<'_>, data: &mut DataTable) -> Vec<ArmUsage<'a>> {
     let mut arms = Vec::new();
     for one in &group.trials {
         let Some(run) = load_record(&one.trial) else { continue };
-        let of = ArmUsage {
-            arm: one.arm(),
-            used: diagnose::headroom(&run)
-                .into_iter()
-                .filter(|used| used.used_fraction.is_finite())
-                .collect(),
-        };
-        for used in &of.used {
-            data.add_row(vec![
-                group.load.to_owned(),
-                of.arm.to_owned(),
-                one.line.position.number.to_string(),
-                used.resource.to_owned(),
-                number(Some(used.used_fraction)),
-                number(used.full_at.map(|full| full.rate_per_s)),
-            ]);
+        let mut used = diagnose::headroom(&run);
+        used.retain(|used| used.used_fraction.is_finite());
+        for used in &used {
+            let full_at = used.full_at.map(|full| full.rate_per_s);
+            let values = cells(&[&used.resource, &used.used_fraction, &full_at]);
+            data.add_row([one.key_cells(), values].concat());
         }
-        arms.push(of);
+        arms.push(ArmUsage { arm: one.arm(), used });
     }
     arms
 }
@@ -108,63 +80,37 @@ fn resources(arms: &[ArmUsage<'_>]) -> Vec<(&'static str, f64)> {
 }
 
 fn drawing(experiment: &Experiment, load: &str, arms: &[ArmUsage<'_>]) -> Svg {
-    let resources = resources(arms);
-    let row = arms.len() as f64 * BAR_HEIGHT + BAR_GAP;
-    let height = 26.0 + resources.len() as f64 * row;
     let text = format!("Utilization of the resources under the load {load}, the fullest first.");
-    let mut svg = Svg::new(WIDTH, height, "Next limit", &text);
-    let scale = Scale::linear((0.0, 1.0), (LEFT, RIGHT));
-    for fraction in [0.0, 0.25, 0.5, 0.75, 1.0] {
-        let x = scale.position(fraction);
-        let class = if fraction == 1.0 || fraction == 0.0 { "axis" } else { "grid" };
-        svg.add(Shape::line((x, 18.0), (x, height)).class(class));
-        svg.add(Shape::text((x, 12.0), &format::tick(fraction, "fraction")).class("tick middle"));
-    }
-    for (index, (resource, _)) in resources.iter().enumerate() {
-        let top = 26.0 + index as f64 * row;
-        let middle = top + (row - BAR_GAP) / 2.0 + 4.0;
-        svg.add(Shape::text((LEFT - 8.0, middle), resource).class("label end"));
-        for (arm_index, of) in arms.iter().enumerate() {
-            let bar_top = top + arm_index as f64 * BAR_HEIGHT;
-            draw_bar(&mut svg, series_index(&experiment.plan, of.arm), (of, resource), (scale, bar_top));
+    let mut svg = Svg::new("Next limit", &text);
+    let x = Axis::new(Scale::linear(0.0, 1.0), 4, "", |fraction| format::tick(fraction, "fraction"));
+    let resources = resources(arms);
+    let row_height = arms.len() as f64 * BAR_HEIGHT + BAR_GAP;
+    let frame = Frame::new(8.0, resources.len() as f64 * row_height).within(EDGES.0, EDGES.1);
+    let plot = svg.rows(frame, x.scale, resources.len());
+    svg.x_grid(&plot, &x);
+    for (row, (resource, _)) in resources.iter().enumerate() {
+        svg.name_row(&plot, row, resource, "label");
+        for (index, of) in arms.iter().enumerate() {
+            let series = series_index(&experiment.plan, of.arm);
+            let used = of.used.iter().find(|used| used.resource == *resource);
+            let text = used.map_or_else(|| "unknown".to_owned(), usage_text);
+            let top = plot.area.top + row as f64 * row_height + BAR_GAP / 2.0 + index as f64 * BAR_HEIGHT;
+            if let Some(used) = used {
+                let y = |px: f64| (px - plot.area.top) / row_height;
+                let bar = plot.bar((0.0, used.used_fraction.max(0.003)), (y(top), y(top + BAR_HEIGHT - 3.0)));
+                let tip = format!("{}, {resource}: {text}", of.arm);
+                svg.add(bar.class("fill").series(series).tooltip(&tip));
+            }
+            let explanation = Shape::text((EDGES.1 + 8.0, top + BAR_HEIGHT - 4.0), &text).class("tick");
+            svg.add(explanation.attribute("data-series", series_name(series)));
         }
     }
     svg
 }
 
-/// Draws the bar of one arm with its explanation.
-fn draw_bar(
-    svg: &mut Svg,
-    series: usize,
-    (usage, resource): (&ArmUsage<'_>, &str),
-    (scale, top): (Scale, f64),
-) {
-    let used = usage.used.iter().find(|used| used.resource == resource);
-    let text = match used {
-        None => "unknown".to_owned(),
-        Some(used) => usage_text(used),
-    };
-    let fraction = used.map_or(0.0, |used| used.used_fraction.clamp(0.0, 1.0));
-    let tip = format!("{}, {resource}: {text}", usage.arm);
-    let shape =
-        Shape::rect((LEFT, top + 1.0), (scale.position(fraction).max(LEFT + 1.0), top + BAR_HEIGHT - 2.0));
-    if used.is_some() {
-        svg.add(shape.class("fill").series(series).tooltip(&tip));
-    }
-    let at = (RIGHT + 8.0, top + BAR_HEIGHT - 3.0);
-    svg.add(Shape::text(at, &text).class("tick").attribute("data-series", &series_name(series)));
-}
-
-fn series_name(series: usize) -> String {
-    crate::svg::series_name(series)
-}
-
 fn usage_text(used: &ResourceHeadroom) -> String {
-    let fraction = format::percent(used.used_fraction);
-    match used.full_at {
-        Some(full) => format!("{fraction}, full at {full}"),
-        None => fraction,
-    }
+    let full_at = used.full_at.map(|full| format!(", full at {full}"));
+    format!("{}{}", format::percent(used.used_fraction), full_at.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -185,7 +131,7 @@ mod tests {
         let rows = parse(&charts[0].data.to_csv());
         let shown_rows = rows[1..].iter().filter(|row| row[4].parse::<f64>().unwrap() >= FRACTION_MIN);
         assert_eq!(text.matches("<rect").count(), shown_rows.count());
-        assert!(text.contains("subject&#39;s busiest thread"), "{text}");
+        assert!(text.contains("subject's busiest thread"), "{text}");
         assert!(text.contains("full at "));
         assert!(!text.contains("NaN") && !text.contains("inf"));
         for row in &rows[1..] {

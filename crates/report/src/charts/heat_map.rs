@@ -1,335 +1,129 @@
 //! Heat map of latency over an experiment: each column a trial, in the order of running, each row a
 //! latency, the colour the fraction of that trial's requests. Each load has a map, with a strip for
-//! each arm. The data are the trials' own histograms, so nothing in it is an average.
+//! each arm.
 //!
-//! It does not show time within a trial: the record has percentiles by the second but no histograms
-//! ([`super::trial_time`]).
-
-use std::collections::{BTreeMap, BTreeSet};
+//! [`super::trial_time`] shows the time within a trial, in percentiles.
 
 use experiment::format;
 use record::experiment::{Experiment, TrialSummary};
-use record::histogram::LatencyHistogram;
 
-use super::panel::{self, KEY_HEIGHT, LevelCells, RIGHT, WIDTH, X_AXIS_HEIGHT};
-use super::{ChartPart, ReportChart, has_several_loads};
+use super::ReportChart;
 use crate::TrialRecords;
-use crate::data_table::{DataTable, number};
-use crate::svg::{Area, Axis, Scale, Shape, Svg, shortened};
+use crate::data::histograms::{ArmStrips, RowRange, TrialColumn, data_table, strips, trial_positions};
+use crate::data_table::DataTable;
+use crate::plot::{Area, Axis, Frame, HEAT_LEVELS, HeatCells, Plot, Scale, Shape, Svg, level, shortened};
 
-/// Rows of the finest map in each power of ten: steps of 21 %.
-const ROWS_PER_DECADE: i32 = 12;
-/// Range of the grid: from 100 ns to 1000 s.
-const DECADES: std::ops::Range<i32> = 2..12;
-/// Maximum number of rows of a map; more are merged.
-const ROWS_MAX: usize = 30;
 /// Maximum number of strips of all maps: arms under loads.
 const STRIPS_MAX: usize = 18;
-/// Maximum number of columns of all strips; each needs a record and a tip.
-const COLUMNS_MAX: usize = 320;
-/// Height of a row, and the gap between strips.
+/// Maximum number of columns of all strips, and of one; each needs a record and a tip.
+const COLUMNS_TOTAL_MAX: usize = 320;
+const COLUMNS_MAX: usize = 60;
+/// Height of a row, minimum height of a strip (that of its labels), and the gap between strips.
 const ROW_HEIGHT: f64 = 4.0;
+const STRIP_HEIGHT_MIN: f64 = 44.0;
 const STRIP_GAP: f64 = 30.0;
-/// Fractions of a trial's requests from which the colours begin. They start at one in a million,
-/// because the chart is about tails.
-const LEVEL_FRACTIONS: [f64; panel::HEAT_LEVELS] = [1e-9, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3];
-
-/// The latencies of one trial, on the grid.
-struct TrialColumn<'a> {
-    line: &'a TrialSummary,
-    /// Fractions by row of the grid; empty rows are absent.
-    fractions: BTreeMap<i32, f64>,
-    p50_ns: u64,
-    p99_ns: u64,
-    max_ns: u64,
-}
-
-/// Returns the upper edge of a row of the grid, in ns.
-fn upper_edge_ns(row: i32) -> f64 {
-    10f64.powf(f64::from(row) / f64::from(ROWS_PER_DECADE))
-}
+/// Fractions of a trial's requests from which the colours begin, and their labels. They start at one
+/// in a million, because the chart is about tails.
+const LEVEL_FRACTIONS: [f64; HEAT_LEVELS] = [1e-9, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3];
+const LEVEL_LABELS: [&str; HEAT_LEVELS] =
+    ["> 0", "0.001 %", "0.01 %", "0.1 %", "0.3 %", "1 %", "3 %", "10 %", "30 %"];
 
 /// Builds the chart.
 pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<ReportChart> {
-    let lines: Vec<&TrialSummary> =
-        experiment.trials.iter().filter(|line| line.position.block > 0 && line.failed.is_none()).collect();
+    let ran = |line: &&TrialSummary| line.position.block > 0 && line.failed.is_none();
+    let lines: Vec<&TrialSummary> = experiment.trials.iter().filter(ran).collect();
     if lines.is_empty() {
         return Vec::new();
     }
-    let title = "Latency of every trial";
     let caption = "Each column is a trial, each row a latency (response, last byte); a stronger colour is \
                    a larger fraction of the requests. The line is the 99th percentile. Differences \
                    within a strip are noise or drift; differences between strips are those of the arms.";
-    let mut chart = ReportChart::new("heat-map", title, caption, DataTable::default());
+    let mut chart = ReportChart::new("heat-map", "Latency of every trial", caption, DataTable::default());
     let mut drawn: ArmStrips<'_> = Vec::new();
-    let mut strips_left = STRIPS_MAX;
-    let mut left_out = 0;
     let pairs = experiment.plan.loads.len() * experiment.plan.arms.len();
-    let per_strip = (COLUMNS_MAX / pairs.clamp(1, STRIPS_MAX)).clamp(1, 60);
-    for load in &experiment.plan.loads {
-        if strips_left == 0 {
-            left_out += experiment.plan.arms.len();
-            continue;
-        }
-        let strips = strips(experiment, raw, &lines, (&load.name, per_strip), &mut strips_left);
-        if strips.iter().all(|(_, columns)| columns.is_empty()) {
-            continue;
-        }
-        // The colours are the same in all of them: one key is enough.
-        let key = chart.parts.is_empty();
-        if has_several_loads(&experiment.plan) {
-            chart.parts.push(ChartPart::Heading(load.name.clone()));
-        }
-        chart.parts.push(ChartPart::Drawing(drawing(&load.name, &strips, key)));
-        drawn.extend(strips);
-    }
-    if chart.parts.is_empty() {
-        let why = "There are no latency histograms: the driver of these trials reports none, or the \
-                   records could not be read.";
-        return vec![ReportChart::empty("heat-map", title, caption, why)];
-    }
-    chart.data = data_table(&drawn);
-    chart.notes.push(
-        "The data have a row per trial and a column per latency range, named by its upper end.".to_owned(),
-    );
-    if lines.len() > pairs.min(STRIPS_MAX) * per_strip {
-        chart
-            .notes
-            .push(format!("Max {per_strip} evenly spaced trials of each arm under each load are drawn."));
-    }
-    if left_out > 0 {
-        chart.notes.push(format!("Not drawn: {} of arm and load.", format::count(left_out, "more pair")));
-    }
-    vec![chart]
-}
-
-/// Columns by arm.
-type ArmStrips<'a> = Vec<(&'a str, Vec<TrialColumn<'a>>)>;
-
-/// Returns the strips of one load: the arms in their order, each A/A arm next to its original.
-fn strips<'a>(
-    experiment: &'a Experiment,
-    raw: &dyn TrialRecords,
-    lines: &[&'a TrialSummary],
-    (load, per_strip): (&str, usize),
-    strips_left: &mut usize,
-) -> ArmStrips<'a> {
-    let mut strips = ArmStrips::new();
-    for arm in &experiment.plan.arms {
-        if *strips_left == 0 {
-            break;
-        }
-        *strips_left -= 1;
-        let of: Vec<&TrialSummary> = lines
-            .iter()
-            .copied()
-            .filter(|line| line.position.arm == arm.name && line.position.load == load)
-            .collect();
-        let stride = of.len().div_ceil(per_strip).max(1);
-        let columns = of.into_iter().step_by(stride).filter_map(|line| column(raw, line));
-        strips.push((arm.name.as_str(), columns.collect()));
-    }
-    strips
-}
-
-fn column<'a>(raw: &dyn TrialRecords, line: &'a TrialSummary) -> Option<TrialColumn<'a>> {
-    let trial = raw.trial(&line.file)?;
-    let summary = trial.run?.latency.last_byte.response;
-    let latencies = LatencyHistogram::decode(&summary.hdr).ok().filter(|all| !all.is_empty())?;
-    let (min_ns, max_ns) = (latencies.value_at_quantile(0.0) as f64, latencies.max_ns() as f64);
-    let (first, last) = (DECADES.start * ROWS_PER_DECADE, DECADES.end * ROWS_PER_DECADE);
-    let mut fractions = BTreeMap::new();
-    let mut below = 0.0;
-    for row in first..=last {
-        let edge = upper_edge_ns(row);
-        if edge < min_ns && row < last {
-            continue;
-        }
-        let within = if edge >= max_ns || row == last { 1.0 } else { latencies.fraction_within(edge as u64) };
-        if within - below > 0.0 {
-            fractions.insert(row, within - below);
-        }
-        below = within;
-        if below >= 1.0 {
-            break;
+    let per_strip = (COLUMNS_TOTAL_MAX / pairs.clamp(1, STRIPS_MAX)).clamp(1, COLUMNS_MAX);
+    for (index, load) in experiment.plan.loads.iter().enumerate() {
+        let strips_left = STRIPS_MAX.saturating_sub(index * experiment.plan.arms.len());
+        let strips = strips(experiment, raw, &lines, (&load.name, per_strip, strips_left));
+        if strips.iter().any(|(_, columns)| !columns.is_empty()) {
+            chart.load_heading(experiment, &load.name);
+            // The colours are the same in all of them: one key is enough.
+            chart.draw(drawing(&load.name, &strips, drawn.is_empty()));
+            drawn.extend(strips);
         }
     }
-    Some(TrialColumn {
-        line,
-        fractions,
-        p50_ns: summary.p50_ns,
-        p99_ns: summary.p99_ns,
-        max_ns: summary.max_ns,
-    })
+    if !drawn.is_empty() {
+        chart.data = data_table(&drawn);
+        let cells = "The data have a row per trial and a column per latency range, named by its upper end.";
+        chart.notes.push(cells.to_owned());
+        let columns = format!("Max {per_strip} evenly spaced trials of each arm under each load are drawn.");
+        chart.notes.extend((lines.len() > pairs.min(STRIPS_MAX) * per_strip).then_some(columns));
+        let more = format::count(pairs.saturating_sub(STRIPS_MAX), "more pair");
+        chart.notes.extend((pairs > STRIPS_MAX).then(|| format!("Not drawn: {more} of arm and load.")));
+    }
+    let reason = "There are no latency histograms: the driver of these trials reports none, or the records \
+                  could not be read.";
+    vec![chart.or_empty(reason)]
 }
 
-/// Returns a row for each trial and a column for each used row of the grid. A line for each cell
-/// would be ten times as long.
-fn data_table(strips: &ArmStrips<'_>) -> DataTable {
-    let all = || strips.iter().flat_map(|(_, columns)| columns);
-    let used: BTreeSet<i32> = all().flat_map(|column| column.fractions.keys().copied()).collect();
-    let mut names: Vec<String> = ["load", "arm", "block", "trial"].map(str::to_owned).to_vec();
-    names.extend(used.iter().map(|row| format!("to_{}_ns", panel::six_digits(upper_edge_ns(*row).round()))));
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut data = DataTable::new(&names);
-    for column in all() {
-        let position = &column.line.position;
-        let mut cells = vec![
-            position.load.clone(),
-            position.arm.clone(),
-            position.block.to_string(),
-            position.number.to_string(),
-        ];
-        let fraction_text =
-            |row| column.fractions.get(row).map_or_else(String::new, |fraction| fraction_text(*fraction));
-        cells.extend(used.iter().map(fraction_text));
-        data.add_row(cells);
+fn drawing(load: &str, strips: &ArmStrips<'_>, with_key: bool) -> Svg {
+    let text = format!("Strips of the arms under the load {load}: trials to the right, latency upwards.");
+    let mut svg = Svg::new("Latency of every trial", &text);
+    if with_key {
+        svg.heat_key("Fraction of the requests of a trial, from", &LEVEL_LABELS.map(str::to_owned));
     }
-    data
-}
-
-/// Formats a fraction with three digits: there are some thousand of them.
-fn fraction_text(fraction: f64) -> String {
-    number(format!("{fraction:.2e}").parse().ok())
-}
-
-/// The rows of a map.
-struct RowRange {
-    /// Row below the first used row of the grid.
-    low: i32,
-    /// Number of merged grid rows in a row of the map.
-    step: i32,
-    count: i32,
-}
-
-impl RowRange {
-    fn covering(strips: &ArmStrips<'_>) -> Self {
-        let used = || strips.iter().flat_map(|(_, columns)| columns).flat_map(|c| c.fractions.keys());
-        let low = used().min().map_or(0, |row| row - 1);
-        let high = used().max().copied().unwrap_or(1).max(low + 1);
-        let step = (high - low + ROWS_MAX as i32 - 1) / ROWS_MAX as i32;
-        Self { low, step, count: (high - low + step - 1) / step }
-    }
-
-    fn height(&self) -> f64 {
-        // A map of few rows still needs the height of its labels.
-        (f64::from(self.count) * ROW_HEIGHT).max(44.0)
-    }
-
-    fn scale(&self, area: &Area) -> Scale {
-        let range = (upper_edge_ns(self.low), upper_edge_ns(self.low + self.count * self.step));
-        Scale::log(range, (area.bottom, area.top))
-    }
-}
-
-fn drawing(load: &str, strips: &ArmStrips<'_>, key: bool) -> Svg {
-    let rows = RowRange::covering(strips);
-    let count = strips.len() as f64;
-    let from = if key { KEY_HEIGHT } else { 0.0 };
-    let height = from + count * (rows.height() + STRIP_GAP) + X_AXIS_HEIGHT;
-    let text =
-        format!("A strip for each arm under the load {load}: trials from left to right, latency upwards.");
-    let mut svg = Svg::new(WIDTH, height, "Latency of every trial", &text);
-    if key {
-        let labels = ["> 0", "0.001 %", "0.01 %", "0.1 %", "0.3 %", "1 %", "3 %", "10 %", "30 %"];
-        panel::draw_key(
-            &mut svg,
-            0.0,
-            "Fraction of the requests of a trial, from",
-            &labels.map(str::to_owned),
-        );
-    }
-    let mut area = panel::area(from + STRIP_GAP, rows.height());
     // Attempts at blocks, in the order of running, are the positions of columns in all strips.
     let positions = trial_positions(strips);
-    let width = (RIGHT - panel::LEFT) / positions.len().max(1) as f64;
-    for (index, (arm, columns)) in strips.iter().enumerate() {
-        let top = from + STRIP_GAP + index as f64 * (rows.height() + STRIP_GAP);
-        area = panel::area(top, rows.height());
-        draw_strip(&mut svg, (arm, columns), (&rows, &area), (&positions, width));
-    }
-    let scale = Scale::linear((0.0, positions.len() as f64), (panel::LEFT, RIGHT));
     let stride = positions.len().div_ceil(15).max(1);
     let ticks = positions.iter().enumerate().step_by(stride).map(|(index, (block, attempt))| {
-        let name = if *attempt > 1 { format!("{block} again") } else { block.to_string() };
-        (index as f64 + 0.5, name)
+        let again = if *attempt > 1 { " again" } else { "" };
+        (index as f64 + 0.5, format!("{block}{again}"))
     });
-    let title = "Block, in run order".to_owned();
-    panel::draw_x_axis(&mut svg, &area, &Axis { scale, ticks: ticks.collect(), title });
-    svg
-}
-
-/// Returns the blocks and attempts that have a column, in the order of running.
-fn trial_positions(strips: &ArmStrips<'_>) -> Vec<(u32, u32)> {
-    let columns = strips.iter().flat_map(|(_, columns)| columns);
-    let mut first: BTreeMap<(u32, u32), u32> = BTreeMap::new();
-    for position in columns.map(|column| &column.line.position) {
-        let number = first.entry((position.block, position.attempt)).or_insert(position.number);
-        *number = position.number.min(*number);
+    let x = Axis::with_ticks(Scale::linear(0.0, positions.len() as f64), "Block, in run order", ticks);
+    let rows = RowRange::covering(strips);
+    let frame = Frame::new(STRIP_GAP, (f64::from(rows.count) * ROW_HEIGHT).max(STRIP_HEIGHT_MIN));
+    let mut plots: Vec<Plot> = Vec::new();
+    for (arm, columns) in strips {
+        let y = Axis::new(rows.scale(), 4, &shortened(arm, 60), |ns| format::tick(ns, "ns"));
+        let plot = svg.plot(frame, x.scale, &y);
+        draw_strip(&mut svg, columns, (&plot, &rows, &positions));
+        plots.push(plot);
     }
-    let mut positions: Vec<(u32, u32)> = first.keys().copied().collect();
-    positions.sort_by_key(|position| first.get(position).copied());
-    positions
+    svg.finish_columns(&plots, &x, std::iter::empty());
+    svg
 }
 
 fn draw_strip(
     svg: &mut Svg,
-    (arm, columns): (&str, &[TrialColumn<'_>]),
-    (rows, area): (&RowRange, &Area),
-    (places, width): (&[(u32, u32)], f64),
+    columns: &[TrialColumn<'_>],
+    (plot, rows, positions): (&Plot, &RowRange, &[(u32, u32)]),
 ) {
-    let scale = rows.scale(area);
-    let y = Axis::new(scale, 4, &shortened(arm, 60), |value| format::tick(value, "ns"));
-    panel::draw_frame(svg, area, &y);
-    let mut cells = LevelCells::default();
-    let (mut line, mut hits) = (Vec::new(), Vec::new());
+    let (mut heat, mut p99, mut tips) = (HeatCells::default(), Vec::new(), Vec::new());
     for column in columns {
-        let slot = (column.line.position.block, column.line.position.attempt);
-        let Some(index) = places.iter().position(|own| *own == slot) else { continue };
-        let left = panel::LEFT + index as f64 * width;
-        let right = left + (width - 0.6).max(0.4);
-        let mut merged: BTreeMap<i32, f64> = BTreeMap::new();
-        for (row, fraction) in &column.fractions {
-            *merged.entry((row - 1 - rows.low) / rows.step).or_default() += fraction;
+        let Some(index) = positions.iter().position(|own| *own == column.position()) else { continue };
+        let x = (index as f64, index as f64 + 1.0);
+        for (ends_ns, fraction) in rows.merged(column) {
+            heat.add(level(fraction, &LEVEL_FRACTIONS), plot.cell(x, ends_ns).with_gap(0.6));
         }
-        let row_height = area.height() / f64::from(rows.count);
-        for (row, fraction) in merged {
-            let bottom = area.bottom - f64::from(row) * row_height;
-            let level = panel::level(fraction, &LEVEL_FRACTIONS);
-            cells.add(level, (left, bottom - row_height), (right, bottom));
-        }
-        let p99 = scale.clamped(column.p99_ns as f64);
-        line.extend([(left, p99), (left + width, p99)]);
-        hits.push(panel::hover_area((left, area.top), (left + width, area.bottom), &tip(column)));
+        p99.extend([x.0, x.1].map(|x| (x, plot.y.clamp(column.p99_ns as f64))));
+        tips.push(plot.hover(x, &column.tip()));
         if !column.line.is_counted() {
-            let edge = Shape::rect((left, area.bottom), (left + width, area.bottom + 4.0));
-            hits.push(edge.class("bad").tooltip("excluded trial"));
+            let cell = plot.cell(x, plot.y.range());
+            let edge = Area { top: cell.bottom, bottom: cell.bottom + 4.0, ..cell };
+            tips.push(Shape::rect(edge).class("bad").tooltip("excluded trial"));
         }
     }
-    cells.draw(svg, panel::heat_class);
-    svg.add(Shape::polyline(&line).class("zero"));
-    hits.into_iter().for_each(|hit| svg.add(hit));
-}
-
-fn tip(column: &TrialColumn<'_>) -> String {
-    let position = &column.line.position;
-    let ns = |ns: u64| format::value(ns as f64, "ns");
-    let suffix = if position.attempt > 1 { " again" } else { "" };
-    format!(
-        "{}, block {}{suffix}, trial {}\np50 {}\np99 {}\nmax {}",
-        position.arm,
-        position.block,
-        position.number,
-        ns(column.p50_ns),
-        ns(column.p99_ns),
-        ns(column.max_ns)
-    )
+    heat.draw(svg);
+    svg.add(plot.line(p99).class("zero"));
+    tips.into_iter().for_each(|tip| svg.add(tip));
 }
 
 #[cfg(test)]
 mod tests {
+    use record::histogram::LatencyHistogram;
+
     use super::*;
-    use crate::charts::markup;
+    use crate::charts::{ChartPart, markup};
     use crate::data_table::parse;
     use crate::synthetic::{ARMS, BLOCKS, LOADS, NoRecords, synthetic_experiment};
 
@@ -349,21 +143,6 @@ mod tests {
         assert!(rows[0][4].starts_with("to_") && rows[0][4].ends_with("_ns"), "{:?}", rows[0]);
         let fractions: f64 = rows[1][4..].iter().filter_map(|cell| cell.parse::<f64>().ok()).sum();
         assert!((fractions - 1.0).abs() < 5e-3, "{fractions}");
-    }
-
-    #[test]
-    fn a_fraction_is_in_the_row_of_its_latency() {
-        let (experiment, raw) = synthetic_experiment();
-        let line = experiment.trials.iter().find(|line| line.position.block == 1).unwrap();
-        let column = column(&raw, line).unwrap();
-        let half: f64 = column
-            .fractions
-            .iter()
-            .filter(|(row, _)| upper_edge_ns(**row) < column.p50_ns as f64)
-            .map(|(_, fraction)| fraction)
-            .sum();
-        assert!(half <= 0.5 && half > 0.2, "{half}");
-        assert!(upper_edge_ns(*column.fractions.keys().max().unwrap()) >= column.max_ns as f64 * 0.999);
     }
 
     #[test]
@@ -404,7 +183,7 @@ mod tests {
         }
         let charts = chart(&experiment, &raw);
         let text = markup(&charts[0]);
-        assert!(text.matches("p50 ").count() <= COLUMNS_MAX);
+        assert!(text.matches("p50 ").count() <= COLUMNS_TOTAL_MAX);
         assert!(text.len() < 250_000, "{}", text.len());
         assert_eq!(charts[0].notes.len(), 2);
     }

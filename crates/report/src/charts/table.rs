@@ -4,66 +4,42 @@
 use std::collections::BTreeSet;
 
 use experiment::format;
-use record::experiment::{Arm, Experiment, LoadPlan};
+use record::experiment::{Arm, Experiment};
 
-use super::trial_data::{MergedTrials, cell, mean, merge_trials};
 use super::{ChartTable, ReportChart, TableCell};
-use crate::data_table::{DataTable, number};
+use crate::data::cells::{CellFigures, QUANTILES, factors, key_columns, keys};
+use crate::data_table::{DataTable, Datum as _, cells};
 use crate::{TextTable, TrialRecords};
-
-/// Quantiles of the table, each with its metric for trials without a histogram.
-const QUANTILES: [(f64, &str, &str); 5] = [
-    (0.5, "p50", "p50_ns"),
-    (0.75, "p75", "p75_ns"),
-    (0.9, "p90", "p90_ns"),
-    (0.99, "p99", "p99_ns"),
-    (1.0, "max", "max_ns"),
-];
 
 /// Maximum number of rows of the table as text.
 const GRID_ROWS_MAX: usize = 60;
 /// Driver whose records have latencies from the due time.
 const WEIR_DRIVER: &str = "weir";
 
-/// Figures of one row.
-struct RowFigures {
-    rate: Option<f64>,
-    best_second: Option<f64>,
-    latencies_ns: Vec<Option<f64>>,
-    generator: Option<(f64, f64)>,
-    subject: Option<(f64, f64)>,
-    trials: usize,
-}
-
 /// Builds the table; nothing if there is only one arm under one load.
 pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<ReportChart> {
-    let FilledTable { table, figures, drivers } = fill_table(experiment, raw);
-    if table.rows.is_empty() {
-        return Vec::new();
-    }
+    let FilledTable { table, data, drivers } = fill_table(experiment, raw);
     let title = if experiment.plan.loads.len() > 1 { "All cells" } else { "All arms" };
-    let latencies = latencies_note(&drivers);
     let caption = format!(
         "Each row is an arm under a load, with its trials merged: the rate is their mean and the best \
-         single second, {latencies}, CPUs are user + kernel."
+         single second, {}, CPUs are user + kernel.",
+        latencies_note(&drivers)
     );
-    vec![ReportChart::new("cells", title, &caption, figures).table(table)]
+    let is_empty = table.rows.is_empty();
+    if is_empty { Vec::new() } else { vec![ReportChart::new("cells", title, &caption, data).table(table)] }
 }
 
 /// Describes the latencies, which depend on the driver that measured them.
 fn latencies_note(drivers: &BTreeSet<String>) -> String {
-    let others: Vec<&str> =
-        drivers.iter().map(String::as_str).filter(|driver| *driver != WEIR_DRIVER).collect();
+    let others = drivers.iter().map(String::as_str).filter(|driver| *driver != WEIR_DRIVER);
+    let others = others.collect::<Vec<_>>().join(", ");
     let own = "latencies are those of the last byte, from the due time";
     match (others.is_empty(), drivers.contains(WEIR_DRIVER)) {
         (true, _) => own.to_owned(),
-        (false, false) => format!(
-            "latencies are those that {} reported (see the section on missing observations)",
-            others.join(", ")
-        ),
-        (false, true) => {
-            format!("{own}, or those that {} reported, where that was the load generator", others.join(", "))
+        (false, false) => {
+            format!("latencies are those that {others} reported (see the section on missing observations)")
         }
+        (false, true) => format!("{own}, or those that {others} reported, where that was the load generator"),
     }
 }
 
@@ -84,7 +60,7 @@ pub(crate) fn text_table(experiment: &Experiment, raw: &dyn TrialRecords) -> Opt
 /// Rows of all cells.
 struct FilledTable {
     table: ChartTable,
-    figures: DataTable,
+    data: DataTable,
     /// Drivers of the loads.
     drivers: BTreeSet<String>,
 }
@@ -97,120 +73,48 @@ fn fill_table(experiment: &Experiment, raw: &dyn TrialRecords) -> FilledTable {
     let is_single = arms.len() == 1 && arm_factors.is_empty();
     let mut heads = if is_single { Vec::new() } else { key_columns(&arm_factors, "arm") };
     heads.extend(key_columns(&load_factors, "load"));
-    let mut data = data_table(&heads);
-    let mut table = ChartTable { columns: columns(&heads), rows: Vec::new() };
-    let mut drivers = BTreeSet::new();
-    for load in &experiment.plan.loads {
-        for arm in &arms {
-            let mut keys_of = keys(&load_factors, &load.levels, &load.name);
-            if !is_single {
-                keys_of.splice(0..0, keys(&arm_factors, &arm.levels, &arm.name));
-            }
-            let keys = keys_of;
-            let figures_of_row = row_figures(experiment, raw, arm, load, &mut drivers);
-            table.rows.push(row(&keys, &figures_of_row));
-            data.add_row(data_row(&keys, &figures_of_row));
-        }
-    }
-    FilledTable { table, figures: data, drivers }
-}
-
-fn factors<'a>(
-    levels: impl Iterator<Item = &'a std::collections::BTreeMap<String, String>>,
-) -> BTreeSet<String> {
-    levels.flat_map(|levels| levels.keys().cloned()).collect()
-}
-
-/// Returns the columns that name a row: its factors, or its name if it has none.
-fn key_columns(factors: &BTreeSet<String>, what: &str) -> Vec<String> {
-    if factors.is_empty() { vec![what.to_owned()] } else { factors.iter().cloned().collect() }
-}
-
-fn keys(
-    factors: &BTreeSet<String>,
-    levels: &std::collections::BTreeMap<String, String>,
-    name: &str,
-) -> Vec<String> {
-    if factors.is_empty() {
-        return vec![name.to_owned()];
-    }
-    factors.iter().map(|factor| levels.get(factor).cloned().unwrap_or_default()).collect()
-}
-
-fn columns(heads: &[String]) -> Vec<String> {
     let mut columns: Vec<String> = heads.iter().map(|head| format::code_words(head)).collect();
     columns.extend(["rate, mean", "rate, best second"].map(str::to_owned));
     columns.extend(QUANTILES.map(|(_, name, _)| name.to_owned()));
     columns.extend(["generator CPUs", "subject CPUs", "trials"].map(str::to_owned));
-    columns
-}
-
-fn data_table(heads: &[String]) -> DataTable {
-    let mut columns: Vec<&str> = heads.iter().map(String::as_str).collect();
-    columns.extend(["responses_per_s", "best_second_per_s"]);
-    columns.extend(QUANTILES.map(|(_, _, name)| name));
-    columns.extend(["generator_user_cpus", "generator_system_cpus"]);
-    columns.extend(["subject_user_cpus", "subject_system_cpus", "trials"]);
-    DataTable::new(&columns)
-}
-
-/// Reads the figures from the records, and missing ones from the medians of the experiment.
-fn row_figures(
-    experiment: &Experiment,
-    raw: &dyn TrialRecords,
-    arm: &Arm,
-    load: &LoadPlan,
-    drivers: &mut BTreeSet<String>,
-) -> RowFigures {
-    let merged = merge_trials(experiment, raw, &arm.name, &load.name);
-    let MergedTrials {
-        latencies, rates, best_second, generator, subject, trials, trials_without_record, ..
-    } = merged;
-    drivers.extend(merged.drivers);
-    let spread = cell(experiment, &arm.name, &load.name);
-    let median = |name: &str| spread?.metrics.get(name).map(|spread| spread.median);
-    let latencies_ns = QUANTILES.iter().map(|(quantile, _, name)| match latencies.is_empty() {
-        true => median(name),
-        false => Some(latencies.value_at_quantile(*quantile) as f64),
-    });
-    let cpus_total = |cpus: &[(f64, f64)]| {
-        let user = mean(cpus.iter().map(|(user, _)| *user))?;
-        Some((user, mean(cpus.iter().map(|(_, system)| *system))?))
-    };
-    RowFigures {
-        rate: mean(rates).or_else(|| median("responses_per_s")),
-        best_second,
-        latencies_ns: latencies_ns.collect(),
-        generator: cpus_total(&generator),
-        subject: cpus_total(&subject),
-        trials: trials + trials_without_record,
+    let mut table = ChartTable { columns, rows: Vec::new() };
+    let data =
+        DataTable::default().with_columns(heads).with_columns(["responses_per_s", "best_second_per_s"]);
+    let data = data.with_columns(QUANTILES.map(|(_, _, metric)| metric));
+    let data = data.with_columns(["generator_user_cpus", "generator_system_cpus"]);
+    let mut data = data.with_columns(["subject_user_cpus", "subject_system_cpus", "trials"]);
+    let mut drivers = BTreeSet::new();
+    for load in &experiment.plan.loads {
+        for arm in &arms {
+            let mut row = if is_single { Vec::new() } else { keys(&arm_factors, &arm.levels, &arm.name) };
+            row.extend(keys(&load_factors, &load.levels, &load.name));
+            let figures = CellFigures::read(experiment, raw, (&arm.name, &load.name), &mut drivers);
+            table.rows.push(table_row(&row, &figures));
+            data.add_row(data_row(row, &figures));
+        }
     }
+    FilledTable { table, data, drivers }
 }
 
-fn row(keys: &[String], figured: &RowFigures) -> Vec<TableCell> {
+fn table_row(keys: &[String], figures: &CellFigures) -> Vec<TableCell> {
+    let figure =
+        |value: Option<f64>, unit: &str| TableCell::figure(value.map(|value| format::value(value, unit)));
     let cpus = |cpus: Option<(f64, f64)>| {
         TableCell::figure(cpus.map(|(user, system)| format!("{user:.2} + {system:.2}")))
     };
-    let figure =
-        |value: Option<f64>, unit: &str| TableCell::figure(value.map(|value| format::value(value, unit)));
     let mut row: Vec<TableCell> = keys.iter().map(TableCell::plain).collect();
-    row.push(figure(figured.rate, "1/s"));
-    row.push(figure(figured.best_second, "1/s"));
-    row.extend(figured.latencies_ns.iter().map(|latency_ns| figure(*latency_ns, "ns")));
-    row.extend([cpus(figured.generator), cpus(figured.subject)]);
-    row.push(TableCell::figure(Some(figured.trials.to_string())));
+    row.extend([figure(figures.rate, "1/s"), figure(figures.best_second, "1/s")]);
+    row.extend(figures.latencies_ns.map(|latency_ns| figure(latency_ns, "ns")));
+    row.extend([cpus(figures.generator), cpus(figures.subject)]);
+    row.push(TableCell::figure(Some(figures.trials.to_string())));
     row
 }
 
-fn data_row(keys: &[String], figured: &RowFigures) -> Vec<String> {
-    let mut row = keys.to_vec();
-    row.extend([number(figured.rate), number(figured.best_second)]);
-    row.extend(figured.latencies_ns.iter().map(|latency_ns| number(*latency_ns)));
-    for cpus in [figured.generator, figured.subject] {
-        row.push(number(cpus.map(|(user, _)| user)));
-        row.push(number(cpus.map(|(_, system)| system)));
-    }
-    row.push(figured.trials.to_string());
+fn data_row(mut row: Vec<String>, figures: &CellFigures) -> Vec<String> {
+    let (generator, subject) = (figures.generator.unzip(), figures.subject.unzip());
+    row.extend(cells(&[&figures.rate, &figures.best_second]));
+    row.extend(figures.latencies_ns.map(|latency_ns| latency_ns.text()));
+    row.extend(cells(&[&generator.0, &generator.1, &subject.0, &subject.1, &figures.trials]));
     row
 }
 

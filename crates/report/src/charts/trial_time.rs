@@ -1,300 +1,88 @@
 //! Time within a trial, second by second: rate, latency and CPUs of a typical trial of each arm,
 //! one above the other. [`super::timeline`] shows the trials one after the other.
 
-use std::collections::BTreeMap;
-
 use experiment::format;
 use record::experiment::Experiment;
-use record::run::Interval;
-use record::trial::ExperimentTrial;
 
-use super::panel::{self, RIGHT, WIDTH, X_AXIS_HEIGHT};
-use super::typical_trials::{LoadGroup, TypicalTrial, load_heading, typical_trials};
-use super::{ChartPart, LegendEntry, ReportChart, series_index};
+use super::ReportChart;
 use crate::TrialRecords;
-use crate::data_table::{DataTable, number};
-use crate::svg::{Axis, Scale, Shape, Svg, extent};
+use crate::data::seconds::{TIME_FIGURES, TimeGrid};
+use crate::data::trials::series_index;
+use crate::data::typical::{LoadGroup, typical_trials};
+use crate::data_table::DataTable;
+use crate::plot::{Axis, Frame, Plot, Scale, Svg, extent};
 
-/// Maximum number of points of a line: a reader cannot distinguish more, and every point has a tip.
-const POINTS_MAX: f64 = 80.0;
-/// Height of a panel and the gap above it.
-const PANEL_HEIGHT: f64 = 78.0;
-const PANEL_GAP: f64 = 40.0;
-
-/// Values of a figure: end of the period, its length, and the value.
-type TimedValues = Vec<(f64, f64, f64)>;
-
-/// Method of combining the figures of several seconds.
-#[derive(Clone, Copy, PartialEq)]
-enum Aggregation {
-    /// The mean.
-    Mean,
-    /// The maximum, because a mean of percentiles is not a percentile.
-    Max,
-}
-
-/// A panel.
-struct TimePanel {
-    /// Title of the panel.
-    title: &'static str,
-    /// Name of its column in the figures.
-    column: &'static str,
-    /// Unit of the values.
-    unit: &'static str,
-    fold: Aggregation,
-    read: fn(&TypicalTrial<'_>) -> TimedValues,
-}
-
-/// All panels, from top to bottom.
-const TIME_PANELS: &[TimePanel] = &[
-    TimePanel {
-        title: "Good responses per second",
-        column: "responses_per_s",
-        unit: "1/s",
-        fold: Aggregation::Mean,
-        read: |one| {
-            interval_values(&one.trial, |s| {
-                Some(s.good.unwrap_or(s.responses) as f64 / s.length_s).filter(|_| s.length_s > 0.0)
-            })
-        },
-    },
-    TimePanel {
-        title: "Median latency",
-        column: "p50_ns",
-        unit: "ns",
-        fold: Aggregation::Max,
-        read: |one| interval_values(&one.trial, |second| second.p50_ns.map(|ns| ns as f64)),
-    },
-    TimePanel {
-        title: "p99 latency",
-        column: "p99_ns",
-        unit: "ns",
-        fold: Aggregation::Max,
-        read: |one| interval_values(&one.trial, |second| second.p99_ns.map(|ns| ns as f64)),
-    },
-    TimePanel {
-        title: "CPUs used by the subject",
-        column: "subject_cpus",
-        unit: "cpus",
-        fold: Aggregation::Mean,
-        read: |one| role_cpus(one, "subject"),
-    },
-    TimePanel {
-        title: "CPUs used by the generator",
-        column: "generator_cpus",
-        unit: "cpus",
-        fold: Aggregation::Mean,
-        read: |one| {
-            let cpus = role_cpus(one, "generator");
-            match cpus.is_empty() {
-                true => interval_values(&one.trial, |second| second.own_cpus),
-                false => cpus,
-            }
-        },
-    },
-    TimePanel {
-        title: "CPUs used by the origin",
-        column: "origin_cpus",
-        unit: "cpus",
-        fold: Aggregation::Mean,
-        read: |one| role_cpus(one, "origin"),
-    },
-];
-
-/// Returns a figure of the measured seconds that have it. Latencies of the drain would be those of
-/// its slowest requests only.
-fn interval_values(trial: &ExperimentTrial, figure: impl Fn(&Interval) -> Option<f64>) -> TimedValues {
-    let seconds = trial.run.iter().flat_map(|run| &run.intervals);
-    let measured = seconds.filter(|second| second.measured);
-    measured.filter_map(|s| Some((s.time_s, s.length_s, figure(s)?))).collect()
-}
-
-/// Returns the CPUs that a role used.
-fn role_cpus(one: &TypicalTrial<'_>, role: &str) -> TimedValues {
-    let mut points = Vec::new();
-    for observed in one.observed() {
-        let Some(index) = observed.roles.iter().position(|own| own.name == role) else { continue };
-        let samples = observed.samples.iter().filter(|sample| sample.time_s > 0.0);
-        points.extend(samples.filter_map(|sample| {
-            let used = sample.roles.get(index)?;
-            Some((sample.time_s, sample.length_s, used.cpus()))
-        }));
-    }
-    points
-}
-
-/// Values of one trial by panel and time, on a grid that all trials of a load have in common.
-type TrialGrid = BTreeMap<i64, [Option<f64>; TIME_PANELS.len()]>;
+/// Gap above a panel, and its height.
+const PANEL: Frame = Frame::new(40.0, 78.0);
 
 /// Builds the chart: a drawing for each load.
 pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<ReportChart> {
-    let trial_groups = typical_trials(experiment, raw);
-    if trial_groups.groups.is_empty() {
-        return Vec::new();
-    }
-    let title = "Inside a trial, per second";
+    let typical = typical_trials(experiment, raw);
     let caption = "The trial of each arm with the median of the primary metric. A line that is not level \
                    is not steady, or was disturbed; shaded seconds are not measured.";
-    let mut columns = vec!["load", "arm", "trial", "time_s"];
-    columns.extend(TIME_PANELS.iter().map(|row| row.column));
-    let mut chart = ReportChart::new("over-time", title, caption, DataTable::new(&columns));
-    let mut legend: Vec<LegendEntry> = Vec::new();
-    for group in &trial_groups.groups {
-        let (step_s, grids) = grids(group);
-        if grids.iter().all(BTreeMap::is_empty) {
+    let data = DataTable::new("load arm trial time_s");
+    let data = data.with_columns(TIME_FIGURES.iter().map(|figure| figure.column));
+    let mut chart = ReportChart::new("over-time", "Inside a trial, per second", caption, data);
+    for group in &typical.groups {
+        let grid = TimeGrid::read(group);
+        if grid.trials.iter().all(|(_, values)| values.is_empty()) {
             continue;
         }
-        if step_s > 1.0 {
-            chart.notes.push(format!(
-                "{}: each point is {step_s:.0} s; latencies are the max of its seconds.",
-                group.load
-            ));
+        if grid.step_s > 1.0 {
+            let text = format!("each point is {:.0} s; latencies are the max of its seconds.", grid.step_s);
+            chart.notes.push(format!("{}: {text}", group.load));
         }
-        for (one, grid) in group.trials.iter().zip(&grids) {
-            add_rows(&mut chart.data, group.load, one, grid, step_s);
-            let series = series_index(&experiment.plan, one.arm());
-            if !legend.iter().any(|known| known.number == series) {
-                legend.push(LegendEntry { number: series, name: one.arm().to_owned() });
-            }
-        }
-        chart.parts.extend(load_heading(experiment, group.load).map(ChartPart::Heading));
-        chart.parts.push(ChartPart::Drawing(drawing(experiment, group, &grids, step_s)));
+        grid.add_rows(&mut chart.data);
+        grid.trials.iter().for_each(|(one, _)| chart.add_series(&experiment.plan, one.arm()));
+        chart.load_heading(experiment, group.load);
+        chart.draw(drawing(experiment, group, &grid));
     }
-    if chart.parts.is_empty() {
-        let why = "These trials have no figures per second: the driver reports none, and the machine was \
-                   not observed.";
-        return vec![ReportChart::empty("over-time", title, caption, why)];
-    }
-    chart.notes.extend(trial_groups.notes);
-    vec![chart.legend(legend)]
+    let reason = "These trials have no figures per second: the driver reports none, and the machine was \
+                  not observed.";
+    chart.of_trials(typical, reason)
 }
 
-/// Returns the step of the grid, and each trial's values on it.
-fn grids(group: &LoadGroup<'_>) -> (f64, Vec<TrialGrid>) {
-    let read = |one| TIME_PANELS.iter().map(|row| (row.read)(one)).collect();
-    let all: Vec<Vec<TimedValues>> = group.trials.iter().map(read).collect();
-    let times = all.iter().flatten().flatten().map(|(time_s, ..)| *time_s);
-    let longest_s = extent(times).map_or(0.0, |(_, longest)| longest);
-    let step_s = (longest_s / POINTS_MAX).ceil().max(1.0);
-    (step_s, all.iter().map(|rows| grid(rows, step_s)).collect())
-}
-
-fn grid(rows: &[TimedValues], step_s: f64) -> TrialGrid {
-    let mut grid = TrialGrid::new();
-    // Weight and sum by panel and position.
-    let mut weights: BTreeMap<(i64, usize), f64> = BTreeMap::new();
-    for (index, (row, points)) in TIME_PANELS.iter().zip(rows).enumerate() {
-        for &(time_s, length_s, value) in points {
-            if !(time_s.is_finite() && value.is_finite() && length_s > 0.0 && time_s > 0.0) {
-                continue;
-            }
-            let step = (time_s / step_s).round() as i64;
-            let cell = &mut grid.entry(step).or_default()[index];
-            let weight = weights.entry((step, index)).or_default();
-            *cell = Some(match *cell {
-                None => value,
-                Some(before) if row.fold == Aggregation::Max => before.max(value),
-                Some(before) => (before * *weight + value * length_s) / (*weight + length_s),
-            });
-            *weight += length_s;
-        }
-    }
-    grid
-}
-
-fn add_rows(data: &mut DataTable, load: &str, one: &TypicalTrial<'_>, grid: &TrialGrid, step_s: f64) {
-    for (step, values) in grid {
-        let mut cells = vec![
-            load.to_owned(),
-            one.arm().to_owned(),
-            one.line.position.number.to_string(),
-            number(Some(*step as f64 * step_s)),
-        ];
-        cells.extend(values.iter().map(|value| number(*value)));
-        data.add_row(cells);
-    }
-}
-
-fn drawing(experiment: &Experiment, group: &LoadGroup<'_>, grids: &[TrialGrid], step_s: f64) -> Svg {
-    let has = |index: usize| grids.iter().any(|grid| grid.values().any(|at| at[index].is_some()));
-    let rows: Vec<usize> = (0..TIME_PANELS.len()).filter(|index| has(*index)).collect();
-    let height = rows.len() as f64 * (PANEL_HEIGHT + PANEL_GAP) + X_AXIS_HEIGHT;
+fn drawing(experiment: &Experiment, group: &LoadGroup<'_>, grid: &TimeGrid<'_>) -> Svg {
     let text = format!("Lines over time under the load {}, one for each arm.", group.load);
-    let mut svg = Svg::new(WIDTH, height, "A typical trial of each arm", &text);
-    let last = grids.iter().flat_map(BTreeMap::keys).max().copied().unwrap_or(1);
-    let longest_s = (last as f64 * step_s).max(1.0);
-    let time = Scale::linear((0.0, longest_s), (panel::LEFT, RIGHT));
-    shade_unmeasured(&mut svg, group, time, height - X_AXIS_HEIGHT);
-    let mut lowest = panel::area(PANEL_GAP, PANEL_HEIGHT);
-    for (panel_index, &index) in rows.iter().enumerate() {
-        lowest = panel::area(PANEL_GAP + panel_index as f64 * (PANEL_HEIGHT + PANEL_GAP), PANEL_HEIGHT);
-        let values = grids.iter().flat_map(BTreeMap::values).filter_map(|at| at[index]);
-        let max = extent(values).map_or(1.0, |(_, max)| max);
-        let row = &TIME_PANELS[index];
-        let scale = Scale::from_zero(max, (lowest.bottom, lowest.top));
-        let label = |value| format::tick(value, row.unit);
-        panel::draw_frame(&mut svg, &lowest, &Axis::new(scale, 3, row.title, label));
-        for (one, grid) in group.trials.iter().zip(grids) {
-            let at = |(step, values): (&i64, &[Option<f64>; TIME_PANELS.len()])| {
-                Some((time.position(*step as f64 * step_s), scale.position(values[index]?)))
-            };
-            let points: Vec<(f64, f64)> = grid.iter().filter_map(at).collect();
-            let series = series_index(&experiment.plan, one.arm());
-            svg.add(Shape::polyline(&points).class("stroke").series(series));
-            if let [(x, y)] = points[..] {
-                svg.add(Shape::circle((x, y), 2.5).class("fill").series(series));
+    let mut svg = Svg::new("A typical trial of each arm", &text);
+    let time = Axis::time(grid.longest_s());
+    let mut panels: Vec<Plot> = Vec::new();
+    for (index, figure) in TIME_FIGURES.iter().enumerate() {
+        let lines = grid.trials.iter().map(|(one, values)| (one.arm(), grid.points(values, index)));
+        let lines: Vec<(&str, Vec<(f64, f64)>)> = lines.collect();
+        let values = lines.iter().flat_map(|(_, points)| points.iter().map(|(_, value)| *value));
+        let Some((_, max)) = extent(values) else { continue };
+        let label = |value| format::tick(value, figure.unit);
+        let values = Axis::new(Scale::from_zero(max), 3, figure.title, label);
+        let plot = svg.plot(PANEL, time.scale, &values);
+        for unmeasured in unmeasured_s(group, grid.longest_s()) {
+            svg.add(plot.band(unmeasured).class("band"));
+        }
+        for (arm, points) in &lines {
+            let series = series_index(&experiment.plan, arm);
+            svg.add(plot.line(points.iter().copied()).class("stroke").series(series));
+            if let [point] = points[..] {
+                svg.add(plot.dot(point, 2.5).class("fill").series(series));
             }
         }
+        panels.push(plot);
     }
-    let x = Axis::new(time, 8, "Time since the start of the load", panel::seconds_text);
-    panel::draw_x_axis(&mut svg, &lowest, &x);
-    let bottom = lowest.bottom;
-    add_tooltips(&mut svg, group, grids, step_s, (time, bottom));
+    svg.finish_columns(&panels, &time, grid.step_tips());
     svg
 }
 
-/// Shades the unmeasured time: before and after the window of the first record that has one.
-fn shade_unmeasured(svg: &mut Svg, group: &LoadGroup<'_>, time: Scale, bottom: f64) {
-    let mut runs = group.trials.iter().filter_map(|one| one.trial.run.as_ref());
-    let Some(window) = runs.next().map(|run| &run.window) else { return };
-    let end_s = time.range().1;
-    for (from_s, to_s) in [(0.0, window.from_s), (window.to_s, end_s)] {
-        if to_s - from_s > 0.05 && window.to_s > window.from_s {
-            let (from, to) = (time.clamped(from_s), time.clamped(to_s));
-            svg.add(Shape::rect((from, PANEL_GAP), (to, bottom)).class("band"));
-        }
-    }
-}
-
-/// Adds a tip for each time, with the values of all arms.
-fn add_tooltips(
-    svg: &mut Svg,
-    group: &LoadGroup<'_>,
-    grids: &[TrialGrid],
-    step_s: f64,
-    (time, bottom): (Scale, f64),
-) {
-    let steps: std::collections::BTreeSet<i64> = grids.iter().flat_map(BTreeMap::keys).copied().collect();
-    for step in steps {
-        let at_s = step as f64 * step_s;
-        let mut lines = vec![format::value(at_s, "s")];
-        for (one, grid) in group.trials.iter().zip(grids) {
-            let Some(values) = grid.get(&step) else { continue };
-            let text = |(row, value): (&TimePanel, &Option<f64>)| {
-                let name = row.column.rsplit_once('_').map_or(row.column, |(name, _)| name);
-                let name = if row.unit == "1/s" { "" } else { name };
-                value.map(|value| format!("{name} {}", format::value(value, row.unit)))
-            };
-            let texts: Vec<String> = TIME_PANELS.iter().zip(values).filter_map(text).collect();
-            lines.push(format!("{}: {}", one.arm(), texts.join(", ").trim_start()));
-        }
-        let (from, to) = (time.clamped(at_s - step_s / 2.0), time.clamped(at_s + step_s / 2.0));
-        svg.add(panel::hover_area((from, PANEL_GAP), (to, bottom), &lines.join("\n")));
-    }
+/// Returns the unmeasured time: before and after the window of the first record that has one.
+fn unmeasured_s(group: &LoadGroup<'_>, end_s: f64) -> Vec<(f64, f64)> {
+    let window = group.trials.iter().find_map(|one| Some(&one.trial.run.as_ref()?.window));
+    let Some(window) = window.filter(|window| window.to_s > window.from_s) else { return Vec::new() };
+    let outside = [(0.0, window.from_s), (window.to_s, end_s)];
+    outside.into_iter().filter(|(from_s, to_s)| to_s - from_s > 0.05).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use record::run::Interval;
+
     use super::*;
     use crate::charts::{assert_no_data_no_chart, markup};
     use crate::data_table::parse;
@@ -356,13 +144,5 @@ mod tests {
         assert!(text.len() < 150_000, "{}", text.len());
         assert!(!text.contains("NaN") && !text.contains("inf"));
         assert_eq!(charts[0].notes.len(), LOADS.len(), "{:?}", charts[0].notes);
-    }
-
-    #[test]
-    fn a_mean_is_of_time_and_percentiles_keep_the_worst() {
-        let points = vec![(4.9, 1.0, 10.0), (5.1, 3.0, 20.0)];
-        let rows = [points.clone(), points.clone(), points, vec![], vec![], vec![]];
-        let grid = grid(&rows, 5.0);
-        assert_eq!(grid[&1][..4], [Some(17.5), Some(20.0), Some(20.0), None]);
     }
 }

@@ -1,20 +1,19 @@
 //! Reference sections: the trials with reasons why some do not count, the machine, the file, and
 //! the command to repeat the experiment.
 
-use std::fmt::Write as _;
-
 use experiment::format;
 use experiment::trial_counts::TrialStatus;
+use maud::{Markup, html};
 use record::experiment::{Experiment, TrialSummary};
 use record::facts::HostFacts;
 
-use super::figure::{self, DataPlacement};
+use super::figure::{self, DataPlacement, preformatted, saved_text};
 use super::{DataFile, PageSection};
 use crate::TrialRecords;
 use crate::charts::{ChartTable, ReportChart, TableCell};
-use crate::data_table::{DataTable, ROWS_MAX, number};
-use crate::repro_command::repro_command as command;
-use crate::svg::escaped;
+use crate::data_table::{DataTable, Datum as _, ROWS_MAX, cells};
+use crate::plot::shortened;
+use crate::repro_command::repro_command;
 use crate::unobservable::missing_observations;
 
 /// Maximum number of trials in the table; the record has all of them.
@@ -25,17 +24,17 @@ const DATA_BYTES_MAX: usize = 300_000;
 const METRICS_MAX: usize = 4;
 /// Maximum bytes of a text that are shown: a file of this size was not written by hand.
 const TEXT_BYTES_MAX: usize = 64 << 10;
-/// Maximum number of facts of the environment.
+/// Maximum number of facts of the environment, and maximum length of one.
 const FACTS_SHOWN_MAX: usize = 300;
+const FACT_CHARS_MAX: usize = 2_000;
 
 /// Returns the sections after the charts.
-#[must_use]
 pub(super) fn sections(
     experiment: &Experiment,
     raw: &dyn TrialRecords,
     data_files: &mut Vec<DataFile>,
 ) -> Vec<PageSection> {
-    let section = |anchor: &str, title: &str, body: String| PageSection {
+    let section = |anchor: &str, title: &str, body: Markup| PageSection {
         anchor: anchor.to_owned(),
         title: title.to_owned(),
         body,
@@ -49,63 +48,56 @@ pub(super) fn sections(
     ]
 }
 
-fn trials_section(experiment: &Experiment, data_files: &mut Vec<DataFile>) -> String {
-    let mut out = String::new();
-    let aside: Vec<&TrialSummary> =
-        experiment.trials.iter().filter(|line| line.discarded.is_some() || line.failed.is_some()).collect();
-    if aside.is_empty() {
-        out.push_str("<p>Every trial counts: no trial was discarded or failed.</p>");
-    }
-    out.push_str("<ul class=\"aside\">");
-    for line in aside.iter().take(TRIALS_MAX) {
-        let (what, why) = exclusion_reason(line);
-        let position = &line.position;
-        let _ = write!(
-            out,
-            "<li>Trial {} ({}, {}, block {}, attempt {}) {what}: {}</li>",
-            position.number,
-            escaped(&position.arm),
-            escaped(&position.load),
-            position.block,
-            position.attempt,
-            escaped(why),
-        );
-    }
-    out.push_str("</ul>");
+fn trials_section(experiment: &Experiment, data_files: &mut Vec<DataFile>) -> Markup {
     let caption = "All trials in run order. A trial that does not count has a reason, and the trials of its \
                    block and load were run again.";
     let mut chart = ReportChart::new("all-trials", "All trials", caption, trial_data(experiment));
     if experiment.trials.len() > TRIALS_MAX {
-        let note = format!("{} of {} are shown.", TRIALS_MAX, experiment.trials.len());
-        chart.notes.push(note);
+        chart.notes.push(format!("{} of {} are shown.", TRIALS_MAX, experiment.trials.len()));
     }
     let chart = chart.table(trial_table(experiment));
     let text = chart.data.to_csv();
     let fits = text.len() <= DATA_BYTES_MAX;
     let name = figure::data_file_name(&experiment.plan.name, &chart);
     let placement = if fits { DataPlacement::Inline } else { DataPlacement::SeparateFile };
-    out.push_str(&figure::render_figure(&chart, placement, &name));
+    let figure = figure::render_figure(&chart, placement, &name);
     if !fits || chart.data.len() > ROWS_MAX {
         data_files.push(DataFile { name, text });
     }
-    out
+    let is_aside = |line: &&TrialSummary| line.discarded.is_some() || line.failed.is_some();
+    let aside: Vec<&TrialSummary> = experiment.trials.iter().filter(is_aside).collect();
+    html! {
+        @if aside.is_empty() { p { "Every trial counts: no trial was discarded or failed." } }
+        ul.aside {
+            @for line in aside.iter().take(TRIALS_MAX) {
+                @let (what, why) = exclusion_reason(line);
+                @let at = &line.position;
+                li {
+                    "Trial " (at.number) " (" (at.arm) ", " (at.load) ", block " (at.block) ", attempt "
+                    (at.attempt) ") " (what) ": " (why)
+                }
+            }
+        }
+        (figure)
+    }
 }
 
-fn not_observable_section(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
+fn not_observable_section(experiment: &Experiment, raw: &dyn TrialRecords) -> Markup {
     let all = missing_observations(experiment, raw);
     if all.is_empty() {
-        return "<p>No requested observation is missing.</p>".to_owned();
+        return html! { p { "No requested observation is missing." } };
     }
-    let mut out = String::from(
-        "<p>Observations that the trials could not make, and figures that the load generator does not \
-         report, or reports in a way that needs an explanation.</p><ul>",
-    );
-    for one in all.iter().take(FACTS_SHOWN_MAX) {
-        let trials = format::count(one.trials, "trial");
-        let _ = write!(out, "<li>{} ({trials})</li>", escaped(&shortened_text(&one.text)));
+    html! {
+        p {
+            "Observations that the trials could not make, and figures that the load generator does not "
+            "report, or reports in a way that needs an explanation."
+        }
+        ul {
+            @for one in all.iter().take(FACTS_SHOWN_MAX) {
+                li { (shortened(&one.text, FACT_CHARS_MAX)) " (" (format::count(one.trials, "trial")) ")" }
+            }
+        }
     }
-    out.push_str("</ul>");
-    out
 }
 
 /// Returns the reason why a trial does not count.
@@ -155,68 +147,49 @@ fn trial_table(experiment: &Experiment) -> ChartTable {
 }
 
 fn trial_data(experiment: &Experiment) -> DataTable {
-    let mut columns = vec!["trial", "block", "attempt", "arm", "load", "started_at", "state", "why"];
-    let metrics: Vec<&str> = experiment.plan.metrics.iter().map(|metric| metric.name.as_str()).collect();
-    columns.extend(&metrics);
-    columns.extend(["steal_fraction", "foreign_cpus", "wake_up_p99_ns", "generator_lag_p99_ns"]);
-    columns.extend(["generator_busiest_fraction", "error_fraction", "throttled_fraction", "clock_step_s"]);
-    columns.extend(["steady_from_s", "verdict", "file"]);
-    let mut data = DataTable::new(&columns);
+    let metrics = || experiment.plan.metrics.iter().map(|metric| metric.name.as_str());
+    let data = DataTable::new("trial block attempt arm load started_at state why").with_columns(metrics());
+    let data = data.with_columns(["steal_fraction", "foreign_cpus", "wake_up_p99_ns"]);
+    let data = data.with_columns(["generator_lag_p99_ns", "generator_busiest_fraction", "error_fraction"]);
+    let data = data.with_columns(["throttled_fraction", "clock_step_s", "steady_from_s"]);
+    let mut data = data.with_columns(["verdict", "file"]);
     for line in &experiment.trials {
-        let (position, covariates) = (&line.position, &line.covariates);
+        let (at, of) = (&line.position, &line.covariates);
         let (state, why) = exclusion_reason(line);
-        let mut row = vec![
-            position.number.to_string(),
-            position.block.to_string(),
-            position.attempt.to_string(),
-            position.arm.clone(),
-            position.load.clone(),
-            line.started_at.clone(),
-            state.to_owned(),
-            why.to_owned(),
-        ];
-        row.extend(metrics.iter().map(|&metric| number(line.metrics.get(metric).copied())));
-        row.extend([
-            number(covariates.steal_fraction),
-            number(covariates.foreign_cpus),
-            number(covariates.wake_up_p99_ns.map(|ns| ns as f64)),
-            number(covariates.generator_lag_p99_ns.map(|ns| ns as f64)),
-            number(covariates.generator_busiest_fraction),
-            number(covariates.error_fraction),
-            number(covariates.throttled_fraction),
-            number(covariates.clock_step_s),
-            number(line.steady.from_s),
-        ]);
-        row.extend([line.verdict.clone().unwrap_or_default(), line.file.clone()]);
+        let mut row = cells(&[&at.number, &at.block, &at.attempt, &at.arm, &at.load]);
+        row.extend(cells(&[&line.started_at, &state, &why]));
+        row.extend(metrics().map(|metric| line.metrics.get(metric).text()));
+        row.extend(cells(&[&of.steal_fraction, &of.foreign_cpus, &of.wake_up_p99_ns]));
+        row.extend(cells(&[&of.generator_lag_p99_ns, &of.generator_busiest_fraction, &of.error_fraction]));
+        row.extend(cells(&[&of.throttled_fraction, &of.clock_step_s, &line.steady.from_s]));
+        row.extend(cells(&[&line.verdict, &line.file]));
         data.add_row(row);
     }
     data
 }
 
-fn machine_section(experiment: &Experiment) -> String {
+fn machine_section(experiment: &Experiment) -> Markup {
     let mut rows = host_rows(&experiment.host);
     rows.extend(experiment.environment.iter().map(|(key, value)| (key.clone(), value.clone())));
     let left_out = rows.len().saturating_sub(FACTS_SHOWN_MAX);
     rows.truncate(FACTS_SHOWN_MAX);
-    let rows = rows.into_iter().map(|(key, value)| {
-        vec![TableCell::plain(key), TableCell::plain(shortened_text(&value)).class("mono")]
-    });
-    let table = ChartTable { columns: vec!["fact".to_owned(), "value".to_owned()], rows: rows.collect() };
-    let mut out =
-        String::from("<p>Facts about the machine and the programs at the start of the experiment.</p>");
-    let _ =
-        write!(out, "<div class=\"scroll\">{}</div>", figure::render_table(&table, "Machine and programs"));
-    if left_out > 0 {
-        let _ = write!(out, "<p class=\"note\">{left_out} more are in the record.</p>");
-    }
-    if !experiment.host.not_observable.is_empty() {
-        out.push_str("<p>Facts that this machine does not provide:</p><ul>");
-        for what in experiment.host.not_observable.iter().take(FACTS_SHOWN_MAX) {
-            let _ = write!(out, "<li>{}</li>", escaped(what));
+    let row = |(key, value): (String, String)| {
+        vec![TableCell::plain(key), TableCell::plain(shortened(&value, FACT_CHARS_MAX)).class("mono")]
+    };
+    let columns = vec!["fact".to_owned(), "value".to_owned()];
+    let table = ChartTable { columns, rows: rows.into_iter().map(row).collect() };
+    let missing = &experiment.host.not_observable;
+    html! {
+        p { "Facts about the machine and the programs at the start of the experiment." }
+        div.scroll { (figure::render_table(&table, "Machine and programs")) }
+        @if left_out > 0 { p.note { (left_out) " more are in the record." } }
+        @if !missing.is_empty() {
+            p { "Facts that this machine does not provide:" }
+            ul {
+                @for what in missing.iter().take(FACTS_SHOWN_MAX) { li { (what) } }
+            }
         }
-        out.push_str("</ul>");
     }
-    out
 }
 
 fn host_rows(host: &HostFacts) -> Vec<(String, String)> {
@@ -234,29 +207,21 @@ fn host_rows(host: &HostFacts) -> Vec<(String, String)> {
     rows.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-fn shortened_text(text: &str) -> String {
-    crate::svg::shortened(text, 2_000)
-}
-
-fn file_section(experiment: &Experiment) -> String {
+fn file_section(experiment: &Experiment) -> Markup {
+    let file = format!("{}.toml", experiment.plan.name);
     let text = &experiment.plan.file;
-    let (shown, cut) = truncated(text);
-    let mut out = format!(
-        "<p>The file of this run. To run it again, save it as <code>{0}.toml</code>.</p><div \
-         class=\"source\"><button type=\"button\" class=\"save\" data-file=\"{0}.toml\" hidden>Save the \
-         file</button><pre tabindex=\"0\">\n{1}</pre></div>",
-        escaped(&experiment.plan.name),
-        escaped(shown),
-    );
-    if cut {
-        let _ = write!(
-            out,
-            "<p class=\"note\">The first {} of {}; the complete file is in the experiment's directory.</p>",
-            format::value(shown.len() as f64, "bytes"),
-            format::value(text.len() as f64, "bytes"),
-        );
+    let (shown, is_cut) = truncated(text);
+    let bytes = |text: &str| format::value(text.len() as f64, "bytes");
+    html! {
+        p { "The file of this run. To run it again, save it as " code { (file) } "." }
+        div.source { (saved_text("Save the file", &file, shown)) }
+        @if is_cut {
+            p.note {
+                "The first " (bytes(shown)) " of " (bytes(text))
+                "; the complete file is in the experiment's directory."
+            }
+        }
     }
-    out
 }
 
 /// Returns the shown part of a text, cut at a character boundary, and whether it was cut.
@@ -268,33 +233,27 @@ fn truncated(text: &str) -> (&str, bool) {
     (&text[..end], true)
 }
 
-fn repro_section(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
-    let mut out = format!(
-        "<p>The same file and seed ({}) give the same order of trials. Duration: {}{}.</p><pre \
-         tabindex=\"0\">\n{}</pre>",
-        experiment.plan.seed,
-        format::duration_text(experiment.duration_s),
-        match experiment.resumed {
-            0 => String::new(),
-            1 => ", resumed once".to_owned(),
-            times => format!(", resumed {times} times"),
-        },
-        escaped(&format::shell_quoted(&command(experiment))),
-    );
+fn repro_section(experiment: &Experiment, raw: &dyn TrialRecords) -> Markup {
+    let resumed = match experiment.resumed {
+        0 => String::new(),
+        1 => ", resumed once".to_owned(),
+        times => format!(", resumed {times} times"),
+    };
     let first = experiment.trials.iter().filter(|line| line.is_counted());
     let first = first.take(1).find_map(|line| raw.trial(&line.file));
-    let commands = first.filter(|trial| !trial.commands.is_empty());
-    if let Some(trial) = commands {
-        let _ = writeln!(
-            out,
-            "<p>Commands of trial {} ({}):</p><pre tabindex=\"0\">",
-            trial.position.number,
-            escaped(&trial.position.arm)
-        );
-        for (role, command) in &trial.commands {
-            let _ = writeln!(out, "# {}\n{}", escaped(role), escaped(&shortened_text(command)));
+    let first = first.filter(|trial| !trial.commands.is_empty());
+    html! {
+        p {
+            "The same file and seed (" (experiment.plan.seed) ") give the same order of trials. Duration: "
+            (format::duration_text(experiment.duration_s)) (resumed) "."
         }
-        out.push_str("</pre>");
+        (preformatted(&format::shell_quoted(&repro_command(experiment))))
+        @if let Some(trial) = first {
+            @let commands = trial.commands.iter().map(|(role, command)| {
+                format!("# {role}\n{}\n", shortened(command, FACT_CHARS_MAX))
+            });
+            p { "Commands of trial " (trial.position.number) " (" (trial.position.arm) "):" }
+            (preformatted(&commands.collect::<String>()))
+        }
     }
-    out
 }

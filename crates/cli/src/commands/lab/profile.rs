@@ -4,10 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use host::NotObservable;
 use host::perf::call_counter::{CallKind, CountBudget, CountedCalls, count_calls};
-use host::perf::{
-    FREQUENCY, FREQUENCY_MAX, FoldedStacks, HaproxyProfiling, Profiler, TaskRow,
-    differential_flame_graph_svg, flame_graph_svg,
-};
+use host::perf::{FREQUENCY, FREQUENCY_MAX, FoldedStacks, HaproxyProfiling, Profiler, TaskRow};
 use record::file::wall_clock_now;
 use record::problem::InputProblem;
 use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns};
@@ -154,13 +151,10 @@ fn write_results(options: &ProfileOptions, outcome: &ProfileReport) -> Result<Ex
         return Ok(Exit::Invalid);
     }
     if let Some(path) = &options.svg {
-        let title = outcome.title();
-        let svg_bytes = match &outcome.baseline {
-            Some(before) => differential_flame_graph_svg(before, &folded, &title),
-            None => flame_graph_svg(&folded, &title),
-        };
-        let svg_bytes = svg_bytes.map_err(|error| Failure::cannot("--svg", error))?;
-        write_text(&String::from_utf8_lossy(&svg_bytes), Some(path))?;
+        let before = outcome.baseline.as_ref().map(FoldedStacks::to_string);
+        let svg = report::flame_graph(&outcome.title(), &folded.to_string(), before.as_deref());
+        let svg = svg.ok_or_else(|| Failure::cannot("--svg", "no samples to draw"))?;
+        write_text(&svg, Some(path))?;
     }
     Ok(Exit::Done)
 }

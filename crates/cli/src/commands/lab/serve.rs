@@ -14,13 +14,13 @@ use std::rc::Rc;
 use experiment::engine::experiment_dir::{PLAN_FILE, list_experiments};
 use fleet::message::RunId;
 use fleet::run_store::AGENTS;
+use maud::html;
 use record::fleet::MERGED_FILE;
 use record::problem::InputProblem;
 use rt::address::Address;
 use rt::drain::{Drain, SignalSet, block_signals};
 use server_shell::web_ui::{self, JSON, WebPage, WebRequest, WebRoute, serve_file};
 
-use self::html::escape;
 use super::compare::{EFFECT_DEFAULT, compare_experiments};
 use super::experiments::{
     ExperimentRow, ExperimentState, experiment_rows, find_experiment, parse_directory, read_unfinished,
@@ -121,16 +121,17 @@ fn routes(site: Site) -> Vec<WebRoute> {
 fn index_page(site: &Site, request: &WebRequest) -> WebPage {
     let (rows, is_truncated) = experiment_rows(&site.root);
     let filter = request.query_value("filter").unwrap_or_default();
-    let mut sections = runs::section("Runs of a fleet", "run", &site.runs.list(), filter);
-    if let Some(bucket) = &site.bucket {
+    let of_bucket = site.bucket.as_ref().map(|bucket| {
         let title = format!("Runs in the bucket {}", bucket.name);
         match bucket.list() {
-            Ok(listing) => sections.push_str(&runs::section(&title, "stored", &listing, filter)),
-            Err(why) => {
-                sections.push_str(&format!("<p class=\"note\">{}: {}</p>\n", escape(&title), escape(&why)))
-            }
+            Ok(listing) => runs::section(&title, "stored", &listing, filter),
+            Err(why) => html! { p.note { (title) ": " (why) } },
         }
-    }
+    });
+    let sections = html! {
+        (runs::section("Runs of a fleet", "run", &site.runs.list(), filter))
+        @if let Some(section) = of_bucket { (section) }
+    };
     let root = site.root.display().to_string();
     WebPage::html(index::index(&root, &rows, filter, is_truncated, &sections))
 }

@@ -1,24 +1,10 @@
-//! HTML building blocks of all pages here: frame, style and escaping. `report` makes the
-//! reports.
+//! HTML building blocks of all pages here: frame, style, tables and links. `html!` escapes every
+//! text. `report` makes the reports.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Style of all pages; it follows the system's light or dark mode.
 const STYLE: &str = include_str!("style.css");
-
-/// Escapes text within an element or a quoted attribute.
-pub(super) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
-}
 
 /// Encodes a text as one segment of a path (RFC 3986 §2.3).
 fn encode(text: &str) -> String {
@@ -47,15 +33,40 @@ pub(super) fn link_below(route: &str, path: &str) -> String {
 
 /// Returns a complete page. With `reload_s`, the page reloads itself after so many seconds; that
 /// needs no script.
-pub(super) fn page(title: &str, reload_s: Option<u32>, body: &str) -> String {
-    let refresh_tag = reload_s.map(|seconds| format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">"));
-    format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">{}\
-         <title>{title}</title><style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n{body}</body></html>\n",
-        refresh_tag.unwrap_or_default(),
-        title = escape(title),
-    )
+pub(super) fn page(title: &str, reload_s: Option<u32>, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                @if let Some(seconds) = reload_s { meta http-equiv="refresh" content=(seconds); }
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { h1 { (title) } (body) }
+        }
+        "\n"
+    };
+    page.into_string()
+}
+
+/// Returns a table with these heads; those with `true` are of figures. On a narrow screen each row
+/// becomes a card.
+pub(super) fn table(heads: &[(&str, bool)], rows: &Markup) -> Markup {
+    html! {
+        table.cards {
+            thead {
+                tr { @for (head, is_figure) in heads { th.n[*is_figure] { (head) } } }
+            }
+            tbody { (rows) }
+        }
+    }
+}
+
+/// Returns a link to the list of experiments.
+pub(super) fn link_to_index(text: &str) -> Markup {
+    html! { p { a href="/" { (text) } } }
 }
 
 #[cfg(test)]
@@ -64,9 +75,8 @@ mod tests {
 
     #[test]
     fn text_stays_text() {
-        assert_eq!(escape("<a b=\"c\">'&"), "&lt;a b=&quot;c&quot;&gt;&#39;&amp;");
         assert_eq!(link("a b/..?é"), "/x/a%20b/..%3F%C3%A9/");
-        let page = page("<x>", Some(2), "");
+        let page = page("<x>", Some(2), &html! {});
         assert!(!page.contains("<x>") && page.contains("content=\"2\""), "{page}");
     }
 }

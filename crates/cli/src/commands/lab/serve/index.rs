@@ -1,8 +1,9 @@
 //! List of experiments, with a filter and the choice of two for a comparison.
 
+use maud::{Markup, html};
 use record::experiment::ComparisonOutcome;
 
-use super::html::{escape, link, page};
+use super::html::{link, page, table};
 use crate::commands::lab::experiments::{ExperimentRow, ExperimentState};
 
 /// Returns the page. `filter` keeps the rows that contain each of its words. `is_truncated` is true if
@@ -12,63 +13,62 @@ pub(super) fn index(
     rows: &[ExperimentRow],
     filter: &str,
     is_truncated: bool,
-    runs: &str,
+    runs: &Markup,
 ) -> String {
     let matching: Vec<&ExperimentRow> = rows.iter().filter(|row| matches_filter(row, filter)).collect();
-    let mut body = format!(
-        "<form method=\"get\" action=\"/\"><input name=\"filter\" value=\"{}\" placeholder=\"words\" \
-         aria-label=\"filter by words\"> <button>Filter</button></form>\n",
-        escape(filter)
-    );
-    if is_truncated {
-        body.push_str("<p class=\"note\">The directory has more entries than are listed.</p>\n");
-    }
-    if matching.is_empty() {
-        let message = if rows.is_empty() { "is no experiment yet" } else { "is no match" };
-        body.push_str(&format!("<p>In {} there {message}.</p>\n{runs}", escape(directory)));
-        return page("Experiments", None, &body);
-    }
-    body.push_str(
-        "<form method=\"get\" action=\"/compare\"><table class=\"cards\"><thead><tr><th>A</th><th>B</th><th>When</th>\
-         <th>Experiment</th><th class=\"n\">Arms</th><th class=\"n\">Loads</th><th class=\"n\">Blocks</th>\
-         <th>Conclusion</th></tr></thead><tbody>\n",
-    );
-    for (at, row) in matching.iter().enumerate() {
-        body.push_str(&row_html(row, at));
-    }
-    body.push_str("</tbody></table><p><button>Compare A and B</button></p></form>\n");
-    body.push_str(runs);
+    let message = if rows.is_empty() { "is no experiment yet" } else { "is no match" };
+    let body = html! {
+        form method="get" action="/" {
+            input name="filter" value=(filter) placeholder="words" aria-label="filter by words"; " "
+            button { "Filter" }
+        }
+        @if is_truncated { p.note { "The directory has more entries than are listed." } }
+        @if matching.is_empty() {
+            p { "In " (directory) " there " (message) "." }
+        } @else {
+            form method="get" action="/compare" {
+                (table(HEADS, &html! { @for (at, row) in matching.iter().enumerate() { (row_html(row, at)) } }))
+                p { button { "Compare A and B" } }
+            }
+        }
+        (runs)
+    };
     page("Experiments", None, &body)
 }
 
-fn row_html(row: &ExperimentRow, at: usize) -> String {
+/// Heads of the list, and whether their column has figures.
+const HEADS: &[(&str, bool)] = &[
+    ("A", false),
+    ("B", false),
+    ("When", false),
+    ("Experiment", false),
+    ("Arms", true),
+    ("Loads", true),
+    ("Blocks", true),
+    ("Conclusion", false),
+];
+
+fn row_html(row: &ExperimentRow, at: usize) -> Markup {
     let choice = |name: &str, chosen: usize| {
-        format!(
-            "<td class=\"choice\" data-label=\"{}\"><input type=\"radio\" name=\"{name}\" value=\"{}\" aria-label=\"{name}: {}\"{}></td>",
-            name.to_uppercase(),
-            escape(&row.directory),
-            escape(&row.directory),
-            if at == chosen { " checked" } else { "" }
-        )
+        html! {
+            td.choice data-label=(name.to_uppercase()) {
+                input type="radio" name=(name) value=(row.directory) checked[at == chosen]
+                    aria-label={ (name) ": " (row.directory) };
+            }
+        }
     };
-    // The older one is A, so that the comparison shows the later changes.
-    format!(
-        "<tr>{}{}<td data-label=\"When\">{}</td><td><a href=\"{}\">{}</a>{}<br>{}</td>\
-         <td class=\"n\" data-label=\"Arms\">{}</td><td class=\"n\" data-label=\"Loads\">{}</td>\
-         <td class=\"n\" data-label=\"Blocks\">{}</td><td>{}{}</td></tr>\n",
-        choice("a", 1),
-        choice("b", 0),
-        escape(&minute(&row.started_at)),
-        link(&row.directory),
-        escape(&row.name),
-        file_links(row),
-        escape(&row.title),
-        row.arms.len(),
-        row.loads,
-        row.blocks,
-        outcome_badges(row),
-        escape(&row.conclusion),
-    )
+    html! {
+        tr {
+            // The older one is A, so that the comparison shows the later changes.
+            (choice("a", 1)) (choice("b", 0))
+            td data-label="When" { (minute(&row.started_at)) }
+            td { a href=(link(&row.directory)) { (row.name) } (file_links(row)) br; (row.title) }
+            td.n data-label="Arms" { (row.arms.len()) }
+            td.n data-label="Loads" { (row.loads) }
+            td.n data-label="Blocks" { (row.blocks) }
+            td { (outcome_badges(row)) (row.conclusion) }
+        }
+    }
 }
 
 /// Returns the date and the minute of a time of RFC 3339, which can wrap between them.
@@ -80,40 +80,33 @@ pub(super) fn minute(time: &str) -> String {
 const OUTCOMES_SHOWN: usize = 6;
 
 /// Returns links to the files for other readers.
-fn file_links(row: &ExperimentRow) -> String {
-    if !matches!(row.state, ExperimentState::Done | ExperimentState::Partial) {
-        return String::new();
-    }
+fn file_links(row: &ExperimentRow) -> Markup {
     let directory = link(&row.directory);
-    let names = [("experiment.json", "JSON"), ("report.md", "Markdown")];
-    let links = names.map(|(file, name)| format!(" <a href=\"{directory}{file}\">{name}</a>"));
-    links.concat()
+    html! {
+        @if matches!(row.state, ExperimentState::Done | ExperimentState::Partial) {
+            @for (file, name) in [("experiment.json", "JSON"), ("report.md", "Markdown")] {
+                " " a href={ (directory) (file) } { (name) }
+            }
+        }
+    }
 }
 
 /// Returns the outcome of each arm in the primary metric, and the state of an unfinished
 /// experiment.
-fn outcome_badges(row: &ExperimentRow) -> String {
-    let mut text = String::new();
-    if row.state != ExperimentState::Done {
-        text.push_str(&format!("<span class=\"badge state\">{}</span>", row.state.as_str()));
-    }
-    for one in row.outcomes.iter().take(OUTCOMES_SHOWN) {
-        let ratio = one.ratio.map(|ratio| format!(" {ratio:.3}")).unwrap_or_default();
-        let class = ComparisonOutcome::as_str(one.outcome);
-        text.push_str(&format!(
-            "<span class=\"badge {class}\">{} {}{ratio}</span>",
-            escape(&one.label),
-            one.word
-        ));
-    }
+fn outcome_badges(row: &ExperimentRow) -> Markup {
+    let is_done = row.state == ExperimentState::Done;
     let more = row.outcomes.len().saturating_sub(OUTCOMES_SHOWN);
-    if more > 0 {
-        text.push_str(&format!("<span class=\"note\">and {more} more</span>"));
+    html! {
+        @if !is_done { span.badge.state { (row.state.as_str()) } }
+        @for one in row.outcomes.iter().take(OUTCOMES_SHOWN) {
+            span.badge.(ComparisonOutcome::as_str(one.outcome)) {
+                (one.label) " " (one.word)
+                @if let Some(ratio) = one.ratio { " " (format!("{ratio:.3}")) }
+            }
+        }
+        @if more > 0 { span.note { "and " (more) " more" } }
+        @if !is_done || !row.outcomes.is_empty() { br; }
     }
-    if !text.is_empty() {
-        text.push_str("<br>");
-    }
-    text
 }
 
 /// Returns whether a row contains each word of the filter, ignoring case.
@@ -153,13 +146,13 @@ mod tests {
     #[test]
     fn rows_are_filtered_and_escaped() {
         let rows = [row("one"), row("two")];
-        let all = index("f", &rows, "", false, "");
+        let all = index("f", &rows, "", false, &html! {});
         assert!(all.contains("/x/one-1/") && all.contains("/x/two-1/"), "{all}");
         assert!(!all.contains("<b>") && all.contains("x better 1.250"), "{all}");
-        let one = index("f", &rows, "TWO sais", false, "");
+        let one = index("f", &rows, "TWO sais", false, &html! {});
         assert!(!one.contains("/x/one-1/") && one.contains("/x/two-1/"), "{one}");
-        assert!(index("f", &rows, "three", true, "").contains("no match"));
-        let evil = index("f", &rows, "\"><script>", false, "");
+        assert!(index("f", &rows, "three", true, &html! {}).contains("no match"));
+        let evil = index("f", &rows, "\"><script>", false, &html! {});
         assert!(!evil.contains("<script>"), "{evil}");
     }
 
@@ -167,6 +160,6 @@ mod tests {
     fn a_running_experiment_is_marked() {
         let mut rows = [row("one")];
         rows[0].state = ExperimentState::Running;
-        assert!(index("f", &rows, "", false, "").contains(">running<"));
+        assert!(index("f", &rows, "", false, &html! {}).contains(">running<"));
     }
 }

@@ -1,7 +1,9 @@
 //! Progress page of an experiment that runs, or that stopped before it had a report. It shows no
 //! result.
 
-use super::html::{escape, link, page};
+use maud::html;
+
+use super::html::{link, link_to_index, page};
 use crate::commands::lab::experiments::{ExperimentRow, ExperimentState};
 
 /// Reload interval of the page, in seconds.
@@ -10,40 +12,29 @@ const RELOAD_S: u32 = 2;
 /// Returns the page, which reloads itself while the experiment runs.
 pub(super) fn progress_page(row: &ExperimentRow) -> String {
     let is_running = row.state == ExperimentState::Running;
-    let mut body = format!(
-        "<p><a href=\"/\">All experiments</a></p>\n<p>{}</p>\n<p>{}, since {}: block {} of {} to {}, {} \
-         trials.</p>\n<p><progress max=\"{}\" value=\"{}\"></progress></p>\n",
-        escape(&row.title),
-        row.state.as_str(),
-        escape(&row.started_at),
-        row.blocks,
-        row.blocks_min,
-        row.blocks_max,
-        row.trials,
-        row.blocks_max.max(1),
-        row.blocks,
-    );
-    body.push_str(match is_running {
-        true => {
-            "<p class=\"note\">The result is shown at the end: a visible intermediate \
-             result invites stopping at it. A browser on the measured machine disturbs the measurement: \
-             close this page.</p>\n"
-        }
-        false => {
-            "<p class=\"note\">Stopped before a report was written; continue it with weir lab run \
-                  --resume.</p>\n"
-        }
-    });
-    body.push_str(&file_links(row));
-    page(&row.name, is_running.then_some(RELOAD_S), &body)
-}
-
-/// Returns links to the files that exist from the start of the experiment.
-fn file_links(row: &ExperimentRow) -> String {
     let directory = link(&row.directory);
-    let names = ["experiment.toml", "plan.json"];
-    let links = names.map(|name| format!("<a href=\"{directory}{name}\">{name}</a>"));
-    format!("<p>{}</p>\n", links.join(" "))
+    let body = html! {
+        (link_to_index("All experiments"))
+        p { (row.title) }
+        p {
+            (row.state.as_str()) ", since " (row.started_at) ": block " (row.blocks) " of " (row.blocks_min)
+            " to " (row.blocks_max) ", " (row.trials) " trials."
+        }
+        p { progress max=(row.blocks_max.max(1)) value=(row.blocks) {} }
+        p.note {
+            @if is_running {
+                "The result is shown at the end: a visible intermediate result invites stopping at it. "
+                "A browser on the measured machine disturbs the measurement: close this page."
+            } @else {
+                "Stopped before a report was written; continue it with weir lab run --resume."
+            }
+        }
+        // These files exist from the start of the experiment.
+        p {
+            @for name in ["experiment.toml", "plan.json"] { a href={ (directory) (name) } { (name) } " " }
+        }
+    };
+    page(&row.name, is_running.then_some(RELOAD_S), &body)
 }
 
 #[cfg(test)]

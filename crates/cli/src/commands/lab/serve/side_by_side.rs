@@ -1,99 +1,90 @@
 //! Two experiments side by side, as a page.
 
+use maud::{Markup, html};
 use record::units::format_plural;
 
-use super::html::{escape, link, page};
-use crate::output::compare::{ComparisonReport, Difference, cells, value_or_nothing};
-
-/// Returns the page.
-pub(super) fn comparison_page(compared: &ComparisonReport) -> String {
-    let mut body = String::from("<p><a href=\"/\">All experiments</a></p>\n<ul>\n");
-    for (letter, side) in [("A", &compared.a), ("B", &compared.b)] {
-        body.push_str(&format!(
-            "<li>{letter}: <a href=\"{}\">{}</a>, {}: {}</li>\n",
-            link(&side.path),
-            escape(&side.path),
-            escape(&side.started_at),
-            escape(&side.title)
-        ));
-    }
-    body.push_str("</ul>\n");
-    for sentence in &compared.summary {
-        body.push_str(&format!("<p>{}</p>\n", escape(sentence)));
-    }
-    for note in &compared.notes {
-        body.push_str(&format!("<p class=\"note\">{}</p>\n", escape(note)));
-    }
-    if !compared.rows.is_empty() {
-        body.push_str(&figure_rows(compared));
-    }
-    body.push_str("<h2>Differences</h2>\n");
-    if compared.differences.is_empty() {
-        body.push_str("<p>None recorded.</p>\n");
-    }
-    let (shown, folded) = compared.differences.split_at(compared.differences.len().min(DIFFERENCES_SHOWN));
-    body.push_str(&difference_rows(shown));
-    if !folded.is_empty() {
-        let more = format_plural(folded.len() as u64, "more difference");
-        body.push_str(&format!(
-            "<details><summary>{more}</summary>\n{}</details>\n",
-            difference_rows(folded)
-        ));
-    }
-    page("A and B", None, &body)
-}
+use super::html::{link, link_to_index, page, table};
+use crate::output::compare::{ComparisonReport, ComparisonRow, Difference, cells, value_or_nothing};
 
 /// Number of differences above the fold.
 const DIFFERENCES_SHOWN: usize = 12;
 
-/// Returns a row for each difference; empty without any.
-fn difference_rows(differences: &[Difference]) -> String {
-    if differences.is_empty() {
-        return String::new();
-    }
-    let mut body = String::from(
-        "<table class=\"cards\"><thead><tr><th>Setting or fact</th><th>A</th><th>B</th></tr></thead><tbody>\n",
-    );
-    for one in differences {
-        body.push_str(&format!(
-            "<tr><td>{}</td><td data-label=\"A\">{}</td><td data-label=\"B\">{}</td></tr>\n",
-            escape(&one.path),
-            escape(value_or_nothing(&one.a)),
-            escape(value_or_nothing(&one.b))
-        ));
-    }
-    body + "</tbody></table>\n"
+/// Returns the page.
+pub(super) fn comparison_page(compared: &ComparisonReport) -> String {
+    let (shown, folded) = compared.differences.split_at(compared.differences.len().min(DIFFERENCES_SHOWN));
+    let body = html! {
+        (link_to_index("All experiments"))
+        ul {
+            @for (letter, side) in [("A", &compared.a), ("B", &compared.b)] {
+                li {
+                    (letter) ": " a href=(link(&side.path)) { (side.path) } ", " (side.started_at) ": "
+                    (side.title)
+                }
+            }
+        }
+        @for sentence in &compared.summary { p { (sentence) } }
+        @for note in &compared.notes { p.note { (note) } }
+        @if !compared.rows.is_empty() { (figure_table(&compared.rows)) }
+        h2 { "Differences" }
+        @if compared.differences.is_empty() { p { "None recorded." } } @else { (difference_table(shown)) }
+        @if !folded.is_empty() {
+            details {
+                summary { (format_plural(folded.len() as u64, "more difference")) }
+                (difference_table(folded))
+            }
+        }
+    };
+    page("A and B", None, &body)
 }
 
+/// Returns a row for each difference.
+fn difference_table(differences: &[Difference]) -> Markup {
+    let rows = html! {
+        @for one in differences {
+            tr {
+                td { (one.path) }
+                td data-label="A" { (value_or_nothing(&one.a)) }
+                td data-label="B" { (value_or_nothing(&one.b)) }
+            }
+        }
+    };
+    table(&[("Setting or fact", false), ("A", false), ("B", false)], &rows)
+}
+
+/// Columns of the figures: the name of the cell's row, and whether it is a figure.
+const COLUMNS: [(&str, bool); 10] = [
+    ("Load", false),
+    ("Arm", false),
+    ("Figure", false),
+    ("A", true),
+    ("B", true),
+    ("B/A", true),
+    ("Interval", true),
+    ("p", true),
+    ("P(B better)", true),
+    ("B is", false),
+];
+
 /// Returns a row for each figure.
-fn figure_rows(compared: &ComparisonReport) -> String {
-    let mut body = String::from(
-        "<table class=\"cards\"><thead><tr><th>Load</th><th>Arm</th><th>Figure</th><th class=\"n\">A</th><th class=\"n\">B\
-         </th><th class=\"n\">B/A</th><th class=\"n\">Interval</th><th class=\"n\">p</th><th class=\"n\">\
-         P(B better)</th><th>B is</th></tr></thead><tbody>\n",
-    );
-    for row in &compared.rows {
-        let [figure, a, b, ratio, interval, p, better, outcome] = cells(row).map(|cell| escape(&cell));
-        let class = row.outcome.map(|outcome| outcome.as_str()).unwrap_or_default();
-        body.push_str(&format!(
-            "<tr><td data-label=\"Load\">{}</td><td data-label=\"Arm\">{}</td>\
-             <td data-label=\"Figure\">{figure}</td><td class=\"n\" data-label=\"A\">{a}</td>\
-             <td class=\"n\" data-label=\"B\">{b}</td><td class=\"n\" data-label=\"B/A\">{ratio}</td>\
-             <td class=\"n\" data-label=\"Interval\">{interval}</td><td class=\"n\" data-label=\"p\">{p}</td>\
-             <td class=\"n\" data-label=\"P(B better)\">{better}</td>\
-             <td class=\"{class}\" data-label=\"B is\">{outcome}</td></tr>\n",
-            escape(&row.load),
-            escape(&row.arm),
-        ));
-    }
-    body.push_str("</tbody></table>\n");
-    body
+fn figure_table(rows: &[ComparisonRow]) -> Markup {
+    let rows = html! {
+        @for row in rows {
+            @let texts = [row.load.clone(), row.arm.clone()].into_iter().chain(cells(row));
+            tr {
+                @for ((name, is_figure), text) in COLUMNS.iter().zip(texts) {
+                    @let outcome = row.outcome.filter(|_| *name == "B is").map(|outcome| outcome.as_str());
+                    td class=[outcome.or_else(|| is_figure.then_some("n"))] data-label=(name) { (text) }
+                }
+            }
+        }
+    };
+    table(&COLUMNS, &rows)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::compare::{ComparisonRow, ComparisonSide, SCHEMA};
+    use crate::output::compare::{ComparisonSide, SCHEMA};
 
     #[test]
     fn nothing_of_a_record_is_markup() {

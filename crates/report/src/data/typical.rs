@@ -5,29 +5,35 @@ use record::experiment::{Experiment, TrialSummary};
 use record::observed::MachineObservation;
 use record::trial::ExperimentTrial;
 
-use super::trial_data::counted_trials;
+use super::trials::{counted_trials, has_several_loads};
 use crate::TrialRecords;
+use crate::data_table::cells;
 
 /// Maximum number of arms under loads that are shown: each needs a record to read and draw.
-pub(super) const SHOWN_MAX: usize = 12;
+pub(crate) const SHOWN_MAX: usize = 12;
 
 /// A typical trial of an arm under a load.
 #[derive(Debug)]
-pub(super) struct TypicalTrial<'a> {
+pub(crate) struct TypicalTrial<'a> {
     /// Line of the trial in the experiment.
-    pub(super) line: &'a TrialSummary,
-    /// Record of the trial.
-    pub(super) trial: ExperimentTrial,
+    pub(crate) line: &'a TrialSummary,
+    pub(crate) trial: ExperimentTrial,
 }
 
 impl TypicalTrial<'_> {
     /// Returns the name of its arm.
-    pub(super) fn arm(&self) -> &str {
+    pub(crate) fn arm(&self) -> &str {
         &self.line.position.arm
     }
 
+    /// Returns its load, arm and number, the first cells of its rows in the data.
+    pub(crate) fn key_cells(&self) -> Vec<String> {
+        let position = &self.line.position;
+        cells(&[&position.load, &position.arm, &position.number])
+    }
+
     /// Returns the observations of the machines during the trial.
-    pub(super) fn observed(&self) -> impl Iterator<Item = &MachineObservation> {
+    pub(crate) fn observed(&self) -> impl Iterator<Item = &MachineObservation> {
         let of_run = self.trial.run.iter().flat_map(|run| &run.observed);
         of_run.chain(&self.trial.observed)
     }
@@ -35,30 +41,36 @@ impl TypicalTrial<'_> {
 
 /// Typical trials of one load, one for each arm.
 #[derive(Debug)]
-pub(super) struct LoadGroup<'a> {
-    /// The load.
-    pub(super) load: &'a str,
+pub(crate) struct LoadGroup<'a> {
+    pub(crate) load: &'a str,
     /// Trials in the order of the arms.
-    pub(super) trials: Vec<TypicalTrial<'a>>,
+    pub(crate) trials: Vec<TypicalTrial<'a>>,
 }
 
 /// Typical trials by load, and notes on omissions.
 #[derive(Debug, Default)]
-pub(super) struct TypicalTrials<'a> {
+pub(crate) struct TypicalTrials<'a> {
     /// Loads that have at least one typical trial.
-    pub(super) groups: Vec<LoadGroup<'a>>,
+    pub(crate) groups: Vec<LoadGroup<'a>>,
     /// Descriptions of missing trials.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
+}
+
+impl<'a> TypicalTrials<'a> {
+    /// Returns the trials of all loads.
+    pub(crate) fn trials(&self) -> Vec<&TypicalTrial<'a>> {
+        self.groups.iter().flat_map(|group| &group.trials).collect()
+    }
 }
 
 /// Returns the primary metric of a trial.
-pub(super) fn primary_value(experiment: &Experiment, line: &TrialSummary) -> Option<f64> {
+pub(crate) fn primary_value(experiment: &Experiment, line: &TrialSummary) -> Option<f64> {
     let name = &experiment.plan.primary()?.name;
     line.metrics.get(name).copied().filter(|value| value.is_finite())
 }
 
 /// Returns the typical trials of all arms but the A/A one, which repeats the baseline.
-pub(super) fn typical_trials<'a>(experiment: &'a Experiment, raw: &dyn TrialRecords) -> TypicalTrials<'a> {
+pub(crate) fn typical_trials<'a>(experiment: &'a Experiment, raw: &dyn TrialRecords) -> TypicalTrials<'a> {
     let mut trial_groups = TypicalTrials::default();
     let (mut shown, mut left_out, mut unread) = (0, 0, 0);
     for load in &experiment.plan.loads {
@@ -101,15 +113,10 @@ fn median_trial<'a>(experiment: &Experiment, lines: &[&'a TrialSummary]) -> Opti
     middle.map(|(_, line)| *line).or_else(|| lines.first().copied())
 }
 
-/// Returns the heading of a group: the load if there are several.
-pub(super) fn load_heading(experiment: &Experiment, load: &str) -> Option<String> {
-    super::has_several_loads(&experiment.plan).then(|| load.to_owned())
-}
-
 /// Returns the heading of one trial: arm, load if there are several, and number of the trial.
-pub(super) fn heading(experiment: &Experiment, typical: &TypicalTrial<'_>) -> String {
+pub(crate) fn heading(experiment: &Experiment, typical: &TypicalTrial<'_>) -> String {
     let position = &typical.line.position;
-    match super::has_several_loads(&experiment.plan) {
+    match has_several_loads(&experiment.plan) {
         true => format!("{}, {} (trial {})", position.arm, position.load, position.number),
         false => format!("{} (trial {})", position.arm, position.number),
     }

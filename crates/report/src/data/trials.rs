@@ -3,18 +3,27 @@
 
 use std::collections::BTreeSet;
 
-use experiment::format;
 use record::experiment::{
-    BlockPair, Comparison, ComparisonOutcome, Experiment, ExperimentCell, ExperimentMetric, LoadPlan,
-    TrialSummary,
+    Experiment, ExperimentCell, ExperimentMetric, ExperimentPlan, LoadPlan, TrialSummary,
 };
 use record::histogram::LatencyHistogram;
 use record::observed::MachineObservation;
 use record::trial::ExperimentTrial;
 
 use crate::TrialRecords;
-use stats::median;
-use stats::signed_rank::PAIRS_MIN;
+use crate::plot::NOISE_SERIES;
+
+/// Returns the number of an arm's series, which is its colour in every chart: the position among
+/// the arms, without the A/A arm, which is grey.
+pub(crate) fn series_index(plan: &ExperimentPlan, arm: &str) -> usize {
+    let own = plan.arms.iter().filter(|arm| arm.repeats.is_none());
+    own.enumerate().find(|(_, own)| own.name == arm).map_or(NOISE_SERIES, |(index, _)| index)
+}
+
+/// Returns whether there are several loads, so that a chart has to name them.
+pub(crate) fn has_several_loads(plan: &ExperimentPlan) -> bool {
+    plan.loads.len() > 1
+}
 
 /// Returns the judged trials of an arm under a load.
 pub(crate) fn counted_trials<'a>(experiment: &'a Experiment, arm: &str, load: &str) -> Vec<&'a TrialSummary> {
@@ -32,47 +41,14 @@ pub(crate) fn metric<'a>(experiment: &'a Experiment, name: &str) -> Option<&'a E
     experiment.plan.metrics.iter().find(|metric| metric.name == name)
 }
 
+/// Returns the unit of a metric; empty if it is unknown.
+pub(crate) fn metric_unit<'a>(experiment: &'a Experiment, name: &str) -> &'a str {
+    metric(experiment, name).map_or("", |metric| metric.unit.as_str())
+}
+
 /// Returns a load's level of a factor, if it is a number.
 pub(crate) fn level(load: &LoadPlan, factor: &str) -> Option<f64> {
     experiment::judge::parse_level(load.levels.get(factor)?)
-}
-
-/// Returns the word for the outcome of a comparison.
-pub(crate) fn outcome(experiment: &Experiment, comparison: &Comparison) -> &'static str {
-    comparison
-        .outcome
-        .as_str_for_unit(metric(experiment, &comparison.metric).map_or("", |metric| metric.unit.as_str()))
-}
-
-/// Returns whether a comparison has so few blocks that its result is mostly chance.
-pub(crate) fn has_few_blocks(comparison: &Comparison) -> bool {
-    comparison.outcome == ComparisonOutcome::Inconclusive && comparison.pairs.len() < PAIRS_MIN
-}
-
-/// Returns the change that a comparison found, or a replacement text.
-pub(crate) fn change(experiment: &Experiment, comparison: &Comparison) -> String {
-    match comparison.ratio {
-        // With few blocks the difference of the baseline from itself means nothing.
-        Some(_) if comparison.noise && has_few_blocks(comparison) => {
-            format!("too few blocks ({} of {PAIRS_MIN})", comparison.pairs.len())
-        }
-        Some(ratio) => format::signed_change(ratio),
-        None => change_without_ratio(experiment, comparison),
-    }
-}
-
-/// Returns the text for a comparison without a ratio: both medians, since zero has no ratio.
-fn change_without_ratio(experiment: &Experiment, comparison: &Comparison) -> String {
-    let unit = metric(experiment, &comparison.metric).map_or("1", |metric| metric.unit.as_str());
-    let middle = |pick: fn(&BlockPair) -> f64| {
-        let all: Vec<f64> = comparison.pairs.iter().map(pick).collect();
-        median(&all).map(|middle| format::value(middle, unit))
-    };
-    match middle(|pair| pair.arm).zip(middle(|pair| pair.baseline)) {
-        Some((arm, baseline)) if arm == baseline => format!("{arm} in both"),
-        Some((arm, baseline)) => format!("{arm}, {baseline}"),
-        None => "no figures".to_owned(),
-    }
 }
 
 /// Merged trials of a cell: counts are added, never averaged.
@@ -80,11 +56,9 @@ fn change_without_ratio(experiment: &Experiment, comparison: &Comparison) -> Str
 pub(crate) struct MergedTrials {
     /// Latency from the due time to the last byte of the response.
     pub(crate) latencies: LatencyHistogram,
-    /// Number of merged trials.
     pub(crate) trials: usize,
     /// Number of trials that count but have no record of a load.
     pub(crate) trials_without_record: usize,
-    /// Drivers of the trials.
     pub(crate) drivers: BTreeSet<String>,
     /// Responses per second of each trial.
     pub(crate) rates: Vec<f64>,
@@ -152,12 +126,6 @@ fn role_cpus(observed: &MachineObservation, role: &str, (from_s, to_s): (f64, f6
     (all_s > 0.0).then(|| (user_s / all_s, system_s / all_s))
 }
 
-/// Returns the mean; `None` without values.
-pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = values.into_iter().fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
-    (count > 0).then(|| sum / f64::from(count))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,7 +137,7 @@ mod tests {
         let cell = merge_trials(&experiment, &raw, ARMS[0], LOADS[0]);
         assert_eq!((cell.trials, cell.trials_without_record), (BLOCKS as usize, 0));
         assert_eq!(cell.latencies.count(), u64::from(BLOCKS) * 4_000);
-        assert!(cell.best_second.unwrap() > mean(cell.rates).unwrap() * 0.98);
+        assert!(cell.best_second.unwrap() > stats::mean(&cell.rates).unwrap() * 0.98);
         assert_eq!(cell.subject.len(), BLOCKS as usize);
         let nothing = merge_trials(&experiment, &NoRecords, ARMS[0], LOADS[0]);
         assert_eq!((nothing.trials, nothing.trials_without_record), (0, BLOCKS as usize));

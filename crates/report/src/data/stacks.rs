@@ -5,41 +5,54 @@ use std::collections::{BTreeMap, HashSet};
 
 use record::experiment::Experiment;
 
-use super::trial_data::counted_trials;
+use super::trials::counted_trials;
 use crate::TrialRecords;
 
 /// Maximum number of different stacks of an arm.
 const STACKS_MAX: usize = 100_000;
 /// Maximum number of trials of an arm whose stacks are read: far more than a stable result needs.
 const TRIALS_MAX: usize = 400;
-/// Maximum number of frames of a stack, from the outermost on.
-pub(super) const DEPTH_MAX: usize = 48;
+/// Maximum number of frames of a stack in a report, from the outermost on.
+const DEPTH_MAX: usize = 48;
+/// The same of a file of its own.
+const FILE_DEPTH_MAX: usize = 400;
 /// Suffix of kernel functions, as `stackcollapse-perf.pl --kernel` writes them.
 const KERNEL: &str = "_[k]";
 /// Metric that converts samples into time.
-pub(super) const US_PER_RESPONSE: &str = "subject_us_per_response";
+pub(crate) const US_PER_RESPONSE: &str = "subject_us_per_response";
 
 /// CPU samples of an arm.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Stacks {
-    /// Samples by stack: `outer;inner`, without the process.
-    pub(super) stacks: BTreeMap<String, u64>,
-    /// Number of samples.
-    pub(super) samples: u64,
+pub(crate) struct Stacks {
+    /// Samples by stack: `outer;inner`.
+    pub(crate) stacks: BTreeMap<String, u64>,
+    pub(crate) samples: u64,
     /// Number of trials that had samples.
-    pub(super) trials: usize,
+    pub(crate) trials: usize,
     /// CPU time of the subject for a response, in µs: the median of these trials.
-    pub(super) us_per_response: Option<f64>,
+    pub(crate) us_per_response: Option<f64>,
 }
 
 impl Stacks {
-    /// Adds a text of lines `process;outer;inner COUNT`; invalid lines are skipped.
+    /// Reads a text of lines `process;outer;inner COUNT`, with the processes.
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut stacks = Self::default();
+        stacks.add_lines(text, |stack| stack, FILE_DEPTH_MAX);
+        stacks
+    }
+
+    /// Adds such a text without the processes.
     fn add(&mut self, text: &str) {
+        self.add_lines(text, |stack| stack.split_once(';').map_or("", |(_, frames)| frames), DEPTH_MAX);
+    }
+
+    /// Adds lines `stack COUNT`; invalid ones are skipped.
+    fn add_lines(&mut self, text: &str, frames_of: fn(&str) -> &str, depth_max: usize) {
         for line in text.lines() {
             let Some((stack, count)) = line.trim_end().rsplit_once(' ') else { continue };
             let Ok(count) = count.parse::<u64>() else { continue };
-            let frames = stack.split_once(';').map_or("", |(_, frames)| frames);
-            let end = frames.match_indices(';').nth(DEPTH_MAX - 1).map(|(at, _)| at);
+            let frames = frames_of(stack);
+            let end = frames.match_indices(';').nth(depth_max - 1).map(|(at, _)| at);
             let frames = &frames[..end.unwrap_or(frames.len())];
             if frames.is_empty() || count == 0 {
                 continue;
@@ -54,13 +67,13 @@ impl Stacks {
     }
 
     /// Returns the weight of samples: µs for a response if known, or else their fraction of all.
-    pub(super) fn weight(&self, samples: u64, us: bool) -> f64 {
+    pub(crate) fn weight(&self, samples: u64, us: bool) -> f64 {
         let fraction = samples as f64 / self.samples.max(1) as f64;
         if us { fraction * self.us_per_response.unwrap_or(0.0) } else { fraction }
     }
 
     /// Returns the samples by function: with it on top of the stack, and with it anywhere.
-    pub(super) fn functions(&self) -> BTreeMap<&str, (u64, u64)> {
+    pub(crate) fn functions(&self) -> BTreeMap<&str, (u64, u64)> {
         let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         let mut counted = HashSet::new();
         for (stack, count) in &self.stacks {
@@ -78,12 +91,12 @@ impl Stacks {
 }
 
 /// Returns a function's name without the kernel suffix, and whether it had the suffix.
-pub(super) fn split_kernel_suffix(frame: &str) -> (&str, bool) {
+pub(crate) fn split_kernel_suffix(frame: &str) -> (&str, bool) {
     frame.strip_suffix(KERNEL).map_or((frame, false), |name| (name, true))
 }
 
 /// Returns the stacks of an arm; `None` if there are no samples.
-pub(super) fn arm_stacks(experiment: &Experiment, raw: &dyn TrialRecords, arm: &str) -> Option<Stacks> {
+pub(crate) fn arm_stacks(experiment: &Experiment, raw: &dyn TrialRecords, arm: &str) -> Option<Stacks> {
     let mut stacks = Stacks::default();
     let mut us: Vec<f64> = Vec::new();
     let loads = &experiment.plan.loads;

@@ -1,0 +1,150 @@
+//! Comparisons in words and colours: change, outcome, row name, tip.
+
+use experiment::format;
+use record::experiment::{BlockPair, Comparison, ComparisonOutcome, Experiment, ExperimentMetric};
+use stats::median;
+use stats::signed_rank::PAIRS_MIN;
+
+use super::trials::{has_several_loads, metric, metric_unit};
+use crate::data_table::{DataTable, cells};
+use crate::plot::row_name;
+
+/// Maximum number of letters of a row's name.
+const NAME_CHARS_MAX: usize = 34;
+
+/// Returns the comparisons of a metric by load, the A/A comparison of each load last.
+pub(crate) fn comparisons_of_metric<'a>(
+    experiment: &'a Experiment,
+    metric: &ExperimentMetric,
+) -> Vec<&'a Comparison> {
+    let of_load = |load: &str| {
+        let own = experiment.comparisons.iter();
+        let own = own.filter(|one| one.metric == metric.name && one.load == load);
+        let (noise, others): (Vec<_>, Vec<_>) = own.partition(|one| one.noise);
+        others.into_iter().chain(noise)
+    };
+    experiment.plan.loads.iter().flat_map(|load| of_load(&load.name)).collect()
+}
+
+/// Returns the figures of all comparisons.
+pub(crate) fn data_table(experiment: &Experiment) -> DataTable {
+    let mut data = DataTable::new(
+        "load metric unit arm baseline noise ratio low high p p_adjusted better_fraction cliffs_delta \
+         blocks outcome text",
+    );
+    for one in &experiment.comparisons {
+        let (low, high) = one.interval.unzip();
+        let unit = metric_unit(experiment, &one.metric);
+        let mut row = cells(&[&one.load, &one.metric, &unit, &one.arm, &one.baseline, &one.noise]);
+        row.extend(cells(&[&one.ratio, &low, &high, &one.p, &one.p_adjusted, &one.better_fraction]));
+        row.extend(cells(&[&one.cliffs_delta, &one.pairs.len(), &one.outcome.as_str(), &one.text]));
+        data.add_row(row);
+    }
+    data
+}
+
+/// Returns the figures of all pairs of blocks.
+pub(crate) fn pairs_table(experiment: &Experiment) -> DataTable {
+    let mut data = DataTable::new("load metric arm block baseline_value arm_value ratio");
+    for one in &experiment.comparisons {
+        for pair in &one.pairs {
+            let ratio = pair.arm / pair.baseline;
+            data.add(&[&one.load, &one.metric, &one.arm, &pair.block, &pair.baseline, &pair.arm, &ratio]);
+        }
+    }
+    data
+}
+
+/// Returns the word for the outcome of a comparison.
+pub(crate) fn outcome(experiment: &Experiment, comparison: &Comparison) -> &'static str {
+    comparison.outcome.as_str_for_unit(metric_unit(experiment, &comparison.metric))
+}
+
+/// Returns whether a comparison has so few blocks that its result is mostly chance.
+pub(crate) fn has_few_blocks(comparison: &Comparison) -> bool {
+    comparison.outcome == ComparisonOutcome::Inconclusive && comparison.pairs.len() < PAIRS_MIN
+}
+
+/// Returns the change that a comparison found, or a replacement text.
+pub(crate) fn change(experiment: &Experiment, comparison: &Comparison) -> String {
+    match comparison.ratio {
+        // With few blocks the difference of the baseline from itself means nothing.
+        Some(_) if comparison.noise && has_few_blocks(comparison) => {
+            format!("too few blocks ({} of {PAIRS_MIN})", comparison.pairs.len())
+        }
+        Some(ratio) => format::signed_change(ratio),
+        None => change_without_ratio(experiment, comparison),
+    }
+}
+
+/// Returns the text for a comparison without a ratio: both medians, since zero has no ratio.
+fn change_without_ratio(experiment: &Experiment, comparison: &Comparison) -> String {
+    let unit = metric(experiment, &comparison.metric).map_or("1", |metric| metric.unit.as_str());
+    let middle = |pick: fn(&BlockPair) -> f64| {
+        let all: Vec<f64> = comparison.pairs.iter().map(pick).collect();
+        median(&all).map(|middle| format::value(middle, unit))
+    };
+    match middle(|pair| pair.arm).zip(middle(|pair| pair.baseline)) {
+        Some((arm, baseline)) if arm == baseline => format!("{arm} in both"),
+        Some((arm, baseline)) => format!("{arm}, {baseline}"),
+        None => "no figures".to_owned(),
+    }
+}
+
+/// Returns the A/A comparison for a comparison.
+pub(crate) fn aa_comparison<'a>(
+    experiment: &'a Experiment,
+    comparison: &Comparison,
+) -> Option<&'a Comparison> {
+    let same = |other: &&Comparison| {
+        other.noise
+            && other.metric == comparison.metric
+            && other.load == comparison.load
+            && other.baseline == comparison.baseline
+    };
+    experiment.comparisons.iter().find(same)
+}
+
+/// Returns the colour class of an outcome, by good and bad.
+pub(crate) fn outcome_class(comparison: &Comparison) -> &'static str {
+    match comparison.outcome {
+        _ if comparison.noise => "cn",
+        ComparisonOutcome::Faster => "good",
+        ComparisonOutcome::Slower => "bad",
+        ComparisonOutcome::Equivalent => "same",
+        ComparisonOutcome::Inconclusive => "open",
+    }
+}
+
+/// Returns the name of a comparison's row.
+pub(crate) fn comparison_name(experiment: &Experiment, comparison: &Comparison) -> String {
+    let name = match comparison.noise {
+        true => format!("{}, repeated (A/A)", comparison.baseline),
+        false => comparison.arm.clone(),
+    };
+    let load = has_several_loads(&experiment.plan).then_some(comparison.load.as_str());
+    row_name(&name, load, NAME_CHARS_MAX)
+}
+
+/// Returns the change with its interval.
+pub(crate) fn change_with_interval(experiment: &Experiment, comparison: &Comparison) -> String {
+    let interval = comparison.interval.map(|ends| format!(" ({})", format::ratio_interval(ends)));
+    format!("{}{}", change(experiment, comparison), interval.unwrap_or_default())
+}
+
+/// Returns the tip of a comparison.
+pub(crate) fn tip(experiment: &Experiment, comparison: &Comparison) -> String {
+    let load = has_several_loads(&experiment.plan).then(|| format!(", {}", comparison.load));
+    let mut tip = format!("{} / {}{}", comparison.arm, comparison.baseline, load.unwrap_or_default());
+    if comparison.ratio.is_some() {
+        tip += &format!("\n{}", change_with_interval(experiment, comparison));
+    }
+    if let Some(p) = comparison.p_adjusted.or(comparison.p).filter(|_| !has_few_blocks(comparison)) {
+        tip += &format!("\np {}", format::probability(p));
+    }
+    if let Some(fraction) = comparison.better_fraction.filter(|_| !has_few_blocks(comparison)) {
+        tip += &format!("\nP(better) {}", format::better_fraction(fraction));
+    }
+    let blocks = format::count(comparison.pairs.len(), "block");
+    tip + &format!("\n{blocks}, {}", outcome(experiment, comparison))
+}
