@@ -79,13 +79,9 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
         .iter()
         .map(|address| BoundAddress::new(address, cores))
         .collect::<io::Result<Vec<_>>>()?;
-    let (sender, log_writer) = match &plan.access_log {
-        Some(target) => {
-            let (sender, writer) = log::start(std::slice::from_ref(target), cores)?;
-            (Some(sender), Some(writer))
-        }
-        None => (None, None),
-    };
+    let log =
+        plan.access_log.as_ref().map(|target| log::start(std::slice::from_ref(target), cores)).transpose()?;
+    let (sender, log_writer) = log.unzip();
     let (balancer, inboxes) = ConnectionBalancer::new(cores)?;
     let (queries, query_receivers) = CoreSenders::channels(cores);
     let fd_table = match own_fd_tables {

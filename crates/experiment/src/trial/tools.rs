@@ -1,4 +1,4 @@
-//! What a trial needs from its caller, and what it returns.
+//! Inputs of a trial from its caller, and its result.
 
 use std::path::Path;
 
