@@ -74,7 +74,7 @@ pub struct TrialResult {
     pub leftovers: Vec<String>,
     /// Folded stacks of the subject, if they were requested and could be sampled.
     pub folded: Option<String>,
-    /// Reason for an incomplete load; always `None` from [`run`].
+    /// Reason for an incomplete load; always `None` from a trial that ran.
     pub error: Option<TrialError>,
 }
 
