@@ -93,7 +93,7 @@ impl LogWriter {
     ///
     /// # Errors
     /// Returns the errors of all targets that could not be opened, which stay as they are. Also
-    /// fails if the log thread did not respond within 2 s, because a target delays
+    /// fails if the log thread did not respond within 5 s, because a target delays
     /// it.
     pub fn reopen(&self) -> io::Result<()> {
         let Some(thread) = &self.thread else { return Ok(()) };
