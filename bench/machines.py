@@ -93,7 +93,7 @@ def plan(directory, target, load, with_proxy):
 def run_case(processes, case, digest):
     name, target, load, mbit, verdict, machine = case
     weir, directory = processes.weir, processes.directory
-    network.set_rate("edge", "eth0", mbit)
+    network.set_rate("edge", "eth0", f"{mbit}mbit")
     if name == "client":
         load = [*load, "--expect-hash", f"sha256:{digest}"]
     record = os.path.join(directory, f"{name}.json")

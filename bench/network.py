@@ -55,10 +55,22 @@ def cut(machine, bridge, is_up):
     ip("link", "set", f"{bridge}-{machine}", "up" if is_up else "down")
 
 
-def set_rate(machine, device, mbit):
+def pause(machine, is_paused):
+    """Stops or continues all processes of a machine."""
+    pids = subprocess.run(["ip", "netns", "pids", machine], capture_output=True, text=True, check=True).stdout
+    for pid in pids.split():
+        os.kill(int(pid), signal.SIGSTOP if is_paused else signal.SIGCONT)
+
+
+def set_rate(machine, device, rate, burst="256kb", latency="50ms"):
+    """Limits what a device sends, for instance to `50mbit`."""
     subprocess.run(
-        ["tc", "-n", machine, "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{mbit}mbit",
-         "burst", "256kb", "latency", "50ms"], check=True)
+        ["tc", "-n", machine, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", burst,
+         "latency", latency], check=True)
+
+
+def remove_rate(machine, device):
+    subprocess.run(["tc", "-n", machine, "qdisc", "del", "dev", device, "root"], check=True)
 
 
 def find_nats_server(name="nats-server"):
@@ -100,9 +112,10 @@ class Processes:
     def start_nats(self):
         return self.start([self.server, "-a", self.nats_address, "-p", str(NATS_PORT)])
 
-    def start_agent(self, machine, *options):
-        """Starts an agent that sees no process of another machine."""
+    def start_agent(self, machine, *options, clock_s=0):
+        """Starts an agent that sees no process of another machine, and whose monotonic clock is `clock_s` ahead."""
+        clock = ["--time", "--monotonic", str(clock_s), "--boottime", str(clock_s)] if clock_s else []
         return self.start(
-            ["ip", "netns", "exec", machine, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc",
+            ["ip", "netns", "exec", machine, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *clock,
              self.weir, "fleet", "agent", "--nats", self.nats_url, "--name", machine,
              "--state", os.path.join(self.directory, "state"), *options])
