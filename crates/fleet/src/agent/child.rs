@@ -9,6 +9,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use record::control::{LoadCommand, LoadEvent, NO_DEFAULTS};
 use tokio::sync::mpsc;
 
+use crate::message::StoredRun;
+
 /// Output of a child process.
 #[derive(Debug)]
 pub(super) enum ChildOutput {
@@ -16,6 +18,8 @@ pub(super) enum ChildOutput {
     Event(LoadEvent),
     /// It ended with this code (`None`: by a signal), and these are the last lines of its stderr.
     Ended(Option<i32>, String),
+    /// After its end: its record is on the disk, or why there is none.
+    Stored(Result<StoredRun, String>),
 }
 
 /// Running child process.

@@ -201,9 +201,12 @@ impl AgentShell {
             }
             AgentAction::SendRecord(run, from_part) => self.send_record(&run, from_part).await,
             AgentAction::Delete(run) => {
-                if let Err(error) = self.spool.delete(&run) {
-                    (self.config.notice)(&format!("cannot delete the record of run {run}: {error}"));
-                }
+                let (spool, notice) = (self.spool.clone(), self.config.notice);
+                tokio::task::spawn_blocking(move || {
+                    if let Err(error) = spool.delete(&run) {
+                        notice(&format!("cannot delete the record of run {run}: {error}"));
+                    }
+                });
             }
             AgentAction::Exit => {}
         }
@@ -245,9 +248,12 @@ impl AgentShell {
                 vec![AgentEvent::Child(event)]
             }
             ChildOutput::Ended(code, stderr) => {
-                let Some((run, _)) = self.child.take() else { return Vec::new() };
-                vec![AgentEvent::ChildEnded(self.take_record(&run, code, &stderr))]
+                if let Some((run, _)) = self.child.take() {
+                    self.store_record(run, code, stderr);
+                }
+                Vec::new()
             }
+            ChildOutput::Stored(stored) => vec![AgentEvent::ChildEnded(stored)],
         }
     }
 
@@ -302,28 +308,20 @@ impl AgentShell {
         }
     }
 
-    fn take_record(&self, run: &RunId, code: Option<i32>, stderr: &str) -> Result<StoredRun, String> {
-        let failed = || {
-            let code = code.map_or_else(|| "by a signal".to_owned(), |code| format!("with exit code {code}"));
-            // The child's messages have the prefix of the program.
-            let text = stderr.lines().map(|line| line.strip_prefix("weir: ").unwrap_or(line));
-            let text = text.collect::<Vec<_>>().join("; ");
-            if text.is_empty() { format!("weir load ended {code}") } else { text }
-        };
-        let stored = match code.is_some_and(|code| CODES_WITH_RECORD.contains(&code)) {
-            true => self.spool.store(run, self.start_ns).map_err(|error| format!("the record: {error}")),
-            false => Err(failed()),
-        };
-        match &stored {
-            Ok(stored) => {
-                (self.config.notice)(&format!("run {run}: ended, record of {} bytes", stored.bytes))
-            }
-            Err(text) => {
-                let _ = self.spool.delete(run);
-                (self.config.notice)(&format!("run {run}: {text}"));
-            }
-        }
-        stored
+    /// Stores the record of a child process that ended. A disk may be busy for longer than an agent may be
+    /// silent, so this is not on the thread of the heartbeats.
+    fn store_record(&self, run: RunId, code: Option<i32>, stderr: String) {
+        let (spool, start_ns, notice) = (self.spool.clone(), self.start_ns, self.config.notice);
+        let events = self.events.clone();
+        tokio::task::spawn_blocking(move || {
+            let stored = take_record(&spool, &run, start_ns, (code, &stderr));
+            notice(&match &stored {
+                Ok(stored) => format!("run {run}: ended, record of {} bytes", stored.bytes),
+                Err(text) => format!("run {run}: {text}"),
+            });
+            // Nobody listens after the end of the agent; the next one finds the record.
+            let _ = events.blocking_send(ChildOutput::Stored(stored));
+        });
     }
 
     async fn send_record(&self, run: &RunId, from_part: u32) {
@@ -352,4 +350,27 @@ impl AgentShell {
             Err(error) => (self.config.notice)(&format!("cannot send {error}")),
         }
     }
+}
+
+/// Returns the record of a child process that ended with an exit code (`None`: by a signal) and messages.
+fn take_record(
+    spool: &Spool,
+    run: &RunId,
+    start_ns: Option<u64>,
+    (code, stderr): (Option<i32>, &str),
+) -> Result<StoredRun, String> {
+    let stored = match code.is_some_and(|code| CODES_WITH_RECORD.contains(&code)) {
+        true => spool.store(run, start_ns).map_err(|error| format!("the record: {error}")),
+        false => {
+            let code = code.map_or_else(|| "by a signal".to_owned(), |code| format!("with exit code {code}"));
+            // The child's messages have the prefix of the program.
+            let text = stderr.lines().map(|line| line.strip_prefix("weir: ").unwrap_or(line));
+            let text = text.collect::<Vec<_>>().join("; ");
+            Err(if text.is_empty() { format!("weir load ended {code}") } else { text })
+        }
+    };
+    if stored.is_err() {
+        let _ = spool.delete(run);
+    }
+    stored
 }

@@ -114,11 +114,13 @@ pub(super) fn facts(
     host: host::facts::HostFacts,
     capacity_per_s: Option<f64>,
 ) -> AgentFacts {
+    // A load of this agent has only the CPUs of its affinity mask.
+    let cpus = rt::cores::available_cpus().len() as u32;
     AgentFacts {
         name,
         instance: crate::commands::load::random_id(),
         weir: env!("WEIR_VERSION").to_owned(),
-        host: host_record(host, Vec::new()),
+        host: record::facts::HostFacts { cpus, ..host_record(host, Vec::new()) },
         links: links(),
         labels: options.labels.clone(),
         roles: options.roles.clone(),
