@@ -265,6 +265,19 @@ fn a_rate_that_drifts_or_stops() {
     assert_eq!(drift, one_reason("unsteady", ValidityVerdict::Suspect));
     let hole = reasons(|m| m.intervals[4].responses = 0, |_| ());
     assert_eq!(hole, one_reason("unsteady", ValidityVerdict::Suspect));
+    let paused = |stalled_ns: u64| {
+        let of_generator = reasons(
+            |m| {
+                m.intervals[4..6].iter_mut().for_each(|interval| interval.responses = 0);
+                let stalls = &mut m.counters.stalls;
+                (stalls.count, stalls.total_ns, stalls.longest_ns) = (1, stalled_ns, stalled_ns);
+            },
+            |_| (),
+        );
+        of_generator.into_iter().map(|(code, _)| code).collect::<Vec<_>>()
+    };
+    assert_eq!(paused(2_100_000_000), ["generator_stalled"], "the server is not at fault");
+    assert_eq!(paused(900_000_000), ["generator_stalled", "unsteady"]);
     let slow = reasons(
         |m| {
             for (index, interval) in m.intervals.iter_mut().enumerate() {
