@@ -48,6 +48,8 @@ pub struct ExperimentOptions {
     /// Minimum and maximum number of blocks, in place of the file's. Fewer than six cannot show a
     /// difference.
     pub blocks: Option<(u32, u32)>,
+    /// Primary metric, in place of the file's.
+    pub metric: Option<String>,
     /// True to run the fewest blocks that can show a difference, if `blocks` is not set.
     pub quick: bool,
     /// Seed of every order and resampling.
@@ -67,6 +69,7 @@ impl ExperimentOptions {
         Self {
             duration_ns: Some((plan.duration_s * 1e9).round() as u64),
             blocks: Some((plan.blocks_min, plan.blocks_max)),
+            metric: plan.metrics.first().map(|metric| metric.name.clone()),
             quick: false,
             seed: plan.seed,
             parameters: plan.parameters.clone().into_iter().collect(),
@@ -191,23 +194,12 @@ pub fn parameters(text: &str) -> Vec<Parameter> {
     FileParts::split(&document, &mut problems).declared_parameters()
 }
 
-/// Part of a file that another command may add.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeclaredPart {
-    /// Arms, by hand or by a factor.
-    Arms,
-    /// `[measure]`.
-    Measure,
-}
-
-/// Returns whether a file has a part. [`ExperimentFile`] reports the problems of the file.
+/// Returns whether a file has arms, by hand or by a factor. [`ExperimentFile`] reports the problems of the
+/// file.
 #[must_use]
-pub fn declares(text: &str, part: DeclaredPart) -> bool {
+pub fn declares_arms(text: &str) -> bool {
     let mut problems = Problems::default();
     let (document, _) = parse_document(text, &mut problems);
-    if part == DeclaredPart::Measure {
-        return document.contains_key("measure");
-    }
     let parts = FileParts::split(&document, &mut problems);
     let of_arms = |factor: &crate::scenario::read::NamedTable| factor.values.text("of") != Some("loads");
     parts.arms.is_some() || parts.experiment.tables("factors").iter().any(of_arms)

@@ -175,8 +175,10 @@ pub(crate) const TRIAL: CommandInfo = CommandInfo {
         Flag {
             long: "metric",
             value: "NAME",
-            doc: "Metric that decides, for an experiment without [measure] (default: responses_per_s)",
+            default: "the file's, or responses_per_s",
+            doc: "Metric that decides",
             valid: &["p99_ns"],
+            invalid: &["p98_ns"],
             ..FLAG_DEFAULTS
         },
         Flag {

@@ -250,8 +250,11 @@ fn chosen_metrics(
     problems: &mut Problems,
 ) -> Vec<ExperimentMetric> {
     let default = if input.cells.has_rate() { PRIMARY_DEFAULT_WITH_RATE } else { PRIMARY_DEFAULT };
-    let primary = measure.text("primary").unwrap_or(default);
-    let mut names = vec![(measure.offset_of("primary"), primary)];
+    let own = measure.text("primary");
+    let asked = input.options.metric.as_deref();
+    let mut names = vec![(measure.offset_of("primary"), asked.or(own).unwrap_or(default))];
+    // The file's own primary metric is still reported.
+    names.extend(own.filter(|_| asked.is_some()).map(|own| (measure.offset_of("primary"), own)));
     match measure.list("also") {
         Some(secondary) => {
             names.extend(secondary.iter().map(|(at, name)| (*at, name.as_str())));

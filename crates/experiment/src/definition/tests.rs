@@ -233,6 +233,7 @@ fn options_replace_the_values_of_the_file() {
     let options = ExperimentOptions {
         duration_ns: Some(1_500_000_000),
         blocks: Some((1, 2)),
+        metric: Some("p99_ns".to_owned()),
         seed: 7,
         parameters: vec![("x".to_owned(), "--port {port}".to_owned())],
         discard: BTreeMap::from([("steal_fraction".to_owned(), 0.3)]),
@@ -242,6 +243,7 @@ fn options_replace_the_values_of_the_file() {
     let file = parse("a.toml", &text, &options).unwrap();
     let plan = file.plan();
     assert_eq!((plan.duration_s, plan.blocks_min, plan.blocks_max, plan.seed), (1.5, 1, 2, 7));
+    assert_eq!((&*plan.metrics[0].name, &*plan.metrics[1].name), ("p99_ns", "responses_per_s"));
     assert_eq!(file.setup("base", "load").unwrap().subject.command, ["server", "--port", "{port}"]);
     assert_eq!((plan.discard["steal_fraction"], plan.discard["error_fraction"]), (0.3, 0.001));
     let repeat = ExperimentOptions { discard: plan.discard.clone(), was_accepted: true, ..options.clone() };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use experiment::definition::{DeclaredPart, ExperimentFile, ExperimentOptions, declares};
+use experiment::definition::{ExperimentFile, ExperimentOptions, declares_arms};
 use experiment::engine::JudgeInput;
 use experiment::engine::experiment_dir::ExperimentDir;
 use experiment::scenario::plan::Node;
@@ -129,7 +129,12 @@ fn parse_flags(args: CommandArgs<'_>) -> Result<TrialRequest, Vec<InputProblem>>
         problems.push(InputProblem::new("--method", format!("'{method}' is no method: {names}")));
         AblationMethod::Both
     });
-    let options = parse_options(args).map_err(|found| problems.extend(found)).unwrap_or_default();
+    let mut options = parse_options(args).map_err(|found| problems.extend(found)).unwrap_or_default();
+    options.metric = args.text("metric");
+    if let Some(metric) = options.metric.as_deref().filter(|metric| find_metric(metric).is_none()) {
+        let near = suggestion(metric, METRICS.iter().map(|one| one.name));
+        problems.push(InputProblem::new("--metric", format!("no metric '{metric}'{near}")));
+    }
     if problems.is_empty() { Ok(TrialRequest { role, node, method, options }) } else { Err(problems) }
 }
 
@@ -147,9 +152,13 @@ fn prepare(
     let words = args.values();
     let requests = expand_files(&words).and_then(|words| parse_trial_requests(&words));
     let base = match args.text("experiment") {
-        Some(name) => read_named(&name).and_then(|(name, text)| {
-            let text = with_metric(&name, text, args.text("metric").as_deref())?;
-            Ok((name, text))
+        Some(name) => read_named(&name).and_then(|(name, text)| match declares_arms(&text) {
+            false => Ok((name, text)),
+            true => {
+                let text = "the experiment has arms of its own; a trial makes the arms: remove [arms], and \
+                            factors of arms";
+                Err(InputProblem::new(name, text))
+            }
         }),
         None => Err(InputProblem::new(
             "--experiment",
@@ -172,24 +181,6 @@ fn prepare(
     let text = ablation_text(&base, &design);
     let file = parse_text(&name, &text, &request.options)?;
     Ok((PreparedTrial { design, base, name, options: request.options }, file))
-}
-
-/// Returns an experiment with the metric that decides. Rejects an experiment with arms of its own.
-fn with_metric(name: &str, text: String, metric: Option<&str>) -> Result<String, InputProblem> {
-    if declares(&text, DeclaredPart::Arms) {
-        let text =
-            "the experiment has arms of its own; a trial makes the arms: remove [arms], and factors of arms";
-        return Err(InputProblem::new(name, text));
-    }
-    let Some(metric) = metric else { return Ok(text) };
-    if declares(&text, DeclaredPart::Measure) {
-        return Err(InputProblem::new("--metric", format!("{name} has [measure]: set 'primary' there")));
-    }
-    if find_metric(metric).is_none() {
-        let near = suggestion(metric, METRICS.iter().map(|one| one.name));
-        return Err(InputProblem::new("--metric", format!("no metric '{metric}'{near}")));
-    }
-    Ok(format!("{}\n\n[measure]\nprimary = \"{metric}\"\n", text.trim_end()))
 }
 
 /// Returns the sysctls that the experiment itself sets at the node.
