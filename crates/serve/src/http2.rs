@@ -25,7 +25,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rt::clock::now_ns;
-use rt::stream::yield_turn;
+use rt::cores::yield_turn;
 use rt::timers::Sleep;
 use wire::h2::{Connection, Counters, ErrorCode, Role, StreamKey};
 

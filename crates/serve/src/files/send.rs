@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 
-use rt::stream::yield_turn;
+use rt::cores::yield_turn;
 use wire::encode;
 
 use crate::conn::Conn;
