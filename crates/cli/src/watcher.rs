@@ -4,7 +4,9 @@ use std::io;
 
 use host::cpu_window::{CpuSampler, CpuSnapshot, CpuWindow, window_between};
 use load::recorder::PhaseHistograms;
-use load::run::{RunMeasurement, RunObserver, SecondLatencies, THREAD_NAME};
+use load::measurement::RunMeasurement;
+use load::observer::{RunObserver, SecondLatencies};
+use load::run::THREAD_NAME;
 use record::control::{LoadEvent, encode_latencies};
 use record::interval_log::IntervalLog;
 use record::observed::MachineObservation;
