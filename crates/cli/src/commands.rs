@@ -15,9 +15,6 @@ mod tools;
 mod tune;
 mod watch;
 
-pub(crate) use load::FullScreen;
-pub(crate) use plan::Verification;
-
 use std::io::Read;
 
 use clap::ArgMatches;

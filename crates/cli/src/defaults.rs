@@ -7,7 +7,7 @@ use clap::parser::ValueSource;
 use load::plan::{ScenarioFile, URLS_KEY};
 use record::problem::{InputProblem, suggestion};
 
-use crate::flags::{COMMANDS, CommandArgs, CommandInfo, Flag};
+use crate::flags::{COMMANDS, CommandArgs, CommandInfo, variable_name, variable_prefix};
 
 pub(crate) use record::control::NO_DEFAULTS;
 
@@ -18,11 +18,6 @@ pub(crate) struct DefaultArguments {
     pub(crate) arguments: Vec<String>,
     /// Flag and origin of each default: `--rate`, `WEIR_LOAD_RATE`.
     pub(crate) origins: Vec<(String, String)>,
-}
-
-/// Returns the variable that sets the default of a flag.
-pub(crate) fn variable_name(row: &CommandInfo, flag: &Flag) -> String {
-    format!("{}{}", variable_prefix(row), upper(flag.long))
 }
 
 /// Adds the defaults of `variables` to a command line that clap has parsed.
@@ -47,7 +42,7 @@ pub(crate) fn add_environment(
         if is_of_subcommand(name, row) {
             continue;
         }
-        let Some(flag) = row.flags.iter().find(|flag| upper(flag.long) == name[prefix.len()..]) else {
+        let Some(flag) = row.flags.iter().find(|flag| variable_name(row, flag) == *name) else {
             let names: Vec<String> = row.flags.iter().map(|flag| variable_name(row, flag)).collect();
             let near = record::problem::nearest(name, names.iter().map(String::as_str));
             let near = near.map_or_else(String::new, |near| format!(" (did you mean '{near}'?)"));
@@ -145,14 +140,6 @@ fn switch_value(text: &str) -> Option<bool> {
         "" | "0" | "false" | "no" | "off" => Some(false),
         _ => None,
     }
-}
-
-fn variable_prefix(row: &CommandInfo) -> String {
-    format!("WEIR_{}_", upper(row.name))
-}
-
-fn upper(name: &str) -> String {
-    name.replace(['-', ' '], "_").to_ascii_uppercase()
 }
 
 #[cfg(test)]

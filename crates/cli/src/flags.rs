@@ -26,6 +26,7 @@ mod server;
 mod tls;
 mod tools;
 mod tune;
+mod variables;
 mod watch;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -326,6 +327,7 @@ pub(crate) use load::{embedded_placeholder_url, load_flags, subject_pids};
 pub(crate) use load_requests::parse_scenario;
 pub(crate) use proxy::proxy_flags;
 pub(crate) use serve::serve_flags;
+pub(crate) use variables::{variable_name, variable_prefix};
 
 #[cfg(test)]
 mod tests;

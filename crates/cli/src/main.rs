@@ -16,12 +16,14 @@ mod defaults;
 mod embedded;
 mod exit;
 mod flags;
+mod full_screen;
 mod load_control;
 mod observation;
 mod output;
 mod preflight;
 mod progress_bar;
 mod store;
+mod text;
 mod watcher;
 
 use std::io::Write;

@@ -3,15 +3,17 @@
 use std::io;
 
 use host::cpu_window::{CpuSampler, CpuSnapshot, CpuWindow, window_between};
+use load::measurement::RunMeasurement;
+use load::observer::{RunObserver, SecondLatencies};
 use load::recorder::PhaseHistograms;
-use load::run::{RunMeasurement, RunObserver, SecondLatencies, THREAD_NAME};
+use load::run::THREAD_NAME;
 use record::control::{LoadEvent, encode_latencies};
 use record::interval_log::IntervalLog;
 use record::observed::MachineObservation;
 use record::run::{GeneratorCpu, Interval};
 use rt::clock::{now_ns, thread_cpu_ns};
 
-use crate::commands::FullScreen;
+use crate::full_screen::FullScreen;
 use crate::load_control::{LoadController, report};
 use crate::observation::Observation;
 use crate::output::live::LiveTable;

@@ -1,6 +1,6 @@
 //! Result of a run: the records of the agents as one, with their starts on the coordinator's clock. Pure.
 
-use record::fleet::{AgentClock, AgentFigures, AgentOutcome, AgentRow, Fleet, withdraw_shared_cpus};
+use record::fleet::{AgentClock, AgentOutcome, AgentRow, Fleet};
 use record::merge::{MergeError, merge_fleet};
 use record::observed::MachineObservation;
 use record::run::Run;
@@ -60,7 +60,7 @@ pub fn merge(
         })
         .collect();
     let mut merged = merge_fleet(&runs, fleet, plan)?;
-    withdraw_shared_cpus(&mut merged);
+    merged.withdraw_shared_cpus();
     Ok(merged)
 }
 
@@ -76,7 +76,7 @@ pub fn add_observation(
     machine.clone_into(&mut observed.host);
     run.started_at.clone_into(&mut observed.started_at);
     run.observed.push(observed);
-    withdraw_shared_cpus(run);
+    run.withdraw_shared_cpus();
 }
 
 fn fleet(run: &RunId, members: &[MemberRecord]) -> Fleet {
@@ -99,7 +99,7 @@ fn fleet(run: &RunId, members: &[MemberRecord]) -> Fleet {
             synchronized: member.clock_synchronized,
         },
         start_after_ns: member.result.start_ns.map(|start_ns| start_ns.saturating_sub(first_ns)),
-        figures: member.run.as_ref().map(AgentFigures::from_run),
+        figures: member.run.as_ref().map(Run::agent_figures),
     });
     Fleet {
         run: run.to_string(),

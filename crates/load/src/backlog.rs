@@ -1,7 +1,7 @@
 //! Fraction of an open-loop run's requests that the server kept up with. A steady number in flight at
 //! the end is normal (Little's law); only a growing backlog counts as unanswered. No I/O.
 
-use crate::run::RunMeasurement;
+use crate::measurement::RunMeasurement;
 
 /// Backlog of one open-loop run in its measured window.
 #[derive(Clone, Debug, Default)]

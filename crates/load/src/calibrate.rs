@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use stats::median;
 use stats::quantiles::ascending;
 
-use crate::pace::Pace;
-use crate::plan::{Arrivals, PENDING_MAX, RunPlan, version_name};
+use crate::pace::{Arrivals, Pace};
+use crate::plan::{PENDING_MAX, RunPlan, version_name};
 
 /// Shape of a load, as far as it determines the client's maximum throughput.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

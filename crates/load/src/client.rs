@@ -6,6 +6,7 @@ mod dialer;
 mod http1;
 mod http2;
 mod pipeline;
+mod request_buffer;
 mod source;
 
 use std::future::poll_fn;
@@ -18,12 +19,13 @@ use self::dialer::Dialer;
 use self::http1::Http1Client;
 use self::http2::Http2Client;
 use self::pipeline::PipelineClient;
-use crate::core::CoreState;
+use self::request_buffer::RequestBuffer;
+use crate::core_state::CoreState;
 use crate::dispatcher::QueueTimeout;
 use crate::failure::FailureKind;
 use crate::inspection::{FailedCheck, ResponseInspector};
 use crate::pace::ramp_slot_ns;
-use crate::plan::{GrpcStatus, HttpVersion, RequestBuffer, RunPlan, TimeoutFrom};
+use crate::plan::{GrpcStatus, HttpVersion, RunPlan, TimeoutFrom};
 use crate::recorder::{CheckSample, RequestTiming};
 
 /// Maximum number of reads in one poll before other tasks get their turn.

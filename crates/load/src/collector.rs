@@ -9,9 +9,10 @@ use record::run::Interval;
 use record::units::{SECOND_NS, format_plural};
 
 use crate::failure::{FAILURE_KINDS, FailureKind};
+use crate::measurement::{RunError, RunMeasurement};
+use crate::observer::{RunObserver, SecondLatencies};
 use crate::plan::RunPlan;
 use crate::recorder::{Breakdown, CheckSample, CoreSnapshot, Counters, HistogramSet, PhaseHistograms};
-use crate::run::{RunError, RunMeasurement, RunObserver, SecondLatencies, window_offset_ns};
 
 /// Sums the data of the cores.
 pub(crate) struct Collector {
@@ -194,7 +195,7 @@ impl Collector {
         }
         let rest_s = (ended_ns.max(done_ns) as f64 / 1e9 - self.next_second as f64).max(0.0);
         self.close_second(last, self.next_second as f64 + rest_s, rest_s, observer);
-        let from = window_offset_ns(&self.plan) / SECOND_NS;
+        let from = self.plan.window_offset_ns() / SECOND_NS;
         let complete_seconds = ended_ns / SECOND_NS;
         let has_complete_second = complete_seconds > from;
         let (tail_service, tail_not_good) =

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arrival_schedule;
 mod backlog;
 pub mod calibrate;
 pub mod capacity_search;
@@ -13,11 +14,14 @@ mod client;
 mod collector;
 pub mod control;
 mod core;
+mod core_state;
 mod dispatcher;
 pub mod failure;
 mod in_flight;
 mod inspection;
 mod latency_estimator;
+pub mod measurement;
+pub mod observer;
 pub mod pace;
 pub mod plan;
 pub mod recorder;

@@ -7,8 +7,6 @@
 
 use serde::Serialize;
 
-use crate::plan::Arrivals;
-
 /// Source of the pace.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "loop", rename_all = "snake_case")]
@@ -25,6 +23,16 @@ pub enum Pace {
         /// Distribution over time.
         arrivals: Arrivals,
     },
+}
+
+/// Distribution of an open loop's requests over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrivals {
+    /// At even intervals.
+    Constant,
+    /// As a Poisson process: like many independent users.
+    Poisson,
 }
 
 /// Rate over time: linear parts, and then a constant rate.

@@ -25,6 +25,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use record::units::SECOND_NS;
 use serde::Serialize;
 use serde::ser::SerializeSeq;
 
@@ -43,7 +44,7 @@ pub(crate) use pattern::SearchState;
 pub use pattern::StreamPattern;
 pub use replay::{ReplayLog, ReplaySchedule};
 pub use request::RenderedRequest;
-pub(crate) use request::{RequestBuffer, RequestTemplate};
+pub(crate) use request::RequestTemplate;
 pub use requests::{RequestText, parse_weight, weighted_order};
 pub use session::{Capture, CaptureSource, SessionPlan};
 pub use slice::LoadSlice;
@@ -51,22 +52,12 @@ pub use stages::{StageQuantity, Stages, ThinkDistribution};
 pub use status::StatusSet;
 pub use targets::parse_targets;
 pub use template::{CsvTable, Template, TemplateNames};
-pub(crate) use template::{TemplateRequest, TemplateValues};
+pub(crate) use template::{TemplatePosition, TemplateRequest, TemplateValues};
 pub(crate) use tls::version_name;
 pub use tls::{TlsFlags, TlsPlan};
 pub use url::{Authority, Scheme, Url};
 
 use crate::pace::{Pace, RateProfile};
-
-/// Distribution of an open loop's requests over time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Arrivals {
-    /// At even intervals.
-    Constant,
-    /// As a Poisson process: like many independent users.
-    Poisson,
-}
 
 /// Start of a request's timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -248,6 +239,13 @@ impl RunPlan {
             Some(stages) => stages.profile().clone(),
             None => RateProfile::constant(rate_per_s, self.ramp_ns),
         })
+    }
+
+    /// Returns the time from the start to the window, which begins with the first complete second after
+    /// the ramp.
+    #[must_use]
+    pub(crate) fn window_offset_ns(&self) -> u64 {
+        self.ramp_ns.div_ceil(SECOND_NS) * SECOND_NS
     }
 
     /// Returns the stages of the connections, if there are any.

@@ -7,7 +7,7 @@ use record::units::{format_count, format_duration_ns, format_plural};
 use record::validity::{FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict};
 use stats::median;
 
-use crate::run::RunMeasurement;
+use crate::measurement::RunMeasurement;
 
 /// Input of a verdict.
 #[derive(Clone, Debug)]

@@ -50,6 +50,17 @@ pub struct VerifiedPlan {
     pub queue_limit: u64,
 }
 
+/// Plan that was run, and its figures.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verification {
+    /// Queue of the subject, on which the predictions depend.
+    pub queue: SubjectQueue,
+    /// Plan that was run.
+    pub plan: VerifiedPlan,
+    /// Figures of the run beside their predictions.
+    pub comparisons: Vec<Comparison>,
+}
+
 /// Prediction and measurement of one figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {

@@ -191,7 +191,7 @@ impl Conn {
             }
             transitions += 1;
             if transitions == TRANSITIONS_MAX {
-                rt::stream::yield_turn(ctx.cx);
+                rt::cores::yield_turn(ctx.cx);
                 return Poll::Pending;
             }
         }
@@ -239,7 +239,7 @@ impl Conn {
                 (HeadSource::Buffered, true)
             } else {
                 if reads == READS_MAX {
-                    rt::stream::yield_turn(ctx.cx);
+                    rt::cores::yield_turn(ctx.cx);
                     return Poll::Pending;
                 }
                 let buffered = self.client.buffered.len();

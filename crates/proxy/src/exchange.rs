@@ -121,7 +121,7 @@ impl Exchange {
                 StepResult::Finished(action) => return Poll::Ready(action),
                 StepResult::Blocked => return Poll::Pending,
                 StepResult::Progressed if steps == STEPS_MAX => {
-                    rt::stream::yield_turn(ctx.cx);
+                    rt::cores::yield_turn(ctx.cx);
                     return Poll::Pending;
                 }
                 StepResult::Progressed => steps += 1,

@@ -158,7 +158,7 @@ impl Front {
             }
             self.announce_shutdown_if_due(core, client);
         }
-        rt::stream::yield_turn(ctx.cx);
+        rt::cores::yield_turn(ctx.cx);
         Poll::Pending
     }
 

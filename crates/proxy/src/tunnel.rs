@@ -268,7 +268,7 @@ impl Lane {
                 return Self::poll_end(cx, to);
             }
             if round == ROUNDS_MAX {
-                rt::stream::yield_turn(cx);
+                rt::cores::yield_turn(cx);
                 break;
             }
             if self.splicing {

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::histogram::{HistogramDecodeError, LatencyHistogram};
-use crate::run::LatencyPair;
+use crate::histogram::{HistogramDecodeError, LatencyHistogram, LatencyPair};
 
 /// Requests that were due in one stage (`--stages`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,9 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::facts::HostFacts;
-use crate::run::Run;
 use crate::units::format_duration_ns;
-use crate::validity::{FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict};
+use crate::validity::{Validity, ValidityReason, ValidityVerdict};
 
 /// File of the merged record in the directory of a stored run; the records of the agents are in `agents`.
 pub const MERGED_FILE: &str = "merged.json";
@@ -96,24 +95,6 @@ pub struct AgentFigures {
     pub validity: Validity,
 }
 
-impl AgentFigures {
-    /// Returns the figures of a record.
-    #[must_use]
-    pub fn from_run(run: &Run) -> Self {
-        Self {
-            host: run.host.clone(),
-            requests: run.totals.requests,
-            responses: run.totals.responses,
-            failed: run.totals.failed(),
-            responses_per_s: run.rates.responses_per_s,
-            p50_ns: run.latency.last_byte.response.p50_ns,
-            p99_ns: run.latency.last_byte.response.p99_ns,
-            busiest_thread_fraction: run.generator.busiest_thread_fraction,
-            validity: run.validity.clone(),
-        }
-    }
-}
-
 /// Maximum difference between the starts of a synchronous start.
 pub const START_SKEW_NS_MAX: u64 = 5_000_000;
 
@@ -123,8 +104,6 @@ pub const AGENT_LOST: &str = "agent_lost";
 pub const START_SKEW: &str = "start_skew";
 /// Code of clock offsets that are too uncertain to prove a synchronous start.
 pub const CLOCK_UNCERTAIN: &str = "clock_uncertain";
-/// Code of the rule of a load beside which other processes used the machine.
-const FOREIGN_CPU: &str = "foreign_cpu";
 /// Code of a run whose record lacks the observation of a machine under the load.
 pub const MACHINE_LOST: &str = "machine_lost";
 /// Code of the rule of a load whose generator was the limit.
@@ -212,35 +191,6 @@ impl Fleet {
         }
         Validity::from_reasons(reasons)
     }
-}
-
-/// Withdraws the objections of agents to other processes on their CPUs that were roles of the same run: an agent
-/// cannot know that another one on its kernel belongs to the run. Called when the run has all observations.
-pub fn withdraw_shared_cpus(run: &mut Run) {
-    let Some(fleet) = &mut run.fleet else { return };
-    let (from_s, to_s) = (run.window.from_s, run.window.to_s);
-    for agent in &mut fleet.agents {
-        let Some(figures) = &mut agent.figures else { continue };
-        let observed = run.observed.iter().find(|one| one.host == agent.name && one.kernel.is_some());
-        let Some(observed) = observed else { continue };
-        let foreign = observed.foreign_cpus_among(&run.observed, from_s, to_s);
-        let limit = FOREIGN_CPU_FRACTION_MAX * f64::from(observed.cpus.max(1));
-        // A figure that is unknown, or as large as without the others, proves nothing.
-        let alone = observed.foreign_cpus(from_s, to_s);
-        if foreign.is_none_or(|cpus| cpus > limit) || foreign == alone {
-            continue;
-        }
-        figures.validity = without_reason(&figures.validity, |reason| reason.code == FOREIGN_CPU);
-        let own = format!("agent {}: ", agent.name);
-        run.validity = without_reason(&run.validity, |reason| {
-            reason.code == FOREIGN_CPU && reason.text.starts_with(&own)
-        });
-    }
-}
-
-fn without_reason(validity: &Validity, is_withdrawn: impl Fn(&ValidityReason) -> bool) -> Validity {
-    let kept = validity.reasons.iter().filter(|reason| !is_withdrawn(reason));
-    Validity::from_reasons(kept.cloned().collect())
 }
 
 #[cfg(test)]

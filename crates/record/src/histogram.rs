@@ -223,6 +223,15 @@ pub struct LatencySummary {
     pub hdr: String,
 }
 
+/// Latencies of one phase, measured from two starts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencyPair {
+    /// From the send (or the start of the connect): the server's latency.
+    pub service: LatencySummary,
+    /// From the due time: the user's latency.
+    pub response: LatencySummary,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! Schema of one run, `weir.run/1`. Its names are fixed: scripts rely on them. Fields may be added;
 //! the meaning of a field never changes within a schema.
 
+mod fleet;
 mod generator;
 mod http2;
 mod tls;
@@ -21,6 +22,7 @@ pub use crate::breakdown::{RequestResult, StageResult};
 pub use crate::checks::{CheckSample, RateChange};
 use crate::facts::HostFacts;
 use crate::fleet::Fleet;
+pub use crate::histogram::LatencyPair;
 use crate::histogram::LatencySummary;
 use crate::observed::MachineObservation;
 use crate::units::{format_duration_ns, format_rate};
@@ -373,15 +375,6 @@ pub struct PhaseLatencies {
     /// Time to the last byte of bad responses; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last_byte_bad: Option<LatencyPair>,
-}
-
-/// Latencies of one phase, measured from two starts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LatencyPair {
-    /// From the send (or the start of the connect): the server's latency.
-    pub service: LatencySummary,
-    /// From the due time: the user's latency.
-    pub response: LatencySummary,
 }
 
 /// Sequential requests on one connection before the load. Their latency R(1) is without queueing;

@@ -11,10 +11,11 @@ use std::io::Write;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use rt::accept::{AcceptEvent, accept_forever};
 use rt::address::Address;
 use rt::clock::{MILLISECOND_NS, now_ns};
 use rt::conn_balancer::ConnectionBalancer;
-use rt::listen::{AcceptEvent, BoundAddress};
+use rt::listen::BoundAddress;
 use rt::stream::Stream;
 use rt::timers::Timers;
 use rt::tokio::task::spawn_local;
@@ -51,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 spawn_local(serving);
             }
         };
-        Ok(listener.accept(&balancer, 0, &timers, handle).await?)
+        Ok(accept_forever(listener, &balancer, 0, &timers, handle).await?)
     })
 }
 

@@ -6,8 +6,9 @@ use std::future::poll_fn;
 use std::io::{Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
 
+use rt::socket::SocketFamily;
 use rt::splice::{PipePool, poll_drain, poll_fill};
-use rt::stream::{SocketFamily, Stream};
+use rt::stream::Stream;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Method of moving bytes, with the maximum number at a time.

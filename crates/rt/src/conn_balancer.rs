@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::fd_channel::{self, AsyncFdReceiver, FD_MESSAGE_BYTES, FdReceiver, FdSender};
 use crate::listen::{BoundAddress, Listener};
-use crate::stream::SocketFamily;
+use crate::socket::SocketFamily;
 
 /// Connection on its way from the core that accepted it to the core that serves it.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl AcceptedConnection {
     /// Closes the connection with a reset, at once.
     pub fn reset(self) {
         // The connection may already be gone, which is fine.
-        let _ = crate::stream::reset_on_close(self.fd.as_fd());
+        let _ = crate::socket::reset_on_close(self.fd.as_fd());
     }
 }
 

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
+use std::task::Context;
 use std::thread::JoinHandle;
 
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
@@ -244,6 +245,15 @@ fn format_cpus(cpus: &[usize]) -> String {
 pub fn block_on<F: Future>(future: F) -> F::Output {
     // Invariant: only a process without free descriptors fails here; its callers have just started.
     build_runtime().expect("a runtime needs one epoll descriptor").block_on(future)
+}
+
+/// Polls the task of `cx` again after all other ready tasks of the core, and after the sockets were
+/// checked for events: for a poll that has worked enough in one turn. A plain wake would put it before
+/// the next check.
+pub fn yield_turn(cx: &mut Context<'_>) {
+    let yielding = std::pin::pin!(tokio::task::yield_now());
+    // Pending at the first poll, which schedules the wake.
+    let _ = yielding.poll(cx);
 }
 
 /// Keeps the runtime from sleeping: after each yield it polls its sockets without waiting.

@@ -7,6 +7,7 @@ use tokio::net::{TcpSocket, UnixStream};
 
 use crate::address::Address;
 use crate::namespace::Namespace;
+use crate::socket::Socket;
 use crate::stream::Stream;
 
 /// Connects to `target`, from `source` if one is given.
@@ -30,8 +31,8 @@ pub async fn connect_in(
     source: Option<IpAddr>,
     namespace: Option<&Namespace>,
 ) -> io::Result<Stream> {
-    match target {
-        Address::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+    let connected = match target {
+        Address::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
         Address::Tcp(address) => {
             let open_socket = || match address {
                 SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -46,9 +47,10 @@ pub async fn connect_in(
                 bind_address_no_port(&socket)?;
                 socket.bind(SocketAddr::new(source, 0))?;
             }
-            socket.connect(*address).await.map(Stream::Tcp)
+            socket.connect(*address).await.map(Socket::Tcp)
         }
-    }
+    };
+    connected.map(Stream::Plain)
 }
 
 /// Returns true if an error of [`connect`] is about this process or host (no descriptor, port or

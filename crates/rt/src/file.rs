@@ -19,13 +19,14 @@ impl Stream {
     /// # Errors
     /// Those of the socket.
     pub fn poll_write_more(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let socket = self.plain_socket()?;
         loop {
             let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
             let send = |fd: BorrowedFd<'_>| rustix::net::send(fd, bytes, flags);
-            if let Some(result) = self.attempt(Interest::WRITABLE, bytes.len(), send) {
+            if let Some(result) = socket.attempt(Interest::WRITABLE, bytes.len(), send) {
                 return Poll::Ready(result);
             }
-            ready!(self.poll_write_ready(cx))?;
+            ready!(socket.poll_write_ready(cx))?;
         }
     }
 
@@ -41,15 +42,16 @@ impl Stream {
         offset: u64,
         bytes: usize,
     ) -> Poll<io::Result<usize>> {
+        let socket = self.plain_socket()?;
         loop {
             let send = |fd: BorrowedFd<'_>| {
                 let mut position = offset;
                 rustix::fs::sendfile(fd, file, Some(&mut position), bytes)
             };
-            if let Some(result) = self.attempt(Interest::WRITABLE, bytes, send) {
+            if let Some(result) = socket.attempt(Interest::WRITABLE, bytes, send) {
                 return Poll::Ready(result);
             }
-            ready!(self.poll_write_ready(cx))?;
+            ready!(socket.poll_write_ready(cx))?;
         }
     }
 }

@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod accept;
 pub mod address;
 mod async_fd;
 pub mod buffers;
@@ -29,6 +30,7 @@ pub mod notify;
 pub mod privileges;
 pub mod process_stats;
 mod slab;
+pub mod socket;
 pub mod splice;
 pub mod stream;
 pub mod timers;

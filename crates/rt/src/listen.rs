@@ -1,22 +1,16 @@
-//! Listening sockets and the accept loop. TCP has one socket per core (`SO_REUSEPORT`, socket(7)). A
-//! unix socket, or an address at which that fails, has a single one. In both cases the connection
-//! balancer distributes the accepted connections.
+//! Listening sockets. TCP has one socket per core (`SO_REUSEPORT`, socket(7)). A unix socket, or an
+//! address at which that fails, has a single one. [`crate::accept`] accepts their connections.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, SockAddr, SockFilter, SockRef, Socket, Type};
 
 use crate::address::Address;
-use crate::async_fd;
-use crate::clock::{MILLISECOND_NS, now_ns};
-use crate::conn_balancer::{AcceptedConnection, ConnectionBalancer};
 use crate::namespace::Namespace;
-use crate::stream::SocketFamily;
-use crate::timers::Timers;
+use crate::socket::SocketFamily;
 use crate::unix_socket::{self, SocketAccess, SocketFile};
 
 /// Distribution of connections from the kernel to the cores.
@@ -299,20 +293,11 @@ impl AsFd for Listener {
     }
 }
 
-/// Event of the accept loop.
-#[derive(Debug)]
-pub enum AcceptEvent {
-    /// A connection for this core.
-    Connection(AcceptedConnection),
-    /// accept4(2) failed, usually because no descriptor or memory was left. The loop waits and tries
-    /// again; meanwhile the connections stay in the accept queue.
-    AcceptFailed(io::Error),
+impl From<Listener> for OwnedFd {
+    fn from(listener: Listener) -> Self {
+        listener.fd
+    }
 }
-
-/// Maximum number of connections accepted in one turn, before other tasks run.
-const ACCEPT_BATCH: usize = 64;
-/// Waiting time of the accept loop after a failed accept4(2).
-const ACCEPT_RETRY_NS: u64 = 20 * MILLISECOND_NS;
 
 impl Listener {
     /// Wraps a listening socket from another source.
@@ -372,63 +357,13 @@ impl Listener {
     pub fn index(&self) -> usize {
         self.index
     }
-
-    /// Accepts connections forever, distributed by the balancer; `handle` gets those of this core.
-    ///
-    /// # Errors
-    /// The socket cannot be registered with the core's runtime, or the runtime is shutting down. A
-    /// failed accept4(2) is an [`AcceptEvent::AcceptFailed`].
-    pub async fn accept(
-        self,
-        balancer: &ConnectionBalancer,
-        core: usize,
-        timers: &Timers,
-        mut handle: impl FnMut(AcceptEvent),
-    ) -> io::Result<()> {
-        let socket = async_fd::register_readable(self.fd)?;
-        loop {
-            let mut guard = socket.readable().await?;
-            for accepted_count in 0.. {
-                if accepted_count == ACCEPT_BATCH {
-                    tokio::task::yield_now().await;
-                    break;
-                }
-                let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-                match acceptfrom_with(socket.as_fd(), flags) {
-                    Ok((fd, peer)) => {
-                        let accepted = AcceptedConnection {
-                            fd,
-                            family: self.family,
-                            listener_index: self.index,
-                            peer: peer.and_then(|peer| peer.try_into().ok()),
-                        };
-                        if let Some(connection) = balancer.assign(core, accepted) {
-                            handle(AcceptEvent::Connection(connection));
-                        }
-                    }
-                    Err(rustix::io::Errno::AGAIN) => {
-                        guard.clear_ready();
-                        break;
-                    }
-                    // The connection was reset in the accept queue (ECONNABORTED, EPROTO: accept(2)), or
-                    // a signal interrupted the call.
-                    Err(
-                        rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR | rustix::io::Errno::PROTO,
-                    ) => {}
-                    Err(error) => {
-                        handle(AcceptEvent::AcceptFailed(error.into()));
-                        timers.sleep_until(now_ns() + ACCEPT_RETRY_NS).await;
-                        break;
-                    }
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
+
+    use rustix::net::{SocketFlags, acceptfrom_with};
 
     use super::*;
     use crate::namespace::testing::shut_down_socket;
@@ -464,40 +399,10 @@ mod tests {
             let outside = crate::dial::connect(&target, None).await.unwrap_err();
             assert_eq!(outside.kind(), io::ErrorKind::ConnectionRefused);
             let stream = crate::dial::connect_in(&target, None, Some(&namespace)).await.unwrap();
-            let accepted = accept_one(listener).await;
-            let local = match &stream {
-                crate::stream::Stream::Tcp(tcp) => tcp.local_addr().unwrap(),
-                other => unreachable!("it was TCP: {other:?}"),
-            };
-            assert_eq!((accepted.peer, accepted.listener_index), (Some(local), 7));
-        });
-    }
-
-    /// Returns a local address: with IPv6 if the machine has it.
-    fn any_port() -> Address {
-        let missing = [Some(libc::EADDRNOTAVAIL), Some(libc::EAFNOSUPPORT)];
-        match std::net::TcpListener::bind("[::1]:0") {
-            Err(error) if missing.contains(&error.raw_os_error()) => {
-                test_needs::skip(test_needs::KERNEL, format!("IPv6: {error}"));
-                "127.0.0.1:0".parse().unwrap()
-            }
-            _ => "[::1]:0".parse().unwrap(),
-        }
-    }
-
-    #[test]
-    fn the_peer_is_known_without_asking_and_a_unix_peer_has_no_address() {
-        crate::cores::block_on(async {
-            let mut bound = BoundAddress::new(&any_port(), 1).unwrap();
-            let Address::Tcp(target) = *bound.address() else { unreachable!("it is TCP") };
-            let client = std::net::TcpStream::connect(target).unwrap();
-            let accepted = accept_one(bound.take_listener(0, 0).unwrap()).await;
-            assert_eq!(accepted.peer, Some(client.local_addr().unwrap()));
-            let directory = tempfile::tempdir().unwrap();
-            let path = directory.path().join("socket");
-            let mut bound = BoundAddress::new(&Address::Unix(path.clone()), 1).unwrap();
-            let _client = UnixStream::connect(&path).unwrap();
-            assert_eq!(accept_one(bound.take_listener(0, 0).unwrap()).await.peer, None);
+            let accepted = crate::accept::testing::accept_one(listener).await;
+            let local = stream.local_address();
+            assert!(local.is_some());
+            assert_eq!((accepted.peer, accepted.listener_index), (local, 7));
         });
     }
 
@@ -605,22 +510,6 @@ mod tests {
         new.complete_takeover();
         drop(new);
         assert!(!path.exists());
-    }
-
-    async fn accept_one(listener: Listener) -> AcceptedConnection {
-        let (balancer, _inboxes) = ConnectionBalancer::new(1).unwrap();
-        let timers = Timers::start().unwrap();
-        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
-        let accepting = listener.accept(&balancer, 0, &timers, |accepted| {
-            let _ = sender.send(accepted);
-        });
-        tokio::select! {
-            _ = accepting => unreachable!("it accepts for ever"),
-            accepted = receiver.recv() => match accepted {
-                Some(AcceptEvent::Connection(connection)) => connection,
-                other => panic!("{other:?}"),
-            },
-        }
     }
 
     #[test]

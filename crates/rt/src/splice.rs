@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use crate::cores::block_on;
     use crate::namespace::testing::shut_down_socket;
-    use crate::stream::SocketFamily;
+    use crate::socket::SocketFamily;
 
     fn tcp_pair() -> (TcpStream, OwnedFd, SocketFamily) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -19,9 +19,8 @@ mod ocsp;
 mod receive;
 mod records;
 mod server;
-pub(crate) mod session;
+mod session;
 mod staging;
-mod stream;
 mod tickets;
 
 pub use algorithms::{CipherSuite, KeyExchangeGroup, TlsAlgorithms};

@@ -1,22 +1,9 @@
-//! One connection, on the path of nearly all requests: one read, some responses, one write.
-//!
-//! A connection that must wait for more than the next read enters [`crate::slow_path`] and returns
-//! later:
-//!
-//! ```text
-//!          bytes: complete requests, responses    delay, body, blocked write…
-//!       .---------------------------------.     .---------------------------------.
-//!       v                                 |     v                                 |
-//!   waiting (idle, or within a head) -> responding -> slow job, boxed -> done -----'
-//!       | end, timeout, drain             | last response          | failure
-//!       v                                 v                        v
-//!                                      closed
-//! ```
+//! A connection, and the path of nearly all its requests: one read, some responses, one write.
 //!
 //! A waiting connection is this struct and its socket. It works with the scratch buffers of its
 //! core. The rest of the input after a poll, mostly nothing, goes to a pooled buffer.
 
-pub(crate) mod proxy_preface;
+mod proxy_preface;
 mod timeouts;
 mod version;
 
@@ -30,8 +17,7 @@ use wire::head_may_be_complete;
 use crate::body::RemainingBody;
 use crate::core::{OriginCore, ScratchBuffers};
 use crate::output::Outgoing;
-use crate::respond::{InputResult, count_cached, find_cached, respond};
-use crate::slow_path::{FollowUp, SlowJob};
+use crate::respond::{InputResult, SlowExchange, count_cached, find_cached, respond};
 use crate::stats::{CloseReason, add};
 
 use timeouts::DeadlineKind;
@@ -55,7 +41,7 @@ pub(crate) struct Conn {
     /// True if `unparsed` may contain a complete request, so that it is parsed before the next
     /// read.
     pub(crate) recheck_input: bool,
-    pub(crate) close_reason: CloseReason,
+    close_reason: CloseReason,
 }
 
 /// Reason why the fast path ends.
@@ -67,41 +53,35 @@ pub(crate) enum FastPathExit {
     Close(CloseReason),
 }
 
+/// Work of a connection on the slow path, in this order.
+#[derive(Debug)]
+pub(crate) struct SlowJob {
+    /// Earlier output that the socket has not accepted; a pooled buffer unless it is empty.
+    pub(crate) unsent: Vec<u8>,
+    /// Content that follows `unsent`.
+    pub(crate) body: RemainingBody,
+    /// Number of responses in the earlier output.
+    pub(crate) responses: u64,
+    pub(crate) follow_up: FollowUp,
+}
+
+/// Work after the earlier output.
+#[derive(Debug)]
+pub(crate) enum FollowUp {
+    Nothing,
+    Exchange(Box<SlowExchange>),
+    Close(CloseReason),
+    /// Close, but let the peer read the last response first.
+    LingeringClose(CloseReason),
+}
+
 /// Size at which responses are sent, even if more requests are waiting.
 const FLUSH_BYTES: usize = 48 * 1024;
 /// Maximum number of reads per poll, so that others get their turn.
 const READS_MAX: u32 = 4;
-/// Serves one connection to its end.
-pub(crate) fn serve(core: Rc<OriginCore>, stream: Stream) -> impl Future<Output = ()> {
-    serve_conn(Conn::new(core, stream))
-}
-
-fn serve_conn(conn: Conn) -> impl Future<Output = ()> {
-    let mut conn = conn;
-    // The block uses the connection where it was captured; an async fn would store its argument
-    // twice in each task.
-    async move {
-        let reason = loop {
-            match std::future::poll_fn(|cx| conn.poll_fast(cx)).await {
-                FastPathExit::Close(reason) => break reason,
-                FastPathExit::Http2 => break Box::pin(crate::http2::run(&mut conn)).await,
-                FastPathExit::Slow(job) => {
-                    if let Err(reason) = Box::pin(crate::slow_path::run(&mut conn, job)).await {
-                        break reason;
-                    }
-                }
-            }
-        };
-        conn.record_close(reason);
-    }
-}
 
 impl Conn {
-    fn record_close(&mut self, reason: CloseReason) {
-        self.close_reason = reason;
-    }
-
-    fn new(core: Rc<OriginCore>, stream: Stream) -> Self {
+    pub(crate) fn new(core: Rc<OriginCore>, stream: Stream) -> Self {
         core.conn_limit.acquire();
         let peer = core.log.is_some().then(|| peer_text(&stream));
         Self {
@@ -118,7 +98,13 @@ impl Conn {
         }
     }
 
-    fn poll_fast(&mut self, cx: &mut Context<'_>) -> Poll<FastPathExit> {
+    /// Sets the reason with which the end of the connection is counted.
+    pub(crate) fn record_close(&mut self, reason: CloseReason) {
+        self.close_reason = reason;
+    }
+
+    /// Serves requests until the connection must wait for more than the next read, or ends.
+    pub(crate) fn poll_fast(&mut self, cx: &mut Context<'_>) -> Poll<FastPathExit> {
         let core = Rc::clone(&self.core);
         let scratch = &mut *core.scratch.borrow_mut();
         if let Some(exit) = self.poll_start(cx, &core) {
@@ -255,7 +241,7 @@ impl Conn {
         responses: u64,
         work: FollowUp,
     ) -> Poll<FastPathExit> {
-        match (self.poll_send(cx, core, &mut outgoing), work) {
+        match (outgoing.poll_send(cx, core, &mut self.stream), work) {
             (Poll::Ready(Ok(())), FollowUp::Nothing) => Poll::Pending,
             (Poll::Ready(Ok(())), FollowUp::Close(reason)) => Poll::Ready(FastPathExit::Close(reason)),
             (Poll::Ready(Err(_)), _) => Poll::Ready(self.count_lost_responses(responses)),
@@ -356,24 +342,5 @@ fn peer_text(stream: &Stream) -> Box<str> {
         Some(peer) => peer.ip().to_string().into(),
         None if stream.is_tcp() => "-".into(),
         None => "unix:".into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The task also has a header of about a hundred bytes; the sum must fit into 256.
-    const TASK_BYTES_MAX: usize = 144;
-
-    fn future_bytes<F: Future>(_: fn(Rc<OriginCore>, Stream) -> F) -> usize {
-        size_of::<F>()
-    }
-
-    #[test]
-    fn a_waiting_connection_is_small() {
-        let bytes = future_bytes(serve);
-        println!("task {bytes}, connection {}, stream {}", size_of::<Conn>(), size_of::<Stream>());
-        assert!(bytes <= TASK_BYTES_MAX, "{bytes}");
     }
 }

@@ -17,10 +17,10 @@ use server_shell::date::DateCache;
 use crate::body::BodyBlocks;
 use crate::cache::ResponseCache;
 use crate::files::FileSite;
-use crate::http2::TargetCache;
 use crate::log::CoreAccessLog;
 use crate::plan::OriginPlan;
 use crate::stats::{CoreCounters, CoreStats, OriginStats, add};
+use crate::target_cache::TargetCache;
 
 /// Interval at which a core checks its deadlines, its date and its log. No timeout is more
 /// precise.

@@ -21,11 +21,11 @@ mod ranges;
 mod request;
 mod respond;
 mod root;
-pub(crate) mod send;
 mod site;
 mod target;
 
-pub(crate) use body::{FileBody, Prepared};
+pub(crate) use body::{FileBody, Prepared, SLICE_BYTES};
+pub(crate) use ranges::ByteRange;
 pub(crate) use request::FileRequest;
 pub(crate) use respond::{FileResponse, RequestTime, respond};
 pub(crate) use site::FileSite;

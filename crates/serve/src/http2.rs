@@ -15,7 +15,6 @@ mod exchange;
 mod output;
 mod request;
 mod respond;
-mod target_cache;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,7 +24,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rt::clock::now_ns;
-use rt::stream::yield_turn;
+use rt::cores::yield_turn;
 use rt::timers::Sleep;
 use wire::h2::{Connection, Counters, ErrorCode, Role, StreamKey};
 
@@ -33,12 +32,10 @@ use crate::conn::Conn;
 use crate::core::{OriginCore, ScratchBuffers};
 use crate::slow_path::lingering_close;
 use crate::stats::{CloseReason, OriginStats, add};
-
-pub(crate) use target_cache::TargetCache;
+use crate::target_cache::EncodedHeads;
 
 use exchange::ExchangeTable;
 use output::OutputQueue;
-use target_cache::EncodedHeads;
 
 /// A connection with HTTP/2.
 struct Http2Conn<'c> {

@@ -12,6 +12,7 @@ mod body;
 mod burn;
 mod cache;
 mod conn;
+mod conn_task;
 mod core;
 pub mod distribution;
 mod files;
@@ -25,6 +26,7 @@ mod response_spec;
 mod run;
 mod slow_path;
 pub mod stats;
+mod target_cache;
 mod tls;
 pub mod url_options;
 

@@ -104,6 +104,17 @@ pub(crate) enum HttpVersions {
     Http2,
 }
 
+impl HttpVersions {
+    /// Returns the protocols of ALPN in the order of preference (RFC 9113 §3.2).
+    fn alpn(self) -> &'static [&'static [u8]] {
+        match self {
+            Self::Auto => &[b"h2", b"http/1.1"],
+            Self::Http1 => &[b"http/1.1"],
+            Self::Http2 => &[b"h2"],
+        }
+    }
+}
+
 /// Configuration of an origin. [`OriginPlan::parse`] creates it; it never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginPlan {
@@ -278,7 +289,7 @@ impl FlagProblems {
     }
 
     fn tls(&mut self, text: &OriginTlsText, http: HttpVersions) -> Option<OriginTls> {
-        OriginTls::parse(text, http).unwrap_or_else(|problems| {
+        OriginTls::parse(text, http.alpn()).unwrap_or_else(|problems| {
             self.0.extend(problems);
             None
         })

@@ -11,7 +11,6 @@ use crate::files::{FileRequest, FileResponse, FileSite, RequestTime};
 use crate::help::help_page;
 use crate::log::{LoggedRequest, line_without_request};
 use crate::response_spec::{Persistence, RequestProperties, ResponseSpec};
-use crate::slow_path::SlowExchange;
 use crate::stats::add;
 use crate::url_options::{TargetKind, parse_target};
 
@@ -50,6 +49,23 @@ pub(crate) enum BodyKind {
     Stats,
     /// Content from files.
     File,
+}
+
+/// A parsed request that needs a response.
+#[derive(Debug)]
+pub(crate) struct SlowExchange {
+    pub(crate) spec: ResponseSpec,
+    pub(crate) request: RequestProperties,
+    pub(crate) body_kind: BodyKind,
+    pub(crate) expects_continue: bool,
+    /// Rest of its body that is still to be read.
+    pub(crate) body: Option<BodyDecoder>,
+    /// Response from files.
+    pub(crate) file: Option<Box<FileResponse>>,
+    pub(crate) received_ns: u64,
+    pub(crate) head_bytes: usize,
+    /// Request part of the access log line.
+    pub(crate) logged_request: Option<LoggedRequest>,
 }
 
 /// Header field for text.

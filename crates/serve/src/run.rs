@@ -21,7 +21,7 @@ use rt::tokio::task::spawn_local;
 use server_shell::accept::{AcceptingCore, Acceptor, Admission};
 use server_shell::log::{self, LogSender, LogWriter};
 
-use crate::conn;
+use crate::conn_task;
 use crate::core::{OriginCore, OriginCoreParts, StatsQuery, TICK_NS};
 use crate::log::CoreAccessLog;
 use crate::plan::OriginPlan;
@@ -295,10 +295,10 @@ impl Admission for OriginAdmission {
         });
         match stream {
             Ok(stream) if core.plan.proxy_protocol => {
-                spawn_local(conn::proxy_preface::serve(Rc::clone(core), stream));
+                spawn_local(conn_task::serve_behind_header(Rc::clone(core), stream));
             }
             Ok(stream) => {
-                spawn_local(conn::serve(Rc::clone(core), stream));
+                spawn_local(conn_task::serve(Rc::clone(core), stream));
             }
             Err(_) => {
                 add(&core.counters.accept_failed, 1);

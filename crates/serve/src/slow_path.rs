@@ -2,6 +2,8 @@
 //! delay, a socket that does not accept the response. Each job is its own future, allocated on
 //! demand, so that merely waiting connections stay small.
 
+mod file_content;
+
 use std::future::poll_fn;
 use std::io::Write;
 use std::net::Shutdown;
@@ -13,53 +15,11 @@ use wire::{BodyDecoder, Refusal, encode};
 
 use crate::body::{ChunkedBody, RemainingBody};
 use crate::burn;
-use crate::conn::Conn;
-use crate::files::FileResponse;
-use crate::files::send::send_content as send_file_content;
-use crate::log::LoggedRequest;
+use crate::conn::{Conn, FollowUp, SlowJob};
 use crate::output::Outgoing;
-use crate::respond::{BodyKind, TEXT, reject};
-use crate::response_spec::{RequestProperties, ResponseSpec};
+use crate::respond::{BodyKind, SlowExchange, TEXT, reject};
+use crate::response_spec::ResponseSpec;
 use crate::stats::{CloseReason, add};
-
-/// Work of a connection, in this order.
-#[derive(Debug)]
-pub(crate) struct SlowJob {
-    /// Earlier output that the socket has not accepted; a pooled buffer unless it is empty.
-    pub(crate) unsent: Vec<u8>,
-    /// Content that follows `unsent`.
-    pub(crate) body: RemainingBody,
-    /// Number of responses in the earlier output.
-    pub(crate) responses: u64,
-    pub(crate) follow_up: FollowUp,
-}
-
-/// Work after the earlier output.
-#[derive(Debug)]
-pub(crate) enum FollowUp {
-    Nothing,
-    Exchange(Box<SlowExchange>),
-    Close(CloseReason),
-    /// Close, but let the peer read the last response first.
-    LingeringClose(CloseReason),
-}
-
-/// A parsed request that needs a response.
-#[derive(Debug)]
-pub(crate) struct SlowExchange {
-    pub(crate) spec: ResponseSpec,
-    pub(crate) request: RequestProperties,
-    pub(crate) body_kind: BodyKind,
-    pub(crate) expects_continue: bool,
-    /// Rest of its body that is still to be read.
-    pub(crate) body: Option<BodyDecoder>,
-    /// Response from files.
-    pub(crate) file: Option<Box<FileResponse>>,
-    pub(crate) received_ns: u64,
-    pub(crate) head_bytes: usize,
-    /// Request part of the access log line.
-    pub(crate) logged_request: Option<LoggedRequest>,
-}
 
 /// Reason why a job ended early.
 enum JobError {
@@ -220,7 +180,7 @@ async fn send_response(
     let sent = match exchange.file.take() {
         Some(mut file) => {
             let is_chunked = !exchange.request.is_head && exchange.spec.is_chunked(exchange.request);
-            let sent = send_file_content(conn, &mut out, &mut file.body, is_chunked).await;
+            let sent = file_content::send_content(conn, &mut out, &mut file.body, is_chunked).await;
             // Only now is the size of content known that is encoded on the fly.
             log_response(conn, exchange, exchange.spec.status, file.body.sent_bytes());
             sent
@@ -314,7 +274,7 @@ async fn send_stats(conn: &mut Conn, exchange: &SlowExchange, continues: bool) -
     send(conn, uncounted).await.map(|()| keep_alive)
 }
 
-pub(crate) async fn send(conn: &mut Conn, mut outgoing: Outgoing<'_>) -> Result<(), CloseReason> {
+async fn send(conn: &mut Conn, mut outgoing: Outgoing<'_>) -> Result<(), CloseReason> {
     poll_fn(|cx| poll_send(conn, cx, &mut outgoing)).await
 }
 
@@ -325,7 +285,7 @@ fn poll_send(
 ) -> Poll<Result<(), CloseReason>> {
     let core = Rc::clone(&conn.core);
     let before = (outgoing.sent, outgoing.body.remaining);
-    match conn.poll_send(cx, &core, outgoing) {
+    match outgoing.poll_send(cx, &core, &mut conn.stream) {
         Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
         Poll::Ready(Err(_)) => Poll::Ready(Err(CloseReason::Broken)),
         Poll::Pending if before != (outgoing.sent, outgoing.body.remaining) => {

@@ -9,8 +9,6 @@ use rt::tls::{
     TlsConfigError,
 };
 
-use crate::plan::HttpVersions;
-
 /// Flags of TLS as typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OriginTlsText {
@@ -44,11 +42,12 @@ impl PartialEq for OriginTls {
 impl Eq for OriginTls {}
 
 impl OriginTls {
-    /// Reads the certificates. Returns `None` without any of the flags.
+    /// Reads the certificates. Returns `None` without any of the flags. `alpn` are the protocols in the
+    /// order of preference (RFC 7301).
     ///
     /// # Errors
     /// Everything that is wrong with the flags and their files.
-    pub(crate) fn parse(text: &OriginTlsText, http: HttpVersions) -> Result<Option<Self>, Vec<InputProblem>> {
+    pub(crate) fn parse(text: &OriginTlsText, alpn: &[&[u8]]) -> Result<Option<Self>, Vec<InputProblem>> {
         if *text == OriginTlsText::default() {
             return Ok(None);
         }
@@ -81,7 +80,7 @@ impl OriginTls {
             prefers_own_suites: !algorithms.cipher_suites.is_empty(),
             algorithms,
             key_log: key_log.as_ref().map(PathBuf::from),
-            alpn: alpn(http),
+            alpn: alpn.iter().map(|protocol| protocol.to_vec()).collect(),
             ..ServerTlsOptions::default()
         };
         match ServerTls::new(&options) {
@@ -100,15 +99,6 @@ impl OriginTls {
 
     pub(crate) fn settings(&self) -> &ServerTls {
         &self.settings
-    }
-}
-
-/// Returns the protocols of ALPN in the order of preference (RFC 7301, RFC 9113 §3.2).
-fn alpn(http: HttpVersions) -> Vec<Vec<u8>> {
-    match http {
-        HttpVersions::Auto => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-        HttpVersions::Http1 => vec![b"http/1.1".to_vec()],
-        HttpVersions::Http2 => vec![b"h2".to_vec()],
     }
 }
 
@@ -150,7 +140,7 @@ mod tests {
             keys: owned(keys),
             ..OriginTlsText::default()
         };
-        let problems = OriginTls::parse(&text, HttpVersions::Auto).unwrap_err();
+        let problems = OriginTls::parse(&text, &[b"h2"]).unwrap_err();
         problems.into_iter().map(|problem| (problem.location, problem.text)).collect()
     }
 
@@ -177,8 +167,8 @@ mod tests {
 
     #[test]
     fn a_self_signed_certificate_needs_no_file() {
-        assert_eq!(OriginTls::parse(&OriginTlsText::default(), HttpVersions::Auto), Ok(None));
+        assert_eq!(OriginTls::parse(&OriginTlsText::default(), &[b"h2"]), Ok(None));
         let text = OriginTlsText { self_signed: true, ..OriginTlsText::default() };
-        assert!(OriginTls::parse(&text, HttpVersions::Auto).unwrap().is_some());
+        assert!(OriginTls::parse(&text, &[b"h2"]).unwrap().is_some());
     }
 }

@@ -11,11 +11,12 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use rt::accept::{AcceptEvent, accept_forever};
 use rt::clock::{MILLISECOND_NS, now_ns};
 use rt::conn_balancer::{AcceptedConnection, AsyncInbox, ConnectionBalancer, CoreMessage, Inbox};
 use rt::conn_limit::ConnectionLimit;
 use rt::drain::{Drain, DrainStage};
-use rt::listen::{AcceptEvent, Listener};
+use rt::listen::Listener;
 use rt::timers::Timers;
 use rt::tokio::task::{JoinHandle, spawn_local};
 
@@ -216,7 +217,7 @@ async fn accept_connections<A: Admission>(acceptor: Rc<Acceptor<A>>, listener: L
         AcceptEvent::Connection(connection) => admission.admit(connection),
         AcceptEvent::AcceptFailed(_) => admission.count_accept_failure(),
     };
-    let mut accepting = pin!(listener.accept(balancer, index, timers, handle));
+    let mut accepting = pin!(accept_forever(listener, balancer, index, timers, handle));
     let mut paused = false;
     let result = poll_fn(|cx| {
         let Some(reached) = admission.pausing_limit(socket_index) else {

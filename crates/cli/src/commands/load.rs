@@ -2,7 +2,6 @@
 
 pub(super) mod baseline;
 mod confirm;
-mod full_screen;
 mod outputs;
 mod run_record;
 
@@ -12,16 +11,15 @@ use std::sync::Arc;
 
 use load::calibrate::Calibration;
 use load::control::{RateControl, STEP_UP};
-use load::pace::Pace;
+use load::measurement::RunError;
+use load::pace::{Arrivals, Pace};
 use load::plan::{LoadFlags, RunPlan};
-use load::run::RunError;
 use record::interval_log::IntervalLog;
 use record::problem::InputProblem;
 use record::run::Run;
 use record::units::{SECOND_NS, format_duration_ns, format_rate};
 use rt::drain::{Drain, DrainWatch, SignalHandlers, SignalSet, block_signals};
 
-pub(crate) use full_screen::FullScreen;
 pub(super) use outputs::metrics_export;
 pub(super) use run_record::{build_run, host_record, random_id};
 
@@ -115,7 +113,7 @@ fn run_embedded(
         let rate_per_s =
             calibrate::reached_per_s(&calibrations.closed, plan.threads) * EMBEDDED_RATE_FRACTION;
         let rate_per_s = round_to_two_digits(rate_per_s);
-        let arrivals = load::plan::Arrivals::Constant;
+        let arrivals = Arrivals::Constant;
         plan.pace = Pace::Open { rate_per_s, arrivals };
         plan.max_pending = load::plan::PENDING_MAX.min((rate_per_s * plan.timeout_ns as f64 / 1e9) as u64);
     }

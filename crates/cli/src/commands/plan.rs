@@ -7,8 +7,7 @@ use std::path::Path;
 use plan::config::{ConfigTarget, documentation_address};
 use plan::inputs::{INPUTS, Inputs};
 use plan::sizing::Sizing;
-use plan::subject_queue::SubjectQueue;
-use plan::verification::{Comparison, VerifiedPlan};
+use plan::verification::{Verification, VerifiedPlan};
 use record::file::write_atomically;
 use record::problem::InputProblem;
 use serde::Serialize;
@@ -30,15 +29,6 @@ struct PlanRecord {
     sizing: Sizing,
     #[serde(skip_serializing_if = "Option::is_none")]
     verification: Option<Verification>,
-}
-
-/// Plan that was run, and its figures.
-#[derive(Serialize)]
-pub(crate) struct Verification {
-    /// Queue of the subject, on which the predictions depend.
-    pub(crate) queue: SubjectQueue,
-    pub(crate) plan: VerifiedPlan,
-    pub(crate) comparisons: Vec<Comparison>,
 }
 
 /// Everything that the user gave.

@@ -2,7 +2,9 @@
 //! lines; `--help` has everything.
 
 use super::groups::{FlagGroup, flag_groups};
+use super::variables::variable_name;
 use super::{COMMANDS, CommandInfo, Flag, is_subcommand};
+use crate::text;
 
 /// Maximum number of columns of a line.
 pub(super) const WIDTH: usize = 100;
@@ -125,7 +127,7 @@ fn environment(row: &CommandInfo) -> String {
     let Some(flag) = row.flags.first() else { return String::new() };
     let doc = format!(
         "{} sets the default of --{}, and so on for every option; the command line takes precedence",
-        crate::defaults::variable_name(row, flag),
+        variable_name(row, flag),
         flag.long
     );
     format!("\nEnvironment:\n{}\n", wrapped(&doc, 2))
@@ -215,29 +217,15 @@ fn long_entry(flag: &Flag) -> String {
 
 /// Cuts a line to [`WIDTH`]; an ellipsis marks the cut.
 fn fit(line: &str) -> String {
-    crate::output::summary::fit(line, WIDTH)
+    text::fit(line, WIDTH)
 }
 
 /// Wraps paragraphs at [`WIDTH`], with an indent.
-fn wrapped(text: &str, indent: usize) -> String {
+fn wrapped(paragraphs: &str, indent: usize) -> String {
     let margin = " ".repeat(indent);
-    let mut lines = Vec::new();
-    for paragraph in text.split('\n') {
-        let mut line = String::new();
-        for word in paragraph.split_whitespace() {
-            let length = line.chars().count() + 1 + word.chars().count();
-            if !line.is_empty() && indent + length > WIDTH {
-                lines.push(format!("{margin}{line}"));
-                line.clear();
-            }
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        lines.push(if line.is_empty() { String::new() } else { format!("{margin}{line}") });
-    }
-    lines.join("\n")
+    let lines = paragraphs.split('\n').flat_map(|paragraph| text::wrap(paragraph, WIDTH - indent));
+    let lines = lines.map(|line| if line.is_empty() { line } else { format!("{margin}{line}") });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

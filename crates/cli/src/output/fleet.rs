@@ -7,8 +7,9 @@ use record::fleet::{AgentOutcome, AgentRow, Fleet};
 use record::run::Run;
 use record::units::{format_bytes, format_count, format_duration_ns, format_plural, format_rate};
 
-use super::summary::{fit, format_plan, format_target};
+use super::summary::{format_plan, format_target};
 use super::table::table;
+use crate::text::fit;
 
 /// Formats the known agents, one a line.
 pub(crate) fn format_agents(agents: &[KnownAgent]) -> String {

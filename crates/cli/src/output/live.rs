@@ -8,7 +8,8 @@ use record::run::Interval;
 use record::units::{format_bytes, format_count, format_duration_ns};
 
 use super::print;
-use super::summary::{WIDTH, fit};
+use super::summary::WIDTH;
+use crate::text::fit;
 
 /// Prints each second.
 #[derive(Debug, Default)]

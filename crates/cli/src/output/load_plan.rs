@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use load::pace::Pace;
-use load::plan::{Arrivals, Expect, RunPlan, StageQuantity, TimeoutFrom};
+use load::pace::{Arrivals, Pace};
+use load::plan::{Expect, RunPlan, StageQuantity, TimeoutFrom};
 use record::units::{format_count, format_duration_flag, format_plural, format_rate};
 
 /// Maximum number of requests that are listed.

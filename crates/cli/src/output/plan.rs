@@ -3,12 +3,12 @@
 
 use plan::inputs::format_input;
 use plan::sizing::Sizing;
-use plan::verification::TOLERANCE;
+use plan::verification::{TOLERANCE, Verification};
 use record::units::{format_plural, format_rate, round_to_digits};
 
-use super::summary::{WIDTH, fit};
+use super::summary::WIDTH;
 use super::table::table;
-use crate::commands::Verification;
+use crate::text::{fit, wrap};
 
 /// Columns of the name and of the value.
 const NAME: usize = 26;
@@ -118,23 +118,6 @@ fn row(name: &str, value: &str, text: &str) -> Vec<String> {
         .enumerate()
         .map(|(index, part)| if index == 0 { format!("{start}{part}") } else { format!("{indent}{part}") })
         .collect()
-}
-
-/// Breaks a text into lines of at most `width` columns.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = vec![String::new()];
-    for word in text.split(' ') {
-        let last = lines.last().map_or(0, |line| line.chars().count());
-        if last > 0 && last + 1 + word.chars().count() > width {
-            lines.push(word.to_owned());
-        } else if let Some(line) = lines.last_mut() {
-            if last > 0 {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines
 }
 
 #[cfg(test)]

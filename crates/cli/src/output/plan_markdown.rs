@@ -3,11 +3,10 @@
 
 use plan::inputs::format_input;
 use plan::sizing::Sizing;
-use plan::verification::TOLERANCE;
+use plan::verification::{TOLERANCE, Verification};
 use record::units::{format_plural, format_rate};
 
 use super::plan::format_count;
-use crate::commands::Verification;
 
 /// Formats a plan, and its verification if there is one.
 pub(crate) fn format_markdown(sizing: &Sizing, verification: Option<&Verification>) -> String {

@@ -15,6 +15,7 @@ use super::fleet::format_fleet;
 use super::histogram::latency_histogram;
 use super::table::table;
 use super::verbose::verbose_summary;
+use crate::text::fit;
 
 /// Width of the default summary.
 pub(crate) const WIDTH: usize = 80;
@@ -57,15 +58,6 @@ fn short_summary(run: &Run, colour: bool) -> String {
 /// Formats a line with its label in the left column.
 pub(crate) fn labelled(label: &str, text: &str) -> String {
     format!("{label:<12} {text}")
-}
-
-/// Cuts a line to at most `width` columns; an ellipsis marks the cut.
-pub(crate) fn fit(line: &str, width: usize) -> String {
-    if line.chars().count() <= width {
-        return line.to_owned();
-    }
-    let cut: String = line.chars().take(width.saturating_sub(1)).collect();
-    format!("{}…", cut.trim_end())
 }
 
 /// Formats the first URL and the number of the others.

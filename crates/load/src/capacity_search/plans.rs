@@ -3,8 +3,8 @@
 use record::units::SECOND_NS;
 
 use super::{SearchQuantity, SearchSettings};
-use crate::pace::Pace;
-use crate::plan::{Arrivals, Objective, PENDING_MAX, RunPlan};
+use crate::pace::{Arrivals, Pace};
+use crate::plan::{Objective, PENDING_MAX, RunPlan};
 
 /// Minimum and maximum total rate of idle connections. Each has about one request in a trial, so
 /// that a connection that is open but not served is found. Trials become longer, up to

@@ -12,7 +12,7 @@ use rt::deadlines::Deadline;
 use rt::dial;
 use rt::stream::Stream;
 
-use crate::core::CoreState;
+use crate::core_state::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase, connect_error_text};
 use crate::plan::HttpVersion;
 use crate::recorder::ConnectTiming;

@@ -25,7 +25,7 @@ use super::dialer::Dialer;
 use super::{
     Client, ExchangeContext, READS_MAX, ResponseOutcome, needs_context, queue_timeout, record_response,
 };
-use crate::core::CoreState;
+use crate::core_state::CoreState;
 use crate::dispatcher::NextAction;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::inspection::{Inspection, NoSink, ResponseInspector};
@@ -288,7 +288,7 @@ impl ClientExtras {
         if let Some(template) = &request.template {
             let table = core.shared.plan.values.as_deref();
             let values = TemplateRequest { number: core.next_request_number(), table };
-            request.render_http1(template, &mut self.context.buffer, is_last, values, &mut self.session);
+            self.context.buffer.render_http1(request, template, is_last, values, &mut self.session);
         }
         &self.context.buffer.bytes
     }

@@ -35,7 +35,7 @@ use self::exchange::{Exchange, ExchangeTable};
 use super::dialer::Dialer;
 use super::source::{RequestSource, WantedRequest};
 use super::{Client, ConnectionEnd, READS_MAX};
-use crate::core::CoreState;
+use crate::core_state::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 
 /// Error code of a stream that timed out (RFC 9113 §7).

@@ -17,7 +17,7 @@ use super::dialer::Dialer;
 use super::http1::ClientExtras;
 use super::source::{RequestSource, WantedRequest};
 use super::{Client, ConnectionEnd, READS_MAX, ResponseOutcome, record_response};
-use crate::core::CoreState;
+use crate::core_state::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::inspection::{Inspection, NoSink};
 use crate::recorder::{Counters, RequestTiming};

@@ -11,7 +11,7 @@ use rt::timers::Sleep;
 
 use crate::client::dialer::Dialer;
 use crate::client::queue_timeout;
-use crate::core::CoreState;
+use crate::core_state::CoreState;
 use crate::dispatcher::NextAction;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::pace::Pace;

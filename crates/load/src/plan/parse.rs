@@ -11,12 +11,12 @@ use super::network::{parse_address_lists, parse_connect_to};
 use super::replay::parse_speed;
 use super::requests::{RequestText, parse_requests};
 use super::{
-    Arrivals, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CsvTable, DURATION_S_DEFAULT, DURATION_S_MAX, Expect,
-    ExpectFlags, Http2Plan, HttpFlags, LoadEnd, LoadSlice, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX,
-    PIPELINE_MAX, ProxyHeaderPlan, RenderedRequest, ReplayLog, ReplaySchedule, RunPlan, SessionPlan,
-    StageQuantity, Stages, TIMEOUT_S_DEFAULT, ThinkDistribution, TimeoutFrom, TlsFlags, TlsPlan,
+    CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CsvTable, DURATION_S_DEFAULT, DURATION_S_MAX, Expect, ExpectFlags,
+    Http2Plan, HttpFlags, LoadEnd, LoadSlice, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX, PIPELINE_MAX,
+    ProxyHeaderPlan, RenderedRequest, ReplayLog, ReplaySchedule, RunPlan, SessionPlan, StageQuantity, Stages,
+    TIMEOUT_S_DEFAULT, ThinkDistribution, TimeoutFrom, TlsFlags, TlsPlan,
 };
-use crate::pace::Pace;
+use crate::pace::{Arrivals, Pace};
 
 /// Flags of a load, as they were typed; `None` and empty mean not given.
 #[derive(Clone, Debug, Default)]

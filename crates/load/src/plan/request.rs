@@ -6,8 +6,7 @@ use serde::Serialize;
 use wire::{RequestKind, encode};
 
 use super::Url;
-use super::template::{Template, TemplatePosition, TemplateRequest};
-use crate::session::ClientSession;
+use super::template::Template;
 
 /// Request of one URL of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -58,25 +57,6 @@ pub(crate) struct RequestTemplate {
     pub(crate) has_cookies: bool,
 }
 
-/// Buffers for a request that differs each time. They are used again, so that rendering allocates
-/// nothing.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RequestBuffer {
-    /// In HTTP/1.1 the complete request; in HTTP/2 the target, the values of the fields and the cookies.
-    pub(crate) bytes: Vec<u8>,
-    /// Ends of these parts.
-    ends: Vec<usize>,
-    pub(crate) body: Vec<u8>,
-}
-
-impl RequestBuffer {
-    /// Returns part `index`: the target, then the fields, then the cookies.
-    pub(crate) fn part(&self, index: usize) -> &[u8] {
-        let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        &self.bytes[start..self.ends[index]]
-    }
-}
-
 impl RenderedRequest {
     /// Renders a request from validated parts.
     #[must_use]
@@ -108,75 +88,6 @@ impl RenderedRequest {
     /// Returns the value of `content-length` for a rendered body.
     pub(crate) fn rendered_content_length(&self, body: &[u8]) -> Option<u64> {
         has_content_length(&self.method, body).then_some(body.len() as u64)
-    }
-
-    /// Renders a request with templates for HTTP/1.1.
-    pub(crate) fn render_http1(
-        &self,
-        template: &RequestTemplate,
-        out: &mut RequestBuffer,
-        is_closing: bool,
-        request: TemplateRequest<'_>,
-        session: &mut ClientSession,
-    ) {
-        let RequestBuffer { bytes, body, .. } = out;
-        body.clear();
-        template.body.render(body, TemplatePosition::Body, request, session);
-        bytes.clear();
-        bytes.extend_from_slice(self.method.as_bytes());
-        bytes.push(b' ');
-        template.target.render(bytes, TemplatePosition::Target, request, session);
-        bytes.extend_from_slice(b" HTTP/1.1\r\n");
-        let has = |name: &str| self.fields.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
-        if !has("host") {
-            encode::field(bytes, "Host", self.authority.as_bytes());
-        }
-        for ((name, _), value) in self.fields.iter().zip(&template.fields) {
-            bytes.extend_from_slice(name.as_bytes());
-            bytes.extend_from_slice(b": ");
-            value.render(bytes, TemplatePosition::Field, request, session);
-            bytes.extend_from_slice(b"\r\n");
-        }
-        if template.has_cookies {
-            let start = bytes.len();
-            bytes.extend_from_slice(b"Cookie: ");
-            match session.write_cookies(bytes) {
-                true => bytes.extend_from_slice(b"\r\n"),
-                false => bytes.truncate(start),
-            }
-        }
-        if let Some(length) = self.rendered_content_length(body) {
-            encode::field_u64(bytes, "Content-Length", length);
-        }
-        if is_closing && !has("connection") {
-            encode::field(bytes, "Connection", b"close");
-        }
-        encode::end_of_head(bytes);
-        bytes.extend_from_slice(body);
-    }
-
-    /// Renders the parts of a request with templates for HTTP/2.
-    pub(crate) fn render_parts(
-        template: &RequestTemplate,
-        out: &mut RequestBuffer,
-        request: TemplateRequest<'_>,
-        session: &mut ClientSession,
-    ) {
-        let RequestBuffer { bytes, ends, body } = out;
-        bytes.clear();
-        ends.clear();
-        body.clear();
-        template.target.render(bytes, TemplatePosition::Target, request, session);
-        ends.push(bytes.len());
-        for value in &template.fields {
-            value.render(bytes, TemplatePosition::Field, request, session);
-            ends.push(bytes.len());
-        }
-        if template.has_cookies {
-            session.write_cookies(bytes);
-        }
-        ends.push(bytes.len());
-        template.body.render(body, TemplatePosition::Body, request, session);
     }
 }
 

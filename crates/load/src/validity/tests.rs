@@ -79,7 +79,7 @@ fn host() -> HostEvidence {
 
 fn open_loop(mut measured: RunMeasurement) -> RunMeasurement {
     measured.plan.pace =
-        crate::pace::Pace::Open { rate_per_s: 1_000.0, arrivals: crate::plan::Arrivals::Constant };
+        crate::pace::Pace::Open { rate_per_s: 1_000.0, arrivals: crate::pace::Arrivals::Constant };
     measured
 }
 

@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::Duration;
 
+use load::measurement::{RunError, RunMeasurement};
+use load::observer::{RunObserver, SecondLatencies};
 use load::plan::{ExpectFlags, HttpFlags, LoadFlags, RunPlan};
-use load::run::{RunError, RunMeasurement, RunObserver, SecondLatencies};
 use load::validity::{Evidence, HostEvidence, judge};
 use record::run::Interval;
 use rt::drain::Drain;

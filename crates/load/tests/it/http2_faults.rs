@@ -4,8 +4,8 @@
 use std::sync::atomic::Ordering;
 
 use load::failure::FailureKind;
+use load::measurement::{RunError, RunMeasurement};
 use load::plan::LoadFlags;
-use load::run::{RunError, RunMeasurement};
 
 use crate::frame_server::{CANCEL, FrameServer, NO_ERROR, REFUSED_STREAM};
 use crate::http2::{assert_all_good, flags, run, try_run};

@@ -48,7 +48,7 @@ impl Conn {
                 }
             }
         }
-        rt::stream::yield_turn(ctx.cx);
+        rt::cores::yield_turn(ctx.cx);
         Poll::Pending
     }
 

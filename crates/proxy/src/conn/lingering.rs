@@ -84,7 +84,7 @@ impl Conn {
         if lingering.reads == LINGER_READS_MAX {
             return Poll::Ready(ConnState::Closed);
         }
-        rt::stream::yield_turn(ctx.cx);
+        rt::cores::yield_turn(ctx.cx);
         Poll::Pending
     }
 }

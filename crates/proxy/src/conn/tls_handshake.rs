@@ -8,7 +8,8 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use rt::clock::now_ns;
-use rt::stream::{SocketFamily, Stream};
+use rt::socket::SocketFamily;
+use rt::stream::Stream;
 use rt::tls::certificate_subject;
 
 use super::{Conn, ConnState};

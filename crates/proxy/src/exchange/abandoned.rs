@@ -120,7 +120,7 @@ impl DiscardedResponse {
             };
             return Poll::Ready(finished);
         }
-        rt::stream::yield_turn(cx);
+        rt::cores::yield_turn(cx);
         Poll::Pending
     }
 

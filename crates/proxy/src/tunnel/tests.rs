@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rt::buffers::PooledBuffer;
 use rt::cores::block_on;
-use rt::stream::SocketFamily;
+use rt::socket::SocketFamily;
 
 use super::*;
 

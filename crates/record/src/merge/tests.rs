@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::facts::HostFacts;
-use crate::fleet::{AgentClock, AgentFigures, AgentOutcome, AgentRow, withdraw_shared_cpus};
+use crate::fleet::{AgentClock, AgentOutcome, AgentRow};
 use crate::histogram::LatencyHistogram;
 use crate::observed::{KernelProcess, MachineObservation, MachineSample, Role, RoleUse};
 use crate::run::{
@@ -240,7 +240,6 @@ fn a_baseline_that_was_measured_under_the_load_of_another_run_is_none() {
 
 /// Agent of a fleet with its run, started `after_ms` after the first.
 fn fleet_of(count: usize) -> (Vec<Run>, Fleet) {
-    use crate::fleet::{AgentClock, AgentFigures, AgentOutcome, AgentRow};
     let runs: Vec<Run> = (0..count)
         .map(|index| {
             let values: Vec<u64> = (0..10).map(|value| 1_000 * (value + 1) + index as u64).collect();
@@ -259,7 +258,7 @@ fn fleet_of(count: usize) -> (Vec<Run>, Fleet) {
         load_fraction: 1.0 / count as f64,
         clock: AgentClock::default(),
         start_after_ns: Some(0),
-        figures: Some(AgentFigures::from_run(run)),
+        figures: Some(run.agent_figures()),
     };
     let fleet = Fleet { agents: runs.iter().map(row).collect(), ..Fleet::default() };
     (runs, fleet)
@@ -315,7 +314,7 @@ fn run_beside_a_subject(foreign_cpus: f64, kernels: [&str; 2]) -> Run {
         text: text.to_owned(),
     };
     let mut run = steady_run("a", 2, 0.0);
-    let mut figures = AgentFigures::from_run(&run);
+    let mut figures = run.agent_figures();
     figures.validity = Validity::from_reasons(vec![objection("other processes")]);
     let row = AgentRow {
         name: "east".to_owned(),
@@ -340,9 +339,9 @@ fn run_beside_a_subject(foreign_cpus: f64, kernels: [&str; 2]) -> Run {
 fn the_subject_on_the_same_kernel_is_no_foreign_process_of_an_agent() {
     let settled = |foreign_cpus, kernels| {
         let mut run = run_beside_a_subject(foreign_cpus, kernels);
-        withdraw_shared_cpus(&mut run);
+        run.withdraw_shared_cpus();
         let once = run.clone();
-        withdraw_shared_cpus(&mut run);
+        run.withdraw_shared_cpus();
         assert_eq!(run.validity, once.validity);
         let agents = &run.fleet.as_ref().unwrap().agents;
         assert_eq!(agents[0].figures.as_ref().unwrap().validity.verdict, run.validity.verdict);

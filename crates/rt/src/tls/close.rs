@@ -81,12 +81,10 @@ impl TlsStream {
     /// Discards received bytes: a close with unread bytes is a reset, which may destroy what the peer
     /// has not read. Returns true if the peer has closed its direction of the socket.
     fn discard_received(&mut self) -> bool {
-        // The socket of a session has a descriptor.
-        let Some(fd) = self.socket.fd() else { return true };
         let mut discarded = [0; DISCARD_BYTES];
         for _ in 0..DISCARDED_READS_MAX {
             // The kernel is asked: the runtime may not know of the last bytes yet.
-            match rustix::net::recv(fd, &mut discarded, RecvFlags::DONTWAIT) {
+            match rustix::net::recv(&self.socket, &mut discarded, RecvFlags::DONTWAIT) {
                 Err(Errno::AGAIN | Errno::INTR) => return false,
                 Ok((0, _)) | Err(_) => return true,
                 Ok(_) => {}

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
 use crate::clock::now_ns;
-use crate::stream::yield_turn;
+use crate::cores::yield_turn;
 
 /// CPU time for handshakes in one turn of a core's loop, in nanoseconds. The one that exceeds it is
 /// completed.

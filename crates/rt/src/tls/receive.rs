@@ -10,7 +10,7 @@ use super::client_hello::{ParsedClientHello, parse_client_hello};
 use super::session::{
     End, INCOMPLETE_BYTES_MAX, READ_BYTES_MAX, READ_BYTES_MIN, RECORD_OVERHEAD, SCRATCH, Session, TlsStream,
 };
-use crate::stream::Stream;
+use crate::socket::Socket;
 
 impl TlsStream {
     /// Reads from the socket once and processes the records: returns the number of content bytes
@@ -67,7 +67,7 @@ impl TlsStream {
     fn receive(
         &mut self,
         buffer: &mut [u8],
-        read: impl FnOnce(&mut Stream, &mut [u8]) -> Poll<io::Result<usize>>,
+        read: impl FnOnce(&Socket, &mut [u8]) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         SCRATCH.with_borrow_mut(|scratch| {
             let kept = self.incomplete.len();
@@ -77,7 +77,7 @@ impl TlsStream {
             }
             scratch[..kept].copy_from_slice(&self.incomplete);
             let read_bytes = (buffer.len() + RECORD_OVERHEAD).clamp(READ_BYTES_MIN, READ_BYTES_MAX);
-            let received = ready!(read(&mut self.socket, &mut scratch[kept..kept + read_bytes]))?;
+            let received = ready!(read(&self.socket, &mut scratch[kept..kept + read_bytes]))?;
             self.byte_counts.received += received as u64;
             if received == 0 {
                 self.end.get_or_insert(End::Truncated);

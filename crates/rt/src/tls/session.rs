@@ -25,7 +25,8 @@ use super::handshake_turn::HandshakeTurn;
 use super::info::TlsByteCounts;
 use super::records::{Output, RecordWriter, Step, UnfinishedWrite, advance};
 use super::staging::Staging;
-use crate::stream::{Stream, yield_turn};
+use crate::cores::yield_turn;
+use crate::socket::Socket;
 
 /// Maximum number of bytes of one read from the socket.
 pub(super) const READ_BYTES_MAX: usize = 64 * 1024;
@@ -45,7 +46,7 @@ thread_local! {
 
 /// TLS session and the socket below it.
 pub struct TlsStream {
-    pub(super) socket: Stream,
+    pub(super) socket: Socket,
     pub(super) session: Session,
     /// Start of a record whose rest has not arrived.
     pub(super) incomplete: Vec<u8>,
@@ -92,7 +93,7 @@ impl TlsStream {
     ///
     /// # Errors
     /// The configuration does not suit the protocol.
-    pub(crate) fn accept(socket: Stream, config: Arc<ServerConfig>) -> io::Result<Self> {
+    pub(crate) fn accept(socket: Socket, config: Arc<ServerConfig>) -> io::Result<Self> {
         let session = UnbufferedServerConnection::new(config).map_err(invalid_data)?;
         let mut stream = Self::new(socket, Session::Server(session));
         stream.turn = Some(HandshakeTurn::default());
@@ -104,7 +105,7 @@ impl TlsStream {
     /// # Errors
     /// The configuration does not suit the protocol.
     pub(crate) fn connect(
-        socket: Stream,
+        socket: Socket,
         config: Arc<ClientConfig>,
         name: ServerName<'static>,
     ) -> io::Result<Self> {
@@ -114,7 +115,7 @@ impl TlsStream {
         Ok(stream)
     }
 
-    fn new(socket: Stream, session: Session) -> Self {
+    fn new(socket: Socket, session: Session) -> Self {
         Self {
             socket,
             session,
@@ -164,7 +165,7 @@ impl TlsStream {
         self.session.common()
     }
 
-    pub(crate) fn socket(&self) -> &Stream {
+    pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
 
@@ -191,7 +192,7 @@ impl TlsStream {
         }
     }
 
-    /// Reads content as [`Stream::poll_read`] does: 0 bytes are the end.
+    /// Reads content as [`Socket::poll_read`] does: 0 bytes are the end.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         if self.is_plain {
             return self.socket.poll_read(cx, buffer);

@@ -11,7 +11,7 @@ fn pair(server: &ServerTls, client: &ClientTls) -> (Stream, Stream) {
     let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
     let stream = |socket: std::os::unix::net::UnixStream| {
         socket.set_nonblocking(true).unwrap();
-        Stream::from_fd(socket.into(), crate::stream::SocketFamily::Unix).unwrap()
+        Stream::from_fd(socket.into(), crate::socket::SocketFamily::Unix).unwrap()
     };
     (stream(near).accept_tls(server).unwrap(), stream(far).connect_tls(client, "localhost").unwrap())
 }
@@ -240,7 +240,7 @@ fn what_is_no_tls_is_an_error_and_not_a_wait() {
     block_on(async {
         let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
-        let plain = Stream::from_fd(near.into(), crate::stream::SocketFamily::Unix).unwrap();
+        let plain = Stream::from_fd(near.into(), crate::socket::SocketFamily::Unix).unwrap();
         let mut server = plain.accept_tls(&self_signed()).unwrap();
         std::io::Write::write_all(&mut &far, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let error = server.read(&mut [0; 64]).await.unwrap_err();
@@ -281,7 +281,7 @@ fn a_session_begins_behind_a_header_in_clear() {
             let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
             let stream = |socket: std::os::unix::net::UnixStream| {
                 socket.set_nonblocking(true).unwrap();
-                Stream::from_fd(socket.into(), crate::stream::SocketFamily::Unix).unwrap()
+                Stream::from_fd(socket.into(), crate::socket::SocketFamily::Unix).unwrap()
             };
             let mut server = stream(near).accept_tls_behind_header(&server_tls).unwrap();
             let mut client = stream(far);

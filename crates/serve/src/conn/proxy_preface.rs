@@ -1,13 +1,9 @@
-//! The start of a connection from a proxy: the header of the PROXY protocol, and then the connection.
+//! The start of a connection from a proxy: the header of the PROXY protocol.
 
-use std::future::poll_fn;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use rt::stream::Stream;
 use wire::proxy_protocol::{HEADER_BYTES_MAX, Header, ParsedHeader, parse};
 
-use crate::core::OriginCore;
 use crate::stats::{CloseReason, add};
 
 use super::Conn;
@@ -15,21 +11,9 @@ use super::Conn;
 /// Maximum size of the first read: a header, and the start of what follows.
 const READ_BYTES: usize = 4 * 1024;
 
-/// Serves one connection to its end, behind its header. A stream with TLS must begin behind a header.
-pub(crate) async fn serve(core: Rc<OriginCore>, stream: Stream) {
-    let mut conn = Conn::new(core, stream);
-    if let Err(reason) = poll_fn(|cx| conn.poll_proxy_header(cx)).await {
-        add(&conn.core.counters.proxy_headers_rejected, 1);
-        conn.close_reason = reason;
-        return;
-    }
-    conn.disarm();
-    super::serve_conn(conn).await;
-}
-
 impl Conn {
     /// Reads the header, which has the time of a request's head. The rest of the bytes is kept.
-    fn poll_proxy_header(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
+    pub(crate) fn poll_proxy_header(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let mut input = [0; READ_BYTES];
         loop {
             let read = match self.stream.poll_read(cx, &mut input) {

@@ -10,9 +10,8 @@ use crate::log::LoggedRequest;
 use crate::respond::BodyKind;
 use crate::response_spec::{RequestProperties, ResponseSpec};
 use crate::stats::add;
+use crate::target_cache::{CachedTarget, TargetCache};
 use crate::url_options::{TargetKind, parse_target};
-
-use super::target_cache::{CachedTarget, TargetCache};
 
 /// A request, as far as its response depends on it.
 #[derive(Debug)]

@@ -16,10 +16,10 @@ use crate::log::line_without_request;
 use crate::respond::BodyKind;
 use crate::response_spec::{RequestProperties, ResponseSpec};
 use crate::stats::{CloseReason, OriginStats, add};
+use crate::target_cache::CachedTarget;
 
 use super::exchange::{Content, Exchange, ExchangePhase};
 use super::request::Http2Request;
-use super::target_cache::CachedTarget;
 use super::{DelayTarget, Http2Conn};
 
 /// Result of sending content.

@@ -10,9 +10,10 @@ use std::io;
 use std::net::Shutdown;
 use std::rc::Rc;
 
+use rt::accept::{AcceptEvent, accept_forever};
 use rt::clock::{SECOND_NS, now_ns};
 use rt::conn_balancer::ConnectionBalancer;
-use rt::listen::{AcceptEvent, Listener};
+use rt::listen::Listener;
 use rt::stream::Stream;
 use rt::timers::Timers;
 use rt::tokio;
@@ -120,7 +121,7 @@ pub(super) async fn accept<C: Future<Output = io::Result<()>> + 'static>(
             entry.task = Some(task.abort_handle());
         }
     };
-    listener.accept(&balancer, 0, &timers, handle).await
+    accept_forever(listener, &balancer, 0, &timers, handle).await
 }
 
 /// Reads a request of at most `bytes_max` bytes: calls `parse` with all bytes so far after each

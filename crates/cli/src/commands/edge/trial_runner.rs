@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use load::capacity_search::{Judgement, SearchQuantity, TrialSpec, judge, trial_record};
+use load::measurement::{RunError, RunMeasurement};
+use load::observer::{RunObserver, SecondLatencies};
 use load::plan::RunPlan;
-use load::run::{RunError, RunMeasurement, RunObserver, SecondLatencies};
 use record::capacity_search::{LevelOutcome, ObserverLoad as Seen, SearchTrial};
 use record::run::{Baseline, Interval, Run};
 use rt::clock::now_ns;

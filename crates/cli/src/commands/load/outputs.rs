@@ -8,10 +8,10 @@ use load::recorder::PhaseHistograms;
 use record::problem::InputProblem;
 use record::run::Run;
 
-use super::full_screen::FullScreen;
 use super::{LoadJob, STDOUT_FLAGS};
 use crate::exit::Failure;
 use crate::flags::CommandArgs;
+use crate::full_screen::FullScreen;
 use crate::output::csv::csv;
 use crate::output::file::{write_json, write_text};
 use crate::output::junit::junit;

@@ -4,8 +4,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use host::facts::HostFacts;
 use load::calibrate::{Calibration, LoadProfile, find_nearest};
+use load::measurement::RunMeasurement;
 use load::report::{RecordContext, build_record};
-use load::run::RunMeasurement;
 use load::validity::{Evidence, HostEvidence, judge};
 use record::facts::{HostFacts as RecordedHost, HostLimits};
 use record::observed::MachineObservation;

@@ -11,8 +11,9 @@ mod subject;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use load::measurement::RunMeasurement;
+use load::observer::{RunObserver, SecondLatencies};
 use load::plan::{LoadFlags, RunPlan};
-use load::run::{RunMeasurement, RunObserver, SecondLatencies};
 use plan::verification::{Measured, VerifiedPlan};
 use record::run::Interval;
 use rt::clock::now_ns;

@@ -178,11 +178,6 @@ fn colours_change_no_other_text() {
 }
 
 #[test]
-fn a_cut_line_has_an_ellipsis() {
-    assert_eq!((fit("short", 5), fit("longer", 5)), ("short".to_owned(), "long…".to_owned()));
-}
-
-#[test]
 fn the_plan_tells_random_think_times_and_changed_rates() {
     let mut run = run_with_everything();
     run.plan = serde_json::json!({

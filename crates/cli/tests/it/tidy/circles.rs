@@ -9,13 +9,16 @@ use super::scan::{test_ranges, words};
 pub(crate) struct Imports(BTreeMap<String, BTreeSet<String>>);
 
 impl Imports {
-    /// Adds a file of `module`.
-    pub(crate) fn add(&mut self, module: &str, masked: &str) {
+    /// Adds a file of `module`. In its first file, `super` is the crate.
+    pub(crate) fn add(&mut self, module: &str, is_first_file: bool, masked: &str) {
         let tests = test_ranges(masked);
         let imported = self.0.entry(module.to_owned()).or_default();
-        for at in words(masked, "crate").filter(|at| !tests.iter().any(|range| range.contains(at))) {
-            if let Some(path) = masked[at + "crate".len()..].strip_prefix("::") {
-                imported.extend(first_names(path).into_iter().map(str::to_owned));
+        let roots = if is_first_file { &["crate", "super"][..] } else { &["crate"] };
+        for root in roots {
+            for at in words(masked, root).filter(|at| !tests.iter().any(|range| range.contains(at))) {
+                if let Some(path) = masked[at + root.len()..].strip_prefix("::") {
+                    imported.extend(first_names(path).into_iter().map(str::to_owned));
+                }
             }
         }
     }
@@ -68,9 +71,9 @@ fn first_names(path: &str) -> Vec<&str> {
 #[test]
 fn circles_are_found_through_groups_and_not_in_tests() {
     let mut imports = Imports::default();
-    imports.add("a", "use crate::{b::{C, D}, e};");
-    imports.add("b", "fn f() { crate::c::g() }");
-    imports.add("c", "use crate::a::{self, X};");
-    imports.add("e", "use crate::e::Y;\n#[cfg(test)]\nmod tests { use crate::a::Z; }");
+    imports.add("a", true, "use crate::{b::{C, D}, e};");
+    imports.add("b", false, "use super::e;\nfn f() { crate::c::g() }");
+    imports.add("c", true, "use super::a::{self, X};");
+    imports.add("e", true, "use crate::e::Y;\n#[cfg(test)]\nmod tests { use crate::a::Z; }");
     assert_eq!(imports.in_circles(), ["a", "b", "c"]);
 }

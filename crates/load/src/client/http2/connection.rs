@@ -16,7 +16,7 @@ use super::silence::Silence;
 use crate::client::READS_MAX;
 use crate::client::dialer::{Dialer, OpenError as ConnectError};
 use crate::client::source::RequestSource;
-use crate::core::{CoreState, SCRATCH_BYTES};
+use crate::core_state::{CoreState, SCRATCH_BYTES};
 use crate::failure::{FailureKind, RequestPhase};
 use crate::inspection::ResponseSink;
 use crate::plan::RunPlan;

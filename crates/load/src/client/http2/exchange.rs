@@ -3,7 +3,7 @@
 use wire::h2::{Fields, OnStream, StreamKey, StreamTable};
 
 use crate::client::{ExchangeContext, ResponseOutcome, needs_context, record_response};
-use crate::core::CoreState;
+use crate::core_state::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::inspection::Inspection;
 use crate::plan::{GrpcStatus, RenderedRequest, RunPlan, TemplateRequest};
@@ -154,7 +154,7 @@ impl ExchangeTable {
         if let Some(template) = &plan.requests[request].template {
             let values =
                 TemplateRequest { number: core.next_request_number(), table: plan.values.as_deref() };
-            RenderedRequest::render_parts(template, &mut context.buffer, values, session);
+            context.buffer.render_parts(template, values, session);
         }
         Some(context)
     }

@@ -2,8 +2,9 @@
 
 use wire::h2::{FieldEncoder, ResponseHead};
 
+use crate::client::request_buffer::RequestBuffer;
 use crate::inspection::{Inspection, ResponseSink};
-use crate::plan::{RenderedRequest, RequestBuffer, RequestTemplate};
+use crate::plan::{RenderedRequest, RequestTemplate};
 
 /// Encodes the head of a request with templates.
 pub(super) fn encode_rendered(

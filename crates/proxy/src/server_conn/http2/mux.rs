@@ -12,8 +12,9 @@ use std::io;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
+use rt::cores::yield_turn;
 use rt::deadlines::Deadline;
-use rt::stream::{Stream, yield_turn};
+use rt::stream::Stream;
 use rt::tls::TlsFault;
 use wire::h2::{Config, Connection, ErrorCode, Event, FaultKind, Role, StreamKey};
 

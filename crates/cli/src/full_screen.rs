@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use load::control::{RateControl, STEP_UP};
-use load::run::SecondLatencies;
+use load::observer::SecondLatencies;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use record::run::Interval;
 use rt::clock::now_ns;

@@ -3,17 +3,24 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use super::session::TlsStream;
-use super::{ClientTls, ServerTls, TlsByteCounts, TlsInfo};
-use crate::stream::Stream;
+use super::Stream;
+use crate::socket::Socket;
+use crate::tls::{ClientTls, ServerTls, TlsByteCounts, TlsInfo, TlsStream, parse_server_name};
 
 impl Stream {
+    fn into_socket(self) -> io::Result<Socket> {
+        match self {
+            Self::Plain(socket) => Ok(socket),
+            Self::Tls(_) | Self::Channel(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// Begins the server's end of a TLS session on this stream.
     ///
     /// # Errors
-    /// The settings do not suit the protocol.
+    /// The settings do not suit the protocol. `Unsupported`: the stream is no socket without TLS.
     pub fn accept_tls(self, tls: &ServerTls) -> io::Result<Self> {
-        TlsStream::accept(self, tls.config()).map(|stream| Self::Tls(Box::new(stream)))
+        TlsStream::accept(self.into_socket()?, tls.config()).map(|stream| Self::Tls(Box::new(stream)))
     }
 
     /// Does the same as [`Stream::accept_tls`] for a session that follows a header in clear, which
@@ -22,7 +29,7 @@ impl Stream {
     /// # Errors
     /// Those of [`Stream::accept_tls`].
     pub fn accept_tls_behind_header(self, tls: &ServerTls) -> io::Result<Self> {
-        let mut stream = TlsStream::accept(self, tls.config())?;
+        let mut stream = TlsStream::accept(self.into_socket()?, tls.config())?;
         stream.start_plain();
         Ok(Self::Tls(Box::new(stream)))
     }
@@ -39,11 +46,11 @@ impl Stream {
     /// IP address that the server has to prove.
     ///
     /// # Errors
-    /// `InvalidInput`: `server_name` is neither; the settings do not suit the protocol.
+    /// `InvalidInput`: `server_name` is neither; those of [`Stream::accept_tls`].
     pub fn connect_tls(self, tls: &ClientTls, server_name: &str) -> io::Result<Self> {
-        let name = super::parse_server_name(server_name)
+        let name = parse_server_name(server_name)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        TlsStream::connect(self, tls.config(), name).map(|stream| Self::Tls(Box::new(stream)))
+        TlsStream::connect(self.into_socket()?, tls.config(), name).map(|stream| Self::Tls(Box::new(stream)))
     }
 
     /// Completes the handshake of TLS. Reads and writes do so, too. Returns at once without TLS.
@@ -53,7 +60,7 @@ impl Stream {
     pub fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tls(stream) => stream.poll_handshake(cx),
-            Self::Tcp(_) | Self::Unix(_) | Self::Channel(_) => Poll::Ready(Ok(())),
+            Self::Plain(_) | Self::Channel(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -62,7 +69,7 @@ impl Stream {
     pub fn tls_info(&self) -> Option<TlsInfo> {
         match self {
             Self::Tls(stream) => stream.info(),
-            Self::Tcp(_) | Self::Unix(_) | Self::Channel(_) => None,
+            Self::Plain(_) | Self::Channel(_) => None,
         }
     }
 
@@ -72,7 +79,7 @@ impl Stream {
     pub fn tls_names(&self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Tls(stream) => stream.names(),
-            Self::Tcp(_) | Self::Unix(_) | Self::Channel(_) => None,
+            Self::Plain(_) | Self::Channel(_) => None,
         }
     }
 
@@ -81,7 +88,7 @@ impl Stream {
     pub fn tls_server_name(&self) -> Option<&str> {
         match self {
             Self::Tls(stream) => stream.server_name(),
-            Self::Tcp(_) | Self::Unix(_) | Self::Channel(_) => None,
+            Self::Plain(_) | Self::Channel(_) => None,
         }
     }
 
@@ -90,7 +97,7 @@ impl Stream {
     pub fn peer_certificate(&self) -> Option<&[u8]> {
         match self {
             Self::Tls(stream) => stream.peer_certificate(),
-            Self::Tcp(_) | Self::Unix(_) | Self::Channel(_) => None,
+            Self::Plain(_) | Self::Channel(_) => None,
         }
     }
 
@@ -99,7 +106,7 @@ impl Stream {
     pub fn tls_byte_counts(&self) -> Option<TlsByteCounts> {
         match self {
             Self::Tls(stream) => Some(stream.byte_counts()),
-            Self::Tcp(_) | Self::Unix(_) | Self::Channel(_) => None,
+            Self::Plain(_) | Self::Channel(_) => None,
         }
     }
 

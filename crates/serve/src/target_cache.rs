@@ -12,11 +12,11 @@ use crate::response_spec::{RequestProperties, ResponseSpec};
 pub(crate) struct CachedTarget {
     target: Vec<u8>,
     /// Number of this entry, unique in its cache.
-    pub(super) id: u64,
-    pub(super) spec: ResponseSpec,
-    pub(super) has_unknown: bool,
+    pub(crate) id: u64,
+    pub(crate) spec: ResponseSpec,
+    pub(crate) has_unknown: bool,
     /// True if the response needs only a head and its content in frames of any size.
-    pub(super) is_simple: bool,
+    pub(crate) is_simple: bool,
 }
 
 /// Cached targets of a core.
@@ -39,7 +39,7 @@ const ADMIT_ONE_IN: u32 = 8;
 impl TargetCache {
     /// Returns the index of a cached target.
     #[inline]
-    pub(super) fn find(&mut self, target: &[u8]) -> Option<usize> {
+    pub(crate) fn find(&mut self, target: &[u8]) -> Option<usize> {
         let matches = |entry: &CachedTarget| entry.target == target;
         if !self.entries.get(self.last_used).is_some_and(matches) {
             self.last_used = self.entries.iter().position(matches)?;
@@ -47,18 +47,18 @@ impl TargetCache {
         Some(self.last_used)
     }
 
-    pub(super) fn get(&self, index: usize) -> Option<&CachedTarget> {
+    pub(crate) fn get(&self, index: usize) -> Option<&CachedTarget> {
         self.entries.get(index)
     }
 
     /// Returns the target with this index if its response is simple.
     #[inline]
-    pub(super) fn simple(&self, index: usize) -> Option<&CachedTarget> {
+    pub(crate) fn simple(&self, index: usize) -> Option<&CachedTarget> {
         self.entries.get(index).filter(|entry| entry.is_simple)
     }
 
     /// Adds the response to a target, unless others are more useful.
-    pub(super) fn admit(&mut self, target: &[u8], spec: ResponseSpec, has_unknown: bool) {
+    pub(crate) fn admit(&mut self, target: &[u8], spec: ResponseSpec, has_unknown: bool) {
         let misses = self.misses;
         self.misses = misses.wrapping_add(1);
         let is_full = self.entries.len() == ENTRIES_MAX;
@@ -89,7 +89,7 @@ fn is_simple(spec: &ResponseSpec) -> bool {
 
 /// Encoded heads of a connection, by the target.
 #[derive(Debug, Default)]
-pub(super) struct EncodedHeads {
+pub(crate) struct EncodedHeads {
     heads: [Option<EncodedHead>; HEADS_MAX],
 }
 
@@ -107,12 +107,12 @@ const HEADS_MAX: usize = 4;
 impl EncodedHeads {
     /// Returns the head for a target in this second.
     #[inline]
-    pub(super) fn find(&self, target_id: u64, date_second: u64) -> Option<&RepeatableHead> {
+    pub(crate) fn find(&self, target_id: u64, date_second: u64) -> Option<&RepeatableHead> {
         let encoded = self.heads[target_id as usize % HEADS_MAX].as_ref()?;
         (encoded.target_id == target_id && encoded.date_second == date_second).then_some(&encoded.head)
     }
 
-    pub(super) fn store(&mut self, target_id: u64, date_second: u64, head: Option<RepeatableHead>) {
+    pub(crate) fn store(&mut self, target_id: u64, date_second: u64, head: Option<RepeatableHead>) {
         self.heads[target_id as usize % HEADS_MAX] =
             head.map(|head| EncodedHead { target_id, date_second, head });
     }

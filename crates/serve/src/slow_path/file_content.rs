@@ -1,20 +1,19 @@
-//! Content of a response over HTTP/1.1: by the kernel from a file to a socket where that is possible, and
+//! Content from files in a response over HTTP/1.1: by the kernel from a file to a socket where that is possible, and
 //! a slice at a time where it is not.
 
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 
-use rt::stream::yield_turn;
+use rt::cores::yield_turn;
 use wire::encode;
 
+use super::send;
+use crate::body::RemainingBody;
 use crate::conn::Conn;
+use crate::files::{ByteRange, FileBody, Prepared, SLICE_BYTES};
 use crate::output::Outgoing;
-use crate::slow_path::send;
 use crate::stats::{CloseReason, add};
-
-use super::body::{FileBody, Prepared, SLICE_BYTES};
-use super::ranges::ByteRange;
 
 /// Maximum number of bytes that the kernel is asked to send at a time, if they are in the page cache. Others
 /// are sent by [`SLICE_BYTES`].
@@ -23,7 +22,7 @@ const KERNEL_SLICE_BYTES: u64 = 1 << 20;
 const POLL_BYTES_MAX: u64 = 1 << 20;
 
 /// Sends the content after `out`, which contains the head.
-pub(crate) async fn send_content(
+pub(super) async fn send_content(
     conn: &mut Conn,
     out: &mut Vec<u8>,
     body: &mut FileBody,
@@ -104,7 +103,7 @@ fn prepare(conn: &Conn, body: &mut FileBody) -> Result<Prepared, CloseReason> {
 }
 
 async fn send_all(conn: &mut Conn, bytes: &[u8]) -> Result<(), CloseReason> {
-    send(conn, Outgoing::new(bytes, crate::body::RemainingBody::default())).await
+    send(conn, Outgoing::new(bytes, RemainingBody::default())).await
 }
 
 /// Lets the other connections of the core have their turn.

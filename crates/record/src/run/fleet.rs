@@ -1,0 +1,56 @@
+//! A run as that of an agent of a fleet, and the CPUs that several agents of a run share.
+
+use super::Run;
+use crate::fleet::AgentFigures;
+use crate::validity::{FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason};
+
+/// Code of the rule of a load beside which other processes used the machine.
+const FOREIGN_CPU: &str = "foreign_cpu";
+
+impl Run {
+    /// Returns the figures of this record for the row of the agent that wrote it.
+    #[must_use]
+    pub fn agent_figures(&self) -> AgentFigures {
+        AgentFigures {
+            host: self.host.clone(),
+            requests: self.totals.requests,
+            responses: self.totals.responses,
+            failed: self.totals.failed(),
+            responses_per_s: self.rates.responses_per_s,
+            p50_ns: self.latency.last_byte.response.p50_ns,
+            p99_ns: self.latency.last_byte.response.p99_ns,
+            busiest_thread_fraction: self.generator.busiest_thread_fraction,
+            validity: self.validity.clone(),
+        }
+    }
+
+    /// Withdraws the objections of agents to other processes on their CPUs that were roles of the same run: an
+    /// agent cannot know that another one on its kernel belongs to the run. Called when the run has all
+    /// observations.
+    pub fn withdraw_shared_cpus(&mut self) {
+        let Some(fleet) = &mut self.fleet else { return };
+        let (from_s, to_s) = (self.window.from_s, self.window.to_s);
+        for agent in &mut fleet.agents {
+            let Some(figures) = &mut agent.figures else { continue };
+            let observed = self.observed.iter().find(|one| one.host == agent.name && one.kernel.is_some());
+            let Some(observed) = observed else { continue };
+            let foreign = observed.foreign_cpus_among(&self.observed, from_s, to_s);
+            let limit = FOREIGN_CPU_FRACTION_MAX * f64::from(observed.cpus.max(1));
+            // A figure that is unknown, or as large as without the others, proves nothing.
+            let alone = observed.foreign_cpus(from_s, to_s);
+            if foreign.is_none_or(|cpus| cpus > limit) || foreign == alone {
+                continue;
+            }
+            figures.validity = without_reason(&figures.validity, |reason| reason.code == FOREIGN_CPU);
+            let own = format!("agent {}: ", agent.name);
+            self.validity = without_reason(&self.validity, |reason| {
+                reason.code == FOREIGN_CPU && reason.text.starts_with(&own)
+            });
+        }
+    }
+}
+
+fn without_reason(validity: &Validity, is_withdrawn: impl Fn(&ValidityReason) -> bool) -> Validity {
+    let kept = validity.reasons.iter().filter(|reason| !is_withdrawn(reason));
+    Validity::from_reasons(kept.cloned().collect())
+}

@@ -1,0 +1,302 @@
+//! Connected socket (TCP or unix) of a core, read and written without its own future.
+//! [`Stream`](crate::stream::Stream) adds TLS and channels in memory.
+
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::{Context, Poll, ready};
+
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::Interest;
+use tokio::net::{TcpStream, UnixStream};
+
+/// Connected socket, registered with the core's runtime.
+#[derive(Debug)]
+pub enum Socket {
+    /// TCP over IPv4 or IPv6.
+    Tcp(TcpStream),
+    /// A unix stream socket.
+    Unix(UnixStream),
+}
+
+/// Socket family of a bare descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketFamily {
+    /// TCP.
+    Tcp,
+    /// Unix.
+    Unix,
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl Socket {
+    /// Registers a connected, non-blocking descriptor with this core's runtime.
+    ///
+    /// # Errors
+    /// epoll rejected it (no memory, or too many watches).
+    pub(crate) fn from_fd(fd: OwnedFd, family: SocketFamily) -> io::Result<Self> {
+        match family {
+            SocketFamily::Tcp => TcpStream::from_std(fd.into()).map(Self::Tcp),
+            SocketFamily::Unix => UnixStream::from_std(fd.into()).map(Self::Unix),
+        }
+    }
+
+    /// Reads available bytes into `buffer`: returns the number of bytes, 0 at the end of the stream.
+    #[inline]
+    pub(crate) fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            if let Some(result) = self.try_read(buffer) {
+                return Poll::Ready(result);
+            }
+            ready!(self.poll_read_ready(cx))?;
+        }
+    }
+
+    /// Reads bytes that are known to be available; `None` if there are none. No task is registered.
+    #[inline]
+    pub(crate) fn try_read(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        self.attempt(Interest::READABLE, buffer.len(), |fd| {
+            rustix::net::recv(fd, &mut *buffer, RecvFlags::empty()).map(|(bytes, _)| bytes)
+        })
+    }
+
+    /// Writes as much of `bytes` as the socket accepts.
+    #[inline]
+    pub(crate) fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            if let Some(result) = self.try_write(bytes) {
+                return Poll::Ready(result);
+            }
+            ready!(self.poll_write_ready(cx))?;
+        }
+    }
+
+    /// Writes as much as the socket accepts now; `None` if that is nothing. No task is registered.
+    #[inline]
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> Option<io::Result<usize>> {
+        let send = |fd: BorrowedFd<'_>| rustix::net::send(fd, bytes, SendFlags::NOSIGNAL);
+        self.attempt(Interest::WRITABLE, bytes.len(), send)
+    }
+
+    /// Writes several slices in one system call, as much as the socket accepts.
+    #[inline]
+    pub(crate) fn poll_write_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let total_len = slices.iter().map(|slice| slice.len()).sum();
+        loop {
+            ready!(self.poll_write_ready(cx))?;
+            let write = |fd: BorrowedFd<'_>| rustix::io::writev(fd, slices);
+            if let Some(result) = self.attempt(Interest::WRITABLE, total_len, write) {
+                return Poll::Ready(result);
+            }
+        }
+    }
+
+    /// Moves bytes from or to the socket by a `call` that may stop before the socket's end, so that
+    /// only `EAGAIN` proves anything.
+    #[inline]
+    pub(crate) fn poll_move(
+        &self,
+        cx: &mut Context<'_>,
+        interest: Interest,
+        mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            if interest.is_readable() {
+                ready!(self.poll_read_ready(cx))?;
+            } else {
+                ready!(self.poll_write_ready(cx))?;
+            }
+            if let Some(result) = self.attempt(interest, 0, &mut call) {
+                return Poll::Ready(result);
+            }
+        }
+    }
+
+    /// Makes one system call on a socket that is expected to be ready; `None` if it was not. A call
+    /// that moved less than `expected` has exhausted the socket for now. The readiness is then cleared
+    /// in the runtime, so that the next poll waits instead of asking the kernel. The call is made
+    /// directly: the C library's wrappers are thread cancellation points, which costs time.
+    #[inline]
+    pub(crate) fn attempt(
+        &self,
+        interest: Interest,
+        expected: usize,
+        mut call: impl FnMut(BorrowedFd<'_>) -> rustix::io::Result<usize>,
+    ) -> Option<io::Result<usize>> {
+        let mut partial = None;
+        let fd = self.as_fd();
+        let mut call_once = || match call(fd)? {
+            moved if moved == 0 || moved >= expected => Ok(moved),
+            moved => {
+                partial = Some(moved);
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+        };
+        let result = match self {
+            Self::Tcp(socket) => socket.try_io(interest, &mut call_once),
+            Self::Unix(socket) => socket.try_io(interest, &mut call_once),
+        };
+        match (partial, result) {
+            (Some(moved), _) => Some(Ok(moved)),
+            (None, Err(error)) if is_retryable(&error) => None,
+            (None, outcome) => Some(outcome),
+        }
+    }
+
+    /// Checks for readable bytes without consuming them: 0 bytes are the end of the stream, 1
+    /// stands for any number.
+    ///
+    /// # Errors
+    /// The connection was reset, or is gone.
+    pub(crate) fn poll_peek(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_read_ready(cx))?;
+            if let Some(result) = self.try_peek() {
+                return Poll::Ready(result);
+            }
+        }
+    }
+
+    /// Does the same for bytes that are known to be available; `None` if there are none. No task is
+    /// registered. If the runtime is not sure, the kernel is asked.
+    pub(crate) fn try_peek(&self) -> Option<io::Result<usize>> {
+        let mut byte = [0];
+        self.attempt(Interest::READABLE, 1, |fd| {
+            rustix::net::recv(fd, &mut byte, RecvFlags::PEEK).map(|(bytes, _)| bytes)
+        })
+    }
+
+    /// Polls for readable bytes, an end or an error, without reading.
+    #[inline]
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(socket) => socket.poll_read_ready(cx),
+            Self::Unix(socket) => socket.poll_read_ready(cx),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(socket) => socket.poll_write_ready(cx),
+            Self::Unix(socket) => socket.poll_write_ready(cx),
+        }
+    }
+
+    /// Returns true if the kernel has unread bytes.
+    pub(crate) fn has_unread(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        rustix::net::recv(self.as_fd(), &mut [0], flags).is_ok_and(|(bytes, _)| bytes > 0)
+    }
+
+    /// Returns the own address; `None` on a unix socket.
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(socket) => socket.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Returns the address of the peer; `None` on a unix socket, and if the connection is gone.
+    pub(crate) fn peer_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(socket) => socket.peer_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    pub(crate) fn is_tcp(&self) -> bool {
+        matches!(self, Self::Tcp(_))
+    }
+
+    /// Sends small writes at once (`TCP_NODELAY`); does nothing without TCP.
+    ///
+    /// # Errors
+    /// The kernel rejected it, which means that the connection is gone.
+    pub(crate) fn set_nodelay(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => socket.set_nodelay(true),
+            Self::Unix(_) => Ok(()),
+        }
+    }
+
+    /// Ends one or both directions.
+    ///
+    /// # Errors
+    /// The connection was already gone.
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        socket2::SockRef::from(self).shutdown(how)
+    }
+
+    /// Returns the written bytes that the peer has not acknowledged (`SIOCOUTQ`, tcp(7); on a unix
+    /// socket the memory of its unread data). `None` if the kernel does not report it.
+    #[allow(unsafe_code)]
+    pub(crate) fn unacked_bytes(&self) -> Option<u64> {
+        let fd = self.as_fd();
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: the descriptor is open as long as it is borrowed, and the kernel writes one int.
+        let result =
+            unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&fd), libc::TIOCOUTQ, &raw mut bytes) };
+        if result == 0 { u64::try_from(bytes).ok() } else { None }
+    }
+
+    /// Returns the bytes received, and those acknowledged by the peer, since the connection was
+    /// established (`TCP_INFO`, tcp(7)). `None` without TCP, and if the kernel does not report them.
+    pub(crate) fn tcp_byte_counts(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Tcp(socket) => read_tcp_byte_counts(socket.as_fd()),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+/// Makes the next close of this socket a reset.
+pub(crate) fn reset_on_close(fd: BorrowedFd<'_>) -> io::Result<()> {
+    socket2::SockRef::from(&fd).set_linger(Some(std::time::Duration::ZERO))
+}
+
+fn is_retryable(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Reads `tcpi_bytes_received` and `tcpi_bytes_acked`, which the C library's `tcp_info` lacks:
+/// their offsets are fixed (include/uapi/linux/tcp.h).
+#[allow(unsafe_code)]
+fn read_tcp_byte_counts(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    const ACKED_OFFSET: usize = 120;
+    const RECEIVED_OFFSET: usize = 128;
+    const BYTES: usize = RECEIVED_OFFSET + 8;
+    let mut info = [0u8; BYTES];
+    let mut length = BYTES as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which has as many, and returns
+    // how many it wrote.
+    let result = unsafe {
+        libc::getsockopt(
+            std::os::fd::AsRawFd::as_raw_fd(&fd),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 || (length as usize) < BYTES {
+        return None;
+    }
+    let number = |offset: usize| {
+        let bytes: [u8; 8] = info[offset..offset + 8].try_into().ok()?;
+        Some(u64::from_ne_bytes(bytes))
+    };
+    Some((number(RECEIVED_OFFSET)?, number(ACKED_OFFSET)?))
+}
