@@ -27,6 +27,8 @@ FAULT_REQUESTS, FAULT_RATE = 100_000, 4_000
 # Clocks that are wrong in all cases, in s.
 CLOCKS_S = {"a2": 3, "a4": -3}
 COUNTS = (100, 300, 1000)
+# Of the records of the last count.
+MERGE_BUDGET_S = 2
 SIMULATED_SECONDS = 5
 
 
@@ -205,8 +207,9 @@ def measure_scale(fleet, simulated):
     factor = last[0] / first[0]
     linear = all(grown <= 1.5 * factor for grown in (last[2] / first[2], last[3] / first[3]))
     print(f"growth from {first[0]} to {last[0]} agents ({factor:.0f} times): CPU time {last[2] / first[2]:.1f} times, "
-          f"memory {last[3] / first[3]:.1f} times: {'linear' if linear else 'MORE THAN LINEAR'}")
-    return linear
+          f"memory {last[3] / first[3]:.1f} times: {'linear' if linear else 'MORE THAN LINEAR'}; merge in {last[4]:.2f} s "
+          f"of {MERGE_BUDGET_S} s")
+    return linear and last[4] <= MERGE_BUDGET_S
 
 
 def coordinate(fleet, count, common):
@@ -222,11 +225,12 @@ def coordinate(fleet, count, common):
         run = json.load(file)
     complete = sum(row["outcome"] == "complete" for row in run["fleet"]["agents"])
     cpu_s, memory_mib = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
-    print(f"{count} agents: {complete} complete, {took:.1f} s, coordinator {cpu_s:.2f} s of CPU time, {memory_mib:.0f} MiB, "
+    merge_s = run["fleet"]["merge_ns"] / 1e9
+    print(f"{count} agents: {complete} complete, {took:.1f} s, merge {merge_s:.2f} s, coordinator {cpu_s:.2f} s of CPU time, {memory_mib:.0f} MiB, "
           f"start skew {run['fleet']['start_skew_ns'] / 1e6:.1f} ms", flush=True)
     if complete != count:
         raise SystemExit(f"fleet: {count - complete} of {count} simulated agents were lost")
-    return took, cpu_s, memory_mib
+    return took, cpu_s, memory_mib, merge_s
 
 
 def main():

@@ -107,5 +107,6 @@ fn fleet(run: &RunId, members: &[MemberRecord]) -> Fleet {
         start_skew_ns: last_ns - first_ns,
         // Two clocks are compared, so that both errors count.
         start_skew_error_ns: errors.iter().take(2).filter(|_| starts.len() > 1).sum(),
+        merge_ns: 0,
     }
 }

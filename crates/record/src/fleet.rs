@@ -21,6 +21,9 @@ pub struct Fleet {
     pub start_skew_ns: u64,
     /// Maximum error of that difference: the uncertainty of the two clock offsets.
     pub start_skew_error_ns: u64,
+    /// Time that the coordinator needed to read and to merge the records, in ns; 0 in older records.
+    #[serde(default)]
+    pub merge_ns: u64,
 }
 
 /// One agent of a run.

@@ -289,6 +289,9 @@ impl EndedLoad<'_> {
         let plan = serde_json::to_value(&self.load.plan).unwrap_or_default();
         let mut merged = merge(&self.run, members, plan, ClockPair { monotonic_ns, wall_ns })
             .map_err(|error| Failure::cannot("cannot merge the records", error))?;
+        if let Some(fleet) = &mut merged.fleet {
+            fleet.merge_ns = clocks().0.saturating_sub(monotonic_ns);
+        }
         merged.plan["threads"] = merged.generator.threads.into();
         merged.command = std::env::args().collect();
         merged.partial |= is_stopped;
