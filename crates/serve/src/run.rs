@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rt::address::Address;
-use rt::clock::now_ns;
+use rt::clock::{MILLISECOND_NS, now_ns};
 use rt::conn_balancer::{AcceptedConnection, ConnectionBalancer, Inbox};
 use rt::core_senders::CoreSenders;
 use rt::cores::{CoreConfig, CoreError, FdTable};
@@ -51,6 +51,9 @@ struct OriginCoreInit {
 
 /// Interval at which [`Running::join`] polls for the stop, unless it is woken.
 const JOIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Maximum time for which a closing listening socket still accepts the connections in its accept queue.
+const ACCEPT_QUEUE_DRAIN_NS_MAX: u64 = 250 * MILLISECOND_NS;
 
 /// Binds all addresses and starts the cores; `drain` stops them.
 ///
@@ -156,6 +159,12 @@ impl RunningOrigin {
         self.cores.thread_ids()
     }
 
+    /// Returns whether the origin drains, or its cores have ended.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.drain.stage() != DrainStage::Running || self.is_finished()
+    }
+
     /// Returns whether all cores have ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
@@ -171,12 +180,20 @@ impl RunningOrigin {
         OriginStats::from_cores(cores, now_ns() - self.started_ns, self.drain.stage() != DrainStage::Running)
     }
 
+    /// Opens the access log again, after its file was renamed.
+    ///
+    /// # Errors
+    /// It cannot be opened, and stays as it is; or the log thread did not respond within 5 s.
+    pub fn reopen_log(&self) -> io::Result<()> {
+        self.log_writer.as_ref().map_or(Ok(()), LogWriter::reopen)
+    }
+
     /// Waits until the drain is over, and returns the counters.
     ///
     /// # Errors
     /// A core failed. The others have been stopped then.
     pub fn join(mut self) -> Result<OriginStats, CoreError> {
-        while self.drain.stage() == DrainStage::Running && !self.cores.is_finished() {
+        while !self.is_stopping() {
             // The stopping thread may unpark this thread, so that no client connects to a stopped
             // origin.
             std::thread::park_timeout(JOIN_POLL_INTERVAL);
@@ -202,6 +219,8 @@ async fn run_core(mut parts: OriginCoreParts, init: OriginCoreInit, drain: Drain
     let mut watch = drain.watch();
     let (acceptor, helpers) = Acceptor::start(OriginAdmission(Rc::clone(&core)), inbox, drain)?;
     watch.wait_for(DrainStage::Draining).await;
+    // Closing a listening socket resets the connections in its accept queue.
+    acceptor.drain_accept_queues(0, ACCEPT_QUEUE_DRAIN_NS_MAX, |_| true).await;
     drop(helpers);
     let failure = acceptor.stop().await;
     drain_core(&core, watch).await;

@@ -1,9 +1,13 @@
 //! `weir serve`.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use record::problem::InputProblem;
 use record::units::format_plural;
 use rt::address::Address;
 use rt::drain::{Drain, SignalHandlers, SignalSet, block_signals};
+use serve::RunningOrigin;
 use serve::plan::OriginPlan;
 
 use crate::exit::{Exit, Failure};
@@ -26,14 +30,16 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         warn!("weir: warning: the secrets of all TLS sessions are written to {}", path.display());
     }
     let drain = Drain::default();
-    let signals = block_signals(SignalSet::Termination)?;
-    let waiting = std::thread::current();
+    let signals = block_signals(SignalSet::TerminationAndUser)?;
+    let (signal_sender, received_signals) = mpsc::channel();
+    let send = |signal| {
+        let sender = signal_sender.clone();
+        // The receiver may be gone.
+        move || _ = sender.send(signal)
+    };
     let signals_do = SignalHandlers {
-        // These signals are not held.
-        on_reload: Box::new(|| {}),
-        on_reopen: Box::new(|| {}),
-        on_user2: Box::new(|| ()),
-        on_drain: Box::new(move || waiting.unpark()),
+        on_reopen: Box::new(send(OriginSignal::Reopen)),
+        ..SignalHandlers::with_on_drain(send(OriginSignal::Drain))
     };
     signals.spawn_handler(drain.clone(), Some(signals_do))?;
     let running = serve::start_exclusive(plan, drain.clone())?;
@@ -55,6 +61,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if args.is_set("until-stdin-closes") {
         drain_on_stdin_close(drain);
     }
+    reopen_until_drain(&running, &received_signals);
     let stats = running.join().map_err(|failure| Failure::cannot("serve", failure))?;
     let totals = &stats.sum.totals;
     let handshakes = format!(
@@ -71,6 +78,33 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         if uses_tls { &handshakes } else { "" }
     );
     Ok(Exit::Done)
+}
+
+/// Signal that the main thread handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OriginSignal {
+    /// SIGUSR1: reopen the log.
+    Reopen,
+    /// SIGTERM or SIGINT: the drain has started.
+    Drain,
+}
+
+/// Interval at which the origin is checked for an end without a signal.
+const END_POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Reopens the access log at each SIGUSR1, until the origin drains or fails.
+fn reopen_until_drain(running: &RunningOrigin, signals: &mpsc::Receiver<OriginSignal>) {
+    while !running.is_stopping() {
+        match signals.recv_timeout(END_POLL_INTERVAL) {
+            Ok(OriginSignal::Reopen) => {
+                if let Err(error) = running.reopen_log() {
+                    warn!("weir: {error}");
+                }
+            }
+            Ok(OriginSignal::Drain) => return,
+            Err(_) => {}
+        }
+    }
 }
 
 /// Checks the positional values, which the plan does not know.

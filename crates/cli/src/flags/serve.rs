@@ -16,7 +16,8 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
           documents the URL options, a superset of httpterm's. GET /stats returns counters as JSON, so \
           that a client's counters can be checked against them.\n\nWith a directory, a file or - (standard \
           input), the URL is the path of a file: with validators, ranges, content codings, and nothing \
-          outside of the directory. All flags of listeners, limits, TLS and logs apply to both.",
+          outside of the directory. All flags of listeners, limits, TLS and logs apply to both.\n\nSIGUSR1 \
+          reopens the access log, SIGTERM drains and stops.",
     values: Some(("DIR|FILE|-", "Directory, file or standard input to serve; default: generated responses")),
     flags: &[
         Flag { default: "127.0.0.1:8000", ..LISTEN },

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use rt::clock::now_ns;
+use rustix::process::Signal;
 
 use crate::support::hostile_client::{ReceivedResponse, exchange_raw};
 use crate::support::peers::Nginx;
@@ -246,4 +247,23 @@ fn no_path_leaves_the_root_and_the_log_has_the_client_of_the_proxy() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(line["client"], "192.0.2.7", "{line}");
     }
+}
+
+#[test]
+fn a_log_that_is_moved_away_is_opened_again() {
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    let log = directory.path().join("log");
+    let weir = OriginProcess::start(&["-t", "1", "--access-log", log.to_str().unwrap()]);
+    let lines =
+        |name: &str| fs::read_to_string(directory.path().join(name)).unwrap_or_default().lines().count();
+    let request = || exchange_raw(&weir.authority, b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    assert_eq!(request().status, Some(200));
+    assert!(within(EVENT_TIMEOUT, || lines("log") == 1));
+    fs::rename(&log, directory.path().join("old")).unwrap();
+    weir.process.signal(Signal::USR1);
+    assert!(within(EVENT_TIMEOUT, || log.exists()), "SIGUSR1 did not have the log opened again");
+    assert_eq!(request().status, Some(200));
+    assert!(within(EVENT_TIMEOUT, || lines("log") == 1));
+    assert_eq!(lines("old"), 1);
 }
