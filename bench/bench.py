@@ -58,7 +58,7 @@ def options():
                         help="load: the generators [weir,wrk,ab,h2load]")
     parser.add_argument("--driver", choices=peers.LOADS, default="wrk", help="serve: driven by [wrk]")
     parser.add_argument("--before", metavar="PROGRAM",
-                        help="proxy: another build of weir, measured beside this one")
+                        help="serve, load, proxy, tls, h2: another build of weir, measured beside this one")
     parser.add_argument("--cases", type=_names(*part_proxy.NAMES), default=list(part_proxy.NAMES),
                         help=f"proxy: the comparisons [{','.join(part_proxy.NAMES)}]")
     for name, part in (("tls", part_tls), ("h2", part_h2)):

@@ -50,7 +50,7 @@ def measure(bench):
     print(f"\nh2: subject alone on CPU {harness.SUBJECT_CPU}; origin (weir serve, HTTP/1.1) and client (h2load) "
           f"on {harness.OTHER_CPU}")
     chosen, kept = bench.options.h2_cases, {}
-    cases = {name: CASES[name] for name in chosen if name in CASES}
+    cases = {name: part_proxy.with_before(CASES[name], bench.options.before) for name in chosen if name in CASES}
     if "load" in chosen:
         kept["load"] = _measure_load(bench)
         bench.keep("h2", kept)
@@ -119,8 +119,12 @@ def _report_rates(bench, runs):
 
 # Load generators.
 
-def load_weir(bench, url, connections, seconds, cpu):
-    return peers.load_weir(bench, url, connections, seconds, cpu, "--http", "2", "-m", str(STREAMS))
+def load_weir(bench, url, connections, seconds, cpu, program=peers.WEIR):
+    return peers.load_weir(bench, url, connections, seconds, cpu, "--http", "2", "-m", str(STREAMS), program=program)
+
+
+def load_before(bench, *arguments):
+    return load_weir(bench, *arguments, program=bench.options.before)
 
 
 def load_h2load(bench, url, connections, seconds, cpu):
@@ -130,6 +134,10 @@ def load_h2load(bench, url, connections, seconds, cpu):
 
 
 LOADS = {"weir": load_weir, "h2load": load_h2load}
+
+
+def _loads(bench):
+    return LOADS | {peers.BEFORE: load_before} if bench.options.before else LOADS
 
 
 def _measure_load(bench):
@@ -145,9 +153,12 @@ def _measure_load(bench):
         text = f"h2load/weir {middle:.3f}"
         judged = bench.judge(f"h2, load, {server}, {connections} connections: {text}, not >= {LOAD_BUDGET}",
                              middle >= LOAD_BUDGET)
-        for tool in LOADS:
+        for tool in _loads(bench):
             figures = {field: harness.median_of(rounds, tool, field) for field in ("cpu_us", "user_us", "busy")}
             verdict = (f"{text} ({least:.2f}..{most:.2f}) >= {LOAD_BUDGET}", judged) if tool == "weir" else ("", "")
+            if tool == peers.BEFORE:
+                middle, least, most = harness.ratio(rounds, "weir", tool)
+                verdict = (f"weir/it {middle:.3f} ({least:.2f}..{most:.2f})", "")
             rows.append([f"{server}, {connections} connections x {STREAMS} streams: {tool}",
                          f"{figures['cpu_us']:.2f}", f"{figures['user_us']:.2f}", f"{figures['busy']:.0%}", *verdict,
                          f"{len(rounds)}/{len(runs.rounds)}", f"{runs.foreign():.2f}"])
@@ -163,8 +174,9 @@ def _load_block(bench, start, key):
     by_tool = {}
     with start() as server:
         foreign, server_s = harness.Foreign(), harness.scheduled_s(server.pid)[0]
-        for tool in bench.shuffled(LOADS):
-            load = LOADS[tool](bench, server.url(path), connections, bench.options.seconds, harness.SUBJECT_CPU)
+        loads = _loads(bench)
+        for tool in bench.shuffled(loads):
+            load = loads[tool](bench, server.url(path), connections, bench.options.seconds, harness.SUBJECT_CPU)
             by_tool[tool] = {**load.figures(), "cpu_s": load.finished.cpu_s}
         own_s = harness.scheduled_s(server.pid)[0] - server_s + sum(each["cpu_s"] for each in by_tool.values())
         return by_tool, foreign.cpus(own_s)

@@ -10,7 +10,9 @@ BASE = "wrk"
 
 
 def measure(bench):
-    counts, tools = bench.options.connections, bench.options.tools
+    counts, tools = bench.options.connections, list(bench.options.tools)
+    if bench.options.before and "weir" in tools:
+        tools.append(peers.BEFORE)
     with contextlib.ExitStack() as stack:
         servers = {}
         for name in bench.options.servers:
@@ -44,8 +46,8 @@ def _block(bench, server, path, count, tools):
     foreign, own, by_arm = harness.Foreign(), 0.0, {}
     for tool in bench.shuffled(tools):
         before = sum(harness.cpu_of(server.pid))
-        load = peers.LOADS[tool](bench, server.url(path), count, bench.options.seconds,
-                                 harness.SUBJECT_CPU)
+        drive = peers.load_before if tool == peers.BEFORE else peers.LOADS[tool]
+        load = drive(bench, server.url(path), count, bench.options.seconds, harness.SUBJECT_CPU)
         server_s = sum(harness.cpu_of(server.pid)) - before
         own += server_s + load.finished.cpu_s
         by_arm[tool] = {**load.figures(), "server_busy": server_s / load.finished.wall_s}
@@ -66,6 +68,9 @@ def _report(bench, blocks, tools):
                 if tool == "weir":
                     text = f"load, {name}, {count} connections: weir/{BASE} {middle:.3f}"
                     verdict = bench.judge(f"{text} > {BUDGET}", middle <= BUDGET)
+            if tool == peers.BEFORE:
+                middle, least, most = harness.ratio(rounds, "weir", tool)
+                verdict = f"weir/it {middle:.3f} ({least:.2f}..{most:.2f})"
             rows.append([f"{name}, {count}: {tool}", f"{median['cpu_us']:.2f}",
                          f"{median['user_us']:.2f}", f"{median['sleeps']:.3f}",
                          f"{median['busy']:.0%}", f"{median['server_busy']:.0%}", to_base, verdict,

@@ -106,8 +106,8 @@ def with_before(case, program):
     if not program or "weir" not in case.arms:
         return case
     name, keywords = case.arms["weir"]
-    arms = case.arms | {"weir before": (name, keywords | {"program": program})}
-    return case._replace(arms=arms, judged=[*case.judged, Bound("weir", "weir before", None, None)])
+    arms = case.arms | {peers.BEFORE: (name, keywords | {"program": program})}
+    return case._replace(arms=arms, judged=[*case.judged, Bound("weir", peers.BEFORE, None, None)])
 
 
 # CPU time under load.

@@ -18,20 +18,27 @@ BLOCKS = {
 
 
 def measure(bench):
-    cpu = harness.SUBJECT_CPU
+    cpu, before = harness.SUBJECT_CPU, bench.options.before
     with contextlib.ExitStack() as stack:
         servers = {
             "weir": stack.enter_context(peers.weir_serve(cpu)),
+            **({peers.BEFORE: stack.enter_context(peers.weir_serve(cpu, program=before))} if before else {}),
             "nginx": stack.enter_context(peers.nginx(bench, cpu)),
             "responder 100": stack.enter_context(peers.responder(cpu, peers.BODY_SMALL)),
             "responder 10k": stack.enter_context(peers.responder(cpu, peers.BODY_LARGE)),
         }
         blocks = {name: harness.Runs() for name in BLOCKS}
         for _, name in bench.blocks(blocks):
-            blocks[name].add(*bench.attempt(_block, servers, BLOCKS[name][0]))
+            blocks[name].add(*bench.attempt(_block, servers, _arms(bench, name)))
     bench.keep("serve", [{"body": name, "foreign_cpus": foreign, "arms": by_arm}
                          for name, runs in blocks.items() for foreign, by_arm in runs.rounds])
     _report(bench, blocks)
+
+
+def _arms(bench, name):
+    """Returns the arms of a block, with another build of weir if there is one."""
+    arms = BLOCKS[name][0]
+    return arms | {peers.BEFORE: (peers.BEFORE, arms["weir"][1])} if bench.options.before else arms
 
 
 def _block(bench, servers, arms):
@@ -56,14 +63,15 @@ def _report(bench, blocks):
     rows = []
     for name, runs in blocks.items():
         rounds = runs.used(bench.options.foreign_max)
-        arms, budgets = BLOCKS[name]
-        for arm in arms:
+        budgets = BLOCKS[name][1]
+        for arm in _arms(bench, name):
             median = {field: harness.median_of(rounds, arm, field)
                       for field in ("cpu_us", "user_us", "busy", "driver_busy")}
             of_arm, verdict = "", ""
-            if arm in budgets:
+            if arm != "weir":
                 middle, least, most = harness.ratio(rounds, "weir", arm)
                 of_arm = f"{middle:.3f} ({least:.2f}..{most:.2f})"
+            if arm in budgets:
                 text = f"serve, {name}: weir/{arm} {middle:.3f} > {budgets[arm]}"
                 verdict = f"<= {budgets[arm]:.2f} {bench.judge(text, middle <= budgets[arm])}"
             rows.append([f"{name}: {arm}", f"{median['cpu_us']:.2f}", f"{median['user_us']:.2f}",

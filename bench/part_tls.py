@@ -68,7 +68,8 @@ def measure(bench):
           f"{harness.OTHER_CPU}; TLS 1.3, {proxies.CIPHER_SUITE}, {proxies.GROUP}")
     files, kept = {key: _make_certificate(bench, key) for key in KEYS}, {}
     chosen = bench.options.tls_cases
-    cases = {name: _with_files(CASES[name], files) for name in chosen if name in CASES}
+    cases = {name: part_proxy.with_before(_with_files(CASES[name], files), bench.options.before)
+             for name in chosen if name in CASES}
     with peers.weir_serve(harness.OTHER_CPU, "origin") as origin:
         if cases:
             kept["load"] = part_proxy.measure_cases(bench, "tls", origin, cases, _drive)

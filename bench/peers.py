@@ -54,9 +54,13 @@ class Server:
         self.stop()
 
 
-def weir_serve(cpu, name="weir"):
+# The arm of another build of weir (`--before`).
+BEFORE = "weir before"
+
+
+def weir_serve(cpu, name="weir", program=WEIR):
     port = harness.free_port()
-    argv = [WEIR, "serve", "-t", "1", "--listen", f"127.0.0.1:{port}"]
+    argv = [program, "serve", "-t", "1", "--listen", f"127.0.0.1:{port}"]
     process = harness.spawn(argv, cpu, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     harness.wait_for_port(port, process)
     return Server(name, process, process.pid, port)
@@ -169,9 +173,9 @@ def _number(pattern, finished):
     return int(found.group(1))
 
 
-def load_weir(bench, url, connections, seconds, cpu, *flags):
+def load_weir(bench, url, connections, seconds, cpu, *flags, program=WEIR):
     record = os.path.join(bench.folder, "run.json")
-    argv = [WEIR, "load", "-t", "1", "--quiet", "-c", str(connections), "-d", f"{seconds}s",
+    argv = [program, "load", "-t", "1", "--quiet", "-c", str(connections), "-d", f"{seconds}s",
             *flags, "--json", record, url]
     finished = harness.run(argv, cpu, seconds + 30)
     # 4: not valid. With two CPUs the generator is often the limit, as intended here.
@@ -203,6 +207,10 @@ def load_h2load(bench, url, connections, seconds, cpu):
     argv = ["h2load", "--h1", "-t1", f"-c{connections}", f"-D{seconds}", url]
     finished = harness.run(argv, cpu, seconds + 30)
     return Load(finished, _number(r"(\d+) succeeded", finished))
+
+
+def load_before(bench, url, connections, seconds, cpu):
+    return load_weir(bench, url, connections, seconds, cpu, program=bench.options.before)
 
 
 LOADS = {"weir": load_weir, "wrk": load_wrk, "ab": load_ab, "h2load": load_h2load}
