@@ -17,7 +17,7 @@ pub(crate) use h2_client::H2Client;
 use crate::admission::{Rejection, SourceSlot};
 use crate::core::{Core, ListenerGeneration, ListenerSettings, PollContext, TICK_NS};
 use crate::outcome::{EndReason, RejectReason};
-use crate::plan::{ClientTimeouts, ListenerPlan};
+use crate::plan::{ClientTimeouts, ListenerPlan, ServerId};
 use crate::pool::{CoreServer, Pool};
 use crate::server_conn::ServerConn;
 use wire::proxy_protocol;
@@ -436,13 +436,13 @@ impl ClientStream {
     }
 
     /// Takes the client's own connection to this server.
-    pub(crate) fn take_private_conn(&mut self, pool: &Pool, server: usize) -> Option<ServerConn> {
+    pub(crate) fn take_private_conn(&mut self, pool: &Pool, server: ServerId) -> Option<ServerConn> {
         let mut private = self.rare_state.as_mut()?.private_conn.take()?;
         let is_same_server = Rc::ptr_eq(&private.server, pool.server(server));
         (is_same_server && private.conn.is_alive()).then_some(private.conn)
     }
 
-    pub(crate) fn keep_private_conn(&mut self, pool: &Pool, server: usize, conn: ServerConn) {
+    pub(crate) fn keep_private_conn(&mut self, pool: &Pool, server: ServerId, conn: ServerConn) {
         let private = PrivateConn { server: Rc::clone(pool.server(server)), conn };
         self.rare_state.get_or_insert_default().private_conn = Some(private);
     }

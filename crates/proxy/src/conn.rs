@@ -37,7 +37,7 @@ use crate::exchange::{ConnAction, ExchangeStart};
 use crate::exchange_state::Exchange;
 use crate::h2_front::Front;
 use crate::outcome::EndReason;
-use crate::plan::{Mode, OnLimit, PoolIndex};
+use crate::plan::{Mode, OnLimit, PoolId};
 use crate::profile::ProfilePhase;
 
 /// A client's connection.
@@ -409,7 +409,7 @@ impl Conn {
     }
 
     /// Begins a TCP exchange with a pool; `None`: that of the listener.
-    fn begin_tcp(&mut self, ctx: &mut PollContext<'_, '_>, pool: Option<PoolIndex>) -> ConnState {
+    fn begin_tcp(&mut self, ctx: &mut PollContext<'_, '_>, pool: Option<PoolId>) -> ConnState {
         let Some(active) = self.client.settings.active_generation() else {
             return ConnState::Closed;
         };

@@ -13,7 +13,7 @@ use stages::{Attempt, ProgressMarks, RequestFacts, SlotTerms};
 pub(crate) use stages::{ByteMark, Connecting, DetachedNames};
 
 use crate::config_generation::ConfigGeneration;
-use crate::plan::Priority;
+use crate::plan::{Priority, ServerId};
 use crate::pool::{NO_DEADLINE, Pool, Ticket};
 use crate::relay::Relay;
 use crate::server_conn::ServerConn;
@@ -50,7 +50,7 @@ pub(crate) struct Exchange {
 #[derive(Debug)]
 pub(crate) struct ServerSlot {
     pub(crate) pool: Rc<Pool>,
-    pub(crate) server: usize,
+    pub(crate) server: ServerId,
 }
 
 pub(crate) enum ExchangeStage {

@@ -9,6 +9,8 @@ use std::net::IpAddr;
 pub(crate) use reject_reason::RejectReason;
 pub(crate) use sticky_lookup::StickyLookup;
 
+use crate::plan::{PoolId, ServerId};
+
 /// Declares the reasons why a request ends. Each row has the code in metrics and JSON logs, the
 /// first letter of HAProxy's termination code (the party that caused the end), the status for the
 /// client if it can still be sent (0: none), and the meaning.
@@ -139,9 +141,9 @@ pub(crate) struct Outcome<'a> {
     /// Index in [`crate::plan::Plan::routes`]; `None`: rejected before routing, or TCP.
     pub(crate) route: Option<usize>,
     /// Index in [`crate::plan::Plan::pools`].
-    pub(crate) pool: Option<usize>,
+    pub(crate) pool: Option<PoolId>,
     /// Index in the pool's servers.
-    pub(crate) server: Option<usize>,
+    pub(crate) server: Option<ServerId>,
     /// `None`: a TCP connection, or no head could be read.
     pub(crate) request: Option<LoggedRequest<'a>>,
     /// Status that was sent to the client; 0: none.

@@ -19,13 +19,15 @@ use crate::config;
 use crate::health::{CheckStateMachine, CheckVerdict};
 use crate::log::fixtures;
 use crate::outcome::{EndReason, Outcome};
-use crate::plan::{Plan, PoolPlan, Priority};
+use crate::plan::{Id, IdVec, Plan, PoolId, PoolPlan, Priority, ServerId, ServerPlan};
 use crate::pool::{
     AdminState, CoreIndex, CoreWakeups, CrossCoreState, EnqueueError, EnqueueRequest, NO_DEADLINE, Pool,
     ServerRequirements, Ticket, TicketState,
 };
 
 const MS: u64 = MILLISECOND_NS;
+/// The only pool of a plan.
+const APP: PoolId = PoolId(0);
 /// Queue timeout of the pools in `random_config`.
 const QUEUE_TIMEOUT_NS: u64 = 100 * MS;
 const QUEUE_TICK_NS: u64 = 2 * MS;
@@ -52,7 +54,7 @@ enum SimulationEvent {
     /// A server fails or recovers.
     Fault,
     /// A server is checked.
-    Check(usize),
+    Check(ServerId),
     /// The operator changes something.
     OperatorCommand,
     Tick,
@@ -76,7 +78,7 @@ enum RequestState {
     /// At a server since `since_ns`. The time distinguishes the response from that of an earlier
     /// attempt.
     Served {
-        server: usize,
+        server: ServerId,
         since_ns: u64,
     },
     Ended(EndReason),
@@ -94,8 +96,8 @@ struct Simulation {
     shared: CrossCoreState,
     wakeups: CoreWakeups,
     pools: Vec<Pool>,
-    state_machines: Vec<CheckStateMachine>,
-    healthy: Vec<bool>,
+    state_machines: IdVec<ServerId, CheckStateMachine>,
+    healthy: IdVec<ServerId, bool>,
     requests: Vec<SimulatedRequest>,
     /// Requests that have not ended.
     unfinished: Vec<usize>,
@@ -153,10 +155,10 @@ impl Simulation {
         let wakeups = CoreWakeups::new(cores);
         let shared = CrossCoreState::new(&plan, &wakeups, None).unwrap();
         let pool = |core| {
-            Pool::new(&plan, 0, CoreId { index: core, count: cores }, Arc::clone(&shared.pools[0]), None)
+            Pool::new(&plan, APP, CoreId { index: core, count: cores }, Arc::clone(&shared.pools[APP]), None)
         };
         let pools = (0..cores).map(pool).collect();
-        let servers = plan.pools[0].servers.len();
+        let servers = &plan.pools[APP].servers;
         let mut simulation = Self {
             seed,
             decision_rng: fastrand::Rng::with_seed(seed ^ 0x5eed),
@@ -167,8 +169,8 @@ impl Simulation {
             shared,
             wakeups,
             pools,
-            state_machines: vec![CheckStateMachine::new(); servers],
-            healthy: vec![true; servers],
+            state_machines: servers.iter().map(|_| CheckStateMachine::new()).collect(),
+            healthy: servers.iter().map(|_| true).collect(),
             requests: Vec::new(),
             unfinished: Vec::new(),
             arrivals_ns: Vec::new(),
@@ -186,13 +188,18 @@ impl Simulation {
             simulation.schedule(0, event);
         }
         if simulation.pool_plan().check.is_some() {
-            (0..servers).for_each(|server| simulation.schedule(0, SimulationEvent::Check(server)));
+            let servers = simulation.healthy.ids();
+            servers.for_each(|server| simulation.schedule(0, SimulationEvent::Check(server)));
         }
         simulation
     }
 
     fn pool_plan(&self) -> &PoolPlan {
-        &self.plan.pools[0]
+        &self.plan.pools[APP]
+    }
+
+    fn random_server(&mut self) -> ServerId {
+        ServerId::from_index(self.random.usize(..self.healthy.len()))
     }
 
     fn schedule(&mut self, wait_ns: u64, event: SimulationEvent) {
@@ -239,7 +246,7 @@ impl Simulation {
         let gap_ns = if is_calm { 20 * MS } else { self.random.u64(..8 * MS) };
         self.schedule(gap_ns, SimulationEvent::Arrival);
         let core = self.random.usize(..self.pools.len());
-        let pinned = self.random.usize(..self.healthy.len());
+        let pinned = self.random_server();
         let requirements = ServerRequirements {
             key: Some(self.random.u64(..50)),
             pinned: (self.random.u32(..5) == 0 && !is_calm).then_some(pinned),
@@ -255,7 +262,7 @@ impl Simulation {
         self.arrivals_ns.push(self.now_ns);
         self.pools[core].count_request(self.now_ns);
         // Not dispatched yet; the next step decides.
-        let state = RequestState::Served { server: usize::MAX, since_ns: 0 };
+        let state = RequestState::Served { server: ServerId(u32::MAX), since_ns: 0 };
         self.requests.push(SimulatedRequest { core, requirements, priority, deadline_ns, retries: 0, state });
         if self.random.u32(..6) == 0 {
             let timeout_ns = self.random.u64(..150 * MS);
@@ -289,8 +296,8 @@ impl Simulation {
         }
     }
 
-    fn dispatch(&mut self, id: usize, server: usize) {
-        let eligibility = self.shared.pools[0].eligibility(server);
+    fn dispatch(&mut self, id: usize, server: ServerId) {
+        let eligibility = self.shared.pools[APP].eligibility(server);
         assert!(
             eligibility.operator_state() != AdminState::Maintenance || eligibility.effective_weight() > 0,
             "seed {}: a request goes to a server in maintenance",
@@ -352,39 +359,41 @@ impl Simulation {
 
     fn fault(&mut self) {
         if self.now_ns > CHAOS_END_NS {
-            self.healthy.fill(true);
+            self.healthy.iter_mut().for_each(|is_healthy| *is_healthy = true);
             return;
         }
-        let server = self.random.usize(..self.healthy.len());
+        let server = self.random_server();
         self.healthy[server] = !self.healthy[server];
         let wait_ns = self.random.u64(..800 * MS);
         self.schedule(wait_ns, SimulationEvent::Fault);
     }
 
-    fn check(&mut self, server: usize) {
-        let plan = self.plan.pools[0].check.clone().expect("only then there are checks");
+    fn check(&mut self, server: ServerId) {
+        let plan = self.plan.pools[APP].check.clone().expect("only then there are checks");
         let verdict = if self.healthy[server] { CheckVerdict::Pass } else { CheckVerdict::Fail };
         let state_machine = &mut self.state_machines[server];
         state_machine.record(verdict, &plan);
-        self.shared.pools[0].eligibility(server).set_check_status(state_machine.check_status(), self.now_ns);
+        self.shared.pools[APP]
+            .eligibility(server)
+            .set_check_status(state_machine.check_status(), self.now_ns);
         let wait_ns = state_machine.wait_ns(&plan, self.random.f64());
         self.schedule(wait_ns, SimulationEvent::Check(server));
     }
 
     fn run_operator_command(&mut self) {
         let is_calm = self.now_ns > CHAOS_END_NS;
-        let pool = &self.shared.pools[0];
-        let servers = if is_calm { 0..self.healthy.len() } else { 0..1 };
-        for server in servers {
-            let server = if is_calm { server } else { self.random.usize(..self.healthy.len()) };
+        let servers = if is_calm { self.healthy.len() } else { 1 };
+        for server in ServerId::first(servers) {
+            let server = if is_calm { server } else { self.random_server() };
+            let pool = &self.shared.pools[APP];
             let eligibility = pool.eligibility(server);
-            let planned = self.plan.pools[0].servers[server].maxconn;
+            let planned = self.plan.pools[APP].servers[server].maxconn;
             match if is_calm { 3 } else { self.random.u32(..3) } {
                 0 => {
                     let all = [AdminState::Ready, AdminState::Drain, AdminState::Maintenance];
                     eligibility.set_operator_state(all[self.random.usize(..3)], self.now_ns);
                     // Same as the operator's command.
-                    pool.recompute(&self.plan.pools[0], self.now_ns);
+                    pool.recompute(&self.plan.pools[APP], self.now_ns);
                 }
                 1 => eligibility.set_operator_weight(self.random.bool().then(|| self.random.u32(1..9))),
                 2 => {
@@ -461,7 +470,7 @@ impl Simulation {
         self.end_at(id, end, None);
     }
 
-    fn end_at(&mut self, id: usize, end: EndReason, server: Option<usize>) {
+    fn end_at(&mut self, id: usize, end: EndReason, server: Option<ServerId>) {
         let request = &mut self.requests[id];
         assert!(
             !matches!(request.state, RequestState::Ended(_)),
@@ -473,19 +482,20 @@ impl Simulation {
         let mut outcome = Outcome { server, end, status, ..fixtures::successful_request() };
         outcome.times.end_ns = self.now_ns;
         self.pools[request.core].record_outcome(&outcome);
-        let digest = (id as u64) << 16 | (end as u64) << 8 | server.map_or(255, |at| at as u64);
+        let digest =
+            (id as u64) << 16 | (end as u64) << 8 | server.map_or(255, |server| server.index() as u64);
         self.trace = (self.trace.rotate_left(7) ^ digest ^ self.now_ns).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
-    fn served(&self, id: usize) -> Option<(usize, u64)> {
+    fn served(&self, id: usize) -> Option<(ServerId, u64)> {
         match self.requests[id].state {
             RequestState::Served { server, since_ns } => Some((server, since_ns)),
             _ => None,
         }
     }
 
-    fn served_by_server(&self) -> Vec<usize> {
-        let mut served = vec![0; self.healthy.len()];
+    fn served_by_server(&self) -> IdVec<ServerId, usize> {
+        let mut served: IdVec<_, _> = self.healthy.iter().map(|_| 0).collect();
         for &id in &self.unfinished {
             if let Some((server, _)) = self.served(id) {
                 served[server] += 1;
@@ -496,11 +506,11 @@ impl Simulation {
 
     /// Asserts that no request was admitted over a limit. After a limit was lowered, earlier
     /// requests may exceed it.
-    fn assert_limits(&self, served_before: &[usize]) {
+    fn assert_limits(&self, served_before: &IdVec<ServerId, usize>) {
         let served_after = self.served_by_server();
         let seed = self.seed;
-        for (server, (&before, &after)) in served_before.iter().zip(&served_after).enumerate() {
-            let max = self.shared.pools[0].requests_max(server).unwrap_or(usize::MAX);
+        for ((server, &before), &after) in served_before.enumerate().zip(&served_after) {
+            let max = self.shared.pools[APP].requests_max(server).unwrap_or(usize::MAX);
             assert!(after <= before || after <= max, "seed {seed}: {after} of {max}");
         }
         let pool_max = self.pool_plan().overload_limits.maxconn.unwrap_or(usize::MAX);
@@ -525,13 +535,13 @@ impl Simulation {
 
     /// Asserts that no request waits beyond the timeout, or while a slot is free for it.
     fn assert_no_needless_wait(&self) {
-        let (pool, servers) = (&self.shared.pools[0], &self.pool_plan().servers);
-        let is_receiving = |server: usize| pool.eligibility(server).effective_weight() > 0;
-        let has_regular = (0..servers.len()).any(|server| !servers[server].backup && is_receiving(server));
-        let has_free_slot = |server: usize| {
+        let (pool, servers) = (&self.shared.pools[APP], &self.pool_plan().servers);
+        let is_receiving = |server: ServerId| pool.eligibility(server).effective_weight() > 0;
+        let has_regular = servers.ids().any(|server| !servers[server].backup && is_receiving(server));
+        let has_free_slot = |server: ServerId| {
             servers[server].backup != has_regular && is_receiving(server) && pool.has_free_slot(server)
         };
-        let has_room_now = pool.has_free_pool_slot() && (0..servers.len()).any(has_free_slot);
+        let has_room_now = pool.has_free_pool_slot() && servers.ids().any(has_free_slot);
         for request in self.unfinished.iter().map(|&id| &self.requests[id]) {
             let RequestState::Queued { since_ns, .. } = request.state else { continue };
             let waited_ns = self.now_ns - since_ns;
@@ -551,25 +561,25 @@ impl Simulation {
         for (id, request) in self.requests.iter().enumerate() {
             assert!(matches!(request.state, RequestState::Ended(_)), "seed {seed}: {id} never ends");
         }
-        assert_eq!(self.shared.pools[0].queued_count(), 0, "seed {seed}");
+        assert_eq!(self.shared.pools[APP].queued_count(), 0, "seed {seed}");
         let plan = Arc::clone(&self.plan);
-        for (server, planned) in plan.pools[0].servers.iter().enumerate() {
-            let eligibility = self.shared.pools[0].eligibility(server);
+        for (server, planned) in plan.pools[APP].servers.enumerate() {
+            let eligibility = self.shared.pools[APP].eligibility(server);
             let is_recovering_backup = planned.backup && eligibility.is_recovering();
             // A backup is probed again when it is needed.
             let has_recovered = is_recovering_backup
                 || eligibility.effective_weight() == eligibility.full_weight(planned.weight);
-            assert!(has_recovered, "seed {seed}: server {server} never came back: {eligibility:?}");
+            assert!(has_recovered, "seed {seed}: {server:?} never came back: {eligibility:?}");
         }
         assert!(self.pools.iter().all(|pool| pool.in_flight() == 0), "seed {seed}");
-        let servers = plan.pools[0].servers.iter().enumerate();
-        let slots_at = |(at, server): (usize, &crate::plan::ServerPlan)| match server.maxconn {
+        let servers = plan.pools[APP].servers.enumerate();
+        let slots_at = |(id, server): (ServerId, &ServerPlan)| match server.maxconn {
             // Half-open, it gets one request first.
-            Some(_) if self.shared.pools[0].eligibility(at).is_recovering() => 1,
+            Some(_) if self.shared.pools[APP].eligibility(id).is_recovering() => 1,
             max => max.unwrap_or(0),
         };
         let slots: usize = servers.filter(|(_, server)| !server.backup).map(slots_at).sum();
-        let slots = slots.min(plan.pools[0].overload_limits.maxconn.unwrap_or(usize::MAX));
+        let slots = slots.min(plan.pools[APP].overload_limits.maxconn.unwrap_or(usize::MAX));
         let requirements = ServerRequirements::default();
         let mut acquired = 0;
         while self.pools[0].acquire(requirements, self.now_ns, &mut self.decision_rng).is_some() {

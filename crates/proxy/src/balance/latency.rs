@@ -7,6 +7,7 @@
 //! while its first response is pending.
 
 use super::Candidate;
+use crate::plan::ServerId;
 
 /// Time constant: the remembered value decays to 37 % in this time.
 const DECAY_NS: f64 = 10e9;
@@ -65,12 +66,12 @@ impl Candidate {
 pub(super) fn choose(
     now_ns: u64,
     servers: usize,
-    candidate: impl Fn(usize) -> Candidate,
+    candidate: impl Fn(ServerId) -> Candidate,
     rng: &mut fastrand::Rng,
-) -> Option<usize> {
-    let usable = |index: &usize| candidate(*index).is_usable();
-    let nth = |n: usize| (0..servers).filter(usable).nth(n);
-    let count = (0..servers).filter(usable).count();
+) -> Option<ServerId> {
+    let usable = |id: &ServerId| candidate(*id).is_usable();
+    let nth = |n: usize| ServerId::first(servers).filter(usable).nth(n);
+    let count = ServerId::first(servers).filter(usable).count();
     if count < 2 {
         return nth(0);
     }

@@ -69,7 +69,7 @@ impl Exchange {
         else {
             return;
         };
-        generation.metrics.abandoned(slot.pool.index());
+        generation.metrics.abandoned(slot.pool.id());
         let response = DiscardedResponse {
             request_kind: self.facts.kind,
             limits: slot.pool.plan().limits,
@@ -97,7 +97,7 @@ async fn drain_response(core: Rc<Core>, abandoned: AbandonedRequest) {
     });
     rt::tokio::select! {
         finished = finished => if finished == DiscardResult::Complete {
-            generation.metrics.wasted(pool.index());
+            generation.metrics.wasted(pool.id());
         },
         () = core.timers.sleep_until(deadline_ns) => {}
     }

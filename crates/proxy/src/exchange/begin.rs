@@ -15,7 +15,7 @@ use crate::forward::{
     ClientFraming, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request,
 };
 use crate::outcome::{EndPhase, EndReason};
-use crate::plan::{Action, ListenerPlan, Reuse, Underscores};
+use crate::plan::{Action, ListenerPlan, PoolId, Reuse, Underscores};
 use crate::profile::ProfilePhase;
 use crate::route::{
     RateLimitKey, RetryAfterNs, RouteRequest, build_location, changes_target, forwarded_target,
@@ -194,7 +194,7 @@ impl Exchange {
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        pool: usize,
+        pool: PoolId,
         start: ExchangeStart,
     ) {
         let generation = Rc::clone(&start.active.generation);
@@ -288,7 +288,7 @@ impl Exchange {
         WorkBuffers { target, rng, .. }: &mut WorkBuffers,
         client: &ClientStream,
         generation: &ConfigGeneration,
-        pool: usize,
+        pool: PoolId,
         head: &RequestHead<'_, '_>,
     ) {
         let listener = &generation.plan.listeners[self.listener];
@@ -310,7 +310,7 @@ impl Exchange {
         self.facts.requests_websocket = upgrade.is_some_and(is_websocket);
         self.facts.expects_continue = head.expect_continue;
         let plan = &generation.plan.pools[pool];
-        let default_host = plan.servers.first().map_or("", |server| &server.name);
+        let default_host = plan.servers.iter().next().map_or("", |server| &server.name);
         let origin = Origin {
             client: client.peer.address,
             is_trusted: client.peer.is_trusted,

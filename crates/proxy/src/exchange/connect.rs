@@ -14,14 +14,14 @@ use crate::dial::{ConnectError, DialTarget, NewSession};
 use crate::exchange_state::{Connecting, Exchange, ExchangeStage, ServerSlot};
 use crate::metrics::HandshakeResult;
 use crate::outcome::{EndPhase, EndReason};
-use crate::plan::{Reuse, ServerHttp};
+use crate::plan::{Reuse, ServerHttp, ServerId};
 use crate::pool::Pool;
 use crate::profile::ProfilePhase;
 use crate::server_conn::http2::{BackSettings, Granted};
 
 impl Exchange {
     /// Connects to a server.
-    pub(super) fn connect(&mut self, client: &ClientStream, pool: &Pool, server: usize) {
+    pub(super) fn connect(&mut self, client: &ClientStream, pool: &Pool, server: ServerId) {
         let plan = pool.plan();
         let may_use_http2 = match plan.http {
             ServerHttp::Http11 => false,
@@ -45,7 +45,7 @@ impl Exchange {
     }
 
     /// Takes a stream of an HTTP/2 connection, or waits for one.
-    fn connect_http2(&mut self, client: &ClientStream, pool: &Pool, server: usize) {
+    fn connect_http2(&mut self, client: &ClientStream, pool: &Pool, server: ServerId) {
         let core = client.core();
         let connections = pool.server(server).http2();
         let wait = match pool.reuse() {
@@ -120,7 +120,7 @@ impl Exchange {
     /// Counts the handshake of a TLS session with the request's server.
     fn count_handshake(&self, result: Option<HandshakeResult>) {
         if let (Some(result), Some(generation), Some(slot)) = (result, &self.generation, &self.slot) {
-            generation.metrics.server_tls_handshake(slot.pool.index(), slot.server, result);
+            generation.metrics.server_tls_handshake(slot.pool.id(), slot.server, result);
         }
     }
 
@@ -134,7 +134,7 @@ impl Exchange {
 }
 
 /// Returns the destination of new connections to a server, with a PROXY header.
-fn dial_target(pool: &Pool, server: usize, header: Vec<u8>) -> DialTarget {
+fn dial_target(pool: &Pool, server: ServerId, header: Vec<u8>) -> DialTarget {
     let plan = pool.plan();
     let session = plan.tls.as_ref().map(|tls| NewSession {
         tls: pool.server(server).client_tls(tls),

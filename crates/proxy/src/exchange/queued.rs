@@ -41,7 +41,7 @@ impl Exchange {
         now_ns: u64,
     ) {
         let _section = ctx.core.profile.enter(ProfilePhase::Queue);
-        self.outcome.pool = Some(pool.index());
+        self.outcome.pool = Some(pool.id());
         pool.count_request(now_ns);
         if self.terms.deadline_ns <= now_ns {
             let _ = self.fail(ctx, client, EndReason::DeadlineExceeded, EndPhase::Queue);

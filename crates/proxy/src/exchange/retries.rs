@@ -52,7 +52,7 @@ impl Exchange {
     pub(super) fn take_retry(&self, pool: &Pool) -> bool {
         let is_allowed = pool.take_retry(now_ns());
         if !is_allowed {
-            self.generation.as_ref().inspect(|generation| generation.metrics.retry_denied(pool.index()));
+            self.generation.as_ref().inspect(|generation| generation.metrics.retry_denied(pool.id()));
         }
         is_allowed
     }

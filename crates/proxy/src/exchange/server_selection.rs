@@ -7,7 +7,7 @@ use crate::balance::sticky::StickyCookie;
 use crate::balance::{FAILED_LATENCY_MIN_NS, digest_key, digest_source};
 use crate::exchange_state::{Exchange, ServerSlot};
 use crate::outcome::{EndReason, StickyLookup};
-use crate::plan::{Balance, HashKey};
+use crate::plan::{Balance, HashKey, ServerId};
 use crate::pool::{Pool, ServerRequirements};
 use crate::route::{RouteRequest, RouteScratch};
 
@@ -78,7 +78,7 @@ impl Exchange {
     }
 
     /// Records a failure, if `end` means that the server is at fault.
-    pub(super) fn record_failure_latency(&self, pool: &Pool, server: usize, end: EndReason, now_ns: u64) {
+    pub(super) fn record_failure_latency(&self, pool: &Pool, server: ServerId, end: EndReason, now_ns: u64) {
         let is_server_fault = matches!(
             end,
             EndReason::ConnectFailed

@@ -3,6 +3,7 @@
 use wire::RequestHead;
 
 use crate::outcome::{EndPhase, EndReason, LoggedRequest, Protocol, StickyLookup, Times};
+use crate::plan::{PoolId, ServerId};
 
 /// Facts collected about a request so far, for its [`Outcome`].
 #[derive(Debug)]
@@ -29,8 +30,8 @@ pub(crate) struct OutcomeBuilder {
     /// Fault of the last TLS handshake with a server, if it failed.
     pub(crate) tls_error: Option<Box<str>>,
     pub(crate) route: Option<usize>,
-    pub(crate) pool: Option<usize>,
-    pub(crate) server: Option<usize>,
+    pub(crate) pool: Option<PoolId>,
+    pub(crate) server: Option<ServerId>,
     /// Method, target, host, referer, user agent and request ID, concatenated.
     texts: Vec<u8>,
     /// End offset of each text.

@@ -17,7 +17,7 @@ use super::agent::AgentReport;
 use super::probe::{CheckFailure, CheckResult, CheckSpec, run_check};
 use super::state_machine::{CheckStateMachine, CheckVerdict};
 use crate::metrics::Snapshot;
-use crate::plan::{CheckKind, CheckPlan, Plan, PoolPlan, ServerPlan};
+use crate::plan::{CheckKind, CheckPlan, Plan, PoolPlan, ServerId, ServerPlan};
 use crate::pool::{AdminState, CheckStatus, CrossCoreState, Eligibility, LastCheck, SharedPool};
 
 /// Maximum number of concurrent checks; further ones wait.
@@ -42,8 +42,8 @@ struct CheckedServer {
     address: Address,
     spec: CheckSpec,
     namespace: Option<Namespace>,
-    /// Its pool and index in the plan in force.
-    pool_and_index: RefCell<(Arc<SharedPool>, usize)>,
+    /// Its pool, and its index there, in the plan in force.
+    pool_and_server: RefCell<(Arc<SharedPool>, ServerId)>,
     eligibility: Arc<Eligibility>,
     state_machine: Cell<CheckStateMachine>,
     /// Last report of its agent: the requested state and the percentage of the weight.
@@ -70,13 +70,13 @@ impl HealthChecks {
         let mut checked_servers = Vec::new();
         for (pool, shared) in plan.pools.iter().zip(&shared.pools) {
             let Some(check) = &pool.check else { continue };
-            for (index, server) in pool.servers.iter().enumerate() {
+            for (id, server) in pool.servers.enumerate() {
                 let existing = old.iter().position(|old| {
                     old.pool == pool.name && old.server == server.name && old.address == server.address
                 });
                 let previous = existing.map(|at| old.swap_remove(at));
-                let pool_and_index = (Arc::clone(shared), index);
-                checked_servers.push(self.continue_or_start(pool, server, check, pool_and_index, previous));
+                let pool_and_server = (Arc::clone(shared), id);
+                checked_servers.push(self.continue_or_start(pool, server, check, pool_and_server, previous));
             }
         }
         for removed in &old {
@@ -98,7 +98,7 @@ impl HealthChecks {
         pool: &PoolPlan,
         server: &ServerPlan,
         check: &CheckPlan,
-        pool_and_index: (Arc<SharedPool>, usize),
+        pool_and_server: (Arc<SharedPool>, ServerId),
         previous: Option<Rc<CheckedServer>>,
     ) -> Rc<CheckedServer> {
         let tls = pool.tls.as_ref().filter(|_| check.uses_tls);
@@ -108,16 +108,16 @@ impl HealthChecks {
             proxy_protocol: pool.send_proxy_protocol,
             tls: tls.map(|tls| (tls.with_http(check.http), tls.name_of(server).into_owned())),
         };
-        let namespace = pool_and_index.0.namespace();
+        let namespace = pool_and_server.0.namespace();
         let namespace_name =
             |namespace: &Option<Namespace>| namespace.as_ref().map(|namespace| namespace.name().to_owned());
-        let eligibility = pool_and_index.0.eligibility_handle(pool_and_index.1);
+        let eligibility = pool_and_server.0.eligibility_handle(pool_and_server.1);
         if let Some(previous) = &previous
             && previous.spec == spec
             && namespace_name(&previous.namespace) == namespace_name(&namespace)
             && Arc::ptr_eq(&previous.eligibility, &eligibility)
         {
-            *previous.pool_and_index.borrow_mut() = pool_and_index;
+            *previous.pool_and_server.borrow_mut() = pool_and_server;
             return Rc::clone(previous);
         }
         let checked_server = Rc::new(CheckedServer {
@@ -126,7 +126,7 @@ impl HealthChecks {
             address: server.address.clone(),
             spec,
             namespace,
-            pool_and_index: RefCell::new(pool_and_index),
+            pool_and_server: RefCell::new(pool_and_server),
             eligibility,
             state_machine: Cell::new(
                 previous.as_ref().map_or_else(CheckStateMachine::new, |old| old.state_machine.get()),
@@ -216,7 +216,7 @@ impl CheckedServer {
     fn clear_agent_state(&self) {
         self.eligibility.set_agent_state(AdminState::Ready, 100, now_ns());
         self.eligibility.set_last_check(None);
-        let (pool, server) = &*self.pool_and_index.borrow();
+        let (pool, server) = &*self.pool_and_server.borrow();
         pool.set_agent_maxconn(*server, None);
     }
 
@@ -283,7 +283,7 @@ impl CheckedServer {
             eprintln!("weir: pool {pool}: server {server}: its agent sets {state}, {percent}%");
         }
         if let Some(max) = report.maxconn {
-            let (pool, server) = &*self.pool_and_index.borrow();
+            let (pool, server) = &*self.pool_and_server.borrow();
             pool.set_agent_maxconn(*server, Some(max));
         }
     }

@@ -58,8 +58,8 @@ impl ServerNotices {
     pub(super) fn apply_plan(&mut self, plan: &Plan, shared: &CrossCoreState) {
         let mut old = std::mem::take(&mut self.servers);
         for (pool, shared) in plan.pools.iter().zip(&shared.pools) {
-            for (index, server) in pool.servers.iter().enumerate() {
-                let outlier_counters = shared.outlier_counters(index);
+            for (id, server) in pool.servers.enumerate() {
+                let outlier_counters = shared.outlier_counters(id);
                 let existing =
                     old.iter().position(|old| Arc::ptr_eq(&old.outlier_counters, outlier_counters));
                 let existing = existing.map(|at| old.swap_remove(at));
@@ -67,7 +67,7 @@ impl ServerNotices {
                     pool: pool.name.clone(),
                     name: server.name.clone(),
                     weight: server.weight,
-                    eligibility: shared.eligibility_handle(index),
+                    eligibility: shared.eligibility_handle(id),
                     outlier_counters: Arc::clone(outlier_counters),
                     reported: existing.as_ref().map(|known| known.reported).unwrap_or_default(),
                     was_held_back: existing.is_some_and(|known| known.was_held_back),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Times};
 use crate::plan::{
     Action, Admission, Balance, ClientTimeouts, Conditions, Forwarding, HashKey, HashPlan, ListenerPlan,
-    Mode, PathRule, Plan, PoolLimits, PoolPlan, Priority, PrivilegesPlan, QueueOrder, QueuePlan, Reuse,
-    RoutePlan, ServerHttp, ServerHttp2Plan, ServerPlan, ServerTimeouts, Underscores,
+    Mode, PathRule, Plan, PoolId, PoolLimits, PoolPlan, Priority, PrivilegesPlan, QueueOrder, QueuePlan,
+    Reuse, RoutePlan, ServerHttp, ServerHttp2Plan, ServerId, ServerPlan, ServerTimeouts, Underscores,
 };
 
 /// Returns a plan with listeners `web` and `raw` (TCP), and the given routes and pools. The servers
@@ -24,7 +24,7 @@ pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
         admin_access: Default::default(),
         control: None,
         source: "".into(),
-        listeners: Arc::new([listener("web", Mode::Http), listener("raw", Mode::Tcp(0))]),
+        listeners: Arc::new([listener("web", Mode::Http), listener("raw", Mode::Tcp(PoolId(0)))]),
         routes: routes.iter().map(|name| route(name)).collect(),
         pools: pools.iter().map(|pool| Arc::new(self::pool(pool))).collect(),
     }
@@ -82,7 +82,7 @@ fn route(name: &str) -> RoutePlan {
         changes: Vec::new(),
         rate_limit: None,
         priority: Priority::Normal,
-        action: Action::Forward(0),
+        action: Action::Forward(PoolId(0)),
     }
 }
 
@@ -140,8 +140,8 @@ pub(crate) fn successful_request() -> Outcome<'static> {
         client_port: 41_000,
         listener: 0,
         route: Some(0),
-        pool: Some(0),
-        server: Some(1),
+        pool: Some(PoolId(0)),
+        server: Some(ServerId(1)),
         request: Some(LoggedRequest {
             method: b"GET",
             target: b"/a?b=1&token=xyz",

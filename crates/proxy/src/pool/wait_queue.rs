@@ -10,7 +10,7 @@ use super::adaptive::AdaptiveLimit;
 use super::queue::{ExpiryReason, Offer, QueuePosition, retry_after_s};
 use super::shared::adaptive_plan;
 use super::{Pool, ServerRequirements};
-use crate::plan::{PoolPlan, Priority, RetryBudgetPlan};
+use crate::plan::{IdVec, PoolPlan, Priority, RetryBudgetPlan, ServerId, ServerPlan};
 
 /// A request to enqueue.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(crate) enum TicketState {
     /// The request waits for its turn.
     Waiting,
     /// A slot at this server was taken for the request.
-    Granted(usize),
+    Granted(ServerId),
     /// The request has waited too long.
     Expired,
     /// The client would leave before the response.
@@ -59,12 +59,12 @@ pub(crate) enum TicketState {
 
 /// Returns the adaptive limits, for the core that computes them. Unchanged ones keep their state;
 /// others are new.
-pub(super) fn adaptive_limits(own: &PoolPlan, previous: Option<&Pool>) -> Vec<AdaptiveLimit> {
-    let limit = |server: &crate::plan::ServerPlan| {
+pub(super) fn adaptive_limits(own: &PoolPlan, previous: Option<&Pool>) -> IdVec<ServerId, AdaptiveLimit> {
+    let limit = |server: &ServerPlan| {
         let plan = adaptive_plan(own, server)?;
         let unchanged = previous.and_then(|before| {
-            let index = before.plan().servers.iter().position(|old| old.name == server.name)?;
-            before.adaptive_limits.borrow().get(index).filter(|old| old.plan() == plan).cloned()
+            let id = before.plan().servers.position(|old| old.name == server.name)?;
+            before.adaptive_limits.borrow().get(id).filter(|old| old.plan() == plan).cloned()
         });
         Some(unchanged.unwrap_or_else(|| AdaptiveLimit::new(plan)))
     };
@@ -182,7 +182,7 @@ impl Pool {
 
     /// Records the time from a request's dispatch to the start of its response.
     #[inline]
-    pub(crate) fn record_service_time(&self, server: usize, service_ns: u64) {
+    pub(crate) fn record_service_time(&self, server: ServerId, service_ns: u64) {
         let previous = self.service_ns.get();
         let next = if previous == 0 { service_ns } else { previous - previous / 8 + service_ns / 8 };
         self.service_ns.set(next);
@@ -192,7 +192,7 @@ impl Pool {
     }
 
     /// Records a server's failure to respond.
-    pub(crate) fn record_failure_sample(&self, server: usize) {
+    pub(crate) fn record_failure_sample(&self, server: ServerId) {
         if self.plan().overload_limits.adaptive.is_some() {
             self.shared.samples(server).add_failure();
         }
@@ -200,7 +200,7 @@ impl Pool {
 
     /// Updates the adaptive limits from the samples since the last update. Called on one core only.
     pub(super) fn update_adaptive_limits(&self) {
-        for (server, limit) in self.adaptive_limits.borrow_mut().iter_mut().enumerate() {
+        for (server, limit) in self.adaptive_limits.borrow_mut().enumerate_mut() {
             let max = limit.update(self.shared.take_window(server));
             let previous = self.shared.requests_max(server);
             self.shared.set_adaptive_max(server, max);
@@ -225,22 +225,22 @@ impl Pool {
     }
 
     /// Returns whether a request to this server takes a slot that others may wait for.
-    pub(crate) fn has_limit(&self, server: usize) -> bool {
+    pub(crate) fn has_limit(&self, server: ServerId) -> bool {
         self.shared.has_limit(server)
     }
 
     /// Returns the maximum number of requests of a server; `None`: unlimited.
-    pub(crate) fn requests_max(&self, server: usize) -> Option<usize> {
+    pub(crate) fn requests_max(&self, server: ServerId) -> Option<usize> {
         self.shared.requests_max(server)
     }
 
     /// Returns whether the pool or any of its servers has a limit.
     pub(crate) fn has_limits(&self) -> bool {
-        (0..self.plan().servers.len()).any(|server| self.shared.has_limit(server))
+        self.plan().servers.ids().any(|server| self.shared.has_limit(server))
     }
 
     /// Returns the number of requests that count toward a server's limit, on all cores.
-    pub(crate) fn slots_in_use(&self, server: usize) -> usize {
+    pub(crate) fn slots_in_use(&self, server: ServerId) -> usize {
         self.shared.slots_in_use(server)
     }
 

@@ -131,9 +131,8 @@ fn pool_status<'a>(
     at_ns: u64,
 ) -> PoolStatus<'a> {
     let sum_of = |metric| snapshot.sum(metric, &[&pool.name]);
-    let servers = pool.servers.iter().enumerate();
-    let server = |(index, server)| {
-        let live_state = (shared.eligibility(index), shared.requests_max(index));
+    let server = |(id, server)| {
+        let live_state = (shared.eligibility(id), shared.requests_max(id));
         server_status(&pool.name, server, live_state, snapshot, at_ns)
     };
     PoolStatus {
@@ -143,7 +142,7 @@ fn pool_status<'a>(
         queue_limit: pool.queue.limit,
         retries: sum_of("weir_retries_total"),
         wasted: sum_of("weir_wasted_responses_total"),
-        servers: servers.map(server).collect(),
+        servers: pool.servers.enumerate().map(server).collect(),
     }
 }
 
