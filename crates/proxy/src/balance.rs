@@ -20,6 +20,8 @@ use std::cmp::Ordering;
 pub(crate) use hash::{digest, digest_key, digest_source, owner};
 pub(crate) use latency::{FAILED_LATENCY_MIN_NS, PeakEwma};
 
+use rt::clock::MonotonicTime;
+
 use crate::plan::{Balance, IdVec, ServerId};
 
 /// The properties of one server that a choice uses.
@@ -61,7 +63,7 @@ pub(crate) struct BalanceInput<'a> {
     /// Maximum number of requests of a server chosen by key, as a multiple of its fraction of the
     /// load.
     pub(crate) load_factor: f64,
-    pub(crate) now_ns: u64,
+    pub(crate) now: MonotonicTime,
 }
 
 /// Result of a choice.
@@ -101,7 +103,7 @@ pub(crate) fn choose(
             return hash::choose(input, key, servers, candidate);
         }
         (Balance::RandomOfTwo | Balance::ConsistentHash, _) => random_of_two(servers, candidate, rng),
-        (Balance::Latency, _) => latency::choose(input.now_ns, servers, candidate, rng),
+        (Balance::Latency, _) => latency::choose(input.now, servers, candidate, rng),
         (Balance::RoundRobin, _) => round_robin(servers, candidate, round_robin_state),
         (Balance::LeastConnections, _) => least_connections(servers, candidate, rng),
         (Balance::First, _) => first_available(servers, candidate),

@@ -6,6 +6,7 @@ mod stages;
 
 use std::rc::Rc;
 
+use rt::clock::MonotonicTime;
 use rt::splice::Pipe;
 
 use outcome_builder::OutcomeBuilder;
@@ -119,8 +120,8 @@ impl Exchange {
         self.attempt.unreceived_count = 0;
         self.interim_count = 0;
         self.terms.priority = Priority::Normal;
-        self.terms.deadline_ns = NO_DEADLINE;
-        self.attempt.first_byte_wait_start_ns = 0;
+        self.terms.deadline = NO_DEADLINE;
+        self.attempt.first_byte_wait_start = MonotonicTime::ZERO;
         self.progress = ProgressMarks::default();
         self.outcome.clear();
     }

@@ -26,6 +26,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use rt::clock::MonotonicTime;
 use rt::cores::CoreId;
 use rt::namespace::Namespace;
 use rt::tls::ClientTls;
@@ -67,7 +68,7 @@ pub(crate) struct Pool {
     /// `take_hash_overflow`.
     hash_overflow: Cell<u64>,
     /// Time of the last operation here.
-    now_ns: Cell<u64>,
+    now: Cell<MonotonicTime>,
     queue: RefCell<Queue<Rc<Ticket>>>,
     /// Recent average time from a request's dispatch to its response's first byte.
     service_ns: Cell<u64>,
@@ -78,7 +79,7 @@ pub(crate) struct Pool {
     /// True if failures of servers are evaluated.
     detects_outliers: bool,
     /// Time when the windows of error rates end; checked by the first core.
-    window_end_ns: Cell<u64>,
+    window_end: Cell<MonotonicTime>,
 }
 
 /// A server as seen by one core.
@@ -159,13 +160,13 @@ impl Pool {
             tokens,
             has_backups,
             hash_overflow: Cell::new(0),
-            now_ns: Cell::new(0),
+            now: Cell::new(MonotonicTime::ZERO),
             queue,
             service_ns: Cell::new(service_ns),
             adaptive_limits,
             idle_max,
             detects_outliers,
-            window_end_ns: Cell::new(0),
+            window_end: Cell::new(MonotonicTime::ZERO),
         }
     }
 
@@ -203,8 +204,8 @@ impl Pool {
     }
 
     /// Returns whether a server still gets requests of clients that stick to it.
-    pub(crate) fn accepts_sticky(&self, server: ServerId, now_ns: u64) -> bool {
-        self.shared.eligibility(server).accepts_request(now_ns)
+    pub(crate) fn accepts_sticky(&self, server: ServerId, now: MonotonicTime) -> bool {
+        self.shared.eligibility(server).accepts_request(now)
     }
 
     /// Returns whether the balancing algorithm uses response times.
@@ -213,9 +214,9 @@ impl Pool {
     }
 
     /// Records a response time of a server.
-    pub(crate) fn record_latency(&self, server: ServerId, sample_ns: u64, now_ns: u64) {
+    pub(crate) fn record_latency(&self, server: ServerId, sample_ns: u64, now: MonotonicTime) {
         let latency = &self.servers[server].latency;
-        latency.set(latency.get().with_sample(sample_ns, now_ns));
+        latency.set(latency.get().with_sample(sample_ns, now));
     }
 
     /// Returns the number of requests that did not go to the server of their key, since the last
@@ -229,10 +230,10 @@ impl Pool {
     pub(crate) fn acquire(
         &self,
         requirements: ServerRequirements,
-        now_ns: u64,
+        now: MonotonicTime,
         rng: &mut fastrand::Rng,
     ) -> Option<ServerId> {
-        self.now_ns.set(now_ns);
+        self.now.set(now);
         let effective_pin = self.effective_pin(requirements);
         let waits_for_same = {
             let queue = self.queue.borrow();
@@ -249,10 +250,10 @@ impl Pool {
 
     /// Returns the only acceptable server, if the request is pinned to one.
     fn effective_pin(&self, requirements: ServerRequirements) -> Option<ServerId> {
-        let now_ns = self.now_ns.get();
+        let now = self.now.get();
         requirements
             .pinned
-            .filter(|server| requirements.avoid != Some(*server) && self.accepts_sticky(*server, now_ns))
+            .filter(|server| requirements.avoid != Some(*server) && self.accepts_sticky(*server, now))
     }
 
     fn try_acquire(&self, requirements: ServerRequirements, rng: &mut fastrand::Rng) -> Option<ServerId> {
@@ -273,7 +274,7 @@ impl Pool {
             key: requirements.key,
             name_digests: &self.name_digests,
             load_factor: plan.hash.load_factor,
-            now_ns: self.now_ns.get(),
+            now: self.now.get(),
         };
         let round_robin_state = &mut *self.round_robin_state.borrow_mut();
         let use_backups = self.has_backups && !self.has_usable(false);
@@ -358,48 +359,48 @@ impl Pool {
     }
 
     /// Records that a request could not connect to a server and goes to another one.
-    pub(crate) fn note_unreachable(&self, server: ServerId, now_ns: u64) {
+    pub(crate) fn note_unreachable(&self, server: ServerId, now: MonotonicTime) {
         if self.detects_outliers {
-            self.shared.record_signal(&self.plan().outlier, server, FailureSignal::Failure, now_ns);
+            self.shared.record_signal(&self.plan().outlier, server, FailureSignal::Failure, now);
         }
     }
 
     /// Completes the probe if the server's response is successful. `status` is 0 if there is none.
     #[inline]
-    pub(crate) fn note_response(&self, server: ServerId, status: u16, now_ns: u64) {
+    pub(crate) fn note_response(&self, server: ServerId, status: u16, now: MonotonicTime) {
         let eligibility = self.shared.eligibility(server);
         let errors_max = self.plan().outlier.errors;
         if eligibility.is_recovering()
             && (errors_max.is_none()
                 || classify_status(status, &self.plan().outlier) == FailureSignal::Success)
         {
-            eligibility.complete_probe(now_ns);
+            eligibility.complete_probe(now);
         }
     }
 
     /// Publishes this core's observations of its servers. The first core also evaluates them.
-    pub(crate) fn evaluate_outliers(&self, now_ns: u64) {
+    pub(crate) fn evaluate_outliers(&self, now: MonotonicTime) {
         if !self.detects_outliers {
             return;
         }
         for (id, server) in self.servers.enumerate() {
             server.outlier_window.publish(self.shared.outlier_counters(id));
         }
-        let end_ns = self.window_end_ns.get();
-        if self.core == CoreIndex(0) && now_ns >= end_ns {
+        let window_end = self.window_end.get();
+        if self.core == CoreIndex(0) && now >= window_end {
             let plan = &self.plan().outlier;
-            self.window_end_ns.set(now_ns + plan.window_ns);
+            self.window_end.set(now + plan.window_ns);
             // The counts before the first window cover an unknown time.
-            if end_ns > 0 {
-                self.shared.evaluate_windows(plan, now_ns);
+            if window_end > MonotonicTime::ZERO {
+                self.shared.evaluate_windows(plan, now);
             }
         }
     }
 
     /// Recomputes each server's effective weight.
-    pub(crate) fn recompute(&self, now_ns: u64) {
+    pub(crate) fn recompute(&self, now: MonotonicTime) {
         self.update_adaptive_limits();
-        self.shared.recompute(self.plan(), now_ns);
+        self.shared.recompute(self.plan(), now);
     }
 
     /// Releases a slot, and wakes a core whose requests wait for one.
@@ -430,28 +431,28 @@ impl Pool {
     }
 
     /// Keeps a connection for the next request, unless there are enough.
-    pub(crate) fn keep_idle(&self, server: ServerId, conn: ServerConn, now_ns: u64) {
+    pub(crate) fn keep_idle(&self, server: ServerId, conn: ServerConn, now: MonotonicTime) {
         let offered = match conn.http2 {
             Some(_) => self.servers[server].http2().offer(conn),
             None => Some(conn),
         };
         let Some(mut conn) = offered else { return };
         let mut idle_conns = self.servers[server].idle_conns.borrow_mut();
-        conn.idle_since_ns = now_ns;
+        conn.idle_since = now;
         if idle_conns.len() < self.idle_max {
             idle_conns.push(conn);
         }
     }
 
     /// Closes idle connections that are dead or too old.
-    pub(crate) fn sweep_idle(&self, now_ns: u64) {
+    pub(crate) fn sweep_idle(&self, now: MonotonicTime) {
         let timeout_ns = self.plan().idle_timeout_ns;
         for (id, server) in self.servers.enumerate() {
             let mut idle_conns = server.idle_conns.borrow_mut();
             // A server in maintenance must not keep connections of the proxy.
             let is_in_maintenance = self.shared.eligibility(id).admin_state() == AdminState::Maintenance;
             idle_conns.retain_mut(|conn| {
-                let is_young = now_ns.saturating_sub(conn.idle_since_ns) < timeout_ns;
+                let is_young = now.since(conn.idle_since) < timeout_ns;
                 is_young && !is_in_maintenance && conn.is_alive()
             });
             if is_in_maintenance {

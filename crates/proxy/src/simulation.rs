@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use rt::clock::MILLISECOND_NS;
+use rt::clock::{MILLISECOND_NS, MonotonicTime};
 use rt::cores::CoreId;
 
 use crate::config;
@@ -24,6 +24,7 @@ use crate::pool::{
     AdminState, CoreIndex, CoreWakeups, CrossCoreState, EnqueueError, EnqueueRequest, NO_DEADLINE, Pool,
     ServerRequirements, Ticket, TicketState,
 };
+use crate::test_time::at;
 
 const MS: u64 = MILLISECOND_NS;
 /// The only pool of a plan.
@@ -33,13 +34,13 @@ const QUEUE_TIMEOUT_NS: u64 = 100 * MS;
 const QUEUE_TICK_NS: u64 = 2 * MS;
 const TICK_NS: u64 = 100 * MS;
 /// Start of the clock. Not 0, because a time of 0 means "never" in some fields.
-const START_NS: u64 = 1_000 * MS;
+const START: MonotonicTime = at(1_000 * MS);
 /// End of the phase with random faults.
-const CHAOS_END_NS: u64 = START_NS + 6_000 * MS;
+const CHAOS_END: MonotonicTime = START.saturating_add(6_000 * MS);
 /// End of the load. From the end of the faults on all servers are healthy, and the pool must have
 /// recovered by now.
-const LOAD_END_NS: u64 = CHAOS_END_NS + 12_000 * MS;
-const END_NS: u64 = LOAD_END_NS + 2_000 * MS;
+const LOAD_END: MonotonicTime = CHAOS_END.saturating_add(12_000 * MS);
+const END: MonotonicTime = LOAD_END.saturating_add(2_000 * MS);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SimulationEvent {
@@ -65,7 +66,7 @@ struct SimulatedRequest {
     core: usize,
     requirements: ServerRequirements,
     priority: Priority,
-    deadline_ns: u64,
+    deadline: MonotonicTime,
     retries: u8,
     state: RequestState,
 }
@@ -73,13 +74,13 @@ struct SimulatedRequest {
 enum RequestState {
     Queued {
         ticket: Rc<Ticket>,
-        since_ns: u64,
+        since: MonotonicTime,
     },
-    /// At a server since `since_ns`. The time distinguishes the response from that of an earlier
+    /// At a server since `since`. The time distinguishes the response from that of an earlier
     /// attempt.
     Served {
         server: ServerId,
-        since_ns: u64,
+        since: MonotonicTime,
     },
     Ended(EndReason),
 }
@@ -89,8 +90,8 @@ struct Simulation {
     random: fastrand::Rng,
     /// Random numbers of the decisions, separate from those of the environment.
     decision_rng: fastrand::Rng,
-    now_ns: u64,
-    events: BinaryHeap<Reverse<(u64, u64, SimulationEvent)>>,
+    now: MonotonicTime,
+    events: BinaryHeap<Reverse<(MonotonicTime, u64, SimulationEvent)>>,
     serial: u64,
     plan: Arc<Plan>,
     shared: CrossCoreState,
@@ -102,8 +103,8 @@ struct Simulation {
     /// Requests that have not ended.
     unfinished: Vec<usize>,
     /// Times of arrivals, and of retries.
-    arrivals_ns: Vec<u64>,
-    retries_ns: Vec<u64>,
+    arrivals_at: Vec<MonotonicTime>,
+    retries_at: Vec<MonotonicTime>,
     /// Digest of everything that happened.
     trace: u64,
 }
@@ -163,7 +164,7 @@ impl Simulation {
             seed,
             decision_rng: fastrand::Rng::with_seed(seed ^ 0x5eed),
             random,
-            now_ns: START_NS,
+            now: START,
             events: BinaryHeap::new(),
             serial: 0,
             shared,
@@ -173,8 +174,8 @@ impl Simulation {
             healthy: servers.iter().map(|_| true).collect(),
             requests: Vec::new(),
             unfinished: Vec::new(),
-            arrivals_ns: Vec::new(),
-            retries_ns: Vec::new(),
+            arrivals_at: Vec::new(),
+            retries_at: Vec::new(),
             trace: 0,
             plan,
         };
@@ -204,15 +205,15 @@ impl Simulation {
 
     fn schedule(&mut self, wait_ns: u64, event: SimulationEvent) {
         self.serial += 1;
-        self.events.push(Reverse((self.now_ns + wait_ns, self.serial, event)));
+        self.events.push(Reverse((self.now + wait_ns, self.serial, event)));
     }
 
     fn run(mut self) -> u64 {
-        while let Some(Reverse((now_ns, _, event))) = self.events.pop() {
-            if now_ns > END_NS {
+        while let Some(Reverse((now, _, event))) = self.events.pop() {
+            if now > END {
                 break;
             }
-            self.now_ns = now_ns;
+            self.now = now;
             let served_before = self.served_by_server();
             self.handle(event);
             self.run_consequences();
@@ -239,10 +240,10 @@ impl Simulation {
     }
 
     fn arrive(&mut self) {
-        if self.now_ns > LOAD_END_NS {
+        if self.now > LOAD_END {
             return;
         }
-        let is_calm = self.now_ns > CHAOS_END_NS;
+        let is_calm = self.now > CHAOS_END;
         let gap_ns = if is_calm { 20 * MS } else { self.random.u64(..8 * MS) };
         self.schedule(gap_ns, SimulationEvent::Arrival);
         let core = self.random.usize(..self.pools.len());
@@ -253,17 +254,17 @@ impl Simulation {
             avoid: None,
         };
         let priority = [Priority::High, Priority::Normal, Priority::Low][self.random.usize(..3)];
-        let deadline_ns = match self.random.u32(..4) {
-            0 => self.now_ns + self.random.u64(..200 * MS),
+        let deadline = match self.random.u32(..4) {
+            0 => self.now + self.random.u64(..200 * MS),
             _ => NO_DEADLINE,
         };
         let id = self.requests.len();
         self.unfinished.push(id);
-        self.arrivals_ns.push(self.now_ns);
-        self.pools[core].count_request(self.now_ns);
+        self.arrivals_at.push(self.now);
+        self.pools[core].count_request(self.now);
         // Not dispatched yet; the next step decides.
-        let state = RequestState::Served { server: ServerId(u32::MAX), since_ns: 0 };
-        self.requests.push(SimulatedRequest { core, requirements, priority, deadline_ns, retries: 0, state });
+        let state = RequestState::Served { server: ServerId(u32::MAX), since: MonotonicTime::ZERO };
+        self.requests.push(SimulatedRequest { core, requirements, priority, deadline, retries: 0, state });
         if self.random.u32(..6) == 0 {
             let timeout_ns = self.random.u64(..150 * MS);
             self.schedule(timeout_ns, SimulationEvent::ClientLeaves(id));
@@ -274,7 +275,7 @@ impl Simulation {
     /// Dispatches, enqueues or ends a request.
     fn enter(&mut self, id: usize, requirements: ServerRequirements) {
         let pool = &self.pools[self.requests[id].core];
-        match pool.acquire(requirements, self.now_ns, &mut self.decision_rng) {
+        match pool.acquire(requirements, self.now, &mut self.decision_rng) {
             Some(server) => self.dispatch(id, server),
             None if !pool.has_usable_server(self.requests[id].requirements) => {
                 self.end(id, EndReason::NoServer)
@@ -284,12 +285,12 @@ impl Simulation {
     }
 
     fn enqueue(&mut self, id: usize) {
-        let SimulatedRequest { core, requirements, priority, deadline_ns, .. } = self.requests[id];
+        let SimulatedRequest { core, requirements, priority, deadline, .. } = self.requests[id];
         let request =
-            EnqueueRequest { requirements, waker: Waker::noop(), priority, now_ns: self.now_ns, deadline_ns };
+            EnqueueRequest { requirements, waker: Waker::noop(), priority, now: self.now, deadline };
         match self.pools[core].enqueue(&request, &mut self.decision_rng) {
             Ok(ticket) => {
-                self.requests[id].state = RequestState::Queued { ticket, since_ns: self.now_ns };
+                self.requests[id].state = RequestState::Queued { ticket, since: self.now };
             }
             Err(EnqueueError::Full) => self.end(id, EndReason::QueueFull),
             Err(EnqueueError::Deadline) => self.end(id, EndReason::DeadlineExceeded),
@@ -303,7 +304,7 @@ impl Simulation {
             "seed {}: a request goes to a server in maintenance",
             self.seed
         );
-        self.requests[id].state = RequestState::Served { server, since_ns: self.now_ns };
+        self.requests[id].state = RequestState::Served { server, since: self.now };
         match self.healthy[server] {
             true => {
                 let service_ns = MS + self.random.u64(..30 * MS);
@@ -314,13 +315,13 @@ impl Simulation {
     }
 
     fn respond(&mut self, id: usize) {
-        let Some((server, since_ns)) = self.served(id) else { return };
+        let Some((server, since)) = self.served(id) else { return };
         let end = if self.healthy[server] { EndReason::Done } else { EndReason::ServerClosed };
         let pool = &self.pools[self.requests[id].core];
         if end == EndReason::Done {
-            pool.record_service_time(server, self.now_ns - since_ns);
-            pool.note_response(server, 200, self.now_ns);
-            pool.record_latency(server, self.now_ns - since_ns, self.now_ns);
+            pool.record_service_time(server, self.now - since);
+            pool.note_response(server, 200, self.now);
+            pool.record_latency(server, self.now - since, self.now);
         }
         pool.release(server, &mut self.decision_rng);
         self.end_at(id, end, Some(server));
@@ -331,14 +332,14 @@ impl Simulation {
         let request = &mut self.requests[id];
         let pool = &self.pools[request.core];
         pool.record_failure_sample(server);
-        if request.retries >= pool.plan().retries_max || !pool.take_retry(self.now_ns) {
+        if request.retries >= pool.plan().retries_max || !pool.take_retry(self.now) {
             pool.release(server, &mut self.decision_rng);
             self.end_at(id, EndReason::ConnectFailed, Some(server));
             return;
         }
         request.retries += 1;
-        self.retries_ns.push(self.now_ns);
-        pool.note_unreachable(server, self.now_ns);
+        self.retries_at.push(self.now);
+        pool.note_unreachable(server, self.now);
         pool.release(server, &mut self.decision_rng);
         let requirements = ServerRequirements { avoid: Some(server), ..request.requirements };
         self.assert_budget();
@@ -358,7 +359,7 @@ impl Simulation {
     }
 
     fn fault(&mut self) {
-        if self.now_ns > CHAOS_END_NS {
+        if self.now > CHAOS_END {
             self.healthy.iter_mut().for_each(|is_healthy| *is_healthy = true);
             return;
         }
@@ -373,15 +374,13 @@ impl Simulation {
         let verdict = if self.healthy[server] { CheckVerdict::Pass } else { CheckVerdict::Fail };
         let state_machine = &mut self.state_machines[server];
         state_machine.record(verdict, &plan);
-        self.shared.pools[APP]
-            .eligibility(server)
-            .set_check_status(state_machine.check_status(), self.now_ns);
+        self.shared.pools[APP].eligibility(server).set_check_status(state_machine.check_status(), self.now);
         let wait_ns = state_machine.wait_ns(&plan, self.random.f64());
         self.schedule(wait_ns, SimulationEvent::Check(server));
     }
 
     fn run_operator_command(&mut self) {
-        let is_calm = self.now_ns > CHAOS_END_NS;
+        let is_calm = self.now > CHAOS_END;
         let servers = if is_calm { self.healthy.len() } else { 1 };
         for server in ServerId::first(servers) {
             let server = if is_calm { server } else { self.random_server() };
@@ -391,9 +390,9 @@ impl Simulation {
             match if is_calm { 3 } else { self.random.u32(..3) } {
                 0 => {
                     let all = [AdminState::Ready, AdminState::Drain, AdminState::Maintenance];
-                    eligibility.set_operator_state(all[self.random.usize(..3)], self.now_ns);
+                    eligibility.set_operator_state(all[self.random.usize(..3)], self.now);
                     // Same as the operator's command.
-                    pool.recompute(&self.plan.pools[APP], self.now_ns);
+                    pool.recompute(&self.plan.pools[APP], self.now);
                 }
                 1 => eligibility.set_operator_weight(self.random.bool().then(|| self.random.u32(1..9))),
                 2 => {
@@ -401,7 +400,7 @@ impl Simulation {
                     pool.set_maxconn(server, max, planned);
                 }
                 _ => {
-                    eligibility.set_operator_state(AdminState::Ready, self.now_ns);
+                    eligibility.set_operator_state(AdminState::Ready, self.now);
                     eligibility.set_operator_weight(None);
                     pool.set_maxconn(server, None, planned);
                 }
@@ -415,16 +414,16 @@ impl Simulation {
 
     fn tick(&mut self) {
         for pool in &self.pools {
-            pool.evaluate_outliers(self.now_ns);
+            pool.evaluate_outliers(self.now);
             pool.count_unlimited_requests();
         }
-        self.pools[0].recompute(self.now_ns);
+        self.pools[0].recompute(self.now);
         self.schedule(TICK_NS, SimulationEvent::Tick);
     }
 
     fn queue_tick(&mut self) {
         for pool in &self.pools {
-            pool.expire_queue(self.now_ns);
+            pool.expire_queue(self.now);
             pool.serve_queue(&mut self.decision_rng);
         }
         self.schedule(QUEUE_TICK_NS, SimulationEvent::QueueTick);
@@ -480,16 +479,17 @@ impl Simulation {
         request.state = RequestState::Ended(end);
         let status = if end == EndReason::Done { 200 } else { end.status() };
         let mut outcome = Outcome { server, end, status, ..fixtures::successful_request() };
-        outcome.times.end_ns = self.now_ns;
+        outcome.times.end = self.now;
         self.pools[request.core].record_outcome(&outcome);
         let digest =
             (id as u64) << 16 | (end as u64) << 8 | server.map_or(255, |server| server.index() as u64);
-        self.trace = (self.trace.rotate_left(7) ^ digest ^ self.now_ns).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.trace =
+            (self.trace.rotate_left(7) ^ digest ^ self.now.as_ns()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
-    fn served(&self, id: usize) -> Option<(ServerId, u64)> {
+    fn served(&self, id: usize) -> Option<(ServerId, MonotonicTime)> {
         match self.requests[id].state {
-            RequestState::Served { server, since_ns } => Some((server, since_ns)),
+            RequestState::Served { server, since } => Some((server, since)),
             _ => None,
         }
     }
@@ -524,11 +524,12 @@ impl Simulation {
     /// minimum number.
     fn assert_budget(&self) {
         let plan = self.pool_plan().overload_limits.retry_budget;
-        let count_within =
-            |all: &[u64], span_ns: u64| all.iter().filter(|&&at| at + span_ns >= self.now_ns).count() as f64;
+        let count_within = |all: &[MonotonicTime], span_ns: u64| {
+            all.iter().filter(|&&time| time + span_ns >= self.now).count() as f64
+        };
         // The window slides by eighths.
-        let retries = count_within(&self.retries_ns, plan.window_ns / 8 * 7);
-        let requests = count_within(&self.arrivals_ns, plan.window_ns);
+        let retries = count_within(&self.retries_at, plan.window_ns / 8 * 7);
+        let requests = count_within(&self.arrivals_at, plan.window_ns);
         let max = (requests * plan.fraction).max(f64::from(plan.min));
         assert!(retries <= max, "seed {}: {retries} retries, {requests} requests", self.seed);
     }
@@ -543,8 +544,8 @@ impl Simulation {
         };
         let has_room_now = pool.has_free_pool_slot() && servers.ids().any(has_free_slot);
         for request in self.unfinished.iter().map(|&id| &self.requests[id]) {
-            let RequestState::Queued { since_ns, .. } = request.state else { continue };
-            let waited_ns = self.now_ns - since_ns;
+            let RequestState::Queued { since, .. } = request.state else { continue };
+            let waited_ns = self.now - since;
             assert!(waited_ns <= QUEUE_TIMEOUT_NS + QUEUE_TICK_NS, "seed {}", self.seed);
             assert!(
                 !has_room_now || request.requirements.pinned.is_some(),
@@ -582,14 +583,14 @@ impl Simulation {
         let slots = slots.min(plan.pools[APP].overload_limits.maxconn.unwrap_or(usize::MAX));
         let requirements = ServerRequirements::default();
         let mut acquired = 0;
-        while self.pools[0].acquire(requirements, self.now_ns, &mut self.decision_rng).is_some() {
+        while self.pools[0].acquire(requirements, self.now, &mut self.decision_rng).is_some() {
             acquired += 1;
         }
         assert_eq!(acquired, slots, "seed {seed}: a slot was lost or duplicated");
-        let last_start = self.arrivals_ns.iter().position(|&at| at > LOAD_END_NS - 1_000 * MS);
+        let last_start = self.arrivals_at.iter().position(|&time| time > LOAD_END - 1_000 * MS);
         let last = &self.requests[last_start.unwrap_or(0)..];
         let served = last.iter().all(|request| matches!(request.state, RequestState::Ended(EndReason::Done)));
-        assert!(served || last.iter().any(|one| one.deadline_ns != NO_DEADLINE), "seed {seed}: not served");
+        assert!(served || last.iter().any(|one| one.deadline != NO_DEADLINE), "seed {seed}: not served");
     }
 }
 

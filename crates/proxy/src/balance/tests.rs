@@ -1,8 +1,11 @@
 //! Simulations of the choice, with fixed seeds: evenness, weights and bounds, avoidance of slow
 //! servers, and recovery.
 
+use rt::clock::MonotonicTime;
+
 use super::*;
 use crate::plan::Id;
+use crate::test_time::at;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -19,10 +22,10 @@ struct Sim {
     name_digests: IdVec<ServerId, u64>,
     round_robin_state: RoundRobinState,
     rng: fastrand::Rng,
-    now_ns: u64,
+    now: MonotonicTime,
     load_factor: f64,
     /// End time, server and duration of each request in flight.
-    in_flight: Vec<(u64, ServerId, u64)>,
+    in_flight: Vec<(MonotonicTime, ServerId, u64)>,
     request_counts: Vec<usize>,
 }
 
@@ -43,7 +46,7 @@ impl Sim {
             name_digests: (0..weights.len()).map(name).collect(),
             round_robin_state: RoundRobinState::new(weights.len()),
             rng: fastrand::Rng::with_seed(seed),
-            now_ns: SECOND,
+            now: at(SECOND),
             load_factor: 1.25,
             in_flight: Vec::new(),
             request_counts: vec![0; weights.len()],
@@ -56,7 +59,7 @@ impl Sim {
             key,
             name_digests: &self.name_digests,
             load_factor: self.load_factor,
-            now_ns: self.now_ns,
+            now: self.now,
         };
         let candidate = |id: ServerId| self.servers[id];
         choose(input, self.servers.len(), candidate, &mut self.round_robin_state, &mut self.rng)
@@ -69,18 +72,18 @@ impl Sim {
         self.request_counts[server.index()] += 1;
         // Random variation of up to 10 %.
         let duration_ns = self.service_ns[server] * self.rng.u64(90..=110) / 100;
-        self.in_flight.push((self.now_ns + duration_ns, server, duration_ns));
+        self.in_flight.push((self.now + duration_ns, server, duration_ns));
         Some(chosen)
     }
 
     /// Ends the request with the earliest end time.
     fn complete_next(&mut self) {
         let next = self.in_flight.iter().enumerate().min_by_key(|(_, end)| end.0).unwrap().0;
-        let (end_ns, server, took_ns) = self.in_flight.swap_remove(next);
-        self.now_ns = self.now_ns.max(end_ns);
+        let (end, server, took_ns) = self.in_flight.swap_remove(next);
+        self.now = self.now.max(end);
         self.servers[server].in_flight -= 1;
         let latency = &mut self.servers[server].latency;
-        *latency = latency.with_sample(took_ns, end_ns);
+        *latency = latency.with_sample(took_ns, end);
     }
 
     /// Runs `requests` requests, always `concurrency` in flight.
@@ -238,9 +241,9 @@ fn a_slow_server_is_avoided_and_tried_again() {
         assert!(slow < 200 && slow > 0, "{seed}: {slow}");
         // It recovers, and gets its normal fraction again once that has been measured.
         sim.service_ns[ServerId(1)] = 10 * MS;
-        while sim.servers[ServerId(1)].latency.decayed_ns(sim.now_ns) > 15 * MS {
+        while sim.servers[ServerId(1)].latency.decayed_ns(sim.now) > 15 * MS {
             sim.run(1_000, 8);
-            assert!(sim.now_ns < 600 * SECOND, "it is never tried again");
+            assert!(sim.now < at(600 * SECOND), "it is never tried again");
         }
         let counts = sim.run(8_000, 8);
         assert_fractions(&counts, &[1.0; 4], 0.1, &format!("{seed} {counts:?}"));
@@ -251,7 +254,9 @@ fn a_slow_server_is_avoided_and_tried_again() {
 fn a_server_that_nothing_is_known_of_is_tried_by_one_at_a_time() {
     for seed in 0..16 {
         let mut sim = Sim::new(Balance::Latency, &[100; 3], seed);
-        sim.servers.iter_mut().for_each(|one| one.latency = PeakEwma::default().with_sample(5 * MS, SECOND));
+        sim.servers
+            .iter_mut()
+            .for_each(|one| one.latency = PeakEwma::default().with_sample(5 * MS, at(SECOND)));
         sim.servers[ServerId(2)].latency = PeakEwma::default();
         for _ in 0..90 {
             sim.start(None);
@@ -268,8 +273,9 @@ fn a_server_that_nothing_is_known_of_is_tried_by_one_at_a_time() {
 #[test]
 fn a_server_that_fails_quickly_is_not_quick() {
     let mut sim = Sim::new(Balance::Latency, &[100; 2], 3);
-    sim.servers[ServerId(0)].latency = PeakEwma::default().with_sample(MS.max(FAILED_LATENCY_MIN_NS), SECOND);
-    sim.servers[ServerId(1)].latency = PeakEwma::default().with_sample(50 * MS, SECOND);
+    sim.servers[ServerId(0)].latency =
+        PeakEwma::default().with_sample(MS.max(FAILED_LATENCY_MIN_NS), at(SECOND));
+    sim.servers[ServerId(1)].latency = PeakEwma::default().with_sample(50 * MS, at(SECOND));
     assert!((0..100).all(|_| sim.choose(None).unwrap().server == ServerId(1)));
 }
 

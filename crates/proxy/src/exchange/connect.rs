@@ -4,7 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::Poll;
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 use rt::tls::TlsFault;
 
 use super::{Failure, StepResult};
@@ -59,7 +59,7 @@ impl Exchange {
             }
             Reuse::Safe | Reuse::Always => {
                 if let Some(Granted { conn, is_reused }) = connections.attach(&*core) {
-                    return self.set_connected(conn, is_reused, now_ns());
+                    return self.set_connected(conn, is_reused, MonotonicTime::now());
                 }
                 let settings = BackSettings::new(pool.plan(), dial_target(pool, server, Vec::new()));
                 connections.wait(&core, settings)
@@ -95,7 +95,7 @@ impl Exchange {
                 if is_own {
                     self.count_handshake(HandshakeResult::of(&conn.stream));
                 }
-                self.set_connected(conn, is_reused, now_ns());
+                self.set_connected(conn, is_reused, MonotonicTime::now());
                 StepResult::Progressed
             }
             Poll::Ready(Err(error)) => {

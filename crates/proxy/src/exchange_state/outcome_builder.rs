@@ -1,5 +1,6 @@
 //! The facts of a request that are collected for its outcome.
 
+use rt::clock::MonotonicTime;
 use wire::RequestHead;
 
 use crate::outcome::{EndPhase, EndReason, LoggedRequest, Protocol, StickyLookup, Times};
@@ -82,9 +83,9 @@ impl OutcomeBuilder {
         *self = Self { texts, ..Self::default() };
     }
 
-    pub(crate) fn begin(&mut self, start_ns: u64, now_ns: u64, head_bytes: usize) {
-        self.times.start_ns = start_ns;
-        self.times.head_ns = now_ns;
+    pub(crate) fn begin(&mut self, start: MonotonicTime, now: MonotonicTime, head_bytes: usize) {
+        self.times.start = start;
+        self.times.head = now;
         self.bytes_in = head_bytes as u64;
     }
 

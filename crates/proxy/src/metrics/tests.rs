@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::outcome::{EndPhase, StickyLookup};
 use crate::plan::{Balance, PoolId, ServerId, StickyMode, StickyPlan};
+use crate::test_time::at;
 
 fn metrics() -> Metrics {
     Metrics::new(&plan(&["api", "odd \"\\\n"], &["app: a b"]))
@@ -112,10 +113,10 @@ fn tcp_connections_are_apart_from_requests() {
 fn the_wait_of_a_request_that_gave_up_is_counted() {
     let metrics = metrics();
     let times = crate::outcome::Times {
-        dispatched_ns: 0,
-        connected_ns: 0,
-        first_byte_ns: 0,
-        end_ns: 1_101 * MS,
+        dispatched: at(0),
+        connected: at(0),
+        first_byte: at(0),
+        end: at(1_101 * MS),
         ..successful_request().times
     };
     let (end, phase) = (EndReason::QueueTimeout, EndPhase::Queue);
@@ -344,7 +345,7 @@ fn the_text_is_as_prometheus_wants_it() {
             route: Some(number % 2),
             ..successful_request()
         };
-        outcome.times.end_ns += (number as u64).pow(8);
+        outcome.times.end += (number as u64).pow(8);
         metrics.record(&outcome);
     }
     metrics.record(&malformed_request());

@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use rt::clock::MonotonicTime;
+
 use super::shared::SharedPool;
 use crate::outcome::Outcome;
 use crate::outlier::{
@@ -74,8 +76,8 @@ impl OutlierCounters {
     }
 
     /// Returns the time when the last ejection ends or ended.
-    pub(crate) fn last_ejection_end_ns(&self) -> u64 {
-        self.last_ejection_end_ns.load(Ordering::Relaxed)
+    pub(crate) fn last_ejection_end(&self) -> MonotonicTime {
+        MonotonicTime::from_ns(self.last_ejection_end_ns.load(Ordering::Relaxed))
     }
 
     /// Updates the successive failures and errors.
@@ -128,11 +130,11 @@ impl SharedPool {
         let is_windowed = plan.error_rate.is_some() || plan.latency_factor.is_some();
         if is_windowed && signal != FailureSignal::Neutral {
             let times = &outcome.times;
-            let first_byte_us = (times.first_byte_ns > 0)
-                .then(|| times.first_byte_ns.saturating_sub(times.connected_ns) / 1_000);
+            let first_byte_us = (times.first_byte > MonotonicTime::ZERO)
+                .then(|| times.first_byte.since(times.connected) / 1_000);
             core_window.count(signal, first_byte_us);
         }
-        self.record_signal(plan, server, signal, outcome.times.end_ns);
+        self.record_signal(plan, server, signal, outcome.times.end);
     }
 
     /// Records a result for a server, and ejects the server if there are too many failures.
@@ -141,14 +143,14 @@ impl SharedPool {
         plan: &OutlierPlan,
         server: ServerId,
         signal: FailureSignal,
-        now_ns: u64,
+        now: MonotonicTime,
     ) {
         let (counters, eligibility) = (self.outlier_counters(server), self.eligibility(server));
         counters.count(signal);
         let counts_errors = plan.errors.is_some();
         match signal {
-            FailureSignal::Success => eligibility.complete_probe(now_ns),
-            FailureSignal::Error if !counts_errors => eligibility.complete_probe(now_ns),
+            FailureSignal::Success => eligibility.complete_probe(now),
+            FailureSignal::Error if !counts_errors => eligibility.complete_probe(now),
             FailureSignal::Neutral => eligibility.release_probe(),
             FailureSignal::Error | FailureSignal::Failure => {
                 let failures = counters.failures.load(Ordering::Relaxed);
@@ -158,7 +160,7 @@ impl SharedPool {
                     false => check_streak(plan, failures, errors),
                 };
                 if let Some(reason) = reason {
-                    self.eject(plan, server, reason, now_ns);
+                    self.eject(plan, server, reason, now);
                 }
                 // The ejection was suppressed; the next request is a new probe.
                 eligibility.release_probe();
@@ -167,43 +169,43 @@ impl SharedPool {
     }
 
     /// Evaluates the windows of all servers, and starts new ones.
-    pub(super) fn evaluate_windows(&self, plan: &OutlierPlan, now_ns: u64) {
+    pub(super) fn evaluate_windows(&self, plan: &OutlierPlan, now: MonotonicTime) {
         let windows: Vec<OutlierWindow> =
             self.server_ids().map(|server| self.outlier_counters(server).take_window()).collect();
         for (server, window) in self.server_ids().zip(&windows) {
             if let Some(reason) = check_window(plan, window, &windows) {
-                self.eject(plan, server, reason, now_ns);
+                self.eject(plan, server, reason, now);
             }
         }
     }
 
     /// Ejects a server, if enough others are left.
-    fn eject(&self, plan: &OutlierPlan, server: ServerId, reason: EjectionReason, now_ns: u64) {
+    fn eject(&self, plan: &OutlierPlan, server: ServerId, reason: EjectionReason, now: MonotonicTime) {
         let (counters, eligibility) = (self.outlier_counters(server), self.eligibility(server));
         // Another core decides now; the next failure is evaluated again.
         let Some(_evaluation) = self.try_start_evaluation() else { return };
-        if eligibility.is_ejected(now_ns) || eligibility.is_probing() != (reason == EjectionReason::Probe) {
+        if eligibility.is_ejected(now) || eligibility.is_probing() != (reason == EjectionReason::Probe) {
             return;
         }
         let others = self.server_ids().filter(|&other| other != server).map(|other| {
             let eligibility = self.eligibility(other);
             OtherServer {
                 is_receiving: eligibility.effective_weight() > 0,
-                is_held_back: eligibility.is_ejected(now_ns) || eligibility.is_recovering(),
+                is_held_back: eligibility.is_ejected(now) || eligibility.is_recovering(),
             }
         });
         if !may_eject(plan, others) {
             counters.suppressed_ejections.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let since_last_ns = now_ns.saturating_sub(counters.last_ejection_end_ns());
+        let since_last_ns = now.since(counters.last_ejection_end());
         let previous_ejections = counters.consecutive_ejections.load(Ordering::Relaxed);
         let (ejections, duration_ns) = ejection_duration(plan, previous_ejections, since_last_ns);
         counters.consecutive_ejections.store(ejections, Ordering::Relaxed);
-        counters.last_ejection_end_ns.store(now_ns + duration_ns, Ordering::Relaxed);
+        counters.last_ejection_end_ns.store((now + duration_ns).as_ns(), Ordering::Relaxed);
         counters.failures.store(0, Ordering::Relaxed);
         counters.errors.store(0, Ordering::Relaxed);
-        eligibility.eject_until(now_ns + duration_ns);
+        eligibility.eject_until(now + duration_ns);
         counters.ejections[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -216,6 +218,7 @@ mod tests {
     use crate::config;
     use crate::outlier::tests::plan;
     use crate::plan::{Id, IdVec, Plan, PoolId};
+    use crate::test_time::at;
 
     const MS: u64 = 1_000_000;
     const POOL: PoolId = PoolId(0);
@@ -250,8 +253,10 @@ mod tests {
             let mut broken: IdVec<ServerId, bool> = vec![false; count].into();
             // Number of requests at each half-open server.
             let mut probes: IdVec<ServerId, u32> = vec![0; count].into();
-            let mut now_ns = 1;
-            let mut requests = |now_ns: u64, rng: &mut fastrand::Rng, broken: &IdVec<ServerId, bool>| {
+            let mut now = at(1);
+            let mut requests = |now: MonotonicTime,
+                                rng: &mut fastrand::Rng,
+                                broken: &IdVec<ServerId, bool>| {
                 for _ in 0..20 {
                     let server = ServerId::from_index(rng.usize(..count));
                     let eligibility = pool.eligibility(server);
@@ -271,7 +276,7 @@ mod tests {
                         (false, 0) => FailureSignal::Neutral,
                         (false, _) => FailureSignal::Success,
                     };
-                    pool.record_signal(&outlier, server, signal, now_ns);
+                    pool.record_signal(&outlier, server, signal, now);
                 }
             };
             for _ in 0..100 {
@@ -279,11 +284,11 @@ mod tests {
                     let server = ServerId::from_index(rng.usize(..count));
                     broken[server] = rng.bool();
                 }
-                requests(now_ns, &mut rng, &broken);
+                requests(now, &mut rng, &broken);
                 let recovering = pool.server_ids().filter(|&id| pool.eligibility(id).is_recovering()).count();
                 assert!(recovering <= max, "seed {seed}: {recovering} of {count}");
-                now_ns += rng.u64(..100) * MS;
-                pool.recompute(&proxy_plan.pools[POOL], now_ns);
+                now += rng.u64(..100) * MS;
+                pool.recompute(&proxy_plan.pools[POOL], now);
                 let receiving =
                     pool.server_ids().filter(|&id| pool.eligibility(id).effective_weight() > 0).count();
                 assert!(receiving >= count - max && receiving >= 1, "seed {seed}: {receiving} of {count}");
@@ -291,9 +296,9 @@ mod tests {
             // All servers work; each recovers after its probe.
             broken = vec![false; count].into();
             for _ in 0..200 {
-                now_ns += 10 * MS;
-                pool.recompute(&proxy_plan.pools[POOL], now_ns);
-                requests(now_ns, &mut rng, &broken);
+                now += 10 * MS;
+                pool.recompute(&proxy_plan.pools[POOL], now);
+                requests(now, &mut rng, &broken);
             }
             assert!(pool.server_ids().all(|id| !pool.eligibility(id).is_recovering()), "seed {seed}");
             let (counts, _) = pool.server_ids().fold(([0; 5], 0), |(mut sum, suppressed), id| {
@@ -319,9 +324,9 @@ mod tests {
             // Counts that were collected are not collected again.
             window.publish(pool.outlier_counters(ServerId(0)));
         }
-        pool.evaluate_windows(&outlier, 1_000);
+        pool.evaluate_windows(&outlier, at(1_000));
         assert_eq!(pool.outlier_counters(ServerId(0)).ejections().0[EjectionReason::ErrorRate as usize], 1);
-        pool.evaluate_windows(&outlier, 2_000);
+        pool.evaluate_windows(&outlier, at(2_000));
         assert_eq!(pool.outlier_counters(ServerId(0)).ejections().0.iter().sum::<u64>(), 1);
     }
 }

@@ -6,6 +6,7 @@ use super::tests::{POOL, S0, S1, S2, S3, enqueue_request, plan_with_maxconns, po
 use super::*;
 use crate::balance::digest_source;
 use crate::plan::{StickyMode, StickyPlan};
+use crate::test_time::at;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -35,17 +36,17 @@ fn request_counts(pool: &Pool, requests: u32) -> IdVec<ServerId, usize> {
     for number in 0..requests {
         let key = digest_source(Some(std::net::IpAddr::V4(number.into())));
         let requirements = ServerRequirements { key, ..ServerRequirements::default() };
-        let server = pool.acquire(requirements, 0, &mut rng).expect("a server");
+        let server = pool.acquire(requirements, at(0), &mut rng).expect("a server");
         counts[server] += 1;
-        pool.record_latency(server, 5_000_000, u64::from(number));
+        pool.record_latency(server, 5_000_000, at(u64::from(number)));
         pool.release(server, &mut rng);
     }
     counts
 }
 
 fn set_operator_state(pool: &Pool, server: ServerId, operator_state: AdminState) {
-    pool.shared.eligibility(server).set_operator_state(operator_state, 1);
-    pool.recompute(1);
+    pool.shared.eligibility(server).set_operator_state(operator_state, at(1));
+    pool.recompute(at(1));
 }
 
 #[test]
@@ -84,13 +85,13 @@ fn a_slow_start_holds_with_every_balance() {
             plan.slow_start_ns = 10 * SECOND_NS;
         });
         let eligibility = pool.shared.eligibility(S2);
-        eligibility.set_check_status(CheckStatus::Down, SECOND_NS);
-        eligibility.set_check_status(CheckStatus::Up, 10 * SECOND_NS);
+        eligibility.set_check_status(CheckStatus::Down, at(SECOND_NS));
+        eligibility.set_check_status(CheckStatus::Up, at(10 * SECOND_NS));
         // The algorithm sees a slow start only as a weight: a tenth of one is 1 in 21.
-        pool.recompute(10 * SECOND_NS);
+        pool.recompute(at(10 * SECOND_NS));
         assert_eq!(eligibility.effective_weight(), 10);
         let early = request_counts(&pool, 2_100);
-        pool.recompute(20 * SECOND_NS);
+        pool.recompute(at(20 * SECOND_NS));
         let late = request_counts(&pool, 2_100);
         let label = format!("{balance:?} {early:?} {late:?}");
         if balance == Balance::First {
@@ -110,25 +111,25 @@ fn first_fills_a_server_that_starts_slowly_by_and_by() {
         plan.slow_start_ns = 10 * SECOND_NS;
     });
     let eligibility = pool.shared.eligibility(S0);
-    eligibility.set_check_status(CheckStatus::Down, SECOND_NS);
-    eligibility.set_check_status(CheckStatus::Up, 10 * SECOND_NS);
+    eligibility.set_check_status(CheckStatus::Down, at(SECOND_NS));
+    eligibility.set_check_status(CheckStatus::Up, at(10 * SECOND_NS));
     let mut rng = rng();
-    let mut take = |now_ns| {
-        pool.recompute(now_ns);
+    let mut take = |now| {
+        pool.recompute(now);
         pool.take(None, &mut rng)
     };
-    assert_eq!([(); 3].map(|()| take(10 * SECOND_NS)), [Some(S0), Some(S1), Some(S1)]);
-    assert_eq!([(); 3].map(|()| take(13 * SECOND_NS)), [Some(S0), Some(S0), Some(S1)]);
+    assert_eq!([(); 3].map(|()| take(at(10 * SECOND_NS))), [Some(S0), Some(S1), Some(S1)]);
+    assert_eq!([(); 3].map(|()| take(at(13 * SECOND_NS))), [Some(S0), Some(S0), Some(S1)]);
     // And at once if no other server has a free slot.
-    (0..7).for_each(|_| assert_eq!(take(13 * SECOND_NS), Some(S1)));
-    assert_eq!(take(13 * SECOND_NS), Some(S0));
+    (0..7).for_each(|_| assert_eq!(take(at(13 * SECOND_NS)), Some(S1)));
+    assert_eq!(take(at(13 * SECOND_NS)), Some(S0));
 }
 
 #[test]
 fn sticky_requests_go_to_a_server_in_drain_and_not_to_an_unavailable_one() {
     let pool = pool(&[None, None], make_sticky);
     let mut rng = rng();
-    let mut acquire_pinned = |pool: &Pool| pool.acquire(pinned_to(S1), 5, &mut rng);
+    let mut acquire_pinned = |pool: &Pool| pool.acquire(pinned_to(S1), at(5), &mut rng);
     assert!((0..20).all(|_| acquire_pinned(&pool) == Some(S1)));
     set_operator_state(&pool, S1, AdminState::Drain);
     assert!((0..20).all(|_| acquire_pinned(&pool) == Some(S1)));
@@ -138,20 +139,20 @@ fn sticky_requests_go_to_a_server_in_drain_and_not_to_an_unavailable_one() {
     set_operator_state(&pool, S1, AdminState::Maintenance);
     assert_eq!(acquire_pinned(&pool), Some(S0));
     set_operator_state(&pool, S1, AdminState::Ready);
-    pool.shared.eligibility(S1).set_check_status(CheckStatus::Down, 1);
+    pool.shared.eligibility(S1).set_check_status(CheckStatus::Down, at(1));
     assert_eq!(acquire_pinned(&pool), Some(S0));
-    pool.shared.eligibility(S1).set_check_status(CheckStatus::Up, 1);
-    pool.shared.eligibility(S1).eject_until(6);
+    pool.shared.eligibility(S1).set_check_status(CheckStatus::Up, at(1));
+    pool.shared.eligibility(S1).eject_until(at(6));
     assert_eq!(acquire_pinned(&pool), Some(S0));
-    pool.recompute(6);
-    assert_eq!(pool.acquire(pinned_to(S1), 6, &mut fastrand::Rng::with_seed(1)), Some(S1));
+    pool.recompute(at(6));
+    assert_eq!(pool.acquire(pinned_to(S1), at(6), &mut fastrand::Rng::with_seed(1)), Some(S1));
 }
 
 #[test]
 fn a_server_that_has_just_failed_is_avoided_even_by_sticky_requests() {
     let pool = pool(&[None, None], make_sticky);
     let requirements = ServerRequirements { avoid: Some(S1), ..pinned_to(S1) };
-    assert!((0..20).all(|_| pool.acquire(requirements, 0, &mut rng()) == Some(S0)));
+    assert!((0..20).all(|_| pool.acquire(requirements, at(0), &mut rng()) == Some(S0)));
 }
 
 #[test]
@@ -159,15 +160,15 @@ fn a_request_queued_for_one_server_blocks_no_request_for_the_others() {
     let pool = pool(&[Some(1), Some(2)], make_sticky);
     let mut rng = rng();
     let enqueue = |requirements, rng: &mut fastrand::Rng| {
-        pool.enqueue(&EnqueueRequest { requirements, ..enqueue_request(0) }, rng).unwrap()
+        pool.enqueue(&EnqueueRequest { requirements, ..enqueue_request(at(0)) }, rng).unwrap()
     };
-    assert_eq!(pool.acquire(pinned_to(S0), 0, &mut rng), Some(S0));
-    assert_eq!(pool.acquire(pinned_to(S0), 0, &mut rng), None);
+    assert_eq!(pool.acquire(pinned_to(S0), at(0), &mut rng), Some(S0));
+    assert_eq!(pool.acquire(pinned_to(S0), at(0), &mut rng), None);
     let pinned_ticket = enqueue(pinned_to(S0), &mut rng);
-    assert_eq!(pool.acquire(ServerRequirements::default(), 0, &mut rng), Some(S1));
-    assert_eq!(pool.acquire(pinned_to(S1), 0, &mut rng), Some(S1));
+    assert_eq!(pool.acquire(ServerRequirements::default(), at(0), &mut rng), Some(S1));
+    assert_eq!(pool.acquire(pinned_to(S1), at(0), &mut rng), Some(S1));
     // Now all servers are full. Both kinds of requests wait, and each is served when it has a slot.
-    assert_eq!(pool.acquire(ServerRequirements::default(), 0, &mut rng), None);
+    assert_eq!(pool.acquire(ServerRequirements::default(), at(0), &mut rng), None);
     let any_ticket = enqueue(ServerRequirements::default(), &mut rng);
     let other_pinned_ticket = enqueue(pinned_to(S1), &mut rng);
     pool.release(S1, &mut rng);
@@ -178,16 +179,16 @@ fn a_request_queued_for_one_server_blocks_no_request_for_the_others() {
     // A newcomer that accepts any server does not wait behind one that does not.
     pool.release(S0, &mut rng);
     assert_eq!(pinned_ticket.state(), TicketState::Granted(S0));
-    assert!(!pool.expire_queue(1));
+    assert!(!pool.expire_queue(at(1)));
 }
 
 #[test]
 fn a_request_queued_for_a_server_that_becomes_unavailable_goes_to_another() {
     let pool = pool(&[Some(1), Some(1)], make_sticky);
     let mut rng = rng();
-    assert_eq!(pool.acquire(pinned_to(S0), 0, &mut rng), Some(S0));
+    assert_eq!(pool.acquire(pinned_to(S0), at(0), &mut rng), Some(S0));
     let pinned_ticket = pool
-        .enqueue(&EnqueueRequest { requirements: pinned_to(S0), ..enqueue_request(0) }, &mut rng)
+        .enqueue(&EnqueueRequest { requirements: pinned_to(S0), ..enqueue_request(at(0)) }, &mut rng)
         .unwrap();
     assert_eq!(pinned_ticket.state(), TicketState::Waiting);
     set_operator_state(&pool, S0, AdminState::Maintenance);
@@ -208,10 +209,10 @@ fn requests_by_a_key_are_counted_when_they_overflow() {
     let pool = pool(&[Some(1), Some(1), Some(1)], |plan| plan.balance = Balance::ConsistentHash);
     let (mut rng, requirements) =
         (rng(), ServerRequirements { key: Some(digest(b"k")), ..ServerRequirements::default() });
-    let own = pool.acquire(requirements, 0, &mut rng);
+    let own = pool.acquire(requirements, at(0), &mut rng);
     assert!(own.is_some());
     assert_eq!(pool.take_hash_overflow(), 0);
-    let other = pool.acquire(requirements, 0, &mut rng);
+    let other = pool.acquire(requirements, at(0), &mut rng);
     assert!(other.is_some() && other != own);
     assert_eq!((pool.take_hash_overflow(), pool.take_hash_overflow()), (1, 0));
 }
@@ -226,8 +227,8 @@ fn latencies_survive_a_reload() {
         Pool::new(plan, POOL, CoreId { index: 0, count: 1 }, Arc::clone(&shared.pools[POOL]), previous)
     };
     let old_pool = new(&old, None);
-    old_pool.record_latency(S0, SECOND_NS, 1);
-    old_pool.record_latency(S1, 1_000, 1);
+    old_pool.record_latency(S0, SECOND_NS, at(1));
+    old_pool.record_latency(S1, 1_000, at(1));
     let new_pool = new(&old, Some(&old_pool));
     assert!((0..20).all(|_| new_pool.take(None, &mut rng()) == Some(S1)));
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use rt::clock::MonotonicTime;
 use rt::namespace::Namespace;
 
 use super::adaptive::{AdaptiveLimit, LatencyWindow};
@@ -89,10 +90,8 @@ impl CrossCoreState {
         let namespace = |pool: &Arc<PoolPlan>| {
             let Some(name) = &pool.namespace else { return Ok(None) };
             let Some((_, shared)) = previous else { return Namespace::open(name).map(Some) };
-            let existing = shared
-                .pools
-                .iter()
-                .find_map(|pool| pool.namespace.as_ref().filter(|namespace| namespace.name() == name));
+            let mut namespaces = shared.pools.iter().filter_map(|pool| pool.namespace.as_ref());
+            let existing = namespaces.find(|namespace| namespace.name() == name);
             existing.map(|known| Some(known.clone())).ok_or_else(|| unknown_namespace_error(&pool.name, name))
         };
         let namespaces = plan.pools.iter().map(namespace).collect::<io::Result<Vec<_>>>()?;
@@ -298,11 +297,11 @@ impl SharedPool {
     /// Recomputes each server's effective weight: after a change, and once a tick. If no server
     /// would get requests, cancels the ejections, because a server that may fail is better than
     /// none.
-    pub(crate) fn recompute(&self, plan: &PoolPlan, now_ns: u64) {
+    pub(crate) fn recompute(&self, plan: &PoolPlan, now: MonotonicTime) {
         let recompute_all = || {
             let servers = plan.servers.iter().zip(&self.eligibilities);
             servers.fold(false, |any, (server, eligibility)| {
-                eligibility.recompute(server.weight, plan.slow_start_ns, now_ns);
+                eligibility.recompute(server.weight, plan.slow_start_ns, now);
                 any | (eligibility.effective_weight() > 0)
             })
         };
@@ -310,7 +309,7 @@ impl SharedPool {
             return;
         }
         let ejected = self.eligibilities.iter().filter(|eligibility| eligibility.is_recovering());
-        if ejected.map(|standing| standing.cancel_ejection(now_ns)).count() > 0 {
+        if ejected.map(|standing| standing.cancel_ejection(now)).count() > 0 {
             recompute_all();
         }
     }
@@ -450,14 +449,9 @@ impl SharedPool {
 
     /// Sets a server's request limit until the process ends; `None`: the configured one. Requests
     /// in flight are not affected; a server above a lowered limit gets new ones once it is below.
-    pub(crate) fn set_maxconn(
-        &self,
-        server: ServerId,
-        operator_max: Option<usize>,
-        configured: Option<usize>,
-    ) {
+    pub(crate) fn set_maxconn(&self, server: ServerId, operator_max: Option<usize>, planned: Option<usize>) {
         self.server_limits[server].set_operator_max(operator_max);
-        self.server_limits[server].set_configured(configured);
+        self.server_limits[server].set_configured(planned);
     }
 
     /// Returns the limit that an operator set at run time.

@@ -2,11 +2,14 @@
 
 use std::task::Waker;
 
+use rt::clock::MonotonicTime;
+
 use super::*;
 use crate::plan::{
     Balance, HashKey, HashPlan, PoolLimits, Priority, QueueOrder, QueuePlan, Reuse, ServerHttp,
     ServerHttp2Plan, ServerPlan, ServerTimeouts,
 };
+use crate::test_time::at;
 
 /// The pool of a plan.
 pub(super) const POOL: PoolId = PoolId(0);
@@ -85,17 +88,17 @@ pub(super) fn pools_on_cores(plan: &Arc<Plan>, cores: usize) -> Vec<Pool> {
 impl Pool {
     /// Takes a slot for a request without further requirements.
     pub(super) fn take(&self, avoid: Option<ServerId>, rng: &mut fastrand::Rng) -> Option<ServerId> {
-        self.acquire(ServerRequirements { avoid, ..ServerRequirements::default() }, 0, rng)
+        self.acquire(ServerRequirements { avoid, ..ServerRequirements::default() }, at(0), rng)
     }
 }
 
-pub(super) fn enqueue_request(now_ns: u64) -> EnqueueRequest<'static> {
+pub(super) fn enqueue_request(now: MonotonicTime) -> EnqueueRequest<'static> {
     EnqueueRequest {
         requirements: ServerRequirements::default(),
         waker: Waker::noop(),
         priority: Priority::Normal,
-        now_ns,
-        deadline_ns: NO_DEADLINE,
+        now,
+        deadline: NO_DEADLINE,
     }
 }
 
@@ -119,8 +122,8 @@ fn queued_requests_are_served_in_order_and_none_overtakes() {
     let pools = pools_on_cores(&plan_with_maxconns(&[Some(1)], 10), 1);
     let (pool, mut rng) = (&pools[0], rng());
     assert_eq!(pool.take(None, &mut rng), Some(S0));
-    let first = pool.enqueue(&enqueue_request(0), &mut rng).unwrap();
-    let second = pool.enqueue(&enqueue_request(1), &mut rng).unwrap();
+    let first = pool.enqueue(&enqueue_request(at(0)), &mut rng).unwrap();
+    let second = pool.enqueue(&enqueue_request(at(1)), &mut rng).unwrap();
     pool.release(S0, &mut rng);
     assert_eq!(first.state(), TicketState::Granted(S0));
     assert_eq!(second.state(), TicketState::Waiting);
@@ -135,16 +138,16 @@ fn the_queue_is_bounded_in_length_and_age() {
     let pools = pools_on_cores(&plan_with_maxconns(&[Some(1)], 2), 1);
     let (pool, mut rng) = (&pools[0], rng());
     assert_eq!(pool.take(None, &mut rng), Some(S0));
-    let early = pool.enqueue(&enqueue_request(0), &mut rng).unwrap();
-    let late = pool.enqueue(&enqueue_request(50), &mut rng).unwrap();
-    assert!(pool.enqueue(&enqueue_request(50), &mut rng).is_err());
-    assert!(pool.expire_queue(99));
+    let early = pool.enqueue(&enqueue_request(at(0)), &mut rng).unwrap();
+    let late = pool.enqueue(&enqueue_request(at(50)), &mut rng).unwrap();
+    assert!(pool.enqueue(&enqueue_request(at(50)), &mut rng).is_err());
+    assert!(pool.expire_queue(at(99)));
     assert_eq!(early.state(), TicketState::Waiting);
-    assert!(pool.expire_queue(100));
+    assert!(pool.expire_queue(at(100)));
     assert_eq!((early.state(), late.state()), (TicketState::Expired, TicketState::Waiting));
     pool.cancel(&late, &mut rng);
-    assert!(!pool.expire_queue(1000));
-    assert!(pool.enqueue(&enqueue_request(50), &mut rng).is_ok());
+    assert!(!pool.expire_queue(at(1000)));
+    assert!(pool.enqueue(&enqueue_request(at(50)), &mut rng).is_ok());
 }
 
 #[test]
@@ -152,7 +155,7 @@ fn a_slot_released_on_one_core_reaches_a_request_queued_on_another() {
     let pools = pools_on_cores(&plan_with_maxconns(&[Some(1)], 10), 2);
     let mut rng = rng();
     assert_eq!(pools[0].take(None, &mut rng), Some(S0));
-    let ticket = pools[1].enqueue(&enqueue_request(0), &mut rng).unwrap();
+    let ticket = pools[1].enqueue(&enqueue_request(at(0)), &mut rng).unwrap();
     pools[0].release(S0, &mut rng);
     assert_eq!(ticket.state(), TicketState::Waiting);
     // A woken core does this.
@@ -229,7 +232,7 @@ fn a_bound_set_while_running_holds_for_those_that_were_there_before() {
     pools.iter().for_each(Pool::count_unlimited_requests);
     pools.iter().for_each(Pool::count_unlimited_requests);
     // Three are in flight, so two must leave before one may enter.
-    let mut ticket = pools[1].enqueue(&enqueue_request(0), &mut rng).unwrap();
+    let mut ticket = pools[1].enqueue(&enqueue_request(at(0)), &mut rng).unwrap();
     for core in [0, 0] {
         assert_eq!(ticket.state(), TicketState::Waiting);
         pools[core].release(S0, &mut rng);
@@ -244,7 +247,7 @@ fn a_bound_set_while_running_holds_for_those_that_were_there_before() {
     shared.set_maxconn(S0, Some(1), None);
     pools.iter().for_each(Pool::count_unlimited_requests);
     assert_eq!(pools[0].take(None, &mut rng), Some(S0));
-    ticket = pools[1].enqueue(&enqueue_request(0), &mut rng).unwrap();
+    ticket = pools[1].enqueue(&enqueue_request(at(0)), &mut rng).unwrap();
     assert_eq!(ticket.state(), TicketState::Waiting);
 }
 
@@ -254,12 +257,12 @@ fn runtime_settings_survive_a_reload() {
     let wakeups = CoreWakeups::new(1);
     let old_shared = CrossCoreState::new(&old, &wakeups, None).unwrap();
     old_shared.pools[POOL].set_maxconn(S0, Some(1), Some(3));
-    old_shared.pools[POOL].eligibility(S1).set_operator_state(AdminState::Drain, 1);
+    old_shared.pools[POOL].eligibility(S1).set_operator_state(AdminState::Drain, at(1));
     let new = plan_with_maxconns(&[Some(7), Some(5)], 10);
     let new_shared = CrossCoreState::new(&new, &wakeups, Some((&old, &old_shared))).unwrap();
     let pool =
         Pool::new(&new, POOL, CoreId { index: 0, count: 1 }, Arc::clone(&new_shared.pools[POOL]), None);
-    new_shared.pools[POOL].recompute(pool.plan(), 1);
+    new_shared.pools[POOL].recompute(pool.plan(), at(1));
     let mut rng = rng();
     assert_eq!(pool.take(None, &mut rng), Some(S0));
     assert_eq!(pool.take(None, &mut rng), None);

@@ -1,6 +1,6 @@
 //! Commands that change the proxy: servers, connections, config, logs, drain.
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 
 use super::{CommandError, CommandRequest, CommandResult, ControlCommand, socket};
 use crate::control::active_config::ActiveConfig;
@@ -82,13 +82,13 @@ fn apply_change(
     let (pool, server) = find_server(active, server_name)?;
     let (plan, shared) = (&active.plan.pools[pool], &active.shared.pools[pool]);
     let eligibility = shared.eligibility(server);
-    let now_ns = now_ns();
+    let now = MonotonicTime::now();
     match change {
-        ServerChange::AdminState(state) => eligibility.set_operator_state(state, now_ns),
+        ServerChange::AdminState(state) => eligibility.set_operator_state(state, now),
         ServerChange::Weight(weight) => eligibility.set_operator_weight(weight),
         ServerChange::Maxconn(maxconn) => shared.set_maxconn(server, maxconn, plan.servers[server].maxconn),
     }
-    shared.recompute(plan, now_ns);
+    shared.recompute(plan, now);
     Ok(())
 }
 

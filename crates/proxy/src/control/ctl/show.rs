@@ -1,6 +1,6 @@
 //! `show`: state, settings, and counters since the start.
 
-use rt::clock::{SECOND_NS, now_ns, unix_ns};
+use rt::clock::{MonotonicTime, SECOND_NS, unix_ns};
 
 use super::table::{Cell, OutputTable, render};
 use super::{CommandRequest, CommandResult};
@@ -72,7 +72,7 @@ fn info_table(request: &CommandRequest<'_>, active: &ActiveConfig, summary: &Met
         u64::from(std::process::id()).into(),
         active.plan.threads.into(),
         state.into(),
-        Cell::TimeNs(now_ns().saturating_sub(request.context.started_ns)),
+        Cell::TimeNs(MonotonicTime::now().since(request.context.started)),
         active.reloads.into(),
         active.reload_results.summary().into(),
         Cell::time(reload_age_ns(&active.reload_results)),
@@ -232,19 +232,19 @@ fn settings_cells(pool: &PoolPlan, shared: &SharedPool, id: ServerId) -> Vec<Cel
     let weight_of = |id| u64::from(shared.eligibility(id).effective_weight());
     let weight_sum: u64 = pool.servers.ids().map(weight_of).sum();
     let limit = |bound: Option<usize>| bound.map_or(Cell::Empty, Cell::from);
-    let now_ns = now_ns();
+    let now = MonotonicTime::now();
     let last_check = eligibility.last_check();
     vec![
         format!("{}/{}", pool.name, server.name).into(),
         server.address.to_string().into(),
-        display_state(eligibility, now_ns).into(),
+        display_state(eligibility, now).into(),
         hundredths_cell(eligibility.weight_hundredths(server.weight)),
         u64::from(server.weight).into(),
         Cell::Number((weight_of(id) * 100) as f64 / weight_sum.max(1) as f64),
         limit(shared.requests_max(id)),
         limit(server.maxconn),
         last_check.as_ref().map_or(Cell::Empty, |last| last.describe().into()),
-        Cell::time(last_check.as_ref().map(|last| now_ns.saturating_sub(last.at_ns))),
+        Cell::time(last_check.as_ref().map(|last| now.since(last.at))),
     ]
 }
 
