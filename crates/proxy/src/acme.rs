@@ -15,7 +15,7 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::{Arc, mpsc as std_mpsc};
 
-use rt::clock::{SECOND_NS, now_ns, unix_ns};
+use rt::clock::{MonotonicTime, SECOND_NS, unix_ns};
 use rt::timers::Timers;
 use rt::tokio::sync::watch;
 
@@ -143,7 +143,7 @@ async fn run(timers: Timers, mut plans: watch::Receiver<Option<Arc<Plan>>>, issu
                     return;
                 }
             }
-            () = timers.sleep_until(now_ns() + wait_ns) => {}
+            () = timers.sleep_until((MonotonicTime::now() + wait_ns).as_ns()) => {}
         }
     }
 }
@@ -154,7 +154,7 @@ async fn renew(plan: &AcmePlan, timers: &Timers, schedule: &mut Schedule, issued
     let result = match storage::lock(plan) {
         Ok(Some(_lock)) => rt::tokio::select! {
             result = order::order_certificate(plan, timers) => result,
-            () = timers.sleep_until(now_ns() + ORDER_TIMEOUT_NS) => {
+            () = timers.sleep_until((MonotonicTime::now() + ORDER_TIMEOUT_NS).as_ns()) => {
                 Err(io::Error::new(io::ErrorKind::TimedOut, "the order took too long"))
             }
         },

@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub(crate) use rate::TokenBucket;
 pub(crate) use sources::{SourceLimitExceeded, SourceSlot};
 
+use rt::clock::MonotonicTime;
+
 use crate::outcome::{EndReason, RejectReason};
 use crate::plan::{Admission, ListenerPlan, Mode, OnLimit, Plan};
 use sources::SourceTable;
@@ -92,11 +94,11 @@ impl ListenerLimits {
     /// # Errors
     /// The rate is exceeded; nothing is counted then.
     #[inline]
-    pub(crate) fn admit_connection(&self, now_ns: fn() -> u64) -> Result<(), Rejection> {
+    pub(crate) fn admit_connection(&self, now: fn() -> MonotonicTime) -> Result<(), Rejection> {
         let Some(rate) = &self.plan.connections_rate else {
             return Ok(());
         };
-        self.connections.try_take(rate, now_ns()).map_err(|wait_ns| Rejection {
+        self.connections.try_take(rate, now()).map_err(|wait_ns| Rejection {
             end: EndReason::ConnectionLimited,
             reason: RejectReason::ConnectionRate,
             action: self.action_for_protocol(self.plan.on_limit.unwrap_or(OnLimit::Reject)),
@@ -112,10 +114,10 @@ impl ListenerLimits {
 
     /// Returns the nanoseconds until the next connection is within the rate, if excess connections
     /// wait.
-    pub(crate) fn accept_delay_ns(&self, now_ns: fn() -> u64) -> Option<u64> {
+    pub(crate) fn accept_delay_ns(&self, now: fn() -> MonotonicTime) -> Option<u64> {
         let rate = self.plan.connections_rate.as_ref()?;
         let delays_excess = self.plan.on_limit == Some(OnLimit::Wait);
-        delays_excess.then(|| self.connections.wait_ns(rate, now_ns())).filter(|&wait_ns| wait_ns > 0)
+        delays_excess.then(|| self.connections.wait_ns(rate, now())).filter(|&wait_ns| wait_ns > 0)
     }
 
     /// Counts a connection against the limits of its source.
@@ -126,13 +128,13 @@ impl ListenerLimits {
     pub(crate) fn acquire_source_slot(
         &self,
         client: Option<IpAddr>,
-        now_ns: u64,
+        now: MonotonicTime,
     ) -> Result<SourceSlot, Rejection> {
         // A client of a unix socket has no network.
         let (Some(sources), Some(client)) = (&self.sources, client) else {
             return Ok(SourceSlot::untracked());
         };
-        sources.acquire(client, now_ns).map_err(|exceeded| {
+        sources.acquire(client, now).map_err(|exceeded| {
             let (reason, wait_ns) = match exceeded {
                 SourceLimitExceeded::Connections => (RejectReason::SourceConnections, 0),
                 SourceLimitExceeded::Rate { wait_ns } => (RejectReason::SourceRate, wait_ns),
@@ -164,9 +166,9 @@ impl ListenerLimits {
     /// # Errors
     /// The nanoseconds until a request is allowed again.
     #[inline]
-    pub(crate) fn admit_request(&self, slot: SourceSlot, now_ns: u64) -> Result<(), u64> {
+    pub(crate) fn admit_request(&self, slot: SourceSlot, now: MonotonicTime) -> Result<(), u64> {
         match &self.sources {
-            Some(sources) => sources.admit_request(slot, now_ns),
+            Some(sources) => sources.admit_request(slot, now),
             None => Ok(()),
         }
     }

@@ -20,7 +20,9 @@ use std::cmp::Ordering;
 pub(crate) use hash::{digest, digest_key, digest_source, owner};
 pub(crate) use latency::{FAILED_LATENCY_MIN_NS, PeakEwma};
 
-use crate::plan::Balance;
+use rt::clock::MonotonicTime;
+
+use crate::plan::{Balance, IdVec, ServerId};
 
 /// The properties of one server that a choice uses.
 #[derive(Clone, Copy, Debug)]
@@ -57,17 +59,17 @@ pub(crate) struct BalanceInput<'a> {
     /// Digest of the request's key; `None`: the request has none.
     pub(crate) key: Option<u64>,
     /// Digests of the servers' names.
-    pub(crate) name_digests: &'a [u64],
+    pub(crate) name_digests: &'a IdVec<ServerId, u64>,
     /// Maximum number of requests of a server chosen by key, as a multiple of its fraction of the
     /// load.
     pub(crate) load_factor: f64,
-    pub(crate) now_ns: u64,
+    pub(crate) now: MonotonicTime,
 }
 
 /// Result of a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Selection {
-    pub(crate) server: usize,
+    pub(crate) server: ServerId,
     /// True if the request's key belongs to another server.
     pub(crate) is_hash_overflow: bool,
 }
@@ -75,13 +77,13 @@ pub(crate) struct Selection {
 /// State of round robin: the credit of each server (nginx's smooth weighted round robin).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RoundRobinState {
-    current_weights: Vec<i64>,
+    current_weights: IdVec<ServerId, i64>,
 }
 
 impl RoundRobinState {
     /// Creates the initial state: all credits are 0.
     pub(crate) fn new(servers: usize) -> Self {
-        Self { current_weights: vec![0; servers] }
+        Self { current_weights: vec![0; servers].into() }
     }
 }
 
@@ -92,7 +94,7 @@ impl RoundRobinState {
 pub(crate) fn choose(
     input: BalanceInput<'_>,
     servers: usize,
-    candidate: impl Fn(usize) -> Candidate,
+    candidate: impl Fn(ServerId) -> Candidate,
     round_robin_state: &mut RoundRobinState,
     rng: &mut fastrand::Rng,
 ) -> Option<Selection> {
@@ -101,7 +103,7 @@ pub(crate) fn choose(
             return hash::choose(input, key, servers, candidate);
         }
         (Balance::RandomOfTwo | Balance::ConsistentHash, _) => random_of_two(servers, candidate, rng),
-        (Balance::Latency, _) => latency::choose(input.now_ns, servers, candidate, rng),
+        (Balance::Latency, _) => latency::choose(input.now, servers, candidate, rng),
         (Balance::RoundRobin, _) => round_robin(servers, candidate, round_robin_state),
         (Balance::LeastConnections, _) => least_connections(servers, candidate, rng),
         (Balance::First, _) => first_available(servers, candidate),
@@ -113,11 +115,12 @@ pub(crate) fn choose(
 /// lower load per weight. So weights also hold while nothing is in flight and all loads are equal.
 fn random_of_two(
     servers: usize,
-    candidate: impl Fn(usize) -> Candidate,
+    candidate: impl Fn(ServerId) -> Candidate,
     rng: &mut fastrand::Rng,
-) -> Option<usize> {
-    let usable_candidate = |index| Some(candidate(index)).filter(Candidate::is_usable);
-    let total: u64 = (0..servers).filter_map(usable_candidate).map(|one| u64::from(one.weight)).sum();
+) -> Option<ServerId> {
+    let usable_candidate = |id| Some(candidate(id)).filter(Candidate::is_usable);
+    let total: u64 =
+        ServerId::first(servers).filter_map(usable_candidate).map(|one| u64::from(one.weight)).sum();
     let first = pick_by_weight(servers, usable_candidate, None, rng.u64(..total.max(1)))?;
     let rest = total.saturating_sub(u64::from(candidate(first).weight));
     if rest == 0 {
@@ -132,14 +135,14 @@ fn random_of_two(
 /// weights.
 fn pick_by_weight(
     servers: usize,
-    usable_candidate: impl Fn(usize) -> Option<Candidate>,
-    excluded: Option<usize>,
+    usable_candidate: impl Fn(ServerId) -> Option<Candidate>,
+    excluded: Option<ServerId>,
     mut offset: u64,
-) -> Option<usize> {
+) -> Option<ServerId> {
     let mut last = None;
-    for index in (0..servers).filter(|index| Some(*index) != excluded) {
-        let Some(one) = usable_candidate(index) else { continue };
-        last = Some(index);
+    for id in ServerId::first(servers).filter(|id| Some(*id) != excluded) {
+        let Some(one) = usable_candidate(id) else { continue };
+        last = Some(id);
         match offset.checked_sub(u64::from(one.weight)) {
             Some(rest) => offset = rest,
             None => return last,
@@ -152,22 +155,22 @@ fn pick_by_weight(
 /// pays the sum of all weights.
 fn round_robin(
     servers: usize,
-    candidate: impl Fn(usize) -> Candidate,
+    candidate: impl Fn(ServerId) -> Candidate,
     round_robin_state: &mut RoundRobinState,
-) -> Option<usize> {
+) -> Option<ServerId> {
     let mut total = 0;
-    let mut best: Option<usize> = None;
-    for index in 0..servers {
-        let candidate = candidate(index);
+    let mut best: Option<ServerId> = None;
+    for id in ServerId::first(servers) {
+        let candidate = candidate(id);
         if !candidate.is_usable() {
             continue;
         }
         total += i64::from(candidate.weight);
-        round_robin_state.current_weights[index] += i64::from(candidate.weight);
+        round_robin_state.current_weights[id] += i64::from(candidate.weight);
         if best.is_none_or(|richest| {
-            round_robin_state.current_weights[index] > round_robin_state.current_weights[richest]
+            round_robin_state.current_weights[id] > round_robin_state.current_weights[richest]
         }) {
-            best = Some(index);
+            best = Some(id);
         }
     }
     let chosen = best?;
@@ -178,13 +181,13 @@ fn round_robin(
 /// Among servers with equal load, each is chosen with a probability proportional to its weight.
 fn least_connections(
     servers: usize,
-    candidate: impl Fn(usize) -> Candidate,
+    candidate: impl Fn(ServerId) -> Candidate,
     rng: &mut fastrand::Rng,
-) -> Option<usize> {
-    let mut best: Option<(usize, Candidate)> = None;
+) -> Option<ServerId> {
+    let mut best: Option<(ServerId, Candidate)> = None;
     let mut tied = 0;
-    for index in 0..servers {
-        let one = candidate(index);
+    for id in ServerId::first(servers) {
+        let one = candidate(id);
         if !one.is_usable() {
             continue;
         }
@@ -201,20 +204,20 @@ fn least_connections(
             Ordering::Greater => false,
         };
         if is_better {
-            best = Some((index, one));
+            best = Some((id, one));
         }
     }
-    best.map(|(index, _)| index)
+    best.map(|(id, _)| id)
 }
 
 /// Chooses the first server with a free slot, in the order of the config. A server in slow start is
 /// filled up only if no other has a free slot.
-fn first_available(servers: usize, candidate: impl Fn(usize) -> Candidate) -> Option<usize> {
-    let is_selectable = |index: &usize, ignores_slow_start: bool| {
-        let one = candidate(*index);
+fn first_available(servers: usize, candidate: impl Fn(ServerId) -> Candidate) -> Option<ServerId> {
+    let is_selectable = |id: &ServerId, ignores_slow_start: bool| {
+        let one = candidate(*id);
         one.is_usable() && (ignores_slow_start || one.is_below_slow_start_limit)
     };
-    (0..servers)
-        .find(|index| is_selectable(index, false))
-        .or_else(|| (0..servers).find(|i| is_selectable(i, true)))
+    ServerId::first(servers)
+        .find(|id| is_selectable(id, false))
+        .or_else(|| ServerId::first(servers).find(|id| is_selectable(id, true)))
 }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use rt::buffers::PooledBuffer;
+use rt::clock::MonotonicTime;
 use rt::deadlines::DeadlineRegistration;
 use rt::stream::Stream;
 
@@ -17,7 +18,7 @@ pub(crate) use h2_client::H2Client;
 use crate::admission::{Rejection, SourceSlot};
 use crate::core::{Core, ListenerGeneration, ListenerSettings, PollContext, TICK_NS};
 use crate::outcome::{EndReason, RejectReason};
-use crate::plan::{ClientTimeouts, ListenerPlan};
+use crate::plan::{ClientTimeouts, ListenerPlan, ServerId};
 use crate::pool::{CoreServer, Pool};
 use crate::server_conn::ServerConn;
 use wire::proxy_protocol;
@@ -198,9 +199,9 @@ impl ClientStream {
     ///
     /// # Errors
     /// The source exceeds a limit.
-    pub(crate) fn acquire_source_slot(&mut self, now_ns: u64) -> Result<(), Rejection> {
+    pub(crate) fn acquire_source_slot(&mut self, now: MonotonicTime) -> Result<(), Rejection> {
         let limits = &self.settings.limits;
-        self.source_slot = limits.acquire_source_slot(self.peer.address, now_ns)?;
+        self.source_slot = limits.acquire_source_slot(self.peer.address, now)?;
         if limits.is_untracked(self.peer.address, self.source_slot) {
             self.settings.core.count_rejection(RejectReason::SourceTable);
         }
@@ -214,11 +215,11 @@ impl ClientStream {
 
     /// Returns the rejection of a request that is rejected on any route.
     #[inline]
-    pub(crate) fn request_rejection(&self, now_ns: u64) -> Option<RequestRejection> {
+    pub(crate) fn request_rejection(&self, now: MonotonicTime) -> Option<RequestRejection> {
         if self.rejection.is_some() {
             return self.rejection;
         }
-        let wait_ns = self.settings.limits.admit_request(self.source_slot, now_ns).err()?;
+        let wait_ns = self.settings.limits.admit_request(self.source_slot, now).err()?;
         Some(RequestRejection::new(EndReason::SourceLimited, wait_ns))
     }
 
@@ -233,19 +234,22 @@ impl ClientStream {
     }
 
     /// Notes the arrival of a head's first byte.
-    pub(crate) fn note_head_start(&mut self, now_ns: u64) {
+    pub(crate) fn note_head_start(&mut self, now: MonotonicTime) {
         if self.head_start_us == 0 {
-            self.head_start_us = ((now_ns / 1_000) as u32).max(1);
+            self.head_start_us = ((now.as_ns() / 1_000) as u32).max(1);
         }
     }
 
-    /// Returns the arrival time of the head's first byte: `now_ns` itself if the complete head came
+    /// Returns the arrival time of the head's first byte: `now` itself if the complete head came
     /// at once.
-    pub(crate) fn head_start_ns(&self, now_ns: u64) -> u64 {
+    pub(crate) fn head_start(&self, now: MonotonicTime) -> MonotonicTime {
         match self.head_start_us {
-            0 => now_ns,
+            0 => now,
             // A head never takes as long as the microseconds take to wrap.
-            head_us => now_ns - 1_000 * u64::from(((now_ns / 1_000) as u32).wrapping_sub(head_us)),
+            head_us => {
+                let elapsed_us = ((now.as_ns() / 1_000) as u32).wrapping_sub(head_us);
+                now - 1_000 * u64::from(elapsed_us)
+            }
         }
     }
 
@@ -413,10 +417,10 @@ impl ClientStream {
     pub(crate) fn arm(&mut self, ctx: &PollContext<'_, '_>, kind: TimeoutKind, timeout_ns: u64) {
         let core = ctx.core;
         // The core's time is up to a tick old, and a deadline must never pass early.
-        let due_ns = core.ticks.now_ns.get().saturating_add(timeout_ns).saturating_add(TICK_NS);
+        let due = core.ticks.now.get().saturating_add(timeout_ns).saturating_add(TICK_NS);
         self.register(core, ctx.cx.waker());
         if let Some(registration) = &self.deadline {
-            core.deadlines.set(registration, due_ns);
+            core.deadlines.set(registration, due.as_ns());
         }
         self.timeout_kind = kind;
     }
@@ -436,13 +440,13 @@ impl ClientStream {
     }
 
     /// Takes the client's own connection to this server.
-    pub(crate) fn take_private_conn(&mut self, pool: &Pool, server: usize) -> Option<ServerConn> {
+    pub(crate) fn take_private_conn(&mut self, pool: &Pool, server: ServerId) -> Option<ServerConn> {
         let mut private = self.rare_state.as_mut()?.private_conn.take()?;
         let is_same_server = Rc::ptr_eq(&private.server, pool.server(server));
         (is_same_server && private.conn.is_alive()).then_some(private.conn)
     }
 
-    pub(crate) fn keep_private_conn(&mut self, pool: &Pool, server: usize, conn: ServerConn) {
+    pub(crate) fn keep_private_conn(&mut self, pool: &Pool, server: ServerId, conn: ServerConn) {
         let private = PrivateConn { server: Rc::clone(pool.server(server)), conn };
         self.rare_state.get_or_insert_default().private_conn = Some(private);
     }

@@ -42,7 +42,9 @@ use std::sync::Arc;
 use record::document::{Problems, TomlDocument};
 use record::problem::InputProblem;
 
-use crate::plan::{AdminAccess, LogFormat, LogPlan, LogTarget, Mode, Plan, PrivilegesPlan, Secret};
+use crate::plan::{
+    AdminAccess, IdVec, LogFormat, LogPlan, LogTarget, Mode, Plan, PoolId, PrivilegesPlan, Secret,
+};
 
 pub use flags::{LISTEN_DEFAULT, ProxyFlags, from_flags};
 pub use schema::{reference, schema};
@@ -98,7 +100,7 @@ pub fn parse(file_name: &str, text: &str) -> Result<ParsedConfig, Vec<InputProbl
 fn build_plan(root: &Section, problems: &mut Problems, lints: &mut Problems) -> Plan {
     let pool_sections = root.tables("pool");
     let listener_sections = root.tables("listener");
-    let pool_names: Vec<&str> = pool_sections.iter().map(|pool| &*pool.name).collect();
+    let pool_names: IdVec<PoolId, &str> = pool_sections.iter().map(|pool| &*pool.name).collect();
     let pools: Vec<_> = pool_sections.iter().map(|section| pools::parse_pool(section, problems)).collect();
     let listeners: Vec<_> = listener_sections
         .iter()

@@ -10,15 +10,15 @@ use rt::cores::CoreId;
 use crate::admission::ListenerLimits;
 use crate::log::LogNames;
 use crate::metrics::Metrics;
-use crate::plan::Plan;
-use crate::pool::{CrossCoreState, Pool};
+use crate::plan::{IdVec, Plan, PoolId};
+use crate::pool::{CrossCoreState, Pool, SharedPool};
 use crate::route::{Buckets, Limiter, Router};
 
 /// A plan in force on one core.
 pub(crate) struct ConfigGeneration {
     pub(crate) plan: Arc<Plan>,
     pub(crate) router: Rc<Router>,
-    pub(crate) pools: Vec<Rc<Pool>>,
+    pub(crate) pools: IdVec<PoolId, Rc<Pool>>,
     /// By route; `None`: the route has no rate limit.
     pub(crate) limiters: Rc<RefCell<Vec<Option<Limiter>>>>,
     pub(crate) metrics: Metrics,
@@ -41,14 +41,14 @@ impl ConfigGeneration {
         core_id: CoreId,
         previous: Option<&Self>,
     ) -> Self {
-        let pool = |(index, shared): (usize, &Arc<crate::pool::SharedPool>)| {
-            let name = &plan.pools[index].name;
+        let pool = |(id, shared): (PoolId, &Arc<SharedPool>)| {
+            let name = &plan.pools[id].name;
             let old = previous
                 .and_then(|generation| generation.pools.iter().find(|pool| pool.plan().name == *name));
             let old = old.map(|pool| &**pool);
-            Rc::new(Pool::new(&plan, index, core_id, Arc::clone(shared), old))
+            Rc::new(Pool::new(&plan, id, core_id, Arc::clone(shared), old))
         };
-        let pools = shared.pools.iter().enumerate().map(pool).collect();
+        let pools = shared.pools.enumerate().map(pool).collect();
         let limiter = |limit: &Option<Arc<Buckets>>| limit.clone().map(Limiter::new);
         let limiters = shared.rate_limits.iter().map(limiter).collect();
         Self {
@@ -65,17 +65,17 @@ impl ConfigGeneration {
     /// Returns the same state with `plan`, which differs in the servers of some pools. Shares
     /// everything but those pools.
     pub(crate) fn with_servers_of(&self, plan: Arc<Plan>, shared: &CrossCoreState, core_id: CoreId) -> Self {
-        let is_changed = |index: usize| !Arc::ptr_eq(&plan.pools[index], &self.plan.pools[index]);
-        let pool = |(index, old): (usize, &Rc<Pool>)| match is_changed(index) {
+        let is_changed = |id: PoolId| !Arc::ptr_eq(&plan.pools[id], &self.plan.pools[id]);
+        let pool = |(id, old): (PoolId, &Rc<Pool>)| match is_changed(id) {
             true => {
-                let shared = Arc::clone(&shared.pools[index]);
-                Rc::new(Pool::new(&plan, index, core_id, shared, Some(old)))
+                let shared = Arc::clone(&shared.pools[id]);
+                Rc::new(Pool::new(&plan, id, core_id, shared, Some(old)))
             }
             false => Rc::clone(old),
         };
         Self {
             router: Rc::clone(&self.router),
-            pools: self.pools.iter().enumerate().map(pool).collect(),
+            pools: self.pools.enumerate().map(pool).collect(),
             limiters: Rc::clone(&self.limiters),
             metrics: self.metrics.with_pools_changed(&plan, is_changed),
             log_names: self.log_names.with_pools_of(&plan, is_changed),
@@ -87,11 +87,11 @@ impl ConfigGeneration {
     /// Moves counters of the pools into the metrics: of requests away from their key's server, and of
     /// HTTP/2 connections.
     pub(crate) fn collect_counters(&self) {
-        for (index, pool) in self.pools.iter().enumerate() {
-            self.metrics.add_hash_overflow(index, pool.take_hash_overflow());
-            for server in 0..pool.plan().servers.len() {
+        for (id, pool) in self.pools.enumerate() {
+            self.metrics.add_hash_overflow(id, pool.take_hash_overflow());
+            for server in pool.plan().servers.ids() {
                 if let Some(counters) = pool.take_http2_counters(server) {
-                    self.metrics.add_http2(index, server, &counters);
+                    self.metrics.add_http2(id, server, &counters);
                 }
             }
         }

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 use rt::stream::Stream;
 use wire::h2::PrefaceMatch;
 use wire::{Parsed, head_may_be_complete};
@@ -37,7 +37,7 @@ use crate::exchange::{ConnAction, ExchangeStart};
 use crate::exchange_state::Exchange;
 use crate::h2_front::Front;
 use crate::outcome::EndReason;
-use crate::plan::{Mode, OnLimit, PoolIndex};
+use crate::plan::{Mode, OnLimit, PoolId};
 use crate::profile::ProfilePhase;
 
 /// A client's connection.
@@ -139,7 +139,7 @@ impl Conn {
         if !client.settings.limits.has_source_limits() {
             return state;
         }
-        let Err(rejection) = client.acquire_source_slot(now_ns()) else { return state };
+        let Err(rejection) = client.acquire_source_slot(MonotonicTime::now()) else { return state };
         let core = Rc::clone(&client.settings.core);
         core.count_rejection(rejection.reason);
         if rejection.action == OnLimit::Reject && core.load.rejected.get() < REJECTED_MAX {
@@ -268,7 +268,7 @@ impl Conn {
             if is_worth_parsing && let Some(next) = self.begin_exchange(ctx, input, from) {
                 return Poll::Ready(next);
             }
-            self.client.note_head_start(now_ns());
+            self.client.note_head_start(MonotonicTime::now());
             if let HeadSource::Input(read) = from
                 && !self.client.buffer_bytes(ctx.core, &input[..read])
             {
@@ -316,8 +316,8 @@ impl Conn {
                 return Some(BegunExchange { state: self.reject(ctx, Ok(refusal), bytes), used: 0 });
             }
         };
-        let now_ns = now_ns();
-        let start_ns = self.client.head_start_ns(now_ns);
+        let now = MonotonicTime::now();
+        let head_start = self.client.head_start(now);
         if let HeadSource::Input(end) = from
             && !self.client.buffer_bytes(ctx.core, &received[used..end])
         {
@@ -328,7 +328,7 @@ impl Conn {
             return Some(BegunExchange { state: ConnState::Closed, used: 0 });
         };
         let mut exchange = ctx.core.take_exchange();
-        let start = ExchangeStart { active, head_bytes: used, start_ns, now_ns };
+        let start = ExchangeStart { active, head_bytes: used, head_start, now };
         exchange.begin(ctx, &mut self.client, &head, start);
         Some(BegunExchange { state: ConnState::Exchange(exchange), used })
     }
@@ -345,9 +345,9 @@ impl Conn {
             return ConnState::Closed;
         };
         let mut exchange = ctx.core.take_exchange();
-        let now_ns = now_ns();
-        let start_ns = self.client.head_start_ns(now_ns);
-        let start = ExchangeStart { active, head_bytes: bytes, start_ns, now_ns };
+        let now = MonotonicTime::now();
+        let head_start = self.client.head_start(now);
+        let start = ExchangeStart { active, head_bytes: bytes, head_start, now };
         exchange.begin_rejected(ctx, &mut self.client, reason, start);
         ConnState::Exchange(exchange)
     }
@@ -409,7 +409,7 @@ impl Conn {
     }
 
     /// Begins a TCP exchange with a pool; `None`: that of the listener.
-    fn begin_tcp(&mut self, ctx: &mut PollContext<'_, '_>, pool: Option<PoolIndex>) -> ConnState {
+    fn begin_tcp(&mut self, ctx: &mut PollContext<'_, '_>, pool: Option<PoolId>) -> ConnState {
         let Some(active) = self.client.settings.active_generation() else {
             return ConnState::Closed;
         };
@@ -419,8 +419,8 @@ impl Conn {
         };
         self.client.begin_request();
         let mut exchange = ctx.core.take_exchange();
-        let now_ns = now_ns();
-        let start = ExchangeStart { active, head_bytes: 0, start_ns: now_ns, now_ns };
+        let now = MonotonicTime::now();
+        let start = ExchangeStart { active, head_bytes: 0, head_start: now, now };
         exchange.begin_tcp(ctx, &mut self.client, pool, start);
         ConnState::Exchange(exchange)
     }

@@ -55,7 +55,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rt::address::Address;
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 use rt::conn_balancer::{ConnectionBalancer, Inbox};
 use rt::cores::{CoreConfig, CoreError, FdTable};
 use rt::drain::{Drain, DrainStage};
@@ -111,7 +111,7 @@ pub struct RunningProxy {
     /// True once another process has taken over.
     replaced: watch::Sender<bool>,
     /// Until this time a port may still be held by cores or a process that empty its accept queue.
-    ports_held_until_ns: u64,
+    ports_held_until: MonotonicTime,
 }
 
 /// The cores' end of the log thread, and the control side's.
@@ -199,7 +199,7 @@ pub fn start(
         drain,
         active_config: active_sender,
         replaced: replaced_sender,
-        ports_held_until_ns: 0,
+        ports_held_until: MonotonicTime::ZERO,
     };
     running.start_accepting(inherited, pages).inspect_err(|_| running.drain.advance(DrainStage::Abort))?;
     running.follow_certificates();
@@ -270,7 +270,7 @@ impl RunningProxy {
     ) -> io::Result<()> {
         if let Some(inherited) = inherited {
             inherited.report_ready()?;
-            self.ports_held_until_ns = now_ns() + PORTS_HELD_NS;
+            self.ports_held_until = MonotonicTime::now() + PORTS_HELD_NS;
         }
         // From here on the inherited sockets belong to this process alone.
         self.listeners.take_over();
@@ -314,7 +314,7 @@ impl RunningProxy {
         control.listen(CommandContext {
             cores: self.core_senders.clone(),
             drain: self.drain.watch(),
-            started_ns: now_ns(),
+            started: MonotonicTime::now(),
             send_to_owner: Box::new(send_command),
             upgrade_lock: TryLock::default(),
         })
@@ -368,7 +368,7 @@ impl RunningProxy {
 
     /// Does periodic work. Must be called several times a second.
     pub fn tick(&mut self) {
-        self.listeners.close_expired(now_ns());
+        self.listeners.close_expired(MonotonicTime::now());
         self.apply_new_certificates();
     }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use rt::buffers::BufferPool;
 use rt::byte_channel::ChannelBuffers;
-use rt::clock::{MILLISECOND_NS, now_ns};
+use rt::clock::{MILLISECOND_NS, MonotonicTime};
 use rt::conn_balancer::ConnectionBalancer;
 use rt::conn_limit::ConnectionLimit;
 use rt::cores::CoreId;
@@ -92,7 +92,7 @@ pub(crate) struct Core {
 #[derive(Debug)]
 pub(crate) struct Ticks {
     /// Time of the last tick.
-    pub(crate) now_ns: Cell<u64>,
+    pub(crate) now: Cell<MonotonicTime>,
     /// Changes with each tick and when the drain starts. While it is the same, no deadline has
     /// passed.
     pub(crate) count: Cell<u32>,
@@ -167,7 +167,7 @@ impl Ticks {
     /// Returns the time in ticks, the unit of the deadlines.
     #[inline]
     pub(crate) fn current(&self) -> u32 {
-        (self.now_ns.get() / TICK_NS) as u32
+        (self.now.get().as_ns() / TICK_NS) as u32
     }
 
     fn advance(&self) {
@@ -211,7 +211,7 @@ impl Core {
             logs: CoreLogs::new(log),
             timers: Timers::start()?,
             deadlines: Deadlines::default(),
-            ticks: Ticks { now_ns: Cell::new(now_ns()), count: Cell::new(0) },
+            ticks: Ticks { now: Cell::new(MonotonicTime::now()), count: Cell::new(0) },
             drain: DrainState::default(),
             load: CoreLoad::default(),
             balancer,
@@ -282,20 +282,20 @@ impl Core {
     }
 
     /// Does the periodic work: once every [`TICK_NS`].
-    pub(crate) fn handle_tick(&self, now_ns: u64) {
+    pub(crate) fn handle_tick(&self, now: MonotonicTime) {
         let _section = self.profile.enter(ProfilePhase::Upkeep);
-        self.ticks.now_ns.set(now_ns);
+        self.ticks.now.set(now);
         self.ticks.advance();
-        self.deadlines.sweep(now_ns);
+        self.deadlines.sweep(now.as_ns());
         self.logs.read_clock();
-        self.generations.for_each_pool(|pool| pool.sweep_idle(now_ns));
+        self.generations.for_each_pool(|pool| pool.sweep_idle(now));
         // An agent may have set a limit for a server that had none.
         self.generations.for_each_pool(Pool::count_unlimited_requests);
         for pool in &self.generations.current().pools {
-            pool.evaluate_outliers(now_ns);
+            pool.evaluate_outliers(now);
             // All cores share this state, so the first core updates it.
             if self.id.index == 0 {
-                pool.recompute(now_ns);
+                pool.recompute(now);
             }
         }
         // Settings of a removed listener are dropped with its last connection.
@@ -313,9 +313,9 @@ impl Core {
     }
 
     /// Ends requests that have waited too long in a queue. Returns whether any are still queued.
-    pub(crate) fn expire_queues(&self, now_ns: u64) -> bool {
+    pub(crate) fn expire_queues(&self, now: MonotonicTime) -> bool {
         let mut has_queued = false;
-        self.generations.for_each_pool(|pool| has_queued |= pool.expire_queue(now_ns));
+        self.generations.for_each_pool(|pool| has_queued |= pool.expire_queue(now));
         has_queued
     }
 
@@ -405,7 +405,7 @@ impl Core {
         }
         let core = Rc::clone(self);
         rt::tokio::task::spawn_local(async move {
-            core.timers.sleep_until(now_ns().saturating_add(wait_ns)).await;
+            core.timers.sleep_until(MonotonicTime::now().saturating_add(wait_ns).as_ns()).await;
             core.is_rate_timer_running.set(false);
             core.connection_limit.wake_waiters();
         });

@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use rt::clock::{SECOND_NS, now_ns};
+use rt::clock::{MonotonicTime, SECOND_NS};
 use rt::timers::Timers;
 use rt::tokio::sync::{Notify, watch as channel};
 use rt::tokio::task::{AbortHandle, spawn_local};
@@ -153,12 +153,12 @@ impl DnsResolver {
         let result = client.resolve(lookup).await;
         let mut state = entry.state.borrow_mut();
         let previous = state.servers().to_vec();
-        let now_ns = now_ns();
+        let now = MonotonicTime::now();
         let (change, ttl_ns, error) = match result {
             Ok((mut servers, ttl_ns)) => {
                 let dropped = servers.len().saturating_sub(plan.servers_max);
                 servers.truncate(plan.servers_max);
-                let change = state.record_answer(servers, now_ns);
+                let change = state.record_answer(servers, now);
                 if dropped > 0 && change == LookupChange::Changed {
                     eprintln!(
                         "weir: {name} has {dropped} more addresses than servers-max allows; they are not used"
@@ -166,7 +166,7 @@ impl DnsResolver {
                 }
                 (change, ttl_ns, None)
             }
-            Err(error) => (state.record_failure(plan, now_ns), 0, Some(error)),
+            Err(error) => (state.record_failure(plan, now), 0, Some(error)),
         };
         let notice = notice(&name, change, &previous, state.servers(), error);
         let wait_ns = state.next_wait_ns(plan, ttl_ns);
@@ -190,7 +190,7 @@ async fn run_lookups(resolver: Rc<DnsResolver>, key: LookupKey, entry: Rc<NameEn
         let wait_ns = resolver.look_up(&key, &entry).await;
         entry.is_tried.set(true);
         entry.tried_notify.notify_waiters();
-        resolver.timers.sleep_until(now_ns() + wait_ns).await;
+        resolver.timers.sleep_until((MonotonicTime::now() + wait_ns).as_ns()).await;
     }
 }
 

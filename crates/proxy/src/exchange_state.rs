@@ -6,6 +6,7 @@ mod stages;
 
 use std::rc::Rc;
 
+use rt::clock::MonotonicTime;
 use rt::splice::Pipe;
 
 use outcome_builder::OutcomeBuilder;
@@ -13,7 +14,7 @@ use stages::{Attempt, ProgressMarks, RequestFacts, SlotTerms};
 pub(crate) use stages::{ByteMark, Connecting, DetachedNames};
 
 use crate::config_generation::ConfigGeneration;
-use crate::plan::Priority;
+use crate::plan::{Priority, ServerId};
 use crate::pool::{NO_DEADLINE, Pool, Ticket};
 use crate::relay::Relay;
 use crate::server_conn::ServerConn;
@@ -50,7 +51,7 @@ pub(crate) struct Exchange {
 #[derive(Debug)]
 pub(crate) struct ServerSlot {
     pub(crate) pool: Rc<Pool>,
-    pub(crate) server: usize,
+    pub(crate) server: ServerId,
 }
 
 pub(crate) enum ExchangeStage {
@@ -119,8 +120,8 @@ impl Exchange {
         self.attempt.unreceived_count = 0;
         self.interim_count = 0;
         self.terms.priority = Priority::Normal;
-        self.terms.deadline_ns = NO_DEADLINE;
-        self.attempt.first_byte_wait_start_ns = 0;
+        self.terms.deadline = NO_DEADLINE;
+        self.attempt.first_byte_wait_start = MonotonicTime::ZERO;
         self.progress = ProgressMarks::default();
         self.outcome.clear();
     }

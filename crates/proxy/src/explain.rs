@@ -12,7 +12,7 @@ use rt::address::Address;
 use rt::tls::client_hello::ClientHelloNames;
 
 use crate::plan::{
-    Action, Conditions, ListenerPlan, Mode, PathCondition, Plan, PoolIndex, RouteChange, RoutePlan, SniMatch,
+    Action, Conditions, ListenerPlan, Mode, PathCondition, Plan, PoolId, RouteChange, RoutePlan, SniMatch,
     TextCondition, ValueCondition,
 };
 use crate::route::conditions::{
@@ -191,10 +191,10 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Result<Explanation, Vec
 /// Returns the pool of a listener in mode tcp, for a client that sends the host as server name.
 fn tcp_pool(
     listener: &ListenerPlan,
-    pool: PoolIndex,
+    pool: PoolId,
     request: &ExplainRequest,
     lines: &mut Vec<String>,
-) -> Option<PoolIndex> {
+) -> Option<PoolId> {
     let Some(sni) = &listener.sni else {
         lines.push("routes      none: mode tcp forwards bytes unchanged".to_owned());
         return Some(pool);
@@ -419,7 +419,7 @@ fn describe_change(change: &RouteChange) -> Option<String> {
     })
 }
 
-fn pool_lines(plan: &Plan, pool: usize, request: Option<&RouteRequest<'_>>, lines: &mut Vec<String>) {
+fn pool_lines(plan: &Plan, pool: PoolId, request: Option<&RouteRequest<'_>>, lines: &mut Vec<String>) {
     let pool = &plan.pools[pool];
     lines.push(format!("pool        {}, {}", pool.name, pool.balance.name()));
     lines.extend(balance::balance_lines(pool, request));

@@ -25,6 +25,7 @@ mod websocket_key;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use rt::clock::MonotonicTime;
 use wire::h2::{Connection, Event, FaultKind, Role};
 
 use crate::client_stream::{ClientStream, TimeoutKind};
@@ -66,7 +67,7 @@ pub(crate) struct Front {
     blocked_bytes: u64,
     pings: PingState,
     /// End of the current wait for streams or for the next one.
-    wait_end_ns: u64,
+    wait_end: MonotonicTime,
 }
 
 /// Fate of the connection.
@@ -96,7 +97,7 @@ impl Front {
         let shared = Rc::new(client.begin_h2());
         let plan = shared.settings.plan.http2.as_ref()?;
         let connection = Connection::new(Role::Server, &plan.config);
-        let now_ns = shared.settings.core.ticks.now_ns.get();
+        let now = shared.settings.core.ticks.now.get();
         shared.count(|counters| counters.count(H2Count::Connections, 1));
         let connections = &shared.settings.core.load.h2_connections;
         connections.set(connections.get() + 1);
@@ -110,8 +111,8 @@ impl Front {
             is_busy: false,
             is_half_closed: false,
             blocked_bytes: 0,
-            pings: PingState::new(now_ns),
-            wait_end_ns: 0,
+            pings: PingState::new(now),
+            wait_end: MonotonicTime::ZERO,
         })
     }
 
@@ -213,7 +214,7 @@ impl Front {
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(ReadEnd::Gone)),
                     Poll::Ready(Ok(read)) => end += read,
                 }
-                self.pings.note_received(core.ticks.now_ns.get());
+                self.pings.note_received(core.ticks.now.get());
             }
             client.buffered.release();
             let used = match self.process(ctx, &input[..end]) {

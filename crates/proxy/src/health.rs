@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
-use rt::clock::{MILLISECOND_NS, now_ns};
+use rt::clock::{MILLISECOND_NS, MonotonicTime};
 use rt::timers::Timers;
 use rt::tokio::sync::{mpsc, oneshot, watch};
 use rt::tokio::task::spawn_local;
@@ -129,15 +129,15 @@ async fn run_commands(
     let names = DnsResolver::new(timers.clone(), resolved_sender);
     let checks = HealthChecks::new(timers.clone());
     let mut notices = ServerNotices::default();
-    let mut next_poll_ns = now_ns() + NOTICE_POLL_NS;
+    let mut next_poll = MonotonicTime::now() + NOTICE_POLL_NS;
     loop {
         let command = rt::tokio::select! {
             biased;
             command = commands.recv() => command,
-            () = timers.sleep_until(next_poll_ns) => {
-                let now_ns = now_ns();
-                next_poll_ns = now_ns + NOTICE_POLL_NS;
-                for notice in notices.poll(now_ns) {
+            () = timers.sleep_until(next_poll.as_ns()) => {
+                let now = MonotonicTime::now();
+                next_poll = now + NOTICE_POLL_NS;
+                for notice in notices.poll(now) {
                     eprintln!("weir: {notice}");
                 }
                 continue;
@@ -163,7 +163,7 @@ async fn run_commands(
                 let mut snapshot = Snapshot::default();
                 names.add_metrics(&mut snapshot);
                 checks.add_metrics(&mut snapshot);
-                notices.add_metrics(&mut snapshot, now_ns());
+                notices.add_metrics(&mut snapshot, MonotonicTime::now());
                 let _ = reply.send(snapshot);
             }
         }

@@ -42,6 +42,8 @@ mod server_conn;
 mod session;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod test_time;
 mod tunnel;
 mod uri;
 mod websocket;

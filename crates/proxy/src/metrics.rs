@@ -39,7 +39,7 @@ pub(crate) use view::{MetricTotals, MetricsSummary};
 
 use crate::log::Timers;
 use crate::outcome::{EndReason, Outcome, RejectReason};
-use crate::plan::{Mode, Plan};
+use crate::plan::{IdVec, Mode, Plan, PoolId, ServerId};
 use codes::{StatusCounters, status_class};
 use histogram::Histogram;
 use pool::PoolMetrics;
@@ -86,7 +86,7 @@ impl CounterCell {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     common: Rc<CommonMetrics>,
-    pools: Vec<Rc<PoolMetrics>>,
+    pools: IdVec<PoolId, Rc<PoolMetrics>>,
 }
 
 /// All metrics but those of the pools.
@@ -184,9 +184,9 @@ impl Metrics {
 
     /// Creates metrics for a plan that differs only in the pools for which `is_changed` returns
     /// true. These pools start at 0; all other metrics are shared.
-    pub(crate) fn with_pools_changed(&self, plan: &Plan, is_changed: impl Fn(usize) -> bool) -> Self {
-        let pools = plan.pools.iter().zip(&self.pools).enumerate();
-        let pools = pools.map(|(index, (pool, old_pool))| match is_changed(index) {
+    pub(crate) fn with_pools_changed(&self, plan: &Plan, is_changed: impl Fn(PoolId) -> bool) -> Self {
+        let pools = plan.pools.enumerate().zip(&self.pools);
+        let pools = pools.map(|((id, pool), old_pool)| match is_changed(id) {
             true => Rc::new(PoolMetrics::new(pool)),
             false => Rc::clone(old_pool),
         });
@@ -266,7 +266,7 @@ impl Metrics {
     }
 
     /// Sets the number of idle connections that this core keeps to a server.
-    pub(crate) fn set_idle(&self, pool: usize, server: usize, connections: u64) {
+    pub(crate) fn set_idle(&self, pool: PoolId, server: ServerId, connections: u64) {
         let server = self.pools.get(pool).and_then(|pool| pool.servers.get(server));
         if let Some(server) = server {
             server.idle.0.set(connections);
@@ -274,7 +274,7 @@ impl Metrics {
     }
 
     /// Sets the slots of a server, which only one core reports.
-    pub(crate) fn set_slots(&self, pool: usize, server: usize, slots: ServerSlots) {
+    pub(crate) fn set_slots(&self, pool: PoolId, server: ServerId, slots: ServerSlots) {
         let server = self.pools.get(pool).and_then(|pool| pool.servers.get(server));
         if let Some(server) = server {
             server.requests_max.0.set(slots.max);
@@ -283,28 +283,28 @@ impl Metrics {
     }
 
     /// Counts a request that was not retried, because the budget was used up.
-    pub(crate) fn retry_denied(&self, pool: usize) {
+    pub(crate) fn retry_denied(&self, pool: PoolId) {
         if let Some(pool) = self.pools.get(pool) {
             pool.retries_denied.add(1);
         }
     }
 
     /// Counts a request whose client has gone and whose slot its server keeps.
-    pub(crate) fn abandoned(&self, pool: usize) {
+    pub(crate) fn abandoned(&self, pool: PoolId) {
         if let Some(pool) = self.pools.get(pool) {
             pool.abandoned.add(1);
         }
     }
 
     /// Counts a response that a server completed for a client that had gone before.
-    pub(crate) fn wasted(&self, pool: usize) {
+    pub(crate) fn wasted(&self, pool: PoolId) {
         if let Some(pool) = self.pools.get(pool) {
             pool.wasted.add(1);
         }
     }
 
     /// Sets the number of requests of this core at a server.
-    pub(crate) fn set_in_flight(&self, pool: usize, server: usize, requests: u64) {
+    pub(crate) fn set_in_flight(&self, pool: PoolId, server: ServerId, requests: u64) {
         let server = self.pools.get(pool).and_then(|pool| pool.servers.get(server));
         if let Some(server) = server {
             server.in_flight.0.set(requests);
@@ -312,14 +312,14 @@ impl Metrics {
     }
 
     /// Sets the number of requests of this core in a pool's queue.
-    pub(crate) fn set_queued(&self, pool: usize, requests: u64) {
+    pub(crate) fn set_queued(&self, pool: PoolId, requests: u64) {
         if let Some(pool) = self.pools.get(pool) {
             pool.queued.0.set(requests);
         }
     }
 
     /// Counts requests of a pool that did not go to the server of their key.
-    pub(crate) fn add_hash_overflow(&self, pool: usize, requests: u64) {
+    pub(crate) fn add_hash_overflow(&self, pool: PoolId, requests: u64) {
         let pool = self.pools.get(pool);
         if let Some(hash_overflow) = pool.and_then(|pool| pool.hash_overflow.as_ref()) {
             hash_overflow.add(requests);

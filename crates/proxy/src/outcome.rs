@@ -9,6 +9,10 @@ use std::net::IpAddr;
 pub(crate) use reject_reason::RejectReason;
 pub(crate) use sticky_lookup::StickyLookup;
 
+use rt::clock::MonotonicTime;
+
+use crate::plan::{PoolId, ServerId};
+
 /// Declares the reasons why a request ends. Each row has the code in metrics and JSON logs, the
 /// first letter of HAProxy's termination code (the party that caused the end), the status for the
 /// client if it can still be sent (0: none), and the meaning.
@@ -139,9 +143,9 @@ pub(crate) struct Outcome<'a> {
     /// Index in [`crate::plan::Plan::routes`]; `None`: rejected before routing, or TCP.
     pub(crate) route: Option<usize>,
     /// Index in [`crate::plan::Plan::pools`].
-    pub(crate) pool: Option<usize>,
+    pub(crate) pool: Option<PoolId>,
     /// Index in the pool's servers.
-    pub(crate) server: Option<usize>,
+    pub(crate) server: Option<ServerId>,
     /// `None`: a TCP connection, or no head could be read.
     pub(crate) request: Option<LoggedRequest<'a>>,
     /// Status that was sent to the client; 0: none.
@@ -214,24 +218,23 @@ pub(crate) struct LoggedRequest<'a> {
     pub(crate) request_id: &'a [u8],
 }
 
-/// Timestamps of a request, in nanoseconds of `CLOCK_MONOTONIC`; 0: not reached.
+/// Timestamps of a request; [`MonotonicTime::ZERO`]: not reached.
 ///
 /// ```text
-/// start_ns --Tq--> head_ns --Tw--> dispatched_ns --Tc--> connected_ns
-///          --Tr--> first_byte_ns --Td--> end_ns
+/// start --Tq--> head --Tw--> dispatched --Tc--> connected --Tr--> first_byte --Td--> end
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
     /// The first byte of the head arrived.
-    pub(crate) start_ns: u64,
+    pub(crate) start: MonotonicTime,
     /// The head was complete.
-    pub(crate) head_ns: u64,
+    pub(crate) head: MonotonicTime,
     /// The request got a slot at a server.
-    pub(crate) dispatched_ns: u64,
+    pub(crate) dispatched: MonotonicTime,
     /// The connection to the server was established.
-    pub(crate) connected_ns: u64,
+    pub(crate) connected: MonotonicTime,
     /// The head of the response arrived.
-    pub(crate) first_byte_ns: u64,
+    pub(crate) first_byte: MonotonicTime,
     /// The request ended.
-    pub(crate) end_ns: u64,
+    pub(crate) end: MonotonicTime,
 }

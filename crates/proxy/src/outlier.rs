@@ -1,6 +1,8 @@
 //! Detection of servers that fail too many requests and are ejected for a while. Pure: counts and
 //! times in, a decision out. `pool::outlier_counters` counts, `pool::eligibility` ejects.
 
+use rt::clock::MonotonicTime;
+
 use crate::outcome::{EndReason, Outcome};
 use crate::plan::OutlierPlan;
 
@@ -61,7 +63,7 @@ pub(crate) fn classify_outcome(outcome: &Outcome<'_>, plan: &OutlierPlan) -> Fai
         | EndReason::BadResponse => FailureSignal::Failure,
         EndReason::Done | EndReason::TunnelIdle => classify_status(outcome.status, plan),
         // Ended for another reason, before or after the server's response.
-        _ if outcome.times.first_byte_ns > 0 => classify_status(outcome.status, plan),
+        _ if outcome.times.first_byte > MonotonicTime::ZERO => classify_status(outcome.status, plan),
         _ => FailureSignal::Neutral,
     }
 }

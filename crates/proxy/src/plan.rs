@@ -11,6 +11,7 @@ mod acme;
 mod balance;
 mod health;
 mod http2;
+mod ids;
 mod network;
 mod overload;
 mod request_rules;
@@ -25,6 +26,7 @@ pub use health::{
 };
 pub(crate) use http2::ALPN_HTTP2;
 pub use http2::{ClientHttp2Plan, ServerHttp, ServerHttp2Plan};
+pub use ids::{Id, IdVec, PoolId, ServerId};
 pub use network::Network;
 pub use overload::{
     AdaptivePlan, Admission, OnLimit, PoolLimits, Priority, QueueOrder, RetryBudgetPlan, SourcePlan,
@@ -69,13 +71,11 @@ pub struct Plan {
     /// Routes in the order in which they are tried; the first match decides.
     pub routes: Arc<[RoutePlan]>,
     /// Pools. A pool is shared with the previous plan while it stays the same.
-    pub pools: Vec<Arc<PoolPlan>>,
+    pub pools: IdVec<PoolId, Arc<PoolPlan>>,
 }
 
 /// Index of a listener in [`Plan::listeners`].
 pub type ListenerIndex = usize;
-/// Index of a pool in [`Plan::pools`].
-pub type PoolIndex = usize;
 
 /// Privileges of the process after binding. All settings are optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -160,7 +160,7 @@ pub enum Mode {
     /// HTTP/1.1 and HTTP/2, routed by request.
     Http,
     /// Bytes, in both directions, to one pool, unless [`ListenerPlan::sni`] has another one.
-    Tcp(PoolIndex),
+    Tcp(PoolId),
 }
 
 /// Timeouts of clients. All are on by default.
@@ -311,7 +311,7 @@ pub enum RateKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Forwards it to a server of this pool.
-    Forward(PoolIndex),
+    Forward(PoolId),
     /// Redirects it; `{host}`, `{path}` and `{query}` are replaced by the request's own.
     Redirect {
         /// 301, 302, 303, 307 or 308.
@@ -347,7 +347,7 @@ pub struct PoolPlan {
     /// Name in the config, unique.
     pub name: Box<str>,
     /// Servers; at least one, unless [`PoolPlan::named_servers`] has one.
-    pub servers: Vec<ServerPlan>,
+    pub servers: IdVec<ServerId, ServerPlan>,
     /// Servers whose addresses come from DNS.
     pub named_servers: Vec<NamedServers>,
     /// Settings for resolving those names.

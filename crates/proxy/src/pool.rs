@@ -26,6 +26,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use rt::clock::MonotonicTime;
 use rt::cores::CoreId;
 use rt::namespace::Namespace;
 use rt::tls::ClientTls;
@@ -45,7 +46,7 @@ use crate::balance::sticky::ServerTokens;
 use crate::balance::{BalanceInput, Candidate, PeakEwma, RoundRobinState, choose, digest};
 use crate::outcome::Outcome;
 use crate::outlier::{FailureSignal, classify_status};
-use crate::plan::{Balance, Plan, PoolPlan, QueuePlan, Reuse};
+use crate::plan::{Balance, IdVec, Plan, PoolId, PoolPlan, QueuePlan, Reuse, ServerId, ServerPlan};
 use crate::server_conn::ServerConn;
 use crate::server_conn::http2::ServerConnections;
 
@@ -53,13 +54,13 @@ use crate::server_conn::http2::ServerConnections;
 #[derive(Debug)]
 pub(crate) struct Pool {
     plan: Arc<PoolPlan>,
-    index: usize,
+    id: PoolId,
     core: CoreIndex,
     shared: Arc<SharedPool>,
-    servers: Vec<Rc<CoreServer>>,
+    servers: IdVec<ServerId, Rc<CoreServer>>,
     round_robin_state: RefCell<RoundRobinState>,
     /// Digests of the servers' names, for selection by a key.
-    name_digests: Box<[u64]>,
+    name_digests: IdVec<ServerId, u64>,
     /// Tokens of the servers in sticky cookies.
     tokens: Option<ServerTokens>,
     has_backups: bool,
@@ -67,18 +68,18 @@ pub(crate) struct Pool {
     /// `take_hash_overflow`.
     hash_overflow: Cell<u64>,
     /// Time of the last operation here.
-    now_ns: Cell<u64>,
+    now: Cell<MonotonicTime>,
     queue: RefCell<Queue<Rc<Ticket>>>,
     /// Recent average time from a request's dispatch to its response's first byte.
     service_ns: Cell<u64>,
     /// Adaptive limits of the servers; only on the first core.
-    adaptive_limits: RefCell<Vec<AdaptiveLimit>>,
+    adaptive_limits: RefCell<IdVec<ServerId, AdaptiveLimit>>,
     /// Maximum number of idle connections that this core may keep to each server.
     idle_max: usize,
     /// True if failures of servers are evaluated.
     detects_outliers: bool,
     /// Time when the windows of error rates end; checked by the first core.
-    window_end_ns: Cell<u64>,
+    window_end: Cell<MonotonicTime>,
 }
 
 /// A server as seen by one core.
@@ -106,9 +107,9 @@ pub(crate) struct ServerRequirements {
     /// Digest of the key, if the server is selected by one.
     pub(crate) key: Option<u64>,
     /// Server to which the client sticks. No other one is used while it is up.
-    pub(crate) pinned: Option<usize>,
+    pub(crate) pinned: Option<ServerId>,
     /// Server that has just failed the request.
-    pub(crate) avoid: Option<usize>,
+    pub(crate) avoid: Option<ServerId>,
 }
 
 impl Pool {
@@ -116,26 +117,23 @@ impl Pool {
     /// previous state of the same pool, has in common with it.
     pub(crate) fn new(
         plan: &Plan,
-        index: usize,
+        id: PoolId,
         core_id: CoreId,
         shared: Arc<SharedPool>,
         previous: Option<&Self>,
     ) -> Self {
-        let pool_plan = &plan.pools[index];
+        let pool_plan = &plan.pools[id];
         let plan = Arc::clone(pool_plan);
-        let server = |server: &crate::plan::ServerPlan| {
+        let server = |server: &ServerPlan| {
             let reused = previous.and_then(|before| {
-                let old_index = before
-                    .plan()
-                    .servers
-                    .iter()
-                    .position(|old| old.name == server.name && old.address == server.address)?;
+                let is_same = |old: &ServerPlan| old.name == server.name && old.address == server.address;
+                let old_id = before.plan().servers.position(is_same)?;
                 let is_usable = pool_plan.shares_connections_with(before.plan());
-                is_usable.then(|| Rc::clone(&before.servers[old_index]))
+                is_usable.then(|| Rc::clone(&before.servers[old_id]))
             });
             reused.unwrap_or_default()
         };
-        let servers: Vec<_> = pool_plan.servers.iter().map(server).collect();
+        let servers: IdVec<_, _> = pool_plan.servers.iter().map(server).collect();
         let round_robin_state = RefCell::new(RoundRobinState::new(servers.len()));
         let idle_max = pool_plan.idle_max.div_ceil(core_id.count);
         let name_digests = pool_plan.servers.iter().map(|server| digest(server.name.as_bytes())).collect();
@@ -153,7 +151,7 @@ impl Pool {
         let detects_outliers = pool_plan.outlier.is_on();
         Self {
             plan,
-            index,
+            id,
             core: CoreIndex(core_id.index),
             shared,
             servers,
@@ -162,13 +160,13 @@ impl Pool {
             tokens,
             has_backups,
             hash_overflow: Cell::new(0),
-            now_ns: Cell::new(0),
+            now: Cell::new(MonotonicTime::ZERO),
             queue,
             service_ns: Cell::new(service_ns),
             adaptive_limits,
             idle_max,
             detects_outliers,
-            window_end_ns: Cell::new(0),
+            window_end: Cell::new(MonotonicTime::ZERO),
         }
     }
 
@@ -190,14 +188,14 @@ impl Pool {
         }
     }
 
-    pub(crate) fn index(&self) -> usize {
-        self.index
+    pub(crate) fn id(&self) -> PoolId {
+        self.id
     }
 
     /// Returns the state of a server. It stays the same object across reloads as long as
     /// connections to the server may be kept.
-    pub(crate) fn server(&self, index: usize) -> &Rc<CoreServer> {
-        &self.servers[index]
+    pub(crate) fn server(&self, id: ServerId) -> &Rc<CoreServer> {
+        &self.servers[id]
     }
 
     /// Returns the servers' tokens for sticky cookies.
@@ -206,8 +204,8 @@ impl Pool {
     }
 
     /// Returns whether a server still gets requests of clients that stick to it.
-    pub(crate) fn accepts_sticky(&self, server: usize, now_ns: u64) -> bool {
-        self.shared.eligibility(server).accepts_request(now_ns)
+    pub(crate) fn accepts_sticky(&self, server: ServerId, now: MonotonicTime) -> bool {
+        self.shared.eligibility(server).accepts_request(now)
     }
 
     /// Returns whether the balancing algorithm uses response times.
@@ -216,9 +214,9 @@ impl Pool {
     }
 
     /// Records a response time of a server.
-    pub(crate) fn record_latency(&self, server: usize, sample_ns: u64, now_ns: u64) {
+    pub(crate) fn record_latency(&self, server: ServerId, sample_ns: u64, now: MonotonicTime) {
         let latency = &self.servers[server].latency;
-        latency.set(latency.get().with_sample(sample_ns, now_ns));
+        latency.set(latency.get().with_sample(sample_ns, now));
     }
 
     /// Returns the number of requests that did not go to the server of their key, since the last
@@ -232,10 +230,10 @@ impl Pool {
     pub(crate) fn acquire(
         &self,
         requirements: ServerRequirements,
-        now_ns: u64,
+        now: MonotonicTime,
         rng: &mut fastrand::Rng,
-    ) -> Option<usize> {
-        self.now_ns.set(now_ns);
+    ) -> Option<ServerId> {
+        self.now.set(now);
         let effective_pin = self.effective_pin(requirements);
         let waits_for_same = {
             let queue = self.queue.borrow();
@@ -251,14 +249,14 @@ impl Pool {
     }
 
     /// Returns the only acceptable server, if the request is pinned to one.
-    fn effective_pin(&self, requirements: ServerRequirements) -> Option<usize> {
-        let now_ns = self.now_ns.get();
+    fn effective_pin(&self, requirements: ServerRequirements) -> Option<ServerId> {
+        let now = self.now.get();
         requirements
             .pinned
-            .filter(|server| requirements.avoid != Some(*server) && self.accepts_sticky(*server, now_ns))
+            .filter(|server| requirements.avoid != Some(*server) && self.accepts_sticky(*server, now))
     }
 
-    fn try_acquire(&self, requirements: ServerRequirements, rng: &mut fastrand::Rng) -> Option<usize> {
+    fn try_acquire(&self, requirements: ServerRequirements, rng: &mut fastrand::Rng) -> Option<ServerId> {
         if !self.shared.has_free_pool_slot() {
             return None;
         }
@@ -266,8 +264,9 @@ impl Pool {
             return self.take_slot(server).then_some(server);
         }
         if self.servers.len() == 1 {
-            let usable = self.shared.eligibility(0).effective_weight() > 0 && self.take_slot(0);
-            return usable.then_some(0);
+            let only = ServerId(0);
+            let usable = self.shared.eligibility(only).effective_weight() > 0 && self.take_slot(only);
+            return usable.then_some(only);
         }
         let plan = self.plan();
         let input = BalanceInput {
@@ -275,17 +274,18 @@ impl Pool {
             key: requirements.key,
             name_digests: &self.name_digests,
             load_factor: plan.hash.load_factor,
-            now_ns: self.now_ns.get(),
+            now: self.now.get(),
         };
         let round_robin_state = &mut *self.round_robin_state.borrow_mut();
         let use_backups = self.has_backups && !self.has_usable(false);
         // Another core may take the last slot between the check and the attempt, so this retries.
         for _ in 0..=self.servers.len() {
-            let choose =
-                |avoid: Option<usize>, round_robin_state: &mut RoundRobinState, rng: &mut fastrand::Rng| {
-                    let candidate = |index: usize| self.candidate(index, avoid, use_backups);
-                    choose(input, self.servers.len(), candidate, round_robin_state, rng)
-                };
+            let choose = |avoid: Option<ServerId>,
+                          round_robin_state: &mut RoundRobinState,
+                          rng: &mut fastrand::Rng| {
+                let candidate = |id: ServerId| self.candidate(id, avoid, use_backups);
+                choose(input, self.servers.len(), candidate, round_robin_state, rng)
+            };
             let chosen = match choose(requirements.avoid, round_robin_state, rng) {
                 // The server that has failed is better than none.
                 None if requirements.avoid.is_some() => choose(None, round_robin_state, rng)?,
@@ -300,31 +300,31 @@ impl Pool {
         None
     }
 
-    fn candidate(&self, index: usize, avoid: Option<usize>, use_backups: bool) -> Candidate {
-        let server = &self.plan().servers[index];
-        let weight = self.shared.eligibility(index).effective_weight();
+    fn candidate(&self, id: ServerId, avoid: Option<ServerId>, use_backups: bool) -> Candidate {
+        let server = &self.plan().servers[id];
+        let weight = self.shared.eligibility(id).effective_weight();
         let fills_in_order = self.plan().balance == Balance::First;
         Candidate {
             weight: if server.backup == use_backups { weight } else { 0 },
-            in_flight: self.servers[index].in_flight.get(),
-            is_available: avoid != Some(index) && self.shared.has_free_slot(index),
+            in_flight: self.servers[id].in_flight.get(),
+            is_available: avoid != Some(id) && self.shared.has_free_slot(id),
             is_below_slow_start_limit: !fills_in_order
-                || self.shared.is_below_slow_start_limit(index, server.weight),
-            latency: self.servers[index].latency.get(),
+                || self.shared.is_below_slow_start_limit(id, server.weight),
+            latency: self.servers[id].latency.get(),
         }
     }
 
     /// Returns whether any of the backups, or of the other servers, may get requests.
     fn has_usable(&self, use_backups: bool) -> bool {
-        let servers = self.plan().servers.iter().enumerate();
+        let servers = self.plan().servers.enumerate();
         let mut candidates = servers.filter(|(_, server)| server.backup == use_backups);
-        candidates.any(|(index, _)| self.shared.eligibility(index).effective_weight() > 0)
+        candidates.any(|(id, _)| self.shared.eligibility(id).effective_weight() > 0)
     }
 
     /// Takes a slot at a server, if one is free.
-    fn take_slot(&self, index: usize) -> bool {
-        let server = &self.servers[index];
-        match self.shared.try_acquire(self.core, index) {
+    fn take_slot(&self, id: ServerId) -> bool {
+        let server = &self.servers[id];
+        match self.shared.try_acquire(self.core, id) {
             AcquireResult::Full => return false,
             AcquireResult::Uncounted => {}
             AcquireResult::Counted => server.counted_in_flight.set(server.counted_in_flight.get() + 1),
@@ -335,10 +335,10 @@ impl Pool {
 
     /// Counts requests at servers that have got a limit since the requests started.
     pub(crate) fn count_unlimited_requests(&self) {
-        for (index, server) in self.servers.iter().enumerate() {
+        for (id, server) in self.servers.enumerate() {
             let uncounted = server.in_flight.get().saturating_sub(server.counted_in_flight.get());
-            if uncounted > 0 && self.shared.has_server_limit(index) {
-                self.shared.add_in_flight(index, uncounted);
+            if uncounted > 0 && self.shared.has_server_limit(id) {
+                self.shared.add_in_flight(id, uncounted);
                 server.counted_in_flight.set(server.in_flight.get());
             }
         }
@@ -359,52 +359,52 @@ impl Pool {
     }
 
     /// Records that a request could not connect to a server and goes to another one.
-    pub(crate) fn note_unreachable(&self, server: usize, now_ns: u64) {
+    pub(crate) fn note_unreachable(&self, server: ServerId, now: MonotonicTime) {
         if self.detects_outliers {
-            self.shared.record_signal(&self.plan().outlier, server, FailureSignal::Failure, now_ns);
+            self.shared.record_signal(&self.plan().outlier, server, FailureSignal::Failure, now);
         }
     }
 
     /// Completes the probe if the server's response is successful. `status` is 0 if there is none.
     #[inline]
-    pub(crate) fn note_response(&self, server: usize, status: u16, now_ns: u64) {
+    pub(crate) fn note_response(&self, server: ServerId, status: u16, now: MonotonicTime) {
         let eligibility = self.shared.eligibility(server);
         let errors_max = self.plan().outlier.errors;
         if eligibility.is_recovering()
             && (errors_max.is_none()
                 || classify_status(status, &self.plan().outlier) == FailureSignal::Success)
         {
-            eligibility.complete_probe(now_ns);
+            eligibility.complete_probe(now);
         }
     }
 
     /// Publishes this core's observations of its servers. The first core also evaluates them.
-    pub(crate) fn evaluate_outliers(&self, now_ns: u64) {
+    pub(crate) fn evaluate_outliers(&self, now: MonotonicTime) {
         if !self.detects_outliers {
             return;
         }
-        for (index, server) in self.servers.iter().enumerate() {
-            server.outlier_window.publish(self.shared.outlier_counters(index));
+        for (id, server) in self.servers.enumerate() {
+            server.outlier_window.publish(self.shared.outlier_counters(id));
         }
-        let end_ns = self.window_end_ns.get();
-        if self.core == CoreIndex(0) && now_ns >= end_ns {
+        let window_end = self.window_end.get();
+        if self.core == CoreIndex(0) && now >= window_end {
             let plan = &self.plan().outlier;
-            self.window_end_ns.set(now_ns + plan.window_ns);
+            self.window_end.set(now + plan.window_ns);
             // The counts before the first window cover an unknown time.
-            if end_ns > 0 {
-                self.shared.evaluate_windows(plan, now_ns);
+            if window_end > MonotonicTime::ZERO {
+                self.shared.evaluate_windows(plan, now);
             }
         }
     }
 
     /// Recomputes each server's effective weight.
-    pub(crate) fn recompute(&self, now_ns: u64) {
+    pub(crate) fn recompute(&self, now: MonotonicTime) {
         self.update_adaptive_limits();
-        self.shared.recompute(self.plan(), now_ns);
+        self.shared.recompute(self.plan(), now);
     }
 
     /// Releases a slot, and wakes a core whose requests wait for one.
-    pub(crate) fn release(&self, server: usize, rng: &mut fastrand::Rng) {
+    pub(crate) fn release(&self, server: ServerId, rng: &mut fastrand::Rng) {
         let CoreServer { in_flight, counted_in_flight, .. } = &*self.servers[server];
         in_flight.set(in_flight.get().saturating_sub(1));
         let was_counted = counted_in_flight.get() > in_flight.get();
@@ -420,7 +420,7 @@ impl Pool {
     }
 
     /// Returns the most recently used idle connection that is alive. Closes dead ones.
-    pub(crate) fn take_idle(&self, server: usize) -> Option<ServerConn> {
+    pub(crate) fn take_idle(&self, server: ServerId) -> Option<ServerConn> {
         let idle_conns = &self.servers[server].idle_conns;
         loop {
             let mut conn = idle_conns.borrow_mut().pop()?;
@@ -431,28 +431,28 @@ impl Pool {
     }
 
     /// Keeps a connection for the next request, unless there are enough.
-    pub(crate) fn keep_idle(&self, server: usize, conn: ServerConn, now_ns: u64) {
+    pub(crate) fn keep_idle(&self, server: ServerId, conn: ServerConn, now: MonotonicTime) {
         let offered = match conn.http2 {
             Some(_) => self.servers[server].http2().offer(conn),
             None => Some(conn),
         };
         let Some(mut conn) = offered else { return };
         let mut idle_conns = self.servers[server].idle_conns.borrow_mut();
-        conn.idle_since_ns = now_ns;
+        conn.idle_since = now;
         if idle_conns.len() < self.idle_max {
             idle_conns.push(conn);
         }
     }
 
     /// Closes idle connections that are dead or too old.
-    pub(crate) fn sweep_idle(&self, now_ns: u64) {
+    pub(crate) fn sweep_idle(&self, now: MonotonicTime) {
         let timeout_ns = self.plan().idle_timeout_ns;
-        for (index, server) in self.servers.iter().enumerate() {
+        for (id, server) in self.servers.enumerate() {
             let mut idle_conns = server.idle_conns.borrow_mut();
             // A server in maintenance must not keep connections of the proxy.
-            let is_in_maintenance = self.shared.eligibility(index).admin_state() == AdminState::Maintenance;
+            let is_in_maintenance = self.shared.eligibility(id).admin_state() == AdminState::Maintenance;
             idle_conns.retain_mut(|conn| {
-                let is_young = now_ns.saturating_sub(conn.idle_since_ns) < timeout_ns;
+                let is_young = now.since(conn.idle_since) < timeout_ns;
                 is_young && !is_in_maintenance && conn.is_alive()
             });
             if is_in_maintenance {
@@ -475,7 +475,7 @@ impl Pool {
     }
 
     /// Returns the number of requests in flight at one server.
-    pub(crate) fn in_flight_at(&self, server: usize) -> usize {
+    pub(crate) fn in_flight_at(&self, server: ServerId) -> usize {
         self.servers[server].in_flight.get()
     }
 }

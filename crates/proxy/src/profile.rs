@@ -19,7 +19,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use rt::clock::{now_ns, thread_cpu_ns};
+use rt::clock::{MonotonicTime, now_ns, thread_cpu_ns};
 
 use crate::outcome::Times;
 
@@ -204,18 +204,18 @@ impl Profile {
     #[cold]
     fn add_times(&self, times: &Times) {
         let steps = [
-            (ProfilePhase::ReadHead, times.start_ns, times.head_ns),
-            (ProfilePhase::Queue, times.head_ns, times.dispatched_ns),
-            (ProfilePhase::Connect, times.dispatched_ns, times.connected_ns),
-            (ProfilePhase::ReadResponse, times.connected_ns, times.first_byte_ns),
-            (ProfilePhase::ForwardResponse, times.first_byte_ns, times.end_ns),
+            (ProfilePhase::ReadHead, times.start, times.head),
+            (ProfilePhase::Queue, times.head, times.dispatched),
+            (ProfilePhase::Connect, times.dispatched, times.connected),
+            (ProfilePhase::ReadResponse, times.connected, times.first_byte),
+            (ProfilePhase::ForwardResponse, times.first_byte, times.end),
         ];
-        for (phase, from_ns, to_ns) in steps {
-            // 0: not reached.
-            if from_ns > 0 && to_ns >= from_ns {
+        for (phase, from, to) in steps {
+            // Zero: not reached.
+            if from > MonotonicTime::ZERO && to >= from {
                 let counters = &self.counters[phase as usize];
                 counters.requests.set(counters.requests.get() + 1);
-                counters.request_ns.set(counters.request_ns.get() + (to_ns - from_ns));
+                counters.request_ns.set(counters.request_ns.get() + (to - from));
             }
         }
     }
@@ -341,6 +341,7 @@ impl ProfileTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_time::at;
 
     fn busy(min_ns: u64) {
         let start_ns = now_ns();
@@ -355,7 +356,7 @@ mod tests {
     fn off_it_counts_nothing() {
         let profile = Profile::default();
         drop(profile.enter(ProfilePhase::Route));
-        profile.record_times(&Times { start_ns: 1, head_ns: 2, ..Times::default() });
+        profile.record_times(&Times { start: at(1), head: at(2), ..Times::default() });
         let totals = profile.apply(ProfileCommand::Read);
         assert_eq!(totals, ProfileTotals { cores: 1, ..ProfileTotals::default() });
         assert_eq!(profile.apply(ProfileCommand::Stop), totals);
@@ -405,16 +406,16 @@ mod tests {
         let profile = Profile::default();
         profile.apply(ProfileCommand::Start(ProfileClock::Monotonic));
         let times = Times {
-            start_ns: 10,
-            head_ns: 11,
-            dispatched_ns: 13,
-            connected_ns: 16,
-            first_byte_ns: 20,
-            end_ns: 25,
+            start: at(10),
+            head: at(11),
+            dispatched: at(13),
+            connected: at(16),
+            first_byte: at(20),
+            end: at(25),
         };
         profile.record_times(&times);
         // Rejected before it was dispatched.
-        profile.record_times(&Times { start_ns: 1, head_ns: 2, end_ns: 9, ..Times::default() });
+        profile.record_times(&Times { start: at(1), head: at(2), end: at(9), ..Times::default() });
         let totals = profile.apply(ProfileCommand::Read);
         let requests_and_time =
             |one: ProfilePhase| (phase(&totals, one).requests, phase(&totals, one).request_ns);

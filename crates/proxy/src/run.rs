@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rt::clock::{MILLISECOND_NS, now_ns};
+use rt::clock::{MILLISECOND_NS, MonotonicTime};
 use rt::conn_balancer::{AcceptedConnection, ConnectionBalancer, Inbox};
 use rt::cores::CoreId;
 use rt::drain::{Drain, DrainStage, DrainWatch};
@@ -92,11 +92,11 @@ pub(crate) async fn run_core(
     let mut watch = common_init.drain.watch();
     watch.wait_for(DrainStage::Draining).await;
     let drain_ns = core.current_generation().plan.drain_timeout_ns;
-    let end_ns = now_ns() + drain_ns;
+    let end = MonotonicTime::now() + drain_ns;
     core.start_draining();
     let failure = close_listeners(&acceptor, ACCEPT_QUEUE_DRAIN_NS.min(drain_ns / 4)).await;
     common_init.accepting_cores.fetch_sub(1, Ordering::SeqCst);
-    finish_drain(&core, &common_init, (drain_ns, end_ns), watch).await;
+    finish_drain(&core, &common_init, (drain_ns, end), watch).await;
     drop(helpers);
     let snapshot = core.snapshot();
     core.drop_settings();
@@ -117,27 +117,27 @@ async fn close_listeners(acceptor: &Acceptor<ProxyAdmission>, closing_ns: u64) -
 async fn finish_drain(
     core: &Rc<Core>,
     common_init: &CommonInit,
-    (drain_ns, end_ns): (u64, u64),
+    (drain_ns, end): (u64, MonotonicTime),
     mut watch: DrainWatch,
 ) {
     if !core.drain.is_replaced.get() {
         core.close_idle();
     }
-    let tunnels_ns = end_ns.saturating_sub(TUNNEL_CLOSE_LEAD_NS.min(drain_ns / 2));
+    let tunnels_end = end.saturating_sub(TUNNEL_CLOSE_LEAD_NS.min(drain_ns / 2));
     let mut is_closing_tunnels = false;
     loop {
         let no_core_accepts = common_init.accepting_cores.load(Ordering::SeqCst) == 0;
-        let now_ns = now_ns();
-        if no_core_accepts && core.balancer.open_connections_on(core.id.index) == 0 || now_ns >= end_ns {
+        let now = MonotonicTime::now();
+        if no_core_accepts && core.balancer.open_connections_on(core.id.index) == 0 || now >= end {
             break;
         }
-        if now_ns >= tunnels_ns && !is_closing_tunnels {
+        if now >= tunnels_end && !is_closing_tunnels {
             is_closing_tunnels = true;
             core.close_idle();
             core.close_tunnels();
         }
         rt::tokio::select! {
-            () = core.timers.sleep_until(now_ns + DRAIN_POLL_NS) => {}
+            () = core.timers.sleep_until((now + DRAIN_POLL_NS).as_ns()) => {}
             _ = watch.wait_for(DrainStage::Abort) => break,
         }
     }
@@ -150,8 +150,8 @@ async fn finish_drain(
 
 async fn run_ticks(core: Rc<Core>) {
     loop {
-        core.timers.sleep_until(core.ticks.now_ns.get() + TICK_NS).await;
-        core.handle_tick(now_ns());
+        core.timers.sleep_until((core.ticks.now.get() + TICK_NS).as_ns()).await;
+        core.handle_tick(MonotonicTime::now());
     }
 }
 
@@ -234,7 +234,7 @@ async fn close_when_empty(
     acceptor.abort(is_leaving);
     let ProxyAdmission { core, listeners } = acceptor.admission();
     // Another core may have accepted for this one at the last moment.
-    core.timers.sleep_until(now_ns() + ACCEPT_QUEUE_DRAIN_NS).await;
+    core.timers.sleep_until((MonotonicTime::now() + ACCEPT_QUEUE_DRAIN_NS).as_ns()).await;
     listeners.closing.borrow_mut().retain(|(socket_index, _)| !is_leaving(*socket_index));
 }
 
@@ -264,7 +264,7 @@ impl Admission for ProxyAdmission {
             None => {}
             limit => return limit,
         }
-        let wait_ns = limits?.accept_delay_ns(now_ns)?;
+        let wait_ns = limits?.accept_delay_ns(MonotonicTime::now)?;
         self.core.wake_limit_waiters_in(wait_ns);
         Some(RejectReason::ConnectionRate)
     }
@@ -282,7 +282,7 @@ impl Admission for ProxyAdmission {
         let limits = self.limits_of(connection.listener_index);
         let rejected = match (self.reached_limit(connection.listener_index), &limits) {
             (None, None) => None,
-            (None, Some(limits)) => limits.admit_connection(now_ns).err(),
+            (None, Some(limits)) => limits.admit_connection(MonotonicTime::now).err(),
             (Some(RejectReason::ListenerFull), Some(limits)) => Some(limits.reject_when_full()),
             (Some(limit), _) => {
                 core.count_rejection(limit);
@@ -340,7 +340,7 @@ impl ProxyAdmission {
     /// Takes a token of the rate for a parked connection. If there is none, schedules another attempt.
     fn is_within_rate(&self, socket_index: usize) -> bool {
         let limits = self.limits_of(socket_index);
-        let admitted = limits.map_or(Ok(()), |keeper| keeper.admit_connection(now_ns));
+        let admitted = limits.map_or(Ok(()), |keeper| keeper.admit_connection(MonotonicTime::now));
         admitted.inspect_err(|rejected| self.core.wake_limit_waiters_in(rejected.wait_ns)).is_ok()
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod http2;
 
 use std::rc::Rc;
 
+use rt::clock::MonotonicTime;
 use rt::stream::Stream;
 
 pub(crate) use core_services::CoreServices;
@@ -21,12 +22,12 @@ pub(crate) struct ServerConn {
     pub(crate) served_requests: u32,
     /// True if the server authenticated the connection, so that only one client may use it.
     pub(crate) is_private: bool,
-    pub(crate) idle_since_ns: u64,
+    pub(crate) idle_since: MonotonicTime,
 }
 
 impl ServerConn {
     pub(crate) fn new(stream: Stream) -> Self {
-        Self { stream, http2: None, served_requests: 0, is_private: false, idle_since_ns: 0 }
+        Self { stream, http2: None, served_requests: 0, is_private: false, idle_since: MonotonicTime::ZERO }
     }
 
     /// Creates a connection whose requests become streams of an HTTP/2 connection.

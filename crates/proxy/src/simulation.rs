@@ -12,32 +12,35 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use rt::clock::MILLISECOND_NS;
+use rt::clock::{MILLISECOND_NS, MonotonicTime};
 use rt::cores::CoreId;
 
 use crate::config;
 use crate::health::{CheckStateMachine, CheckVerdict};
 use crate::log::fixtures;
 use crate::outcome::{EndReason, Outcome};
-use crate::plan::{Plan, PoolPlan, Priority};
+use crate::plan::{Id, IdVec, Plan, PoolId, PoolPlan, Priority, ServerId, ServerPlan};
 use crate::pool::{
     AdminState, CoreIndex, CoreWakeups, CrossCoreState, EnqueueError, EnqueueRequest, NO_DEADLINE, Pool,
     ServerRequirements, Ticket, TicketState,
 };
+use crate::test_time::at;
 
 const MS: u64 = MILLISECOND_NS;
+/// The only pool of a plan.
+const APP: PoolId = PoolId(0);
 /// Queue timeout of the pools in `random_config`.
 const QUEUE_TIMEOUT_NS: u64 = 100 * MS;
 const QUEUE_TICK_NS: u64 = 2 * MS;
 const TICK_NS: u64 = 100 * MS;
 /// Start of the clock. Not 0, because a time of 0 means "never" in some fields.
-const START_NS: u64 = 1_000 * MS;
+const START: MonotonicTime = at(1_000 * MS);
 /// End of the phase with random faults.
-const CHAOS_END_NS: u64 = START_NS + 6_000 * MS;
+const CHAOS_END: MonotonicTime = START.saturating_add(6_000 * MS);
 /// End of the load. From the end of the faults on all servers are healthy, and the pool must have
 /// recovered by now.
-const LOAD_END_NS: u64 = CHAOS_END_NS + 12_000 * MS;
-const END_NS: u64 = LOAD_END_NS + 2_000 * MS;
+const LOAD_END: MonotonicTime = CHAOS_END.saturating_add(12_000 * MS);
+const END: MonotonicTime = LOAD_END.saturating_add(2_000 * MS);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SimulationEvent {
@@ -52,7 +55,7 @@ enum SimulationEvent {
     /// A server fails or recovers.
     Fault,
     /// A server is checked.
-    Check(usize),
+    Check(ServerId),
     /// The operator changes something.
     OperatorCommand,
     Tick,
@@ -63,7 +66,7 @@ struct SimulatedRequest {
     core: usize,
     requirements: ServerRequirements,
     priority: Priority,
-    deadline_ns: u64,
+    deadline: MonotonicTime,
     retries: u8,
     state: RequestState,
 }
@@ -71,13 +74,13 @@ struct SimulatedRequest {
 enum RequestState {
     Queued {
         ticket: Rc<Ticket>,
-        since_ns: u64,
+        since: MonotonicTime,
     },
-    /// At a server since `since_ns`. The time distinguishes the response from that of an earlier
+    /// At a server since `since`. The time distinguishes the response from that of an earlier
     /// attempt.
     Served {
-        server: usize,
-        since_ns: u64,
+        server: ServerId,
+        since: MonotonicTime,
     },
     Ended(EndReason),
 }
@@ -87,21 +90,21 @@ struct Simulation {
     random: fastrand::Rng,
     /// Random numbers of the decisions, separate from those of the environment.
     decision_rng: fastrand::Rng,
-    now_ns: u64,
-    events: BinaryHeap<Reverse<(u64, u64, SimulationEvent)>>,
+    now: MonotonicTime,
+    events: BinaryHeap<Reverse<(MonotonicTime, u64, SimulationEvent)>>,
     serial: u64,
     plan: Arc<Plan>,
     shared: CrossCoreState,
     wakeups: CoreWakeups,
     pools: Vec<Pool>,
-    state_machines: Vec<CheckStateMachine>,
-    healthy: Vec<bool>,
+    state_machines: IdVec<ServerId, CheckStateMachine>,
+    healthy: IdVec<ServerId, bool>,
     requests: Vec<SimulatedRequest>,
     /// Requests that have not ended.
     unfinished: Vec<usize>,
     /// Times of arrivals, and of retries.
-    arrivals_ns: Vec<u64>,
-    retries_ns: Vec<u64>,
+    arrivals_at: Vec<MonotonicTime>,
+    retries_at: Vec<MonotonicTime>,
     /// Digest of everything that happened.
     trace: u64,
 }
@@ -153,26 +156,26 @@ impl Simulation {
         let wakeups = CoreWakeups::new(cores);
         let shared = CrossCoreState::new(&plan, &wakeups, None).unwrap();
         let pool = |core| {
-            Pool::new(&plan, 0, CoreId { index: core, count: cores }, Arc::clone(&shared.pools[0]), None)
+            Pool::new(&plan, APP, CoreId { index: core, count: cores }, Arc::clone(&shared.pools[APP]), None)
         };
         let pools = (0..cores).map(pool).collect();
-        let servers = plan.pools[0].servers.len();
+        let servers = &plan.pools[APP].servers;
         let mut simulation = Self {
             seed,
             decision_rng: fastrand::Rng::with_seed(seed ^ 0x5eed),
             random,
-            now_ns: START_NS,
+            now: START,
             events: BinaryHeap::new(),
             serial: 0,
             shared,
             wakeups,
             pools,
-            state_machines: vec![CheckStateMachine::new(); servers],
-            healthy: vec![true; servers],
+            state_machines: servers.iter().map(|_| CheckStateMachine::new()).collect(),
+            healthy: servers.iter().map(|_| true).collect(),
             requests: Vec::new(),
             unfinished: Vec::new(),
-            arrivals_ns: Vec::new(),
-            retries_ns: Vec::new(),
+            arrivals_at: Vec::new(),
+            retries_at: Vec::new(),
             trace: 0,
             plan,
         };
@@ -186,26 +189,31 @@ impl Simulation {
             simulation.schedule(0, event);
         }
         if simulation.pool_plan().check.is_some() {
-            (0..servers).for_each(|server| simulation.schedule(0, SimulationEvent::Check(server)));
+            let servers = simulation.healthy.ids();
+            servers.for_each(|server| simulation.schedule(0, SimulationEvent::Check(server)));
         }
         simulation
     }
 
     fn pool_plan(&self) -> &PoolPlan {
-        &self.plan.pools[0]
+        &self.plan.pools[APP]
+    }
+
+    fn random_server(&mut self) -> ServerId {
+        ServerId::from_index(self.random.usize(..self.healthy.len()))
     }
 
     fn schedule(&mut self, wait_ns: u64, event: SimulationEvent) {
         self.serial += 1;
-        self.events.push(Reverse((self.now_ns + wait_ns, self.serial, event)));
+        self.events.push(Reverse((self.now + wait_ns, self.serial, event)));
     }
 
     fn run(mut self) -> u64 {
-        while let Some(Reverse((now_ns, _, event))) = self.events.pop() {
-            if now_ns > END_NS {
+        while let Some(Reverse((now, _, event))) = self.events.pop() {
+            if now > END {
                 break;
             }
-            self.now_ns = now_ns;
+            self.now = now;
             let served_before = self.served_by_server();
             self.handle(event);
             self.run_consequences();
@@ -232,31 +240,31 @@ impl Simulation {
     }
 
     fn arrive(&mut self) {
-        if self.now_ns > LOAD_END_NS {
+        if self.now > LOAD_END {
             return;
         }
-        let is_calm = self.now_ns > CHAOS_END_NS;
+        let is_calm = self.now > CHAOS_END;
         let gap_ns = if is_calm { 20 * MS } else { self.random.u64(..8 * MS) };
         self.schedule(gap_ns, SimulationEvent::Arrival);
         let core = self.random.usize(..self.pools.len());
-        let pinned = self.random.usize(..self.healthy.len());
+        let pinned = self.random_server();
         let requirements = ServerRequirements {
             key: Some(self.random.u64(..50)),
             pinned: (self.random.u32(..5) == 0 && !is_calm).then_some(pinned),
             avoid: None,
         };
         let priority = [Priority::High, Priority::Normal, Priority::Low][self.random.usize(..3)];
-        let deadline_ns = match self.random.u32(..4) {
-            0 => self.now_ns + self.random.u64(..200 * MS),
+        let deadline = match self.random.u32(..4) {
+            0 => self.now + self.random.u64(..200 * MS),
             _ => NO_DEADLINE,
         };
         let id = self.requests.len();
         self.unfinished.push(id);
-        self.arrivals_ns.push(self.now_ns);
-        self.pools[core].count_request(self.now_ns);
+        self.arrivals_at.push(self.now);
+        self.pools[core].count_request(self.now);
         // Not dispatched yet; the next step decides.
-        let state = RequestState::Served { server: usize::MAX, since_ns: 0 };
-        self.requests.push(SimulatedRequest { core, requirements, priority, deadline_ns, retries: 0, state });
+        let state = RequestState::Served { server: ServerId(u32::MAX), since: MonotonicTime::ZERO };
+        self.requests.push(SimulatedRequest { core, requirements, priority, deadline, retries: 0, state });
         if self.random.u32(..6) == 0 {
             let timeout_ns = self.random.u64(..150 * MS);
             self.schedule(timeout_ns, SimulationEvent::ClientLeaves(id));
@@ -267,7 +275,7 @@ impl Simulation {
     /// Dispatches, enqueues or ends a request.
     fn enter(&mut self, id: usize, requirements: ServerRequirements) {
         let pool = &self.pools[self.requests[id].core];
-        match pool.acquire(requirements, self.now_ns, &mut self.decision_rng) {
+        match pool.acquire(requirements, self.now, &mut self.decision_rng) {
             Some(server) => self.dispatch(id, server),
             None if !pool.has_usable_server(self.requests[id].requirements) => {
                 self.end(id, EndReason::NoServer)
@@ -277,26 +285,26 @@ impl Simulation {
     }
 
     fn enqueue(&mut self, id: usize) {
-        let SimulatedRequest { core, requirements, priority, deadline_ns, .. } = self.requests[id];
+        let SimulatedRequest { core, requirements, priority, deadline, .. } = self.requests[id];
         let request =
-            EnqueueRequest { requirements, waker: Waker::noop(), priority, now_ns: self.now_ns, deadline_ns };
+            EnqueueRequest { requirements, waker: Waker::noop(), priority, now: self.now, deadline };
         match self.pools[core].enqueue(&request, &mut self.decision_rng) {
             Ok(ticket) => {
-                self.requests[id].state = RequestState::Queued { ticket, since_ns: self.now_ns };
+                self.requests[id].state = RequestState::Queued { ticket, since: self.now };
             }
             Err(EnqueueError::Full) => self.end(id, EndReason::QueueFull),
             Err(EnqueueError::Deadline) => self.end(id, EndReason::DeadlineExceeded),
         }
     }
 
-    fn dispatch(&mut self, id: usize, server: usize) {
-        let eligibility = self.shared.pools[0].eligibility(server);
+    fn dispatch(&mut self, id: usize, server: ServerId) {
+        let eligibility = self.shared.pools[APP].eligibility(server);
         assert!(
             eligibility.operator_state() != AdminState::Maintenance || eligibility.effective_weight() > 0,
             "seed {}: a request goes to a server in maintenance",
             self.seed
         );
-        self.requests[id].state = RequestState::Served { server, since_ns: self.now_ns };
+        self.requests[id].state = RequestState::Served { server, since: self.now };
         match self.healthy[server] {
             true => {
                 let service_ns = MS + self.random.u64(..30 * MS);
@@ -307,13 +315,13 @@ impl Simulation {
     }
 
     fn respond(&mut self, id: usize) {
-        let Some((server, since_ns)) = self.served(id) else { return };
+        let Some((server, since)) = self.served(id) else { return };
         let end = if self.healthy[server] { EndReason::Done } else { EndReason::ServerClosed };
         let pool = &self.pools[self.requests[id].core];
         if end == EndReason::Done {
-            pool.record_service_time(server, self.now_ns - since_ns);
-            pool.note_response(server, 200, self.now_ns);
-            pool.record_latency(server, self.now_ns - since_ns, self.now_ns);
+            pool.record_service_time(server, self.now - since);
+            pool.note_response(server, 200, self.now);
+            pool.record_latency(server, self.now - since, self.now);
         }
         pool.release(server, &mut self.decision_rng);
         self.end_at(id, end, Some(server));
@@ -324,14 +332,14 @@ impl Simulation {
         let request = &mut self.requests[id];
         let pool = &self.pools[request.core];
         pool.record_failure_sample(server);
-        if request.retries >= pool.plan().retries_max || !pool.take_retry(self.now_ns) {
+        if request.retries >= pool.plan().retries_max || !pool.take_retry(self.now) {
             pool.release(server, &mut self.decision_rng);
             self.end_at(id, EndReason::ConnectFailed, Some(server));
             return;
         }
         request.retries += 1;
-        self.retries_ns.push(self.now_ns);
-        pool.note_unreachable(server, self.now_ns);
+        self.retries_at.push(self.now);
+        pool.note_unreachable(server, self.now);
         pool.release(server, &mut self.decision_rng);
         let requirements = ServerRequirements { avoid: Some(server), ..request.requirements };
         self.assert_budget();
@@ -351,40 +359,40 @@ impl Simulation {
     }
 
     fn fault(&mut self) {
-        if self.now_ns > CHAOS_END_NS {
-            self.healthy.fill(true);
+        if self.now > CHAOS_END {
+            self.healthy.iter_mut().for_each(|is_healthy| *is_healthy = true);
             return;
         }
-        let server = self.random.usize(..self.healthy.len());
+        let server = self.random_server();
         self.healthy[server] = !self.healthy[server];
         let wait_ns = self.random.u64(..800 * MS);
         self.schedule(wait_ns, SimulationEvent::Fault);
     }
 
-    fn check(&mut self, server: usize) {
-        let plan = self.plan.pools[0].check.clone().expect("only then there are checks");
+    fn check(&mut self, server: ServerId) {
+        let plan = self.plan.pools[APP].check.clone().expect("only then there are checks");
         let verdict = if self.healthy[server] { CheckVerdict::Pass } else { CheckVerdict::Fail };
         let state_machine = &mut self.state_machines[server];
         state_machine.record(verdict, &plan);
-        self.shared.pools[0].eligibility(server).set_check_status(state_machine.check_status(), self.now_ns);
+        self.shared.pools[APP].eligibility(server).set_check_status(state_machine.check_status(), self.now);
         let wait_ns = state_machine.wait_ns(&plan, self.random.f64());
         self.schedule(wait_ns, SimulationEvent::Check(server));
     }
 
     fn run_operator_command(&mut self) {
-        let is_calm = self.now_ns > CHAOS_END_NS;
-        let pool = &self.shared.pools[0];
-        let servers = if is_calm { 0..self.healthy.len() } else { 0..1 };
-        for server in servers {
-            let server = if is_calm { server } else { self.random.usize(..self.healthy.len()) };
+        let is_calm = self.now > CHAOS_END;
+        let servers = if is_calm { self.healthy.len() } else { 1 };
+        for server in ServerId::first(servers) {
+            let server = if is_calm { server } else { self.random_server() };
+            let pool = &self.shared.pools[APP];
             let eligibility = pool.eligibility(server);
-            let planned = self.plan.pools[0].servers[server].maxconn;
+            let planned = self.plan.pools[APP].servers[server].maxconn;
             match if is_calm { 3 } else { self.random.u32(..3) } {
                 0 => {
                     let all = [AdminState::Ready, AdminState::Drain, AdminState::Maintenance];
-                    eligibility.set_operator_state(all[self.random.usize(..3)], self.now_ns);
+                    eligibility.set_operator_state(all[self.random.usize(..3)], self.now);
                     // Same as the operator's command.
-                    pool.recompute(&self.plan.pools[0], self.now_ns);
+                    pool.recompute(&self.plan.pools[APP], self.now);
                 }
                 1 => eligibility.set_operator_weight(self.random.bool().then(|| self.random.u32(1..9))),
                 2 => {
@@ -392,7 +400,7 @@ impl Simulation {
                     pool.set_maxconn(server, max, planned);
                 }
                 _ => {
-                    eligibility.set_operator_state(AdminState::Ready, self.now_ns);
+                    eligibility.set_operator_state(AdminState::Ready, self.now);
                     eligibility.set_operator_weight(None);
                     pool.set_maxconn(server, None, planned);
                 }
@@ -406,16 +414,16 @@ impl Simulation {
 
     fn tick(&mut self) {
         for pool in &self.pools {
-            pool.evaluate_outliers(self.now_ns);
+            pool.evaluate_outliers(self.now);
             pool.count_unlimited_requests();
         }
-        self.pools[0].recompute(self.now_ns);
+        self.pools[0].recompute(self.now);
         self.schedule(TICK_NS, SimulationEvent::Tick);
     }
 
     fn queue_tick(&mut self) {
         for pool in &self.pools {
-            pool.expire_queue(self.now_ns);
+            pool.expire_queue(self.now);
             pool.serve_queue(&mut self.decision_rng);
         }
         self.schedule(QUEUE_TICK_NS, SimulationEvent::QueueTick);
@@ -461,7 +469,7 @@ impl Simulation {
         self.end_at(id, end, None);
     }
 
-    fn end_at(&mut self, id: usize, end: EndReason, server: Option<usize>) {
+    fn end_at(&mut self, id: usize, end: EndReason, server: Option<ServerId>) {
         let request = &mut self.requests[id];
         assert!(
             !matches!(request.state, RequestState::Ended(_)),
@@ -471,21 +479,23 @@ impl Simulation {
         request.state = RequestState::Ended(end);
         let status = if end == EndReason::Done { 200 } else { end.status() };
         let mut outcome = Outcome { server, end, status, ..fixtures::successful_request() };
-        outcome.times.end_ns = self.now_ns;
+        outcome.times.end = self.now;
         self.pools[request.core].record_outcome(&outcome);
-        let digest = (id as u64) << 16 | (end as u64) << 8 | server.map_or(255, |at| at as u64);
-        self.trace = (self.trace.rotate_left(7) ^ digest ^ self.now_ns).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let digest =
+            (id as u64) << 16 | (end as u64) << 8 | server.map_or(255, |server| server.index() as u64);
+        self.trace =
+            (self.trace.rotate_left(7) ^ digest ^ self.now.as_ns()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
-    fn served(&self, id: usize) -> Option<(usize, u64)> {
+    fn served(&self, id: usize) -> Option<(ServerId, MonotonicTime)> {
         match self.requests[id].state {
-            RequestState::Served { server, since_ns } => Some((server, since_ns)),
+            RequestState::Served { server, since } => Some((server, since)),
             _ => None,
         }
     }
 
-    fn served_by_server(&self) -> Vec<usize> {
-        let mut served = vec![0; self.healthy.len()];
+    fn served_by_server(&self) -> IdVec<ServerId, usize> {
+        let mut served: IdVec<_, _> = self.healthy.iter().map(|_| 0).collect();
         for &id in &self.unfinished {
             if let Some((server, _)) = self.served(id) {
                 served[server] += 1;
@@ -496,11 +506,11 @@ impl Simulation {
 
     /// Asserts that no request was admitted over a limit. After a limit was lowered, earlier
     /// requests may exceed it.
-    fn assert_limits(&self, served_before: &[usize]) {
+    fn assert_limits(&self, served_before: &IdVec<ServerId, usize>) {
         let served_after = self.served_by_server();
         let seed = self.seed;
-        for (server, (&before, &after)) in served_before.iter().zip(&served_after).enumerate() {
-            let max = self.shared.pools[0].requests_max(server).unwrap_or(usize::MAX);
+        for ((server, &before), &after) in served_before.enumerate().zip(&served_after) {
+            let max = self.shared.pools[APP].requests_max(server).unwrap_or(usize::MAX);
             assert!(after <= before || after <= max, "seed {seed}: {after} of {max}");
         }
         let pool_max = self.pool_plan().overload_limits.maxconn.unwrap_or(usize::MAX);
@@ -514,27 +524,28 @@ impl Simulation {
     /// minimum number.
     fn assert_budget(&self) {
         let plan = self.pool_plan().overload_limits.retry_budget;
-        let count_within =
-            |all: &[u64], span_ns: u64| all.iter().filter(|&&at| at + span_ns >= self.now_ns).count() as f64;
+        let count_within = |all: &[MonotonicTime], span_ns: u64| {
+            all.iter().filter(|&&time| time + span_ns >= self.now).count() as f64
+        };
         // The window slides by eighths.
-        let retries = count_within(&self.retries_ns, plan.window_ns / 8 * 7);
-        let requests = count_within(&self.arrivals_ns, plan.window_ns);
+        let retries = count_within(&self.retries_at, plan.window_ns / 8 * 7);
+        let requests = count_within(&self.arrivals_at, plan.window_ns);
         let max = (requests * plan.fraction).max(f64::from(plan.min));
         assert!(retries <= max, "seed {}: {retries} retries, {requests} requests", self.seed);
     }
 
     /// Asserts that no request waits beyond the timeout, or while a slot is free for it.
     fn assert_no_needless_wait(&self) {
-        let (pool, servers) = (&self.shared.pools[0], &self.pool_plan().servers);
-        let is_receiving = |server: usize| pool.eligibility(server).effective_weight() > 0;
-        let has_regular = (0..servers.len()).any(|server| !servers[server].backup && is_receiving(server));
-        let has_free_slot = |server: usize| {
+        let (pool, servers) = (&self.shared.pools[APP], &self.pool_plan().servers);
+        let is_receiving = |server: ServerId| pool.eligibility(server).effective_weight() > 0;
+        let has_regular = servers.ids().any(|server| !servers[server].backup && is_receiving(server));
+        let has_free_slot = |server: ServerId| {
             servers[server].backup != has_regular && is_receiving(server) && pool.has_free_slot(server)
         };
-        let has_room_now = pool.has_free_pool_slot() && (0..servers.len()).any(has_free_slot);
+        let has_room_now = pool.has_free_pool_slot() && servers.ids().any(has_free_slot);
         for request in self.unfinished.iter().map(|&id| &self.requests[id]) {
-            let RequestState::Queued { since_ns, .. } = request.state else { continue };
-            let waited_ns = self.now_ns - since_ns;
+            let RequestState::Queued { since, .. } = request.state else { continue };
+            let waited_ns = self.now - since;
             assert!(waited_ns <= QUEUE_TIMEOUT_NS + QUEUE_TICK_NS, "seed {}", self.seed);
             assert!(
                 !has_room_now || request.requirements.pinned.is_some(),
@@ -551,35 +562,35 @@ impl Simulation {
         for (id, request) in self.requests.iter().enumerate() {
             assert!(matches!(request.state, RequestState::Ended(_)), "seed {seed}: {id} never ends");
         }
-        assert_eq!(self.shared.pools[0].queued_count(), 0, "seed {seed}");
+        assert_eq!(self.shared.pools[APP].queued_count(), 0, "seed {seed}");
         let plan = Arc::clone(&self.plan);
-        for (server, planned) in plan.pools[0].servers.iter().enumerate() {
-            let eligibility = self.shared.pools[0].eligibility(server);
+        for (server, planned) in plan.pools[APP].servers.enumerate() {
+            let eligibility = self.shared.pools[APP].eligibility(server);
             let is_recovering_backup = planned.backup && eligibility.is_recovering();
             // A backup is probed again when it is needed.
             let has_recovered = is_recovering_backup
                 || eligibility.effective_weight() == eligibility.full_weight(planned.weight);
-            assert!(has_recovered, "seed {seed}: server {server} never came back: {eligibility:?}");
+            assert!(has_recovered, "seed {seed}: {server:?} never came back: {eligibility:?}");
         }
         assert!(self.pools.iter().all(|pool| pool.in_flight() == 0), "seed {seed}");
-        let servers = plan.pools[0].servers.iter().enumerate();
-        let slots_at = |(at, server): (usize, &crate::plan::ServerPlan)| match server.maxconn {
+        let servers = plan.pools[APP].servers.enumerate();
+        let slots_at = |(id, server): (ServerId, &ServerPlan)| match server.maxconn {
             // Half-open, it gets one request first.
-            Some(_) if self.shared.pools[0].eligibility(at).is_recovering() => 1,
+            Some(_) if self.shared.pools[APP].eligibility(id).is_recovering() => 1,
             max => max.unwrap_or(0),
         };
         let slots: usize = servers.filter(|(_, server)| !server.backup).map(slots_at).sum();
-        let slots = slots.min(plan.pools[0].overload_limits.maxconn.unwrap_or(usize::MAX));
+        let slots = slots.min(plan.pools[APP].overload_limits.maxconn.unwrap_or(usize::MAX));
         let requirements = ServerRequirements::default();
         let mut acquired = 0;
-        while self.pools[0].acquire(requirements, self.now_ns, &mut self.decision_rng).is_some() {
+        while self.pools[0].acquire(requirements, self.now, &mut self.decision_rng).is_some() {
             acquired += 1;
         }
         assert_eq!(acquired, slots, "seed {seed}: a slot was lost or duplicated");
-        let last_start = self.arrivals_ns.iter().position(|&at| at > LOAD_END_NS - 1_000 * MS);
+        let last_start = self.arrivals_at.iter().position(|&time| time > LOAD_END - 1_000 * MS);
         let last = &self.requests[last_start.unwrap_or(0)..];
         let served = last.iter().all(|request| matches!(request.state, RequestState::Ended(EndReason::Done)));
-        assert!(served || last.iter().any(|one| one.deadline_ns != NO_DEADLINE), "seed {seed}: not served");
+        assert!(served || last.iter().any(|one| one.deadline != NO_DEADLINE), "seed {seed}: not served");
     }
 }
 

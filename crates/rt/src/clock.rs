@@ -2,6 +2,8 @@
 //!
 //! No other module reads a clock; code that decides gets `now` as an argument.
 
+use std::ops::{Add, AddAssign, Sub};
+
 use rustix::time::{ClockId, clock_gettime};
 
 /// A second, in nanoseconds.
@@ -14,6 +16,89 @@ pub const MILLISECOND_NS: u64 = 1_000_000;
 #[inline]
 pub fn now_ns() -> u64 {
     read(ClockId::Monotonic)
+}
+
+/// A point in time of `CLOCK_MONOTONIC`. Spans are numbers of nanoseconds: a time plus a span is a time,
+/// and the difference of two times is a span. Two times cannot be added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct MonotonicTime(u64);
+
+impl MonotonicTime {
+    /// The start of the clock, before every time that it returns.
+    pub const ZERO: Self = Self(0);
+    /// A time that never comes.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// Returns the current time.
+    #[inline]
+    pub fn now() -> Self {
+        Self(now_ns())
+    }
+
+    /// Creates a time from nanoseconds of the clock.
+    #[inline]
+    pub const fn from_ns(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Returns the nanoseconds of the clock.
+    #[inline]
+    pub const fn as_ns(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the span since `earlier`; 0 if that is later.
+    #[inline]
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// Returns the time after a span, at most [`MonotonicTime::MAX`].
+    #[inline]
+    pub const fn saturating_add(self, span_ns: u64) -> Self {
+        Self(self.0.saturating_add(span_ns))
+    }
+
+    /// Returns the time before a span, at least [`MonotonicTime::ZERO`].
+    #[inline]
+    pub const fn saturating_sub(self, span_ns: u64) -> Self {
+        Self(self.0.saturating_sub(span_ns))
+    }
+}
+
+impl Add<u64> for MonotonicTime {
+    type Output = Self;
+
+    #[inline]
+    fn add(self, span_ns: u64) -> Self {
+        Self(self.0 + span_ns)
+    }
+}
+
+impl AddAssign<u64> for MonotonicTime {
+    #[inline]
+    fn add_assign(&mut self, span_ns: u64) {
+        self.0 += span_ns;
+    }
+}
+
+impl Sub for MonotonicTime {
+    type Output = u64;
+
+    #[inline]
+    fn sub(self, earlier: Self) -> u64 {
+        self.0 - earlier.0
+    }
+}
+
+impl Sub<u64> for MonotonicTime {
+    type Output = Self;
+
+    #[inline]
+    fn sub(self, span_ns: u64) -> Self {
+        Self(self.0 - span_ns)
+    }
 }
 
 /// Returns the CPU time of the calling thread. It is a system call: for reports, never within a
@@ -46,5 +131,14 @@ mod tests {
     fn the_clock_goes_forward() {
         let first = now_ns();
         assert!(first > 0 && first <= now_ns());
+    }
+
+    #[test]
+    fn spans_do_not_go_below_zero_or_beyond_the_end() {
+        let (early, late) = (MonotonicTime::from_ns(5), MonotonicTime::from_ns(8));
+        assert_eq!((late - early, late.since(early), early.since(late)), (3, 3, 0));
+        assert_eq!((early + 3, late - 3), (late, early));
+        assert_eq!(late.saturating_add(u64::MAX), MonotonicTime::MAX);
+        assert_eq!(early.saturating_sub(6), MonotonicTime::ZERO);
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use instant_acme::{
     Account, AuthorizationStatus, ChallengeType, Identifier, NewAccount, NewOrder, Order, OrderStatus,
 };
-use rt::clock::{SECOND_NS, now_ns};
+use rt::clock::{MonotonicTime, SECOND_NS};
 use rt::timers::Timers;
 use rt::tls::{ClientTls, ClientTlsOptions, TlsAlpnChallenge, Verification};
 
@@ -37,7 +37,9 @@ pub(super) async fn order_certificate(plan: &AcmePlan, timers: &Timers) -> io::R
         match state.status {
             OrderStatus::Ready | OrderStatus::Valid => break,
             OrderStatus::Invalid => return Err(refusal(&mut order).await),
-            OrderStatus::Pending | OrderStatus::Processing => timers.sleep_until(now_ns() + POLL_NS).await,
+            OrderStatus::Pending | OrderStatus::Processing => {
+                timers.sleep_until((MonotonicTime::now() + POLL_NS).as_ns()).await
+            }
         }
     }
     drop(offered);
@@ -46,7 +48,7 @@ pub(super) async fn order_certificate(plan: &AcmePlan, timers: &Timers) -> io::R
         if let Some(chain) = order.certificate().await.map_err(io::Error::other)? {
             return storage::write_certificate(plan, &chain, &key);
         }
-        timers.sleep_until(now_ns() + POLL_NS).await;
+        timers.sleep_until((MonotonicTime::now() + POLL_NS).as_ns()).await;
     }
 }
 

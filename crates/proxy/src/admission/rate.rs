@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rt::clock::MonotonicTime;
+
 use crate::plan::TokenRate;
 
 /// A token bucket. A new one is full.
@@ -17,9 +19,10 @@ impl TokenBucket {
     /// # Errors
     /// The bucket is empty: the nanoseconds until the next token. Nothing is taken then.
     #[inline]
-    pub(crate) fn try_take(&self, rate: &TokenRate, now_ns: u64) -> Result<(), u64> {
+    pub(crate) fn try_take(&self, rate: &TokenRate, now: MonotonicTime) -> Result<(), u64> {
         let token_ns = token_ns(rate);
         let burst_ns = token_ns.saturating_mul(rate.burst.max(1).into());
+        let now_ns = now.as_ns();
         let excess_ns = |full_at_ns: u64| full_at_ns.saturating_sub(now_ns).saturating_sub(burst_ns);
         let with_one_taken = |full_at_ns: u64| {
             let next_ns = full_at_ns.max(now_ns).saturating_add(token_ns);
@@ -38,24 +41,24 @@ impl TokenBucket {
         &self,
         rate: &TokenRate,
         tokens: u32,
-        now_ns: u64,
-    ) -> Result<(u32, u64), u64> {
+        now: MonotonicTime,
+    ) -> Result<(u32, MonotonicTime), u64> {
         let token_ns = token_ns(rate).max(1);
         let burst_ns = token_ns.saturating_mul(rate.burst.max(1).into());
-        let mut full_at_ns = self.full_at_ns();
+        let mut full_at = self.full_at();
         loop {
-            let start_ns = full_at_ns.max(now_ns);
-            let available_ns = now_ns.saturating_add(burst_ns).saturating_sub(start_ns);
+            let start = full_at.max(now);
+            let available_ns = now.saturating_add(burst_ns).since(start);
             if available_ns < token_ns {
                 return Err(token_ns - available_ns);
             }
             // At most `tokens`, which is a u32.
             let taken = (available_ns / token_ns).min(tokens.max(1).into());
-            let next_ns = start_ns.saturating_add(taken.saturating_mul(token_ns));
-            let (expected_ns, relaxed) = (full_at_ns, Ordering::Relaxed);
-            match self.full_at_ns.compare_exchange_weak(expected_ns, next_ns, relaxed, relaxed) {
-                Ok(_) => return Ok((taken as u32, next_ns)),
-                Err(actual_ns) => full_at_ns = actual_ns,
+            let next = start.saturating_add(taken.saturating_mul(token_ns));
+            let (expected_ns, relaxed) = (full_at.as_ns(), Ordering::Relaxed);
+            match self.full_at_ns.compare_exchange_weak(expected_ns, next.as_ns(), relaxed, relaxed) {
+                Ok(_) => return Ok((taken as u32, next)),
+                Err(actual_ns) => full_at = MonotonicTime::from_ns(actual_ns),
             }
         }
     }
@@ -70,16 +73,16 @@ impl TokenBucket {
     }
 
     /// Returns the nanoseconds until there is a token.
-    pub(crate) fn wait_ns(&self, rate: &TokenRate, now_ns: u64) -> u64 {
+    pub(crate) fn wait_ns(&self, rate: &TokenRate, now: MonotonicTime) -> u64 {
         let token_ns = token_ns(rate);
         let burst_ns = token_ns.saturating_mul(rate.burst.max(1).into());
-        let next_ns = self.full_at_ns().max(now_ns).saturating_add(token_ns);
-        next_ns.saturating_sub(now_ns).saturating_sub(burst_ns)
+        let next = self.full_at().max(now).saturating_add(token_ns);
+        next.since(now).saturating_sub(burst_ns)
     }
 
     /// Returns the time at which the bucket will be full.
-    pub(crate) fn full_at_ns(&self) -> u64 {
-        self.full_at_ns.load(Ordering::Relaxed)
+    pub(crate) fn full_at(&self) -> MonotonicTime {
+        MonotonicTime::from_ns(self.full_at_ns.load(Ordering::Relaxed))
     }
 
     /// Fills the bucket.

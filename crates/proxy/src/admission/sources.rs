@@ -13,6 +13,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rt::clock::MonotonicTime;
+
 use super::rate::TokenBucket;
 use crate::plan::SourcePlan;
 
@@ -92,15 +94,19 @@ impl SourceTable {
     }
 
     /// Counts a connection at the slot of its source, and takes a slot if the source has none.
-    pub(super) fn acquire(&self, client: IpAddr, now_ns: u64) -> Result<SourceSlot, SourceLimitExceeded> {
+    pub(super) fn acquire(
+        &self,
+        client: IpAddr,
+        now: MonotonicTime,
+    ) -> Result<SourceSlot, SourceLimitExceeded> {
         let hash = self.hasher.hash_one(self.network_bits(client));
         let tag = (hash >> COUNT_BITS).max(1) << COUNT_BITS;
         let first_index = (hash % self.entries.len() as u64) as usize;
-        let Some(index) = self.find_or_claim(first_index, tag, now_ns)? else {
+        let Some(index) = self.find_or_claim(first_index, tag, now)? else {
             return Ok(SourceSlot::untracked());
         };
         if let Some(rate) = &self.plan.connections_rate
-            && let Err(wait_ns) = self.entries[index].connections.try_take(rate, now_ns)
+            && let Err(wait_ns) = self.entries[index].connections.try_take(rate, now)
         {
             self.release(SourceSlot(index as u32));
             return Err(SourceLimitExceeded::Rate { wait_ns });
@@ -118,7 +124,7 @@ impl SourceTable {
         &self,
         first_index: usize,
         tag: u64,
-        now_ns: u64,
+        now: MonotonicTime,
     ) -> Result<Option<usize>, SourceLimitExceeded> {
         let ways = || (0..WAYS).map(|way| (first_index + way) % self.entries.len());
         let word = |index: usize| self.entries[index].tag_and_count.load(Ordering::SeqCst);
@@ -130,7 +136,7 @@ impl SourceTable {
                 Some(_) => continue,
                 None => {
                     let free = ways().filter(|&index| word(index) & COUNT_MASK == 0);
-                    let free = free.min_by_key(|&index| self.entries[index].evictable_from_ns(now_ns));
+                    let free = free.min_by_key(|&index| self.entries[index].evictable_from(now));
                     let Some(index) = free else { return Ok(None) };
                     if !self.claim(index, tag) {
                         continue;
@@ -180,9 +186,9 @@ impl SourceTable {
         }
     }
 
-    pub(super) fn admit_request(&self, slot: SourceSlot, now_ns: u64) -> Result<(), u64> {
+    pub(super) fn admit_request(&self, slot: SourceSlot, now: MonotonicTime) -> Result<(), u64> {
         match (&self.plan.requests_rate, slot.index()) {
-            (Some(rate), Some(index)) => self.entries[index].requests.try_take(rate, now_ns),
+            (Some(rate), Some(index)) => self.entries[index].requests.try_take(rate, now),
             _ => Ok(()),
         }
     }
@@ -190,7 +196,7 @@ impl SourceTable {
 
 impl SourceEntry {
     /// Returns the time from which evicting the source loses no information.
-    fn evictable_from_ns(&self, now_ns: u64) -> u64 {
-        self.connections.full_at_ns().max(self.requests.full_at_ns()).max(now_ns)
+    fn evictable_from(&self, now: MonotonicTime) -> MonotonicTime {
+        self.connections.full_at().max(self.requests.full_at()).max(now)
     }
 }

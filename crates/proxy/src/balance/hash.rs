@@ -17,7 +17,7 @@ use std::net::IpAddr;
 
 use super::sticky::cookies;
 use super::{BalanceInput, Candidate, Selection};
-use crate::plan::HashKey;
+use crate::plan::{HashKey, IdVec, ServerId};
 use crate::route::RouteRequest;
 use crate::uri::{normalise, split_target};
 
@@ -49,13 +49,17 @@ fn rendezvous_number(key: u64, name_digest: u64, weight: u32) -> f64 {
 }
 
 /// Returns the server that a key belongs to, whatever its load.
-pub(crate) fn owner(key: u64, name_digests: &[u64], weight: impl Fn(usize) -> u32) -> Option<usize> {
+pub(crate) fn owner(
+    key: u64,
+    name_digests: &IdVec<ServerId, u64>,
+    weight: impl Fn(ServerId) -> u32,
+) -> Option<ServerId> {
     let mut best = (f64::INFINITY, None);
-    for (index, name_digest) in name_digests.iter().enumerate() {
-        let weight = weight(index);
+    for (id, name_digest) in name_digests.enumerate() {
+        let weight = weight(id);
         let number = if weight > 0 { rendezvous_number(key, *name_digest, weight) } else { f64::INFINITY };
         if number < best.0 {
-            best = (number, Some(index));
+            best = (number, Some(id));
         }
     }
     best.1
@@ -72,12 +76,12 @@ pub(super) fn choose(
     input: BalanceInput<'_>,
     key: u64,
     servers: usize,
-    candidate: impl Fn(usize) -> Candidate,
+    candidate: impl Fn(ServerId) -> Candidate,
 ) -> Option<Selection> {
     // Integers keep the bound exact.
     let factor = (input.load_factor * LOAD_FACTOR_RESOLUTION).round() as u128;
     let (mut in_flight, mut weights) = (1, 0);
-    for one in (0..servers).map(&candidate).filter(Candidate::is_usable) {
+    for one in ServerId::first(servers).map(&candidate).filter(Candidate::is_usable) {
         in_flight += one.in_flight as u128;
         weights += u128::from(one.weight);
     }
@@ -88,8 +92,8 @@ pub(super) fn choose(
     let mut owner = (f64::INFINITY, None);
     let mut best_below_bound = (f64::INFINITY, None);
     let mut best_available = (f64::INFINITY, None);
-    for (index, name_digest) in input.name_digests.iter().enumerate().take(servers) {
-        let one = candidate(index);
+    for (id, name_digest) in input.name_digests.enumerate().take(servers) {
+        let one = candidate(id);
         if one.weight == 0 {
             continue;
         }
@@ -101,7 +105,7 @@ pub(super) fn choose(
         ];
         for (minimum, is_eligible) in minima {
             if is_eligible && number < minimum.0 {
-                *minimum = (number, Some(index));
+                *minimum = (number, Some(id));
             }
         }
     }
@@ -134,19 +138,25 @@ pub(crate) fn digest_source(address: Option<IpAddr>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Id;
     use wire::Header;
 
-    fn create_digests(count: usize) -> Vec<u64> {
+    fn create_digests(count: usize) -> IdVec<ServerId, u64> {
         (0..count).map(|index| digest(format!("127.0.0.1:{}", 9000 + index).as_bytes())).collect()
     }
 
     /// Computes the owner of each of `keys` keys.
-    fn owners_of_keys(name_digests: &[u64], weights: &[u32], keys: u64) -> Vec<Option<usize>> {
-        (0..keys).map(|key| owner(digest(&key.to_le_bytes()), name_digests, |at| weights[at])).collect()
+    fn owners_of_keys(
+        name_digests: &IdVec<ServerId, u64>,
+        weights: &[u32],
+        keys: u64,
+    ) -> Vec<Option<ServerId>> {
+        let weight = |server: ServerId| weights[server.index()];
+        (0..keys).map(|key| owner(digest(&key.to_le_bytes()), name_digests, weight)).collect()
     }
 
-    fn fraction_of(owners: &[Option<usize>], server: usize) -> f64 {
-        owners.iter().filter(|one| **one == Some(server)).count() as f64 / owners.len() as f64
+    fn fraction_of(owners: &[Option<ServerId>], server: u32) -> f64 {
+        owners.iter().filter(|one| **one == Some(ServerId(server))).count() as f64 / owners.len() as f64
     }
 
     #[test]
@@ -176,9 +186,9 @@ mod tests {
         let after = owners_of_keys(&name_digests, &weights, 10_000);
         let mut gained = [0; 10];
         for (before, after) in before.iter().zip(&after) {
-            assert!(before == after || *before == Some(3), "{before:?} {after:?}");
+            assert!(before == after || *before == Some(ServerId(3)), "{before:?} {after:?}");
             if before != after {
-                gained[after.unwrap()] += 1;
+                gained[after.unwrap().index()] += 1;
             }
         }
         // Its keys are spread over all others: a ninth of a tenth of 10,000 each.
@@ -193,7 +203,7 @@ mod tests {
         for weight in [20, 40, 70, 100] {
             let after = owners_of_keys(&name_digests, &[100, 100, weight, 100, 100], 10_000);
             for (before, after) in before.iter().zip(&after) {
-                assert!(before == after || *after == Some(2), "{before:?} {after:?}");
+                assert!(before == after || *after == Some(ServerId(2)), "{before:?} {after:?}");
             }
             before = after;
         }

@@ -6,7 +6,10 @@
 //! one request at a time. An unknown server counts as the best while it is idle, and as the worst
 //! while its first response is pending.
 
+use rt::clock::MonotonicTime;
+
 use super::Candidate;
+use crate::plan::ServerId;
 
 /// Time constant: the remembered value decays to 37 % in this time.
 const DECAY_NS: f64 = 10e9;
@@ -18,42 +21,42 @@ const UNKNOWN_LATENCY_NS: u128 = 3_600_000_000_000;
 /// Remembered response time of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PeakEwma {
-    /// Peak at `at_ns`; 0: no sample yet.
+    /// Peak at `at`; 0: no sample yet.
     peak_ns: u64,
-    at_ns: u64,
+    at: MonotonicTime,
 }
 
 impl PeakEwma {
     /// Returns the value updated with one response time.
-    pub(crate) fn with_sample(self, sample_ns: u64, now_ns: u64) -> Self {
+    pub(crate) fn with_sample(self, sample_ns: u64, now: MonotonicTime) -> Self {
         let peak_ns = if sample_ns >= self.peak_ns {
             sample_ns
         } else {
-            let remaining = self.remaining_fraction(now_ns);
+            let remaining = self.remaining_fraction(now);
             (self.peak_ns as f64 * remaining + sample_ns as f64 * (1.0 - remaining)) as u64
         };
         // A response that was measured before the last one must not move the time back.
-        Self { peak_ns: peak_ns.max(1), at_ns: self.at_ns.max(now_ns) }
+        Self { peak_ns: peak_ns.max(1), at: self.at.max(now) }
     }
 
     /// Returns the decayed value. 0: no sample yet, or everything has decayed.
-    pub(crate) fn decayed_ns(self, now_ns: u64) -> u64 {
+    pub(crate) fn decayed_ns(self, now: MonotonicTime) -> u64 {
         match self.peak_ns {
             0 => 0,
-            peak_ns => (peak_ns as f64 * self.remaining_fraction(now_ns)) as u64,
+            peak_ns => (peak_ns as f64 * self.remaining_fraction(now)) as u64,
         }
     }
 
-    fn remaining_fraction(self, now_ns: u64) -> f64 {
-        (-(now_ns.saturating_sub(self.at_ns) as f64) / DECAY_NS).exp()
+    fn remaining_fraction(self, now: MonotonicTime) -> f64 {
+        (-(now.since(self.at) as f64) / DECAY_NS).exp()
     }
 }
 
 impl Candidate {
     /// Estimates the duration of one more request.
-    fn estimated_cost(&self, now_ns: u64) -> u128 {
+    fn estimated_cost(&self, now: MonotonicTime) -> u128 {
         let in_flight = self.in_flight as u128;
-        match self.latency.decayed_ns(now_ns) {
+        match self.latency.decayed_ns(now) {
             0 => UNKNOWN_LATENCY_NS * in_flight,
             peak_ns => u128::from(peak_ns) * (in_flight + 1),
         }
@@ -63,14 +66,14 @@ impl Candidate {
 /// Draws two servers with equal probability and takes the one with the lower cost. A server of
 /// twice the weight is assumed to be twice as fast.
 pub(super) fn choose(
-    now_ns: u64,
+    now: MonotonicTime,
     servers: usize,
-    candidate: impl Fn(usize) -> Candidate,
+    candidate: impl Fn(ServerId) -> Candidate,
     rng: &mut fastrand::Rng,
-) -> Option<usize> {
-    let usable = |index: &usize| candidate(*index).is_usable();
-    let nth = |n: usize| (0..servers).filter(usable).nth(n);
-    let count = (0..servers).filter(usable).count();
+) -> Option<ServerId> {
+    let usable = |id: &ServerId| candidate(*id).is_usable();
+    let nth = |n: usize| ServerId::first(servers).filter(usable).nth(n);
+    let count = ServerId::first(servers).filter(usable).count();
     if count < 2 {
         return nth(0);
     }
@@ -81,28 +84,29 @@ pub(super) fn choose(
         return nth(0);
     };
     let (one, other) = (candidate(first), candidate(second));
-    let is_better = other.estimated_cost(now_ns) * u128::from(one.weight)
-        < one.estimated_cost(now_ns) * u128::from(other.weight);
+    let is_better = other.estimated_cost(now) * u128::from(one.weight)
+        < one.estimated_cost(now) * u128::from(other.weight);
     Some(if is_better { second } else { first })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_time::at;
 
     const MS: u64 = 1_000_000;
     const SECOND: u64 = 1_000 * MS;
 
     #[test]
     fn a_slower_response_counts_at_once_and_a_faster_one_gradually() {
-        let known = PeakEwma::default().with_sample(5 * MS, SECOND);
-        assert_eq!(known.decayed_ns(SECOND), 5 * MS);
-        let slow = known.with_sample(500 * MS, SECOND);
-        assert_eq!(slow.decayed_ns(SECOND), 500 * MS);
+        let known = PeakEwma::default().with_sample(5 * MS, at(SECOND));
+        assert_eq!(known.decayed_ns(at(SECOND)), 5 * MS);
+        let slow = known.with_sample(500 * MS, at(SECOND));
+        assert_eq!(slow.decayed_ns(at(SECOND)), 500 * MS);
         let mut faster = slow;
-        let mut previous = slow.decayed_ns(SECOND);
+        let mut previous = slow.decayed_ns(at(SECOND));
         for step in 1..=100 {
-            let now = SECOND + step * SECOND / 2;
+            let now = at(SECOND + step * SECOND / 2);
             faster = faster.with_sample(5 * MS, now);
             assert!(faster.decayed_ns(now) < previous, "step {step}");
             previous = faster.decayed_ns(now);
@@ -112,18 +116,18 @@ mod tests {
 
     #[test]
     fn it_decays_to_zero() {
-        let known = PeakEwma::default().with_sample(100 * MS, 0);
-        let after_ten = known.decayed_ns(10 * SECOND);
+        let known = PeakEwma::default().with_sample(100 * MS, at(0));
+        let after_ten = known.decayed_ns(at(10 * SECOND));
         assert!((36 * MS..37 * MS).contains(&after_ten), "{after_ten}");
-        assert_eq!(known.decayed_ns(400 * SECOND), 0);
-        assert_eq!(PeakEwma::default().decayed_ns(SECOND), 0);
+        assert_eq!(known.decayed_ns(at(400 * SECOND)), 0);
+        assert_eq!(PeakEwma::default().decayed_ns(at(SECOND)), 0);
     }
 
     #[test]
     fn times_that_run_backwards_change_nothing() {
-        let known = PeakEwma::default().with_sample(10 * MS, 10 * SECOND);
-        assert_eq!(known.decayed_ns(SECOND), 10 * MS);
-        assert_eq!(known.with_sample(5 * MS, SECOND), known);
-        assert_eq!(known.with_sample(20 * MS, SECOND).decayed_ns(10 * SECOND), 20 * MS);
+        let known = PeakEwma::default().with_sample(10 * MS, at(10 * SECOND));
+        assert_eq!(known.decayed_ns(at(SECOND)), 10 * MS);
+        assert_eq!(known.with_sample(5 * MS, at(SECOND)), known);
+        assert_eq!(known.with_sample(20 * MS, at(SECOND)).decayed_ns(at(10 * SECOND)), 20 * MS);
     }
 }

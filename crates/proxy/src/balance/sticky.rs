@@ -20,7 +20,7 @@ use sha2::Sha256;
 use wire::{Header, encode};
 
 use crate::outcome::StickyLookup;
-use crate::plan::{Secret, StickyMode, StickyPlan};
+use crate::plan::{IdVec, Secret, ServerId, StickyMode, StickyPlan};
 
 /// Bytes of a token's fingerprint, and of a complete token. The base64 form has no padding.
 const FINGERPRINT_BYTES: usize = 8;
@@ -35,7 +35,7 @@ pub(crate) type Token = [u8; TOKEN_TEXT_BYTES];
 
 /// The tokens of a pool's servers.
 pub(crate) struct ServerTokens {
-    tokens: Box<[Token]>,
+    tokens: IdVec<ServerId, Token>,
     pool: Box<str>,
     key: Secret,
 }
@@ -87,13 +87,13 @@ impl ServerTokens {
     }
 
     /// Returns the token of a server.
-    pub(crate) fn token(&self, server: usize) -> &Token {
+    pub(crate) fn token(&self, server: ServerId) -> &Token {
         &self.tokens[server]
     }
 
     /// Returns the server that a token names, or the error.
-    fn find_server(&self, token: &Token) -> Result<usize, StickyLookup> {
-        if let Some(server) = self.tokens.iter().position(|own| constant_time_eq(own, token)) {
+    fn find_server(&self, token: &Token) -> Result<ServerId, StickyLookup> {
+        if let Some(server) = self.tokens.position(|own| constant_time_eq(own, token)) {
             return Ok(server);
         }
         let mut bytes = [0; TOKEN_BYTES];
@@ -115,7 +115,7 @@ impl ServerTokens {
         &self,
         plan: &StickyPlan,
         headers: &[Header<'_>],
-    ) -> Result<usize, StickyLookup> {
+    ) -> Result<ServerId, StickyLookup> {
         let mut lookup = StickyLookup::Missing;
         for cookie in cookies(headers).filter(|one| one.name == plan.cookie.as_bytes()) {
             let token = match plan.mode {

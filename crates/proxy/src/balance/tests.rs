@@ -1,7 +1,11 @@
 //! Simulations of the choice, with fixed seeds: evenness, weights and bounds, avoidance of slow
 //! servers, and recovery.
 
+use rt::clock::MonotonicTime;
+
 use super::*;
+use crate::plan::Id;
+use crate::test_time::at;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -13,15 +17,15 @@ const SPREADING_BALANCES: [Balance; 4] =
 /// A simulated pool, in which each server has its own response time.
 struct Sim {
     balance: Balance,
-    servers: Vec<Candidate>,
-    service_ns: Vec<u64>,
-    name_digests: Vec<u64>,
+    servers: IdVec<ServerId, Candidate>,
+    service_ns: IdVec<ServerId, u64>,
+    name_digests: IdVec<ServerId, u64>,
     round_robin_state: RoundRobinState,
     rng: fastrand::Rng,
-    now_ns: u64,
+    now: MonotonicTime,
     load_factor: f64,
     /// End time, server and duration of each request in flight.
-    in_flight: Vec<(u64, usize, u64)>,
+    in_flight: Vec<(MonotonicTime, ServerId, u64)>,
     request_counts: Vec<usize>,
 }
 
@@ -38,11 +42,11 @@ impl Sim {
         Self {
             balance,
             servers: weights.iter().map(server).collect(),
-            service_ns: vec![10 * MS; weights.len()],
+            service_ns: vec![10 * MS; weights.len()].into(),
             name_digests: (0..weights.len()).map(name).collect(),
             round_robin_state: RoundRobinState::new(weights.len()),
             rng: fastrand::Rng::with_seed(seed),
-            now_ns: SECOND,
+            now: at(SECOND),
             load_factor: 1.25,
             in_flight: Vec::new(),
             request_counts: vec![0; weights.len()],
@@ -55,9 +59,9 @@ impl Sim {
             key,
             name_digests: &self.name_digests,
             load_factor: self.load_factor,
-            now_ns: self.now_ns,
+            now: self.now,
         };
-        let candidate = |index: usize| self.servers[index];
+        let candidate = |id: ServerId| self.servers[id];
         choose(input, self.servers.len(), candidate, &mut self.round_robin_state, &mut self.rng)
     }
 
@@ -65,21 +69,21 @@ impl Sim {
         let chosen = self.choose(key)?;
         let server = chosen.server;
         self.servers[server].in_flight += 1;
-        self.request_counts[server] += 1;
+        self.request_counts[server.index()] += 1;
         // Random variation of up to 10 %.
         let duration_ns = self.service_ns[server] * self.rng.u64(90..=110) / 100;
-        self.in_flight.push((self.now_ns + duration_ns, server, duration_ns));
+        self.in_flight.push((self.now + duration_ns, server, duration_ns));
         Some(chosen)
     }
 
     /// Ends the request with the earliest end time.
     fn complete_next(&mut self) {
         let next = self.in_flight.iter().enumerate().min_by_key(|(_, end)| end.0).unwrap().0;
-        let (end_ns, server, took_ns) = self.in_flight.swap_remove(next);
-        self.now_ns = self.now_ns.max(end_ns);
+        let (end, server, took_ns) = self.in_flight.swap_remove(next);
+        self.now = self.now.max(end);
         self.servers[server].in_flight -= 1;
         let latency = &mut self.servers[server].latency;
-        *latency = latency.with_sample(took_ns, end_ns);
+        *latency = latency.with_sample(took_ns, end);
     }
 
     /// Runs `requests` requests, always `concurrency` in flight.
@@ -172,7 +176,7 @@ fn least_connections_is_never_more_than_one_apart() {
             assert!(max - min <= 1, "{max} {min}");
         }
         // A busy server gets nothing until the others are as busy.
-        sim.servers[2].in_flight += 50;
+        sim.servers[ServerId(2)].in_flight += 50;
         let previous = sim.request_counts[2];
         (0..250).for_each(|_| assert!(sim.start(None).is_some()));
         assert_eq!(sim.request_counts[2], previous);
@@ -182,11 +186,11 @@ fn least_connections_is_never_more_than_one_apart() {
 #[test]
 fn an_unavailable_server_gets_nothing() {
     for &balance in Balance::ALL {
-        for open in 0..3 {
+        for open in ServerId::first(3) {
             for key in [None, Some(7)] {
                 let mut sim = Sim::new(balance, &[1, 1, 1], 1);
-                for (index, server) in sim.servers.iter_mut().enumerate() {
-                    server.is_available = index == open;
+                for (id, server) in sim.servers.enumerate_mut() {
+                    server.is_available = id == open;
                 }
                 let server = sim.choose(key).map(|chosen| chosen.server);
                 assert_eq!(server, Some(open), "{balance:?}");
@@ -208,38 +212,38 @@ fn first_fills_in_order() {
             server.is_available = server.in_flight < bound;
         }
         let Some(chosen) = sim.start(None) else { break };
-        order.push(chosen.server);
+        order.push(chosen.server.index());
     }
     assert_eq!(order, [0, 0, 0, 2, 2, 3, 3, 3, 3]);
     // Earlier servers with a free slot are used before later ones.
-    sim.servers[2].in_flight -= 1;
-    sim.servers[2].is_available = true;
-    sim.servers[3].is_available = true;
-    assert_eq!(sim.choose(None).unwrap().server, 2);
+    sim.servers[ServerId(2)].in_flight -= 1;
+    sim.servers[ServerId(2)].is_available = true;
+    sim.servers[ServerId(3)].is_available = true;
+    assert_eq!(sim.choose(None).unwrap().server, ServerId(2));
 }
 
 #[test]
 fn first_fills_one_that_starts_slowly_only_when_no_other_has_room() {
     let mut sim = Sim::new(Balance::First, &[10, 100], 1);
-    sim.servers[0].is_below_slow_start_limit = false;
-    assert_eq!(sim.choose(None).unwrap().server, 1);
-    sim.servers[1].is_available = false;
-    assert_eq!(sim.choose(None).unwrap().server, 0);
+    sim.servers[ServerId(0)].is_below_slow_start_limit = false;
+    assert_eq!(sim.choose(None).unwrap().server, ServerId(1));
+    sim.servers[ServerId(1)].is_available = false;
+    assert_eq!(sim.choose(None).unwrap().server, ServerId(0));
 }
 
 #[test]
 fn a_slow_server_is_avoided_and_tried_again() {
     for seed in 0..16 {
         let mut sim = Sim::new(Balance::Latency, &[100; 4], seed);
-        sim.service_ns[1] = 500 * MS;
+        sim.service_ns[ServerId(1)] = 500 * MS;
         // A few requests measure the slow server; afterwards it is tried occasionally.
         let slow = sim.run(20_000, 8)[1];
         assert!(slow < 200 && slow > 0, "{seed}: {slow}");
         // It recovers, and gets its normal fraction again once that has been measured.
-        sim.service_ns[1] = 10 * MS;
-        while sim.servers[1].latency.decayed_ns(sim.now_ns) > 15 * MS {
+        sim.service_ns[ServerId(1)] = 10 * MS;
+        while sim.servers[ServerId(1)].latency.decayed_ns(sim.now) > 15 * MS {
             sim.run(1_000, 8);
-            assert!(sim.now_ns < 600 * SECOND, "it is never tried again");
+            assert!(sim.now < at(600 * SECOND), "it is never tried again");
         }
         let counts = sim.run(8_000, 8);
         assert_fractions(&counts, &[1.0; 4], 0.1, &format!("{seed} {counts:?}"));
@@ -250,13 +254,15 @@ fn a_slow_server_is_avoided_and_tried_again() {
 fn a_server_that_nothing_is_known_of_is_tried_by_one_at_a_time() {
     for seed in 0..16 {
         let mut sim = Sim::new(Balance::Latency, &[100; 3], seed);
-        sim.servers.iter_mut().for_each(|one| one.latency = PeakEwma::default().with_sample(5 * MS, SECOND));
-        sim.servers[2].latency = PeakEwma::default();
+        sim.servers
+            .iter_mut()
+            .for_each(|one| one.latency = PeakEwma::default().with_sample(5 * MS, at(SECOND)));
+        sim.servers[ServerId(2)].latency = PeakEwma::default();
         for _ in 0..90 {
             sim.start(None);
         }
         // It does not respond: only one request was sent to it.
-        assert_eq!(sim.servers[2].in_flight, 1, "{seed}");
+        assert_eq!(sim.servers[ServerId(2)].in_flight, 1, "{seed}");
         // If no latency is known, the choice uses the loads.
         let mut sim = Sim::new(Balance::Latency, &[100; 3], seed);
         (0..90).for_each(|_| assert!(sim.start(None).is_some()));
@@ -267,14 +273,15 @@ fn a_server_that_nothing_is_known_of_is_tried_by_one_at_a_time() {
 #[test]
 fn a_server_that_fails_quickly_is_not_quick() {
     let mut sim = Sim::new(Balance::Latency, &[100; 2], 3);
-    sim.servers[0].latency = PeakEwma::default().with_sample(MS.max(FAILED_LATENCY_MIN_NS), SECOND);
-    sim.servers[1].latency = PeakEwma::default().with_sample(50 * MS, SECOND);
-    assert!((0..100).all(|_| sim.choose(None).unwrap().server == 1));
+    sim.servers[ServerId(0)].latency =
+        PeakEwma::default().with_sample(MS.max(FAILED_LATENCY_MIN_NS), at(SECOND));
+    sim.servers[ServerId(1)].latency = PeakEwma::default().with_sample(50 * MS, at(SECOND));
+    assert!((0..100).all(|_| sim.choose(None).unwrap().server == ServerId(1)));
 }
 
 /// Computes the bound of a server: its fraction of the requests in flight, this one included, times
 /// the factor.
-fn load_bound(sim: &Sim, server: usize) -> usize {
+fn load_bound(sim: &Sim, server: ServerId) -> usize {
     let open = || sim.servers.iter().filter(|one| one.is_available && one.weight > 0);
     let in_flight = 1 + open().map(|one| one.in_flight).sum::<usize>();
     let weights: usize = open().map(|one| one.weight as usize).sum();
@@ -293,12 +300,13 @@ fn the_bound_of_a_hash_is_never_exceeded() {
             if rng.bool() && sim.in_flight.len() > rng.usize(1..80) {
                 sim.complete_next();
             }
-            let server = rng.usize(..weights.len());
+            let server = ServerId::from_index(rng.usize(..weights.len()));
             sim.servers[server].is_available = rng.u8(..) > 60;
             // A few keys make up most of the requests.
             let keys = 1 << rng.u32(1..12);
             let key = digest(&rng.u64(..keys).to_le_bytes());
-            let bounds: Vec<usize> = (0..weights.len()).map(|server| load_bound(&sim, server)).collect();
+            let bounds: IdVec<ServerId, usize> =
+                sim.servers.ids().map(|server| load_bound(&sim, server)).collect();
             match sim.start(Some(key)) {
                 Some(Selection { server, .. }) => {
                     let (load, bound) = (sim.servers[server].in_flight, bounds[server]);
@@ -329,8 +337,8 @@ fn a_key_stays_where_it_belongs_and_goes_on_in_one_order() {
             others.push(server);
         }
     }
-    let order = |excluded: &[usize]| {
-        owner(key, &sim.name_digests, |at| if excluded.contains(&at) { 0 } else { 100 }).unwrap()
+    let order = |excluded: &[ServerId]| {
+        owner(key, &sim.name_digests, |id| if excluded.contains(&id) { 0 } else { 100 }).unwrap()
     };
     for at in 0..others.len() {
         assert_eq!(others[at], order(&others[..at]), "{others:?}");

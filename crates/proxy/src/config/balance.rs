@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
     use crate::config::parse;
-    use crate::plan::Plan;
+    use crate::plan::{Plan, PoolId};
 
     const LISTENER: &str = "[listener.web]\nbind = '127.0.0.1:0'\npool = 'app'\n[pool.app]\n";
     const SERVERS: &str = "servers = ['127.0.0.1:9001', '127.0.0.1:9002']\n";
@@ -200,11 +200,11 @@ mod tests {
 
     #[test]
     fn hash_keys_are_parsed() {
-        let pool =
-            &plan("balance = 'consistent-hash'\nhash = { key = 'cookie:id', load-factor = 2 }").pools[0];
+        let pool = &plan("balance = 'consistent-hash'\nhash = { key = 'cookie:id', load-factor = 2 }").pools
+            [PoolId(0)];
         assert_eq!(pool.balance, Balance::ConsistentHash);
         assert_eq!(pool.hash, HashPlan { key: HashKey::Cookie("id".into()), load_factor: 2.0 });
-        let pool = &plan("").pools[0];
+        let pool = &plan("").pools[PoolId(0)];
         assert_eq!(pool.hash, HashPlan { key: HashKey::Source, load_factor: 1.25 });
         assert!(pool.sticky.is_none() && pool.servers.iter().all(|server| !server.backup));
         for (text, key) in [
@@ -226,7 +226,7 @@ mod tests {
             "sticky = { cookie = 'S', mode = 'insert', key = '0123456789abcdef', max-age = '90s', \
              secure = true, http-only = false, same-site = 'none' }",
         )
-        .pools[0];
+        .pools[PoolId(0)];
         let expected = StickyPlan {
             cookie: "S".into(),
             mode: StickyMode::Insert,
@@ -273,7 +273,7 @@ mod tests {
         };
         let pool = format!("sticky = {{ cookie = 'S', key-file = '{}' }}", path.display());
         write(b" 0123456789abcdef\n", 0o600);
-        let key = plan(&pool).pools[0].sticky.clone().unwrap();
+        let key = plan(&pool).pools[PoolId(0)].sticky.clone().unwrap();
         assert_eq!((key.key, key.key_file), (Secret::new(b"0123456789abcdef"), Some(path.clone())));
         assert!(messages(&format!("{LISTENER}{SERVERS}{pool}")).is_empty());
         write(b"0123456789abcdef", 0o644);

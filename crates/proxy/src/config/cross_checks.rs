@@ -7,7 +7,7 @@ use std::path::Path;
 use record::document::Problems;
 use rt::address::Address;
 
-use crate::plan::{Action, Balance, HashKey, ListenerPlan, Mode, Plan, ServerHttp, ServerPlan};
+use crate::plan::{Action, Balance, HashKey, Id, ListenerPlan, Mode, Plan, PoolId, ServerHttp, ServerPlan};
 use crate::route::matches_everything;
 
 use super::value::Section;
@@ -44,12 +44,12 @@ fn check_loops(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut Problems) 
             }
             _ => None,
         });
-        let mut pools: Vec<usize> = by_route.chain(listener.tcp_pools()).collect();
+        let mut pools: Vec<PoolId> = by_route.chain(listener.tcp_pools()).collect();
         pools.sort_unstable();
         pools.dedup();
         for pool in pools {
             // A missing pool has already been reported.
-            let pool_and_section = plan.pools.get(pool).zip(offsets.pools.get(pool));
+            let pool_and_section = plan.pools.get(pool).zip(offsets.pools.get(pool.index()));
             let Some((pool_plan, section)) = pool_and_section else { continue };
             let same_network = pool_plan.namespace == listener.namespace;
             let is_listener = |server: &&ServerPlan| {
@@ -165,9 +165,9 @@ fn listeners_of(plan: &Plan, named_listeners: &[usize]) -> Vec<usize> {
 }
 
 fn warn_of_unused_pools(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut Problems) {
-    for (index, (pool, section)) in plan.pools.iter().zip(offsets.pools).enumerate() {
-        let is_forwarded_to = plan.routes.iter().any(|route| route.action == Action::Forward(index));
-        let is_tcp_target = plan.listeners.iter().any(|listener| listener.tcp_pools().contains(&index));
+    for ((id, pool), section) in plan.pools.enumerate().zip(offsets.pools) {
+        let is_forwarded_to = plan.routes.iter().any(|route| route.action == Action::Forward(id));
+        let is_tcp_target = plan.listeners.iter().any(|listener| listener.tcp_pools().contains(&id));
         if !is_forwarded_to && !is_tcp_target {
             let text =
                 format!("pool '{}' is not used: name it in a route or a listener, or remove it", pool.name);
@@ -193,9 +193,9 @@ fn warn_of_listeners_without_route(plan: &Plan, offsets: &PlanOffsets<'_>, probl
 /// Warns about settings that need a field, path or cookie in a pool of a mode tcp listener. There,
 /// bytes are forwarded unchanged and no head is parsed.
 fn warn_of_http_settings_in_tcp(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut Problems) {
-    for (index, (pool, section)) in plan.pools.iter().zip(offsets.pools).enumerate() {
+    for ((id, pool), section) in plan.pools.enumerate().zip(offsets.pools) {
         let mut listeners = plan.listeners.iter();
-        let Some(tcp_listener) = listeners.find(|listener| listener.tcp_pools().contains(&index)) else {
+        let Some(tcp_listener) = listeners.find(|listener| listener.tcp_pools().contains(&id)) else {
             continue;
         };
         if pool.balance == Balance::ConsistentHash && pool.hash.key != HashKey::Source {

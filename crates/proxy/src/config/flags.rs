@@ -12,8 +12,8 @@ use rt::address::Address;
 use rt::tls::CertificateFiles;
 
 use crate::plan::{
-    ListenerPlan, ListenerTls, LogPlan, LogTarget, Mode, NamedServers, Plan, PoolPlan, PrivilegesPlan,
-    ServerPlan,
+    ListenerPlan, ListenerTls, LogPlan, LogTarget, Mode, NamedServers, Plan, PoolId, PoolPlan,
+    PrivilegesPlan, ServerPlan,
 };
 
 use super::directives::{ValueKind, find_directive};
@@ -75,7 +75,7 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
     let bind = flags.parse_listen(&text.listen);
     let (servers, named_servers) = flags.parse_servers(&text.to);
     let mode = flags.parse_choice("--mode", "listener.*", "mode", &text.mode);
-    let mode = if &*mode == "tcp" { Mode::Tcp(0) } else { Mode::Http };
+    let mode = if &*mode == "tcp" { Mode::Tcp(PoolId(0)) } else { Mode::Http };
     let tls = flags.parse_tls(text, mode);
     let threads = flags.parse_threads(&text.threads);
     let pin = flags.parse_flag("--pin", &text.pin, rt::cores::parse_cpus).unwrap_or_default();
@@ -112,17 +112,18 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
         source: as_config(text).into(),
         listeners: Arc::new([default_listener(bind, mode, tls)]),
         routes: (mode == Mode::Http)
-            .then(|| routes::listener_route(0, DEFAULT_NAME, 0))
+            .then(|| routes::listener_route(0, DEFAULT_NAME, PoolId(0)))
             .into_iter()
             .collect(),
         pools: vec![Arc::new(PoolPlan {
-            servers,
+            servers: servers.into(),
             named_servers,
             balance: pools::parse_balance(&balance),
             reuse: pools::parse_reuse(&reuse),
             http: http2::parse_version(&to_http),
             ..pools::parse_pool(&pool, &mut ignored_problems)
-        })],
+        })]
+        .into(),
     };
     if flags.problems.is_empty() { Ok(plan) } else { Err(flags.problems) }
 }
@@ -130,7 +131,8 @@ pub fn from_flags(text: &ProxyFlags) -> Result<Plan, Vec<InputProblem>> {
 /// Returns the listener, with the defaults of all keys that have no flag.
 fn default_listener(bind: Vec<Address>, mode: Mode, tls: Option<ListenerTls>) -> ListenerPlan {
     let section = Section::empty("listener.*").with_name(DEFAULT_NAME);
-    let defaults = listeners::parse_listener(&section, &[DEFAULT_NAME], &mut Problems::default());
+    let pools = vec![DEFAULT_NAME].into();
+    let defaults = listeners::parse_listener(&section, &pools, &mut Problems::default());
     let http2 = defaults.http2.clone().filter(|_| mode == Mode::Http);
     ListenerPlan { bind, mode, tls, http2, ..defaults }
 }
@@ -340,7 +342,7 @@ mod tests {
         assert_eq!((plan.threads, &plan.privileges), (config.threads, &config.privileges));
         assert_eq!(plan.drain_timeout_ns, 30_000_000_000);
         assert_eq!(plan.routes.len(), 1);
-        assert_eq!(plan.routes[0].action, Action::Forward(0));
+        assert_eq!(plan.routes[0].action, Action::Forward(PoolId(0)));
         assert_eq!(plan.routes[0].name, config.routes[0].name);
     }
 
@@ -363,10 +365,13 @@ mod tests {
             ..flags()
         };
         let plan = from_flags(&text).unwrap();
-        assert_eq!((plan.listeners[0].mode, plan.routes.len()), (Mode::Tcp(0), 0));
+        assert_eq!((plan.listeners[0].mode, plan.routes.len()), (Mode::Tcp(PoolId(0)), 0));
         let log = &plan.logs[0];
         assert_eq!((&log.target, log.format), (&LogTarget::Stdout, LogFormat::Haproxy));
-        assert_eq!((plan.pools[0].balance, plan.pools[0].reuse), (Balance::RoundRobin, Reuse::Always));
+        assert_eq!(
+            (plan.pools[PoolId(0)].balance, plan.pools[PoolId(0)].reuse),
+            (Balance::RoundRobin, Reuse::Always)
+        );
         assert_eq!((plan.connections_max, plan.drain_timeout_ns), (Some(10_000), 5_000_000_000));
         assert_eq!(plan.control.as_deref(), Some(Path::new("/tmp/c.sock")));
         // The equivalent config describes the same plan.

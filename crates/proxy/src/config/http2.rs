@@ -67,6 +67,7 @@ fn warn_without_effect(pool: &Section, http: ServerHttp, problems: &mut Problems
 mod tests {
     use super::super::parse;
     use super::*;
+    use crate::plan::PoolId;
 
     fn config(pool: &str) -> String {
         format!(
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_version_is_that_of_the_pool_or_of_the_check() {
-        let plan = |pool: &str| parse("t", &config(pool)).unwrap().plan.pools[0].clone();
+        let plan = |pool: &str| parse("t", &config(pool)).unwrap().plan.pools[PoolId(0)].clone();
         assert_eq!(plan("").http, ServerHttp::Http11);
         let prior_knowledge = plan("http = '2'\ncheck = { type = 'http' }");
         assert_eq!(prior_knowledge.http, ServerHttp::Http2);

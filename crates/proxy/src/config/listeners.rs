@@ -5,7 +5,9 @@ use record::problem::suggestion;
 use rt::address::Address;
 use rt::unix_socket::SocketAccess;
 
-use crate::plan::{ClientHttp2Plan, ClientTimeouts, Forwarding, ListenerPlan, Mode, PathRule, Underscores};
+use crate::plan::{
+    ClientHttp2Plan, ClientTimeouts, Forwarding, IdVec, ListenerPlan, Mode, PathRule, PoolId, Underscores,
+};
 
 use super::value::Section;
 use super::{overload, sni, tls, validate};
@@ -27,7 +29,11 @@ const HTTP_ONLY_KEYS: [&str; 12] = [
 ];
 
 /// Converts a listener's section. Invalid values are replaced by their defaults.
-pub(super) fn parse_listener(section: &Section, pools: &[&str], problems: &mut Problems) -> ListenerPlan {
+pub(super) fn parse_listener(
+    section: &Section,
+    pools: &IdVec<PoolId, &str>,
+    problems: &mut Problems,
+) -> ListenerPlan {
     let (unix_peers, networks): (Vec<_>, Vec<_>) =
         section.texts("trusted").into_iter().partition(|text| &*text.value == "unix");
     let trusted: Vec<_> = networks
@@ -133,23 +139,27 @@ fn choice_text(section: &Section, key: &str) -> Box<str> {
 }
 
 /// Returns the index of the pool that a listener names, if there is such a pool.
-pub(super) fn pool_of_listener(section: &Section, pools: &[&str]) -> Option<usize> {
+pub(super) fn pool_of_listener(section: &Section, pools: &IdVec<PoolId, &str>) -> Option<PoolId> {
     let name = section.text("pool")?.value;
-    pools.iter().position(|pool| *pool == &*name)
+    pools.position(|pool| *pool == &*name)
 }
 
 /// Returns the index of the pool with this name.
-pub(super) fn find_pool(name: &Located<Box<str>>, pools: &[&str], problems: &mut Problems) -> Option<usize> {
-    let index = pools.iter().position(|pool| *pool == &*name.value);
-    if index.is_none() {
+pub(super) fn find_pool(
+    name: &Located<Box<str>>,
+    pools: &IdVec<PoolId, &str>,
+    problems: &mut Problems,
+) -> Option<PoolId> {
+    let id = pools.position(|pool| *pool == &*name.value);
+    if id.is_none() {
         let hint = suggestion(&name.value, pools.iter().copied());
         let text = format!("unknown pool '{}'{hint}: add [pool.{0}]", name.value);
         problems.add_error(name.offset, text);
     }
-    index
+    id
 }
 
-fn parse_mode(section: &Section, pools: &[&str], problems: &mut Problems) -> Mode {
+fn parse_mode(section: &Section, pools: &IdVec<PoolId, &str>, problems: &mut Problems) -> Mode {
     let pool = section.text("pool").map(|name| find_pool(&name, pools, problems));
     let mode = section.text("mode");
     if mode.as_ref().is_none_or(|mode| &*mode.value != "tcp") {
@@ -164,7 +174,8 @@ fn parse_mode(section: &Section, pools: &[&str], problems: &mut Problems) -> Mod
             problems.warn(offset, format!("'{key}' has no effect in mode tcp: remove it"));
         }
     }
-    Mode::Tcp(pool.flatten().unwrap_or_default())
+    // Without a pool, `sni` selects it; otherwise it is an error, so there is no plan.
+    Mode::Tcp(pool.flatten().unwrap_or(PoolId(0)))
 }
 
 fn parse_limits(section: &Section, problems: &mut Problems) -> wire::Limits {

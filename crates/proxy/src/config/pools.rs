@@ -20,7 +20,7 @@ pub(super) fn parse_pool(section: &Section, problems: &mut Problems) -> PoolPlan
     let tls = tls::parse_pool_tls(section, (&servers, &names), http, problems);
     PoolPlan {
         name: section.name.clone(),
-        servers,
+        servers: servers.into(),
         named_servers: names,
         resolve: health::parse_resolve(section, problems),
         check: health::parse_check(section, http, problems),

@@ -4,8 +4,8 @@ use record::document::Problems;
 use record::problem::suggestion;
 
 use crate::plan::{
-    Action, Conditions, ListenerPlan, Mode, PathCondition, Priority, RateKey, RateLimit, RouteChange,
-    RoutePlan, TextCondition, ValueCondition,
+    Action, Conditions, IdVec, ListenerPlan, Mode, PathCondition, PoolId, Priority, RateKey, RateLimit,
+    RouteChange, RoutePlan, TextCondition, ValueCondition,
 };
 
 use super::errors::ValueError;
@@ -16,7 +16,7 @@ use super::{overload, validate};
 /// Names that a route may use.
 pub(super) struct KnownNames<'a> {
     pub(super) listeners: &'a [ListenerPlan],
-    pub(super) pools: &'a [&'a str],
+    pub(super) pools: &'a IdVec<PoolId, &'a str>,
 }
 
 /// Keys for a route's action; a route has exactly one of them.
@@ -55,7 +55,7 @@ pub(super) fn parse_route(
 }
 
 /// Returns the implicit last route of a listener with its own pool.
-pub(super) fn listener_route(listener: usize, name: &str, pool: usize) -> RoutePlan {
+pub(super) fn listener_route(listener: usize, name: &str, pool: PoolId) -> RoutePlan {
     RoutePlan {
         name: format!("listener-{name}").into(),
         conditions: Conditions { listeners: vec![listener], ..Conditions::default() },
@@ -296,7 +296,8 @@ fn parse_action(section: &Section, names: &KnownNames<'_>, problems: &mut Proble
         "pool" => {
             let pool =
                 section.text("pool").and_then(|pool_name| find_pool(&pool_name, names.pools, problems));
-            Action::Forward(pool.unwrap_or_default())
+            // An unknown pool is an error, so there is no plan.
+            Action::Forward(pool.unwrap_or(PoolId(0)))
         }
         "redirect" => parse_redirect(&table, problems),
         "return" => parse_fixed_response(&table, problems),

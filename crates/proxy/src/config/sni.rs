@@ -2,7 +2,7 @@
 
 use record::document::Problems;
 
-use crate::plan::{Mode, SniPlan, SniRoute};
+use crate::plan::{IdVec, Mode, PoolId, SniPlan, SniRoute};
 
 use super::errors::ValueError;
 use super::listeners::find_pool;
@@ -16,7 +16,7 @@ const ALPN_BYTES_MAX: usize = 255;
 pub(super) fn parse_sni(
     section: &Section,
     mode: Mode,
-    pools: &[&str],
+    pools: &IdVec<PoolId, &str>,
     problems: &mut Problems,
 ) -> Option<SniPlan> {
     let offset = section.key_offset("sni")?;
@@ -38,7 +38,7 @@ pub(super) fn parse_sni(
     Some(SniPlan { routes, default_pool })
 }
 
-fn parse_route(entry: &Section, pools: &[&str], problems: &mut Problems) -> Option<SniRoute> {
+fn parse_route(entry: &Section, pools: &IdVec<PoolId, &str>, problems: &mut Problems) -> Option<SniRoute> {
     let names = entry.texts("server-name").into_iter();
     let server_names =
         names.filter_map(|text| problems.ok_or_report(text.offset, parse_server_name(&text.value)));

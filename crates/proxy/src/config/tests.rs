@@ -6,7 +6,8 @@ use wire::proxy_protocol::ProxyVersion;
 
 use super::parse;
 use crate::plan::{
-    Action, LogFormat, LogTarget, Mode, PathCondition, Plan, RateKey, RouteChange, ValueCondition,
+    Action, LogFormat, LogTarget, Mode, PathCondition, Plan, PoolId, RateKey, RouteChange, ServerId,
+    ValueCondition,
 };
 
 fn plan(text: &str) -> Plan {
@@ -118,18 +119,18 @@ fn a_complete_config_is_parsed() {
     assert_eq!((plan.logs[1].format, plan.logs[1].only_errors), (LogFormat::Haproxy, true));
     // Listeners are in the file's order, not sorted by name.
     let [web, db] = &plan.listeners[..] else { panic!("{:?}", plan.listeners) };
-    assert_eq!((&*web.name, web.mode, &*db.name, db.mode), ("web", Mode::Http, "db", Mode::Tcp(0)));
+    assert_eq!((&*web.name, web.mode, &*db.name, db.mode), ("web", Mode::Http, "db", Mode::Tcp(PoolId(0))));
     assert_eq!((web.bind.len(), web.trusted.len(), web.body_bytes_max), (2, 2, Some(10 << 20)));
     assert_eq!((web.limits.head_bytes_max, web.limits.headers_max), (32_768, 64));
     assert_eq!((web.timeouts.head_ns, web.timeouts.write_ns), (5_000_000_000, 30_000_000_000));
     assert_eq!(web.forwarding.request_id.as_deref(), Some("x-id"));
     assert!(web.forwarding.x_forwarded && web.forwarding.forwarded && web.forwarding.via.is_none());
-    let pool = &plan.pools[0];
+    let pool = &plan.pools[PoolId(0)];
     assert_eq!((pool.queue.limit, pool.queue.timeout_ns), (5, 50_000_000));
     assert_eq!((pool.send_proxy_protocol, pool.retries_max), (Some(ProxyVersion::V2), 1));
-    assert_eq!((&*pool.servers[0].name, pool.servers[0].weight), ("127.0.0.1:9001", 1));
-    assert_eq!((&*pool.servers[1].name, pool.servers[1].weight), ("b", 2));
-    assert_eq!(pool.servers[1].maxconn, Some(10));
+    assert_eq!((&*pool.servers[ServerId(0)].name, pool.servers[ServerId(0)].weight), ("127.0.0.1:9001", 1));
+    assert_eq!((&*pool.servers[ServerId(1)].name, pool.servers[ServerId(1)].weight), ("b", 2));
+    assert_eq!(pool.servers[ServerId(1)].maxconn, Some(10));
 }
 
 #[test]

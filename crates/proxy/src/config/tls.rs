@@ -363,7 +363,7 @@ mod tests {
     use super::super::parse;
     use super::super::test_certificates::TestCertificates;
     use super::*;
-    use crate::plan::Plan;
+    use crate::plan::{Plan, PoolId, ServerId};
 
     const POOL: &str = "[pool.app]\nservers = ['127.0.0.1:9001']\n";
 
@@ -436,13 +436,20 @@ mod tests {
             )
         };
         let named = plan(&pool("['127.0.0.1:1', 'App.internal:2']", ""));
-        let (pool_plan, tls) = (&named.pools[0], named.pools[0].tls.as_ref().unwrap());
-        assert_eq!(tls.name_of(&pool_plan.servers[0]), "127.0.0.1");
+        let (pool_plan, tls) = (&named.pools[PoolId(0)], named.pools[PoolId(0)].tls.as_ref().unwrap());
+        assert_eq!(tls.name_of(&pool_plan.servers[ServerId(0)]), "127.0.0.1");
         assert_eq!(tls.name_of(&pool_plan.named_servers[0].template), "app.internal");
         let common = plan(&pool("['127.0.0.1:1']", ", server-name = 'a.b'"));
-        assert_eq!(common.pools[0].tls.as_ref().unwrap().name_of(&common.pools[0].servers[0]), "a.b");
-        assert_eq!(named.pools[0].tls, plan(&pool("['127.0.0.1:3']", "")).pools[0].tls);
-        assert_ne!(named.pools[0].tls, common.pools[0].tls);
+        assert_eq!(
+            common.pools[PoolId(0)]
+                .tls
+                .as_ref()
+                .unwrap()
+                .name_of(&common.pools[PoolId(0)].servers[ServerId(0)]),
+            "a.b"
+        );
+        assert_eq!(named.pools[PoolId(0)].tls, plan(&pool("['127.0.0.1:3']", "")).pools[PoolId(0)].tls);
+        assert_ne!(named.pools[PoolId(0)].tls, common.pools[PoolId(0)].tls);
         for servers in ["['unix:/a']", "[{ srv = '_a._tcp.b' }]"] {
             let messages = messages(&pool(servers, ""));
             assert!(messages.len() == 1 && messages[0].contains("no host name to verify"), "{messages:#?}");

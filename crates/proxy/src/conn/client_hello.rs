@@ -3,7 +3,7 @@
 
 use std::task::Poll;
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 use rt::tls::client_hello::{
     CLIENT_HELLO_BYTES_MAX, ClientHelloNames, ParsedClientHello, UNRECOGNIZED_NAME_ALERT, parse_client_hello,
 };
@@ -36,7 +36,7 @@ impl Conn {
                     return Poll::Ready(self.reject(ctx, Err(EndReason::NoBuffer), bytes));
                 }
             }
-            self.client.note_head_start(now_ns());
+            self.client.note_head_start(MonotonicTime::now());
             match parse_client_hello(self.client.buffered.bytes()) {
                 Ok(ParsedClientHello::Complete(names)) => {
                     return Poll::Ready(self.forward_by_hello(ctx, names));

@@ -6,7 +6,7 @@
 use std::net::Shutdown;
 use std::task::Poll;
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 
 use super::{Conn, ConnState};
 use crate::client_stream::{ClientStream, LINGER_TIMEOUT_NS, TimeoutKind};
@@ -19,7 +19,7 @@ pub(super) struct LingeringClose {
     /// Unacknowledged bytes at the last check.
     unacked_bytes: u64,
     /// Time at which the connection is closed in any case.
-    deadline_ns: u64,
+    deadline: MonotonicTime,
 }
 
 /// Maximum total time of a lingering close.
@@ -39,7 +39,7 @@ impl ClientStream {
         ConnState::Lingering(Box::new(LingeringClose {
             reads: 0,
             unacked_bytes: u64::MAX,
-            deadline_ns: now_ns().saturating_add(LINGER_MAX_NS),
+            deadline: MonotonicTime::now().saturating_add(LINGER_MAX_NS),
         }))
     }
 
@@ -96,6 +96,6 @@ impl LingeringClose {
         // The proxy's FIN counts as a byte.
         let has_acked = unacked_bytes > 1 && unacked_bytes < self.unacked_bytes;
         self.unacked_bytes = unacked_bytes;
-        has_acked && now_ns() < self.deadline_ns
+        has_acked && MonotonicTime::now() < self.deadline
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::Poll;
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 use rt::socket::SocketFamily;
 use rt::stream::Stream;
 use rt::tls::certificate_subject;
@@ -74,7 +74,7 @@ impl Conn {
 
     /// Completes the handshake, and then begins the listener's protocol.
     pub(super) fn poll_tls_handshake(&mut self, ctx: &mut PollContext<'_, '_>) -> Poll<ConnState> {
-        self.client.note_head_start(now_ns());
+        self.client.note_head_start(MonotonicTime::now());
         let error = match self.client.stream.poll_handshake(ctx.cx) {
             Poll::Ready(Ok(())) => {
                 self.complete_handshake();

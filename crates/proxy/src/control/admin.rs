@@ -10,7 +10,7 @@ use std::future::Future;
 use std::io;
 use std::rc::Rc;
 
-use rt::clock::{SECOND_NS, now_ns};
+use rt::clock::{MonotonicTime, SECOND_NS};
 use rt::listen::Listener;
 use rt::timers::Timers;
 use rt::tokio;
@@ -102,7 +102,8 @@ impl<S: AdminDataSource> PageSource for AdminPages<S> {
             Page::Index => WebPage { may_fetch: true, ..WebPage::html(status::PAGE) },
             Page::Status => match (snapshot().await, source.active_config()) {
                 (Some(snapshot), Some(active)) => {
-                    let json = status::status_json(&active, &snapshot, source.is_draining(), now_ns());
+                    let json =
+                        status::status_json(&active, &snapshot, source.is_draining(), MonotonicTime::now());
                     WebPage::new(JSON, json)
                 }
                 _ => no_snapshot(),

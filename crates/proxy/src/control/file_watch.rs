@@ -6,7 +6,7 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rt::clock::MILLISECOND_NS;
+use rt::clock::{MILLISECOND_NS, MonotonicTime};
 
 use crate::plan::{ListenerTls, Plan, PoolTls};
 
@@ -40,7 +40,7 @@ pub struct FileWatch {
     /// States before the files were last read.
     loaded: PathStates,
     detector: ChangeDetector,
-    next_poll_ns: u64,
+    next_poll: MonotonicTime,
 }
 
 /// Decides from the states of successive polls whether to read the files again.
@@ -70,16 +70,16 @@ impl FileWatch {
     pub fn new(config: &Path) -> Self {
         let config = config.to_owned();
         let loaded = PathStates(vec![(config.clone(), PathState::read(&config))]);
-        Self { config, loaded, detector: ChangeDetector::default(), next_poll_ns: 0 }
+        Self { config, loaded, detector: ChangeDetector::default(), next_poll: MonotonicTime::ZERO }
     }
 
     /// Returns whether the files have changed since they were read. Polls at most every 500 ms, so it
     /// may be called at any time.
-    pub fn has_changed(&mut self, now_ns: u64) -> bool {
-        if now_ns < self.next_poll_ns {
+    pub fn has_changed(&mut self, now: MonotonicTime) -> bool {
+        if now < self.next_poll {
             return false;
         }
-        self.next_poll_ns = now_ns + POLL_INTERVAL_NS;
+        self.next_poll = now + POLL_INTERVAL_NS;
         let current = self.current();
         self.detector.observe(&self.loaded, current)
     }
@@ -152,6 +152,7 @@ fn plan_files(plan: &Plan) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_time::at;
 
     fn states(inode: u64) -> PathStates {
         let state = PathState::File { device: 1, inode, bytes: 3, changed: (7, inode as i64) };
@@ -185,12 +186,12 @@ mod tests {
         std::os::unix::fs::symlink("v1", path("..data")).unwrap();
         std::os::unix::fs::symlink("..data/weir.toml", path("weir.toml")).unwrap();
         let mut watch = FileWatch::new(&path("weir.toml"));
-        assert!(!watch.has_changed(0));
+        assert!(!watch.has_changed(at(0)));
         std::os::unix::fs::symlink("v2", path("..data_tmp")).unwrap();
         fs::rename(path("..data_tmp"), path("..data")).unwrap();
-        assert!(!watch.has_changed(POLL_INTERVAL_NS));
-        assert!(!watch.has_changed(POLL_INTERVAL_NS + 1), "polled twice within the interval");
-        assert!(watch.has_changed(2 * POLL_INTERVAL_NS));
+        assert!(!watch.has_changed(at(POLL_INTERVAL_NS)));
+        assert!(!watch.has_changed(at(POLL_INTERVAL_NS + 1)), "polled twice within the interval");
+        assert!(watch.has_changed(at(2 * POLL_INTERVAL_NS)));
 
         let before = PathState::read(directory.path());
         fs::write(path("new.pem"), "").unwrap();

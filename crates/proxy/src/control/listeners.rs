@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use rt::address::Address;
-use rt::clock::{MILLISECOND_NS, now_ns};
+use rt::clock::{MILLISECOND_NS, MonotonicTime};
 use rt::conn_balancer::ConnectionBalancer;
 use rt::listen::{BindOptions, BoundAddress, Listener};
 use rt::namespace::Namespace;
@@ -50,7 +50,7 @@ struct ClosingAddress {
     namespace: Option<PathBuf>,
     actual: Address,
     sockets: Vec<Listener>,
-    close_at_ns: u64,
+    close_at: MonotonicTime,
 }
 
 /// Delay between the close of the sockets in the cores and the close of this thread's copies.
@@ -208,7 +208,7 @@ impl ListenAddresses {
                     namespace: entry.namespace.clone(),
                     actual: bound.address().clone(),
                     sockets: std::mem::take(&mut entry.local_copies),
-                    close_at_ns: now_ns() + ACCEPT_QUEUE_DRAIN_NS + CLOSE_DELAY_NS,
+                    close_at: MonotonicTime::now() + ACCEPT_QUEUE_DRAIN_NS + CLOSE_DELAY_NS,
                 });
             }
         }
@@ -216,8 +216,8 @@ impl ListenAddresses {
     }
 
     /// Closes this thread's copies of the sockets that the cores have closed.
-    pub(crate) fn close_expired(&mut self, now_ns: u64) {
-        self.closing.retain(|closing| now_ns < closing.close_at_ns);
+    pub(crate) fn close_expired(&mut self, now: MonotonicTime) {
+        self.closing.retain(|closing| now < closing.close_at);
     }
 
     /// Closes this thread's copies for the drain. The kernel drops SYNs while the cores empty the accept

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rt::clock::{now_ns, unix_ns};
+use rt::clock::{MonotonicTime, unix_ns};
 
 use super::active_config::ActiveConfig;
 use super::listeners::ListenAddresses;
@@ -92,7 +92,7 @@ impl RunningProxy {
         let PreparedReload { log, shared, reopen_error } =
             prepared.inspect_err(|_| self.listeners.roll_back_to(checkpoint))?;
         if self.listeners.apply_plan(&plan) {
-            self.ports_held_until_ns = now_ns() + PORTS_HELD_NS;
+            self.ports_held_until = MonotonicTime::now() + PORTS_HELD_NS;
         }
         let sender = log.as_ref().map_or(&self.log.0, |(sender, _)| sender).clone();
         self.ask_cores(|done_sender| {
@@ -120,7 +120,7 @@ impl RunningProxy {
     /// Acquires a plan's system resources, before anything of the old plan is changed.
     fn prepare(&mut self, plan: &Plan) -> io::Result<PreparedReload> {
         while let Err(error) = self.listeners.open(plan, plan.threads, None) {
-            if error.kind() != io::ErrorKind::AddrInUse || now_ns() >= self.ports_held_until_ns {
+            if error.kind() != io::ErrorKind::AddrInUse || MonotonicTime::now() >= self.ports_held_until {
                 return Err(error);
             }
             std::thread::sleep(PORT_RETRY_DELAY);

@@ -14,22 +14,21 @@ impl Core {
     pub(super) fn update_gauges(&self) {
         let generation = self.generations.current();
         let metrics = &generation.metrics;
-        for (index, pool) in generation.pools.iter().enumerate() {
-            let servers = pool.plan().servers.len();
-            for server in 0..servers {
+        for (id, pool) in generation.pools.enumerate() {
+            for server in pool.plan().servers.ids() {
                 let in_flight = pool.in_flight_at(server);
-                metrics.set_idle(index, server, pool.idle_connections(server) as u64);
-                metrics.set_http2_load(index, server, pool.http2_load(server));
-                metrics.set_in_flight(index, server, in_flight as u64);
+                metrics.set_idle(id, server, pool.idle_connections(server) as u64);
+                metrics.set_http2_load(id, server, pool.http2_load(server));
+                metrics.set_in_flight(id, server, in_flight as u64);
                 // All cores share this value, so the first core reports it.
                 let slots = || ServerSlots {
                     max: pool.requests_max(server).unwrap_or_default() as u64,
                     in_use: pool.slots_in_use(server) as u64,
                 };
                 let is_reported_here = self.id.index == 0;
-                metrics.set_slots(index, server, is_reported_here.then(slots).unwrap_or_default());
+                metrics.set_slots(id, server, is_reported_here.then(slots).unwrap_or_default());
             }
-            metrics.set_queued(index, pool.queued() as u64);
+            metrics.set_queued(id, pool.queued() as u64);
         }
         generation.collect_counters();
         metrics.set_buffers(self.memory.buffers.in_use() as u64, self.memory.buffers.exhausted_count());

@@ -41,10 +41,9 @@ impl Generations {
     pub(super) fn for_each_pool(&self, mut visit: impl FnMut(&Pool)) {
         let generation = Rc::clone(&self.current());
         for retired in &*self.retired.borrow() {
-            let indexed_pools = retired.pools.iter().zip(0..);
-            let retired_only = indexed_pools
-                .filter(|(pool, at)| !generation.pools.get(*at).is_some_and(|now| Rc::ptr_eq(now, pool)));
-            retired_only.for_each(|(pool, _)| visit(pool));
+            let is_current = |id, pool| generation.pools.get(id).is_some_and(|now| Rc::ptr_eq(now, pool));
+            let retired_only = retired.pools.enumerate().filter(|&(id, pool)| !is_current(id, pool));
+            retired_only.for_each(|(_, pool)| visit(pool));
         }
         generation.pools.iter().for_each(|pool| visit(pool));
     }

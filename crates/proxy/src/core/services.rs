@@ -3,6 +3,7 @@
 use std::cell::RefMut;
 
 use rt::byte_channel::ChannelBuffers;
+use rt::clock::MonotonicTime;
 use rt::deadlines::Deadlines;
 use rt::timers::Timers;
 
@@ -11,8 +12,8 @@ use crate::server_conn::CoreServices;
 
 impl CoreServices for Core {
     #[inline]
-    fn tick_ns(&self) -> u64 {
-        self.ticks.now_ns.get()
+    fn now(&self) -> MonotonicTime {
+        self.ticks.now.get()
     }
 
     #[inline]

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use rt::address::Address;
 
 use super::{ResolvedServers, lookup_key};
-use crate::plan::{NamedServers, Plan, PoolPlan, ServerPlan};
+use crate::plan::{IdVec, NamedServers, Plan, PoolPlan, ServerId, ServerPlan};
 
 /// Returns `template` with the known servers of its names, behind those with addresses. Shares
 /// everything else with the template. Shares unchanged pools with `before`, which was made from the
 /// same template.
 pub(crate) fn expand(template: &Plan, resolved: &ResolvedServers, previous_plan: Option<&Plan>) -> Plan {
-    let pools = template.pools.iter().enumerate().map(|(index, pool)| {
+    let pools = template.pools.enumerate().map(|(id, pool)| {
         if pool.named_servers.is_empty() {
             return Arc::clone(pool);
         }
         let servers = resolved_servers_of(pool, resolved);
-        match previous_plan.and_then(|before| before.pools.get(index)) {
+        match previous_plan.and_then(|before| before.pools.get(id)) {
             Some(previous_pool) if previous_pool.servers == servers => Arc::clone(previous_pool),
             _ => Arc::new(PoolPlan { servers, ..PoolPlan::clone(pool) }),
         }
@@ -25,7 +25,7 @@ pub(crate) fn expand(template: &Plan, resolved: &ResolvedServers, previous_plan:
 }
 
 /// Returns the servers of a pool: those with addresses, and the known ones of its names.
-fn resolved_servers_of(pool: &PoolPlan, resolved: &ResolvedServers) -> Vec<ServerPlan> {
+fn resolved_servers_of(pool: &PoolPlan, resolved: &ResolvedServers) -> IdVec<ServerId, ServerPlan> {
     let mut servers = pool.servers.clone();
     for names in &pool.named_servers {
         for server in resolved_servers_of_name(pool, names, resolved) {
@@ -70,6 +70,7 @@ mod tests {
     use super::super::ResolvedServer;
     use super::*;
     use crate::config;
+    use crate::plan::PoolId;
 
     fn plan(servers: &str) -> Plan {
         let text = format!("[listener.l]\nbind = '127.0.0.1:0'\npool = 'p'\n[pool.p]\nservers = {servers}\n");
@@ -83,7 +84,7 @@ mod tests {
              { srv = '_s._tcp.x', name = 'n' }]",
         );
         let expanded = |resolved: &ResolvedServers| {
-            let pool = &expand(&template, resolved, None).pools[0];
+            let pool = &expand(&template, resolved, None).pools[PoolId(0)];
             let show = |server: &ServerPlan| {
                 format!("{} {} {} {:?}", server.name, server.address, server.weight, server.maxconn)
             };
@@ -91,7 +92,7 @@ mod tests {
         };
         let mut resolved = ResolvedServers::new();
         assert_eq!(expanded(&resolved), ["10.0.0.1:80 10.0.0.1:80 1 None"]);
-        let pool = &template.pools[0];
+        let pool = &template.pools[PoolId(0)];
         let resolved_server =
             |last, weight| ResolvedServer { address: ([10, 0, 0, last], 80).into(), weight };
         resolved.insert(

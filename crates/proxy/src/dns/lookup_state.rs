@@ -1,6 +1,8 @@
 //! Schedule of lookups of a name, and the result that holds in between. Pure: answers and times
 //! in.
 
+use rt::clock::MonotonicTime;
+
 use super::ResolvedServer;
 use crate::plan::ResolvePlan;
 
@@ -9,7 +11,7 @@ use crate::plan::ResolvePlan;
 pub(super) struct LookupState {
     servers: Vec<ResolvedServer>,
     /// Time of the last answer.
-    answered_ns: Option<u64>,
+    answered: Option<MonotonicTime>,
     /// Number of consecutive failed lookups.
     failures: u32,
 }
@@ -38,8 +40,8 @@ impl LookupState {
     }
 
     /// Records an answer; `found` is in order.
-    pub(super) fn record_answer(&mut self, servers: Vec<ResolvedServer>, now_ns: u64) -> LookupChange {
-        self.answered_ns = Some(now_ns);
+    pub(super) fn record_answer(&mut self, servers: Vec<ResolvedServer>, now: MonotonicTime) -> LookupChange {
+        self.answered = Some(now);
         let was_failing = std::mem::take(&mut self.failures) > 0;
         if self.servers != servers {
             self.servers = servers;
@@ -49,9 +51,9 @@ impl LookupState {
     }
 
     /// Records a failed lookup, or an answer without an address.
-    pub(super) fn record_failure(&mut self, plan: &ResolvePlan, now_ns: u64) -> LookupChange {
+    pub(super) fn record_failure(&mut self, plan: &ResolvePlan, now: MonotonicTime) -> LookupChange {
         self.failures = self.failures.saturating_add(1);
-        let age_ns = self.answered_ns.map_or(u64::MAX, |answered_ns| now_ns.saturating_sub(answered_ns));
+        let age_ns = self.answered.map_or(u64::MAX, |answered| now.since(answered));
         if !self.servers.is_empty() && age_ns >= plan.hold_ns {
             self.servers.clear();
             return LookupChange::Expired;
@@ -75,6 +77,7 @@ impl LookupState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_time::at;
 
     fn plan() -> ResolvePlan {
         ResolvePlan::default()
@@ -87,18 +90,18 @@ mod tests {
     #[test]
     fn resolved_servers_hold_for_a_while() {
         let mut state = LookupState::default();
-        assert_eq!(state.record_failure(&plan(), 0), LookupChange::Held);
-        assert_eq!(state.record_answer(found(1), 5), LookupChange::Changed);
-        assert_eq!(state.record_answer(found(1), 10), LookupChange::Unchanged);
-        assert_eq!(state.record_failure(&plan(), 20), LookupChange::Held);
-        assert_eq!(state.record_failure(&plan(), 1_009), LookupChange::Unchanged);
-        assert_eq!(state.record_answer(found(1), 1_009), LookupChange::Recovered);
-        assert_eq!(state.record_failure(&plan(), 2_000), LookupChange::Held);
+        assert_eq!(state.record_failure(&plan(), at(0)), LookupChange::Held);
+        assert_eq!(state.record_answer(found(1), at(5)), LookupChange::Changed);
+        assert_eq!(state.record_answer(found(1), at(10)), LookupChange::Unchanged);
+        assert_eq!(state.record_failure(&plan(), at(20)), LookupChange::Held);
+        assert_eq!(state.record_failure(&plan(), at(1_009)), LookupChange::Unchanged);
+        assert_eq!(state.record_answer(found(1), at(1_009)), LookupChange::Recovered);
+        assert_eq!(state.record_failure(&plan(), at(2_000)), LookupChange::Held);
         assert_eq!(state.servers(), found(1));
-        assert_eq!(state.record_failure(&plan(), 2_009), LookupChange::Expired);
+        assert_eq!(state.record_failure(&plan(), at(2_009)), LookupChange::Expired);
         assert_eq!((state.servers(), state.is_failing()), (&[][..], true));
-        assert_eq!(state.record_failure(&plan(), 9_999), LookupChange::Unchanged);
-        assert_eq!(state.record_answer(found(2), 10_000), LookupChange::Changed);
+        assert_eq!(state.record_failure(&plan(), at(9_999)), LookupChange::Unchanged);
+        assert_eq!(state.record_answer(found(2), at(10_000)), LookupChange::Changed);
     }
 
     #[test]
@@ -108,7 +111,7 @@ mod tests {
         assert_eq!([0, 10, 50, 100, 101].map(|ttl| wait(&state, ttl)), [10, 10, 50, 100, 100]);
         let mut waits = Vec::new();
         for _ in 0..6 {
-            state.record_failure(&plan(), 0);
+            state.record_failure(&plan(), at(0));
             waits.push(wait(&state, 50));
         }
         assert_eq!(waits, [10, 20, 40, 80, 100, 100]);

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::task::Poll;
 
 use rt::address::Address;
-use rt::clock::{SECOND_NS, now_ns};
+use rt::clock::{MonotonicTime, SECOND_NS};
 use rt::timers::Timers;
 use rt::tokio;
 use rt::tokio::net::UdpSocket;
@@ -213,10 +213,11 @@ impl DnsClient<'_> {
         &self,
         query: impl Future<Output = Result<T, LookupError>>,
     ) -> Result<T, LookupError> {
+        let deadline = MonotonicTime::now() + self.plan.timeout_ns;
         tokio::select! {
             biased;
             result = query => result,
-            () = self.timers.sleep_until(now_ns() + self.plan.timeout_ns) => Err(LookupError::Timeout),
+            () = self.timers.sleep_until(deadline.as_ns()) => Err(LookupError::Timeout),
         }
     }
 }

@@ -8,7 +8,7 @@
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 use rt::stream::Stream;
 use wire::{BodyDecoder, Limits, Parsed, RequestKind};
 
@@ -69,7 +69,7 @@ impl Exchange {
         else {
             return;
         };
-        generation.metrics.abandoned(slot.pool.index());
+        generation.metrics.abandoned(slot.pool.id());
         let response = DiscardedResponse {
             request_kind: self.facts.kind,
             limits: slot.pool.plan().limits,
@@ -91,15 +91,15 @@ async fn drain_response(core: Rc<Core>, abandoned: AbandonedRequest) {
         abandoned;
     // Fails if the server has already closed its connection, which this would wait for anyway.
     let _ = conn.stream.shutdown(std::net::Shutdown::Write);
-    let deadline_ns = now_ns().saturating_add(pool.plan().timeouts.abandoned_ns);
+    let deadline = MonotonicTime::now().saturating_add(pool.plan().timeouts.abandoned_ns);
     let finished = std::future::poll_fn(|cx| {
         response.poll(cx, &mut conn.stream, &mut core.memory.scratch.borrow_mut().input)
     });
     rt::tokio::select! {
         finished = finished => if finished == DiscardResult::Complete {
-            generation.metrics.wasted(pool.index());
+            generation.metrics.wasted(pool.id());
         },
-        () = core.timers.sleep_until(deadline_ns) => {}
+        () = core.timers.sleep_until(deadline.as_ns()) => {}
     }
     drop(conn);
     core.load.abandoned.set(core.load.abandoned.get() - 1);

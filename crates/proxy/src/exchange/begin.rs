@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use rt::clock::MonotonicTime;
 use wire::{Framing, RefusalKind, RequestHead, RequestKind};
 
 use super::finish::{ALLOWED_METHODS, OwnResponse};
@@ -15,7 +16,7 @@ use crate::forward::{
     ClientFraming, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request,
 };
 use crate::outcome::{EndPhase, EndReason};
-use crate::plan::{Action, ListenerPlan, Reuse, Underscores};
+use crate::plan::{Action, ListenerPlan, PoolId, Reuse, Underscores};
 use crate::profile::ProfilePhase;
 use crate::route::{
     RateLimitKey, RetryAfterNs, RouteRequest, build_location, changes_target, forwarded_target,
@@ -31,8 +32,8 @@ pub(crate) struct ExchangeStart {
     /// Length of the head in bytes.
     pub(crate) head_bytes: usize,
     /// Time when the first byte of the head had arrived, and time when the head was complete.
-    pub(crate) start_ns: u64,
-    pub(crate) now_ns: u64,
+    pub(crate) head_start: MonotonicTime,
+    pub(crate) now: MonotonicTime,
 }
 
 impl Exchange {
@@ -70,12 +71,12 @@ impl Exchange {
         self.facts.is_idempotent =
             matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
         self.note_grpc(head);
-        self.outcome.begin(start.start_ns, start.now_ns, start.head_bytes);
+        self.outcome.begin(start.head_start, start.now, start.head_bytes);
         let protocol = client.protocol(head.version);
         self.outcome.note_request(head, protocol, core.needs_header_fields());
         let listener = &start.active.generation.plan.listeners[start.active.listener];
         self.request_relay.begin(head.framing, forwarded_framing(head.framing), &listener.limits);
-        let exceeded = self.exceeded_limit(client, start.now_ns);
+        let exceeded = self.exceeded_limit(client, start.now);
         if let Some(end) = exceeded.or_else(|| check_listener_rules(listener, self.facts.kind, head.framing))
         {
             self.reject(ctx, client, end);
@@ -128,7 +129,7 @@ impl Exchange {
             return self.reject(ctx, client, EndReason::NoRoute);
         };
         self.outcome.route = Some(route);
-        if let Err(RetryAfterNs(wait_ns)) = take_rate_limit_token(generation, route, &request, start.now_ns) {
+        if let Err(RetryAfterNs(wait_ns)) = take_rate_limit_token(generation, route, &request, start.now) {
             self.outcome.retry_after_s = wait_ns.div_ceil(1_000_000_000);
             let limit = generation.plan.routes[route].rate_limit.as_ref();
             self.outcome.refusal_status = limit.map_or(0, |limit| limit.status);
@@ -149,12 +150,12 @@ impl Exchange {
         self.write_upstream_head(ctx.work, client, generation, pool, head);
         drop(writing);
         let pool = Rc::clone(&generation.pools[pool]);
-        self.buffer_or_acquire(ctx, client, pool, start.now_ns);
+        self.buffer_or_acquire(ctx, client, pool, start.now);
     }
 
     /// Returns the end code if the connection or its source is over a limit now.
-    fn exceeded_limit(&mut self, client: &ClientStream, now_ns: u64) -> Option<EndReason> {
-        let rejection = client.request_rejection(now_ns)?;
+    fn exceeded_limit(&mut self, client: &ClientStream, now: MonotonicTime) -> Option<EndReason> {
+        let rejection = client.request_rejection(now)?;
         self.keeps_client &= !client.is_rejected();
         self.outcome.retry_after_s = rejection.retry_after_s.into();
         Some(rejection.end)
@@ -175,7 +176,7 @@ impl Exchange {
         self.keeps_client = false;
         self.facts.may_pipeline = true;
         self.facts.is_grpc = false;
-        self.outcome.begin(start.start_ns, start.now_ns, start.head_bytes);
+        self.outcome.begin(start.head_start, start.now, start.head_bytes);
         // Bytes after the invalid ones must not be read.
         self.attempt.is_request_broken = true;
         let end = match refusal {
@@ -194,7 +195,7 @@ impl Exchange {
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        pool: usize,
+        pool: PoolId,
         start: ExchangeStart,
     ) {
         let generation = Rc::clone(&start.active.generation);
@@ -202,10 +203,10 @@ impl Exchange {
         self.listener = start.active.listener;
         self.facts.is_tcp = true;
         self.keeps_client = false;
-        self.outcome.begin(start.start_ns, start.now_ns, 0);
+        self.outcome.begin(start.head_start, start.now, 0);
         self.terms.requirements = Self::tcp_server_requirements(&generation.pools[pool], client.peer.address);
         let pool = Rc::clone(&generation.pools[pool]);
-        self.acquire_or_enqueue(ctx, client, pool, start.now_ns);
+        self.acquire_or_enqueue(ctx, client, pool, start.now);
     }
 
     /// Responds as the final recipient of a request (RFC 9110 §7.6.2).
@@ -288,7 +289,7 @@ impl Exchange {
         WorkBuffers { target, rng, .. }: &mut WorkBuffers,
         client: &ClientStream,
         generation: &ConfigGeneration,
-        pool: usize,
+        pool: PoolId,
         head: &RequestHead<'_, '_>,
     ) {
         let listener = &generation.plan.listeners[self.listener];
@@ -310,7 +311,7 @@ impl Exchange {
         self.facts.requests_websocket = upgrade.is_some_and(is_websocket);
         self.facts.expects_continue = head.expect_continue;
         let plan = &generation.plan.pools[pool];
-        let default_host = plan.servers.first().map_or("", |server| &server.name);
+        let default_host = plan.servers.iter().next().map_or("", |server| &server.name);
         let origin = Origin {
             client: client.peer.address,
             is_trusted: client.peer.is_trusted,
@@ -330,15 +331,21 @@ impl Exchange {
 
     /// Sends the request to a server with a free slot, on an idle connection if a suitable one
     /// exists.
-    pub(super) fn dispatch(&mut self, core: &Core, client: &mut ClientStream, slot: ServerSlot, now_ns: u64) {
+    pub(super) fn dispatch(
+        &mut self,
+        core: &Core,
+        client: &mut ClientStream,
+        slot: ServerSlot,
+        now: MonotonicTime,
+    ) {
         let _section = core.profile.enter(ProfilePhase::Connect);
         self.outcome.server = Some(slot.server);
-        self.outcome.times.dispatched_ns = now_ns;
+        self.outcome.times.dispatched = now;
         let idle_conn = self.take_idle_connection(client, &slot);
         let (pool, server) = (Rc::clone(&slot.pool), slot.server);
         self.slot = Some(slot);
         match idle_conn {
-            Some(conn) => self.set_connected(conn, true, now_ns),
+            Some(conn) => self.set_connected(conn, true, now),
             None => self.connect(client, &pool, server),
         }
     }
@@ -367,10 +374,10 @@ impl Exchange {
     }
 
     /// Continues with an open connection.
-    pub(super) fn set_connected(&mut self, conn: ServerConn, reused: bool, now_ns: u64) {
-        self.attempt.first_byte_wait_start_ns = 0;
+    pub(super) fn set_connected(&mut self, conn: ServerConn, reused: bool, now: MonotonicTime) {
+        self.attempt.first_byte_wait_start = MonotonicTime::ZERO;
         self.outcome.reused = reused;
-        self.outcome.times.connected_ns = now_ns;
+        self.outcome.times.connected = now;
         self.outcome.tls_error = None;
         self.attempt.tls_sent_before = conn.stream.tls_byte_counts().map_or(0, |counts| counts.sent);
         self.attempt.lacks_upgrade = self.facts.requests_websocket
@@ -452,13 +459,13 @@ fn take_rate_limit_token(
     generation: &ConfigGeneration,
     route: usize,
     request: &RouteRequest<'_>,
-    now_ns: u64,
+    now: MonotonicTime,
 ) -> Result<(), RetryAfterNs> {
     let Some(limit) = &generation.plan.routes[route].rate_limit else {
         return Ok(());
     };
     match &mut generation.limiters.borrow_mut()[route] {
-        Some(limiter) => limiter.admit(RateLimitKey::from_request(&limit.key, request), now_ns),
+        Some(limiter) => limiter.admit(RateLimitKey::from_request(&limit.key, request), now),
         None => Ok(()),
     }
 }

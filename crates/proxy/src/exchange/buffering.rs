@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::task::Poll;
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 
 use super::StepResult;
 use crate::client_stream::{ClientStream, TimeoutKind};
@@ -28,13 +28,13 @@ impl Exchange {
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         pool: Rc<Pool>,
-        now_ns: u64,
+        now: MonotonicTime,
     ) {
         if self.should_buffer(&pool, client.buffer_request_bytes()) {
             self.stage = ExchangeStage::Buffering(pool);
             return;
         }
-        self.acquire_or_enqueue(ctx, client, pool, now_ns);
+        self.acquire_or_enqueue(ctx, client, pool, now);
     }
 
     fn should_buffer(&self, pool: &Pool, bytes_max: u64) -> bool {
@@ -63,9 +63,9 @@ impl Exchange {
             };
             client.note_progress();
             // For its time in a queue, the request is complete only now.
-            let now_ns = now_ns();
-            self.outcome.times.head_ns = now_ns;
-            self.acquire_or_enqueue(ctx, client, pool, now_ns);
+            let now = MonotonicTime::now();
+            self.outcome.times.head = now;
+            self.acquire_or_enqueue(ctx, client, pool, now);
             return StepResult::Progressed;
         }
         if !client.buffered.is_empty() {
@@ -113,7 +113,7 @@ impl Exchange {
 
     /// Returns whether a body of unknown length has had enough time.
     fn is_wait_over(&self, core: &Core) -> bool {
-        let waited_ns = core.ticks.now_ns.get().saturating_sub(self.outcome.times.head_ns);
+        let waited_ns = core.ticks.now.get().since(self.outcome.times.head);
         self.request_relay.length_left().is_none() && waited_ns >= CHUNKED_WAIT_NS
     }
 

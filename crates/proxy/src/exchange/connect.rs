@@ -4,7 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::Poll;
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 use rt::tls::TlsFault;
 
 use super::{Failure, StepResult};
@@ -14,14 +14,14 @@ use crate::dial::{ConnectError, DialTarget, NewSession};
 use crate::exchange_state::{Connecting, Exchange, ExchangeStage, ServerSlot};
 use crate::metrics::HandshakeResult;
 use crate::outcome::{EndPhase, EndReason};
-use crate::plan::{Reuse, ServerHttp};
+use crate::plan::{Reuse, ServerHttp, ServerId};
 use crate::pool::Pool;
 use crate::profile::ProfilePhase;
 use crate::server_conn::http2::{BackSettings, Granted};
 
 impl Exchange {
     /// Connects to a server.
-    pub(super) fn connect(&mut self, client: &ClientStream, pool: &Pool, server: usize) {
+    pub(super) fn connect(&mut self, client: &ClientStream, pool: &Pool, server: ServerId) {
         let plan = pool.plan();
         let may_use_http2 = match plan.http {
             ServerHttp::Http11 => false,
@@ -45,7 +45,7 @@ impl Exchange {
     }
 
     /// Takes a stream of an HTTP/2 connection, or waits for one.
-    fn connect_http2(&mut self, client: &ClientStream, pool: &Pool, server: usize) {
+    fn connect_http2(&mut self, client: &ClientStream, pool: &Pool, server: ServerId) {
         let core = client.core();
         let connections = pool.server(server).http2();
         let wait = match pool.reuse() {
@@ -59,7 +59,7 @@ impl Exchange {
             }
             Reuse::Safe | Reuse::Always => {
                 if let Some(Granted { conn, is_reused }) = connections.attach(&*core) {
-                    return self.set_connected(conn, is_reused, now_ns());
+                    return self.set_connected(conn, is_reused, MonotonicTime::now());
                 }
                 let settings = BackSettings::new(pool.plan(), dial_target(pool, server, Vec::new()));
                 connections.wait(&core, settings)
@@ -95,7 +95,7 @@ impl Exchange {
                 if is_own {
                     self.count_handshake(HandshakeResult::of(&conn.stream));
                 }
-                self.set_connected(conn, is_reused, now_ns());
+                self.set_connected(conn, is_reused, MonotonicTime::now());
                 StepResult::Progressed
             }
             Poll::Ready(Err(error)) => {
@@ -120,7 +120,7 @@ impl Exchange {
     /// Counts the handshake of a TLS session with the request's server.
     fn count_handshake(&self, result: Option<HandshakeResult>) {
         if let (Some(result), Some(generation), Some(slot)) = (result, &self.generation, &self.slot) {
-            generation.metrics.server_tls_handshake(slot.pool.index(), slot.server, result);
+            generation.metrics.server_tls_handshake(slot.pool.id(), slot.server, result);
         }
     }
 
@@ -134,7 +134,7 @@ impl Exchange {
 }
 
 /// Returns the destination of new connections to a server, with a PROXY header.
-fn dial_target(pool: &Pool, server: usize, header: Vec<u8>) -> DialTarget {
+fn dial_target(pool: &Pool, server: ServerId, header: Vec<u8>) -> DialTarget {
     let plan = pool.plan();
     let session = plan.tls.as_ref().map(|tls| NewSession {
         tls: pool.server(server).client_tls(tls),

@@ -30,12 +30,12 @@ impl Exchange {
         self.listener = listener;
         self.outcome.route =
             detached.route.and_then(|name| routes.iter().position(|route| route.name == name));
-        self.outcome.pool = detached.pool.and_then(|name| pools.iter().position(|pool| pool.name == name));
+        self.outcome.pool = detached.pool.and_then(|name| pools.position(|pool| pool.name == name));
         let servers = self.outcome.pool.map(|pool| &pools[pool].servers);
         self.outcome.server = detached
             .server
             .zip(servers)
-            .and_then(|(name, servers)| servers.iter().position(|server| server.name == name));
+            .and_then(|(name, servers)| servers.position(|server| server.name == name));
         self.generation = Some(generation);
     }
 }

@@ -1,7 +1,7 @@
 //! End of an exchange: the proxy's own responses, the reuse or close of both connections, and the
 //! outcome.
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 use wire::{RequestKind, Version, encode};
 
 use super::{ConnAction, StepResult};
@@ -68,7 +68,7 @@ impl Exchange {
         if let Some(ServerSlot { pool, server }) = &self.slot
             && pool.uses_latency()
         {
-            self.record_failure_latency(pool, *server, end, now_ns());
+            self.record_failure_latency(pool, *server, end, MonotonicTime::now());
         }
         if let ExchangeStage::Queued(pool, ticket) = &self.stage {
             pool.cancel(ticket, &mut ctx.work.rng);
@@ -217,7 +217,7 @@ impl Exchange {
             conn.served_requests += 1;
             match pool.reuse() {
                 Reuse::Safe | Reuse::Always if !conn.is_private => {
-                    pool.keep_idle(*server, conn, core.ticks.now_ns.get());
+                    pool.keep_idle(*server, conn, core.ticks.now.get());
                 }
                 _ => client.keep_private_conn(pool, *server, conn),
             }
@@ -277,7 +277,7 @@ impl Exchange {
     /// Reports the outcome to logs and metrics, once per request.
     pub(crate) fn record_outcome(&mut self, core: &Core, client: &ClientStream) {
         let _section = core.profile.enter(ProfilePhase::Metrics);
-        self.outcome.times.end_ns = now_ns();
+        self.outcome.times.end = MonotonicTime::now();
         self.attach(client);
         let Some(generation) = self.generation.take() else {
             return;

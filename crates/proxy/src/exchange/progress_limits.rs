@@ -5,6 +5,8 @@
 //! peer may need minutes. So the progress of a blocked receiver is what it has confirmed
 //! (`SIOCOUTQ`).
 
+use rt::clock::MonotonicTime;
+
 use crate::client_stream::{ClientStream, TimeoutKind};
 use crate::core::{Core, PollContext, TICK_NS};
 use crate::exchange_state::{ByteMark, Exchange};
@@ -19,31 +21,31 @@ impl Exchange {
     /// that a client that sends a trickle is found. A client that sends nothing at all runs into
     /// another timeout.
     pub(super) fn is_body_in_time(&mut self, core: &Core, client: &ClientStream) -> bool {
-        let ByteMark { bytes, at_ns } = self.progress.body;
-        let now_ns = core.ticks.now_ns.get();
-        if now_ns.saturating_sub(self.outcome.times.start_ns) >= client.timeouts().body_ns {
+        let ByteMark { bytes, at } = self.progress.body;
+        let now = core.ticks.now.get();
+        if now.since(self.outcome.times.start) >= client.timeouts().body_ns {
             return false;
         }
-        if at_ns == 0 {
-            self.mark_body(now_ns);
-        } else if now_ns.saturating_sub(at_ns) >= client.timeouts().body_progress_ns {
-            self.mark_body(now_ns);
+        if at == MonotonicTime::ZERO {
+            self.mark_body(now);
+        } else if now.since(at) >= client.timeouts().body_progress_ns {
+            self.mark_body(now);
             return self.request_relay.content_bytes - bytes >= client.timeouts().body_progress_bytes;
         }
         true
     }
 
-    fn mark_body(&mut self, now_ns: u64) {
-        self.progress.body = ByteMark { bytes: self.request_relay.content_bytes, at_ns: now_ns };
+    fn mark_body(&mut self, now: MonotonicTime) {
+        self.progress.body = ByteMark { bytes: self.request_relay.content_bytes, at: now };
     }
 
     /// Returns the time left until the response's head is due. Bytes of the head do not restart it.
     pub(super) fn first_byte_left_ns(&mut self, core: &Core, timeout_ns: u64) -> u64 {
-        let now_ns = core.ticks.now_ns.get();
-        if self.attempt.first_byte_wait_start_ns == 0 {
-            self.attempt.first_byte_wait_start_ns = now_ns;
+        let now = core.ticks.now.get();
+        if self.attempt.first_byte_wait_start == MonotonicTime::ZERO {
+            self.attempt.first_byte_wait_start = now;
         }
-        timeout_ns.saturating_sub(now_ns - self.attempt.first_byte_wait_start_ns)
+        timeout_ns.saturating_sub(now - self.attempt.first_byte_wait_start)
     }
 
     /// Returns whether a blocked peer has confirmed too little for `timeout_ns`. Called while
@@ -56,7 +58,7 @@ impl Exchange {
         kind: TimeoutKind,
         timeout_ns: u64,
     ) -> bool {
-        let now_ns = ctx.core.ticks.now_ns.get();
+        let now = ctx.core.ticks.now.get();
         if client.timeout_kind() != kind {
             self.progress.stalled = None;
             client.arm(ctx, kind, TICK_NS.min(timeout_ns));
@@ -66,7 +68,7 @@ impl Exchange {
             return false;
         }
         // The time limit of the request's body is suspended while its server is the slow peer.
-        self.mark_body(now_ns);
+        self.mark_body(now);
         let (stream, min_bytes) = match (kind, &self.server) {
             (TimeoutKind::ServerWrite, Some(server)) => (&server.stream, SERVER_PROGRESS_BYTES),
             _ => (&client.stream, client.timeouts().write_progress_bytes.max(1)),
@@ -76,15 +78,15 @@ impl Exchange {
         let confirmed_bytes =
             stream.unacked_bytes().map(|unacked_bytes| sent_bytes.wrapping_sub(unacked_bytes));
         let waited_ns = match (self.progress.stalled, confirmed_bytes) {
-            (Some(ByteMark { bytes, at_ns }), Some(confirmed_bytes))
+            (Some(ByteMark { bytes, at }), Some(confirmed_bytes))
                 if (confirmed_bytes.wrapping_sub(bytes) as i64).max(0) < min_bytes as i64 =>
             {
-                now_ns.saturating_sub(at_ns)
+                now.since(at)
             }
-            (Some(ByteMark { at_ns, .. }), None) => now_ns.saturating_sub(at_ns),
+            (Some(ByteMark { at, .. }), None) => now.since(at),
             _ => {
                 let bytes = confirmed_bytes.unwrap_or(0);
-                self.progress.stalled = Some(ByteMark { bytes, at_ns: now_ns });
+                self.progress.stalled = Some(ByteMark { bytes, at: now });
                 0
             }
         };

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 
 use super::StepResult;
 use crate::client_stream::{ClientStatus, ClientStream};
@@ -11,7 +11,7 @@ use crate::core::{ConfigGeneration, Core, PollContext, QUEUE_TICK_NS};
 use crate::deadline::client_timeout_ns;
 use crate::exchange_state::{Exchange, ExchangeStage, ServerSlot};
 use crate::outcome::{EndPhase, EndReason};
-use crate::pool::{EnqueueError, EnqueueRequest, NO_DEADLINE, Pool, TicketState};
+use crate::pool::{EnqueueError, EnqueueRequest, Pool, TicketState};
 use crate::profile::ProfilePhase;
 
 impl Exchange {
@@ -27,8 +27,8 @@ impl Exchange {
         self.terms.priority = generation.plan.routes[route].priority;
         if client.peer.is_trusted {
             let fields = &generation.plan.listeners[self.listener].admission.deadline_headers;
-            let timeout_ns = client_timeout_ns(headers, fields).unwrap_or(NO_DEADLINE);
-            self.terms.deadline_ns = self.outcome.times.head_ns.saturating_add(timeout_ns);
+            let timeout_ns = client_timeout_ns(headers, fields).unwrap_or(u64::MAX);
+            self.terms.deadline = self.outcome.times.head.saturating_add(timeout_ns);
         }
     }
 
@@ -38,15 +38,15 @@ impl Exchange {
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
         pool: Rc<Pool>,
-        now_ns: u64,
+        now: MonotonicTime,
     ) {
         let _section = ctx.core.profile.enter(ProfilePhase::Queue);
-        self.outcome.pool = Some(pool.index());
-        pool.count_request(now_ns);
-        if self.terms.deadline_ns <= now_ns {
+        self.outcome.pool = Some(pool.id());
+        pool.count_request(now);
+        if self.terms.deadline <= now {
             let _ = self.fail(ctx, client, EndReason::DeadlineExceeded, EndPhase::Queue);
-        } else if let Some(server) = pool.acquire(self.terms.requirements, now_ns, &mut ctx.work.rng) {
-            self.dispatch(ctx.core, client, ServerSlot { pool, server }, now_ns);
+        } else if let Some(server) = pool.acquire(self.terms.requirements, now, &mut ctx.work.rng) {
+            self.dispatch(ctx.core, client, ServerSlot { pool, server }, now);
         } else if !pool.has_usable_server(self.terms.requirements) {
             let _ = self.fail(ctx, client, EndReason::NoServer, EndPhase::Connect);
         } else {
@@ -60,10 +60,10 @@ impl Exchange {
         client: &mut ClientStream,
         pool: Rc<Pool>,
     ) {
-        let (requirements, priority, deadline_ns) =
-            (self.terms.requirements, self.terms.priority, self.terms.deadline_ns);
+        let (requirements, priority, deadline) =
+            (self.terms.requirements, self.terms.priority, self.terms.deadline);
         let waker = ctx.cx.waker();
-        let request = EnqueueRequest { requirements, waker, priority, now_ns: now_ns(), deadline_ns };
+        let request = EnqueueRequest { requirements, waker, priority, now: MonotonicTime::now(), deadline };
         let end = match pool.enqueue(&request, &mut ctx.work.rng) {
             Ok(ticket) => {
                 self.stage = ExchangeStage::Queued(pool, ticket);
@@ -89,14 +89,14 @@ impl Exchange {
         };
         match ticket.state() {
             TicketState::Granted(server) => {
-                let now_ns = now_ns();
+                let now = MonotonicTime::now();
                 let slot = ServerSlot { pool: Rc::clone(pool), server };
-                if pool.misses_deadline(ticket, now_ns) {
+                if pool.misses_deadline(ticket, now) {
                     return self.reject_queued(ctx, client, EndReason::DeadlineExceeded);
                 }
                 // The client may have left just when its turn came.
                 match self.check_waiting_client(ctx, client, input) {
-                    StepResult::Blocked => self.dispatch(ctx.core, client, slot, now_ns),
+                    StepResult::Blocked => self.dispatch(ctx.core, client, slot, now),
                     result => return result,
                 }
                 StepResult::Progressed
@@ -150,15 +150,15 @@ fn start_queue_task(core: &Rc<Core>) {
     let core = Rc::clone(core);
     rt::tokio::task::spawn_local(async move {
         loop {
-            let now_ns = now_ns();
-            let has_queued = core.expire_queues(now_ns);
+            let now = MonotonicTime::now();
+            let has_queued = core.expire_queues(now);
             // Also serves slots that became free without a wakeup.
             core.serve_queues();
             if !has_queued {
                 core.is_queue_task_running.set(false);
                 return;
             }
-            core.timers.sleep_until(now_ns + QUEUE_TICK_NS).await;
+            core.timers.sleep_until((now + QUEUE_TICK_NS).as_ns()).await;
         }
     });
 }

@@ -2,7 +2,7 @@
 
 use std::task::Poll;
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 use wire::{Header, Parsed, RequestKind, ResponseHead, Version};
 
 use super::server_selection::response_cookie;
@@ -167,12 +167,12 @@ impl Exchange {
             // The client did not ask for an upgrade, or its request was not complete.
             return HeadResult::Failed(self.fail(ctx, client, EndReason::BadResponse, EndPhase::Head));
         }
-        let first_byte_ns = now_ns();
-        self.outcome.times.first_byte_ns = first_byte_ns;
+        let first_byte = MonotonicTime::now();
+        self.outcome.times.first_byte = first_byte;
         if let Some(slot) = &self.slot {
-            let dispatched_ns = self.outcome.times.dispatched_ns;
-            slot.pool.record_service_time(slot.server, first_byte_ns.saturating_sub(dispatched_ns));
-            slot.pool.note_response(slot.server, head.status, first_byte_ns);
+            let dispatched = self.outcome.times.dispatched;
+            slot.pool.record_service_time(slot.server, first_byte.since(dispatched));
+            slot.pool.note_response(slot.server, head.status, first_byte);
         }
         self.outcome.status = head.status;
         self.record_response_latency();
@@ -384,7 +384,7 @@ impl Exchange {
         let (Some(server), Some(slot)) = (self.server.take(), &self.slot) else {
             return self.fail(ctx, client, EndReason::ConnectFailed, EndPhase::Connect);
         };
-        slot.pool.note_response(slot.server, 0, self.outcome.times.connected_ns);
+        slot.pool.note_response(slot.server, 0, self.outcome.times.connected);
         let tunnel_timeout_ns = slot.pool.plan().timeouts.tunnel_ns;
         self.record_connect_latency();
         self.response = ResponseProgress::Body;

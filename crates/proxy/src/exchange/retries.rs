@@ -1,7 +1,7 @@
 //! Retries, and the conditions for sending a request again after its connection ended: everything that was
 //! sent is still held, and the server has not received it, or may receive it twice (RFC 9110 §9.2.2).
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 use rt::stream::Stream;
 
 use super::{Failure, StepResult};
@@ -34,15 +34,15 @@ impl Exchange {
         pool.record_failure_sample(server);
         self.outcome.retries += 1;
         client.disarm();
-        let now_ns = now_ns();
+        let now = MonotonicTime::now();
         if end != EndReason::NoDescriptor {
-            pool.note_unreachable(server, now_ns);
+            pool.note_unreachable(server, now);
         }
-        self.record_failure_latency(&pool, server, end, now_ns);
+        self.record_failure_latency(&pool, server, end, now);
         pool.release(server, &mut ctx.work.rng);
         let requirements = ServerRequirements { avoid: Some(server), ..self.terms.requirements };
-        match pool.acquire(requirements, now_ns, &mut ctx.work.rng) {
-            Some(server) => self.dispatch(ctx.core, client, ServerSlot { pool, server }, now_ns),
+        match pool.acquire(requirements, now, &mut ctx.work.rng) {
+            Some(server) => self.dispatch(ctx.core, client, ServerSlot { pool, server }, now),
             None => self.enqueue(ctx, client, pool),
         }
         StepResult::Progressed
@@ -50,9 +50,9 @@ impl Exchange {
 
     /// Returns whether the retry budget of the pool allows another try. Counts a denied one.
     pub(super) fn take_retry(&self, pool: &Pool) -> bool {
-        let is_allowed = pool.take_retry(now_ns());
+        let is_allowed = pool.take_retry(MonotonicTime::now());
         if !is_allowed {
-            self.generation.as_ref().inspect(|generation| generation.metrics.retry_denied(pool.index()));
+            self.generation.as_ref().inspect(|generation| generation.metrics.retry_denied(pool.id()));
         }
         is_allowed
     }

@@ -3,11 +3,13 @@
 
 use std::net::IpAddr;
 
+use rt::clock::MonotonicTime;
+
 use crate::balance::sticky::StickyCookie;
 use crate::balance::{FAILED_LATENCY_MIN_NS, digest_key, digest_source};
 use crate::exchange_state::{Exchange, ServerSlot};
 use crate::outcome::{EndReason, StickyLookup};
-use crate::plan::{Balance, HashKey};
+use crate::plan::{Balance, HashKey, ServerId};
 use crate::pool::{Pool, ServerRequirements};
 use crate::route::{RouteRequest, RouteScratch};
 
@@ -27,7 +29,7 @@ impl Exchange {
         }
         if let (Some(sticky), Some(tokens)) = (&plan.sticky, pool.tokens()) {
             let lookup = match tokens.find_in_cookies(sticky, request.headers) {
-                Ok(server) if pool.accepts_sticky(server, self.outcome.times.head_ns) => {
+                Ok(server) if pool.accepts_sticky(server, self.outcome.times.head) => {
                     requirements.pinned = Some(server);
                     StickyLookup::Hit
                 }
@@ -58,12 +60,12 @@ impl Exchange {
             return;
         }
         let times = &self.outcome.times;
-        let elapsed_ns = times.first_byte_ns.saturating_sub(times.dispatched_ns);
+        let elapsed_ns = times.first_byte.since(times.dispatched);
         // With these statuses a server, or a gateway before it, reports that it cannot respond just
         // now.
         let has_failed = matches!(self.outcome.status, 502..=504);
         let min_ns = if has_failed { FAILED_LATENCY_MIN_NS } else { 0 };
-        pool.record_latency(*server, elapsed_ns.max(min_ns), times.first_byte_ns);
+        pool.record_latency(*server, elapsed_ns.max(min_ns), times.first_byte);
     }
 
     /// Records the connect latency of a server in mode tcp, the only latency that is known there.
@@ -72,13 +74,19 @@ impl Exchange {
             && pool.uses_latency()
         {
             let times = &self.outcome.times;
-            let elapsed_ns = times.connected_ns.saturating_sub(times.dispatched_ns);
-            pool.record_latency(*server, elapsed_ns, times.connected_ns);
+            let elapsed_ns = times.connected.since(times.dispatched);
+            pool.record_latency(*server, elapsed_ns, times.connected);
         }
     }
 
     /// Records a failure, if `end` means that the server is at fault.
-    pub(super) fn record_failure_latency(&self, pool: &Pool, server: usize, end: EndReason, now_ns: u64) {
+    pub(super) fn record_failure_latency(
+        &self,
+        pool: &Pool,
+        server: ServerId,
+        end: EndReason,
+        now: MonotonicTime,
+    ) {
         let is_server_fault = matches!(
             end,
             EndReason::ConnectFailed
@@ -90,8 +98,8 @@ impl Exchange {
                 | EndReason::BadResponse
         );
         if is_server_fault && pool.uses_latency() {
-            let elapsed_ns = now_ns.saturating_sub(self.outcome.times.dispatched_ns);
-            pool.record_latency(server, elapsed_ns.max(FAILED_LATENCY_MIN_NS), now_ns);
+            let elapsed_ns = now.since(self.outcome.times.dispatched);
+            pool.record_latency(server, elapsed_ns.max(FAILED_LATENCY_MIN_NS), now);
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The facts of a request that are collected for its outcome.
 
+use rt::clock::MonotonicTime;
 use wire::RequestHead;
 
 use crate::outcome::{EndPhase, EndReason, LoggedRequest, Protocol, StickyLookup, Times};
+use crate::plan::{PoolId, ServerId};
 
 /// Facts collected about a request so far, for its [`Outcome`].
 #[derive(Debug)]
@@ -29,8 +31,8 @@ pub(crate) struct OutcomeBuilder {
     /// Fault of the last TLS handshake with a server, if it failed.
     pub(crate) tls_error: Option<Box<str>>,
     pub(crate) route: Option<usize>,
-    pub(crate) pool: Option<usize>,
-    pub(crate) server: Option<usize>,
+    pub(crate) pool: Option<PoolId>,
+    pub(crate) server: Option<ServerId>,
     /// Method, target, host, referer, user agent and request ID, concatenated.
     texts: Vec<u8>,
     /// End offset of each text.
@@ -81,9 +83,9 @@ impl OutcomeBuilder {
         *self = Self { texts, ..Self::default() };
     }
 
-    pub(crate) fn begin(&mut self, start_ns: u64, now_ns: u64, head_bytes: usize) {
-        self.times.start_ns = start_ns;
-        self.times.head_ns = now_ns;
+    pub(crate) fn begin(&mut self, start: MonotonicTime, now: MonotonicTime, head_bytes: usize) {
+        self.times.start = start;
+        self.times.head = now;
         self.bytes_in = head_bytes as u64;
     }
 

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use rt::clock::MonotonicTime;
 use rt::stream::Stream;
 
 use crate::dial::ConnectError;
@@ -40,7 +41,7 @@ pub(crate) struct SlotTerms {
     pub(crate) requirements: ServerRequirements,
     pub(crate) priority: Priority,
     /// Time until which the client waits; [`NO_DEADLINE`]: not given.
-    pub(crate) deadline_ns: u64,
+    pub(crate) deadline: MonotonicTime,
 }
 
 /// A connection that is being established.
@@ -65,7 +66,7 @@ pub(crate) struct Attempt {
     /// Number of retries for which an idle connection had ended before it carried anything.
     pub(crate) unreceived_count: u8,
     /// Time when the wait for the response's head began; 0: not yet.
-    pub(crate) first_byte_wait_start_ns: u64,
+    pub(crate) first_byte_wait_start: MonotonicTime,
     /// Bytes that the server's TLS session had sent before the request.
     pub(crate) tls_sent_before: u64,
 }
@@ -91,7 +92,7 @@ pub(crate) struct ProgressMarks {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ByteMark {
     pub(crate) bytes: u64,
-    pub(crate) at_ns: u64,
+    pub(crate) at: MonotonicTime,
 }
 
 impl Connecting {
@@ -128,7 +129,7 @@ impl Default for SlotTerms {
         Self {
             requirements: ServerRequirements::default(),
             priority: Priority::Normal,
-            deadline_ns: NO_DEADLINE,
+            deadline: NO_DEADLINE,
         }
     }
 }

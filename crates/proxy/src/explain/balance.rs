@@ -4,7 +4,7 @@
 use crate::balance::sticky::ServerTokens;
 use crate::balance::{digest, digest_key, owner};
 use crate::outcome::StickyLookup;
-use crate::plan::{Balance, HashKey, PoolPlan};
+use crate::plan::{Balance, HashKey, PoolPlan, ServerId};
 use crate::route::RouteRequest;
 
 /// Returns the lines about the server choice for a request. `None`: a TCP connection, without a request.
@@ -25,11 +25,11 @@ fn key_line(pool: &PoolPlan, request: Option<&RouteRequest<'_>>) -> String {
         };
         return format!("{prefix}: {reason}; balanced by random-of-two");
     };
-    let server_digests: Vec<u64> = pool.servers.iter().map(|server| digest(server.name.as_bytes())).collect();
+    let server_digests = pool.servers.iter().map(|server| digest(server.name.as_bytes())).collect();
     // Backups take no part while any other server does.
     let has_usable = pool.servers.iter().any(|server| !server.backup && server.weight > 0);
-    let weight = |index: usize| {
-        let server = &pool.servers[index];
+    let weight = |id: ServerId| {
+        let server = &pool.servers[id];
         if server.backup && has_usable { 0 } else { server.weight }
     };
     match owner(key, &server_digests, weight) {
@@ -58,6 +58,7 @@ fn sticky_line(pool: &PoolPlan, request: Option<&RouteRequest<'_>>) -> Option<St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::PoolId;
     use crate::{ExplainRequest, explain};
 
     const CONFIG: &str = "
@@ -108,13 +109,13 @@ sticky = { cookie = 'SRV', key = '0123456789abcdef' }
     #[test]
     fn the_sticky_cookie_is_read() {
         let plan = crate::config::parse("t", CONFIG).unwrap().plan;
-        let pool = &plan.pools[0];
+        let pool = &plan.pools[PoolId(0)];
         let key = &pool.sticky.as_ref().unwrap().key;
         let tokens = ServerTokens::new(key, "app", ["a", "b", "c", "gone"].into_iter());
         let token = |server| String::from_utf8(tokens.token(server).to_vec()).unwrap();
         for (value, expected) in [
-            (token(1), "names b"),
-            (token(3), "names an unknown server"),
+            (token(ServerId(1)), "names b"),
+            (token(ServerId(3)), "names an unknown server"),
             ("b".into(), "not signed with this key"),
         ] {
             let text = explained("/", &[&format!("Cookie: SRV={value}")]);

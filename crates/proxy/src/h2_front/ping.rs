@@ -1,6 +1,8 @@
 //! PING frames to a client that has been silent for some time: without a received byte after one the
 //! connection is dead (RFC 9113 §6.7). Has no clock and sends nothing.
 
+use rt::clock::MonotonicTime;
+
 /// Times of the PING frames of a connection, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PingTimes {
@@ -13,45 +15,45 @@ pub(crate) struct PingTimes {
 /// Silence of a client, in nanoseconds of the core's clock.
 #[derive(Debug)]
 pub(super) struct PingState {
-    last_received_ns: u64,
+    last_received: MonotonicTime,
     /// Time of a PING since which nothing was received.
-    sent_ns: Option<u64>,
+    sent: Option<MonotonicTime>,
 }
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PingCheck {
     /// The next check is due at this time.
-    WaitUntil(u64),
+    WaitUntil(MonotonicTime),
     /// A PING is to be sent now; the next check is due at this time.
-    Send(u64),
+    Send(MonotonicTime),
     /// The connection is dead.
     Lost,
 }
 
 impl PingState {
-    pub(super) fn new(now_ns: u64) -> Self {
-        Self { last_received_ns: now_ns, sent_ns: None }
+    pub(super) fn new(now: MonotonicTime) -> Self {
+        Self { last_received: now, sent: None }
     }
 
     /// Notes received bytes: the client lives.
-    pub(super) fn note_received(&mut self, now_ns: u64) {
-        *self = Self::new(now_ns);
+    pub(super) fn note_received(&mut self, now: MonotonicTime) {
+        *self = Self::new(now);
     }
 
     /// Checks the silence.
-    pub(super) fn check(&mut self, times: PingTimes, now_ns: u64) -> PingCheck {
-        let due_ns = match self.sent_ns {
-            Some(sent_ns) => sent_ns.saturating_add(times.timeout_ns),
-            None => self.last_received_ns.saturating_add(times.interval_ns),
+    pub(super) fn check(&mut self, times: PingTimes, now: MonotonicTime) -> PingCheck {
+        let due = match self.sent {
+            Some(sent) => sent.saturating_add(times.timeout_ns),
+            None => self.last_received.saturating_add(times.interval_ns),
         };
-        if now_ns < due_ns {
-            PingCheck::WaitUntil(due_ns)
-        } else if self.sent_ns.is_some() {
+        if now < due {
+            PingCheck::WaitUntil(due)
+        } else if self.sent.is_some() {
             PingCheck::Lost
         } else {
-            self.sent_ns = Some(now_ns);
-            PingCheck::Send(now_ns.saturating_add(times.timeout_ns))
+            self.sent = Some(now);
+            PingCheck::Send(now.saturating_add(times.timeout_ns))
         }
     }
 }
@@ -59,24 +61,25 @@ impl PingState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_time::at;
 
     const TIMES: PingTimes = PingTimes { interval_ns: 30, timeout_ns: 10 };
 
     #[test]
     fn a_silent_client_gets_one_ping_and_is_lost_without_a_byte() {
-        let mut state = PingState::new(100);
-        assert_eq!(state.check(TIMES, 129), PingCheck::WaitUntil(130));
-        assert_eq!(state.check(TIMES, 131), PingCheck::Send(141));
-        assert_eq!(state.check(TIMES, 132), PingCheck::WaitUntil(141));
-        assert_eq!(state.check(TIMES, 141), PingCheck::Lost);
+        let mut state = PingState::new(at(100));
+        assert_eq!(state.check(TIMES, at(129)), PingCheck::WaitUntil(at(130)));
+        assert_eq!(state.check(TIMES, at(131)), PingCheck::Send(at(141)));
+        assert_eq!(state.check(TIMES, at(132)), PingCheck::WaitUntil(at(141)));
+        assert_eq!(state.check(TIMES, at(141)), PingCheck::Lost);
     }
 
     #[test]
     fn any_byte_proves_that_the_client_lives() {
-        let mut state = PingState::new(0);
-        assert_eq!(state.check(TIMES, 30), PingCheck::Send(40));
-        state.note_received(39);
-        assert_eq!(state.check(TIMES, 41), PingCheck::WaitUntil(69));
-        assert_eq!(state.check(TIMES, 69), PingCheck::Send(79));
+        let mut state = PingState::new(at(0));
+        assert_eq!(state.check(TIMES, at(30)), PingCheck::Send(at(40)));
+        state.note_received(at(39));
+        assert_eq!(state.check(TIMES, at(41)), PingCheck::WaitUntil(at(69)));
+        assert_eq!(state.check(TIMES, at(69)), PingCheck::Send(at(79)));
     }
 }

@@ -132,27 +132,27 @@ impl Front {
         kind: TimeoutKind,
         time_ns: u64,
     ) -> Wait {
-        let now_ns = ctx.core.ticks.now_ns.get();
+        let now = ctx.core.ticks.now.get();
         if client.timeout_kind() != kind {
-            self.wait_end_ns = now_ns.saturating_add(time_ns);
+            self.wait_end = now.saturating_add(time_ns);
         } else if !client.is_deadline_expired() {
             return Wait::Pending;
-        } else if now_ns >= self.wait_end_ns {
+        } else if now >= self.wait_end {
             return Wait::Over;
         }
-        let next_ns = match self.pings.check(self.lanes.ping_times(), now_ns) {
-            PingCheck::WaitUntil(next_ns) => next_ns,
-            PingCheck::Send(next_ns) => {
+        let next = match self.pings.check(self.lanes.ping_times(), now) {
+            PingCheck::WaitUntil(next) => next,
+            PingCheck::Send(next) => {
                 self.connection.ping(PING_PAYLOAD);
                 ctx.cx.waker().wake_by_ref();
-                next_ns
+                next
             }
             PingCheck::Lost => {
                 self.lanes.count(|counters| counters.count(H2Count::PingsLost, 1));
                 return Wait::Lost;
             }
         };
-        client.arm(ctx, kind, next_ns.min(self.wait_end_ns).saturating_sub(now_ns));
+        client.arm(ctx, kind, next.min(self.wait_end).since(now));
         Wait::Pending
     }
 

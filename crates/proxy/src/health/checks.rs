@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rt::address::Address;
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 use rt::namespace::Namespace;
 use rt::timers::Timers;
 use rt::tokio;
@@ -17,7 +17,7 @@ use super::agent::AgentReport;
 use super::probe::{CheckFailure, CheckResult, CheckSpec, run_check};
 use super::state_machine::{CheckStateMachine, CheckVerdict};
 use crate::metrics::Snapshot;
-use crate::plan::{CheckKind, CheckPlan, Plan, PoolPlan, ServerPlan};
+use crate::plan::{CheckKind, CheckPlan, Plan, PoolPlan, ServerId, ServerPlan};
 use crate::pool::{AdminState, CheckStatus, CrossCoreState, Eligibility, LastCheck, SharedPool};
 
 /// Maximum number of concurrent checks; further ones wait.
@@ -42,8 +42,8 @@ struct CheckedServer {
     address: Address,
     spec: CheckSpec,
     namespace: Option<Namespace>,
-    /// Its pool and index in the plan in force.
-    pool_and_index: RefCell<(Arc<SharedPool>, usize)>,
+    /// Its pool, and its index there, in the plan in force.
+    pool_and_server: RefCell<(Arc<SharedPool>, ServerId)>,
     eligibility: Arc<Eligibility>,
     state_machine: Cell<CheckStateMachine>,
     /// Last report of its agent: the requested state and the percentage of the weight.
@@ -70,19 +70,19 @@ impl HealthChecks {
         let mut checked_servers = Vec::new();
         for (pool, shared) in plan.pools.iter().zip(&shared.pools) {
             let Some(check) = &pool.check else { continue };
-            for (index, server) in pool.servers.iter().enumerate() {
+            for (id, server) in pool.servers.enumerate() {
                 let existing = old.iter().position(|old| {
                     old.pool == pool.name && old.server == server.name && old.address == server.address
                 });
                 let previous = existing.map(|at| old.swap_remove(at));
-                let pool_and_index = (Arc::clone(shared), index);
-                checked_servers.push(self.continue_or_start(pool, server, check, pool_and_index, previous));
+                let pool_and_server = (Arc::clone(shared), id);
+                checked_servers.push(self.continue_or_start(pool, server, check, pool_and_server, previous));
             }
         }
         for removed in &old {
             removed.stop();
             // The old check result is not valid any more, if the server still exists.
-            removed.eligibility.set_check_status(CheckStatus::Unchecked, now_ns());
+            removed.eligibility.set_check_status(CheckStatus::Unchecked, MonotonicTime::now());
             removed.clear_agent_state();
             let mut counters = Snapshot::default();
             removed.add_metrics(&mut counters);
@@ -98,7 +98,7 @@ impl HealthChecks {
         pool: &PoolPlan,
         server: &ServerPlan,
         check: &CheckPlan,
-        pool_and_index: (Arc<SharedPool>, usize),
+        pool_and_server: (Arc<SharedPool>, ServerId),
         previous: Option<Rc<CheckedServer>>,
     ) -> Rc<CheckedServer> {
         let tls = pool.tls.as_ref().filter(|_| check.uses_tls);
@@ -108,16 +108,16 @@ impl HealthChecks {
             proxy_protocol: pool.send_proxy_protocol,
             tls: tls.map(|tls| (tls.with_http(check.http), tls.name_of(server).into_owned())),
         };
-        let namespace = pool_and_index.0.namespace();
+        let namespace = pool_and_server.0.namespace();
         let namespace_name =
             |namespace: &Option<Namespace>| namespace.as_ref().map(|namespace| namespace.name().to_owned());
-        let eligibility = pool_and_index.0.eligibility_handle(pool_and_index.1);
+        let eligibility = pool_and_server.0.eligibility_handle(pool_and_server.1);
         if let Some(previous) = &previous
             && previous.spec == spec
             && namespace_name(&previous.namespace) == namespace_name(&namespace)
             && Arc::ptr_eq(&previous.eligibility, &eligibility)
         {
-            *previous.pool_and_index.borrow_mut() = pool_and_index;
+            *previous.pool_and_server.borrow_mut() = pool_and_server;
             return Rc::clone(previous);
         }
         let checked_server = Rc::new(CheckedServer {
@@ -126,7 +126,7 @@ impl HealthChecks {
             address: server.address.clone(),
             spec,
             namespace,
-            pool_and_index: RefCell::new(pool_and_index),
+            pool_and_server: RefCell::new(pool_and_server),
             eligibility,
             state_machine: Cell::new(
                 previous.as_ref().map_or_else(CheckStateMachine::new, |old| old.state_machine.get()),
@@ -164,16 +164,16 @@ impl HealthChecks {
     async fn check(&self, checked_server: &CheckedServer) {
         let Ok(_permit) = self.permits.acquire().await else { return };
         let spec = &checked_server.spec;
-        let deadline_ns = now_ns() + spec.plan.timeout_ns;
+        let deadline = MonotonicTime::now() + spec.plan.timeout_ns;
         let result = tokio::select! {
             biased;
             result = run_check(spec, checked_server.namespace.as_ref()) => result,
-            () = self.timers.sleep_until(deadline_ns) => {
+            () = self.timers.sleep_until(deadline.as_ns()) => {
                 let ms = spec.plan.timeout_ns as f64 / 1e6;
                 Err(CheckFailure::new(CheckResult::Timeout, format!("no result within {ms} ms")))
             }
         };
-        checked_server.handle_result(result, now_ns());
+        checked_server.handle_result(result, MonotonicTime::now());
     }
 }
 
@@ -192,16 +192,16 @@ fn check_target(address: &Address, check: &CheckPlan) -> Address {
 
 async fn run_checks(checks: Rc<HealthChecks>, checked_server: Rc<CheckedServer>) {
     let plan = &checked_server.spec.plan;
-    let mut due_ns = now_ns() + CheckStateMachine::first_wait_ns(plan, checks.random_fraction());
+    let mut due = MonotonicTime::now() + CheckStateMachine::first_wait_ns(plan, checks.random_fraction());
     loop {
-        checks.timers.sleep_until(due_ns).await;
-        let start_ns = now_ns();
+        checks.timers.sleep_until(due.as_ns()).await;
+        let start = MonotonicTime::now();
         // A server in maintenance is not checked.
         if checked_server.eligibility.operator_state() != AdminState::Maintenance {
             checks.check(&checked_server).await;
         }
         let wait_ns = checked_server.state_machine.get().wait_ns(plan, checks.random_fraction());
-        due_ns = start_ns + wait_ns;
+        due = start + wait_ns;
     }
 }
 
@@ -214,14 +214,14 @@ impl CheckedServer {
 
     /// Resets everything that an agent has set.
     fn clear_agent_state(&self) {
-        self.eligibility.set_agent_state(AdminState::Ready, 100, now_ns());
+        self.eligibility.set_agent_state(AdminState::Ready, 100, MonotonicTime::now());
         self.eligibility.set_last_check(None);
-        let (pool, server) = &*self.pool_and_index.borrow();
+        let (pool, server) = &*self.pool_and_server.borrow();
         pool.set_agent_maxconn(*server, None);
     }
 
     /// Applies the result of a check.
-    fn handle_result(&self, result: Result<AgentReport, CheckFailure>, now_ns: u64) {
+    fn handle_result(&self, result: Result<AgentReport, CheckFailure>, now: MonotonicTime) {
         let (verdict, result_code, reason) = match result {
             Ok(AgentReport { health: Some(Err(agent_reason)), .. }) => (
                 CheckVerdict::AgentDown,
@@ -231,7 +231,7 @@ impl CheckedServer {
             Ok(report) => {
                 let verdict =
                     if report.health.is_some() { CheckVerdict::AgentUp } else { CheckVerdict::Pass };
-                self.apply_agent_report(&report, now_ns);
+                self.apply_agent_report(&report, now);
                 (verdict, CheckResult::Passed, String::new())
             }
             Err(failure) => (CheckVerdict::Fail, failure.result, failure.message),
@@ -239,7 +239,7 @@ impl CheckedServer {
         self.result_counts.borrow_mut()[result_code as usize] += 1;
         let boxed_reason = reason.as_str().into();
         self.eligibility.set_last_check(Some(LastCheck {
-            at_ns: now_ns,
+            at: now,
             result: result_code.code(),
             reason: boxed_reason,
         }));
@@ -250,7 +250,7 @@ impl CheckedServer {
         let mut state_machine = self.state_machine.get();
         let change = state_machine.record(verdict, &self.spec.plan);
         self.state_machine.set(state_machine);
-        self.eligibility.set_check_status(state_machine.check_status(), now_ns);
+        self.eligibility.set_check_status(state_machine.check_status(), now);
         let Some(transition) = change else { return };
         let (up, down) = self.transitions.get();
         let (pool, server) = (&self.pool, &self.server);
@@ -267,13 +267,13 @@ impl CheckedServer {
         }
     }
 
-    fn apply_agent_report(&self, report: &AgentReport, now_ns: u64) {
+    fn apply_agent_report(&self, report: &AgentReport, now: MonotonicTime) {
         let (admin_state, percent) = self.agent_state.get();
         let new_state =
             (report.admin_state.unwrap_or(admin_state), report.weight_percent.unwrap_or(percent).min(100));
         if new_state != (admin_state, percent) {
             self.agent_state.set(new_state);
-            self.eligibility.set_agent_state(new_state.0, new_state.1, now_ns);
+            self.eligibility.set_agent_state(new_state.0, new_state.1, now);
             let state = match new_state.0 {
                 AdminState::Ready => "ready",
                 AdminState::Drain => "drain",
@@ -283,7 +283,7 @@ impl CheckedServer {
             eprintln!("weir: pool {pool}: server {server}: its agent sets {state}, {percent}%");
         }
         if let Some(max) = report.maxconn {
-            let (pool, server) = &*self.pool_and_index.borrow();
+            let (pool, server) = &*self.pool_and_server.borrow();
             pool.set_agent_maxconn(*server, Some(max));
         }
     }

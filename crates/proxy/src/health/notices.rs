@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use rt::clock::MonotonicTime;
+
 use crate::metrics::Snapshot;
 use crate::outlier::EjectionReason;
 use crate::plan::Plan;
@@ -34,8 +36,8 @@ const STATE_LABELS: [&str; 5] = ["maintenance", "down", "ejected", "drain", "up"
 
 /// Returns a server's state for people. For a server that is up, it also reflects whether it was
 /// checked and whether its weight is 0.
-pub(crate) fn display_state(eligibility: &Eligibility, now_ns: u64) -> &'static str {
-    match metric_state(eligibility, now_ns) {
+pub(crate) fn display_state(eligibility: &Eligibility, now: MonotonicTime) -> &'static str {
+    match metric_state(eligibility, now) {
         "up" if eligibility.effective_weight() == 0 => "up, weight 0",
         "up" if eligibility.check_status() == CheckStatus::Unchecked => "no check",
         state => state,
@@ -43,11 +45,11 @@ pub(crate) fn display_state(eligibility: &Eligibility, now_ns: u64) -> &'static 
 }
 
 /// Returns a server's effective state for the metrics, whatever its cause.
-pub(crate) fn metric_state(eligibility: &Eligibility, now_ns: u64) -> &'static str {
+pub(crate) fn metric_state(eligibility: &Eligibility, now: MonotonicTime) -> &'static str {
     match eligibility.admin_state() {
         AdminState::Maintenance => STATE_LABELS[0],
         _ if eligibility.check_status() == CheckStatus::Down => STATE_LABELS[1],
-        _ if eligibility.is_ejected(now_ns) || eligibility.is_recovering() => STATE_LABELS[2],
+        _ if eligibility.is_ejected(now) || eligibility.is_recovering() => STATE_LABELS[2],
         AdminState::Drain => STATE_LABELS[3],
         AdminState::Ready => STATE_LABELS[4],
     }
@@ -58,8 +60,8 @@ impl ServerNotices {
     pub(super) fn apply_plan(&mut self, plan: &Plan, shared: &CrossCoreState) {
         let mut old = std::mem::take(&mut self.servers);
         for (pool, shared) in plan.pools.iter().zip(&shared.pools) {
-            for (index, server) in pool.servers.iter().enumerate() {
-                let outlier_counters = shared.outlier_counters(index);
+            for (id, server) in pool.servers.enumerate() {
+                let outlier_counters = shared.outlier_counters(id);
                 let existing =
                     old.iter().position(|old| Arc::ptr_eq(&old.outlier_counters, outlier_counters));
                 let existing = existing.map(|at| old.swap_remove(at));
@@ -67,7 +69,7 @@ impl ServerNotices {
                     pool: pool.name.clone(),
                     name: server.name.clone(),
                     weight: server.weight,
-                    eligibility: shared.eligibility_handle(index),
+                    eligibility: shared.eligibility_handle(id),
                     outlier_counters: Arc::clone(outlier_counters),
                     reported: existing.as_ref().map(|known| known.reported).unwrap_or_default(),
                     was_held_back: existing.is_some_and(|known| known.was_held_back),
@@ -83,14 +85,14 @@ impl ServerNotices {
     }
 
     /// Returns the notices to print.
-    pub(super) fn poll(&mut self, now_ns: u64) -> Vec<String> {
-        self.servers.iter_mut().filter_map(|server| server.poll(now_ns)).collect()
+    pub(super) fn poll(&mut self, now: MonotonicTime) -> Vec<String> {
+        self.servers.iter_mut().filter_map(|server| server.poll(now)).collect()
     }
 
     /// Adds states and counters.
-    pub(super) fn add_metrics(&self, snapshot: &mut Snapshot, now_ns: u64) {
+    pub(super) fn add_metrics(&self, snapshot: &mut Snapshot, now: MonotonicTime) {
         for server in &self.servers {
-            let current = metric_state(&server.eligibility, now_ns);
+            let current = metric_state(&server.eligibility, now);
             for state in STATE_LABELS {
                 snapshot.add_state(&server.pool, &server.name, state, state == current);
             }
@@ -103,7 +105,7 @@ impl ServerNotices {
 }
 
 impl MonitoredServer {
-    fn poll(&mut self, now_ns: u64) -> Option<String> {
+    fn poll(&mut self, now: MonotonicTime) -> Option<String> {
         let (pool, name) = (&self.pool, &self.name);
         let (counts, _) = self.outlier_counters.ejections();
         let new_reason = (0..counts.len()).find(|&at| counts[at] > self.reported[at]);
@@ -111,7 +113,7 @@ impl MonitoredServer {
         if let Some(reason_index) = new_reason {
             self.reported = counts;
             self.was_held_back = true;
-            let remaining_ns = self.outlier_counters.last_ejection_end_ns().saturating_sub(now_ns);
+            let remaining_ns = self.outlier_counters.last_ejection_end().since(now);
             let (reason, seconds) = (EjectionReason::ALL[reason_index].doc(), remaining_ns as f64 / 1e9);
             return Some(format!("pool {pool}: server {name} is ejected for {seconds:.1} s: {reason}"));
         }

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use rt::clock::MonotonicTime;
+
 use crate::outcome::{EndPhase, EndReason, LoggedRequest, Outcome, Times};
 use crate::plan::{
     Action, Admission, Balance, ClientTimeouts, Conditions, Forwarding, HashKey, HashPlan, ListenerPlan,
-    Mode, PathRule, Plan, PoolLimits, PoolPlan, Priority, PrivilegesPlan, QueueOrder, QueuePlan, Reuse,
-    RoutePlan, ServerHttp, ServerHttp2Plan, ServerPlan, ServerTimeouts, Underscores,
+    Mode, PathRule, Plan, PoolId, PoolLimits, PoolPlan, Priority, PrivilegesPlan, QueueOrder, QueuePlan,
+    Reuse, RoutePlan, ServerHttp, ServerHttp2Plan, ServerId, ServerPlan, ServerTimeouts, Underscores,
 };
+use crate::test_time::at;
 
 /// Returns a plan with listeners `web` and `raw` (TCP), and the given routes and pools. The servers
 /// of a pool follow its colon: `app: a b`.
@@ -24,7 +27,7 @@ pub(crate) fn plan(routes: &[&str], pools: &[&str]) -> Plan {
         admin_access: Default::default(),
         control: None,
         source: "".into(),
-        listeners: Arc::new([listener("web", Mode::Http), listener("raw", Mode::Tcp(0))]),
+        listeners: Arc::new([listener("web", Mode::Http), listener("raw", Mode::Tcp(PoolId(0)))]),
         routes: routes.iter().map(|name| route(name)).collect(),
         pools: pools.iter().map(|pool| Arc::new(self::pool(pool))).collect(),
     }
@@ -82,7 +85,7 @@ fn route(name: &str) -> RoutePlan {
         changes: Vec::new(),
         rate_limit: None,
         priority: Priority::Normal,
-        action: Action::Forward(0),
+        action: Action::Forward(PoolId(0)),
     }
 }
 
@@ -134,14 +137,14 @@ pub(crate) const MS: u64 = 1_000_000;
 /// Returns a successful request: 1 ms for the head, 2 in the queue, 3 to connect, 4 to the
 /// response's head, 5 for the rest.
 pub(crate) fn successful_request() -> Outcome<'static> {
-    let start_ns = 1_000 * MS;
+    let start = at(1_000 * MS);
     Outcome {
         client: Some([10, 0, 0, 7].into()),
         client_port: 41_000,
         listener: 0,
         route: Some(0),
-        pool: Some(0),
-        server: Some(1),
+        pool: Some(PoolId(0)),
+        server: Some(ServerId(1)),
         request: Some(LoggedRequest {
             method: b"GET",
             target: b"/a?b=1&token=xyz",
@@ -156,12 +159,12 @@ pub(crate) fn successful_request() -> Outcome<'static> {
         phase: EndPhase::Over,
         refusal: None,
         times: Times {
-            start_ns,
-            head_ns: start_ns + MS,
-            dispatched_ns: start_ns + 3 * MS,
-            connected_ns: start_ns + 6 * MS,
-            first_byte_ns: start_ns + 10 * MS,
-            end_ns: start_ns + 15 * MS,
+            start,
+            head: start + MS,
+            dispatched: start + 3 * MS,
+            connected: start + 6 * MS,
+            first_byte: start + 10 * MS,
+            end: start + 15 * MS,
         },
         bytes_in: 90,
         bytes_out: 350,
@@ -178,7 +181,7 @@ pub(crate) fn successful_request() -> Outcome<'static> {
 
 /// Returns a request whose head could not be parsed.
 pub(crate) fn malformed_request() -> Outcome<'static> {
-    let start_ns = 1_000 * MS;
+    let start = at(1_000 * MS);
     Outcome {
         route: None,
         pool: None,
@@ -188,7 +191,7 @@ pub(crate) fn malformed_request() -> Outcome<'static> {
         end: EndReason::BadRequest,
         phase: EndPhase::Request,
         refusal: Some(wire::RefusalKind::BareLf),
-        times: Times { start_ns, end_ns: start_ns + 2 * MS, ..Times::default() },
+        times: Times { start, end: start + 2 * MS, ..Times::default() },
         content_bytes_out: 0,
         retries: 0,
         ..successful_request()
@@ -197,16 +200,16 @@ pub(crate) fn malformed_request() -> Outcome<'static> {
 
 /// Returns a TCP connection.
 pub(crate) fn tcp_connection() -> Outcome<'static> {
-    let start_ns = 1_000 * MS;
+    let start = at(1_000 * MS);
     Outcome {
         listener: 1,
         route: None,
         request: None,
         status: 0,
         times: Times {
-            head_ns: 0,
-            first_byte_ns: 0,
-            end_ns: start_ns + 7_000 * MS,
+            head: MonotonicTime::ZERO,
+            first_byte: MonotonicTime::ZERO,
+            end: start + 7_000 * MS,
             ..successful_request().times
         },
         retries: 0,

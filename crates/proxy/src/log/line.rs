@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
+use rt::clock::MonotonicTime;
+
 use server_shell::date::{RenderedSecond, WallClock};
 
 use super::escape::EscapeRule;
@@ -64,20 +66,21 @@ impl Timers {
     #[inline]
     pub(crate) fn from_outcome(outcome: &Outcome<'_>) -> Self {
         let times = &outcome.times;
-        let between = |from: u64, to: u64| (from != 0 && to != 0).then(|| to.saturating_sub(from));
+        let is_reached = |time: MonotonicTime| time != MonotonicTime::ZERO;
+        let between = |from, to: MonotonicTime| (is_reached(from) && is_reached(to)).then(|| to.since(from));
         // A connection without requests has no head; its waiting starts with the connection.
-        let request_ns = if times.head_ns == 0 { times.start_ns } else { times.head_ns };
-        let left_queue_ns = match outcome.phase {
-            EndPhase::Queue if times.dispatched_ns == 0 => times.end_ns,
-            _ => times.dispatched_ns,
+        let request = if is_reached(times.head) { times.head } else { times.start };
+        let left_queue = match outcome.phase {
+            EndPhase::Queue if !is_reached(times.dispatched) => times.end,
+            _ => times.dispatched,
         };
         Self {
-            tq_ns: between(times.start_ns, times.head_ns),
-            tw_ns: between(request_ns, left_queue_ns),
-            tc_ns: between(times.dispatched_ns, times.connected_ns),
-            tr_ns: between(times.connected_ns, times.first_byte_ns),
-            td_ns: between(times.first_byte_ns, times.end_ns),
-            total_ns: times.end_ns.saturating_sub(times.start_ns),
+            tq_ns: between(times.start, times.head),
+            tw_ns: between(request, left_queue),
+            tc_ns: between(times.dispatched, times.connected),
+            tr_ns: between(times.connected, times.first_byte),
+            td_ns: between(times.first_byte, times.end),
+            total_ns: times.end.since(times.start),
         }
     }
 }
@@ -111,9 +114,9 @@ impl SecondCache {
         load: &'a LoadCounts,
         clock: WallClock,
     ) -> LogEntry<'a> {
-        let start_wall_ns = clock.to_unix_ns(outcome.times.start_ns);
+        let start_wall_ns = clock.to_unix_ns(outcome.times.start.as_ns());
         self.start.set(start_wall_ns);
-        self.end.set(clock.to_unix_ns(outcome.times.end_ns));
+        self.end.set(clock.to_unix_ns(outcome.times.end.as_ns()));
         let timers = Timers::from_outcome(outcome);
         LogEntry { outcome, names, load, timers, start_wall_ns, start: &self.start, end: &self.end }
     }

@@ -4,14 +4,14 @@ use std::rc::Rc;
 
 use super::escape::EscapeRule;
 use super::sink::render_to_vec;
-use crate::plan::{Mode, Plan, PoolPlan};
+use crate::plan::{IdVec, Mode, Plan, PoolId, PoolPlan, ServerId};
 
 /// Names of one plan. A line is written with the names of the plan under which its request ran.
 #[derive(Debug)]
 pub(crate) struct LogNames {
     pub(super) listeners: Rc<[ListenerLogName]>,
     pub(super) routes: Rc<[LogName]>,
-    pub(super) pools: Vec<Rc<PoolLogName>>,
+    pub(super) pools: IdVec<PoolId, Rc<PoolLogName>>,
 }
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct ListenerLogName {
 #[derive(Debug)]
 pub(super) struct PoolLogName {
     pub(super) name: LogName,
-    pub(super) servers: Vec<LogName>,
+    pub(super) servers: IdVec<ServerId, LogName>,
 }
 
 /// Placeholder for a missing server in HAProxy's formats.
@@ -101,9 +101,9 @@ impl LogNames {
 
     /// Returns the names of a plan that differs only in the pools for which `is_changed` returns
     /// true.
-    pub(crate) fn with_pools_of(&self, plan: &Plan, is_changed: impl Fn(usize) -> bool) -> Self {
-        let pools = plan.pools.iter().zip(&self.pools).enumerate();
-        let pools = pools.map(|(index, (pool, old_pool))| match is_changed(index) {
+    pub(crate) fn with_pools_of(&self, plan: &Plan, is_changed: impl Fn(PoolId) -> bool) -> Self {
+        let pools = plan.pools.enumerate().zip(&self.pools);
+        let pools = pools.map(|((id, pool), old_pool)| match is_changed(id) {
             true => Rc::new(PoolLogName::new(pool)),
             false => Rc::clone(old_pool),
         });
@@ -114,11 +114,11 @@ impl LogNames {
         }
     }
 
-    pub(super) fn pool(&self, pool: Option<usize>) -> Option<&LogName> {
+    pub(super) fn pool(&self, pool: Option<PoolId>) -> Option<&LogName> {
         self.pools.get(pool?).map(|pool| &pool.name)
     }
 
-    pub(super) fn server(&self, pool: Option<usize>, server: Option<usize>) -> Option<&LogName> {
+    pub(super) fn server(&self, pool: Option<PoolId>, server: Option<ServerId>) -> Option<&LogName> {
         self.pools.get(pool?)?.servers.get(server?)
     }
 }

@@ -6,11 +6,12 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::Duration;
 
-use rt::clock::{SECOND_NS, now_ns};
+use rt::clock::{MonotonicTime, SECOND_NS};
 
 use super::fixtures::{MS, malformed_request, plan, successful_request, tcp_connection};
 use super::*;
 use crate::outcome::{EndPhase, LoggedRequest};
+use crate::test_time::at;
 
 /// With this offset, monotonic second 1 is 2026-11-21 08:30:40.123.
 const WALL: WallClock = WallClock::ahead_by(1_795_249_839_123 * MS);
@@ -55,9 +56,9 @@ fn read_file(path: &Path) -> String {
 
 /// Waits for a condition that another thread makes true.
 fn wait_until(condition_name: &str, mut is_met: impl FnMut() -> bool) {
-    let deadline_ns = now_ns() + 20 * SECOND_NS;
+    let deadline = MonotonicTime::now() + 20 * SECOND_NS;
     while !is_met() {
-        assert!(now_ns() < deadline_ns, "{condition_name}");
+        assert!(MonotonicTime::now() < deadline, "{condition_name}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -151,14 +152,14 @@ fn haproxy_lines_are_those_of_httplog() {
 
 #[test]
 fn haproxy_codes_have_the_end_and_the_phase() {
-    let start_ns = 1_000 * MS;
-    let times = |dispatched_ns, connected_ns, first_byte_ns| crate::outcome::Times {
-        dispatched_ns,
-        connected_ns,
-        first_byte_ns,
+    let start = at(1_000 * MS);
+    let times = |dispatched, connected, first_byte| crate::outcome::Times {
+        dispatched,
+        connected,
+        first_byte,
         ..successful_request().times
     };
-    let none = times(0, 0, 0);
+    let none = times(at(0), at(0), at(0));
     for (end, phase, status, times, expected) in [
         (EndReason::LocalResponse, EndPhase::Request, 301, none, "1/-1/-1/-1/15 301 350 - - LR-- "),
         (EndReason::Denied, EndPhase::Request, 403, none, "1/-1/-1/-1/15 403 350 - - PR-- "),
@@ -168,14 +169,14 @@ fn haproxy_codes_have_the_end_and_the_phase() {
             EndReason::ConnectFailed,
             EndPhase::Connect,
             503,
-            times(start_ns + 3 * MS, 0, 0),
+            times(start + 3 * MS, at(0), at(0)),
             "1/2/-1/-1/15 503 350 - - SC-- ",
         ),
         (
             EndReason::ServerTimeout,
             EndPhase::Head,
             504,
-            times(start_ns + 3 * MS, start_ns + 3 * MS, 0),
+            times(start + 3 * MS, start + 3 * MS, at(0)),
             "1/2/0/-1/15 504 350 - - sH-- ",
         ),
         (EndReason::ClientGone, EndPhase::Data, 0, successful_request().times, "1/2/3/4/15 -1 350 - - CD-- "),

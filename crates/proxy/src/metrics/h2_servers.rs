@@ -7,6 +7,7 @@ use wire::h2::{ErrorCode, FaultKind};
 use super::h2_back_counters::BackCounters;
 use super::table::Metric;
 use super::{CounterCell, Metrics, Snapshot, new_counters};
+use crate::plan::{PoolId, ServerId};
 
 /// Number of error codes of RFC 9113 §7; another one counts as the last one.
 const CODES: usize = 15;
@@ -96,7 +97,7 @@ impl ServerH2Counters {
 
 impl Metrics {
     /// Adds counters of HTTP/2 connections to a server.
-    pub(crate) fn add_http2(&self, pool: usize, server: usize, counters: &BackCounters) {
+    pub(crate) fn add_http2(&self, pool: PoolId, server: ServerId, counters: &BackCounters) {
         let Some(server) = self.pools.get(pool).and_then(|pool| pool.servers.get(server)) else { return };
         if let Some(handshakes) = &server.tls_handshakes {
             handshakes.add(&counters.handshakes);
@@ -107,7 +108,7 @@ impl Metrics {
     }
 
     /// Sets the HTTP/2 connections of this core to a server.
-    pub(crate) fn set_http2_load(&self, pool: usize, server: usize, load: Http2Load) {
+    pub(crate) fn set_http2_load(&self, pool: PoolId, server: ServerId, load: Http2Load) {
         let server = self.pools.get(pool).and_then(|pool| pool.servers.get(server));
         if let Some(h2) = server.and_then(|server| server.h2.as_ref()) {
             h2.connections_open.0.set(load.connections as u64);

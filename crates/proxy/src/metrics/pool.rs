@@ -9,7 +9,7 @@ use super::tls::HandshakeCounters;
 use super::{ClassHistograms, CounterCell, Snapshot, new_counters};
 use crate::log::Timers;
 use crate::outcome::{Outcome, StickyLookup};
-use crate::plan::{Balance, PoolPlan, ServerHttp};
+use crate::plan::{Balance, IdVec, PoolPlan, ServerHttp, ServerId};
 
 #[derive(Debug)]
 pub(super) struct PoolMetrics {
@@ -24,7 +24,7 @@ pub(super) struct PoolMetrics {
     pub(super) sticky: Option<Vec<CounterCell>>,
     /// Requests that did not go to the server of their key, if the pool hashes by a key.
     pub(super) hash_overflow: Option<CounterCell>,
-    pub(super) servers: Vec<ServerMetrics>,
+    pub(super) servers: IdVec<ServerId, ServerMetrics>,
 }
 
 #[derive(Debug)]

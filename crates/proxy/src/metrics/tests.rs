@@ -10,7 +10,8 @@ use crate::log::fixtures::{MS, malformed_request, plan, successful_request, tcp_
 use std::sync::Arc;
 
 use crate::outcome::{EndPhase, StickyLookup};
-use crate::plan::{Balance, StickyMode, StickyPlan};
+use crate::plan::{Balance, PoolId, ServerId, StickyMode, StickyPlan};
+use crate::test_time::at;
 
 fn metrics() -> Metrics {
     Metrics::new(&plan(&["api", "odd \"\\\n"], &["app: a b"]))
@@ -19,7 +20,7 @@ fn metrics() -> Metrics {
 /// Returns metrics of a pool that hashes by a key and has a sticky cookie.
 fn sticky_metrics() -> Metrics {
     let mut plan = plan(&["api"], &["app: a b"]);
-    let pool = Arc::make_mut(&mut plan.pools[0]);
+    let pool = Arc::make_mut(&mut plan.pools[PoolId(0)]);
     pool.balance = Balance::ConsistentHash;
     pool.sticky = Some(StickyPlan::for_tests(StickyMode::Insert));
     Metrics::new(&plan)
@@ -31,7 +32,7 @@ fn cookies_and_keys_count_where_a_pool_has_them() {
     for cookie_result in [StickyLookup::Hit, StickyLookup::Hit, StickyLookup::Invalid] {
         metrics.record(&Outcome { sticky: Some(cookie_result), ..successful_request() });
     }
-    metrics.add_hash_overflow(0, 3);
+    metrics.add_hash_overflow(PoolId(0), 3);
     let snapshot = metrics.snapshot();
     for (cookie_result, expected) in [("hit", 2), ("missing", 0), ("invalid", 1), ("down", 0)] {
         assert_eq!(
@@ -43,7 +44,7 @@ fn cookies_and_keys_count_where_a_pool_has_them() {
     assert_eq!(snapshot.number(Metric::HashOverflow, &["app"]), Some(3));
     let metrics = self::metrics();
     metrics.record(&successful_request());
-    metrics.add_hash_overflow(0, 3);
+    metrics.add_hash_overflow(PoolId(0), 3);
     let snapshot = metrics.snapshot();
     assert_eq!(snapshot.number(Metric::Sticky, &["app", "missing"]), None);
     assert_eq!(snapshot.number(Metric::HashOverflow, &["app"]), None);
@@ -112,10 +113,10 @@ fn tcp_connections_are_apart_from_requests() {
 fn the_wait_of_a_request_that_gave_up_is_counted() {
     let metrics = metrics();
     let times = crate::outcome::Times {
-        dispatched_ns: 0,
-        connected_ns: 0,
-        first_byte_ns: 0,
-        end_ns: 1_101 * MS,
+        dispatched: at(0),
+        connected: at(0),
+        first_byte: at(0),
+        end: at(1_101 * MS),
         ..successful_request().times
     };
     let (end, phase) = (EndReason::QueueTimeout, EndPhase::Queue);
@@ -128,17 +129,16 @@ fn the_wait_of_a_request_that_gave_up_is_counted() {
 fn an_index_that_the_plan_does_not_have_counts_nowhere_and_does_not_panic() {
     let metrics = metrics();
     let previous = metrics.snapshot();
-    let missing_index = Some(99);
     metrics.record(&Outcome { listener: 99, ..successful_request() });
     metrics.accepted(99);
     metrics.closed(99);
-    metrics.set_idle(99, 0, 1);
-    metrics.set_idle(0, 99, 1);
+    metrics.set_idle(PoolId(99), ServerId(0), 1);
+    metrics.set_idle(PoolId(0), ServerId(99), 1);
     assert_eq!(metrics.snapshot(), previous);
     metrics.record(&Outcome {
-        route: missing_index,
-        pool: missing_index,
-        server: missing_index,
+        route: Some(99),
+        pool: Some(PoolId(99)),
+        server: Some(ServerId(99)),
         status: 999,
         ..successful_request()
     });
@@ -153,8 +153,8 @@ fn cores_add_up() {
     first.accepted(0);
     second.accepted(0);
     second.closed(0);
-    first.set_idle(0, 1, 3);
-    second.set_idle(0, 1, 4);
+    first.set_idle(PoolId(0), ServerId(1), 3);
+    second.set_idle(PoolId(0), ServerId(1), 4);
     let mut snapshot = first.snapshot();
     snapshot.merge(second.snapshot());
     assert_eq!(snapshot.number(Metric::RequestSeconds, &["api", "2xx"]), Some(2));
@@ -166,17 +166,17 @@ fn cores_add_up() {
 fn counts_stay_with_their_names_over_a_reload() {
     let old = Metrics::new(&plan(&["gone", "api"], &["app: a b", "left: c"]));
     old.record(&Outcome { route: Some(0), ..successful_request() });
-    old.record(&Outcome { route: Some(1), server: Some(0), ..successful_request() });
+    old.record(&Outcome { route: Some(1), server: Some(ServerId(0)), ..successful_request() });
     old.accepted(0);
     old.accepted(0);
     old.closed(0);
-    old.set_idle(0, 0, 5);
+    old.set_idle(PoolId(0), ServerId(0), 5);
     old.connection_released(0);
     let previous = old.snapshot();
     // Other positions, another server, and one route and one pool less.
     let new = Metrics::new(&plan(&["new", "api"], &["app: z b a"]));
     new.connection_adopted(0);
-    new.record(&Outcome { server: Some(2), ..successful_request() });
+    new.record(&Outcome { server: Some(ServerId(2)), ..successful_request() });
     let mut snapshot = new.snapshot();
     snapshot.carry_over(&previous);
     let number = |metric, labels: &[&str]| snapshot.number(metric, labels);
@@ -345,14 +345,14 @@ fn the_text_is_as_prometheus_wants_it() {
             route: Some(number % 2),
             ..successful_request()
         };
-        outcome.times.end_ns += (number as u64).pow(8);
+        outcome.times.end += (number as u64).pow(8);
         metrics.record(&outcome);
     }
     metrics.record(&malformed_request());
     metrics.record(&tcp_connection());
     metrics.set_idle_clients(4, 2_400);
     metrics.set_buffers(3, 1);
-    metrics.set_queued(0, 2);
+    metrics.set_queued(PoolId(0), 2);
     let mut snapshot = metrics.snapshot();
     snapshot.add_logs(&[TargetCounts {
         target: "file:/a \"b\"".to_owned(),
@@ -434,7 +434,7 @@ fn rows_are_those_of_a_metric_and_of_its_first_labels() {
     let metrics = metrics();
     metrics.record(&successful_request());
     metrics.record(&successful_request());
-    metrics.set_in_flight(0, 1, 3);
+    metrics.set_in_flight(PoolId(0), ServerId(1), 3);
     let snapshot = metrics.snapshot();
     assert_eq!(snapshot.sum("weir_server_request_seconds", &["app", "b"]), 2);
     assert_eq!(snapshot.sum("weir_server_request_seconds", &["app"]), 2);

@@ -7,6 +7,7 @@ use rt::tls::HandshakeKind;
 
 use super::table::Metric;
 use super::{CounterCell, Metrics, Snapshot};
+use crate::plan::{PoolId, ServerId};
 
 /// Result of a TLS handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +111,7 @@ impl Metrics {
     }
 
     /// Counts the TLS handshake with a server, for a request.
-    pub(crate) fn server_tls_handshake(&self, pool: usize, server: usize, result: HandshakeResult) {
+    pub(crate) fn server_tls_handshake(&self, pool: PoolId, server: ServerId, result: HandshakeResult) {
         let server = self.pools.get(pool).and_then(|pool| pool.servers.get(server));
         if let Some(handshakes) = server.and_then(|server| server.tls_handshakes.as_ref()) {
             handshakes.count(result);

@@ -3,7 +3,7 @@
 
 use rt::tls::client_hello::ClientHelloNames;
 
-use super::{ListenerPlan, Mode, PoolIndex};
+use super::{ListenerPlan, Mode, PoolId};
 use crate::uri::matches_host_pattern;
 
 /// `[[listener.NAME.sni]]`, in order.
@@ -12,7 +12,7 @@ pub struct SniPlan {
     /// Routes in the order in which they are tried.
     pub routes: Vec<SniRoute>,
     /// Pool of connections that match no route; `None`: they are rejected.
-    pub default_pool: Option<PoolIndex>,
+    pub default_pool: Option<PoolId>,
 }
 
 /// One route.
@@ -24,16 +24,16 @@ pub struct SniRoute {
     /// Protocols of ALPN, any of which the client must offer. None: all.
     pub alpn: Vec<Box<str>>,
     /// Pool of matching connections.
-    pub pool: PoolIndex,
+    pub pool: PoolId,
 }
 
 /// Result of matching a ClientHello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SniMatch {
     /// A route matched.
-    Route(PoolIndex),
+    Route(PoolId),
     /// No route matched, and there is a default pool.
-    Default(PoolIndex),
+    Default(PoolId),
     /// No route matched.
     None,
 }
@@ -48,14 +48,14 @@ impl SniPlan {
     }
 
     /// Returns all pools that connections may be forwarded to.
-    pub(crate) fn pools(&self) -> impl Iterator<Item = PoolIndex> {
+    pub(crate) fn pools(&self) -> impl Iterator<Item = PoolId> {
         self.routes.iter().map(|route| route.pool).chain(self.default_pool)
     }
 }
 
 impl ListenerPlan {
     /// Returns the pools that a listener in mode tcp forwards to.
-    pub(crate) fn tcp_pools(&self) -> Vec<PoolIndex> {
+    pub(crate) fn tcp_pools(&self) -> Vec<PoolId> {
         match (&self.sni, self.mode) {
             (Some(sni), _) => sni.pools().collect(),
             (None, Mode::Tcp(pool)) => vec![pool],
@@ -92,17 +92,17 @@ mod tests {
             pool,
         };
         let routes = vec![
-            route(&["a.test"], &["h2"], 1),
-            route(&["a.test", "*.b.test"], &[], 2),
-            route(&[], &["acme-tls/1"], 3),
+            route(&["a.test"], &["h2"], PoolId(1)),
+            route(&["a.test", "*.b.test"], &[], PoolId(2)),
+            route(&[], &["acme-tls/1"], PoolId(3)),
         ];
         let plan = SniPlan { routes, default_pool: None };
-        assert_eq!(pick(&plan, "a.test", &["h2", "http/1.1"]), SniMatch::Route(1));
-        assert_eq!(pick(&plan, "a.test", &["http/1.1"]), SniMatch::Route(2));
-        assert_eq!(pick(&plan, "x.y.b.test", &[]), SniMatch::Route(2));
+        assert_eq!(pick(&plan, "a.test", &["h2", "http/1.1"]), SniMatch::Route(PoolId(1)));
+        assert_eq!(pick(&plan, "a.test", &["http/1.1"]), SniMatch::Route(PoolId(2)));
+        assert_eq!(pick(&plan, "x.y.b.test", &[]), SniMatch::Route(PoolId(2)));
         assert_eq!(pick(&plan, "b.test", &[]), SniMatch::None);
-        assert_eq!(pick(&plan, "", &["acme-tls/1"]), SniMatch::Route(3));
-        let with_default = SniPlan { default_pool: Some(7), ..plan };
-        assert_eq!(pick(&with_default, "", &[]), SniMatch::Default(7));
+        assert_eq!(pick(&plan, "", &["acme-tls/1"]), SniMatch::Route(PoolId(3)));
+        let with_default = SniPlan { default_pool: Some(PoolId(7)), ..plan };
+        assert_eq!(pick(&with_default, "", &[]), SniMatch::Default(PoolId(7)));
     }
 }

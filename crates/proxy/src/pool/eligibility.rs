@@ -16,6 +16,8 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use rt::clock::MonotonicTime;
+
 /// Effective weight of a server with weight 1 and no reduction; also the resolution of a slow
 /// start.
 pub(crate) const WEIGHT_SCALE: u32 = 100;
@@ -105,7 +107,7 @@ type LastCheckCell = std::sync::Mutex<Option<Arc<LastCheck>>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LastCheck {
     /// Time in `CLOCK_MONOTONIC`.
-    pub(crate) at_ns: u64,
+    pub(crate) at: MonotonicTime,
     /// Stable name of the result, in `snake_case`.
     pub(crate) result: &'static str,
     /// Reason for a failure; empty if the check passed.
@@ -128,7 +130,7 @@ impl Eligibility {
             operator_weight: WEIGHT_NOT_SET.into(),
             last_check: LastCheckCell::default(),
         };
-        eligibility.recompute(configured_weight, 0, 0);
+        eligibility.recompute(configured_weight, 0, MonotonicTime::ZERO);
         eligibility
     }
 
@@ -139,16 +141,16 @@ impl Eligibility {
     }
 
     /// Returns whether the server gets requests of clients that stick to it.
-    pub(crate) fn is_up(&self, now_ns: u64) -> bool {
+    pub(crate) fn is_up(&self, now: MonotonicTime) -> bool {
         self.admin_state() != AdminState::Maintenance
             && self.check_status() != CheckStatus::Down
-            && !self.is_ejected(now_ns)
+            && !self.is_ejected(now)
     }
 
     /// Returns the same for a request now: false while another request is the probe after an
     /// ejection.
-    pub(crate) fn accepts_request(&self, now_ns: u64) -> bool {
-        self.is_up(now_ns) && matches!(self.probe_state(), ProbeState::None | ProbeState::Ready)
+    pub(crate) fn accepts_request(&self, now: MonotonicTime) -> bool {
+        self.is_up(now) && matches!(self.probe_state(), ProbeState::None | ProbeState::Ready)
     }
 
     /// Returns the state that the operator set.
@@ -171,8 +173,8 @@ impl Eligibility {
         all[usize::from(self.check_status.load(Ordering::Relaxed))]
     }
 
-    pub(crate) fn is_ejected(&self, now_ns: u64) -> bool {
-        self.ejected_until_ns.load(Ordering::Relaxed) > now_ns
+    pub(crate) fn is_ejected(&self, now: MonotonicTime) -> bool {
+        self.ejected_until_ns.load(Ordering::Relaxed) > now.as_ns()
     }
 
     /// Returns the weight that was set at run time.
@@ -198,47 +200,47 @@ impl Eligibility {
     }
 
     /// Sets the operator's state. Takes effect with the next [`Eligibility::recompute`].
-    pub(crate) fn set_operator_state(&self, operator_state: AdminState, now_ns: u64) {
+    pub(crate) fn set_operator_state(&self, operator_state: AdminState, now: MonotonicTime) {
         let previous = self.operator_state();
         self.operator_state.store(operator_state as u8, Ordering::Relaxed);
         if previous == AdminState::Maintenance && operator_state == AdminState::Ready {
-            self.mark_recovered(now_ns);
+            self.mark_recovered(now);
         }
     }
 
     /// Sets the result of checks. Takes effect with the next [`Eligibility::recompute`].
-    pub(crate) fn set_check_status(&self, check_status: CheckStatus, now_ns: u64) {
+    pub(crate) fn set_check_status(&self, check_status: CheckStatus, now: MonotonicTime) {
         let previous = self.check_status();
         self.check_status.store(check_status as u8, Ordering::Relaxed);
         if previous == CheckStatus::Down && check_status == CheckStatus::Up {
-            self.mark_recovered(now_ns);
+            self.mark_recovered(now);
         }
     }
 
     /// Sets the state and the percentage of the weight that the agent requests.
-    pub(crate) fn set_agent_state(&self, agent_state: AdminState, percent: u32, now_ns: u64) {
+    pub(crate) fn set_agent_state(&self, agent_state: AdminState, percent: u32, now: MonotonicTime) {
         let previous = self.agent_state();
         self.agent_state.store(agent_state as u8, Ordering::Relaxed);
         self.agent_percent.store(percent.min(100), Ordering::Relaxed);
         if previous == AdminState::Maintenance && agent_state != AdminState::Maintenance {
-            self.mark_recovered(now_ns);
+            self.mark_recovered(now);
         }
     }
 
-    /// Ejects the server until `until_ns`. After that one request is the probe. When it succeeds,
+    /// Ejects the server until `until`. After that one request is the probe. When it succeeds,
     /// the server has recovered, with a slow start if one is configured.
-    pub(crate) fn eject_until(&self, until_ns: u64) {
-        self.ejected_until_ns.store(until_ns, Ordering::Relaxed);
+    pub(crate) fn eject_until(&self, until: MonotonicTime) {
+        self.ejected_until_ns.store(until.as_ns(), Ordering::Relaxed);
         self.probe_since_ns.store(0, Ordering::Relaxed);
         self.probe_state.store(ProbeState::Ejected as u8, Ordering::Relaxed);
         self.effective_weight.store(0, Ordering::Relaxed);
     }
 
     /// Cancels an ejection.
-    pub(crate) fn cancel_ejection(&self, now_ns: u64) {
+    pub(crate) fn cancel_ejection(&self, now: MonotonicTime) {
         self.ejected_until_ns.store(0, Ordering::Relaxed);
         self.probe_state.store(ProbeState::None as u8, Ordering::Relaxed);
-        self.mark_recovered(now_ns);
+        self.mark_recovered(now);
     }
 
     fn probe_state(&self) -> ProbeState {
@@ -278,10 +280,10 @@ impl Eligibility {
 
     /// Ends the recovery after a successful request.
     #[inline]
-    pub(crate) fn complete_probe(&self, now_ns: u64) {
+    pub(crate) fn complete_probe(&self, now: MonotonicTime) {
         let complete_from = |from| self.transition_probe(from, ProbeState::None);
         if self.is_recovering() && (complete_from(ProbeState::InFlight) || complete_from(ProbeState::Ready)) {
-            self.mark_recovered(now_ns);
+            self.mark_recovered(now);
         }
     }
 
@@ -294,14 +296,16 @@ impl Eligibility {
     }
 
     /// Moves the probe state on when the ejection or the probe timeout is over.
-    fn update_probe(&self, now_ns: u64) {
+    fn update_probe(&self, now: MonotonicTime) {
         match self.probe_state() {
-            ProbeState::Ejected if !self.is_ejected(now_ns) => {
+            ProbeState::Ejected if !self.is_ejected(now) => {
                 self.transition_probe(ProbeState::Ejected, ProbeState::Ready);
             }
             ProbeState::InFlight => match self.probe_since_ns.load(Ordering::Relaxed) {
-                0 => self.probe_since_ns.store(now_ns, Ordering::Relaxed),
-                since_ns if now_ns.saturating_sub(since_ns) > PROBE_TIMEOUT_NS => self.release_probe(),
+                0 => self.probe_since_ns.store(now.as_ns(), Ordering::Relaxed),
+                since_ns if now.since(MonotonicTime::from_ns(since_ns)) > PROBE_TIMEOUT_NS => {
+                    self.release_probe()
+                }
                 _ => {}
             },
             _ => {}
@@ -313,18 +317,18 @@ impl Eligibility {
         self.operator_weight.store(weight.unwrap_or(WEIGHT_NOT_SET), Ordering::Relaxed);
     }
 
-    fn mark_recovered(&self, now_ns: u64) {
-        self.recovered_ns.store(now_ns, Ordering::Relaxed);
+    fn mark_recovered(&self, now: MonotonicTime) {
+        self.recovered_ns.store(now.as_ns(), Ordering::Relaxed);
     }
 
     /// Recomputes the effective weight: after each change, and once a tick because it depends on
     /// the time.
-    pub(crate) fn recompute(&self, configured_weight: u32, slow_start_ns: u64, now_ns: u64) {
+    pub(crate) fn recompute(&self, configured_weight: u32, slow_start_ns: u64, now: MonotonicTime) {
         let full_weight = self.full_weight(configured_weight);
-        self.update_probe(now_ns);
-        let is_up = self.admin_state() == AdminState::Ready && self.is_up(now_ns);
+        self.update_probe(now);
+        let is_up = self.admin_state() == AdminState::Ready && self.is_up(now);
         let effective_weight = match self.probe_state() {
-            ProbeState::None if is_up => self.slow_start_weight(full_weight, slow_start_ns, now_ns),
+            ProbeState::None if is_up => self.slow_start_weight(full_weight, slow_start_ns, now),
             ProbeState::Ready if is_up => full_weight,
             _ => 0,
         };
@@ -344,10 +348,10 @@ impl Eligibility {
     }
 
     /// Returns the weight during a slow start: a linear increase from a tenth to the full weight.
-    fn slow_start_weight(&self, full_weight: u32, slow_start_ns: u64, now_ns: u64) -> u32 {
-        let since_ns = self.recovered_ns.load(Ordering::Relaxed);
-        let elapsed_ns = now_ns.saturating_sub(since_ns);
-        if since_ns == 0 || elapsed_ns >= slow_start_ns {
+    fn slow_start_weight(&self, full_weight: u32, slow_start_ns: u64, now: MonotonicTime) -> u32 {
+        let recovered = MonotonicTime::from_ns(self.recovered_ns.load(Ordering::Relaxed));
+        let elapsed_ns = now.since(recovered);
+        if recovered == MonotonicTime::ZERO || elapsed_ns >= slow_start_ns {
             return full_weight;
         }
         let min_weight = u64::from(full_weight).div_ceil(10);
@@ -360,6 +364,7 @@ impl Eligibility {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_time::at;
 
     const SECOND_NS: u64 = 1_000_000_000;
 
@@ -373,94 +378,94 @@ mod tests {
     #[test]
     fn one_reason_against_a_server_is_enough() {
         let eligibility = Eligibility::new(1);
-        let recompute = |now_ns| {
-            eligibility.recompute(1, 0, now_ns);
-            (eligibility.effective_weight(), eligibility.is_up(now_ns))
+        let recompute = |now| {
+            eligibility.recompute(1, 0, now);
+            (eligibility.effective_weight(), eligibility.is_up(now))
         };
-        eligibility.set_operator_state(AdminState::Drain, 1);
-        assert_eq!(recompute(1), (0, true));
-        eligibility.set_operator_state(AdminState::Maintenance, 1);
-        assert_eq!(recompute(1), (0, false));
-        eligibility.set_operator_state(AdminState::Ready, 1);
-        eligibility.set_check_status(CheckStatus::Down, 1);
-        assert_eq!(recompute(1), (0, false));
-        eligibility.set_check_status(CheckStatus::Up, 1);
-        eligibility.eject_until(5);
-        assert_eq!(recompute(4), (0, false));
-        assert_eq!(recompute(5), (100, true));
+        eligibility.set_operator_state(AdminState::Drain, at(1));
+        assert_eq!(recompute(at(1)), (0, true));
+        eligibility.set_operator_state(AdminState::Maintenance, at(1));
+        assert_eq!(recompute(at(1)), (0, false));
+        eligibility.set_operator_state(AdminState::Ready, at(1));
+        eligibility.set_check_status(CheckStatus::Down, at(1));
+        assert_eq!(recompute(at(1)), (0, false));
+        eligibility.set_check_status(CheckStatus::Up, at(1));
+        eligibility.eject_until(at(5));
+        assert_eq!(recompute(at(4)), (0, false));
+        assert_eq!(recompute(at(5)), (100, true));
     }
 
     #[test]
     fn the_stricter_state_of_operator_and_agent_applies() {
         let eligibility = Eligibility::new(2);
         let recompute = || {
-            eligibility.recompute(2, 0, 1);
+            eligibility.recompute(2, 0, at(1));
             eligibility.effective_weight()
         };
-        eligibility.set_agent_state(AdminState::Ready, 25, 1);
+        eligibility.set_agent_state(AdminState::Ready, 25, at(1));
         assert_eq!(recompute(), 50);
-        eligibility.set_agent_state(AdminState::Drain, 25, 1);
-        assert_eq!((recompute(), eligibility.is_up(1)), (0, true));
-        eligibility.set_operator_state(AdminState::Maintenance, 1);
-        eligibility.set_agent_state(AdminState::Ready, 100, 1);
-        assert_eq!((recompute(), eligibility.is_up(1)), (0, false));
-        eligibility.set_operator_state(AdminState::Ready, 1);
+        eligibility.set_agent_state(AdminState::Drain, 25, at(1));
+        assert_eq!((recompute(), eligibility.is_up(at(1))), (0, true));
+        eligibility.set_operator_state(AdminState::Maintenance, at(1));
+        eligibility.set_agent_state(AdminState::Ready, 100, at(1));
+        assert_eq!((recompute(), eligibility.is_up(at(1))), (0, false));
+        eligibility.set_operator_state(AdminState::Ready, at(1));
         assert_eq!(recompute(), 200);
-        eligibility.set_agent_state(AdminState::Ready, 0, 1);
+        eligibility.set_agent_state(AdminState::Ready, 0, at(1));
         assert_eq!(recompute(), 0);
     }
 
     #[test]
     fn one_request_probes_a_server_that_was_ejected() {
         let eligibility = Eligibility::new(1);
-        let recompute = |now_ns| {
-            eligibility.recompute(1, 0, now_ns);
+        let recompute = |now| {
+            eligibility.recompute(1, 0, now);
             eligibility.effective_weight()
         };
         assert!(eligibility.try_admit());
-        eligibility.eject_until(SECOND_NS);
+        eligibility.eject_until(at(SECOND_NS));
         assert!(!eligibility.try_admit() && eligibility.effective_weight() == 0);
-        eligibility.complete_probe(1);
-        assert_eq!(recompute(SECOND_NS - 1), 0);
+        eligibility.complete_probe(at(1));
+        assert_eq!(recompute(at(SECOND_NS - 1)), 0);
         // The ejection is over.
-        assert_eq!(recompute(SECOND_NS), 100);
+        assert_eq!(recompute(at(SECOND_NS)), 100);
         assert!(eligibility.try_admit() && !eligibility.try_admit());
-        assert_eq!((eligibility.effective_weight(), recompute(SECOND_NS + 1)), (0, 0));
+        assert_eq!((eligibility.effective_weight(), recompute(at(SECOND_NS + 1))), (0, 0));
         // The probe had no result, so another request becomes the probe.
         eligibility.release_probe();
-        assert_eq!(recompute(SECOND_NS + 2), 100);
+        assert_eq!(recompute(at(SECOND_NS + 2)), 100);
         assert!(eligibility.try_admit());
-        assert_eq!(recompute(SECOND_NS + 3), 0);
+        assert_eq!(recompute(at(SECOND_NS + 3)), 0);
         // The probe request never ended.
-        assert_eq!(recompute(SECOND_NS + 3 + PROBE_TIMEOUT_NS), 0);
-        assert_eq!(recompute(SECOND_NS + 4 + PROBE_TIMEOUT_NS), 100);
+        assert_eq!(recompute(at(SECOND_NS + 3 + PROBE_TIMEOUT_NS)), 0);
+        assert_eq!(recompute(at(SECOND_NS + 4 + PROBE_TIMEOUT_NS)), 100);
         assert!(eligibility.try_admit());
-        eligibility.complete_probe(SECOND_NS);
-        assert_eq!(recompute(SECOND_NS + 5), 100);
+        eligibility.complete_probe(at(SECOND_NS));
+        assert_eq!(recompute(at(SECOND_NS + 5)), 100);
         assert!(eligibility.try_admit() && eligibility.try_admit());
-        eligibility.eject_until(9 * SECOND_NS);
-        eligibility.cancel_ejection(5);
-        assert_eq!(recompute(5), 100);
+        eligibility.eject_until(at(9 * SECOND_NS));
+        eligibility.cancel_ejection(at(5));
+        assert_eq!(recompute(at(5)), 100);
     }
 
     #[test]
     fn a_weight_set_while_running_holds_until_it_is_taken_back() {
         let eligibility = Eligibility::new(1);
         eligibility.set_operator_weight(Some(7));
-        eligibility.recompute(1, 0, 0);
+        eligibility.recompute(1, 0, at(0));
         assert_eq!(eligibility.effective_weight(), 700);
         eligibility.set_operator_weight(None);
-        eligibility.recompute(2, 0, 0);
+        eligibility.recompute(2, 0, at(0));
         assert_eq!(eligibility.effective_weight(), 200);
     }
 
     #[test]
     fn a_slow_start_grows_in_a_line_from_a_tenth() {
         let eligibility = Eligibility::new(2);
-        eligibility.set_check_status(CheckStatus::Down, SECOND_NS);
-        eligibility.set_check_status(CheckStatus::Up, 10 * SECOND_NS);
+        eligibility.set_check_status(CheckStatus::Down, at(SECOND_NS));
+        eligibility.set_check_status(CheckStatus::Up, at(10 * SECOND_NS));
         let weight_after = |seconds: u64| {
-            eligibility.recompute(2, 10 * SECOND_NS, (10 + seconds) * SECOND_NS);
+            eligibility.recompute(2, 10 * SECOND_NS, at((10 + seconds) * SECOND_NS));
             eligibility.effective_weight()
         };
         assert_eq!([0, 1, 5, 9, 10, 11].map(weight_after), [20, 20, 100, 180, 200, 200]);

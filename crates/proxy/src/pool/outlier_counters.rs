@@ -6,13 +6,15 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use rt::clock::MonotonicTime;
+
 use super::shared::SharedPool;
 use crate::outcome::Outcome;
 use crate::outlier::{
     EjectionReason, FailureSignal, OtherServer, OutlierWindow, check_streak, check_window, classify_outcome,
     ejection_duration, may_eject,
 };
-use crate::plan::OutlierPlan;
+use crate::plan::{OutlierPlan, ServerId};
 
 /// Observations of one server.
 #[derive(Debug, Default)]
@@ -74,8 +76,8 @@ impl OutlierCounters {
     }
 
     /// Returns the time when the last ejection ends or ended.
-    pub(crate) fn last_ejection_end_ns(&self) -> u64 {
-        self.last_ejection_end_ns.load(Ordering::Relaxed)
+    pub(crate) fn last_ejection_end(&self) -> MonotonicTime {
+        MonotonicTime::from_ns(self.last_ejection_end_ns.load(Ordering::Relaxed))
     }
 
     /// Updates the successive failures and errors.
@@ -120,7 +122,7 @@ impl SharedPool {
     pub(super) fn record_outcome(
         &self,
         plan: &OutlierPlan,
-        server: usize,
+        server: ServerId,
         core_window: &CoreOutlierWindow,
         outcome: &Outcome<'_>,
     ) {
@@ -128,27 +130,27 @@ impl SharedPool {
         let is_windowed = plan.error_rate.is_some() || plan.latency_factor.is_some();
         if is_windowed && signal != FailureSignal::Neutral {
             let times = &outcome.times;
-            let first_byte_us = (times.first_byte_ns > 0)
-                .then(|| times.first_byte_ns.saturating_sub(times.connected_ns) / 1_000);
+            let first_byte_us = (times.first_byte > MonotonicTime::ZERO)
+                .then(|| times.first_byte.since(times.connected) / 1_000);
             core_window.count(signal, first_byte_us);
         }
-        self.record_signal(plan, server, signal, outcome.times.end_ns);
+        self.record_signal(plan, server, signal, outcome.times.end);
     }
 
     /// Records a result for a server, and ejects the server if there are too many failures.
     pub(super) fn record_signal(
         &self,
         plan: &OutlierPlan,
-        server: usize,
+        server: ServerId,
         signal: FailureSignal,
-        now_ns: u64,
+        now: MonotonicTime,
     ) {
         let (counters, eligibility) = (self.outlier_counters(server), self.eligibility(server));
         counters.count(signal);
         let counts_errors = plan.errors.is_some();
         match signal {
-            FailureSignal::Success => eligibility.complete_probe(now_ns),
-            FailureSignal::Error if !counts_errors => eligibility.complete_probe(now_ns),
+            FailureSignal::Success => eligibility.complete_probe(now),
+            FailureSignal::Error if !counts_errors => eligibility.complete_probe(now),
             FailureSignal::Neutral => eligibility.release_probe(),
             FailureSignal::Error | FailureSignal::Failure => {
                 let failures = counters.failures.load(Ordering::Relaxed);
@@ -158,7 +160,7 @@ impl SharedPool {
                     false => check_streak(plan, failures, errors),
                 };
                 if let Some(reason) = reason {
-                    self.eject(plan, server, reason, now_ns);
+                    self.eject(plan, server, reason, now);
                 }
                 // The ejection was suppressed; the next request is a new probe.
                 eligibility.release_probe();
@@ -167,43 +169,43 @@ impl SharedPool {
     }
 
     /// Evaluates the windows of all servers, and starts new ones.
-    pub(super) fn evaluate_windows(&self, plan: &OutlierPlan, now_ns: u64) {
+    pub(super) fn evaluate_windows(&self, plan: &OutlierPlan, now: MonotonicTime) {
         let windows: Vec<OutlierWindow> =
-            (0..self.server_count()).map(|server| self.outlier_counters(server).take_window()).collect();
-        for (server, window) in windows.iter().enumerate() {
+            self.server_ids().map(|server| self.outlier_counters(server).take_window()).collect();
+        for (server, window) in self.server_ids().zip(&windows) {
             if let Some(reason) = check_window(plan, window, &windows) {
-                self.eject(plan, server, reason, now_ns);
+                self.eject(plan, server, reason, now);
             }
         }
     }
 
     /// Ejects a server, if enough others are left.
-    fn eject(&self, plan: &OutlierPlan, server: usize, reason: EjectionReason, now_ns: u64) {
+    fn eject(&self, plan: &OutlierPlan, server: ServerId, reason: EjectionReason, now: MonotonicTime) {
         let (counters, eligibility) = (self.outlier_counters(server), self.eligibility(server));
         // Another core decides now; the next failure is evaluated again.
         let Some(_evaluation) = self.try_start_evaluation() else { return };
-        if eligibility.is_ejected(now_ns) || eligibility.is_probing() != (reason == EjectionReason::Probe) {
+        if eligibility.is_ejected(now) || eligibility.is_probing() != (reason == EjectionReason::Probe) {
             return;
         }
-        let others = (0..self.server_count()).filter(|&other| other != server).map(|other| {
+        let others = self.server_ids().filter(|&other| other != server).map(|other| {
             let eligibility = self.eligibility(other);
             OtherServer {
                 is_receiving: eligibility.effective_weight() > 0,
-                is_held_back: eligibility.is_ejected(now_ns) || eligibility.is_recovering(),
+                is_held_back: eligibility.is_ejected(now) || eligibility.is_recovering(),
             }
         });
         if !may_eject(plan, others) {
             counters.suppressed_ejections.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let since_last_ns = now_ns.saturating_sub(counters.last_ejection_end_ns());
+        let since_last_ns = now.since(counters.last_ejection_end());
         let previous_ejections = counters.consecutive_ejections.load(Ordering::Relaxed);
         let (ejections, duration_ns) = ejection_duration(plan, previous_ejections, since_last_ns);
         counters.consecutive_ejections.store(ejections, Ordering::Relaxed);
-        counters.last_ejection_end_ns.store(now_ns + duration_ns, Ordering::Relaxed);
+        counters.last_ejection_end_ns.store((now + duration_ns).as_ns(), Ordering::Relaxed);
         counters.failures.store(0, Ordering::Relaxed);
         counters.errors.store(0, Ordering::Relaxed);
-        eligibility.eject_until(now_ns + duration_ns);
+        eligibility.eject_until(now + duration_ns);
         counters.ejections[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -215,9 +217,11 @@ mod tests {
     use super::*;
     use crate::config;
     use crate::outlier::tests::plan;
-    use crate::plan::Plan;
+    use crate::plan::{Id, IdVec, Plan, PoolId};
+    use crate::test_time::at;
 
     const MS: u64 = 1_000_000;
+    const POOL: PoolId = PoolId(0);
 
     fn servers(count: usize) -> Plan {
         let servers: Vec<String> = (0..count).map(|at| format!("'127.0.0.1:{}'", 9_000 + at)).collect();
@@ -237,7 +241,7 @@ mod tests {
             let count = rng.usize(1..7);
             let proxy_plan = servers(count);
             let shared = CrossCoreState::new(&proxy_plan, &CoreWakeups::new(1), None).unwrap();
-            let pool = &shared.pools[0];
+            let pool = &shared.pools[POOL];
             let max = ((count as f64 * 0.5) as usize).max(1);
             let outlier = OutlierPlan {
                 failures: 3,
@@ -246,13 +250,15 @@ mod tests {
                 max_ejected: 0.5,
                 ..plan()
             };
-            let mut broken = vec![false; count];
+            let mut broken: IdVec<ServerId, bool> = vec![false; count].into();
             // Number of requests at each half-open server.
-            let mut probes = vec![0_u32; count];
-            let mut now_ns = 1;
-            let mut requests = |now_ns: u64, rng: &mut fastrand::Rng, broken: &[bool]| {
+            let mut probes: IdVec<ServerId, u32> = vec![0; count].into();
+            let mut now = at(1);
+            let mut requests = |now: MonotonicTime,
+                                rng: &mut fastrand::Rng,
+                                broken: &IdVec<ServerId, bool>| {
                 for _ in 0..20 {
-                    let server = rng.usize(..count);
+                    let server = ServerId::from_index(rng.usize(..count));
                     let eligibility = pool.eligibility(server);
                     let was_recovering = eligibility.is_recovering();
                     if eligibility.effective_weight() == 0
@@ -270,32 +276,33 @@ mod tests {
                         (false, 0) => FailureSignal::Neutral,
                         (false, _) => FailureSignal::Success,
                     };
-                    pool.record_signal(&outlier, server, signal, now_ns);
+                    pool.record_signal(&outlier, server, signal, now);
                 }
             };
             for _ in 0..100 {
                 if rng.u8(..8) == 0 {
-                    let server = rng.usize(..count);
+                    let server = ServerId::from_index(rng.usize(..count));
                     broken[server] = rng.bool();
                 }
-                requests(now_ns, &mut rng, &broken);
-                let recovering = (0..count).filter(|&at| pool.eligibility(at).is_recovering()).count();
+                requests(now, &mut rng, &broken);
+                let recovering = pool.server_ids().filter(|&id| pool.eligibility(id).is_recovering()).count();
                 assert!(recovering <= max, "seed {seed}: {recovering} of {count}");
-                now_ns += rng.u64(..100) * MS;
-                pool.recompute(&proxy_plan.pools[0], now_ns);
-                let receiving = (0..count).filter(|&at| pool.eligibility(at).effective_weight() > 0).count();
+                now += rng.u64(..100) * MS;
+                pool.recompute(&proxy_plan.pools[POOL], now);
+                let receiving =
+                    pool.server_ids().filter(|&id| pool.eligibility(id).effective_weight() > 0).count();
                 assert!(receiving >= count - max && receiving >= 1, "seed {seed}: {receiving} of {count}");
             }
             // All servers work; each recovers after its probe.
-            broken.fill(false);
+            broken = vec![false; count].into();
             for _ in 0..200 {
-                now_ns += 10 * MS;
-                pool.recompute(&proxy_plan.pools[0], now_ns);
-                requests(now_ns, &mut rng, &broken);
+                now += 10 * MS;
+                pool.recompute(&proxy_plan.pools[POOL], now);
+                requests(now, &mut rng, &broken);
             }
-            assert!((0..count).all(|at| !pool.eligibility(at).is_recovering()), "seed {seed}");
-            let (counts, _) = (0..count).fold(([0; 5], 0), |(mut sum, suppressed), at| {
-                let (counts, suppressed_here) = pool.outlier_counters(at).ejections();
+            assert!(pool.server_ids().all(|id| !pool.eligibility(id).is_recovering()), "seed {seed}");
+            let (counts, _) = pool.server_ids().fold(([0; 5], 0), |(mut sum, suppressed), id| {
+                let (counts, suppressed_here) = pool.outlier_counters(id).ejections();
                 sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
                 (sum, suppressed + suppressed_here)
             });
@@ -308,18 +315,18 @@ mod tests {
     fn windows_of_several_cores_are_one() {
         let proxy_plan = servers(2);
         let shared = CrossCoreState::new(&proxy_plan, &CoreWakeups::new(2), None).unwrap();
-        let pool = &shared.pools[0];
+        let pool = &shared.pools[POOL];
         let outlier = OutlierPlan { error_rate: Some(0.5), requests_min: 10, ..plan() };
         let cores = [CoreOutlierWindow::default(), CoreOutlierWindow::default()];
         for window in &cores {
             (0..5).for_each(|_| window.count(FailureSignal::Error, Some(1_000)));
-            window.publish(pool.outlier_counters(0));
+            window.publish(pool.outlier_counters(ServerId(0)));
             // Counts that were collected are not collected again.
-            window.publish(pool.outlier_counters(0));
+            window.publish(pool.outlier_counters(ServerId(0)));
         }
-        pool.evaluate_windows(&outlier, 1_000);
-        assert_eq!(pool.outlier_counters(0).ejections().0[EjectionReason::ErrorRate as usize], 1);
-        pool.evaluate_windows(&outlier, 2_000);
-        assert_eq!(pool.outlier_counters(0).ejections().0.iter().sum::<u64>(), 1);
+        pool.evaluate_windows(&outlier, at(1_000));
+        assert_eq!(pool.outlier_counters(ServerId(0)).ejections().0[EjectionReason::ErrorRate as usize], 1);
+        pool.evaluate_windows(&outlier, at(2_000));
+        assert_eq!(pool.outlier_counters(ServerId(0)).ejections().0.iter().sum::<u64>(), 1);
     }
 }

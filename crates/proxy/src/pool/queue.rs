@@ -13,6 +13,8 @@
 
 use std::collections::VecDeque;
 
+use rt::clock::MonotonicTime;
+
 use super::codel::StandingDetector;
 use crate::plan::{Priority, QueueOrder};
 
@@ -36,7 +38,7 @@ pub(crate) enum Offer<R> {
 }
 
 /// No deadline.
-pub(crate) const NO_DEADLINE: u64 = u64::MAX;
+pub(crate) const NO_DEADLINE: MonotonicTime = MonotonicTime::MAX;
 
 /// Rules by which a queue is served.
 #[derive(Clone, Copy, Debug)]
@@ -77,15 +79,15 @@ struct ClassQueue<T> {
     /// Number of grants to other classes since the last one, while this class waited.
     pass_count: u32,
     /// Lower bound of the deadlines of all waiting entries.
-    earliest_deadline_ns: u64,
+    earliest_deadline: MonotonicTime,
 }
 
 #[derive(Debug)]
 struct QueueEntry<T> {
     serial: u64,
-    enqueued_ns: u64,
+    enqueued_at: MonotonicTime,
     /// Time when its client leaves; [`NO_DEADLINE`]: not given.
-    deadline_ns: u64,
+    deadline: MonotonicTime,
     item: T,
 }
 
@@ -97,14 +99,14 @@ impl<T> ClassQueue<T> {
             entries: VecDeque::new(),
             standing_detector: StandingDetector::new(),
             pass_count: 0,
-            earliest_deadline_ns: NO_DEADLINE,
+            earliest_deadline: NO_DEADLINE,
         }
     }
 
     /// Returns whether the newest entry is served first.
-    fn serves_newest_first(&mut self, rules: &QueueRules, now_ns: u64) -> bool {
-        let oldest_ns = self.entries.front().map(|oldest| oldest.enqueued_ns);
-        let is_standing = self.standing_detector.update(oldest_ns, rules.standing_after_ns, now_ns);
+    fn serves_newest_first(&mut self, rules: &QueueRules, now: MonotonicTime) -> bool {
+        let oldest_at = self.entries.front().map(|oldest| oldest.enqueued_at);
+        let is_standing = self.standing_detector.update(oldest_at, rules.standing_after_ns, now);
         match rules.order {
             QueueOrder::Adaptive => is_standing,
             QueueOrder::OldestFirst => false,
@@ -113,15 +115,15 @@ impl<T> ClassQueue<T> {
     }
 
     /// Returns the arrival time of the oldest entry that is worth a slot.
-    fn useful_since_ns(&self, rules: &QueueRules, service_ns: u64, now_ns: u64) -> u64 {
-        let Some(oldest) = self.entries.front() else { return 0 };
+    fn useful_since(&self, rules: &QueueRules, service_ns: u64, now: MonotonicTime) -> MonotonicTime {
+        let Some(oldest) = self.entries.front() else { return MonotonicTime::ZERO };
         match rules.order {
-            QueueOrder::OldestFirst => 0,
-            QueueOrder::Adaptive | QueueOrder::NewestFirst => self.standing_detector.useful_since_ns(
-                oldest.enqueued_ns,
+            QueueOrder::OldestFirst => MonotonicTime::ZERO,
+            QueueOrder::Adaptive | QueueOrder::NewestFirst => self.standing_detector.useful_since(
+                oldest.enqueued_at,
                 service_ns,
                 rules.standing_after_ns,
-                now_ns,
+                now,
             ),
         }
     }
@@ -141,16 +143,16 @@ impl<T> Queue<T> {
     }
 
     /// Returns the longest time for which any class has stood.
-    pub(crate) fn standing_ns(&self, now_ns: u64) -> u64 {
-        self.classes.iter().map(|class| class.standing_detector.standing_ns(now_ns)).max().unwrap_or(0)
+    pub(crate) fn standing_ns(&self, now: MonotonicTime) -> u64 {
+        self.classes.iter().map(|class| class.standing_detector.standing_ns(now)).max().unwrap_or(0)
     }
 
     /// Appends an entry. The caller bounds the queue's length, because it knows about other cores.
     pub(crate) fn push(
         &mut self,
         priority: Priority,
-        now_ns: u64,
-        deadline_ns: u64,
+        now: MonotonicTime,
+        deadline: MonotonicTime,
         item: T,
     ) -> QueuePosition {
         let serial = self.next_serial;
@@ -158,16 +160,16 @@ impl<T> Queue<T> {
         let rules = self.rules;
         let class_queue = &mut self.classes[priority as usize];
         // Updates the state up to now, without the newcomer.
-        class_queue.serves_newest_first(&rules, now_ns);
-        class_queue.earliest_deadline_ns = class_queue.earliest_deadline_ns.min(deadline_ns);
-        class_queue.entries.push_back(QueueEntry { serial, enqueued_ns: now_ns, deadline_ns, item });
+        class_queue.serves_newest_first(&rules, now);
+        class_queue.earliest_deadline = class_queue.earliest_deadline.min(deadline);
+        class_queue.entries.push_back(QueueEntry { serial, enqueued_at: now, deadline, item });
         QueuePosition { priority, serial }
     }
 
     /// Returns the next entry to be served.
     #[cfg(test)]
-    pub(crate) fn take(&mut self, now_ns: u64) -> Option<T> {
-        self.offer_slots(now_ns, 0, &mut |_| Offer::Slot(())).map(|(item, ())| item)
+    pub(crate) fn take(&mut self, now: MonotonicTime) -> Option<T> {
+        self.offer_slots(now, 0, &mut |_| Offer::Slot(())).map(|(item, ())| item)
     }
 
     /// Returns the next entry that accepts a slot, with that slot. Makes offers to at most
@@ -175,7 +177,7 @@ impl<T> Queue<T> {
     /// takes `service_ns`, if clients that left the queue show this.
     pub(crate) fn offer_slots<R>(
         &mut self,
-        now_ns: u64,
+        now: MonotonicTime,
         service_ns: u64,
         offer: &mut impl FnMut(&T) -> Offer<R>,
     ) -> Option<(T, R)> {
@@ -185,12 +187,12 @@ impl<T> Queue<T> {
         for priority in std::iter::once(first_priority).chain(others) {
             let rules = self.rules;
             let class_queue = &mut self.classes[priority as usize];
-            let newest_first = class_queue.serves_newest_first(&rules, now_ns);
-            let useful_since_ns = class_queue.useful_since_ns(&rules, service_ns, now_ns);
+            let newest_first = class_queue.serves_newest_first(&rules, now);
+            let useful_since = class_queue.useful_since(&rules, service_ns, now);
             let length = class_queue.entries.len();
             for step in 0..length.min(offers_left) {
                 let at = if newest_first { length - 1 - step } else { step };
-                if newest_first && class_queue.entries[at].enqueued_ns < useful_since_ns {
+                if newest_first && class_queue.entries[at].enqueued_at < useful_since {
                     break;
                 }
                 match offer(&class_queue.entries[at].item) {
@@ -199,8 +201,8 @@ impl<T> Queue<T> {
                     Offer::Slot(slot) => {
                         let item = class_queue.entries.remove(at)?.item;
                         if class_queue.entries.is_empty() {
-                            class_queue.serves_newest_first(&rules, now_ns);
-                            class_queue.earliest_deadline_ns = NO_DEADLINE;
+                            class_queue.serves_newest_first(&rules, now);
+                            class_queue.earliest_deadline = NO_DEADLINE;
                         }
                         self.count_passes(priority);
                         return Some((item, slot));
@@ -240,19 +242,19 @@ impl<T> Queue<T> {
     /// Evicts an entry for a newcomer of class `priority`. Takes the least urgent class below its
     /// own, and from that the entry that would be served last. If there is none and its own class
     /// is served newest first, evicts the oldest entry of that class.
-    pub(crate) fn evict_for(&mut self, priority: Priority, now_ns: u64) -> Option<T> {
+    pub(crate) fn evict_for(&mut self, priority: Priority, now: MonotonicTime) -> Option<T> {
         let rules = self.rules;
         for lower in PRIORITIES.into_iter().rev().take_while(|lower| *lower > priority) {
             let class_queue = &mut self.classes[lower as usize];
             if !class_queue.entries.is_empty() {
-                let newest_first = class_queue.serves_newest_first(&rules, now_ns);
+                let newest_first = class_queue.serves_newest_first(&rules, now);
                 let entries = &mut class_queue.entries;
                 let evicted = if newest_first { entries.pop_front() } else { entries.pop_back() };
                 return evicted.map(|out| out.item);
             }
         }
         let own_queue = &mut self.classes[priority as usize];
-        match own_queue.serves_newest_first(&rules, now_ns) {
+        match own_queue.serves_newest_first(&rules, now) {
             true => own_queue.entries.pop_front().map(|evicted| evicted.item),
             false => None,
         }
@@ -262,43 +264,43 @@ impl<T> Queue<T> {
     /// `service_ns`, the usual time of a response.
     pub(crate) fn expire(
         &mut self,
-        now_ns: u64,
+        now: MonotonicTime,
         service_ns: u64,
         mut on_expired: impl FnMut(T, ExpiryReason),
     ) {
         let rules = self.rules;
-        let end_ns = now_ns.saturating_add(service_ns);
+        let end = now.saturating_add(service_ns);
         for class_queue in &mut self.classes {
             // Before old entries are removed, or the queue would never count as a standing queue.
-            class_queue.serves_newest_first(&rules, now_ns);
-            let is_old = |entry: &QueueEntry<T>| now_ns.saturating_sub(entry.enqueued_ns) >= rules.timeout_ns;
+            class_queue.serves_newest_first(&rules, now);
+            let is_old = |entry: &QueueEntry<T>| now.since(entry.enqueued_at) >= rules.timeout_ns;
             while let Some(expired) = class_queue.entries.pop_front_if(|oldest| is_old(oldest)) {
                 on_expired(expired.item, ExpiryReason::Timeout);
             }
-            if class_queue.earliest_deadline_ns < end_ns {
-                class_queue.expire_deadlines(end_ns, &mut on_expired);
+            if class_queue.earliest_deadline < end {
+                class_queue.expire_deadlines(end, &mut on_expired);
             }
         }
     }
 
     /// Removes an entry before its turn. Returns `None` if it has already left.
-    pub(crate) fn remove(&mut self, position: QueuePosition, now_ns: u64) -> Option<T> {
+    pub(crate) fn remove(&mut self, position: QueuePosition, now: MonotonicTime) -> Option<T> {
         let window_ns = self.rules.standing_after_ns;
         let ClassQueue { entries, standing_detector, .. } = &mut self.classes[position.priority as usize];
         let at = entries.binary_search_by_key(&position.serial, |one| one.serial).ok()?;
         let removed = entries.remove(at)?;
-        standing_detector.note_departure(now_ns.saturating_sub(removed.enqueued_ns), window_ns, now_ns);
+        standing_detector.note_departure(now.since(removed.enqueued_at), window_ns, now);
         Some(removed.item)
     }
 }
 
 impl<T> ClassQueue<T> {
-    fn expire_deadlines(&mut self, end_ns: u64, on_expired: &mut impl FnMut(T, ExpiryReason)) {
+    fn expire_deadlines(&mut self, end: MonotonicTime, on_expired: &mut impl FnMut(T, ExpiryReason)) {
         let mut at = 0;
-        self.earliest_deadline_ns = NO_DEADLINE;
+        self.earliest_deadline = NO_DEADLINE;
         while let Some(entry) = self.entries.get(at) {
-            if entry.deadline_ns >= end_ns {
-                self.earliest_deadline_ns = self.earliest_deadline_ns.min(entry.deadline_ns);
+            if entry.deadline >= end {
+                self.earliest_deadline = self.earliest_deadline.min(entry.deadline);
                 at += 1;
             } else if let Some(expired) = self.entries.remove(at) {
                 on_expired(expired.item, ExpiryReason::Deadline);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::test_time::at;
 
 const MS: u64 = 1_000_000;
 
@@ -19,7 +20,7 @@ fn adaptive<T>() -> Queue<T> {
 fn standing_queue() -> Queue<u32> {
     let mut queue = Queue::new(QueueRules { timeout_ns: 10_000 * MS, ..rules(QueueOrder::Adaptive) });
     for (number, at_ms) in [(0, 1_000), (1, 1_050), (2, 1_150)] {
-        queue.push(Priority::Normal, at_ms * MS, NO_DEADLINE, number);
+        queue.push(Priority::Normal, at(at_ms * MS), NO_DEADLINE, number);
     }
     queue
 }
@@ -28,15 +29,15 @@ fn standing_queue() -> Queue<u32> {
 fn the_oldest_is_first_while_it_is_short_and_the_newest_when_it_stands() {
     let mut queue = adaptive();
     for number in 0..3 {
-        queue.push(Priority::Normal, 1_000 * MS + number * MS, NO_DEADLINE, number);
+        queue.push(Priority::Normal, at(1_000 * MS + number * MS), NO_DEADLINE, number);
     }
-    assert_eq!([(); 3].map(|()| queue.take(1_005 * MS).unwrap()), [0, 1, 2]);
+    assert_eq!([(); 3].map(|()| queue.take(at(1_005 * MS)).unwrap()), [0, 1, 2]);
     let mut queue = standing_queue();
-    assert_eq!([(); 3].map(|()| queue.take(1_200 * MS).unwrap()), [2, 1, 0]);
+    assert_eq!([(); 3].map(|()| queue.take(at(1_200 * MS)).unwrap()), [2, 1, 0]);
     // An empty queue counts as short, so the window starts again.
-    queue.push(Priority::Normal, 1_300 * MS, NO_DEADLINE, 8);
-    queue.push(Priority::Normal, 1_301 * MS, NO_DEADLINE, 9);
-    assert_eq!(queue.take(1_302 * MS), Some(8));
+    queue.push(Priority::Normal, at(1_300 * MS), NO_DEADLINE, 8);
+    queue.push(Priority::Normal, at(1_301 * MS), NO_DEADLINE, 9);
+    assert_eq!(queue.take(at(1_302 * MS)), Some(8));
 }
 
 #[test]
@@ -44,9 +45,9 @@ fn an_order_that_is_set_is_kept() {
     for (order, expected) in [(QueueOrder::OldestFirst, [0, 1, 2]), (QueueOrder::NewestFirst, [2, 1, 0])] {
         let mut queue = Queue::new(rules(order));
         for number in 0..3 {
-            queue.push(Priority::Normal, number * 90 * MS, NO_DEADLINE, number);
+            queue.push(Priority::Normal, at(number * 90 * MS), NO_DEADLINE, number);
         }
-        assert_eq!([(); 3].map(|()| queue.take(500 * MS).unwrap()), expected);
+        assert_eq!([(); 3].map(|()| queue.take(at(500 * MS)).unwrap()), expected);
     }
 }
 
@@ -54,10 +55,10 @@ fn an_order_that_is_set_is_kept() {
 fn the_more_urgent_go_first_and_nobody_starves() {
     let mut queue = adaptive();
     for number in 0..100 {
-        queue.push(Priority::Low, 1, NO_DEADLINE, ("low", number));
-        queue.push(Priority::High, 1, NO_DEADLINE, ("high", number));
+        queue.push(Priority::Low, at(1), NO_DEADLINE, ("low", number));
+        queue.push(Priority::High, at(1), NO_DEADLINE, ("high", number));
     }
-    let taken: Vec<_> = (0..64).map(|_| queue.take(2).unwrap()).collect();
+    let taken: Vec<_> = (0..64).map(|_| queue.take(at(2)).unwrap()).collect();
     let low: Vec<usize> = (0..64).filter(|&at| taken[at].0 == "low").collect();
     assert_eq!(low, [15, 31, 47, 63]);
     assert_eq!(taken[15], ("low", 0));
@@ -69,36 +70,36 @@ fn for_a_more_urgent_one_the_least_urgent_goes() {
     for (class, name) in
         [(Priority::Low, "l1"), (Priority::Low, "l2"), (Priority::Normal, "n"), (Priority::High, "h")]
     {
-        queue.push(class, 1, NO_DEADLINE, name);
+        queue.push(class, at(1), NO_DEADLINE, name);
     }
-    assert_eq!(queue.evict_for(Priority::Low, 2), None);
-    assert_eq!(queue.evict_for(Priority::Normal, 2), Some("l2"));
-    assert_eq!(queue.evict_for(Priority::High, 2), Some("l1"));
-    assert_eq!(queue.evict_for(Priority::High, 2), Some("n"));
-    assert_eq!(queue.evict_for(Priority::High, 2), None);
+    assert_eq!(queue.evict_for(Priority::Low, at(2)), None);
+    assert_eq!(queue.evict_for(Priority::Normal, at(2)), Some("l2"));
+    assert_eq!(queue.evict_for(Priority::High, at(2)), Some("l1"));
+    assert_eq!(queue.evict_for(Priority::High, at(2)), Some("n"));
+    assert_eq!(queue.evict_for(Priority::High, at(2)), None);
 }
 
 #[test]
 fn when_it_stands_a_newcomer_takes_the_position_of_the_oldest() {
     let mut queue = standing_queue();
-    assert_eq!(queue.evict_for(Priority::Normal, 1_200 * MS), Some(0));
-    assert_eq!(queue.take(1_200 * MS), Some(2));
+    assert_eq!(queue.evict_for(Priority::Normal, at(1_200 * MS)), Some(0));
+    assert_eq!(queue.take(at(1_200 * MS)), Some(2));
 }
 
 #[test]
 fn age_and_deadlines_expire_entries() {
     let mut queue = adaptive();
     let mut expired = Vec::new();
-    queue.push(Priority::Normal, 1_000 * MS, NO_DEADLINE, "old");
-    queue.push(Priority::Normal, 1_010 * MS, 1_080 * MS, "deadline");
-    queue.push(Priority::Low, 1_050 * MS, 1_200 * MS, "later");
-    queue.expire(1_040 * MS, 20 * MS, |one, reason| expired.push((one, reason)));
+    queue.push(Priority::Normal, at(1_000 * MS), NO_DEADLINE, "old");
+    queue.push(Priority::Normal, at(1_010 * MS), at(1_080 * MS), "deadline");
+    queue.push(Priority::Low, at(1_050 * MS), at(1_200 * MS), "later");
+    queue.expire(at(1_040 * MS), 20 * MS, |one, reason| expired.push((one, reason)));
     assert_eq!(expired, []);
-    queue.expire(1_070 * MS, 20 * MS, |one, reason| expired.push((one, reason)));
+    queue.expire(at(1_070 * MS), 20 * MS, |one, reason| expired.push((one, reason)));
     assert_eq!(expired, [("deadline", ExpiryReason::Deadline)]);
-    queue.expire(1_100 * MS, 20 * MS, |one, reason| expired.push((one, reason)));
+    queue.expire(at(1_100 * MS), 20 * MS, |one, reason| expired.push((one, reason)));
     assert_eq!(expired[1..], [("old", ExpiryReason::Timeout)]);
-    assert_eq!((queue.take(1_100 * MS), queue.take(1_100 * MS)), (Some("later"), None));
+    assert_eq!((queue.take(at(1_100 * MS)), queue.take(at(1_100 * MS))), (Some("later"), None));
 }
 
 #[test]
@@ -119,49 +120,48 @@ fn every_entry_ends_once_for_any_order_of_operations() {
         let rules = rules(orders[random.usize(..3)]);
         let mut queue = Queue::new(rules);
         let mut queued: BTreeSet<u32> = BTreeSet::new();
-        let (mut now_ns, mut next) = (1_000 * MS, 0);
-        let mut positions: Vec<(u32, QueuePosition, u64, u64)> = Vec::new();
+        let (mut now, mut next) = (at(1_000 * MS), 0);
+        let mut positions: Vec<(u32, QueuePosition, MonotonicTime, MonotonicTime)> = Vec::new();
         for _ in 0..600 {
-            now_ns += random.u64(..8) * MS;
+            now += random.u64(..8) * MS;
             match random.u32(..10) {
                 0..=4 => {
                     let class = PRIORITIES[random.usize(..3)];
-                    let deadline_ns =
-                        if random.bool() { NO_DEADLINE } else { now_ns + random.u64(..200) * MS };
-                    let position = queue.push(class, now_ns, deadline_ns, next);
-                    positions.push((next, position, now_ns, deadline_ns));
+                    let deadline = if random.bool() { NO_DEADLINE } else { now + random.u64(..200) * MS };
+                    let position = queue.push(class, now, deadline, next);
+                    positions.push((next, position, now, deadline));
                     assert!(queued.insert(next));
                     next += 1;
                 }
                 5 | 6 => {
-                    let taken = queue.take(now_ns);
+                    let taken = queue.take(now);
                     assert_eq!(taken.is_none(), queued.is_empty(), "seed {seed}");
                     assert!(taken.is_none_or(|one| queued.remove(&one)), "seed {seed}");
                 }
                 7 => {
                     let service_ns = random.u64(..50) * MS;
-                    queue.expire(now_ns, service_ns, |one, reason| {
+                    queue.expire(now, service_ns, |one, reason| {
                         assert!(queued.remove(&one), "seed {seed}");
-                        let (.., enqueued_ns, deadline_ns) = positions[one as usize];
+                        let (.., enqueued_at, deadline) = positions[one as usize];
                         match reason {
                             ExpiryReason::Timeout => {
-                                assert!(now_ns - enqueued_ns >= rules.timeout_ns)
+                                assert!(now - enqueued_at >= rules.timeout_ns)
                             }
-                            ExpiryReason::Deadline => assert!(deadline_ns < now_ns + service_ns),
+                            ExpiryReason::Deadline => assert!(deadline < now + service_ns),
                         }
                     });
                     for one in &queued {
-                        let (.., enqueued_ns, deadline_ns) = positions[*one as usize];
-                        assert!(now_ns - enqueued_ns < rules.timeout_ns, "seed {seed}");
-                        assert!(deadline_ns >= now_ns + service_ns, "seed {seed}");
+                        let (.., enqueued_at, deadline) = positions[*one as usize];
+                        assert!(now - enqueued_at < rules.timeout_ns, "seed {seed}");
+                        assert!(deadline >= now + service_ns, "seed {seed}");
                     }
                 }
                 8 if !positions.is_empty() => {
                     let (one, position, ..) = positions[random.usize(..positions.len())];
-                    assert_eq!(queue.remove(position, now_ns), queued.take(&one), "seed {seed}");
+                    assert_eq!(queue.remove(position, now), queued.take(&one), "seed {seed}");
                 }
                 _ => {
-                    let evicted = queue.evict_for(PRIORITIES[random.usize(..3)], now_ns);
+                    let evicted = queue.evict_for(PRIORITIES[random.usize(..3)], now);
                     assert!(evicted.is_none_or(|one| queued.remove(&one)), "seed {seed}");
                 }
             }
@@ -177,14 +177,14 @@ fn a_class_has_its_turn_in_time() {
     for seed in 0..64 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut queue = Queue::new(rules(QueueOrder::OldestFirst));
-        queue.push(Priority::Low, 1, NO_DEADLINE, true);
+        queue.push(Priority::Low, at(1), NO_DEADLINE, true);
         let mut grants = 0;
         loop {
             for _ in 0..random.u32(1..4) {
-                queue.push(PRIORITIES[random.usize(..2)], 1, NO_DEADLINE, false);
+                queue.push(PRIORITIES[random.usize(..2)], at(1), NO_DEADLINE, false);
             }
             grants += 1;
-            if queue.take(1) == Some(true) {
+            if queue.take(at(1)) == Some(true) {
                 break;
             }
         }
@@ -196,22 +196,22 @@ fn a_class_has_its_turn_in_time() {
 fn an_entry_whose_client_would_leave_before_the_response_gets_no_slot() {
     let service_ns = 16 * MS;
     let next = |queue: &mut Queue<u64>, now_ms: u64| {
-        queue.offer_slots(now_ms * MS, service_ns, &mut |_| Offer::Slot(())).map(|(number, ())| number)
+        queue.offer_slots(at(now_ms * MS), service_ns, &mut |_| Offer::Slot(())).map(|(number, ())| number)
     };
     let mut queue = adaptive();
     // Three clients leave after 30 ms each; the response takes 16 ms, and 2 ms are the margin.
     for number in 0..3 {
-        let arrived_ns = (1_000 + number) * MS;
-        let position = queue.push(Priority::Normal, arrived_ns, NO_DEADLINE, number);
-        assert!(queue.remove(position, arrived_ns + 30 * MS).is_some());
+        let arrived = at((1_000 + number) * MS);
+        let position = queue.push(Priority::Normal, arrived, NO_DEADLINE, number);
+        assert!(queue.remove(position, arrived + 30 * MS).is_some());
     }
-    queue.push(Priority::Normal, 1_020 * MS, NO_DEADLINE, 7);
-    queue.push(Priority::Normal, 1_026 * MS, NO_DEADLINE, 8);
+    queue.push(Priority::Normal, at(1_020 * MS), NO_DEADLINE, 7);
+    queue.push(Priority::Normal, at(1_026 * MS), NO_DEADLINE, 8);
     assert_eq!(next(&mut queue, 1_033), Some(8));
     assert_eq!(next(&mut queue, 1_033), None, "13 ms old");
     // It stays longer than the others did: so do its like.
     assert_eq!(next(&mut queue, 1_051), None);
-    queue.push(Priority::Normal, 1_039 * MS, NO_DEADLINE, 9);
+    queue.push(Priority::Normal, at(1_039 * MS), NO_DEADLINE, 9);
     assert_eq!(next(&mut queue, 1_051), Some(9));
     // Nobody has left for a window.
     assert_eq!(next(&mut queue, 1_135), Some(7));

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rt::clock::MonotonicTime;
+
 use super::cross_core_wakeup::CoreIndex;
 use crate::plan::RetryBudgetPlan;
 
@@ -77,17 +79,22 @@ impl RetryBudget {
         self.plan
     }
 
+    #[inline]
+    fn bucket_number(&self, now: MonotonicTime) -> u64 {
+        now.as_ns() / self.bucket_ns
+    }
+
     /// Counts a request of this core.
     #[inline]
-    pub(crate) fn note_request(&self, core: CoreIndex, now_ns: u64) {
+    pub(crate) fn note_request(&self, core: CoreIndex, now: MonotonicTime) {
         if let Some(counts) = self.requests.get(core.0) {
-            counts.add_single_writer(now_ns / self.bucket_ns);
+            counts.add_single_writer(self.bucket_number(now));
         }
     }
 
     /// Takes one retry, if there is one left.
-    pub(crate) fn try_take(&self, now_ns: u64) -> bool {
-        let bucket_number = now_ns / self.bucket_ns;
+    pub(crate) fn try_take(&self, now: MonotonicTime) -> bool {
+        let bucket_number = self.bucket_number(now);
         let requests: u64 = self.requests.iter().map(|counts| counts.sum(bucket_number)).sum();
         let allowed = ((requests as f64 * self.plan.fraction) as u64).max(self.plan.min.into());
         // Two cores may take the last retry together; an approximate limit is sufficient.
@@ -102,6 +109,7 @@ impl RetryBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_time::at;
 
     const SECOND_NS: u64 = 1_000_000_000;
 
@@ -112,21 +120,21 @@ mod tests {
     #[test]
     fn a_few_are_always_allowed_and_no_more_without_requests() {
         let budget = budget(0.2, 3);
-        assert_eq!((0..10).filter(|_| budget.try_take(SECOND_NS)).count(), 3);
+        assert_eq!((0..10).filter(|_| budget.try_take(at(SECOND_NS))).count(), 3);
         // The window has passed.
-        assert_eq!((0..10).filter(|_| budget.try_take(9 * SECOND_NS)).count(), 3);
-        assert!(!self::budget(0.2, 0).try_take(0));
+        assert_eq!((0..10).filter(|_| budget.try_take(at(9 * SECOND_NS))).count(), 3);
+        assert!(!self::budget(0.2, 0).try_take(at(0)));
     }
 
     #[test]
     fn the_fraction_is_of_the_requests_of_all_cores() {
         let budget = budget(0.2, 3);
         for number in 0..100 {
-            budget.note_request(CoreIndex(number % 2), SECOND_NS);
+            budget.note_request(CoreIndex(number % 2), at(SECOND_NS));
         }
-        assert_eq!((0..100).filter(|_| budget.try_take(SECOND_NS)).count(), 20);
+        assert_eq!((0..100).filter(|_| budget.try_take(at(SECOND_NS))).count(), 20);
         // There is no such core, so nothing is counted.
-        budget.note_request(CoreIndex(7), SECOND_NS);
+        budget.note_request(CoreIndex(7), at(SECOND_NS));
     }
 
     /// For any sequence of events, no window has more retries than the fraction and the minimum
@@ -136,7 +144,7 @@ mod tests {
         for seed in 0..256 {
             let mut rng = fastrand::Rng::with_seed(seed);
             let budget = budget(0.1, 2);
-            let (mut now, mut requests, mut taken) = (0, Vec::new(), Vec::new());
+            let (mut now, mut requests, mut taken) = (at(0), Vec::new(), Vec::new());
             for _ in 0..2_000 {
                 now += rng.u64(..SECOND_NS / 4);
                 if rng.u32(..3) > 0 {
@@ -144,8 +152,9 @@ mod tests {
                     requests.push(now);
                 } else if budget.try_take(now) {
                     taken.push(now);
-                    let recent =
-                        |times: &[u64]| times.iter().filter(|&&at| at + 8 * SECOND_NS > now).count() as f64;
+                    let recent = |times: &[MonotonicTime]| {
+                        times.iter().filter(|&&at| at + 8 * SECOND_NS > now).count() as f64
+                    };
                     // The window's first part is counted completely or not at all.
                     let max = (recent(&requests) * 0.1).max(2.0);
                     let exact = taken.iter().filter(|&&at| at + 7 * SECOND_NS > now).count();

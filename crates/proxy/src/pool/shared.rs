@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use rt::clock::MonotonicTime;
 use rt::namespace::Namespace;
 
 use super::adaptive::{AdaptiveLimit, LatencyWindow};
@@ -17,13 +18,13 @@ use super::eligibility::Eligibility;
 use super::outlier_counters::OutlierCounters;
 use super::retry_budget::RetryBudget;
 use crate::admission::{ListenerLimits, create_listener_limits};
-use crate::plan::{AdaptivePlan, Plan, PoolPlan, RoutePlan, ServerPlan};
+use crate::plan::{AdaptivePlan, IdVec, Plan, PoolId, PoolPlan, RoutePlan, ServerId, ServerPlan};
 use crate::route::Buckets;
 
 /// State of all pools that all cores share, for one plan.
 #[derive(Debug)]
 pub(crate) struct CrossCoreState {
-    pub(crate) pools: Vec<Arc<SharedPool>>,
+    pub(crate) pools: IdVec<PoolId, Arc<SharedPool>>,
     /// Limits of each listener.
     pub(crate) listener_limits: Vec<Arc<ListenerLimits>>,
     /// Token buckets of the routes that have a rate limit.
@@ -35,12 +36,12 @@ pub(crate) struct CrossCoreState {
 pub(crate) struct SharedPool {
     /// Limit for all servers together.
     pool_limit: Arc<ConcurrencyLimit>,
-    server_limits: Vec<Arc<ConcurrencyLimit>>,
+    server_limits: IdVec<ServerId, Arc<ConcurrencyLimit>>,
     retry_budget: Arc<RetryBudget>,
     /// Samples for the adaptive limits.
-    samples: Vec<Arc<LatencySamples>>,
-    eligibilities: Vec<Arc<Eligibility>>,
-    outlier_counters: Vec<Arc<OutlierCounters>>,
+    samples: IdVec<ServerId, Arc<LatencySamples>>,
+    eligibilities: IdVec<ServerId, Arc<Eligibility>>,
+    outlier_counters: IdVec<ServerId, Arc<OutlierCounters>>,
     queue_counters: Arc<QueueCounters>,
     wakeups: CoreWakeups,
     /// Opened while that was still permitted.
@@ -81,18 +82,16 @@ impl CrossCoreState {
     ) -> io::Result<Self> {
         let old_pool = |pool: &PoolPlan| {
             previous.and_then(|(plan, shared)| {
-                let at = plan.pools.iter().position(|old| old.name == pool.name)?;
-                Some((&*plan.pools[at], &shared.pools[at]))
+                let id = plan.pools.position(|old| old.name == pool.name)?;
+                Some((&*plan.pools[id], &shared.pools[id]))
             })
         };
         // First of all, because a namespace that was opened earlier may be inaccessible by now.
         let namespace = |pool: &Arc<PoolPlan>| {
             let Some(name) = &pool.namespace else { return Ok(None) };
             let Some((_, shared)) = previous else { return Namespace::open(name).map(Some) };
-            let existing = shared
-                .pools
-                .iter()
-                .find_map(|pool| pool.namespace.as_ref().filter(|namespace| namespace.name() == name));
+            let mut namespaces = shared.pools.iter().filter_map(|pool| pool.namespace.as_ref());
+            let existing = namespaces.find(|namespace| namespace.name() == name);
             existing.map(|known| Some(known.clone())).ok_or_else(|| unknown_namespace_error(&pool.name, name))
         };
         let namespaces = plan.pools.iter().map(namespace).collect::<io::Result<Vec<_>>>()?;
@@ -170,10 +169,10 @@ fn reuse_or_create_server_limit(
 ) -> Arc<ConcurrencyLimit> {
     let max = initial_limit(pool, server);
     let reused = old.and_then(|(plan, shared)| {
-        let index = plan.servers.iter().position(|old| old.name == server.name)?;
+        let id = plan.servers.position(|old| old.name == server.name)?;
         let adaptive = adaptive_plan(pool, server);
-        let keeps_adaptive = adaptive.is_some() && adaptive_plan(plan, &plan.servers[index]) == adaptive;
-        Some((Arc::clone(&shared.server_limits[index]), keeps_adaptive))
+        let keeps_adaptive = adaptive.is_some() && adaptive_plan(plan, &plan.servers[id]) == adaptive;
+        Some((Arc::clone(&shared.server_limits[id]), keeps_adaptive))
     });
     let (limit, keeps_adaptive) = reused.unwrap_or_else(|| (Arc::new(ConcurrencyLimit::new()), false));
     if !keeps_adaptive {
@@ -201,8 +200,8 @@ fn reuse_or_create_server_state(
 ) -> (Arc<Eligibility>, Arc<OutlierCounters>) {
     let reused = old.and_then(|(plan, shared)| {
         let is_same = |old: &ServerPlan| old.name == server.name && old.address == server.address;
-        let index = plan.servers.iter().position(is_same)?;
-        Some((Arc::clone(&shared.eligibilities[index]), Arc::clone(&shared.outlier_counters[index])))
+        let id = plan.servers.position(is_same)?;
+        Some((Arc::clone(&shared.eligibilities[id]), Arc::clone(&shared.outlier_counters[id])))
     });
     reused.unwrap_or_else(|| (Arc::new(Eligibility::new(server.weight)), Arc::default()))
 }
@@ -269,24 +268,24 @@ impl SharedPool {
 
     /// Returns the eligibility of a server.
     #[inline]
-    pub(crate) fn eligibility(&self, server: usize) -> &Eligibility {
+    pub(crate) fn eligibility(&self, server: ServerId) -> &Eligibility {
         &self.eligibilities[server]
     }
 
     /// Returns a shared reference to the eligibility of a server.
-    pub(crate) fn eligibility_handle(&self, server: usize) -> Arc<Eligibility> {
+    pub(crate) fn eligibility_handle(&self, server: ServerId) -> Arc<Eligibility> {
         Arc::clone(&self.eligibilities[server])
     }
 
     /// Returns the outlier counters of a server.
     #[inline]
-    pub(crate) fn outlier_counters(&self, server: usize) -> &Arc<OutlierCounters> {
+    pub(crate) fn outlier_counters(&self, server: ServerId) -> &Arc<OutlierCounters> {
         &self.outlier_counters[server]
     }
 
-    /// Returns the number of servers.
-    pub(super) fn server_count(&self) -> usize {
-        self.eligibilities.len()
+    /// Returns the indexes of its servers.
+    pub(super) fn server_ids(&self) -> impl Iterator<Item = ServerId> + use<> {
+        self.eligibilities.ids()
     }
 
     /// Takes the lock for deciding on ejections. Returns `None` if another core holds it.
@@ -298,11 +297,11 @@ impl SharedPool {
     /// Recomputes each server's effective weight: after a change, and once a tick. If no server
     /// would get requests, cancels the ejections, because a server that may fail is better than
     /// none.
-    pub(crate) fn recompute(&self, plan: &PoolPlan, now_ns: u64) {
+    pub(crate) fn recompute(&self, plan: &PoolPlan, now: MonotonicTime) {
         let recompute_all = || {
             let servers = plan.servers.iter().zip(&self.eligibilities);
             servers.fold(false, |any, (server, eligibility)| {
-                eligibility.recompute(server.weight, plan.slow_start_ns, now_ns);
+                eligibility.recompute(server.weight, plan.slow_start_ns, now);
                 any | (eligibility.effective_weight() > 0)
             })
         };
@@ -310,14 +309,14 @@ impl SharedPool {
             return;
         }
         let ejected = self.eligibilities.iter().filter(|eligibility| eligibility.is_recovering());
-        if ejected.map(|standing| standing.cancel_ejection(now_ns)).count() > 0 {
+        if ejected.map(|standing| standing.cancel_ejection(now)).count() > 0 {
             recompute_all();
         }
     }
 
     /// Sets the configured request limit of a server, if it has one, and returns whether it has.
     /// An operator's limit has precedence.
-    pub(crate) fn set_adaptive_max(&self, server: usize, max: usize) -> bool {
+    pub(crate) fn set_adaptive_max(&self, server: ServerId, max: usize) -> bool {
         let limit = &self.server_limits[server];
         let is_bounded = limit.is_bounded();
         if is_bounded {
@@ -328,17 +327,17 @@ impl SharedPool {
 
     /// Sets the request limit that the server's agent requests; `None`: none. Each core counts the
     /// requests in flight at its next tick.
-    pub(crate) fn set_agent_maxconn(&self, server: usize, max: Option<usize>) {
+    pub(crate) fn set_agent_maxconn(&self, server: ServerId, max: Option<usize>) {
         self.server_limits[server].set_agent_max(max);
     }
 
     /// Returns whether a server could get one more request now.
-    pub(crate) fn has_free_slot(&self, server: usize) -> bool {
+    pub(crate) fn has_free_slot(&self, server: ServerId) -> bool {
         self.server_limits[server].has_free_slot()
     }
 
     /// Returns whether a server has fewer requests than a slow start permits of its limit.
-    pub(crate) fn is_below_slow_start_limit(&self, server: usize, planned_weight: u32) -> bool {
+    pub(crate) fn is_below_slow_start_limit(&self, server: ServerId, planned_weight: u32) -> bool {
         let (limit, eligibility) = (&self.server_limits[server], self.eligibility(server));
         let (weight, full_weight) = (eligibility.effective_weight(), eligibility.full_weight(planned_weight));
         match limit.max() {
@@ -359,7 +358,7 @@ impl SharedPool {
     /// Takes a slot at a server. Succeeds if the server and the whole pool have a free slot, and
     /// the server is eligible.
     #[inline]
-    pub(crate) fn try_acquire(&self, core: CoreIndex, server: usize) -> AcquireResult {
+    pub(crate) fn try_acquire(&self, core: CoreIndex, server: ServerId) -> AcquireResult {
         let result = self.server_limits[server].try_acquire();
         if result == AcquireResult::Full {
             return AcquireResult::Full;
@@ -382,7 +381,7 @@ impl SharedPool {
 
     /// Releases the slot. Returns whether a request may wait for it.
     #[inline]
-    pub(crate) fn release(&self, server: usize, was_counted: bool) -> bool {
+    pub(crate) fn release(&self, server: ServerId, was_counted: bool) -> bool {
         let had_pool_limit = self.release_pool_slot();
         if was_counted {
             self.server_limits[server].release();
@@ -402,17 +401,17 @@ impl SharedPool {
     }
 
     /// Returns whether a request to this server takes a slot that others may wait for.
-    pub(crate) fn has_limit(&self, server: usize) -> bool {
+    pub(crate) fn has_limit(&self, server: ServerId) -> bool {
         self.pool_limit.is_bounded() || self.server_limits[server].is_bounded()
     }
 
     /// Returns the maximum number of requests of a server; `None`: unlimited.
-    pub(crate) fn requests_max(&self, server: usize) -> Option<usize> {
+    pub(crate) fn requests_max(&self, server: ServerId) -> Option<usize> {
         self.server_limits[server].max()
     }
 
     /// Returns the number of requests that count toward a server's limit.
-    pub(crate) fn slots_in_use(&self, server: usize) -> usize {
+    pub(crate) fn slots_in_use(&self, server: ServerId) -> usize {
         self.server_limits[server].in_flight()
     }
 
@@ -434,12 +433,12 @@ impl SharedPool {
 
     /// Returns the samples for a server's adaptive limit.
     #[inline]
-    pub(super) fn samples(&self, server: usize) -> &LatencySamples {
+    pub(super) fn samples(&self, server: ServerId) -> &LatencySamples {
         &self.samples[server]
     }
 
     /// Returns the samples of all cores about a server since the last call.
-    pub(super) fn take_window(&self, server: usize) -> LatencyWindow {
+    pub(super) fn take_window(&self, server: ServerId) -> LatencyWindow {
         self.samples[server].take(self.server_limits[server].in_flight())
     }
 
@@ -450,24 +449,24 @@ impl SharedPool {
 
     /// Sets a server's request limit until the process ends; `None`: the configured one. Requests
     /// in flight are not affected; a server above a lowered limit gets new ones once it is below.
-    pub(crate) fn set_maxconn(&self, server: usize, operator_max: Option<usize>, configured: Option<usize>) {
+    pub(crate) fn set_maxconn(&self, server: ServerId, operator_max: Option<usize>, planned: Option<usize>) {
         self.server_limits[server].set_operator_max(operator_max);
-        self.server_limits[server].set_configured(configured);
+        self.server_limits[server].set_configured(planned);
     }
 
     /// Returns the limit that an operator set at run time.
     #[cfg(test)]
-    pub(crate) fn operator_maxconn(&self, server: usize) -> Option<usize> {
+    pub(crate) fn operator_maxconn(&self, server: ServerId) -> Option<usize> {
         self.server_limits[server].operator_max()
     }
 
     /// Returns whether a server has its own limit.
-    pub(crate) fn has_server_limit(&self, server: usize) -> bool {
+    pub(crate) fn has_server_limit(&self, server: ServerId) -> bool {
         self.server_limits[server].is_bounded()
     }
 
     /// Counts requests that were at a server before it had a limit.
-    pub(crate) fn add_in_flight(&self, server: usize, requests: usize) {
+    pub(crate) fn add_in_flight(&self, server: ServerId, requests: usize) {
         self.server_limits[server].add_in_flight(requests);
     }
 

@@ -6,11 +6,13 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::task::Waker;
 
+use rt::clock::MonotonicTime;
+
 use super::adaptive::AdaptiveLimit;
 use super::queue::{ExpiryReason, Offer, QueuePosition, retry_after_s};
 use super::shared::adaptive_plan;
 use super::{Pool, ServerRequirements};
-use crate::plan::{PoolPlan, Priority, RetryBudgetPlan};
+use crate::plan::{IdVec, PoolPlan, Priority, RetryBudgetPlan, ServerId, ServerPlan};
 
 /// A request to enqueue.
 #[derive(Debug)]
@@ -18,9 +20,9 @@ pub(crate) struct EnqueueRequest<'a> {
     pub(crate) requirements: ServerRequirements,
     pub(crate) waker: &'a Waker,
     pub(crate) priority: Priority,
-    pub(crate) now_ns: u64,
+    pub(crate) now: MonotonicTime,
     /// Time when its client leaves; [`super::NO_DEADLINE`]: not given.
-    pub(crate) deadline_ns: u64,
+    pub(crate) deadline: MonotonicTime,
 }
 
 /// Reason for not queueing a request.
@@ -39,7 +41,7 @@ pub(crate) struct Ticket {
     requirements: ServerRequirements,
     waker: Waker,
     position: Cell<Option<QueuePosition>>,
-    deadline_ns: u64,
+    deadline: MonotonicTime,
 }
 
 /// State of a queued request.
@@ -48,7 +50,7 @@ pub(crate) enum TicketState {
     /// The request waits for its turn.
     Waiting,
     /// A slot at this server was taken for the request.
-    Granted(usize),
+    Granted(ServerId),
     /// The request has waited too long.
     Expired,
     /// The client would leave before the response.
@@ -59,12 +61,12 @@ pub(crate) enum TicketState {
 
 /// Returns the adaptive limits, for the core that computes them. Unchanged ones keep their state;
 /// others are new.
-pub(super) fn adaptive_limits(own: &PoolPlan, previous: Option<&Pool>) -> Vec<AdaptiveLimit> {
-    let limit = |server: &crate::plan::ServerPlan| {
+pub(super) fn adaptive_limits(own: &PoolPlan, previous: Option<&Pool>) -> IdVec<ServerId, AdaptiveLimit> {
+    let limit = |server: &ServerPlan| {
         let plan = adaptive_plan(own, server)?;
         let unchanged = previous.and_then(|before| {
-            let index = before.plan().servers.iter().position(|old| old.name == server.name)?;
-            before.adaptive_limits.borrow().get(index).filter(|old| old.plan() == plan).cloned()
+            let id = before.plan().servers.position(|old| old.name == server.name)?;
+            before.adaptive_limits.borrow().get(id).filter(|old| old.plan() == plan).cloned()
         });
         Some(unchanged.unwrap_or_else(|| AdaptiveLimit::new(plan)))
     };
@@ -81,14 +83,14 @@ impl Pool {
         request: &EnqueueRequest<'_>,
         rng: &mut fastrand::Rng,
     ) -> Result<Rc<Ticket>, EnqueueError> {
-        let now_ns = request.now_ns;
-        self.now_ns.set(now_ns);
-        if request.deadline_ns < now_ns.saturating_add(self.service_ns.get()) {
+        let now = request.now;
+        self.now.set(now);
+        if request.deadline < now.saturating_add(self.service_ns.get()) {
             return Err(EnqueueError::Deadline);
         }
         if !self.shared.join_queue(self.core, self.plan().queue.limit) {
             // The newcomer takes the position of the evicted request, so the count stays.
-            let evicted = self.queue.borrow_mut().evict_for(request.priority, now_ns);
+            let evicted = self.queue.borrow_mut().evict_for(request.priority, now);
             evicted.ok_or(EnqueueError::Full)?.complete(TicketState::Shed);
         }
         let ticket = Rc::new(Ticket {
@@ -96,10 +98,10 @@ impl Pool {
             requirements: request.requirements,
             waker: request.waker.clone(),
             position: Cell::new(None),
-            deadline_ns: request.deadline_ns,
+            deadline: request.deadline,
         });
         let position =
-            self.queue.borrow_mut().push(request.priority, now_ns, request.deadline_ns, Rc::clone(&ticket));
+            self.queue.borrow_mut().push(request.priority, now, request.deadline, Rc::clone(&ticket));
         ticket.position.set(Some(position));
         // Another core may have freed a slot before it could see this request.
         self.serve_queue(rng);
@@ -110,7 +112,7 @@ impl Pool {
     /// if they do not.
     pub(crate) fn serve_queue(&self, rng: &mut fastrand::Rng) {
         let mut is_full = false;
-        let (now_ns, service_ns) = (self.now_ns.get(), self.service_ns.get());
+        let (now, service_ns) = (self.now.get(), self.service_ns.get());
         loop {
             let mut offer = |ticket: &Rc<Ticket>| {
                 let is_pinned = self.effective_pin(ticket.requirements).is_some();
@@ -126,7 +128,7 @@ impl Pool {
                     }
                 }
             };
-            let next = self.queue.borrow_mut().offer_slots(now_ns, service_ns, &mut offer);
+            let next = self.queue.borrow_mut().offer_slots(now, service_ns, &mut offer);
             let Some((ticket, server)) = next else {
                 return;
             };
@@ -136,13 +138,13 @@ impl Pool {
     }
 
     /// Expires requests that have waited too long. Returns whether any still wait.
-    pub(crate) fn expire_queue(&self, now_ns: u64) -> bool {
-        self.now_ns.set(now_ns);
+    pub(crate) fn expire_queue(&self, now: MonotonicTime) -> bool {
+        self.now.set(now);
         let mut queue = self.queue.borrow_mut();
         if queue.is_empty() {
             return false;
         }
-        queue.expire(now_ns, self.service_ns.get(), |ticket, reason| {
+        queue.expire(now, self.service_ns.get(), |ticket, reason| {
             self.shared.leave_queue(self.core);
             ticket.complete(match reason {
                 ExpiryReason::Timeout => TicketState::Expired,
@@ -160,7 +162,7 @@ impl Pool {
             TicketState::Waiting => {
                 let position = ticket.position.take();
                 let removed =
-                    position.and_then(|position| self.queue.borrow_mut().remove(position, self.now_ns.get()));
+                    position.and_then(|position| self.queue.borrow_mut().remove(position, self.now.get()));
                 if removed.is_some() {
                     self.shared.leave_queue(self.core);
                 }
@@ -169,20 +171,20 @@ impl Pool {
     }
 
     /// Returns whether a request that was granted a slot would miss its deadline anyway.
-    pub(crate) fn misses_deadline(&self, ticket: &Ticket, now_ns: u64) -> bool {
-        ticket.deadline_ns < now_ns.saturating_add(self.service_ns.get())
+    pub(crate) fn misses_deadline(&self, ticket: &Ticket, now: MonotonicTime) -> bool {
+        ticket.deadline < now.saturating_add(self.service_ns.get())
     }
 
     /// Returns the time in seconds after which a rejected request may find a slot.
     pub(crate) fn retry_after_s(&self) -> u64 {
         let slots = self.shared.slots_max().unwrap_or(1);
-        let standing_ns = self.queue.borrow().standing_ns(self.now_ns.get());
+        let standing_ns = self.queue.borrow().standing_ns(self.now.get());
         retry_after_s(self.shared.queued_count(), self.service_ns.get(), slots, standing_ns)
     }
 
     /// Records the time from a request's dispatch to the start of its response.
     #[inline]
-    pub(crate) fn record_service_time(&self, server: usize, service_ns: u64) {
+    pub(crate) fn record_service_time(&self, server: ServerId, service_ns: u64) {
         let previous = self.service_ns.get();
         let next = if previous == 0 { service_ns } else { previous - previous / 8 + service_ns / 8 };
         self.service_ns.set(next);
@@ -192,7 +194,7 @@ impl Pool {
     }
 
     /// Records a server's failure to respond.
-    pub(crate) fn record_failure_sample(&self, server: usize) {
+    pub(crate) fn record_failure_sample(&self, server: ServerId) {
         if self.plan().overload_limits.adaptive.is_some() {
             self.shared.samples(server).add_failure();
         }
@@ -200,7 +202,7 @@ impl Pool {
 
     /// Updates the adaptive limits from the samples since the last update. Called on one core only.
     pub(super) fn update_adaptive_limits(&self) {
-        for (server, limit) in self.adaptive_limits.borrow_mut().iter_mut().enumerate() {
+        for (server, limit) in self.adaptive_limits.borrow_mut().enumerate_mut() {
             let max = limit.update(self.shared.take_window(server));
             let previous = self.shared.requests_max(server);
             self.shared.set_adaptive_max(server, max);
@@ -212,35 +214,35 @@ impl Pool {
 
     /// Counts a request for the retry budget.
     #[inline]
-    pub(crate) fn count_request(&self, now_ns: u64) {
+    pub(crate) fn count_request(&self, now: MonotonicTime) {
         if self.plan().retries_max > 0 {
-            self.shared.retry_budget().note_request(self.core, now_ns);
+            self.shared.retry_budget().note_request(self.core, now);
         }
     }
 
     /// Takes a retry from the budget. Returns whether there was one.
-    pub(crate) fn take_retry(&self, now_ns: u64) -> bool {
+    pub(crate) fn take_retry(&self, now: MonotonicTime) -> bool {
         let RetryBudgetPlan { fraction, .. } = self.plan().overload_limits.retry_budget;
-        fraction >= 1.0 || self.shared.retry_budget().try_take(now_ns)
+        fraction >= 1.0 || self.shared.retry_budget().try_take(now)
     }
 
     /// Returns whether a request to this server takes a slot that others may wait for.
-    pub(crate) fn has_limit(&self, server: usize) -> bool {
+    pub(crate) fn has_limit(&self, server: ServerId) -> bool {
         self.shared.has_limit(server)
     }
 
     /// Returns the maximum number of requests of a server; `None`: unlimited.
-    pub(crate) fn requests_max(&self, server: usize) -> Option<usize> {
+    pub(crate) fn requests_max(&self, server: ServerId) -> Option<usize> {
         self.shared.requests_max(server)
     }
 
     /// Returns whether the pool or any of its servers has a limit.
     pub(crate) fn has_limits(&self) -> bool {
-        (0..self.plan().servers.len()).any(|server| self.shared.has_limit(server))
+        self.plan().servers.ids().any(|server| self.shared.has_limit(server))
     }
 
     /// Returns the number of requests that count toward a server's limit, on all cores.
-    pub(crate) fn slots_in_use(&self, server: usize) -> usize {
+    pub(crate) fn slots_in_use(&self, server: ServerId) -> usize {
         self.shared.slots_in_use(server)
     }
 

@@ -11,6 +11,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rt::clock::MonotonicTime;
+
 use crate::admission::TokenBucket;
 use crate::plan::{RateKey, RateLimit, TokenRate};
 
@@ -75,10 +77,10 @@ struct BucketSlot {
 pub(crate) struct Limiter {
     buckets: Arc<Buckets>,
     tokens: u32,
-    taken_ns: u64,
+    taken_at: MonotonicTime,
     /// Time at which the bucket would be full again after the last lot. Returned tokens fit into
     /// the bucket until then.
-    full_at_ns: u64,
+    full_at: MonotonicTime,
     /// Number of tokens in the next lot.
     batch_tokens: u32,
 }
@@ -135,9 +137,8 @@ impl Buckets {
             if let Some(slot) = own_slot {
                 return &slot.bucket;
             }
-            let victim = ways
-                .iter()
-                .min_by_key(|slot| (slot.tag.load(Ordering::Relaxed) != 0, slot.bucket.full_at_ns()));
+            let victim =
+                ways.iter().min_by_key(|slot| (slot.tag.load(Ordering::Relaxed) != 0, slot.bucket.full_at()));
             // There is at least one way.
             let Some(victim) = victim else { return &self.shared_bucket };
             let old_tag = victim.tag.load(Ordering::Relaxed);
@@ -173,43 +174,46 @@ fn hashable_key(key: RateLimitKey<'_>) -> Option<HashableKey<'_>> {
 impl Limiter {
     /// Creates a limiter without tokens.
     pub(crate) fn new(buckets: Arc<Buckets>) -> Self {
-        Self { buckets, tokens: 0, taken_ns: 0, full_at_ns: 0, batch_tokens: 1 }
+        Self {
+            buckets,
+            tokens: 0,
+            taken_at: MonotonicTime::ZERO,
+            full_at: MonotonicTime::ZERO,
+            batch_tokens: 1,
+        }
     }
 
     /// Takes a token for `key` if there is one.
     ///
     /// # Errors
     /// There is none; nothing is taken then.
-    pub(crate) fn admit(&mut self, key: RateLimitKey<'_>, now_ns: u64) -> Result<(), RetryAfterNs> {
+    pub(crate) fn admit(&mut self, key: RateLimitKey<'_>, now: MonotonicTime) -> Result<(), RetryAfterNs> {
         let rate = self.buckets.rate();
         if self.buckets.limit.key != RateKey::Route {
             let bucket = self.buckets.bucket_of(key);
-            return bucket.try_take(&rate, now_ns).map_err(RetryAfterNs);
+            return bucket.try_take(&rate, now).map_err(RetryAfterNs);
         }
-        let is_fresh = now_ns.saturating_sub(self.taken_ns) <= LEASE_NS;
+        let is_fresh = now.since(self.taken_at) <= LEASE_NS;
         if self.tokens > 0 && is_fresh {
             self.tokens -= 1;
             return Ok(());
         }
-        self.return_unused(now_ns);
+        self.return_unused(now);
         let max = batch_tokens_max(&rate, self.buckets.cores);
         // A core that has used up its lot takes more the next time; one with few requests takes
         // one.
         self.batch_tokens = if is_fresh { self.batch_tokens.saturating_mul(2).min(max) } else { 1 };
-        let (tokens, full_at_ns) = self
-            .buckets
-            .shared_bucket
-            .try_take_up_to(&rate, self.batch_tokens, now_ns)
-            .map_err(RetryAfterNs)?;
-        (self.tokens, self.taken_ns, self.full_at_ns) = (tokens - 1, now_ns, full_at_ns);
+        let (tokens, full_at) =
+            self.buckets.shared_bucket.try_take_up_to(&rate, self.batch_tokens, now).map_err(RetryAfterNs)?;
+        (self.tokens, self.taken_at, self.full_at) = (tokens - 1, now, full_at);
         Ok(())
     }
 
     /// Returns unused tokens, unless the bucket may have been full since they were taken: then they
     /// would exceed the burst.
-    fn return_unused(&mut self, now_ns: u64) {
+    fn return_unused(&mut self, now: MonotonicTime) {
         let tokens = std::mem::take(&mut self.tokens);
-        if tokens > 0 && now_ns < self.full_at_ns {
+        if tokens > 0 && now < self.full_at {
             self.buckets.shared_bucket.return_unused(&self.buckets.rate(), tokens);
         }
     }

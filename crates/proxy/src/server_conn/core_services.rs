@@ -4,13 +4,14 @@
 use std::cell::RefMut;
 
 use rt::byte_channel::ChannelBuffers;
+use rt::clock::MonotonicTime;
 use rt::deadlines::Deadlines;
 use rt::timers::Timers;
 
 /// Time, timers and memory of a core.
 pub(crate) trait CoreServices: std::fmt::Debug + 'static {
     /// Returns the time of the last tick.
-    fn tick_ns(&self) -> u64;
+    fn now(&self) -> MonotonicTime;
 
     /// Returns whether the core drains.
     fn is_draining(&self) -> bool;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use proxy::ctl::{ControlCommand, OwnerError};
 use proxy::handover::{Handoff, UpgradeCommand};
 use proxy::{FileWatch, ListenAddressInfo, RunningProxy};
-use rt::clock::now_ns;
+use rt::clock::{MonotonicTime, now_ns};
 use rt::drain::{Drain, DrainStage};
 use rt::notify::{ServiceManager, ServiceState};
 
@@ -185,7 +185,7 @@ impl<'a> Supervisor<'a> {
         let Some(watch) = &mut self.watch else { return };
         if self.handoff_state == HandoffState::Idle
             && !self.running.is_draining()
-            && watch.has_changed(now_ns())
+            && watch.has_changed(MonotonicTime::now())
         {
             self.reload_by_signal();
         }

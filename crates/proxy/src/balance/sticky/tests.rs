@@ -15,7 +15,7 @@ fn text(token: &Token) -> &str {
     std::str::from_utf8(token).unwrap()
 }
 
-fn lookup(mode: StickyMode, cookies: &[&str]) -> Result<usize, StickyLookup> {
+fn lookup(mode: StickyMode, cookies: &[&str]) -> Result<ServerId, StickyLookup> {
     let headers: Vec<Header<'_>> =
         cookies.iter().map(|value| Header { name: "cookie", value: value.as_bytes() }).collect();
     test_tokens().find_in_cookies(&StickyPlan::for_tests(mode), &headers)
@@ -25,18 +25,18 @@ fn lookup(mode: StickyMode, cookies: &[&str]) -> Result<usize, StickyLookup> {
 fn a_token_names_its_server_and_no_other() {
     let own_tokens = test_tokens();
     let find = |cookie: String| lookup(StickyMode::Insert, &[&cookie]);
-    assert_eq!(find(format!("SRV={}", text(own_tokens.token(0)))), Ok(0));
-    assert_eq!(find(format!("x=1; SRV={} ;y", text(own_tokens.token(1)))), Ok(1));
+    assert_eq!(find(format!("SRV={}", text(own_tokens.token(ServerId(0))))), Ok(ServerId(0)));
+    assert_eq!(find(format!("x=1; SRV={} ;y", text(own_tokens.token(ServerId(1))))), Ok(ServerId(1)));
     assert_eq!(find("x=1; srv=2".into()), Err(StickyLookup::Missing));
     assert_eq!(find("SRV=".into()), Err(StickyLookup::Invalid));
     assert_eq!(find("SRV=a".into()), Err(StickyLookup::Invalid));
     // A token of a removed server, of another pool, and of another key.
     let lookup_token = |key: &[u8], pool, server| {
         let tokens = tokens(key, pool, &[server]);
-        find(format!("SRV={}", text(tokens.token(0))))
+        find(format!("SRV={}", text(tokens.token(ServerId(0)))))
     };
     assert_eq!(lookup_token(b"a key of the tests", "app", "gone"), Err(StickyLookup::Unknown));
-    assert_eq!(lookup_token(b"a key of the tests", "app", "b"), Ok(1));
+    assert_eq!(lookup_token(b"a key of the tests", "app", "b"), Ok(ServerId(1)));
     assert_eq!(lookup_token(b"a key of the tests", "other", "a"), Err(StickyLookup::Invalid));
     assert_eq!(lookup_token(b"another key of theirs", "app", "a"), Err(StickyLookup::Invalid));
 }
@@ -46,7 +46,7 @@ fn any_change_of_a_token_is_detected() {
     let own_tokens = test_tokens();
     for at in 0..TOKEN_TEXT_BYTES {
         for other in [b'A', b'z', b'=', b'~', b'!'] {
-            let mut token = *own_tokens.token(0);
+            let mut token = *own_tokens.token(ServerId(0));
             if token[at] == other {
                 continue;
             }
@@ -57,26 +57,27 @@ fn any_change_of_a_token_is_detected() {
         }
     }
     // The code of one token with the fingerprint of the other.
-    let mixed = [&text(own_tokens.token(0))[..8], &text(own_tokens.token(1))[8..]].concat();
+    let mixed =
+        [&text(own_tokens.token(ServerId(0)))[..8], &text(own_tokens.token(ServerId(1)))[8..]].concat();
     assert_eq!(lookup(StickyMode::Insert, &[&format!("SRV={mixed}")]), Err(StickyLookup::Invalid));
 }
 
 #[test]
 fn of_several_cookies_the_first_that_names_a_server_counts() {
     let own_tokens = test_tokens();
-    let good = format!("SRV={}", text(own_tokens.token(1)));
-    assert_eq!(lookup(StickyMode::Insert, &["SRV=bad", &good]), Ok(1));
-    assert_eq!(lookup(StickyMode::Insert, &[&format!("SRV=bad; {good}")]), Ok(1));
+    let good = format!("SRV={}", text(own_tokens.token(ServerId(1))));
+    assert_eq!(lookup(StickyMode::Insert, &["SRV=bad", &good]), Ok(ServerId(1)));
+    assert_eq!(lookup(StickyMode::Insert, &[&format!("SRV=bad; {good}")]), Ok(ServerId(1)));
     assert_eq!(lookup(StickyMode::Insert, &["SRV=bad; SRV=worse"]), Err(StickyLookup::Invalid));
 }
 
 #[test]
 fn a_prefix_is_distinguished_from_the_cookie_of_the_application() {
     let own_tokens = test_tokens();
-    let token = text(own_tokens.token(1));
+    let token = text(own_tokens.token(ServerId(1)));
     let find = |value: &str| lookup(StickyMode::Prefix, &[&format!("SRV={value}")]);
-    assert_eq!(find(&format!("{token}~abc")), Ok(1));
-    assert_eq!(find(&format!("{token}~")), Ok(1));
+    assert_eq!(find(&format!("{token}~abc")), Ok(ServerId(1)));
+    assert_eq!(find(&format!("{token}~")), Ok(ServerId(1)));
     // Without a prefix, or with a tilde of its own, the cookie is purely the application's.
     assert_eq!(find("abc"), Err(StickyLookup::Missing));
     assert_eq!(find("a~b"), Err(StickyLookup::Missing));
@@ -115,7 +116,7 @@ fn servers_never_see_our_part() {
 
 fn response_fields(plan: &StickyPlan, is_due: bool, headers: &[Header<'_>]) -> String {
     let own_tokens = test_tokens();
-    let cookie = StickyCookie { plan, token: own_tokens.token(0), is_due };
+    let cookie = StickyCookie { plan, token: own_tokens.token(ServerId(0)), is_due };
     let mut out = Vec::new();
     for header in headers {
         if !cookie.write_with_prefix(header, &mut out) {
@@ -123,7 +124,7 @@ fn response_fields(plan: &StickyPlan, is_due: bool, headers: &[Header<'_>]) -> S
         }
     }
     cookie.write_own_cookie(headers, &mut out);
-    String::from_utf8(out).unwrap().replace(text(own_tokens.token(0)), "TOKEN")
+    String::from_utf8(out).unwrap().replace(text(own_tokens.token(ServerId(0))), "TOKEN")
 }
 
 #[test]
@@ -157,9 +158,9 @@ fn the_applications_cookie_gets_a_prefix_and_others_do_not() {
     assert_eq!(actual, expected);
     // The way back to the server.
     let own_tokens = test_tokens();
-    let back = format!("SRV={}~v=1", text(own_tokens.token(0)));
+    let back = format!("SRV={}~v=1", text(own_tokens.token(ServerId(0))));
     assert_eq!(rewrite_cookie_field(StickyMode::Prefix, &back), "Cookie: SRV=v=1\r\n");
-    assert_eq!(lookup(StickyMode::Prefix, &[&back]), Ok(0));
+    assert_eq!(lookup(StickyMode::Prefix, &[&back]), Ok(ServerId(0)));
 }
 
 #[test]
@@ -167,7 +168,8 @@ fn nothing_of_it_is_shown() {
     let own_tokens = test_tokens();
     let debug_output = format!("{own_tokens:?} {:?}", StickyPlan::for_tests(StickyMode::Insert));
     assert!(
-        !debug_output.contains("a key of the tests") && !debug_output.contains(text(own_tokens.token(0))),
+        !debug_output.contains("a key of the tests")
+            && !debug_output.contains(text(own_tokens.token(ServerId(0)))),
         "{debug_output}"
     );
 }

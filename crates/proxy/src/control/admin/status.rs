@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use rt::clock::MonotonicTime;
+
 use crate::control::active_config::ActiveConfig;
 use crate::health::display_state;
 use crate::metrics::{FINE_BOUNDS_NS, SeriesValueRef, Snapshot};
@@ -86,17 +88,22 @@ struct LimitCount {
 }
 
 /// Serializes the current status as JSON.
-pub(super) fn status_json(active: &ActiveConfig, snapshot: &Snapshot, draining: bool, at_ns: u64) -> String {
+pub(super) fn status_json(
+    active: &ActiveConfig,
+    snapshot: &Snapshot,
+    draining: bool,
+    now: MonotonicTime,
+) -> String {
     let listeners = active.plan.listeners.iter().map(|listener| listener_status(listener, active, snapshot));
     let pools = active.plan.pools.iter().zip(&active.shared.pools);
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
-        at_ns,
+        at_ns: now.as_ns(),
         draining,
         bucket_bounds_ns: &FINE_BOUNDS_NS,
         listeners: listeners.collect(),
-        pools: pools.map(|(pool, shared)| pool_status(pool, shared, snapshot, at_ns)).collect(),
+        pools: pools.map(|(pool, shared)| pool_status(pool, shared, snapshot, now)).collect(),
         limits: limit_counts(snapshot),
     };
     // Numbers and strings always serialize.
@@ -128,13 +135,12 @@ fn pool_status<'a>(
     pool: &'a PoolPlan,
     shared: &SharedPool,
     snapshot: &'a Snapshot,
-    at_ns: u64,
+    now: MonotonicTime,
 ) -> PoolStatus<'a> {
     let sum_of = |metric| snapshot.sum(metric, &[&pool.name]);
-    let servers = pool.servers.iter().enumerate();
-    let server = |(index, server)| {
-        let live_state = (shared.eligibility(index), shared.requests_max(index));
-        server_status(&pool.name, server, live_state, snapshot, at_ns)
+    let server = |(id, server)| {
+        let live_state = (shared.eligibility(id), shared.requests_max(id));
+        server_status(&pool.name, server, live_state, snapshot, now)
     };
     PoolStatus {
         name: &pool.name,
@@ -143,7 +149,7 @@ fn pool_status<'a>(
         queue_limit: pool.queue.limit,
         retries: sum_of("weir_retries_total"),
         wasted: sum_of("weir_wasted_responses_total"),
-        servers: servers.map(server).collect(),
+        servers: pool.servers.enumerate().map(server).collect(),
     }
 }
 
@@ -152,7 +158,7 @@ fn server_status<'a>(
     server: &'a ServerPlan,
     (eligibility, maxconn): (&Eligibility, Option<usize>),
     snapshot: &'a Snapshot,
-    at_ns: u64,
+    now: MonotonicTime,
 ) -> ServerStatus<'a> {
     let labels = [pool, &*server.name];
     let mut buckets = vec![0; FINE_BOUNDS_NS.len() + 1];
@@ -165,12 +171,12 @@ fn server_status<'a>(
     ServerStatus {
         name: &server.name,
         address: server.address.to_string(),
-        state: display_state(eligibility, at_ns),
+        state: display_state(eligibility, now),
         usable: eligibility.effective_weight() > 0,
         weight: f64::from(eligibility.weight_hundredths(server.weight)) / 100.0,
         maxconn,
         last_check: last.as_ref().map(|last| last.describe()),
-        last_check_age_ns: last.as_ref().map(|last| at_ns.saturating_sub(last.at_ns)),
+        last_check_age_ns: last.as_ref().map(|last| now.since(last.at)),
         in_flight: snapshot.sum("weir_server_requests_in_flight", &labels),
         idle: snapshot.sum("weir_pool_idle_connections", &labels),
         classes: sum_by_last_label(snapshot, "weir_server_request_seconds", &labels),
@@ -253,6 +259,7 @@ impl SeriesValueRef<'_> {
 mod tests {
     use super::*;
     use crate::pool::{AdminState, CheckStatus};
+    use crate::test_time::at;
 
     #[test]
     fn the_page_is_one_file_that_needs_nothing_else() {
@@ -276,22 +283,22 @@ mod tests {
     fn a_servers_state_is_what_keeps_it_from_requests() {
         let eligibility = Eligibility::new(2);
         let active = |eligibility: &Eligibility| {
-            eligibility.recompute(2, 0, 10);
-            display_state(eligibility, 10)
+            eligibility.recompute(2, 0, at(10));
+            display_state(eligibility, at(10))
         };
         assert_eq!(active(&eligibility), "no check");
-        eligibility.set_check_status(CheckStatus::Up, 1);
+        eligibility.set_check_status(CheckStatus::Up, at(1));
         assert_eq!(active(&eligibility), "up");
         eligibility.set_operator_weight(Some(0));
         assert_eq!(active(&eligibility), "up, weight 0");
-        eligibility.eject_until(20);
+        eligibility.eject_until(at(20));
         assert_eq!(active(&eligibility), "ejected");
-        eligibility.set_check_status(CheckStatus::Down, 1);
+        eligibility.set_check_status(CheckStatus::Down, at(1));
         assert_eq!(active(&eligibility), "down");
-        eligibility.set_operator_state(AdminState::Maintenance, 1);
+        eligibility.set_operator_state(AdminState::Maintenance, at(1));
         assert_eq!(active(&eligibility), "maintenance");
         let eligibility = Eligibility::new(2);
-        eligibility.set_operator_state(AdminState::Drain, 1);
+        eligibility.set_operator_state(AdminState::Drain, at(1));
         assert_eq!(active(&eligibility), "drain");
     }
 }

@@ -1,9 +1,10 @@
 //! Commands that change the proxy: servers, connections, config, logs, drain.
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 
 use super::{CommandError, CommandRequest, CommandResult, ControlCommand, socket};
 use crate::control::active_config::ActiveConfig;
+use crate::plan::{PoolId, ServerId};
 use crate::pool::AdminState;
 use crate::session::{SessionFilter, SessionId, SessionQuery};
 
@@ -81,13 +82,13 @@ fn apply_change(
     let (pool, server) = find_server(active, server_name)?;
     let (plan, shared) = (&active.plan.pools[pool], &active.shared.pools[pool]);
     let eligibility = shared.eligibility(server);
-    let now_ns = now_ns();
+    let now = MonotonicTime::now();
     match change {
-        ServerChange::AdminState(state) => eligibility.set_operator_state(state, now_ns),
+        ServerChange::AdminState(state) => eligibility.set_operator_state(state, now),
         ServerChange::Weight(weight) => eligibility.set_operator_weight(weight),
         ServerChange::Maxconn(maxconn) => shared.set_maxconn(server, maxconn, plan.servers[server].maxconn),
     }
-    shared.recompute(plan, now_ns);
+    shared.recompute(plan, now);
     Ok(())
 }
 
@@ -95,18 +96,18 @@ fn apply_change(
 fn find_server(
     active: &ActiveConfig,
     (pool, server): &(Box<str>, Box<str>),
-) -> Result<(usize, usize), CommandError> {
+) -> Result<(PoolId, ServerId), CommandError> {
     let pools = &active.plan.pools;
-    let Some(pool_index) = pools.iter().position(|known| known.name == *pool) else {
+    let Some(pool_id) = pools.position(|known| known.name == *pool) else {
         let hint = crate::config::suggestion(pool, pools.iter().map(|known| &*known.name));
         return Err(CommandError::Invalid(format!("unknown pool '{pool}'{hint}")));
     };
-    let servers = &pools[pool_index].servers;
-    let server_index = servers.iter().position(|known| known.name == *server).ok_or_else(|| {
+    let servers = &pools[pool_id].servers;
+    let server_id = servers.position(|known| known.name == *server).ok_or_else(|| {
         let hint = crate::config::suggestion(server, servers.iter().map(|known| &*known.name));
         CommandError::Invalid(format!("unknown server '{server}' in pool '{pool}'{hint}"))
     })?;
-    Ok((pool_index, server_index))
+    Ok((pool_id, server_id))
 }
 
 pub(super) fn run_kill(request: &CommandRequest<'_>) -> CommandResult {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use rt::clock::{SECOND_NS, now_ns};
+use rt::clock::{MonotonicTime, SECOND_NS};
 use rt::drain::{DrainStage, DrainWatch};
 use rt::tokio::sync::oneshot;
 
@@ -21,7 +21,7 @@ use crate::session::{SessionList, SessionQuery};
 pub(crate) struct CommandContext {
     pub(crate) cores: CoreSenders,
     pub(crate) drain: DrainWatch,
-    pub(crate) started_ns: u64,
+    pub(crate) started: MonotonicTime,
     /// Passes a command to the owner of the proxy; `false`: the owner has ended.
     pub(crate) send_to_owner: Box<dyn Fn(ControlCommand) -> bool + Send + Sync>,
     /// Lock: only one process at a time may take the sockets.
@@ -65,9 +65,9 @@ const OWNER_TIMEOUT: Duration = Duration::from_secs(60);
 impl CommandContext {
     /// Asks every core, at the same time. Returns the replies of the cores that have not ended.
     fn ask_cores<T>(&self, build: impl Fn(oneshot::Sender<T>) -> Command) -> Result<Vec<T>, CommandError> {
-        let end_ns = now_ns() + CORES_TIMEOUT_NS;
+        let end = MonotonicTime::now() + CORES_TIMEOUT_NS;
         let failed = |error| CommandError::Failed(format!("respond: {error}"));
-        self.cores.ask_blocking(Some(end_ns), build).map_err(failed)
+        self.cores.ask_blocking(Some(end.as_ns()), build).map_err(failed)
     }
 
     /// Returns the counters of all cores.

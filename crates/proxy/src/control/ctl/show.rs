@@ -1,13 +1,13 @@
 //! `show`: state, settings, and counters since the start.
 
-use rt::clock::{SECOND_NS, now_ns, unix_ns};
+use rt::clock::{MonotonicTime, SECOND_NS, unix_ns};
 
 use super::table::{Cell, OutputTable, render};
 use super::{CommandRequest, CommandResult};
 use crate::control::active_config::ActiveConfig;
 use crate::health::display_state;
 use crate::metrics::{MetricTotals, MetricsSummary, ReloadResults};
-use crate::plan::{Mode, PoolPlan, ServerPlan};
+use crate::plan::{Mode, PoolPlan, ServerId};
 use crate::pool::SharedPool;
 use crate::session::{SessionFilter, SessionQuery};
 
@@ -72,7 +72,7 @@ fn info_table(request: &CommandRequest<'_>, active: &ActiveConfig, summary: &Met
         u64::from(std::process::id()).into(),
         active.plan.threads.into(),
         state.into(),
-        Cell::TimeNs(now_ns().saturating_sub(request.context.started_ns)),
+        Cell::TimeNs(MonotonicTime::now().since(request.context.started)),
         active.reloads.into(),
         active.reload_results.summary().into(),
         Cell::time(reload_age_ns(&active.reload_results)),
@@ -172,12 +172,12 @@ fn pools_table(active: &ActiveConfig, summary: &MetricsSummary) -> OutputTable {
     let zero_totals = MetricTotals::default();
     for (pool, shared) in active.plan.pools.iter().zip(&active.shared.pools) {
         let totals = summary.pools.get(&pool.name).unwrap_or(&zero_totals);
-        let is_usable = |server: &usize| shared.eligibility(*server).effective_weight() > 0;
+        let is_usable = |server: &ServerId| shared.eligibility(*server).effective_weight() > 0;
         table.rows.push(vec![
             pool.name.to_string().into(),
             pool.balance.name().into(),
             pool.servers.len().into(),
-            (0..pool.servers.len()).filter(is_usable).count().into(),
+            pool.servers.ids().filter(is_usable).count().into(),
             totals.in_flight.into(),
             totals.queued.into(),
             pool.queue.limit.into(),
@@ -210,10 +210,10 @@ fn servers_table(active: &ActiveConfig, summary: &MetricsSummary) -> OutputTable
     let mut table = OutputTable::new("servers", columns);
     let zero_totals = MetricTotals::default();
     for (pool, shared) in active.plan.pools.iter().zip(&active.shared.pools) {
-        for (index, server) in pool.servers.iter().enumerate() {
+        for (id, server) in pool.servers.enumerate() {
             let key = (pool.name.clone(), server.name.clone());
             let totals = summary.servers.get(&key).unwrap_or(&zero_totals);
-            let mut row = settings_cells(pool, shared, index, server);
+            let mut row = settings_cells(pool, shared, id);
             row.extend([
                 totals.in_flight.into(),
                 totals.idle.into(),
@@ -227,24 +227,24 @@ fn servers_table(active: &ActiveConfig, summary: &MetricsSummary) -> OutputTable
 }
 
 /// Returns a server's effective settings, the configured ones, and its last check.
-fn settings_cells(pool: &PoolPlan, shared: &SharedPool, index: usize, server: &ServerPlan) -> Vec<Cell> {
-    let eligibility = shared.eligibility(index);
-    let weight_of = |index| u64::from(shared.eligibility(index).effective_weight());
-    let weight_sum: u64 = (0..pool.servers.len()).map(weight_of).sum();
+fn settings_cells(pool: &PoolPlan, shared: &SharedPool, id: ServerId) -> Vec<Cell> {
+    let (server, eligibility) = (&pool.servers[id], shared.eligibility(id));
+    let weight_of = |id| u64::from(shared.eligibility(id).effective_weight());
+    let weight_sum: u64 = pool.servers.ids().map(weight_of).sum();
     let limit = |bound: Option<usize>| bound.map_or(Cell::Empty, Cell::from);
-    let now_ns = now_ns();
+    let now = MonotonicTime::now();
     let last_check = eligibility.last_check();
     vec![
         format!("{}/{}", pool.name, server.name).into(),
         server.address.to_string().into(),
-        display_state(eligibility, now_ns).into(),
+        display_state(eligibility, now).into(),
         hundredths_cell(eligibility.weight_hundredths(server.weight)),
         u64::from(server.weight).into(),
-        Cell::Number((weight_of(index) * 100) as f64 / weight_sum.max(1) as f64),
-        limit(shared.requests_max(index)),
+        Cell::Number((weight_of(id) * 100) as f64 / weight_sum.max(1) as f64),
+        limit(shared.requests_max(id)),
         limit(server.maxconn),
         last_check.as_ref().map_or(Cell::Empty, |last| last.describe().into()),
-        Cell::time(last_check.as_ref().map(|last| now_ns.saturating_sub(last.at_ns))),
+        Cell::time(last_check.as_ref().map(|last| now.since(last.at))),
     ]
 }
 

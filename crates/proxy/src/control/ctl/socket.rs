@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rt::clock::{SECOND_NS, now_ns};
+use rt::clock::{MonotonicTime, SECOND_NS};
 use rt::unix_socket::{PeerCredentials, accept_until, effective_uid, peer_credentials};
 
 use super::{CommandContext, CommandError, CommandResult, run_command};
@@ -120,12 +120,12 @@ fn render_response(result: &CommandResult) -> String {
 }
 
 fn read_line(mut stream: &UnixStream) -> Result<String, CommandError> {
-    let end_ns = now_ns() + LINE_TIMEOUT_NS;
+    let end = MonotonicTime::now() + LINE_TIMEOUT_NS;
     let mut line = Vec::new();
     let mut chunk = [0; 512];
     let invalid = |text: &str| Err(CommandError::Invalid(text.to_owned()));
     loop {
-        let left_ns = end_ns.saturating_sub(now_ns());
+        let left_ns = end.since(MonotonicTime::now());
         let has_timeout = left_ns > 0 && stream.set_read_timeout(Some(Duration::from_nanos(left_ns))).is_ok();
         let read = if has_timeout { stream.read(&mut chunk) } else { Ok(0) };
         match read {
@@ -153,9 +153,9 @@ fn read_line(mut stream: &UnixStream) -> Result<String, CommandError> {
 
 /// Sends all of `bytes`, within the client's time limit.
 pub(super) fn send(mut stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
-    let end_ns = now_ns() + RESPONSE_TIMEOUT_NS;
+    let end = MonotonicTime::now() + RESPONSE_TIMEOUT_NS;
     while !bytes.is_empty() {
-        let left_ns = end_ns.saturating_sub(now_ns());
+        let left_ns = end.since(MonotonicTime::now());
         if left_ns == 0 {
             return Err(io::ErrorKind::TimedOut.into());
         }

@@ -1,5 +1,7 @@
 //! Responses of commands without a proxy: the command table, and errors for invalid lines.
 
+use rt::clock::MonotonicTime;
+
 use super::change::ServerChange;
 use super::*;
 use crate::pool::AdminState;
@@ -10,7 +12,7 @@ fn context() -> CommandContext {
     CommandContext {
         cores: CoreSenders::default(),
         drain: rt::drain::Drain::default().watch(),
-        started_ns: 0,
+        started: MonotonicTime::ZERO,
         send_to_owner: Box::new(|_| false),
         upgrade_lock: TryLock::default(),
     }

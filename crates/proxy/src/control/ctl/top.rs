@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rt::clock::{SECOND_NS, now_ns};
+use rt::clock::{MonotonicTime, SECOND_NS};
 
 use super::table::{Cell, OutputTable, render};
 use super::{CommandRequest, CommandResult};
@@ -14,11 +14,12 @@ const MEASURE_TIME: Duration = Duration::from_secs(1);
 
 pub(super) fn run(request: &CommandRequest<'_>) -> CommandResult {
     let [] = request.args else { return Err(request.usage_error("top")) };
-    let (before, start_ns) = (MetricsSummary::from_snapshot(&request.context.snapshot()?), now_ns());
+    let (before, start) = (MetricsSummary::from_snapshot(&request.context.snapshot()?), MonotonicTime::now());
     std::thread::sleep(MEASURE_TIME);
-    let (mut after, end_ns) = (MetricsSummary::from_snapshot(&request.context.snapshot()?), now_ns());
+    let (mut after, end) =
+        (MetricsSummary::from_snapshot(&request.context.snapshot()?), MonotonicTime::now());
     remove_deleted(&mut after, &request.context.active_config()?.plan);
-    let span_s = (end_ns - start_ns) as f64 / SECOND_NS as f64;
+    let span_s = (end - start) as f64 / SECOND_NS as f64;
     Ok(Some(render(&rate_tables(&before, &after, span_s), request.wants_json)))
 }
 

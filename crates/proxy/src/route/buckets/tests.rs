@@ -1,6 +1,9 @@
 //! The limits under a virtual clock: on one core, and shared by many cores with all kinds of load.
 
+use rt::clock::MonotonicTime;
+
 use super::*;
+use crate::test_time::at;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -33,7 +36,7 @@ fn client(number: u32) -> RateLimitKey<'static> {
 #[test]
 fn a_burst_passes_and_then_the_rate() {
     let mut limiter = single_limiter(&by_route(100.0, 20));
-    let times = (0..100_000).map(|step| 1_000 + step * SECOND_NS / 10_000);
+    let times = (0..100_000).map(|step| at(1_000 + step * SECOND_NS / 10_000));
     let admitted = times.filter(|&now| limiter.admit(RateLimitKey::Route, now).is_ok()).count();
     assert!((1_019..=1_021).contains(&admitted), "{admitted}");
 }
@@ -42,7 +45,7 @@ fn a_burst_passes_and_then_the_rate() {
 fn a_client_that_waits_for_retry_after_is_admitted_and_not_before() {
     for (limit, key) in [(by_route(4.0, 2), RateLimitKey::Route), (by_source(4.0, 2, 10), client(1))] {
         let mut limiter = single_limiter(&limit);
-        let now = 5 * SECOND_NS;
+        let now = at(5 * SECOND_NS);
         assert!((0..2).all(|_| limiter.admit(key, now).is_ok()));
         let RetryAfterNs(wait) = limiter.admit(key, now).unwrap_err();
         assert_eq!(wait, SECOND_NS / 4);
@@ -54,9 +57,9 @@ fn a_client_that_waits_for_retry_after_is_admitted_and_not_before() {
 #[test]
 fn a_rejected_request_takes_nothing() {
     let mut limiter = single_limiter(&by_route(1.0, 1));
-    assert!(limiter.admit(RateLimitKey::Route, 0).is_ok());
-    assert!((1..1_000).all(|now| limiter.admit(RateLimitKey::Route, now).is_err()));
-    assert!(limiter.admit(RateLimitKey::Route, SECOND_NS).is_ok());
+    assert!(limiter.admit(RateLimitKey::Route, at(0)).is_ok());
+    assert!((1..1_000).all(|ns| limiter.admit(RateLimitKey::Route, at(ns)).is_err()));
+    assert!(limiter.admit(RateLimitKey::Route, at(SECOND_NS)).is_ok());
 }
 
 /// Distribution of a simulation's requests over the cores.
@@ -71,13 +74,13 @@ enum LoadPattern {
     Wandering,
 }
 
-fn core_of(pattern: LoadPattern, cores: usize, now_ns: u64, random: &mut fastrand::Rng) -> usize {
+fn core_of(pattern: LoadPattern, cores: usize, now: MonotonicTime, random: &mut fastrand::Rng) -> usize {
     match pattern {
         LoadPattern::Even => random.usize(..cores),
         LoadPattern::Skewed if random.u32(..10) > 0 => 0,
         LoadPattern::Skewed => random.usize(..cores),
         LoadPattern::Single => cores - 1,
-        LoadPattern::Wandering => (now_ns / 15_000_000) as usize % cores,
+        LoadPattern::Wandering => (now.as_ns() / 15_000_000) as usize % cores,
     }
 }
 
@@ -94,7 +97,7 @@ fn simulate(limit: &RateLimit, cores: usize, pattern: LoadPattern, load: f64, se
     let mut now_ns = 1e9;
     for _ in 0..requests {
         now_ns += -mean_ns * (1.0 - random.f64()).ln();
-        let now = now_ns as u64;
+        let now = at(now_ns as u64);
         let core = core_of(pattern, cores, now, &mut random);
         admitted += u64::from(limiters[core].admit(RateLimitKey::Route, now).is_ok());
         expected += u64::from(exact.try_take(&rate, now).is_ok());
@@ -140,7 +143,7 @@ fn load_below_the_limit_is_admitted_on_any_core() {
                 RateLimitKey::Field(_) => RateKey::Header("x".into()),
             };
             let mut limiters = limiters(&limit(rate_key, 100.0, 10, 10), cores);
-            let times = (0..900).map(|step| SECOND_NS + step * SECOND_NS / 90);
+            let times = (0..900).map(|step| at(SECOND_NS + step * SECOND_NS / 90));
             let refused = times.filter(|&now| limiters[1].admit(key, now).is_err()).count();
             assert_eq!(refused, 0, "{cores} cores, {key:?}");
         }
@@ -167,7 +170,7 @@ fn never_more_than_burst_and_rate_are_admitted() {
         let burst = 1 + random.u32(..(rate_per_s as u32));
         let cores = 1 + random.usize(..8);
         let mut limiters = limiters(&by_route(rate_per_s, burst), cores);
-        let (start, mut now, mut admitted) = (SECOND_NS, SECOND_NS, 0);
+        let (start, mut now, mut admitted) = (at(SECOND_NS), at(SECOND_NS), 0);
         for _ in 0..5_000 {
             // Long pauses between bursts on one core.
             let pause = random.u32(..50) == 0;
@@ -188,14 +191,14 @@ fn keys_are_apart_and_a_network_is_one() {
     let clients =
         [client(1), client(2), v6("2001:db8::1"), v6("2001:db8:0:1::1"), RateLimitKey::Source(None)];
     for key in clients {
-        assert!(limiter.admit(key, 0).is_ok(), "{key:?}");
+        assert!(limiter.admit(key, at(0)).is_ok(), "{key:?}");
     }
-    assert!(limiter.admit(v6("2001:db8::ffff"), 0).is_err());
-    assert!(limiter.admit(v6("::ffff:0.0.0.1"), 0).is_err());
+    assert!(limiter.admit(v6("2001:db8::ffff"), at(0)).is_err());
+    assert!(limiter.admit(v6("::ffff:0.0.0.1"), at(0)).is_err());
     let mut limiter = single_limiter(&limit(RateKey::Header("x".into()), 1.0, 1, 100));
     for value in [None, Some(&b"a"[..]), Some(b"b")] {
-        assert!(limiter.admit(RateLimitKey::Field(value), 0).is_ok());
-        assert!(limiter.admit(RateLimitKey::Field(value), 0).is_err());
+        assert!(limiter.admit(RateLimitKey::Field(value), at(0)).is_ok());
+        assert!(limiter.admit(RateLimitKey::Field(value), at(0)).is_err());
     }
 }
 
@@ -204,19 +207,19 @@ fn the_bucket_that_is_full_first_is_forgotten_first() {
     // One set of slots.
     let mut limiter = single_limiter(&by_source(1.0, 2, 1));
     // Client 0 is empty, the others have one token left: they are full first.
-    assert!(limiter.admit(client(0), 0).is_ok());
+    assert!(limiter.admit(client(0), at(0)).is_ok());
     for number in 0..WAYS as u32 {
-        assert!(limiter.admit(client(number), 0).is_ok());
+        assert!(limiter.admit(client(number), at(0)).is_ok());
     }
-    assert!(limiter.admit(client(99), 0).is_ok());
-    assert!(limiter.admit(client(0), 0).is_err(), "0 was forgotten");
+    assert!(limiter.admit(client(99), at(0)).is_ok());
+    assert!(limiter.admit(client(0), at(0)).is_err(), "0 was forgotten");
 }
 
 #[test]
 fn few_keys_within_the_bound_are_forgotten() {
     let mut limiter = single_limiter(&by_source(0.001, 1, 1_000));
-    assert!((0..1_000).all(|number| limiter.admit(client(number), 0).is_ok()));
-    let forgotten = (0..1_000).filter(|&number| limiter.admit(client(number), 0).is_ok()).count();
+    assert!((0..1_000).all(|number| limiter.admit(client(number), at(0)).is_ok()));
+    let forgotten = (0..1_000).filter(|&number| limiter.admit(client(number), at(0)).is_ok()).count();
     assert!(forgotten <= 50, "{forgotten}");
 }
 
@@ -225,7 +228,7 @@ fn cores_that_race_for_a_key_share_its_bucket() {
     let mut limiters = limiters(&by_source(0.001, 100, 100), 4);
     let admitted: usize = std::thread::scope(|scope| {
         let admit =
-            |limiter: &mut Limiter| (0..10_000).filter(|_| limiter.admit(client(1), 5).is_ok()).count();
+            |limiter: &mut Limiter| (0..10_000).filter(|_| limiter.admit(client(1), at(5)).is_ok()).count();
         let threads: Vec<_> =
             limiters.iter_mut().map(|limiter| scope.spawn(move || admit(limiter))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()

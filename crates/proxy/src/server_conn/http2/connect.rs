@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 
-use rt::clock::now_ns;
+use rt::clock::MonotonicTime;
 use rt::stream::Stream;
 
 use super::conn::BackConn;
@@ -31,11 +31,11 @@ pub(super) async fn establish<C: CoreServices>(
     settings: Rc<BackSettings>,
     owner: Option<Rc<Ticket>>,
 ) {
-    let deadline_ns = now_ns().saturating_add(settings.connect_ns);
+    let deadline = MonotonicTime::now().saturating_add(settings.connect_ns);
     let begun = rt::tokio::select! {
         biased;
         begun = begin(&core, &server, &settings) => begun,
-        () = core.timers().sleep_until(deadline_ns) => Err(ConnectError::Timeout),
+        () = core.timers().sleep_until(deadline.as_ns()) => Err(ConnectError::Timeout),
     };
     let Some(connections) = server.upgrade() else { return };
     match begun {

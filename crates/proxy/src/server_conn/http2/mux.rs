@@ -94,7 +94,7 @@ impl<C: CoreServices> Mux<C> {
         socket: Stream,
     ) -> Self {
         let config = wire_config(&settings);
-        let now_ns = core.tick_ns();
+        let now = core.now();
         Self {
             server,
             shared: BackConn::new(config.connection_window_bytes),
@@ -105,7 +105,7 @@ impl<C: CoreServices> Mux<C> {
             waiting_for_stream: VecDeque::new(),
             waiting_for_output: Vec::new(),
             has_settings: false,
-            timers: BackTimers::new(&settings, now_ns),
+            timers: BackTimers::new(&settings, now),
             deadline: None,
             core,
             settings,
@@ -217,7 +217,7 @@ impl<C: CoreServices> Mux<C> {
                 count(&counters.resets_sent[code_index(ErrorCode::CANCEL)]);
             });
             // A request that its server left unanswered may be the first sign of a dead connection.
-            self.timers.suspect(&mut self.wire, self.core.tick_ns());
+            self.timers.suspect(&mut self.wire, self.core.now());
         }
     }
 
@@ -267,7 +267,7 @@ impl<C: CoreServices> Mux<C> {
             Poll::Ready(Ok(read)) => kept + read,
             Poll::Ready(Err(error)) => return Received::Ended(ConnectionEnd::Lost(error)),
         };
-        self.timers.note_received(core.tick_ns());
+        self.timers.note_received(core.now());
         match self.handle_events(&input[..end]) {
             Ok(used) => {
                 self.incomplete.clear();
@@ -395,17 +395,17 @@ impl<C: CoreServices> Mux<C> {
         if is_over || active == 0 && self.shared.is_draining() {
             return Poll::Ready(());
         }
-        let now_ns = self.core.tick_ns();
-        match self.timers.check(&mut self.wire, active, now_ns) {
+        let now = self.core.now();
+        match self.timers.check(&mut self.wire, active, now) {
             TimerResult::Idle => return Poll::Ready(()),
             TimerResult::PingLost => {
                 self.with_counters(|counters| count(&counters.pings_lost));
                 return Poll::Ready(());
             }
-            TimerResult::CheckAt(due_ns) => {
+            TimerResult::CheckAt(due) => {
                 let deadline =
                     self.deadline.get_or_insert_with(|| self.core.deadlines().register(cx.waker()));
-                deadline.set(due_ns);
+                deadline.set(due.as_ns());
             }
         }
         if matches!(self.poll_flush(cx), Poll::Ready(Err(_))) { Poll::Ready(()) } else { Poll::Pending }

@@ -1,6 +1,7 @@
 //! Times of one HTTP/2 connection: the idle timeout, and PING frames that find dead connections. They
 //! have the resolution of the core's ticks.
 
+use rt::clock::MonotonicTime;
 use wire::h2::Connection;
 
 use super::BackSettings;
@@ -16,18 +17,18 @@ pub(super) struct BackTimers {
     ping_interval_ns: Option<u64>,
     ping_timeout_ns: u64,
     idle_timeout_ns: u64,
-    last_received_ns: u64,
+    last_received: MonotonicTime,
     /// Time of a PING without a response.
-    ping_sent_ns: Option<u64>,
+    ping_sent: Option<MonotonicTime>,
     /// Begin of the time without a stream; `None`: there are streams.
-    idle_since_ns: Option<u64>,
+    idle_since: Option<MonotonicTime>,
 }
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimerResult {
     /// The connection goes on; the next check is due at this time.
-    CheckAt(u64),
+    CheckAt(MonotonicTime),
     /// The connection was idle for too long.
     Idle,
     /// A PING got no response.
@@ -35,65 +36,65 @@ pub(super) enum TimerResult {
 }
 
 impl BackTimers {
-    pub(super) fn new(settings: &BackSettings, now_ns: u64) -> Self {
+    pub(super) fn new(settings: &BackSettings, now: MonotonicTime) -> Self {
         Self {
             ping_interval_ns: settings.limits.ping_interval_ns,
             ping_timeout_ns: settings.limits.ping_timeout_ns,
             idle_timeout_ns: settings.idle_timeout_ns,
-            last_received_ns: now_ns,
-            ping_sent_ns: None,
-            idle_since_ns: Some(now_ns),
+            last_received: now,
+            ping_sent: None,
+            idle_since: Some(now),
         }
     }
 
-    pub(super) fn note_received(&mut self, now_ns: u64) {
-        self.last_received_ns = now_ns;
+    pub(super) fn note_received(&mut self, now: MonotonicTime) {
+        self.last_received = now;
     }
 
     /// Notes the response to a PING.
     pub(super) fn note_pong(&mut self, payload: u64) {
         if payload == PING_PAYLOAD {
-            self.ping_sent_ns = None;
+            self.ping_sent = None;
         }
     }
 
     /// Sends a PING if the server has been silent: a request that was given up may be the first sign of
     /// a dead connection.
-    pub(super) fn suspect(&mut self, wire: &mut Connection, now_ns: u64) {
-        if now_ns.saturating_sub(self.last_received_ns) >= SUSPECT_AFTER_NS {
-            self.ping(wire, now_ns);
+    pub(super) fn suspect(&mut self, wire: &mut Connection, now: MonotonicTime) {
+        if now.since(self.last_received) >= SUSPECT_AFTER_NS {
+            self.ping(wire, now);
         }
     }
 
-    fn ping(&mut self, wire: &mut Connection, now_ns: u64) {
-        if self.ping_sent_ns.is_none() {
-            self.ping_sent_ns = Some(now_ns);
+    fn ping(&mut self, wire: &mut Connection, now: MonotonicTime) {
+        if self.ping_sent.is_none() {
+            self.ping_sent = Some(now);
             wire.ping(PING_PAYLOAD);
         }
     }
 
     /// Checks all times. A PING that is due is added to the output.
-    pub(super) fn check(&mut self, wire: &mut Connection, active: usize, now_ns: u64) -> TimerResult {
+    pub(super) fn check(&mut self, wire: &mut Connection, active: usize, now: MonotonicTime) -> TimerResult {
         if active > 0 {
-            self.idle_since_ns = None;
+            self.idle_since = None;
         }
-        let idle_since_ns = match active {
-            0 => *self.idle_since_ns.get_or_insert(now_ns),
-            _ => u64::MAX,
+        let idle_since = match active {
+            0 => *self.idle_since.get_or_insert(now),
+            _ => MonotonicTime::MAX,
         };
-        let idle_end_ns = idle_since_ns.saturating_add(self.idle_timeout_ns);
-        if idle_end_ns <= now_ns {
+        let idle_end = idle_since.saturating_add(self.idle_timeout_ns);
+        if idle_end <= now {
             return TimerResult::Idle;
         }
-        if self.ping_interval_ns.is_some_and(|interval_ns| self.last_received_ns + interval_ns <= now_ns) {
-            self.ping(wire, now_ns);
+        if self.ping_interval_ns.is_some_and(|interval_ns| self.last_received + interval_ns <= now) {
+            self.ping(wire, now);
         }
-        let ping_ns = match (self.ping_sent_ns, self.ping_interval_ns) {
-            (Some(sent_ns), _) if sent_ns + self.ping_timeout_ns <= now_ns => return TimerResult::PingLost,
-            (Some(sent_ns), _) => sent_ns + self.ping_timeout_ns,
-            (None, Some(interval_ns)) => self.last_received_ns + interval_ns,
-            (None, None) => u64::MAX,
+        let ping_due = match (self.ping_sent, self.ping_interval_ns) {
+            (Some(sent), _) if sent + self.ping_timeout_ns <= now => return TimerResult::PingLost,
+            (Some(sent), _) => sent + self.ping_timeout_ns,
+            (None, Some(interval_ns)) => self.last_received + interval_ns,
+            (None, None) => MonotonicTime::MAX,
         };
-        TimerResult::CheckAt(idle_end_ns.min(ping_ns))
+        TimerResult::CheckAt(idle_end.min(ping_due))
     }
 }
