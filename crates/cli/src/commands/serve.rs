@@ -7,8 +7,9 @@ use record::problem::InputProblem;
 use record::units::format_plural;
 use rt::address::Address;
 use rt::drain::{Drain, SignalHandlers, SignalSet, block_signals};
-use serve::RunningOrigin;
+use rt::listen::AcceptMode;
 use serve::plan::OriginPlan;
+use serve::{OriginStats, RunningOrigin};
 
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, serve_flags};
@@ -43,26 +44,33 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     };
     signals.spawn_handler(drain.clone(), Some(signals_do))?;
     let running = serve::start_exclusive(plan, drain.clone())?;
-    let mut lines = String::new();
-    for (address, mode) in running.addresses() {
+    print(&format_addresses(&running, threads, uses_tls));
+    if args.is_set("until-stdin-closes") {
+        drain_on_stdin_close(drain);
+    }
+    reopen_until_drain(&running, &received_signals);
+    let stats = running.join().map_err(|failure| Failure::cannot("serve", failure))?;
+    warn!("{}", format_totals(&stats, uses_tls));
+    Ok(Exit::Done)
+}
+
+/// Formats the listening addresses, one a line.
+fn format_addresses(running: &RunningOrigin, threads: usize, uses_tls: bool) -> String {
+    let line = |(address, mode): (Address, AcceptMode)| {
         let shown = match (&address, uses_tls) {
             (Address::Tcp(address), false) => format!("http://{address}/"),
             (Address::Tcp(address), true) => format!("https://{address}/"),
             (unix @ Address::Unix(_), false) => unix.to_string(),
             (unix @ Address::Unix(_), true) => format!("{unix} with TLS"),
         };
-        lines.push_str(&format!(
-            "listening on {shown} ({}; {})\n",
-            format_plural(threads as u64, "thread"),
-            mode.describe()
-        ));
-    }
-    print(&lines);
-    if args.is_set("until-stdin-closes") {
-        drain_on_stdin_close(drain);
-    }
-    reopen_until_drain(&running, &received_signals);
-    let stats = running.join().map_err(|failure| Failure::cannot("serve", failure))?;
+        let threads = format_plural(threads as u64, "thread");
+        format!("listening on {shown} ({threads}; {})\n", mode.describe())
+    };
+    running.addresses().into_iter().map(line).collect()
+}
+
+/// Formats the counts of a complete run.
+fn format_totals(stats: &OriginStats, uses_tls: bool) -> String {
     let totals = &stats.sum.totals;
     let handshakes = format!(
         ", {} ({} resumed, {} failed)",
@@ -70,14 +78,13 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         totals.tls_resumed,
         totals.tls_failed
     );
-    warn!(
+    format!(
         "served {} on {}{}{}",
         format_plural(totals.requests, "request"),
         format_plural(stats.sum.connections_accepted, "connection"),
-        if totals.h2_connections > 0 { http2_summary(&stats) } else { String::new() },
+        if totals.h2_connections > 0 { http2_summary(stats) } else { String::new() },
         if uses_tls { &handshakes } else { "" }
-    );
-    Ok(Exit::Done)
+    )
 }
 
 /// Signal that the main thread handles.
@@ -123,7 +130,7 @@ fn check_values(args: CommandArgs<'_>) -> Result<(), Failure> {
 }
 
 /// Returns the counts of HTTP/2: connections, streams, and those that ended early.
-fn http2_summary(stats: &serve::OriginStats) -> String {
+fn http2_summary(stats: &OriginStats) -> String {
     let totals = &stats.sum.totals;
     format!(
         ", {} of them with HTTP/2 ({}, {}, {})",

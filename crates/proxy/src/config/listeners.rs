@@ -6,7 +6,8 @@ use rt::address::Address;
 use rt::unix_socket::SocketAccess;
 
 use crate::plan::{
-    ClientHttp2Plan, ClientTimeouts, Forwarding, IdVec, ListenerPlan, Mode, PathRule, PoolId, Underscores,
+    ClientHttp2Plan, ClientTimeouts, Forwarding, IdVec, ListenerPlan, Mode, Network, PathRule, PoolId,
+    Underscores,
 };
 
 use super::value::Section;
@@ -34,17 +35,7 @@ pub(super) fn parse_listener(
     pools: &IdVec<PoolId, &str>,
     problems: &mut Problems,
 ) -> ListenerPlan {
-    let (unix_peers, networks): (Vec<_>, Vec<_>) =
-        section.texts("trusted").into_iter().partition(|text| &*text.value == "unix");
-    let trusted: Vec<_> = networks
-        .into_iter()
-        .filter_map(|text| problems.ok_or_report(text.offset, validate::parse_network(&text.value)))
-        .collect();
-    let proxy_protocol = section.flag("proxy-protocol");
-    if proxy_protocol && section.key_offset("trusted").is_none() {
-        let text = "no peer is trusted, so every connection is rejected: add the peers to `trusted`";
-        problems.warn(section.value_offset("proxy-protocol"), text);
-    }
+    let (trusted, is_unix_trusted) = parse_trusted(section, problems);
     let mode = parse_mode(section, pools, problems);
     let limits = parse_limits(&section.table("limits"), problems);
     let http2 = parse_http2(section, mode, &limits, problems);
@@ -64,9 +55,9 @@ pub(super) fn parse_listener(
         tls: tls::parse_listener_tls(section, mode, http2.is_some(), problems),
         http2,
         sni,
-        proxy_protocol,
+        proxy_protocol: section.flag("proxy-protocol"),
         trusted,
-        is_unix_trusted: !unix_peers.is_empty(),
+        is_unix_trusted,
         connections_max: section.optional_size("connections-max"),
         handshakes_max: section.size("handshakes-max"),
         requests_max: section.integer("requests-max").and_then(|max| u32::try_from(max).ok()),
@@ -92,6 +83,21 @@ pub(super) fn parse_listener(
         buffer_request_bytes: section.integer_or_zero("buffer-request"),
         admission: overload::parse_admission(section, problems),
     }
+}
+
+/// Reads the trusted networks, and whether peers of unix sockets are trusted.
+fn parse_trusted(section: &Section, problems: &mut Problems) -> (Vec<Network>, bool) {
+    let (unix_peers, networks): (Vec<_>, Vec<_>) =
+        section.texts("trusted").into_iter().partition(|text| &*text.value == "unix");
+    if section.flag("proxy-protocol") && section.key_offset("trusted").is_none() {
+        let text = "no peer is trusted, so every connection is rejected: add the peers to `trusted`";
+        problems.warn(section.value_offset("proxy-protocol"), text);
+    }
+    let trusted = networks
+        .into_iter()
+        .filter_map(|text| problems.ok_or_report(text.offset, validate::parse_network(&text.value)))
+        .collect();
+    (trusted, !unix_peers.is_empty())
 }
 
 /// Reads the status of redirects to https.
