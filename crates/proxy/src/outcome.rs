@@ -78,6 +78,7 @@ end_reasons! {
     DeadlineExceeded, "deadline_exceeded", b's', 504, "the response would miss the client's deadline";
     NoBuffer, "no_buffer", b'R', 503, "no free buffer";
     NoDescriptor, "no_descriptor", b'R', 503, "no free descriptor, port or memory for a server connection";
+    NoSourceAddress, "no_source_address", b'R', 503, "this host has no address of the pool's `source`, or none of the server's family";
     ConnectFailed, "connect_failed", b'S', 503, "the server could not be reached";
     ConnectTimeout, "connect_timeout", b's', 503, "the server did not accept in time";
     TlsHandshakeFailed, "tls_handshake_failed", b'S', 503, "the TLS handshake with the server failed, or its certificate is not valid";

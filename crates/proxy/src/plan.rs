@@ -1,6 +1,7 @@
 //! Complete plan of a proxy: the immutable result of reading a config or the flags. Types and their
 //! defaults only. `config` creates it from text, and everything else reads it.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -393,6 +394,8 @@ pub struct PoolPlan {
     pub tls: Option<PoolTls>,
     /// Network namespace to connect in; `None`: our own.
     pub namespace: Option<PathBuf>,
+    /// Source addresses of the connections to its servers, used in turn; empty: the kernel chooses.
+    pub sources: Vec<IpAddr>,
 }
 
 /// One server of a pool.

@@ -44,6 +44,7 @@ use queue::{Queue, QueueRules};
 
 use crate::balance::sticky::ServerTokens;
 use crate::balance::{BalanceInput, Candidate, PeakEwma, RoundRobinState, choose, digest};
+use crate::dial::SourceAddresses;
 use crate::outcome::Outcome;
 use crate::outlier::{FailureSignal, classify_status};
 use crate::plan::{Balance, IdVec, Plan, PoolId, PoolPlan, QueuePlan, Reuse, ServerId, ServerPlan};
@@ -177,6 +178,11 @@ impl Pool {
     /// Returns the network namespace of its servers, if it is not the proxy's own.
     pub(crate) fn namespace(&self) -> Option<Namespace> {
         self.shared.namespace()
+    }
+
+    /// Returns the source addresses of connections to its servers.
+    pub(crate) fn sources(&self) -> Arc<SourceAddresses> {
+        self.shared.sources()
     }
 
     /// Returns the kind of connections that a request may use. A connection with a PROXY header can

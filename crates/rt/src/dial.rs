@@ -1,7 +1,7 @@
 //! Connections to an address, optionally from a source address, without blocking the core.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::{fmt, io};
 
 use tokio::net::{TcpSocket, UnixStream};
 
@@ -10,13 +10,52 @@ use crate::namespace::Namespace;
 use crate::socket::Socket;
 use crate::stream::Stream;
 
+/// Fault of a source address, as the cause of an error of [`connect`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceError {
+    /// This host, or the network namespace, does not have the address.
+    Missing(IpAddr),
+    /// The target has the other address family.
+    Family(SocketAddr),
+}
+
+impl SourceError {
+    /// Returns the fault that an error of [`connect`] reports; `None`: the error has another cause.
+    #[must_use]
+    pub fn from_error(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(address) => write!(f, "no interface has the source address {address}"),
+            Self::Family(target) => write!(f, "no source address has the address family of {target}"),
+        }
+    }
+}
+
+impl std::error::Error for SourceError {}
+
+impl From<SourceError> for io::Error {
+    fn from(error: SourceError) -> Self {
+        let kind = match error {
+            SourceError::Missing(_) => io::ErrorKind::AddrNotAvailable,
+            SourceError::Family(_) => io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}
+
 /// Connects to `target`, from `source` if one is given.
 ///
 /// The source's port is chosen at the connect and not at the bind (`IP_BIND_ADDRESS_NO_PORT`,
 /// ip(7)), so that one source address serves a whole port range *per target*.
 ///
 /// # Errors
-/// Those of connect(2) and bind(2): refused, unreachable, no port left, no descriptor left.
+/// Those of connect(2): refused, unreachable, no port left, no descriptor left. Or a
+/// [`SourceError`].
 pub async fn connect(target: &Address, source: Option<IpAddr>) -> io::Result<Stream> {
     connect_in(target, source, None).await
 }
@@ -34,23 +73,45 @@ pub async fn connect_in(
     let connected = match target {
         Address::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
         Address::Tcp(address) => {
-            let open_socket = || match address {
-                SocketAddr::V4(_) => TcpSocket::new_v4(),
-                SocketAddr::V6(_) => TcpSocket::new_v6(),
-            };
+            if source.is_some_and(|source| source.is_ipv4() != address.is_ipv4()) {
+                return Err(SourceError::Family(*address).into());
+            }
             let socket = match namespace {
-                Some(namespace) => namespace.run(open_socket)??,
-                None => open_socket()?,
+                Some(namespace) => namespace.run(|| open_socket(address.ip()))??,
+                None => open_socket(address.ip())?,
             };
             socket.set_nodelay(true)?;
             if let Some(source) = source {
-                bind_address_no_port(&socket)?;
-                socket.bind(SocketAddr::new(source, 0))?;
+                bind_source(&socket, source)?;
             }
             socket.connect(*address).await.map(Socket::Tcp)
         }
     };
     connected.map(Stream::Plain)
+}
+
+/// Checks that connections may have this source address.
+///
+/// # Errors
+/// [`SourceError::Missing`], or an error of socket(2) or bind(2).
+pub fn check_source(source: IpAddr) -> io::Result<()> {
+    bind_source(&open_socket(source)?, source)
+}
+
+/// Returns a socket of the family of `address`.
+fn open_socket(address: IpAddr) -> io::Result<TcpSocket> {
+    match address {
+        IpAddr::V4(_) => TcpSocket::new_v4(),
+        IpAddr::V6(_) => TcpSocket::new_v6(),
+    }
+}
+
+fn bind_source(socket: &TcpSocket, source: IpAddr) -> io::Result<()> {
+    bind_address_no_port(socket)?;
+    socket.bind(SocketAddr::new(source, 0)).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrNotAvailable => SourceError::Missing(source).into(),
+        _ => error,
+    })
 }
 
 /// Returns true if an error of [`connect`] is about this process or host (no descriptor, port or
@@ -113,5 +174,58 @@ mod tests {
             let error = connect(&closed, None).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         });
+    }
+
+    #[test]
+    fn a_source_address_that_cannot_be_used_is_named() {
+        let (missing, other_family) = ("192.0.2.1".parse().unwrap(), "::1".parse().unwrap());
+        block_on(async {
+            let (_bound_socket, target) = testing::closed_port();
+            let error = connect(&target, Some(missing)).await.unwrap_err();
+            assert_eq!(SourceError::from_error(&error), Some(&SourceError::Missing(missing)));
+            assert_eq!(error.to_string(), "no interface has the source address 192.0.2.1");
+            assert!(!is_exhausted(&error));
+            let error = connect(&target, Some(other_family)).await.unwrap_err();
+            assert!(matches!(SourceError::from_error(&error), Some(SourceError::Family(_))), "{error}");
+            let error = connect(&target, Some("127.0.0.2".parse().unwrap())).await.unwrap_err();
+            assert_eq!(
+                (error.kind(), SourceError::from_error(&error)),
+                (io::ErrorKind::ConnectionRefused, None)
+            );
+        });
+        check_source(other_family).unwrap();
+        assert_eq!(check_source(missing).unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
+    }
+
+    #[test]
+    fn each_source_address_has_a_port_range_of_its_own() {
+        let Some((temp_namespace, namespace)) = crate::namespace::testing::create_namespace() else {
+            return;
+        };
+        // Two ports for each source address and target.
+        let range = "net.ipv4.ip_local_port_range=20000 20001";
+        let set = ["netns", "exec", &temp_namespace.0, "sysctl", "-q", range];
+        let add = |address| ["-n", &temp_namespace.0, "address", "add", address, "dev", "lo"];
+        for arguments in [&set[..], &add("fd00::2/128"), &add("fd00::3/128")] {
+            assert!(std::process::Command::new("ip").args(arguments).status().unwrap().success());
+        }
+        for [listen, first, second] in
+            [["127.0.0.1", "127.0.0.2", "127.0.0.3"], ["::1", "fd00::2", "fd00::3"]]
+        {
+            let bind = || std::net::TcpListener::bind((listen, 30_000));
+            let listener = namespace.run(bind).unwrap().unwrap();
+            let target = Address::Tcp(listener.local_addr().unwrap());
+            let mut open = Vec::new();
+            block_on(async {
+                for source in [first, first, second, second] {
+                    let source = source.parse().unwrap();
+                    let stream = connect_in(&target, Some(source), Some(&namespace)).await.unwrap();
+                    assert_eq!(listener.accept().unwrap().1.ip(), source);
+                    open.push(stream);
+                }
+                let third = connect_in(&target, Some(first.parse().unwrap()), Some(&namespace)).await;
+                assert!(is_exhausted(&third.unwrap_err()));
+            });
+        }
     }
 }

@@ -7,6 +7,7 @@ mod check;
 mod life;
 mod routes;
 mod sockets;
+mod source;
 mod unix;
 
 use crate::support::client::{Client, Response};

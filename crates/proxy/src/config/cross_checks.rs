@@ -7,7 +7,9 @@ use std::path::Path;
 use record::document::Problems;
 use rt::address::Address;
 
-use crate::plan::{Action, Balance, HashKey, Id, ListenerPlan, Mode, Plan, PoolId, ServerHttp, ServerPlan};
+use crate::plan::{
+    Action, Balance, HashKey, Id, ListenerPlan, Mode, Plan, PoolId, PreferredFamily, ServerHttp, ServerPlan,
+};
 use crate::route::matches_everything;
 
 use super::value::Section;
@@ -29,6 +31,7 @@ pub(super) fn check_plan(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut 
     warn_of_unused_pools(plan, offsets, problems);
     warn_of_listeners_without_route(plan, offsets, problems);
     check_pool_namespaces(plan, offsets, problems);
+    check_source_families(plan, offsets, problems);
     warn_of_http_settings_in_tcp(plan, offsets, problems);
     check_loops(plan, offsets, problems);
 }
@@ -236,6 +239,49 @@ fn check_pool_namespaces(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut 
                 pool.name
             );
             problems.add_error(section.value_offset("namespace"), text);
+        }
+    }
+}
+
+/// Finds servers and targets of health checks that no source address of the pool can reach, because
+/// it has the other address family.
+fn check_source_families(plan: &Plan, offsets: &PlanOffsets<'_>, problems: &mut Problems) {
+    for (pool, section) in plan.pools.iter().zip(offsets.pools) {
+        // An invalid source address has a problem of its own.
+        if pool.sources.is_empty() || pool.sources.len() != section.texts("source").len() {
+            continue;
+        }
+        let offset = section.value_offset("source");
+        let check_address = pool.check.as_ref().and_then(|check| check.address.as_ref());
+        let targets = pool.servers.iter().map(|server| &server.address).chain(check_address);
+        for target in targets {
+            let Address::Tcp(target) = target else { continue };
+            if !pool.sources.iter().any(|source| source.is_ipv4() == target.is_ipv4()) {
+                let family = if target.is_ipv4() { "IPv4" } else { "IPv6" };
+                let text = format!(
+                    "pool '{}' connects to {target}, and 'source' has no {family} address: add one",
+                    pool.name
+                );
+                problems.add_error(offset, text);
+            }
+        }
+        let prefers_ipv4 = pool.resolve.prefer == PreferredFamily::Ipv4;
+        if !pool.named_servers.is_empty()
+            && !pool.sources.iter().any(|source| source.is_ipv4() == prefers_ipv4)
+        {
+            let family = if prefers_ipv4 { "IPv4" } else { "IPv6" };
+            let text = format!(
+                "pool '{}' prefers {family} addresses of names (resolve.prefer), and 'source' has none of \
+                 that family: change one of them",
+                pool.name
+            );
+            problems.add_error(offset, text);
+        }
+        let is_unix = |server: &ServerPlan| matches!(server.address, Address::Unix(_));
+        if pool.named_servers.is_empty() && pool.servers.iter().all(is_unix) {
+            let text =
+                format!("'source' has no effect: all servers of pool '{}' are unix sockets", pool.name);
+            problems.warn(offset, text);
         }
     }
 }

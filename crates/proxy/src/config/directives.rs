@@ -328,6 +328,7 @@ directives! {
         "http", Choice(&["1.1", "2", "auto"]), Literal("'1.1'"), "'2'", "2", "HTTP version of the connections to its servers (see \"HTTP/2 to servers\" below). `2`: HTTP/2, negotiated with `tls` (ALPN), else with prior knowledge. `auto`: with `tls` the version that the server chooses, else 1.1.";
         "http2", Table("pool.*.http2"), Unset("the defaults below"), "{ concurrent-streams = 50 }", "true", "Limits of HTTP/2 connections.";
         "namespace", Text("a network namespace"), Unset("that of the process"), "'/proc/self/ns/net'", "'no-such-namespace'", "Network namespace to connect in: a name of `ip netns`, or a path.";
+        "source", Texts("an address"), Unset("the kernel chooses"), "['127.0.0.2', '127.0.0.3']", "'127.0.0.2:80'", "Source addresses of the connections to its servers, also of health checks, used in turn. Each has its own range of ephemeral ports, so further addresses end a shortage of ports. An address that no interface has is an error at the start; later, it is skipped. The servers must have the family (IPv4, IPv6) of one of the addresses; unix sockets have no source address.";
     }
     "pool.*.http2" {
         "concurrent-streams", Count(1, 1_000_000), Literal("100"), "50", "0", "Maximum number of concurrent requests on a connection; the server may allow fewer.";

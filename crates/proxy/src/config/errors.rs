@@ -40,6 +40,14 @@ pub(super) enum ValueError {
     EmptyNamespace,
     #[error("no network namespace {path}: {error} (`ip netns` lists and adds them)", path = path.display())]
     Namespace { path: PathBuf, error: io::Error },
+    #[error("'{0}' is not an IP address (write 10.0.0.5 or 2001:db8::5, without a port)")]
+    IpAddress(Box<str>),
+    #[error("{0} is not the address of one interface: write the address to connect from")]
+    SourceAddress(IpAddr),
+    #[error("no interface has the address {0} (`ip address` lists and adds addresses)")]
+    MissingAddress(IpAddr),
+    #[error("cannot connect from {address}: {error}")]
+    Source { address: IpAddr, error: io::Error },
     #[error("'{text}' is not in {file}: write a name from that file, or an id")]
     Account { text: Box<str>, file: Box<str> },
     #[error("'{0}' is neither an address nor a DNS name")]

@@ -202,8 +202,9 @@ pub(super) fn parse_outlier(pool: &Section, problems: &mut Problems) -> OutlierP
     }
 }
 
-/// Reads the settings for resolving names.
-pub(super) fn parse_resolve(pool: &Section, problems: &mut Problems) -> ResolvePlan {
+/// Reads the settings for resolving names. By default IPv4 addresses are preferred, unless all source
+/// addresses are IPv6.
+pub(super) fn parse_resolve(pool: &Section, sources: &[IpAddr], problems: &mut Problems) -> ResolvePlan {
     let section = pool.table("resolve");
     let nameservers = section.texts("nameserver").into_iter().filter_map(|text| {
         let with_default_port = |ip: IpAddr| SocketAddr::new(ip, NAMESERVER_PORT);
@@ -212,6 +213,8 @@ pub(super) fn parse_resolve(pool: &Section, problems: &mut Problems) -> ResolveP
         problems.ok_or_report(text.offset, parsed.map_err(invalid))
     });
     let nameservers = nameservers.collect();
+    let is_default = section.key_offset("prefer").is_none();
+    let only_ipv6 = !sources.is_empty() && sources.iter().all(IpAddr::is_ipv6);
     let interval_ns = section.integer_or_zero("interval");
     ResolvePlan {
         nameservers,
@@ -222,6 +225,7 @@ pub(super) fn parse_resolve(pool: &Section, problems: &mut Problems) -> ResolveP
         servers_max: section.size("servers-max"),
         prefer: match section.text("prefer").as_ref().map(|text| &*text.value) {
             Some("ipv6") => PreferredFamily::Ipv6,
+            _ if is_default && only_ipv6 => PreferredFamily::Ipv6,
             _ => PreferredFamily::Ipv4,
         },
     }

@@ -1,5 +1,8 @@
 //! Converts a `[pool.NAME]` section to a [`PoolPlan`].
 
+use std::net::IpAddr;
+use std::path::Path;
+
 use crate::plan::{Balance, Lookup, NamedServers, PoolPlan, Reuse, ServerPlan, ServerTimeouts};
 use record::document::Problems;
 use rt::address::Address;
@@ -7,6 +10,9 @@ use rt::address::Address;
 use super::health::{self, ServerTarget};
 use super::value::Section;
 use super::{balance, http2, overload, tls, validate};
+
+/// Maximum number of source addresses of a pool.
+const SOURCES_MAX: usize = 256;
 
 /// Converts a pool's section. Invalid values are replaced by their defaults.
 pub(super) fn parse_pool(section: &Section, problems: &mut Problems) -> PoolPlan {
@@ -17,12 +23,16 @@ pub(super) fn parse_pool(section: &Section, problems: &mut Problems) -> PoolPlan
     let (servers, names) = parse_servers(section, problems);
     balance::warn_of_unreachable_servers(section, balance, &servers, problems);
     let (http, http2) = http2::parse_pool_http(section, problems);
+    let namespace = section
+        .text("namespace")
+        .and_then(|text| problems.ok_or_report(text.offset, validate::resolve_namespace(&text.value)));
+    let sources = parse_sources(section, namespace.as_deref(), problems);
     let tls = tls::parse_pool_tls(section, (&servers, &names), http, problems);
     PoolPlan {
         name: section.name.clone(),
         servers: servers.into(),
         named_servers: names,
-        resolve: health::parse_resolve(section, problems),
+        resolve: health::parse_resolve(section, &sources, problems),
         check: health::parse_check(section, http, problems),
         outlier: health::parse_outlier(section, problems),
         balance,
@@ -55,10 +65,25 @@ pub(super) fn parse_pool(section: &Section, problems: &mut Problems) -> PoolPlan
             _ => None,
         },
         tls,
-        namespace: section
-            .text("namespace")
-            .and_then(|text| problems.ok_or_report(text.offset, validate::resolve_namespace(&text.value))),
+        namespace,
+        sources,
     }
+}
+
+fn parse_sources(section: &Section, namespace: Option<&Path>, problems: &mut Problems) -> Vec<IpAddr> {
+    let mut sources = Vec::new();
+    for text in section.texts("source") {
+        let parsed = validate::parse_source(&text.value, namespace);
+        let Some(address) = problems.ok_or_report(text.offset, parsed) else { continue };
+        if sources.contains(&address) {
+            problems.add_error(text.offset, format!("{address} is a duplicate: remove it"));
+        } else if sources.len() == SOURCES_MAX {
+            problems.add_error(text.offset, format!("'source' has more than {SOURCES_MAX} addresses"));
+            break;
+        }
+        sources.push(address);
+    }
+    sources
 }
 
 pub(super) fn parse_balance(text: &str) -> Balance {

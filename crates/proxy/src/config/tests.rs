@@ -1,13 +1,14 @@
 //! Tests with complete configs: valid ones, and invalid ones with the position of every problem.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use wire::proxy_protocol::ProxyVersion;
 
 use super::parse;
 use crate::plan::{
-    Action, LogFormat, LogTarget, Mode, PathCondition, Plan, PoolId, RateKey, RouteChange, ServerId,
-    ValueCondition,
+    Action, LogFormat, LogTarget, Mode, PathCondition, Plan, PoolId, PreferredFamily, RateKey, RouteChange,
+    ServerId, ValueCondition,
 };
 
 fn plan(text: &str) -> Plan {
@@ -334,6 +335,58 @@ fn a_pool_in_a_namespace_needs_root() {
     let actual = problems(&format!("{text}'65534'\ngroup = '65534'\n"));
     assert_messages(&actual, &["5:13: 'app' namespace"]);
     plan(&format!("{text}'root'\n"));
+}
+
+#[test]
+fn source_addresses_are_of_this_host_and_reach_every_server() {
+    let sources =
+        |text: &str| plan(&format!("{MINIMAL_CONFIG}source = {text}\n")).pools[PoolId(0)].sources.clone();
+    assert_eq!(sources("'127.0.0.2'"), [IpAddr::from([127, 0, 0, 2])]);
+    let both = ["127.0.0.3".parse::<IpAddr>().unwrap(), "::1".parse().unwrap()];
+    assert_eq!(sources("['127.0.0.3', '::1']"), both);
+    assert!(plan(MINIMAL_CONFIG).pools[PoolId(0)].sources.is_empty());
+    let of_value = |text: &str| problems(&format!("{MINIMAL_CONFIG}source = {text}\n"));
+    let check = |text: &str, expected: &[&str]| assert_messages(&of_value(text), expected);
+    let foreign = "5:24: no interface has the address 192.0.2.1";
+    check("['127.0.0.2', '192.0.2.1']", &[foreign]);
+    check("'127.0.0.2:0'", &["5:10: '127.0.0.2:0' without a port"]);
+    check("'localhost'", &["5:10: 'localhost' IP address"]);
+    check(
+        "['0.0.0.0', '224.0.0.1', '255.255.255.255', '::', 'ff02::1', 'fe80::1']",
+        &[
+            "5:11: 0.0.0.0 interface",
+            "5:22: 224.0.0.1",
+            "5:35: 255.255.255.255",
+            "5:54: ::",
+            "5:60: ff02::1",
+            "5:71: fe80::1",
+        ],
+    );
+    check("'::ffff:127.0.0.1'", &["5:10: IPv4-mapped"]);
+    check("['127.0.0.2', '127.0.0.2']", &["5:24: 127.0.0.2 duplicate"]);
+    check("'::1'", &["5:10: 'app' 127.0.0.1:9001 IPv4"]);
+    // The address of a health check is a target, too.
+    let checked = "'127.0.0.2'\ncheck = { type = 'tcp', address = '[::1]:1' }";
+    check(checked, &["5:10: [::1]:1 IPv6"]);
+    let unix = MINIMAL_CONFIG.replace("127.0.0.1:9001", "unix:/tmp/none") + "source = '127.0.0.2'\n";
+    assert_messages(&warnings(&unix), &["5:10: 'app' unix"]);
+    let many: Vec<String> =
+        (1..=300).map(|number| format!("'127.0.{}.{}'", number / 200, number % 200 + 1)).collect();
+    let problems = of_value(&format!("[{}]", many.join(", ")));
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].contains("more than 256"), "{problems:?}");
+}
+
+#[test]
+fn names_are_looked_up_in_the_family_of_the_source_addresses() {
+    let named = MINIMAL_CONFIG.replace("127.0.0.1:9001", "app.internal:80");
+    let prefer = |text: &str| plan(&format!("{named}{text}\n")).pools[PoolId(0)].resolve.prefer;
+    assert_eq!(prefer("source = '::1'"), PreferredFamily::Ipv6);
+    assert_eq!(prefer("source = ['::1', '127.0.0.2']"), PreferredFamily::Ipv4);
+    assert_eq!(prefer("source = '127.0.0.2'"), PreferredFamily::Ipv4);
+    assert_eq!(prefer(""), PreferredFamily::Ipv4);
+    let contrary = format!("{named}source = '::1'\nresolve = {{ prefer = 'ipv4' }}\n");
+    assert_problems(&contrary, &["5:10: 'app' IPv4 resolve.prefer"]);
 }
 
 #[test]

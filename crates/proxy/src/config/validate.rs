@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use record::document::Problems;
 use regex::{Regex, RegexBuilder};
 use rt::address::Address;
+use rt::dial::SourceError;
+use rt::namespace::Namespace;
 
 use crate::plan::{LogTarget, Network};
 use crate::uri::{normalise, normalise_host, without_port};
@@ -250,6 +252,31 @@ pub(super) fn resolve_namespace(text: &str) -> Result<PathBuf, ValueError> {
         Ok(_) if !text.is_empty() => Ok(path),
         Ok(_) => Err(ValueError::EmptyNamespace),
         Err(error) => Err(ValueError::Namespace { path, error }),
+    }
+}
+
+/// Parses the source address of connections, and checks that an interface has it. In another
+/// namespace that is only checked if this process may enter it.
+pub(super) fn parse_source(text: &str, namespace: Option<&Path>) -> Result<IpAddr, ValueError> {
+    let address: IpAddr = text.parse().map_err(|_| ValueError::IpAddress(text.into()))?;
+    if matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()) {
+        return Err(ValueError::MappedNetwork(text.into()));
+    }
+    // A link-local address belongs to an interface only together with its scope.
+    let needs_scope = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    if address.is_unspecified() || address.is_multicast() || is_broadcast || needs_scope {
+        return Err(ValueError::SourceAddress(address));
+    }
+    let check = || rt::dial::check_source(address);
+    let checked = match namespace {
+        None => check(),
+        Some(path) => Namespace::open(path).and_then(|namespace| namespace.run(check)).unwrap_or(Ok(())),
+    };
+    match checked {
+        Ok(()) => Ok(address),
+        Err(error) if SourceError::from_error(&error).is_some() => Err(ValueError::MissingAddress(address)),
+        Err(error) => Err(ValueError::Source { address, error }),
     }
 }
 

@@ -140,5 +140,11 @@ fn dial_target(pool: &Pool, server: ServerId, header: Vec<u8>) -> DialTarget {
         tls: pool.server(server).client_tls(tls),
         server_name: tls.name_of(&plan.servers[server]).into_owned(),
     });
-    DialTarget { address: plan.servers[server].address.clone(), namespace: pool.namespace(), header, session }
+    DialTarget {
+        address: plan.servers[server].address.clone(),
+        namespace: pool.namespace(),
+        sources: pool.sources(),
+        header,
+        session,
+    }
 }

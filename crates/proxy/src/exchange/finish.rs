@@ -58,6 +58,7 @@ impl Exchange {
                 | EndReason::TlsHandshakeFailed
                 | EndReason::NoHttp2
                 | EndReason::NoDescriptor
+                | EndReason::NoSourceAddress
         );
         if is_server_fault && let Some(slot) = &self.slot {
             slot.pool.record_failure_sample(slot.server);

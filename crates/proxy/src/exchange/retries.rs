@@ -35,7 +35,7 @@ impl Exchange {
         self.outcome.retries += 1;
         client.disarm();
         let now = MonotonicTime::now();
-        if end != EndReason::NoDescriptor {
+        if !matches!(end, EndReason::NoDescriptor | EndReason::NoSourceAddress) {
             pool.note_unreachable(server, now);
         }
         self.record_failure_latency(&pool, server, end, now);

@@ -16,6 +16,7 @@ use rt::tokio::task::{AbortHandle, spawn_local};
 use super::agent::AgentReport;
 use super::probe::{CheckFailure, CheckResult, CheckSpec, run_check};
 use super::state_machine::{CheckStateMachine, CheckVerdict};
+use crate::dial::SourceAddresses;
 use crate::metrics::Snapshot;
 use crate::plan::{CheckKind, CheckPlan, Plan, PoolPlan, ServerId, ServerPlan};
 use crate::pool::{AdminState, CheckStatus, CrossCoreState, Eligibility, LastCheck, SharedPool};
@@ -42,6 +43,7 @@ struct CheckedServer {
     address: Address,
     spec: CheckSpec,
     namespace: Option<Namespace>,
+    sources: Arc<SourceAddresses>,
     /// Its pool, and its index there, in the plan in force.
     pool_and_server: RefCell<(Arc<SharedPool>, ServerId)>,
     eligibility: Arc<Eligibility>,
@@ -109,12 +111,14 @@ impl HealthChecks {
             tls: tls.map(|tls| (tls.with_http(check.http), tls.name_of(server).into_owned())),
         };
         let namespace = pool_and_server.0.namespace();
+        let sources = pool_and_server.0.sources();
         let namespace_name =
             |namespace: &Option<Namespace>| namespace.as_ref().map(|namespace| namespace.name().to_owned());
         let eligibility = pool_and_server.0.eligibility_handle(pool_and_server.1);
         if let Some(previous) = &previous
             && previous.spec == spec
             && namespace_name(&previous.namespace) == namespace_name(&namespace)
+            && Arc::ptr_eq(&previous.sources, &sources)
             && Arc::ptr_eq(&previous.eligibility, &eligibility)
         {
             *previous.pool_and_server.borrow_mut() = pool_and_server;
@@ -126,6 +130,7 @@ impl HealthChecks {
             address: server.address.clone(),
             spec,
             namespace,
+            sources,
             pool_and_server: RefCell::new(pool_and_server),
             eligibility,
             state_machine: Cell::new(
@@ -167,7 +172,7 @@ impl HealthChecks {
         let deadline = MonotonicTime::now() + spec.plan.timeout_ns;
         let result = tokio::select! {
             biased;
-            result = run_check(spec, checked_server.namespace.as_ref()) => result,
+            result = run_check(spec, &checked_server.sources, checked_server.namespace.as_ref()) => result,
             () = self.timers.sleep_until(deadline.as_ns()) => {
                 let ms = spec.plan.timeout_ns as f64 / 1e6;
                 Err(CheckFailure::new(CheckResult::Timeout, format!("no result within {ms} ms")))

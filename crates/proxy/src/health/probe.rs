@@ -12,6 +12,7 @@ use wire::{BodyDecoder, Limits, Parsed, RequestKind, encode};
 
 use super::agent::{self, AgentReport, LINE_BYTES_MAX};
 use super::probe_http2;
+use crate::dial::SourceAddresses;
 use crate::plan::{ALPN_HTTP2, CheckKind, CheckPlan, HttpCheck, PoolTls, ServerHttp};
 use wire::proxy_protocol;
 
@@ -80,9 +81,10 @@ pub(super) const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Performs one check. The result contains an agent's report. The caller must enforce the timeout.
 pub(super) async fn run_check(
     spec: &CheckSpec,
+    sources: &SourceAddresses,
     namespace: Option<&Namespace>,
 ) -> Result<AgentReport, CheckFailure> {
-    let connected = rt::dial::connect_in(&spec.target, None, namespace).await;
+    let connected = sources.connect(&spec.target, namespace).await;
     let mut stream = connected.map_err(|error| match rt::dial::is_exhausted(&error) {
         true => CheckFailure::new(CheckResult::Skipped, format!("check skipped: {error}")),
         false => CheckFailure::new(CheckResult::Unreachable, format!("no connection: {error}")),

@@ -129,6 +129,7 @@ fn pool(text: &str) -> PoolPlan {
         send_proxy_protocol: None,
         tls: None,
         namespace: None,
+        sources: Vec::new(),
     }
 }
 

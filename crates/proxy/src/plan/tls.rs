@@ -102,11 +102,12 @@ impl PoolTls {
 
 impl PoolPlan {
     /// Returns whether connections that were made under `other` carry the same: not if they were
-    /// made in another namespace, have another client's address, were verified in another way or
+    /// made in another namespace or from other source addresses, have another client's address, were verified in another way or
     /// have another version of HTTP.
     pub(crate) fn shares_connections_with(&self, other: &Self) -> bool {
         let settings = |pool: &Self| (pool.send_proxy_protocol, pool.http, pool.http2);
-        (&self.namespace, settings(self), &self.tls) == (&other.namespace, settings(other), &other.tls)
+        let is_same_origin = (&self.namespace, &self.sources) == (&other.namespace, &other.sources);
+        is_same_origin && (settings(self), &self.tls) == (settings(other), &other.tls)
     }
 }
 

@@ -7,7 +7,19 @@
 //! mean and not a single sample, because the fastest of many different requests says nothing about
 //! a queue.
 
-use crate::plan::AdaptivePlan;
+use crate::plan::{AdaptivePlan, PoolPlan, ServerPlan};
+
+/// Returns the bounds of a server's adaptive limit, capped by its own `maxconn`.
+pub(super) fn adaptive_plan(pool: &PoolPlan, server: &ServerPlan) -> Option<AdaptivePlan> {
+    let AdaptivePlan { min, max } = pool.overload_limits.adaptive?;
+    let maxconn = server.maxconn.unwrap_or(usize::MAX);
+    Some(AdaptivePlan { min: min.min(maxconn), max: max.min(maxconn) })
+}
+
+/// Returns the initial request limit of a server.
+pub(super) fn initial_limit(pool: &PoolPlan, server: &ServerPlan) -> Option<usize> {
+    adaptive_plan(pool, server).map(|plan| AdaptiveLimit::new(plan).get()).or(server.maxconn)
+}
 
 /// Samples of a server from all cores in one time step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

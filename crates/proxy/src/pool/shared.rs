@@ -11,14 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rt::clock::MonotonicTime;
 use rt::namespace::Namespace;
 
-use super::adaptive::{AdaptiveLimit, LatencyWindow};
+use super::adaptive::{LatencyWindow, adaptive_plan, initial_limit};
 use super::concurrency_limit::{AcquireResult, ConcurrencyLimit, LatencySamples};
 use super::cross_core_wakeup::{CoreIndex, CoreWakeups};
 use super::eligibility::Eligibility;
 use super::outlier_counters::OutlierCounters;
 use super::retry_budget::RetryBudget;
 use crate::admission::{ListenerLimits, create_listener_limits};
-use crate::plan::{AdaptivePlan, IdVec, Plan, PoolId, PoolPlan, RoutePlan, ServerId, ServerPlan};
+use crate::dial::SourceAddresses;
+use crate::plan::{IdVec, Plan, PoolId, PoolPlan, RoutePlan, ServerId, ServerPlan};
 use crate::route::Buckets;
 
 /// State of all pools that all cores share, for one plan.
@@ -46,6 +47,7 @@ pub(crate) struct SharedPool {
     wakeups: CoreWakeups,
     /// Opened while that was still permitted.
     namespace: Option<Namespace>,
+    sources: Arc<SourceAddresses>,
 }
 
 /// Number of requests of each core that wait for a pool.
@@ -148,18 +150,6 @@ fn create_rate_limits(
     plan.routes.iter().map(limit).collect()
 }
 
-/// Returns the bounds of a server's adaptive limit, capped by its own `maxconn`.
-pub(super) fn adaptive_plan(pool: &PoolPlan, server: &ServerPlan) -> Option<AdaptivePlan> {
-    let AdaptivePlan { min, max } = pool.overload_limits.adaptive?;
-    let maxconn = server.maxconn.unwrap_or(usize::MAX);
-    Some(AdaptivePlan { min: min.min(maxconn), max: max.min(maxconn) })
-}
-
-/// Returns the initial request limit of a server.
-fn initial_limit(pool: &PoolPlan, server: &ServerPlan) -> Option<usize> {
-    adaptive_plan(pool, server).map(|plan| AdaptiveLimit::new(plan).get()).or(server.maxconn)
-}
-
 /// Returns the concurrency limit of a server. It is kept across reloads, because it counts the
 /// server's requests.
 fn reuse_or_create_server_limit(
@@ -242,6 +232,8 @@ impl SharedPool {
         let retry_budget = reused.unwrap_or_else(|| {
             Arc::new(RetryBudget::new(pool.overload_limits.retry_budget, wakeups.core_count()))
         });
+        let unchanged_sources = old.filter(|(plan, _)| plan.sources == pool.sources);
+        let unchanged_sources = unchanged_sources.map(|(_, shared)| shared.sources());
         Self {
             pool_limit: reuse_or_create_pool_limit(pool, old),
             server_limits,
@@ -252,6 +244,7 @@ impl SharedPool {
             queue_counters,
             wakeups: wakeups.clone(),
             namespace,
+            sources: unchanged_sources.unwrap_or_else(|| Arc::new(SourceAddresses::new(&pool.sources))),
         }
     }
 
@@ -264,6 +257,11 @@ impl SharedPool {
     /// Returns the network namespace of its servers, if it is not the proxy's own.
     pub(crate) fn namespace(&self) -> Option<Namespace> {
         self.namespace.clone()
+    }
+
+    /// Returns the source addresses of connections to its servers.
+    pub(crate) fn sources(&self) -> Arc<SourceAddresses> {
+        Arc::clone(&self.sources)
     }
 
     /// Returns the eligibility of a server.

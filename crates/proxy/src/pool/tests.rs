@@ -58,6 +58,7 @@ pub(super) fn plan_with_maxconns(maxconns: &[Option<usize>], limit: usize) -> Ar
         send_proxy_protocol: None,
         tls: None,
         namespace: None,
+        sources: Vec::new(),
     };
     Arc::new(Plan {
         threads: 1,

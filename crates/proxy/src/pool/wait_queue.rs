@@ -8,9 +8,8 @@ use std::task::Waker;
 
 use rt::clock::MonotonicTime;
 
-use super::adaptive::AdaptiveLimit;
+use super::adaptive::{AdaptiveLimit, adaptive_plan};
 use super::queue::{ExpiryReason, Offer, QueuePosition, retry_after_s};
-use super::shared::adaptive_plan;
 use super::{Pool, ServerRequirements};
 use crate::plan::{IdVec, PoolPlan, Priority, RetryBudgetPlan, ServerId, ServerPlan};
 

@@ -99,6 +99,7 @@ const CONFIG_ERRORS: &[(&str, &str)] = &[
     ("[[route]]\nset-response-header = { a = \"x\\r\\ny: z\" }\ndeny = true", "\"a\""),
     ("[pool.empty]\nservers = []", "server"),
     ("[pool.odd]\nservers = [\"127.0.0.1:1\"]\nbalance = \"luck\"", "luck"),
+    ("[pool.far]\nservers = [\"127.0.0.1:1\"]\nsource = [\"127.0.0.2\", \"192.0.2.1\"]", "192.0.2.1"),
     ("[pool.odder]\nservers = [\"127.0.0.1:1\"]\nsend-proxy-protocol = \"v3\"", "v3"),
 ];
 

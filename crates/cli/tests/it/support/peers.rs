@@ -26,7 +26,15 @@ impl ScriptedServer {
     /// Starts a server; `script` gets each connection. An error of the script only ends the
     /// connection.
     pub(crate) fn start(script: impl Fn(&mut ScriptPeer) -> io::Result<()> + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_at("127.0.0.1:0", script)
+    }
+
+    /// Starts a server like [`ScriptedServer::start`] at this address.
+    pub(crate) fn start_at(
+        address: &str,
+        script: impl Fn(&mut ScriptPeer) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let authority = listener.local_addr().unwrap().to_string();
         let connections = Arc::new(AtomicUsize::new(0));
         let stopping = Arc::new(AtomicBool::new(false));
