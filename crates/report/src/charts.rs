@@ -23,6 +23,7 @@ mod queues;
 mod ratios;
 mod scaling;
 mod setting_tables;
+mod sockets;
 mod table;
 mod timeline;
 mod trial_time;
@@ -253,6 +254,7 @@ pub(crate) const CHARTS: &[(&str, ChartBuilder)] = &[
     ("Over time", timeline::chart),
     ("Over time", trial_time::chart),
     ("Over time", heat_map::chart),
+    ("Over time", sockets::chart),
     ("CPUs and queues", cpus::chart),
     ("CPUs and queues", queues::chart),
     ("Limits", headroom::chart),

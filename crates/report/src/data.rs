@@ -13,6 +13,7 @@ pub(crate) mod queues;
 pub(crate) mod scalings;
 pub(crate) mod seconds;
 pub(crate) mod settings;
+pub(crate) mod sockets;
 pub(crate) mod spreads;
 pub(crate) mod stack_tree;
 pub(crate) mod stacks;

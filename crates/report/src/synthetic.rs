@@ -14,7 +14,7 @@ use record::facts::HostFacts;
 use record::histogram::LatencyHistogram;
 use record::observed::{
     CallCount, ConnectionEnd, CpuUse, EndQueues, FunctionUse, ListenerQueue, MachineObservation,
-    MachineSample, QueueSnapshot, Role, RoleUse, ThreadCpuUse,
+    MachineSample, NamespaceUse, QueueSnapshot, Role, RoleUse, ThreadCpuUse,
 };
 use record::run::{
     self, Confidence, Diagnosis, GeneratorCpu, GeneratorStats, Interval, MeasuredWindow, PhaseLatencies,
@@ -386,7 +386,9 @@ fn observed(position: &TrialPosition, rate: f64, us: f64, rng: &mut Rng) -> Mach
         started_at: "2026-10-01T10:00:00Z".to_owned(),
         cost_cpus: 0.004,
         roles: vec![role("generator"), role("subject")],
-        settings: [("net.core.somaxconn".to_owned(), "4096".to_owned())].into(),
+        settings: [("net.core.somaxconn", "4096"), ("net.ipv4.ip_local_port_range", "32768\t60999")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
         samples: (1..=SECONDS).map(|second| sample_at(second, rate, us, rng)).collect(),
         queues: (0..SECONDS * 2).map(|half| queues(f64::from(half) / 2.0, rng)).collect(),
         functions: functions(&position.arm),
@@ -428,6 +430,11 @@ fn sample_at(second: u32, rate: f64, us: f64, rng: &mut Rng) -> MachineSample {
         cpus: vec![cpu(0, rng), cpu(1, rng)],
         foreign_cpus: Some(0.01),
         roles: vec![role(0.62), role(busy)],
+        namespaces: vec![NamespaceUse {
+            roles: vec!["subject".to_owned()],
+            time_wait: 3_000 * u64::from(second),
+            ..NamespaceUse::default()
+        }],
         ..MachineSample::default()
     }
 }

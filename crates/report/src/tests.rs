@@ -242,7 +242,7 @@ fn every_chart_is_there_with_a_title_a_caption_and_its_data() {
             assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{}", chart.id);
         }
     }
-    for id in ["forest", "blocks", "boxes", "latency", "ladder", "cells"] {
+    for id in ["forest", "blocks", "boxes", "latency", "ladder", "cells", "time-wait"] {
         assert!(ids.contains(id), "{id}");
     }
 }

@@ -139,10 +139,17 @@ impl MachineObservation {
     #[must_use]
     pub fn local_ports(&self, role: &str, snapshot: &QueueSnapshot) -> Option<LocalPorts> {
         let used = self.client_ends(role, snapshot).local_ports_max?;
+        Some(LocalPorts { used, available: self.local_port_range_size()? })
+    }
+
+    /// Returns the number of ports of `net.ipv4.ip_local_port_range`, as of all settings in the subject's network
+    /// namespace.
+    #[must_use]
+    pub fn local_port_range_size(&self) -> Option<u64> {
         let range = self.settings.get("net.ipv4.ip_local_port_range")?;
         let mut bounds = range.split_ascii_whitespace().map(str::parse::<u64>);
         let (first, last) = (bounds.next()?.ok()?, bounds.next()?.ok()?);
-        Some(LocalPorts { used, available: (last + 1).checked_sub(first)? })
+        (last + 1).checked_sub(first)
     }
 
     /// Returns the connections per second that the listening sockets of a port dropped between two
