@@ -90,7 +90,7 @@ impl SourceAddresses {
         let turn = if target.is_ipv4() { &self.ipv4 } else { &self.ipv6 };
         let is_unset = self.ipv4.addresses.is_empty() && self.ipv6.addresses.is_empty();
         let first = match turn.addresses.len() {
-            // A counter that no connection needs would be a cache line shared by all cores.
+            // Without a choice, no counter that all cores write.
             0 | 1 => 0,
             count => turn.connections.fetch_add(1, Ordering::Relaxed) % count,
         };
@@ -171,7 +171,8 @@ mod tests {
     }
 
     fn next(sources: &SourceAddresses, target: &str) -> Vec<String> {
-        let show = |source: Option<IpAddr>| source.map_or("kernel".to_owned(), |source| source.to_string());
+        let show =
+            |source: Option<IpAddr>| source.map_or_else(|| "kernel".to_owned(), |source| source.to_string());
         sources.next(&target.parse().unwrap()).map(show).collect()
     }
 
