@@ -18,6 +18,7 @@ mod link;
 mod load;
 mod loss;
 mod network;
+mod ports;
 mod queueing;
 mod resources;
 

@@ -4,6 +4,7 @@
 mod carried_load;
 mod headroom;
 mod http2;
+mod ports;
 mod queueing;
 mod remote_subject;
 mod signal_values;

@@ -43,7 +43,7 @@ mod tests {
             bufferbloat packet_loss delayed_ack_stall lock_contention log_write_bound \
             handshake_bound bulk_crypto_bound allocator_bound memory_bandwidth_bound cpu_steal \
             cpu_throttled numa_remote conntrack_full h2_window_bound receive_window_bound \
-            origin_bound subject_limited run_invalid";
+            origin_bound subject_limited run_invalid port_search_bound";
         assert_eq!(codes, all.split_whitespace().collect());
     }
 

@@ -5,7 +5,7 @@ use record::observed::{ConnectionEnd, EndQueues, ListenerQueue, MachineSample, Q
 use super::latency_range::LatencyRange;
 use crate::figures as f;
 use crate::run_view::RunView;
-use crate::window::{GENERATOR, MachineWindow, SUBJECT, Series, median, namespace};
+use crate::window::{GENERATOR, MachineWindow, SUBJECT, Series, namespace};
 
 /// Minimum queue length: a queue that is nearly empty at both ends says nothing about either.
 pub(super) const QUEUE_FLOOR: f64 = 0.05;
@@ -230,59 +230,6 @@ pub(super) fn send_busy_fraction(view: &RunView<'_>) -> Option<f64> {
         (sockets > 0.0).then(|| per_s / sockets)
     };
     senders(view).filter_map(end_fraction).reduce(f64::max)
-}
-
-/// Returns the ports in use to one server, as a fraction of all pairs of local address and port: of
-/// the generators to the subject, or of the subject to its origin, whichever is more.
-pub(super) fn ports_used_fraction(view: &RunView<'_>) -> Option<f64> {
-    let used_ports =
-        |machine: &MachineWindow<'_>, role: &str| {
-            machine.ends_median(role, ConnectionEnd::Client, |ends| {
-                Some(ends.states.values().sum::<u64>() as f64)
-            })
-        };
-    let sources = view.run.plan["sources"].as_array().map_or(1, |all| all.len().max(1)) as f64;
-    let generators = view.machines(GENERATOR).into_iter().enumerate().filter_map(|(at, machine)| {
-        // The facts of a record describe the machine of its first generator. Settings are the
-        // subject's on a machine with a subject.
-        let by_settings = || match machine.observed.role_index(SUBJECT) {
-            None => machine.local_port_count(),
-            Some(_) => None,
-        };
-        let count = |(first, last): (u16, u16)| (f64::from(last) - f64::from(first) + 1.0).max(1.0);
-        let facts = view.run.host.limits.port_range.map(count);
-        let ports = if at == 0 { facts.or_else(by_settings) } else { by_settings().or(facts) };
-        Some(used_ports(&machine, GENERATOR)? / (ports? * sources))
-    });
-    generators.chain(subject_ports_used_fraction(view)).reduce(f64::max)
-}
-
-/// Fraction of a proxy's local ports in use to its origins from which on new connections fail.
-pub(super) const UPSTREAM_PORTS_USED_MIN: f64 = 0.9;
-
-/// Returns the subject's local ports in use to one origin, as a fraction of the available ones.
-pub(super) fn subject_ports_used_fraction(view: &RunView<'_>) -> Option<f64> {
-    let machine = view.machine(SUBJECT)?;
-    let used_fraction = |snapshot: &QueueSnapshot| {
-        let ports = machine.observed.local_ports(SUBJECT, snapshot)?;
-        (ports.available > 0).then(|| ports.used as f64 / ports.available as f64)
-    };
-    median(machine.snapshots().into_iter().filter_map(used_fraction).collect())
-        .or_else(|| time_wait_ports_fraction(&machine))
-}
-
-/// Returns the connections in TIME_WAIT outside the watched ports, as a fraction of the local
-/// ports. This is the only trace of a subject that found no port for a connection to its origin.
-fn time_wait_ports_fraction(machine: &MachineWindow<'_>) -> Option<f64> {
-    let of_watched = |snapshot: &QueueSnapshot| {
-        Some(snapshot.ends.iter().filter_map(|one| connections_in_state(one, "time-wait")).sum::<f64>())
-    };
-    let watched = median(machine.snapshots().into_iter().filter_map(of_watched).collect())?;
-    let counts = machine.samples().into_iter().filter_map(|sample| namespace(sample, SUBJECT));
-    let all = median(counts.map(|space| space.time_wait as f64).collect())?;
-    let used_fraction = (all - watched) / machine.local_port_count()?;
-    // Fewer may belong to any process, to many servers.
-    (used_fraction >= UPSTREAM_PORTS_USED_MIN).then_some(used_fraction)
 }
 
 /// Returns the fraction of requests that took the time of a retransmission.

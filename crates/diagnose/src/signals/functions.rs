@@ -62,3 +62,10 @@ pub(super) fn is_lock(one: &FunctionUse) -> bool {
     ];
     contains_any(&one.function, NAMES)
 }
+
+/// Returns true for functions of connect(2) that try one local port after the other (net/ipv4/inet_hashtables.c).
+pub(super) fn is_port_search(one: &FunctionUse) -> bool {
+    const NAMES: &[&str] =
+        &["__inet_hash_connect", "__inet_check_established", "__inet6_check_established", "tcp_twsk_unique"];
+    one.module == KERNEL && NAMES.contains(&one.function.as_str())
+}

@@ -3,7 +3,8 @@
 
 use super::compute::*;
 use super::crypto::{bulk_crypto_fraction, handshake_fraction};
-use super::functions::{is_allocation, is_lock};
+use super::functions::{KERNEL, is_allocation, is_lock, is_port_search};
+use super::ports::*;
 use super::queueing;
 use super::signal::{Signal, SignalFamily};
 use crate::figures as f;
@@ -47,6 +48,12 @@ signals! {
         };
     PORTS: Tables, Fraction, "used local ports towards the subject or its origin",
         "sock_diag in any state / (ip_local_port_range × source addresses)", ports_used_fraction;
+    SUBJECT_PORTS_HELD: Tables, Fraction, "local ports that a new connection of the subject to its origin cannot take",
+        "sock_diag in any state, Tcp ActiveOpens, tcp_tw_reuse / ip_local_port_range", subject_ports_held_fraction;
+    OUTGOING_CONNECTIONS: Counters, PerSecond, "connections that the subject opened",
+        "Tcp ActiveOpens of its namespace, without the generator's", |view| {
+            view.sample_median(SUBJECT, |sample| outgoing_per_s(view, sample))
+        };
     NO_DESCRIPTOR: Errors, Fraction, "requests without a descriptor", "EMFILE, ENFILE",
         |view| Some(view.error_fraction(&["no_descriptor"]));
     CONNECT_FAILURES: Errors, Fraction, "connections or requests that failed or waited to connect",
@@ -96,6 +103,12 @@ signals! {
         handshake_fraction;
     LOCKING: Functions, Fraction, "locks, of the subject's samples", "top functions of its stacks",
         |view| view.function_fraction(SUBJECT, is_lock);
+    PORT_SEARCH: Functions, Fraction, "search for a free local port, of the subject's samples",
+        "top functions of its stacks, in the kernel", |view| {
+            // Without privilege, only functions of user space are sampled.
+            let kernel = view.function_fraction(SUBJECT, |one| one.module == KERNEL)?;
+            (kernel > 0.0).then(|| view.function_fraction(SUBJECT, is_port_search))?
+        };
     FUTEXES: Calls, PerResponse, "futex calls of the subject per response", "tracepoint sys_enter_futex",
         |view| Some(view.calls_per_s(SUBJECT, "futex")? / responses_per_s(view)?);
     SYSTEM_CALLS: Calls, PerResponse, "system calls of the subject per response",

@@ -30,6 +30,7 @@ pub static VERDICTS: &[VerdictRule] = &[
     waiting::ORIGIN_BOUND,
     resources::HANDSHAKE_BOUND,
     resources::BULK_CRYPTO_BOUND,
+    resources::PORT_SEARCH_BOUND,
     resources::LOCK_CONTENTION,
     resources::ALLOCATOR_BOUND,
     resources::SOFTIRQ_IMBALANCE,

@@ -24,6 +24,7 @@ pub(super) const OUTSIDE_VERDICTS: &[&str] = &[
     "latency_bound",
     "delayed_ack_stall",
     "port_exhaustion",
+    "port_search_bound",
     "conntrack_full",
     "cpu_steal",
     "cpu_throttled",

@@ -21,6 +21,8 @@ pub(crate) struct SocketTotals {
     traffic: TrafficTracker,
     /// Time of this snapshot.
     snapshot_s: f64,
+    /// Time of the last snapshot with the sockets in TIME_WAIT.
+    time_wait_counted_s: f64,
     /// Snapshot before: its time, and the sockets with figures of each end.
     previous: Option<PreviousSnapshot>,
 }
@@ -66,6 +68,9 @@ impl SocketTotals {
     /// Resets the sums for these ports; the snapshot is taken at `snapshot_s` of any clock.
     pub(crate) fn start(&mut self, ports: &[u16], carry_over: CarryOver, snapshot_s: f64) {
         self.snapshot_s = snapshot_s;
+        if carry_over == CarryOver::Nothing {
+            self.time_wait_counted_s = snapshot_s;
+        }
         self.traffic.start();
         self.ports.resize_with(ports.len(), PortTotals::default);
         for (totals, port) in self.ports.iter_mut().zip(ports) {
@@ -101,12 +106,15 @@ impl SocketTotals {
     /// Appends the sums; a port or an end without a socket is left out.
     pub(crate) fn append(&mut self, listeners: &mut Vec<ListenerQueue>, ends: &mut Vec<EndQueues>) {
         let mut counted_sockets = HashMap::new();
+        let age_s = self.snapshot_s - self.time_wait_counted_s;
         for totals in &mut self.ports {
             if totals.listener.sockets > 0 {
                 listeners.push(totals.listener);
             }
             for end in [&mut totals.server, &mut totals.client] {
                 let key = (end.sums.port, end.sums.end);
+                let has_old_count = age_s > 0.0 && end.states[TcpState::TimeWait.index()] > 0;
+                end.sums.time_wait_age_s = has_old_count.then_some(age_s);
                 counted_sockets.insert(key, end.counted_sockets);
                 if let Some((then_s, previous)) = &self.previous
                     && let Some(sockets_before) = previous.get(&key)
@@ -397,13 +405,19 @@ mod tests {
         assert_eq!(tally.time_wait(), 1);
         let (mut listeners, mut ends) = (vec![], vec![]);
         tally.append(&mut listeners, &mut ends);
-        for (keep, expected) in [(CarryOver::TimeWait, 1), (CarryOver::TimeWait, 1), (CarryOver::Nothing, 0)]
-        {
-            tally.start(&[80], keep, 1.0);
+        assert_eq!(ends[0].time_wait_age_s, None);
+        let snapshots = [
+            (1.0, CarryOver::TimeWait, 1, Some(1.0)),
+            (2.5, CarryOver::TimeWait, 1, Some(2.5)),
+            (3.0, CarryOver::Nothing, 0, None),
+        ];
+        for (time_s, keep, expected, age_s) in snapshots {
+            tally.start(&[80], keep, time_s);
             ends.clear();
             tally.append(&mut listeners, &mut ends);
             let time_wait: u64 = ends.iter().map(|end| end.states["time-wait"]).sum();
             assert_eq!(time_wait, expected);
+            assert_eq!(ends.first().and_then(|end| end.time_wait_age_s), age_s);
         }
     }
 

@@ -189,6 +189,10 @@ pub struct EndQueues {
     /// including TIME_WAIT. Such a port remains usable for every other destination.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub local_ports_max: Option<u64>,
+    /// Age of the number in TIME_WAIT, in seconds, if it is that of an earlier snapshot: very many are
+    /// counted rarely.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub time_wait_age_s: Option<f64>,
     /// Client end: number of destination addresses with this port.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub destinations: Option<u64>,
@@ -240,6 +244,7 @@ impl EndQueues {
             closed: sum_of_known(sum.closed, other.closed),
             destinations: sum_of_known(sum.destinations, other.destinations),
             local_ports_max: sum.local_ports_max.max(other.local_ports_max),
+            time_wait_age_s: sum.time_wait_age_s.into_iter().chain(other.time_wait_age_s).reduce(f64::max),
             ..typical
         }
     }
