@@ -10,6 +10,9 @@ use crate::window::{GENERATOR, MachineWindow, SUBJECT, Series, namespace};
 /// Minimum queue length: a queue that is nearly empty at both ends says nothing about either.
 pub(super) const QUEUE_FLOOR: f64 = 0.05;
 
+/// Minimum number of CPUs that a 10 ms clock resolves in a run of a second.
+pub(super) const CPUS_RESOLVED_MIN: f64 = 0.01;
+
 pub(super) fn responses_per_s(view: &RunView<'_>) -> Option<f64> {
     let rate = view.run.rates.responses_per_s;
     (rate > 0.0).then_some(rate)

@@ -8,9 +8,6 @@ use crate::figures as f;
 use crate::unit::Unit;
 use crate::window::{ORIGIN, SUBJECT};
 
-/// Minimum number of CPUs that a 10 ms clock resolves in a run of a second.
-const CPUS_RESOLVED_MIN: f64 = 0.01;
-
 /// Minimum used fraction of the subject's CPUs for contention. A subject below it waits because its
 /// threads wake all at once, as those that pass on a lock do, and not because it has too few CPUs.
 const CONTENTION_USED_MIN: f64 = 0.8;

@@ -3,7 +3,7 @@
 
 use record::observed::{ConnectionEnd, MachineSample, QueueSnapshot};
 
-use super::compute::connections_in_state;
+use super::compute::{CPUS_RESOLVED_MIN, connections_in_state};
 use crate::run_view::RunView;
 use crate::window::{GENERATOR, MachineWindow, SUBJECT, events_per_s, median, namespace};
 
@@ -103,33 +103,65 @@ impl PortCount {
     }
 }
 
-/// Returns the local ports that a new connection of the subject to its origin cannot take, as a fraction
-/// of the available ones.
+/// Local ports of the subject towards the origin with the most of them, at a sample.
+struct PortUse<'a> {
+    sample: &'a MachineSample,
+    /// Ports that a new connection cannot take, as a fraction of the available ones.
+    held_fraction: f64,
+    available: f64,
+}
+
+impl PortUse<'_> {
+    /// Returns the number of ports that connect(2) tries. It starts behind the last one that it took, and
+    /// tries the even ports first: if half of all ports are held, each of them.
+    fn tried(&self) -> f64 {
+        if self.held_fraction < 0.5 { 1.0 } else { self.available / 2.0 }
+    }
+}
+
+/// Returns the use of local ports at each sample.
 ///
 /// Many sockets in TIME_WAIT are counted rarely, because each count costs milliseconds. The connections
 /// opened since are added to a count, as far as connections ended in TIME_WAIT before it.
-pub(super) fn subject_ports_held_fraction(view: &RunView<'_>) -> Option<f64> {
+fn port_uses<'a>(view: &RunView<'a>) -> Option<Vec<PortUse<'a>>> {
     let machine = view.machine(SUBJECT)?;
     let snapshots = machine.snapshots().into_iter();
     let counts: Vec<PortCount> =
         snapshots.filter_map(|snapshot| PortCount::read(&machine, snapshot)).collect();
     let reuse_delay_s = time_wait_reuse_delay_s(&machine);
-    let held_fraction = |sample: &&MachineSample| {
+    let port_use = |sample: &'a MachineSample| {
         let count = counts.iter().rfind(|count| count.snapshot_s <= sample.time_s)?;
-        let opened = |from_s: f64, to_s: f64| opened_between(view, &machine, from_s, to_s);
-        let opened_before = opened(f64::NEG_INFINITY, count.counted_s) * count.to_origin_fraction;
-        let to_time_wait_fraction = (count.in_time_wait / opened_before.max(1.0)).min(1.0);
-        let growth = |from_s: f64| {
-            opened(from_s, sample.time_s) * count.to_origin_fraction * to_time_wait_fraction
-        };
+        let opened =
+            |from_s: f64, to_s: f64| opened_between(view, &machine, from_s, to_s) * count.to_origin_fraction;
+        let to_time_wait_fraction =
+            (count.in_time_wait / opened(f64::NEG_INFINITY, count.counted_s).max(1.0)).min(1.0);
+        let growth = |from_s: f64| opened(from_s, sample.time_s) * to_time_wait_fraction;
         let in_time_wait = count.in_time_wait + growth(count.counted_s.max(sample.time_s - TIME_WAIT_S));
         let not_reusable = match reuse_delay_s {
             Some(delay_s) => in_time_wait.min(growth(sample.time_s - delay_s)),
             None => in_time_wait,
         };
-        Some(((count.in_other_states + not_reusable) / count.available.max(1.0)).min(1.0))
+        let held_fraction = ((count.in_other_states + not_reusable) / count.available.max(1.0)).min(1.0);
+        Some(PortUse { sample, held_fraction, available: count.available })
     };
-    median(machine.samples().iter().filter_map(held_fraction).collect())
+    Some(machine.samples().into_iter().filter_map(port_use).collect())
+}
+
+/// Returns the local ports that a new connection of the subject to its origin cannot take, as a fraction
+/// of the available ones.
+pub(super) fn subject_ports_held_fraction(view: &RunView<'_>) -> Option<f64> {
+    median(port_uses(view)?.iter().map(|ports| ports.held_fraction).collect())
+}
+
+/// Returns the ports that the subject's connects tried, per second of its CPU time.
+pub(super) fn ports_tried_per_cpu_s(view: &RunView<'_>) -> Option<f64> {
+    let role_index = view.machine(SUBJECT)?.observed.role_index(SUBJECT)?;
+    let tried_per_cpu_s = |ports: &PortUse<'_>| {
+        let cpus = ports.sample.roles.get(role_index)?.cpus();
+        let connects_per_s = outgoing_per_s(view, ports.sample)?;
+        (cpus >= CPUS_RESOLVED_MIN).then(|| connects_per_s * ports.tried() / cpus)
+    };
+    median(port_uses(view)?.iter().filter_map(tried_per_cpu_s).collect())
 }
 
 /// Returns the number of connections that the subject opened between two times.

@@ -50,6 +50,9 @@ signals! {
         "sock_diag in any state / (ip_local_port_range × source addresses)", ports_used_fraction;
     SUBJECT_PORTS_HELD: Tables, Fraction, "local ports that a new connection of the subject to its origin cannot take",
         "sock_diag in any state, Tcp ActiveOpens, tcp_tw_reuse / ip_local_port_range", subject_ports_held_fraction;
+    PORTS_TRIED: Tables, PerSecond, "local ports that new connections of the subject tried, per second of its CPU time",
+        "half of ip_local_port_range × Tcp ActiveOpens / PID/stat, while half of the ports are held",
+        ports_tried_per_cpu_s;
     OUTGOING_CONNECTIONS: Counters, PerSecond, "connections that the subject opened",
         "Tcp ActiveOpens of its namespace, without the generator's", |view| {
             view.sample_median(SUBJECT, |sample| outgoing_per_s(view, sample))

@@ -66,6 +66,7 @@ fn set_functions(run: &mut Run, search: f64) {
 fn a_connection_per_request_to_one_origin_searches_for_ports() {
     let mut run = connecting_run();
     assert_first(&run, "port_search_bound");
+    assert_eq!(value(&s::PORTS_TRIED, &run).unwrap().round(), (300.0_f64 * 14_116.0 / 0.98).round());
     let alternatives = diagnose(&run).alternatives;
     assert!(alternatives.iter().any(|one| one.verdict == "kernel_cpu_bound"), "{alternatives:#?}");
     set_functions(&mut run, 0.8);
@@ -129,8 +130,10 @@ fn connections_opened_since_a_count_hold_ports() {
         let age_s = snapshot.time_s - 1.0;
         let origin = snapshot.ends.last_mut().unwrap();
         origin.states = [("established".to_owned(), 20), ("time-wait".to_owned(), 1_000)].into();
-        (origin.local_ports_max, origin.time_wait_age_s) = (Some(1_020), Some(age_s).filter(|age| *age > 0.0));
+        (origin.local_ports_max, origin.time_wait_age_s) =
+            (Some(1_020), Some(age_s).filter(|age| *age > 0.0));
     }
+    assert_eq!(value(&s::PORTS_TRIED, &run).unwrap().round(), (1_000.0_f64 / 0.98).round());
     let held = |run: &Run| (value(&s::SUBJECT_PORTS_HELD, run).unwrap() * 28_232.0).round();
     // The median of the samples at 1 s to 10 s is at 5.5 s.
     assert_eq!(held(&run), 5_520.0);

@@ -114,6 +114,7 @@ macro_rules! case {
 
 const OPENSSL: Requirement = Requirement::Program("openssl");
 const NGINX_WITH_TLS: &[Requirement] = &[Requirement::Program("nginx"), OPENSSL, Requirement::Cpus(2)];
+const NGINX_ON_TWO_CPUS: &[Requirement] = &[Requirement::Program("nginx"), Requirement::Cpus(2)];
 const HAPROXY_WITH_TLS: &[Requirement] = &[Requirement::Program("haproxy"), OPENSSL, Requirement::Cpus(2)];
 
 /// Returns the kind of an induced case: healthy by its verdict, and one cause otherwise.
@@ -173,6 +174,8 @@ pub const CASES: &[TestCase] = &[
     case!("h2_window_bound", "h2_window_bound", Requirement::Nothing),
     case!("h2_window_bound", "h2_window_bound_nginx", Requirement::Program("nginx")),
     case!("h2_window_bound", "h2_window_bound_haproxy", Requirement::Program("haproxy")),
+    case!("port_search_bound", "port_search_bound", Requirement::Cpus(2)),
+    case!("port_search_bound", &[], "port_search_bound_nginx", CaseKind::Single, NGINX_ON_TWO_CPUS),
     // HTTP/2 with delay, but with room in its window.
     case!("latency_bound", &[], "latency_bound_http2", CaseKind::Decoy, &[Requirement::Nothing]),
     // TLS, but another limit.
@@ -283,6 +286,7 @@ pub(super) mod tests {
         "origin_bound",
         "subject_limited",
         "run_invalid",
+        "port_search_bound",
         "unknown",
         "none",
     ];
