@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -16,8 +17,9 @@ struct TestNamespace(String);
 
 impl TestNamespace {
     /// Returns `None` without the permission to make one.
-    fn create(name: &str) -> Option<Self> {
-        let name = format!("weirtune{}{name}", std::process::id());
+    fn create() -> Option<Self> {
+        static CREATED: AtomicU32 = AtomicU32::new(0);
+        let name = format!("weirtune{}-{}", std::process::id(), CREATED.fetch_add(1, Ordering::Relaxed));
         let made = Command::new("ip").args(["netns", "add", &name]).stderr(Stdio::null()).status();
         if made.is_ok_and(|status| status.success()) {
             return Some(Self(name));
@@ -81,7 +83,7 @@ fn assert_old_values(namespace: &TestNamespace, context: &str) {
 #[test]
 fn a_kill_at_every_step_leaves_the_old_values_after_the_next_start() {
     let _shared = shared_machine();
-    let Some(namespace) = TestNamespace::create("k") else { return };
+    let Some(namespace) = TestNamespace::create() else { return };
     let directory = temp_dir();
     let mut killed = 0;
     // Start, journal, three writes, verified, confirmed; one more step is never reached.
@@ -105,7 +107,7 @@ fn a_kill_at_every_step_leaves_the_old_values_after_the_next_start() {
 #[test]
 fn an_apply_is_in_force_until_it_is_reverted() {
     let _shared = shared_machine();
-    let Some(namespace) = TestNamespace::create("r") else { return };
+    let Some(namespace) = TestNamespace::create() else { return };
     let directory = temp_dir();
     let mut weir = command(WEIR, directory.path());
     let applied = weir.args(apply_arguments(&namespace)).current_dir(directory.path()).output().unwrap();
@@ -138,7 +140,7 @@ fn an_apply_is_in_force_until_it_is_reverted() {
 #[test]
 fn the_end_of_a_command_and_of_a_time_restores() {
     let _shared = shared_machine();
-    let Some(namespace) = TestNamespace::create("c") else { return };
+    let Some(namespace) = TestNamespace::create() else { return };
     let directory = temp_dir();
     let start = |words: &[&str]| {
         let mut weir = command(WEIR, directory.path());
@@ -177,7 +179,7 @@ fn the_end_of_a_command_and_of_a_time_restores() {
 #[test]
 fn a_rejected_value_restores_the_others() {
     let _shared = shared_machine();
-    let Some(namespace) = TestNamespace::create("x") else { return };
+    let Some(namespace) = TestNamespace::create() else { return };
     let directory = temp_dir();
     let fixed = ["apply", "--journals", "journals", "--netns", &namespace.0, "net.ipv4.tcp_fin_timeout=30"];
     let output =
@@ -273,7 +275,7 @@ fn apply_inside(namespace: &TestNamespace, directory: &Path, arguments: &[&str])
 #[test]
 fn settings_are_persisted_with_their_reasons_and_interfaces_have_their_own() {
     let _shared = shared_machine();
-    let Some(namespace) = TestNamespace::create("p") else { return };
+    let Some(namespace) = TestNamespace::create() else { return };
     let directory = temp_dir();
     let run = |arguments: &[&str]| apply_inside(&namespace, directory.path(), arguments);
     let add = ["-n", &namespace.0, "link", "add", "t0", "type", "veth", "peer", "name", "t1"];
@@ -316,7 +318,7 @@ fn settings_are_persisted_with_their_reasons_and_interfaces_have_their_own() {
 #[test]
 fn a_trial_sets_the_virtual_links_of_its_namespaces() {
     let _shared = shared_machine();
-    let Some(_namespace) = TestNamespace::create("l") else { return };
+    let Some(_namespace) = TestNamespace::create() else { return };
     let directory = temp_dir();
     // The testbed reads each setting back: a trial without them fails.
     fs::write(directory.path().join("tiny.toml"), TRIAL_BASE).unwrap();
@@ -371,7 +373,7 @@ fn read_trial(directory: &Path, name: &str) -> Value {
 #[test]
 fn a_trial_ends_with_a_profile_that_apply_takes() {
     let _shared = shared_machine();
-    let Some(namespace) = TestNamespace::create("t") else { return };
+    let Some(namespace) = TestNamespace::create() else { return };
     let directory = temp_dir();
     fs::write(directory.path().join("tiny.toml"), TRIAL_BASE).unwrap();
     fs::write(directory.path().join("some.conf"), "net.ipv4.tcp_fin_timeout = 30\n# a comment\n").unwrap();
@@ -411,7 +413,7 @@ fn a_trial_ends_with_a_profile_that_apply_takes() {
 #[test]
 fn a_stopped_trial_is_partial_and_a_killed_one_is_undone() {
     let _shared = shared_machine();
-    let Some(_namespace) = TestNamespace::create("s") else { return };
+    let Some(_namespace) = TestNamespace::create() else { return };
     let directory = temp_dir();
     fs::write(directory.path().join("tiny.toml"), TRIAL_BASE).unwrap();
     let start = |output: &str, settings: &[&str]| {
@@ -476,7 +478,7 @@ fn wrong_flags_of_a_trial_are_reported_together() {
 #[test]
 fn the_loop_of_the_readme_goes_from_a_load_to_a_proven_change() {
     let _shared = shared_machine();
-    let Some(_namespace) = TestNamespace::create("l") else { return };
+    let Some(_namespace) = TestNamespace::create() else { return };
     let directory = temp_dir();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     fs::copy(root.join("docs/examples/experiments/backlog.toml"), directory.path().join("backlog.toml"))

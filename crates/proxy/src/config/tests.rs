@@ -369,7 +369,7 @@ fn source_addresses_are_of_this_host_and_reach_every_server() {
     let checked = "'127.0.0.2'\ncheck = { type = 'tcp', address = '[::1]:1' }";
     check(checked, &["5:10: [::1]:1 IPv6"]);
     let unix = MINIMAL_CONFIG.replace("127.0.0.1:9001", "unix:/tmp/none") + "source = '127.0.0.2'\n";
-    assert_messages(&warnings(&unix), &["5:10: 'app' unix"]);
+    assert_messages(&warnings(&unix), &["1:11: 'web'", "3:7: 'app'", "5:10: 'app' unix"]);
     let many: Vec<String> =
         (1..=300).map(|number| format!("'127.0.{}.{}'", number / 200, number % 200 + 1)).collect();
     let problems = of_value(&format!("[{}]", many.join(", ")));
