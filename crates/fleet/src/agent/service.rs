@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use record::control::LoadEvent;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use super::child::{ChildOutput, EVENTS_MAX, LoadChild};
 use super::spool::Spool;
 use super::{AgentAction, AgentEvent, AgentMachine};
-use crate::message::{AgentCommand, AgentFacts, AgentReport, Job, Pong, RunId, StoredRun, decode, encode};
+use crate::message::{
+    AgentCommand, AgentFacts, AgentName, AgentReport, Job, Pong, RunId, StoredRun, decode, encode,
+};
 use crate::subjects;
 use crate::transport::{LinkEvent, Message, NatsLink, NatsOptions, TransportError};
 
@@ -70,6 +73,8 @@ pub enum AgentError {
 
 /// Interval of the state machine's clock, and of the checks of the child process.
 const TICK: Duration = Duration::from_millis(20);
+/// Maximum time for which the end of an agent waits for a record that is being sent.
+const SENDING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Exit codes of `weir load` with a record: valid, objective missed, invalid.
 const CODES_WITH_RECORD: &[i32] = &[0, 3, 4];
 
@@ -108,6 +113,7 @@ pub async fn run_async(config: AgentConfig, mut drain: watch::Receiver<u32>) -> 
         checked: BTreeMap::new(),
         start_ns: None,
         events,
+        sending: None,
     };
     agent.report(AgentReport::Facts { facts: Box::new(agent.config.facts.clone()) }).await;
     let mut ticks = tokio::time::interval(TICK);
@@ -128,6 +134,9 @@ pub async fn run_async(config: AgentConfig, mut drain: watch::Receiver<u32>) -> 
             }
         };
         if agent.handle_all(events).await {
+            if let Some(task) = agent.sending.take() {
+                let _ = tokio::time::timeout(SENDING_TIMEOUT, task).await;
+            }
             agent.link.flush().await;
             return Ok(());
         }
@@ -153,6 +162,8 @@ struct AgentShell {
     /// Start of the child's load, in ns.
     start_ns: Option<u64>,
     events: mpsc::Sender<ChildOutput>,
+    /// Task that sends a record.
+    sending: Option<JoinHandle<()>>,
 }
 
 impl AgentShell {
@@ -199,7 +210,7 @@ impl AgentShell {
                     child.kill();
                 }
             }
-            AgentAction::SendRecord(run, from_part) => self.send_record(&run, from_part).await,
+            AgentAction::SendRecord(run, from_part) => self.send_record(run, from_part),
             AgentAction::Delete(run) => {
                 let (spool, notice) = (self.spool.clone(), self.config.notice);
                 tokio::task::spawn_blocking(move || {
@@ -324,20 +335,21 @@ impl AgentShell {
         });
     }
 
-    async fn send_record(&self, run: &RunId, from_part: u32) {
-        let status = self.machine.status();
-        let Some(stored) = status.stored.iter().find(|stored| stored.run == *run) else { return };
-        for part in from_part..stored.parts() {
-            match self.spool.read_part(run, part) {
-                Ok(bytes) => {
-                    let subject = subjects::record_part(&self.config.facts.name, run, part);
-                    self.link.publish(subject, bytes).await;
-                    // One part at a time, so that a slow network holds no more than that in memory.
-                    self.link.flush().await;
-                }
-                Err(error) => return (self.config.notice)(&format!("run {run}: {error}")),
-            }
+    /// Starts to send a record, unless one is being sent: the coordinator asks again for what is missing. Neither a
+    /// slow disk nor a slow network delays the heartbeats.
+    fn send_record(&mut self, run: RunId, from_part: u32) {
+        if self.sending.as_ref().is_some_and(|task| !task.is_finished()) {
+            return;
         }
+        let status = self.machine.status();
+        let Some(stored) = status.stored.into_iter().find(|stored| stored.run == run) else { return };
+        let sender = RecordSender {
+            spool: self.spool.clone(),
+            link: self.link.clone(),
+            agent: self.config.facts.name.clone(),
+            notice: self.config.notice,
+        };
+        self.sending = Some(tokio::spawn(sender.send(stored, from_part)));
     }
 
     async fn report(&self, report: AgentReport) {
@@ -348,6 +360,32 @@ impl AgentShell {
         match encode(body) {
             Ok(bytes) => self.link.publish(subject, bytes).await,
             Err(error) => (self.config.notice)(&format!("cannot send {error}")),
+        }
+    }
+}
+
+/// Parts of a record on their way to the coordinator.
+struct RecordSender {
+    spool: Spool,
+    link: NatsLink,
+    agent: AgentName,
+    notice: fn(&str),
+}
+
+impl RecordSender {
+    async fn send(self, stored: StoredRun, from_part: u32) {
+        for part in from_part..stored.parts() {
+            let (spool, run) = (self.spool.clone(), stored.run.clone());
+            let read = tokio::task::spawn_blocking(move || spool.read_part(&run, part)).await;
+            match read.unwrap_or_else(|panicked| Err(std::io::Error::other(panicked))) {
+                Ok(bytes) => {
+                    let subject = subjects::record_part(&self.agent, &stored.run, part);
+                    self.link.publish(subject, bytes).await;
+                    // One part at a time, so that a slow network holds no more than that in memory.
+                    self.link.flush().await;
+                }
+                Err(error) => return (self.notice)(&format!("run {}: {error}", stored.run)),
+            }
         }
     }
 }
