@@ -3,7 +3,8 @@
 
 mod stalls;
 
-use record::units::{format_count, format_duration_ns, format_plural};
+use record::run::Interval;
+use record::units::{SECOND_NS, format_count, format_duration_ns, format_plural};
 use record::validity::{FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict};
 use stats::median;
 
@@ -388,17 +389,12 @@ fn overloaded(evidence: &Evidence<'_>) -> RuleResult {
 }
 
 fn unsteady(evidence: &Evidence<'_>) -> RuleResult {
-    let intervals = evidence.measured.intervals.iter();
-    let rates: Vec<u64> = intervals.filter(|i| i.measured).map(|i| i.responses).collect();
+    let measured: Vec<&Interval> = evidence.measured.intervals.iter().filter(|i| i.measured).collect();
+    let rates: Vec<u64> = measured.iter().map(|interval| interval.responses).collect();
     if rates.len() < 3 || evidence.measured.counters.responses == 0 {
         return None;
     }
-    let silent = rates.iter().filter(|rate| **rate == 0).count();
-    let stalled_s = evidence.measured.counters.stalls.total_ns as f64 / 1e9;
-    if silent > 0 && stalled_s >= (silent * evidence.measured.plan.threads) as f64 {
-        // Nobody read responses: that says nothing about the server, and generator_stalled reports it.
-        return None;
-    }
+    let silent = silent_seconds(&measured, evidence.measured.plan.threads);
     if silent > 0 {
         let text = format!(
             "no response in {silent} of {}: the server stalled (check its logs, GC, disk)",
@@ -426,6 +422,23 @@ fn unsteady(evidence: &Evidence<'_>) -> RuleResult {
         );
         (ValidityVerdict::Suspect, text)
     })
+}
+
+/// Returns the number of seconds without a response in which the generator ran. A stall is counted in the second
+/// in which it is noticed: one without a response, or one beside it.
+fn silent_seconds(intervals: &[&Interval], threads: usize) -> usize {
+    let (mut start, mut silent) = (0, 0);
+    for same in intervals.chunk_by(|a, b| (a.responses == 0) == (b.responses == 0)) {
+        let end = start + same.len();
+        let near = &intervals[start.saturating_sub(1)..(end + 1).min(intervals.len())];
+        let stalled_ns: u64 = near.iter().map(|interval| interval.stalled_ns).sum();
+        let has_run = stalled_ns < (same.len() * threads) as u64 * SECOND_NS;
+        if same.iter().all(|interval| interval.responses == 0) && has_run {
+            silent += same.len();
+        }
+        start = end;
+    }
+    silent
 }
 
 fn foreign_cpu(evidence: &Evidence<'_>) -> RuleResult {

@@ -7,6 +7,8 @@
 
 use server_shell::date::{DateCache, HTTP_DATE_BYTES};
 
+use crate::recent::RecentEntries;
+
 /// One response that is ready to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct CachedResponse {
@@ -34,36 +36,23 @@ pub(crate) struct CachedResponse {
 /// Cached responses of a core.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCache {
-    entries: Vec<CachedResponse>,
-    /// Index of the last used entry, which is checked first.
-    last_used: usize,
-    misses: u32,
+    recent: RecentEntries<CachedResponse>,
 }
 
-/// Maximum number of responses that a core keeps.
-const ENTRIES_MAX: usize = 8;
 /// Maximum size of a cached head.
 const REQUEST_BYTES_MAX: usize = 2048;
-/// One in so many misses replaces an entry. Heads that never repeat then cost little and do not
-/// evict frequent ones.
-const ADMIT_ONE_IN: u32 = 8;
 
 impl ResponseCache {
     /// Returns the response to the request that `input` starts with, if it is cached.
     #[inline]
     pub(crate) fn find(&mut self, input: &[u8], dates: &DateCache) -> Option<&CachedResponse> {
-        let matches = |entry: &CachedResponse| input.starts_with(&entry.request);
-        if !self.entries.get(self.last_used).is_some_and(matches) {
-            self.last_used = self.entries.iter().position(matches)?;
-        }
-        if self.entries[self.last_used].date_second != dates.second()
-            && self.entries[self.last_used].is_from_file
-        {
-            self.entries.swap_remove(self.last_used);
-            self.last_used = 0;
+        let index = self.recent.find(|entry| input.starts_with(&entry.request))?;
+        let is_current = |entry: &CachedResponse| entry.date_second == dates.second() || !entry.is_from_file;
+        if !self.recent.get(index).is_some_and(is_current) {
+            self.recent.remove(index);
             return None;
         }
-        let entry = &mut self.entries[self.last_used];
+        let entry = self.recent.get_mut(index)?;
         if entry.date_second != dates.second() {
             entry.date_second = dates.second();
             entry.bytes[entry.date_offset..entry.date_offset + HTTP_DATE_BYTES]
@@ -74,20 +63,7 @@ impl ResponseCache {
 
     /// Returns an emptied entry for a new response; `None` if this response is not to be cached.
     pub(crate) fn admit(&mut self, request: &[u8]) -> Option<&mut CachedResponse> {
-        let misses = self.misses;
-        self.misses = misses.wrapping_add(1);
-        if request.len() > REQUEST_BYTES_MAX || request.is_empty() {
-            return None;
-        }
-        if self.entries.len() < ENTRIES_MAX {
-            self.entries.push(CachedResponse::default());
-            self.last_used = self.entries.len() - 1;
-        } else if misses.is_multiple_of(ADMIT_ONE_IN) {
-            self.last_used = (misses / ADMIT_ONE_IN) as usize % ENTRIES_MAX;
-        } else {
-            return None;
-        }
-        let entry = &mut self.entries[self.last_used];
+        let entry = self.recent.admit(!request.is_empty() && request.len() <= REQUEST_BYTES_MAX)?;
         entry.request.clear();
         entry.request.extend_from_slice(request);
         entry.bytes.clear();
@@ -114,12 +90,9 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_small_and_long_heads_stay_out() {
+    fn long_heads_and_none_stay_out() {
         let mut cache = ResponseCache::default();
-        for number in 0..1000 {
-            cache.admit(format!("{number}").as_bytes());
-        }
-        assert_eq!(cache.entries.len(), ENTRIES_MAX);
-        assert!(cache.admit(&[b'x'; REQUEST_BYTES_MAX + 1]).is_none());
+        assert!(cache.admit(&[b'x'; REQUEST_BYTES_MAX]).is_some());
+        assert!(cache.admit(&[b'x'; REQUEST_BYTES_MAX + 1]).is_none() && cache.admit(b"").is_none());
     }
 }

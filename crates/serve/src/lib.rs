@@ -21,6 +21,7 @@ mod http2;
 mod log;
 mod output;
 pub mod plan;
+mod recent;
 mod respond;
 mod response_spec;
 mod run;

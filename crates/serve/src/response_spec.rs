@@ -63,6 +63,13 @@ pub(crate) struct RequestProperties {
     pub(crate) keep_alive: bool,
 }
 
+impl Default for ResponseSpec {
+    /// Returns a response without content.
+    fn default() -> Self {
+        Self::with_size(200, 0)
+    }
+}
+
 impl ResponseSpec {
     /// Decides the response, and draws its random values.
     pub(crate) fn decide(options: &UrlOptions, target: &[u8], rng: &mut fastrand::Rng) -> Self {

@@ -5,10 +5,11 @@
 
 use wire::h2::RepeatableHead;
 
+use crate::recent::RecentEntries;
 use crate::response_spec::{RequestProperties, ResponseSpec};
 
 /// A target and its response.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct CachedTarget {
     target: Vec<u8>,
     /// Number of this entry, unique in its cache.
@@ -22,58 +23,36 @@ pub(crate) struct CachedTarget {
 /// Cached targets of a core.
 #[derive(Debug, Default)]
 pub(crate) struct TargetCache {
-    entries: Vec<CachedTarget>,
-    /// Index of the last used entry, which is checked first.
-    last_used: usize,
-    misses: u32,
+    recent: RecentEntries<CachedTarget>,
     last_id: u64,
 }
 
-/// Maximum number of targets that a core keeps.
-const ENTRIES_MAX: usize = 8;
 /// Maximum size of a cached target.
 const TARGET_BYTES_MAX: usize = 512;
-/// One in so many misses replaces an entry: targets that never repeat do not evict frequent ones.
-const ADMIT_ONE_IN: u32 = 8;
 
 impl TargetCache {
     /// Returns the index of a cached target.
     #[inline]
     pub(crate) fn find(&mut self, target: &[u8]) -> Option<usize> {
-        let matches = |entry: &CachedTarget| entry.target == target;
-        if !self.entries.get(self.last_used).is_some_and(matches) {
-            self.last_used = self.entries.iter().position(matches)?;
-        }
-        Some(self.last_used)
+        self.recent.find(|entry| entry.target == target)
     }
 
     pub(crate) fn get(&self, index: usize) -> Option<&CachedTarget> {
-        self.entries.get(index)
+        self.recent.get(index)
     }
 
     /// Returns the target with this index if its response is simple.
     #[inline]
     pub(crate) fn simple(&self, index: usize) -> Option<&CachedTarget> {
-        self.entries.get(index).filter(|entry| entry.is_simple)
+        self.recent.get(index).filter(|entry| entry.is_simple)
     }
 
     /// Adds the response to a target, unless others are more useful.
     pub(crate) fn admit(&mut self, target: &[u8], spec: ResponseSpec, has_unknown: bool) {
-        let misses = self.misses;
-        self.misses = misses.wrapping_add(1);
-        let is_full = self.entries.len() == ENTRIES_MAX;
-        if target.len() > TARGET_BYTES_MAX || (is_full && !misses.is_multiple_of(ADMIT_ONE_IN)) {
-            return;
-        }
+        let Some(entry) = self.recent.admit(target.len() <= TARGET_BYTES_MAX) else { return };
         self.last_id += 1;
         let is_simple = is_simple(&spec);
-        let (target, id) = (target.to_vec(), self.last_id);
-        let entry = CachedTarget { target, id, spec, has_unknown, is_simple };
-        if is_full {
-            self.entries[(misses / ADMIT_ONE_IN) as usize % ENTRIES_MAX] = entry;
-        } else {
-            self.entries.push(entry);
-        }
+        *entry = CachedTarget { target: target.to_vec(), id: self.last_id, spec, has_unknown, is_simple };
     }
 }
 
@@ -121,18 +100,20 @@ impl EncodedHeads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recent::ENTRIES_MAX;
 
     #[test]
-    fn only_the_same_target_is_found_and_the_cache_stays_small() {
+    fn only_the_same_target_is_found_and_each_entry_has_its_own_id() {
         let mut cache = TargetCache::default();
         let spec = |size| ResponseSpec::with_size(200, size);
         for number in 0..1000 {
             cache.admit(format!("/{number}").as_bytes(), spec(number), false);
         }
-        assert_eq!(cache.entries.len(), ENTRIES_MAX);
-        let (target, size) = (cache.entries[3].target.clone(), cache.entries[3].spec.size);
-        let found = cache.find(&target).and_then(|index| cache.get(index));
-        assert_eq!(found.unwrap().spec.size, size);
+        let index = cache.find(b"/992").unwrap();
+        assert_eq!(cache.get(index).unwrap().spec.size, 992);
+        let ids: std::collections::BTreeSet<u64> =
+            (0..ENTRIES_MAX).map(|at| cache.get(at).unwrap().id).collect();
+        assert_eq!(ids.len(), ENTRIES_MAX);
         assert!(cache.find(b"/x").is_none());
         cache.admit(&[b'x'; TARGET_BYTES_MAX + 1], spec(1), false);
         assert!(cache.find(&[b'x'; TARGET_BYTES_MAX + 1]).is_none());

@@ -171,7 +171,7 @@ pub(super) fn read_plan(
     let reruns = measure.table("blocks").and_then(|blocks| blocks.decimal("reruns-max"));
     let plan = ExperimentPlan {
         seed: options.seed,
-        metrics: chosen_metrics(measure, input, problems),
+        metrics: chosen_metrics(measure, input, problems, &mut beside),
         effect,
         confidence,
         blocks_min,
@@ -248,16 +248,19 @@ fn chosen_metrics(
     measure: &TableValues,
     input: &MeasureInput<'_>,
     problems: &mut Problems,
+    option_problems: &mut Vec<InputProblem>,
 ) -> Vec<ExperimentMetric> {
     let default = if input.cells.has_rate() { PRIMARY_DEFAULT_WITH_RATE } else { PRIMARY_DEFAULT };
     let own = measure.text("primary");
-    let asked = input.options.metric.as_deref();
-    let mut names = vec![(measure.offset_of("primary"), asked.or(own).unwrap_or(default))];
-    // The file's own primary metric is still reported.
-    names.extend(own.filter(|_| asked.is_some()).map(|own| (measure.offset_of("primary"), own)));
+    let primary_at = Some(measure.offset_of("primary"));
+    // A name without a position is that of the option; the file's own primary metric is still reported.
+    let mut names = match input.options.metric.as_deref() {
+        Some(asked) => [(None, asked)].into_iter().chain(own.map(|own| (primary_at, own))).collect(),
+        None => vec![(primary_at, own.unwrap_or(default))],
+    };
     match measure.list("also") {
         Some(secondary) => {
-            names.extend(secondary.iter().map(|(at, name)| (*at, name.as_str())));
+            names.extend(secondary.iter().map(|(at, name)| (Some(*at), name.as_str())));
             if !input.options.was_accepted {
                 report_duplicates(secondary, problems);
             }
@@ -266,21 +269,25 @@ fn chosen_metrics(
         None => {
             let reported =
                 SECONDARY_DEFAULTS.iter().filter(|name| input.metric_problem(name, false).is_none());
-            names.extend(reported.map(|name| (measure.offset, *name)));
+            names.extend(reported.map(|name| (Some(measure.offset), *name)));
         }
     }
+    let mut report = |at: Option<usize>, text: String| match at {
+        Some(at) => problems.add_error(at, text),
+        None => option_problems.push(InputProblem::new("--metric", text)),
+    };
     let mut metrics: Vec<ExperimentMetric> = Vec::new();
     let comparable = || input.metrics.iter().filter(|metric| metric.name != PROBE_METRIC);
     for (index, (at, name)) in names.into_iter().enumerate() {
         if name == PROBE_METRIC {
-            problems.add_error(at, probe_metric_text(measure));
+            report(at, probe_metric_text(measure));
             continue;
         }
         match comparable().find(|metric| metric.name == name) {
             Some(metric) if !metrics.contains(metric) => {
                 let metric_problem =
                     input.metric_problem(name, index == 0).filter(|_| !input.options.was_accepted);
-                metric_problem.into_iter().for_each(|reason| problems.add_error(at, reason));
+                metric_problem.into_iter().for_each(|reason| report(at, reason));
                 metrics.push(metric.clone());
             }
             Some(_) => {}
@@ -289,7 +296,7 @@ fn chosen_metrics(
                 let known_names: Vec<&str> = comparable().map(|metric| &*metric.name).collect();
                 let text =
                     format!("there is no metric '{name}'{hint}; there are: {}", known_names.join(", "));
-                problems.add_error(at, text);
+                report(at, text);
             }
         }
     }

@@ -253,10 +253,17 @@ fn options_replace_the_values_of_the_file() {
     let wrongly = ExperimentOptions {
         duration_ns: Some(1),
         blocks: Some((3, 2)),
+        metric: Some("calls_per_response".to_owned()),
         parameters: vec![("y".to_owned(), String::new())],
         ..options
     };
-    let expected = ["a.toml:8:1: 'x'", "--set: 'y' 'x' [parameters]", "--blocks: 1", "--duration: length"];
+    let expected = [
+        "a.toml:8:1: 'x'",
+        "--set: 'y' 'x' [parameters]",
+        "--blocks: 1",
+        "--metric: 'calls_per_response'",
+        "--duration: length",
+    ];
     assert_problems(&problems_with_options(&text, &wrongly), &expected);
 }
 

@@ -6,7 +6,7 @@ use crate::plan::{LoadFlags, RunPlan};
 use crate::recorder::{Counters, PhaseHistograms};
 use crate::stall::StallCounters;
 use record::histogram::LatencyHistogram;
-use record::run::Interval;
+use record::units::MILLISECOND_NS;
 
 /// A closed loop of 10 s at 1,000 responses/s of 10 ms each, with 10 in flight.
 fn good() -> RunMeasurement {
@@ -265,19 +265,6 @@ fn a_rate_that_drifts_or_stops() {
     assert_eq!(drift, one_reason("unsteady", ValidityVerdict::Suspect));
     let hole = reasons(|m| m.intervals[4].responses = 0, |_| ());
     assert_eq!(hole, one_reason("unsteady", ValidityVerdict::Suspect));
-    let paused = |stalled_ns: u64| {
-        let of_generator = reasons(
-            |m| {
-                m.intervals[4..6].iter_mut().for_each(|interval| interval.responses = 0);
-                let stalls = &mut m.counters.stalls;
-                (stalls.count, stalls.total_ns, stalls.longest_ns) = (1, stalled_ns, stalled_ns);
-            },
-            |_| (),
-        );
-        of_generator.into_iter().map(|(code, _)| code).collect::<Vec<_>>()
-    };
-    assert_eq!(paused(2_100_000_000), ["generator_stalled"], "the server is not at fault");
-    assert_eq!(paused(900_000_000), ["generator_stalled", "unsteady"]);
     let slow = reasons(
         |m| {
             for (index, interval) in m.intervals.iter_mut().enumerate() {
@@ -287,6 +274,39 @@ fn a_rate_that_drifts_or_stops() {
         |_| (),
     );
     assert_eq!(slow, [], "so few responses are never even");
+}
+
+/// Returns whether a run is unsteady that has no response in `silent` seconds and stalls in `stalled` ones.
+fn is_unsteady(threads: usize, silent: &[usize], stalled: &[(usize, u64)]) -> bool {
+    let found = reasons(
+        |m| {
+            m.plan.threads = threads;
+            silent.iter().for_each(|second| m.intervals[*second].responses = 0);
+            for (second, stalled_ms) in stalled {
+                m.intervals[*second].stalled_ns = stalled_ms * MILLISECOND_NS;
+            }
+        },
+        |_| (),
+    );
+    found.iter().any(|(code, _)| code == "unsteady")
+}
+
+#[test]
+fn seconds_in_which_the_generator_stood_still_are_not_the_servers() {
+    // Noticed in the second before, in a silent one, or after them.
+    for noticed in [3, 4, 5, 6] {
+        assert!(!is_unsteady(1, &[4, 5], &[(noticed, 2_100)]), "{noticed}");
+    }
+    assert!(!is_unsteady(2, &[4, 5], &[(6, 4_300)]), "both threads");
+    assert!(!is_unsteady(1, &[2, 6, 7], &[(3, 1_200), (8, 2_500)]), "two pauses");
+    assert!(!is_unsteady(1, &[0, 9], &[(0, 1_100), (9, 1_100)]), "first and last");
+    assert!(is_unsteady(1, &[4, 5], &[]));
+    assert!(is_unsteady(1, &[4, 5], &[(6, 900)]), "shorter than the silence");
+    assert!(is_unsteady(1, &[4, 5], &[(8, 2_100)]), "another time");
+    assert!(is_unsteady(2, &[4, 5], &[(6, 2_100)]), "the other thread ran");
+    let busy: Vec<(usize, u64)> = (0..10).map(|second| (second, 300)).collect();
+    assert!(is_unsteady(1, &[4, 5], &busy), "many short stalls of a busy machine");
+    assert!(is_unsteady(1, &[1, 6, 7], &[(8, 2_500)]), "one of two");
 }
 
 #[test]

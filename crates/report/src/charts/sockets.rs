@@ -74,10 +74,7 @@ fn drawing(experiment: &Experiment, load: &str, grid: &SocketGrid<'_>) -> Svg {
         for sockets in &namespace.trials {
             let series = series_index(&experiment.plan, sockets.one.arm());
             let points = grid.points(sockets);
-            svg.add(plot.line(points.iter().copied()).class("stroke").series(series));
-            if let [point] = points[..] {
-                svg.add(plot.dot(point, 2.5).class("fill").series(series));
-            }
+            svg.add_series(&plot, &points, series);
         }
         panels.push(plot);
     }

@@ -60,10 +60,7 @@ fn drawing(experiment: &Experiment, group: &LoadGroup<'_>, grid: &TimeGrid<'_>) 
         }
         for (arm, points) in &lines {
             let series = series_index(&experiment.plan, arm);
-            svg.add(plot.line(points.iter().copied()).class("stroke").series(series));
-            if let [point] = points[..] {
-                svg.add(plot.dot(point, 2.5).class("fill").series(series));
-            }
+            svg.add_series(&plot, points, series);
         }
         panels.push(plot);
     }

@@ -79,6 +79,14 @@ impl Svg {
         }
     }
 
+    /// Adds the line of a series through points, or a dot if it has one point only.
+    pub(crate) fn add_series(&mut self, plot: &Plot, points: &[(f64, f64)], series: usize) {
+        self.add(plot.line(points.iter().copied()).class("stroke").series(series));
+        if let [point] = *points {
+            self.add(plot.dot(point, 2.5).class("fill").series(series));
+        }
+    }
+
     /// Adds space below, and returns where it starts.
     pub(crate) fn add_space(&mut self, height: f64) -> f64 {
         let top = self.height;
