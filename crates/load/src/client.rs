@@ -145,6 +145,11 @@ fn needs_context(plan: &RunPlan) -> bool {
 fn record_response(core: &CoreState, response: ResponseOutcome<'_>, timing: RequestTiming) {
     let mut recorder = core.recorder.borrow_mut();
     core.roll(&mut recorder, timing.last_ns);
+    // The own stall says nothing about the latency of the requests that come next.
+    if !recorder.has_stall_delayed(timing.begun_ns, timing.last_ns) {
+        let estimator = &mut core.dispatcher.borrow_mut().latency_estimator;
+        estimator.record_response(timing.last_ns.saturating_sub(timing.begun_ns));
+    }
     let counters = &mut recorder.counters;
     counters.sent += 1;
     counters.status[usize::from(response.status) % 1000] += 1;

@@ -72,6 +72,8 @@ pub struct CoreSnapshot {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestTiming {
     pub(crate) due_ns: u64,
+    /// Time when a client took it.
+    pub(crate) begun_ns: u64,
     pub(crate) sent_ns: u64,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
@@ -174,6 +176,12 @@ impl Recorder {
         }
     }
 
+    /// Returns whether the last stall delayed the response to a request that was begun before its end.
+    #[inline]
+    pub(crate) fn has_stall_delayed(&self, begun_ns: u64, answered_ns: u64) -> bool {
+        self.stall_detector.has_delayed(begun_ns, answered_ns)
+    }
+
     /// Records that a due request is taken or dropped, and counts those of a stall.
     #[inline]
     pub(crate) fn count_if_stalled(&mut self, due_ns: u64) {
@@ -242,7 +250,7 @@ impl Recorder {
         self.counters.responses += 1;
         self.end_in_flight(timing.due_ns, timing.last_ns);
         self.done_ns = timing.last_ns;
-        let RequestTiming { due_ns, sent_ns, first_ns, last_ns } = timing;
+        let RequestTiming { due_ns, sent_ns, first_ns, last_ns, .. } = timing;
         let response_ns = last_ns.saturating_sub(due_ns);
         self.breakdown.record_good(
             due_ns.saturating_sub(self.start_ns),
@@ -250,7 +258,7 @@ impl Recorder {
             response_ns,
         );
         let delayed =
-            due_ns >= self.window_from_ns && self.stall_detector.has_delayed(due_ns, sent_ns, last_ns);
+            due_ns >= self.window_from_ns && self.stall_detector.has_only_delayed(due_ns, sent_ns, last_ns);
         self.counters.stalls.requests_in_flight += u64::from(delayed);
         match self.phases_for(due_ns) {
             Some(phases) => {
@@ -469,7 +477,7 @@ mod tests {
     }
 
     fn timing_of(due_ns: u64, last_ns: u64) -> RequestTiming {
-        RequestTiming { due_ns, sent_ns: due_ns + 10, first_ns: last_ns, last_ns }
+        RequestTiming { due_ns, begun_ns: due_ns, sent_ns: due_ns + 10, first_ns: last_ns, last_ns }
     }
 
     fn record_exchange(recorder: &mut Recorder, timing: RequestTiming) {

@@ -103,10 +103,16 @@ impl StallDetector {
         self.last_stall.contains_due(due_ns)
     }
 
+    /// Returns whether the last stall delayed a response.
+    #[inline]
+    pub(crate) fn has_delayed(&self, sent_ns: u64, answered_ns: u64) -> bool {
+        self.last_stall.has_delayed(sent_ns, answered_ns)
+    }
+
     /// Returns whether the last stall delayed a response whose request was not due in it.
     #[inline]
-    pub(crate) fn has_delayed(&self, due_ns: u64, sent_ns: u64, answered_ns: u64) -> bool {
-        self.last_stall.has_delayed(sent_ns, answered_ns) && !self.last_stall.contains_due(due_ns)
+    pub(crate) fn has_only_delayed(&self, due_ns: u64, sent_ns: u64, answered_ns: u64) -> bool {
+        self.has_delayed(sent_ns, answered_ns) && !self.last_stall.contains_due(due_ns)
     }
 }
 
@@ -141,7 +147,7 @@ mod tests {
         detector.record_run(500 * MS).unwrap();
         let due = [99, 100, 499, 500].map(|ms| detector.contains_due(ms * MS));
         assert_eq!(due, [false, true, true, false]);
-        let delayed = |due, sent, answered| detector.has_delayed(due * MS, sent * MS, answered * MS);
+        let delayed = |due, sent, answered| detector.has_only_delayed(due * MS, sent * MS, answered * MS);
         assert!(delayed(90, 95, 500) && delayed(90, 95, 900));
         assert!(!delayed(90, 95, 901), "such a response had not come by then");
         assert!(!delayed(510, 511, 520), "sent behind the stall");

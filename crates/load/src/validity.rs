@@ -424,15 +424,18 @@ fn unsteady(evidence: &Evidence<'_>) -> RuleResult {
     })
 }
 
-/// Returns the number of seconds without a response in which the generator ran. A stall is counted in the second
-/// in which it is noticed: one without a response, or one beside it.
+/// Returns the number of seconds without a response in which the generator ran. A stall is counted in the second in
+/// which it begins, and covers as many after it.
 fn silent_seconds(intervals: &[&Interval], threads: usize) -> usize {
+    let stalled_s = |interval: &Interval| interval.stalled_ns as f64 / 1e9 / threads.max(1) as f64;
     let (mut start, mut silent) = (0, 0);
     for same in intervals.chunk_by(|a, b| (a.responses == 0) == (b.responses == 0)) {
         let end = start + same.len();
-        let near = &intervals[start.saturating_sub(1)..(end + 1).min(intervals.len())];
-        let stalled_ns: u64 = near.iter().map(|interval| interval.stalled_ns).sum();
-        let has_run = stalled_ns < (same.len() * threads) as u64 * SECOND_NS;
+        let is_covered = |(index, interval): (usize, &&Interval)| {
+            let stalled_s = stalled_s(interval);
+            stalled_s >= same.len() as f64 && end <= index + 1 + stalled_s.ceil() as usize
+        };
+        let has_run = !intervals[..=start].iter().enumerate().any(is_covered);
         if same.iter().all(|interval| interval.responses == 0) && has_run {
             silent += same.len();
         }

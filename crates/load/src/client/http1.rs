@@ -320,12 +320,11 @@ fn record_complete(
     let ExchangeStart { request, due_ns, begun_ns, sent_ns } = begun;
     let &Transfer { first_ns, last_ns, .. } = transfer;
     let inspector = transfer.inspection.as_ref().map(|inspection| &*inspection.inspector);
-    core.dispatcher.borrow_mut().latency_estimator.record_response(last_ns.saturating_sub(begun_ns));
     if response.excess_bytes > 0 {
         core.recorder.borrow_mut().counters.excess_bytes += response.excess_bytes as u64;
     }
     let CompleteResponse { status, body_bytes, .. } = response;
-    let timing = RequestTiming { due_ns, sent_ns, first_ns, last_ns };
+    let timing = RequestTiming { due_ns, begun_ns, sent_ns, first_ns, last_ns };
     record_response(core, ResponseOutcome { request, status, body_bytes, grpc: None, inspector }, timing);
     last_ns
 }

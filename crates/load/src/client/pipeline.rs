@@ -255,11 +255,10 @@ impl PipelineClient {
         let Some(connection) = &mut self.connection else { return };
         let Some(first) = connection.in_flight.pop_front() else { return };
         let InFlightRequest { request, due_ns, begun_ns, sent_ns, first_ns, .. } = first;
-        core.dispatcher.borrow_mut().latency_estimator.record_response(last_ns.saturating_sub(begun_ns));
         let inspector = self.extras.as_ref().map(|extras| &extras.context.inspector);
         let CompleteResponse { status, body_bytes, .. } = response;
         let outcome = ResponseOutcome { request, status, body_bytes, grpc: None, inspector };
-        record_response(core, outcome, RequestTiming { due_ns, sent_ns, first_ns, last_ns });
+        record_response(core, outcome, RequestTiming { due_ns, begun_ns, sent_ns, first_ns, last_ns });
         self.source.release(last_ns);
         self.set_deadline();
     }

@@ -101,14 +101,12 @@ impl Exchange {
 
     /// Records its complete response.
     pub(super) fn record_response(&self, core: &CoreState, last_ns: u64) {
-        let estimator = &mut core.dispatcher.borrow_mut().latency_estimator;
-        estimator.record_response(last_ns.saturating_sub(self.begun_ns));
-        let &Self { due_ns, sent_ns, first_ns, status, body_bytes, .. } = self;
+        let &Self { due_ns, begun_ns, sent_ns, first_ns, status, body_bytes, .. } = self;
         let is_grpc = core.shared.plan.http2.as_ref().is_some_and(|http2| http2.grpc);
         let inspector = self.context.as_ref().map(|context| &context.inspector);
         let grpc = is_grpc.then_some(self.grpc_status);
         let response = ResponseOutcome { request: self.request, status, body_bytes, grpc, inspector };
-        record_response(core, response, RequestTiming { due_ns, sent_ns, first_ns, last_ns });
+        record_response(core, response, RequestTiming { due_ns, begun_ns, sent_ns, first_ns, last_ns });
     }
 
     /// Records its failure.
