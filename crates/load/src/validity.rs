@@ -4,7 +4,7 @@
 mod stalls;
 
 use record::run::Interval;
-use record::units::{SECOND_NS, format_count, format_duration_ns, format_plural};
+use record::units::{format_count, format_duration_ns, format_plural};
 use record::validity::{FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict};
 use stats::median;
 

@@ -5,7 +5,9 @@ use load::calibrate::{
     CLIENT_UTILISATION, Calibration, CalibrationTrial, LoadProfile, REFERENCE_TRIAL_S_MIN,
     REFERENCE_TRIALS_MIN, SPREAD_MAX, clients_needed, open_trial_plan, summarise, trial_plan,
 };
+use load::failure::FAILURE_KINDS;
 use load::plan::RunPlan;
+use load::recorder::Counters;
 use record::problem::InputProblem;
 use record::units::{
     DurationUnit, SECOND_NS, format_plural, format_rate, parse_count, parse_duration_ns, parse_size,
@@ -17,6 +19,7 @@ use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, calibrate_flags};
 use crate::output::file::write_json;
 use crate::output::print;
+use crate::output::summary::largest_counts;
 use crate::progress_bar::ProgressBar;
 use crate::watcher::RunWatcher;
 use crate::{preflight, store};
@@ -203,11 +206,10 @@ fn run_trial(
     if stop.stage() != DrainStage::Running {
         return Err(Failure::CannotRun("calibration stopped by the user".to_owned()));
     }
-    let bad = measured.counters.requests.saturating_sub(measured.counters.good());
-    if bad > 0 || measured.counters.responses == 0 {
-        let failed = format_plural(bad, "request");
-        let text = format!("calibration: {failed} had no good response from the embedded origin");
-        return Err(Failure::CannotRun(text));
+    let counters = &measured.counters;
+    let bad = counters.requests.saturating_sub(counters.good());
+    if bad > 0 || counters.responses == 0 {
+        return Err(Failure::CannotRun(describe_bad_trial(bad, counters)));
     }
     let window = watcher.window();
     let busy = window.iter().flat_map(|window| &window.own_threads);
@@ -217,6 +219,19 @@ fn run_trial(
         generator_cpus: busy.map(|thread| thread.busy_fraction).sum(),
     };
     Ok((trial, measured.counters.bytes_in / measured.counters.responses))
+}
+
+/// Describes a trial in which `bad` requests had no good response. The origin and the load are weir's
+/// own, so the usual cause is another process that kept both from their CPUs.
+fn describe_bad_trial(bad: u64, counters: &Counters) -> String {
+    let kinds = FAILURE_KINDS.iter().zip(counters.errors).filter(|(_, count)| *count > 0);
+    let errors = largest_counts(kinds.map(|((_, code, _), count)| ((*code).to_owned(), count)));
+    format!(
+        "calibration: {} of {} had no good response from the embedded origin (errors: {errors}); \
+         repeat it when no other process uses the CPUs",
+        format_plural(bad, "request"),
+        counters.requests,
+    )
 }
 
 /// Returns the rate that trials with `threads` threads reached beside the origin.

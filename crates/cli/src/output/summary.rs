@@ -197,7 +197,7 @@ fn outcome(run: &Run) -> Vec<String> {
 }
 
 /// Formats the largest counts and the number of the others.
-fn largest_counts(counts: impl Iterator<Item = (String, u64)>) -> String {
+pub(crate) fn largest_counts(counts: impl Iterator<Item = (String, u64)>) -> String {
     let mut counts: Vec<_> = counts.collect();
     if counts.is_empty() {
         return "none".to_owned();
