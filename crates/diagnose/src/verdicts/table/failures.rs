@@ -10,8 +10,8 @@ pub(super) const PORT_EXHAUSTION: VerdictRule = VerdictRule {
     required: &[at_least(&s::NO_PORT, 0.000_1)],
     supporting: &[at_least(&s::PORTS, 0.9), at_least(&s::CONNECT_FAILURES, 0.001)],
     confusions: "TIME_WAIT on the server, which is harmless; no descriptors (fd_limit)",
-    remedy: "keep connections open; more source addresses (`source` of a pool of weir proxy, `source` of HAProxy, \
-             `proxy_bind` of nginx) with IP_BIND_ADDRESS_NO_PORT; \
+    remedy: "keep connections open; more source addresses ('source' in HAProxy and in a pool of weir proxy, \
+             'proxy_bind' in nginx) with IP_BIND_ADDRESS_NO_PORT; \
              `weir tune apply --host net.ipv4.tcp_tw_reuse=1` (needs timestamps); `weir tune apply --host 'net.ipv4.ip_local_port_range=1024 65023'`; \
              `weir plan run.json --servers 1 --maxconn 100 --server-requests 1` computes `ports-per-server` (run.json: \
              the record of this load; your own servers)",

@@ -186,8 +186,8 @@ pub(super) const PORT_SEARCH_BOUND: VerdictRule = VerdictRule {
     confusions: "other work of the kernel for each connection (kernel_cpu_bound); TIME_WAIT of connections that the \
                  clients opened, which hold no local port",
     remedy: "keep connections to the origin open; `weir tune apply --host net.ipv4.tcp_tw_reuse=1` (needs timestamps); more \
-             addresses of the origin or source addresses (`source` of a pool of weir proxy, `source` of HAProxy, \
-             `proxy_bind` of nginx); \
+             addresses of the origin or source addresses ('source' in HAProxy and in a pool of weir proxy, \
+             'proxy_bind' in nginx); \
              `weir tune apply --host 'net.ipv4.ip_local_port_range=1024 65023'`, if half of that range is more than the \
              connections opened in 60 s",
     counter_test: (
