@@ -1,6 +1,8 @@
 //! Test cases of the analyser: the right verdict, the experiment that induces it, and its
 //! requirements; and the verdicts that no experiment here can induce, with the reasons.
 
+use std::path::Path;
+
 use super::foreign::FOREIGN;
 use record::units::format_plural;
 
@@ -11,6 +13,8 @@ pub enum Requirement {
     Nothing,
     /// Program in the search path.
     Program(&'static str),
+    /// File at this absolute path, for instance a library of a package.
+    File(&'static str),
     /// Minimum number of CPUs.
     Cpus(u32),
     /// Permission to change settings of the complete machine.
@@ -230,6 +234,7 @@ impl TestCase {
             Requirement::Program(name) if !(machine.has_program)(name) => {
                 Some(format!("{name} is not installed"))
             }
+            Requirement::File(path) if !Path::new(path).exists() => Some(format!("{path} is not installed")),
             Requirement::Cpus(cpus) if machine.cpus < cpus => {
                 Some(format!("requires {}", format_plural(u64::from(cpus), "CPU")))
             }

@@ -18,6 +18,13 @@ macro_rules! case {
     };
 }
 
+/// Files of packages that have no program of their own, as Debian installs them.
+const AIOHTTP: &str = "/usr/lib/python3/dist-packages/aiohttp/web.py";
+const MOD_PHP: &str = "/usr/lib/apache2/modules/libphp8.2.so";
+const NGINX_LUA: &str = "/usr/lib/nginx/modules/ngx_http_lua_module.so";
+const TOMCAT: &str = "/usr/share/java/tomcat10-embed-core.jar";
+const TORNADO: &str = "/usr/lib/python3/dist-packages/tornado/web.py";
+
 /// All cases of the proving ground.
 pub const FOREIGN: &[TestCase] = &[
     case!(Healthy, "none", [], "go_open", [Requirement::Program("go")]),
@@ -447,6 +454,99 @@ pub const FOREIGN: &[TestCase] = &[
         [Requirement::Program("lighttpd")]
     ),
     case!(TwoCauses, "link_bound", ["cpu_throttled"], "two_link_and_quota", [Requirement::Program("go")]),
+    case!(
+        Healthy,
+        "none",
+        [],
+        "tornado_poisson_open",
+        [Requirement::Program("python3"), Requirement::File(TORNADO)]
+    ),
+    case!(
+        Healthy,
+        "none",
+        [],
+        "squid_hits_open",
+        [Requirement::Program("squid"), Requirement::Program("twistd3")]
+    ),
+    case!(
+        Healthy,
+        "none",
+        [],
+        "tomcat_think_time",
+        [Requirement::Program("javac"), Requirement::File(TOMCAT)]
+    ),
+    case!(Decoy, "none", [], "h2o_far_files_open", [Requirement::Program("h2o")]),
+    case!(
+        Decoy,
+        "none",
+        [],
+        "mod_php_time_wait_open",
+        [Requirement::Program("apache2"), Requirement::File(MOD_PHP), Requirement::Program("twistd3")]
+    ),
+    case!(Decoy, "subject_limited", [], "erlang_gen_server", [Requirement::Program("erlc")]),
+    case!(Single, "delayed_ack_stall", [], "erlang_inets_nagle", [Requirement::Program("erlc")]),
+    case!(
+        Single,
+        "user_cpu_bound",
+        [],
+        "nginx_lua_both_workers",
+        [Requirement::Program("nginx"), Requirement::File(NGINX_LUA), Requirement::Cpus(2)]
+    ),
+    case!(
+        Single,
+        "port_exhaustion",
+        [],
+        "tinyproxy_out_of_ports",
+        [Requirement::Program("tinyproxy"), Requirement::Program("python3"), Requirement::File(AIOHTTP)]
+    ),
+    case!(
+        Single,
+        "cpu_throttled",
+        [],
+        "trafficserver_quota",
+        [Requirement::Program("traffic_server"), Requirement::Program("python3"), Requirement::File(TORNADO)]
+    ),
+    case!(
+        Single,
+        "subject_limited",
+        [],
+        "squid_rewrite_helpers",
+        [Requirement::Program("squid"), Requirement::Program("python3"), Requirement::Program("h2o")]
+    ),
+    case!(
+        Decoy,
+        "single_thread_bound",
+        [],
+        "twisted_connection_per_request",
+        [Requirement::Program("twistd3"), Requirement::Cpus(2)]
+    ),
+    case!(
+        Decoy,
+        "origin_bound",
+        [],
+        "h2o_tomcat_four_threads",
+        [Requirement::Program("h2o"), Requirement::Program("javac"), Requirement::File(TOMCAT)]
+    ),
+    case!(
+        Decoy,
+        "latency_bound",
+        [],
+        "aiohttp_gateway_latency",
+        [Requirement::Program("python3"), Requirement::File(AIOHTTP)]
+    ),
+    case!(
+        Decoy,
+        "origin_bound",
+        [],
+        "mod_php_busy_api",
+        [
+            Requirement::Program("apache2"),
+            Requirement::File(MOD_PHP),
+            Requirement::Program("python3"),
+            Requirement::File(TORNADO),
+            Requirement::Cpus(2)
+        ]
+    ),
     case!(Healthy, "none", [], "caddy_gzip_files_open", [Requirement::Program("caddy")]),
     case!(
         Healthy,
