@@ -717,6 +717,81 @@ pub const FOREIGN: &[TestCase] = &[
         "two_nagle_and_loss",
         [Requirement::Program("ruby")]
     ),
+    case!(Healthy, "none", [], "warp_poisson_open", [Requirement::Program("ghc")]),
+    case!(
+        Healthy,
+        "none",
+        [],
+        "nginx_uwsgi_think_time",
+        [Requirement::Program("nginx"), Requirement::Program("uwsgi")]
+    ),
+    case!(
+        Healthy,
+        "none",
+        [],
+        "gevent_memcached_open",
+        [Requirement::Program("/usr/bin/python3"), Requirement::Program("memcached")]
+    ),
+    case!(Healthy, "none", [], "sinatra_thin_open", [Requirement::Program("thin")]),
+    case!(
+        Single,
+        "lock_contention",
+        ["single_thread_bound"],
+        "microhttpd_mutex_table",
+        [Requirement::Program("gcc"), Requirement::Cpus(2)]
+    ),
+    case!(
+        Single,
+        "user_cpu_bound",
+        [],
+        "hunchentoot_both_cpus",
+        [Requirement::Program("sbcl"), Requirement::Cpus(2)]
+    ),
+    case!(
+        Single,
+        "origin_bound",
+        [],
+        "go_redis_lua_script",
+        [Requirement::Program("go"), Requirement::Program("redis-server"), Requirement::Cpus(2)]
+    ),
+    case!(Decoy, "subject_limited", [], "httplib_six_threads", [Requirement::Program("g++")]),
+    case!(
+        Single,
+        "subject_limited",
+        ["connection_limited"],
+        "go_postgres_pool_of_two",
+        [Requirement::Program("go"), Requirement::Program("/usr/lib/postgresql/15/bin/postgres")]
+    ),
+    case!(Decoy, "none", [], "evhttp_journal_thread_open", [Requirement::Program("gcc")]),
+    case!(
+        Decoy,
+        "subject_limited",
+        ["connection_limited"],
+        "mojolicious_blocking_client",
+        [Requirement::Program("perl"), Requirement::Program("lua5.2")]
+    ),
+    case!(
+        Decoy,
+        "origin_bound",
+        [],
+        "haproxy_waitress_four_threads",
+        [Requirement::Program("haproxy"), Requirement::Program("waitress-serve")]
+    ),
+    case!(
+        Decoy,
+        "origin_bound",
+        [],
+        "go_postgres_row_lock",
+        [Requirement::Program("go"), Requirement::Program("/usr/lib/postgresql/15/bin/postgres")]
+    ),
+    case!(
+        TwoCauses,
+        "link_bound",
+        ["subject_limited"],
+        "two_link_and_licences",
+        [Requirement::Program("g++")]
+    ),
+    case!(Decoy, "delayed_ack_stall", [], "httpuv_two_writes", [Requirement::Program("Rscript")]),
 ];
 
 #[cfg(test)]
