@@ -19,6 +19,18 @@ macro_rules! case {
 }
 
 /// Files of packages that have no program of their own, as Debian installs them.
+const BOOST_BEAST: &str = "/usr/include/boost/beast.hpp";
+const CPP_HTTPLIB: &str = "/usr/include/httplib.h";
+const EVHTTP: &str = "/usr/include/event2/http.h";
+const GEVENT: &str = "/usr/lib/python3/dist-packages/gevent/__init__.py";
+const HTTPUV: &str = "/usr/lib/R/site-library/httpuv/DESCRIPTION";
+const HUNCHENTOOT: &str = "/usr/share/common-lisp/systems/hunchentoot.asd";
+const LUA_HTTP: &str = "/usr/share/lua/5.2/http/server.lua";
+const MICROHTTPD: &str = "/usr/include/microhttpd.h";
+const MOJOLICIOUS: &str = "/usr/share/perl5/Mojolicious.pm";
+const POSTGRES: &str = "/usr/lib/postgresql/15/bin/postgres";
+const SINATRA: &str = "/usr/share/rubygems-integration/all/gems/sinatra-3.0.5/lib/sinatra.rb";
+const WARP: &str = "/var/lib/ghc/package.conf.d/warp-3.3.21.conf";
 const AIOHTTP: &str = "/usr/lib/python3/dist-packages/aiohttp/web.py";
 const MOD_PHP: &str = "/usr/lib/apache2/modules/libphp8.2.so";
 const NGINX_LUA: &str = "/usr/lib/nginx/modules/ngx_http_lua_module.so";
@@ -717,7 +729,7 @@ pub const FOREIGN: &[TestCase] = &[
         "two_nagle_and_loss",
         [Requirement::Program("ruby")]
     ),
-    case!(Healthy, "none", [], "warp_poisson_open", [Requirement::Program("ghc")]),
+    case!(Healthy, "none", [], "warp_poisson_open", [Requirement::File(WARP), Requirement::Program("ghc")]),
     case!(
         Healthy,
         "none",
@@ -730,22 +742,28 @@ pub const FOREIGN: &[TestCase] = &[
         "none",
         [],
         "gevent_memcached_open",
-        [Requirement::Program("/usr/bin/python3"), Requirement::Program("memcached")]
+        [Requirement::File(GEVENT), Requirement::Program("memcached")]
     ),
-    case!(Healthy, "none", [], "sinatra_thin_open", [Requirement::Program("thin")]),
+    case!(
+        Healthy,
+        "none",
+        [],
+        "sinatra_thin_open",
+        [Requirement::File(SINATRA), Requirement::Program("thin")]
+    ),
     case!(
         Single,
         "lock_contention",
         ["single_thread_bound"],
         "microhttpd_mutex_table",
-        [Requirement::Program("gcc"), Requirement::Cpus(2)]
+        [Requirement::File(MICROHTTPD), Requirement::Program("gcc"), Requirement::Cpus(2)]
     ),
     case!(
         Single,
         "user_cpu_bound",
         [],
         "hunchentoot_both_cpus",
-        [Requirement::Program("sbcl"), Requirement::Cpus(2)]
+        [Requirement::File(HUNCHENTOOT), Requirement::Program("sbcl"), Requirement::Cpus(2)]
     ),
     case!(
         Single,
@@ -754,21 +772,38 @@ pub const FOREIGN: &[TestCase] = &[
         "go_redis_lua_script",
         [Requirement::Program("go"), Requirement::Program("redis-server"), Requirement::Cpus(2)]
     ),
-    case!(Decoy, "subject_limited", [], "httplib_six_threads", [Requirement::Program("g++")]),
+    case!(
+        Decoy,
+        "subject_limited",
+        [],
+        "httplib_six_threads",
+        [Requirement::File(CPP_HTTPLIB), Requirement::Program("g++")]
+    ),
     case!(
         Single,
         "subject_limited",
         ["connection_limited"],
         "go_postgres_pool_of_two",
-        [Requirement::Program("go"), Requirement::Program("/usr/lib/postgresql/15/bin/postgres")]
+        [Requirement::Program("go"), Requirement::File(POSTGRES)]
     ),
-    case!(Decoy, "none", [], "evhttp_journal_thread_open", [Requirement::Program("gcc")]),
+    case!(
+        Decoy,
+        "none",
+        [],
+        "evhttp_journal_thread_open",
+        [Requirement::File(EVHTTP), Requirement::Program("gcc")]
+    ),
     case!(
         Decoy,
         "subject_limited",
         ["connection_limited"],
         "mojolicious_blocking_client",
-        [Requirement::Program("perl"), Requirement::Program("lua5.2")]
+        [
+            Requirement::File(LUA_HTTP),
+            Requirement::File(MOJOLICIOUS),
+            Requirement::Program("perl"),
+            Requirement::Program("lua5.2")
+        ]
     ),
     case!(
         Decoy,
@@ -782,16 +817,22 @@ pub const FOREIGN: &[TestCase] = &[
         "origin_bound",
         [],
         "go_postgres_row_lock",
-        [Requirement::Program("go"), Requirement::Program("/usr/lib/postgresql/15/bin/postgres")]
+        [Requirement::Program("go"), Requirement::File(POSTGRES)]
     ),
     case!(
         TwoCauses,
         "link_bound",
         ["subject_limited"],
         "two_link_and_licences",
-        [Requirement::Program("g++")]
+        [Requirement::File(BOOST_BEAST), Requirement::Program("g++")]
     ),
-    case!(Decoy, "delayed_ack_stall", [], "httpuv_two_writes", [Requirement::Program("Rscript")]),
+    case!(
+        Decoy,
+        "delayed_ack_stall",
+        [],
+        "httpuv_two_writes",
+        [Requirement::File(HTTPUV), Requirement::Program("Rscript")]
+    ),
 ];
 
 #[cfg(test)]
