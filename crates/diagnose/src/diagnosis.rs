@@ -12,7 +12,7 @@ use crate::run_view::RunView;
 use crate::unit::{Unit, format_value};
 use crate::verdicts::{LimitClass, NONE, Perturbation, RUN_INVALID, UNKNOWN, VERDICTS, VerdictRule};
 use crate::window::{ORIGIN, SUBJECT};
-use crate::{fingerprints, resource_headroom, signals, time_split};
+use crate::{fingerprints, resource_headroom, signals, sleeps, time_split};
 
 /// Returns the verdict on a run, from its record alone.
 #[must_use]
@@ -80,12 +80,16 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
     // Failed requests explain nothing else, and nothing else is judged by them.
     let others = if rule.code == RUN_INVALID { &[] } else { others };
     let alternatives = others.iter().map(|(rule, one)| alternative(rule, one)).collect();
+    let mut evidence = first.evidence.clone();
+    if matches!(rule.class, LimitClass::Limit | LimitClass::Delay) {
+        evidence.extend(sleeps::describe_sleeps(view));
+    }
     let rival = others.iter().find(|(other, one)| other.class != rule.class && one.is_clear);
     Diagnosis {
         verdict: rule.code.to_owned(),
         claim: rule.claim.to_owned(),
         confidence: confidence(rule, first, rival.is_some(), view),
-        evidence: first.evidence.clone(),
+        evidence,
         alternatives,
         distinguishing_change: others
             .first()
@@ -184,5 +188,9 @@ fn without_bottleneck(view: &RunView<'_>, common: Diagnosis) -> Diagnosis {
             Confidence::None,
         ),
     };
-    Diagnosis { verdict: verdict.to_owned(), claim, confidence, evidence: vec![goodput_text], ..common }
+    let mut evidence = vec![goodput_text];
+    if !is_carried {
+        evidence.extend(sleeps::describe_sleeps(view));
+    }
+    Diagnosis { verdict: verdict.to_owned(), claim, confidence, evidence, ..common }
 }

@@ -400,6 +400,23 @@ fn disk_waits_are_distinguished_from_lack_of_memory() {
         sample.pressure = Some(Pressure { io_some: 0.7, ..Pressure::default() });
     });
     assert_first(&log, "log_write_bound");
+    let mut pipe = run(16, 100 * MS);
+    change_samples(&mut pipe, |sample| {
+        let sleeps = [("anon_pipe_write".to_owned(), 15.0), ("do_epoll_wait".to_owned(), 2.0)];
+        sample.roles[1].threads_asleep = sleeps.into();
+    });
+    assert_first(&pipe, "log_write_bound");
+    let evidence = diagnose(&pipe).evidence;
+    let asleep =
+        "asleep: 15.0 for the reader of a full pipe (anon_pipe_write), 2.0 for events (do_epoll_wait)";
+    assert!(evidence.iter().any(|line| line.contains(asleep)), "{evidence:?}");
+    // A log thread of its own at a full pipe, while the others sleep.
+    let mut workers = run(16, 100 * MS);
+    change_samples(&mut workers, |sample| {
+        let sleeps = [("anon_pipe_write".to_owned(), 1.0), ("hrtimer_nanosleep".to_owned(), 15.0)];
+        sample.roles[1].threads_asleep = sleeps.into();
+    });
+    assert!(!diagnose(&workers).alternatives.iter().any(|one| one.verdict == "log_write_bound"));
     let mut memory = run(16, 100 * MS);
     change_samples(&mut memory, |sample| {
         sample.roles[1].threads_in_disk_sleep = 15.0;

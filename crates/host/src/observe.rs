@@ -225,7 +225,7 @@ impl Observer {
         self.discover_origins_if_due(now_ns);
         for role in &mut self.roles {
             if [SUBJECT, ORIGIN].contains(&role.name()) {
-                role.poll_disk_sleep();
+                role.poll_sleeps();
             }
         }
         let time_s = now_ns.saturating_sub(self.zero_ns) as f64 / 1e9;

@@ -4,8 +4,8 @@
 //! [`crate::cpu`] covers the complete machine, and `crate::sockets` finds processes.
 //!
 //! Sources: `/proc/PID/stat` and `/proc/PID/task/TID/stat` (proc_pid_stat(5)), `…/schedstat`
-//! (`Documentation/scheduler/sched-stats.rst`), `/proc/PID/statm` (proc_pid_statm(5)),
-//! `/proc/PID/task/TID/fd`, kcmp(2).
+//! (`Documentation/scheduler/sched-stats.rst`), `…/wchan` (proc_pid_wchan(5)), `/proc/PID/statm`
+//! (proc_pid_statm(5)), `/proc/PID/task/TID/fd`, kcmp(2).
 
 pub mod stats;
 
@@ -55,9 +55,6 @@ pub struct ThreadTimes {
     pub wait_ns: Option<u64>,
     /// CPU that it ran on last.
     pub cpu: u32,
-    /// State: `R` is running or runnable, `S` sleeps, `D` is in uninterruptible sleep (mostly for a
-    /// disk), and others (proc_pid_stat(5)).
-    pub state: char,
 }
 
 /// Contents of one `stat` line, of a process or of a thread.
@@ -125,6 +122,14 @@ pub fn parse_stat(text: &str) -> Option<StatLine<'_>> {
 pub fn parse_schedstat(text: &str) -> Option<(u64, u64)> {
     let mut fields = text.split_ascii_whitespace();
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+/// Parses one `wchan` file: the kernel function in which a thread sleeps, without the suffixes of the compiler
+/// (`do_poll.constprop.0`). `None` if it is awake, or if the reader may not know.
+#[must_use]
+pub fn parse_wchan(text: &str) -> Option<&str> {
+    let function = text.trim_end().split('.').next()?;
+    (!matches!(function, "" | "0")).then_some(function)
 }
 
 /// Parses one `statm` file: resident pages.
@@ -200,7 +205,6 @@ impl ThreadReader {
         self.last.user_ticks = line.user_ticks;
         self.last.system_ticks = line.system_ticks;
         self.last.cpu = line.cpu;
-        self.last.state = line.state;
         let scheduled = match &mut self.schedstat {
             Ok(source) => parse_schedstat(&source.read()?),
             Err(_) => None,
@@ -336,6 +340,13 @@ mod tests {
             cpu: 1,
         };
         assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn a_sleeping_thread_has_a_function_without_the_suffixes_of_the_compiler() {
+        assert_eq!(parse_wchan("hrtimer_nanosleep"), Some("hrtimer_nanosleep"));
+        assert_eq!(parse_wchan("poll_schedule_timeout.constprop.0\n"), Some("poll_schedule_timeout"));
+        assert!([parse_wchan("0"), parse_wchan("")].iter().all(Option::is_none));
     }
 
     #[test]

@@ -16,6 +16,8 @@ medians! {
     CONNTRACK: Tables, "connection tracking entries, of the limit", sample_median(SUBJECT, f::CONNTRACK_USED);
     CONNTRACK_DROPS: Counters, "packets dropped by connection tracking", sample_mean(SUBJECT, f::CONNTRACK_DROPS);
     DISK_SLEEP: Scheduler, "subject threads that wait for a disk", role_mean(SUBJECT, f::DISK_SLEEP);
+    PIPE_SLEEP: Scheduler, "subject threads that wait for the reader of a full pipe",
+        role_mean(SUBJECT, f::PIPE_SLEEP);
     MEMORY_LIMIT: Quota, "hits of the memory limit of the subject's cgroup", role_median(SUBJECT, f::MEMORY_LIMIT_HITS);
     MAJOR_FAULTS: Memory, "major page faults of the subject", role_median(SUBJECT, f::MAJOR_FAULTS);
     MEMORY_USED: Memory, "subject's resident memory, of its cgroup's limit", role_median(SUBJECT, f::MEMORY_USED);
@@ -94,6 +96,11 @@ signals! {
         "io.pressure of the cgroup, or /proc/pressure/io", |view| {
             let group = view.role_median(SUBJECT, f::GROUP_DISK_PRESSURE.read);
             group.or_else(|| view.sample_median(SUBJECT, f::DISK_PRESSURE.read))
+        };
+    WRITE_SLEEP: Scheduler, Count, "subject threads that wait for a disk or for the reader of a full pipe",
+        "PID/task state D, PID/task/wchan, mean of the polls", |view| {
+            let disk = (DISK_SLEEP.read)(view)?;
+            Some(disk + (PIPE_SLEEP.read)(view).unwrap_or(0.0))
         };
     // Functions and calls.
     ALLOCATION: Functions, Fraction, "memory allocation, of the subject's samples",

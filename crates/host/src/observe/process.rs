@@ -9,7 +9,7 @@ use crate::process::stats::{
     ContextSwitches, IoCounters, parse_io, parse_memory, parse_open_files_max, parse_switches,
 };
 use crate::process::{
-    ProcessReader, ProcessTimes, ThreadReader, ThreadTimes, fd_tables, max_open_fds, thread_ids,
+    ProcessReader, ProcessTimes, ThreadReader, ThreadTimes, fd_tables, max_open_fds, parse_wchan, thread_ids,
 };
 use record::observed::ThreadCpuUse;
 use rustix::process::Pid;
@@ -100,7 +100,7 @@ impl ProcessMonitor {
     pub(super) fn not_observable(&self) -> impl Iterator<Item = &NotObservable> {
         let thread = self.threads.first();
         let io = self.io.as_ref().err();
-        io.into_iter().chain(thread.and_then(|thread| thread.times.not_observable()))
+        io.into_iter().chain(thread.into_iter().flat_map(ThreadMonitor::not_observable))
     }
 
     /// Reads what changes seldom or costs more: limits, descriptor tables, and shared memory if
@@ -173,25 +173,31 @@ impl ProcessMonitor {
     pub(super) fn sample_threads(
         &mut self,
         seconds: f64,
-        mut each: impl FnMut(ThreadCpuUse, ContextSwitches, char),
+        mut each: impl FnMut(ThreadCpuUse, ContextSwitches),
     ) {
         self.threads.retain_mut(|thread| {
             let Ok((used, switches)) = thread.sample(seconds) else {
                 return false;
             };
-            each(used, switches, thread.last.state);
+            each(used, switches);
             true
         });
     }
 
-    /// Counts the threads in uninterruptible sleep (state D), of at most `count_max` threads. Also
-    /// returns the number of threads read.
-    pub(super) fn threads_in_disk_sleep(&mut self, count_max: usize) -> (usize, usize) {
-        let threads = self.threads.iter_mut().take(count_max);
-        threads.fold((0, 0), |(asleep, read), thread| {
-            let is_asleep = thread.times.state().is_ok_and(|state| state == 'D');
-            (asleep + usize::from(is_asleep), read + 1)
-        })
+    /// Calls `each` with the state of each sleeping thread and the kernel function that it sleeps in, of at
+    /// most `count_max` threads. Returns the number of threads read.
+    pub(super) fn poll_sleeps(
+        &mut self,
+        count_max: usize,
+        mut each: impl FnMut(char, Option<&str>),
+    ) -> usize {
+        for thread in self.threads.iter_mut().take(count_max) {
+            if let Ok(state @ ('S' | 'D')) = thread.times.state() {
+                let text = thread.wchan.as_mut().ok().and_then(|file| file.read().ok());
+                each(state, text.as_deref().and_then(parse_wchan));
+            }
+        }
+        self.threads.len().min(count_max)
     }
 
     /// Marks the CPUs that the process's threads may run on.
@@ -228,6 +234,7 @@ struct ThreadMonitor {
     tid: i32,
     times: ThreadReader,
     status: Option<KernelFile>,
+    wchan: Result<KernelFile, NotObservable>,
     last: ThreadTimes,
     last_switches: ContextSwitches,
 }
@@ -235,8 +242,12 @@ struct ThreadMonitor {
 impl ThreadMonitor {
     fn open(pid: i32, tid: i32, start_phase: StartPhase) -> Result<Self, NotObservable> {
         let mut times = ThreadReader::open(pid, tid)?;
-        let path = format!("/proc/{pid}/task/{tid}/status");
-        let mut status = KernelFile::open("context switches of a thread", path).ok();
+        let directory = format!("/proc/{pid}/task/{tid}");
+        let mut status = KernelFile::open("context switches of a thread", format!("{directory}/status")).ok();
+        let wchan = KernelFile::open(
+            "kernel function in which a thread sleeps (wchan)",
+            format!("{directory}/wchan"),
+        );
         let (last, last_switches) = match start_phase {
             StartPhase::BeforeMonitoring => {
                 let switches = status.as_mut().and_then(|file| parse_switches(&file.read().ok()?));
@@ -247,7 +258,11 @@ impl ThreadMonitor {
                 (zero, ContextSwitches::default())
             }
         };
-        Ok(Self { tid, times, status, last, last_switches })
+        Ok(Self { tid, times, status, wchan, last, last_switches })
+    }
+
+    fn not_observable(&self) -> impl Iterator<Item = &NotObservable> {
+        self.times.not_observable().into_iter().chain(self.wchan.as_ref().err())
     }
 
     fn sample(&mut self, seconds: f64) -> Result<(ThreadCpuUse, ContextSwitches), NotObservable> {
@@ -315,11 +330,33 @@ mod tests {
         assert!(used.threads >= 1 && used.resident_pages > 0);
         assert!(used.descriptors.is_some_and(|(open, max)| open > 0 && open < max));
         let mut threads = 0;
-        process.sample_threads(1.0, |_, _, _| threads += 1);
+        process.sample_threads(1.0, |_, _| threads += 1);
         assert!(threads >= 1);
         let mut allowed = [false; 64];
         process.add_affinity(&mut allowed);
         assert!(allowed.contains(&true));
         assert!(ProcessMonitor::open(i32::MAX, StartPhase::BeforeMonitoring).is_err());
+    }
+
+    #[test]
+    fn a_sleeping_thread_is_polled_with_its_function() {
+        let mut process =
+            ProcessMonitor::open(std::process::id() as i32, StartPhase::BeforeMonitoring).unwrap();
+        process.find_threads(StartPhase::BeforeMonitoring, 64);
+        if let Some(missing) = process.not_observable().find(|missing| missing.figure.contains("wchan")) {
+            return test_needs::skip(test_needs::KERNEL, missing.reason.clone());
+        }
+        let sleeper = std::thread::spawn(|| std::thread::sleep(std::time::Duration::from_millis(300)));
+        process.find_threads(StartPhase::DuringMonitoring, 64);
+        let mut functions = Vec::new();
+        while !sleeper.is_finished() && !functions.iter().any(|name: &String| name.contains("nanosleep")) {
+            let polled = process.poll_sleeps(64, |state, function| {
+                assert!(matches!(state, 'S' | 'D'));
+                functions.extend(function.map(str::to_owned));
+            });
+            assert!(polled >= 2);
+        }
+        assert!(functions.iter().any(|name| name.contains("nanosleep")), "{functions:?}");
+        sleeper.join().unwrap();
     }
 }

@@ -9,11 +9,15 @@ use crate::kernel_file::{NotObservable, read_once};
 use crate::process::stats::IoCounters;
 use crate::process_tree::MAX_PROCESSES;
 use record::observed::{KernelProcess, Role, RoleUse, ThreadCpuUse};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Maximum number of threads read per role; the busiest [`MAX_THREADS`] are recorded.
 const MAX_THREADS_READ: usize = 256;
 /// Maximum number of threads per role whose state is polled between samples.
 const MAX_THREADS_POLLED: usize = 64;
+/// Maximum number of functions per role in a sample in which threads sleep.
+const MAX_SLEEP_FUNCTIONS: usize = 16;
 /// Maximum number of threads per role in a sample.
 const MAX_THREADS: usize = 64;
 /// Maximum number of processes per role whose shared memory is summed.
@@ -40,17 +44,37 @@ pub(super) struct RoleMonitor {
     processes: Vec<ProcessMonitor>,
     cgroups: CgroupMonitor,
     samples: u64,
-    disk_sleep: DiskSleep,
+    sleeps: SleepPolls,
     /// Ticks of processes that ended, of which their parents have not reported the end yet.
     ended_ticks: u64,
     missing: Vec<NotObservable>,
 }
 
-/// Threads in uninterruptible sleep, over the polls since the last sample.
-#[derive(Clone, Copy, Debug, Default)]
-struct DiskSleep {
+/// Sleeping threads over the polls since the last sample.
+#[derive(Debug, Default)]
+struct SleepPolls {
     polls: u32,
-    threads: u64,
+    uninterruptible: u64,
+    by_function: BTreeMap<String, u64>,
+}
+
+impl SleepPolls {
+    fn add(&mut self, state: char, function: Option<&str>) {
+        self.uninterruptible += u64::from(state == 'D');
+        match function.map(|name| (name, self.by_function.get_mut(name))) {
+            Some((_, Some(threads))) => *threads += 1,
+            Some((name, None)) => drop(self.by_function.insert(name.to_owned(), 1)),
+            None => {}
+        }
+    }
+
+    /// Returns the mean number of threads in the functions with most of them.
+    fn into_mean_by_function(self) -> BTreeMap<String, f64> {
+        let mut functions: Vec<_> = self.by_function.into_iter().collect();
+        functions.sort_by_key(|(_, threads)| Reverse(*threads));
+        functions.truncate(MAX_SLEEP_FUNCTIONS);
+        functions.into_iter().map(|(name, threads)| (name, threads as f64 / f64::from(self.polls))).collect()
+    }
 }
 
 impl RoleMonitor {
@@ -64,7 +88,7 @@ impl RoleMonitor {
             processes: Vec::new(),
             cgroups: CgroupMonitor::default(),
             samples: 0,
-            disk_sleep: DiskSleep::default(),
+            sleeps: SleepPolls::default(),
             ended_ticks: 0,
             missing: Vec::new(),
         }
@@ -125,14 +149,13 @@ impl RoleMonitor {
         all
     }
 
-    /// Polls which threads wait for a disk: one sample per second would miss most waits.
-    pub(super) fn poll_disk_sleep(&mut self) {
+    /// Polls what the threads wait for: one sample per second would miss most waits.
+    pub(super) fn poll_sleeps(&mut self) {
         let mut threads_left = MAX_THREADS_POLLED;
-        self.disk_sleep.polls += 1;
+        self.sleeps.polls += 1;
         for process in &mut self.processes {
-            let (asleep, read) = process.threads_in_disk_sleep(threads_left);
-            self.disk_sleep.threads += asleep as u64;
-            threads_left -= read;
+            threads_left -=
+                process.poll_sleeps(threads_left, |state, function| self.sleeps.add(state, function));
         }
     }
 
@@ -203,19 +226,19 @@ impl RoleMonitor {
 
     fn add_threads(&mut self, role: &mut RoleUse, seconds: f64) {
         let (mut voluntary, mut involuntary) = (0, 0);
-        let mut disk_sleep = std::mem::take(&mut self.disk_sleep);
-        disk_sleep.polls += 1;
+        self.poll_sleeps();
+        let sleeps = std::mem::take(&mut self.sleeps);
+        role.threads_in_disk_sleep = sleeps.uninterruptible as f64 / f64::from(sleeps.polls);
+        role.threads_asleep = sleeps.into_mean_by_function();
         for process in &mut self.processes {
-            process.sample_threads(seconds, |thread, switches, state| {
+            process.sample_threads(seconds, |thread, switches| {
                 voluntary += switches.voluntary;
                 involuntary += switches.involuntary;
-                disk_sleep.threads += u64::from(state == 'D');
                 if thread.busy > 0.0 || thread.waiting.is_some_and(|waiting| waiting > 0.0) {
                     role.threads.push(thread);
                 }
             });
         }
-        role.threads_in_disk_sleep = disk_sleep.threads as f64 / f64::from(disk_sleep.polls);
         role.voluntary_switches_per_s = voluntary as f64 / seconds;
         role.involuntary_switches_per_s = involuntary as f64 / seconds;
         let demand = |thread: &ThreadCpuUse| thread.busy + thread.waiting.unwrap_or(0.0);

@@ -57,11 +57,6 @@ const UNREAD_SOURCES: &[UnreadSource] = &[
         reason_not_read: "it needs a request per task; threads in state D and pressure are read instead",
     },
     UnreadSource {
-        figure: "kernel function in which a thread sleeps (wchan)",
-        absence_reason: || missing_file("/proc/self/wchan"),
-        reason_not_read: "one sample per second is too few; calls are counted instead",
-    },
-    UnreadSource {
         figure: "hardware interrupts by line and device",
         absence_reason: || missing_file("/proc/interrupts"),
         reason_not_read: "they are summed per CPU",

@@ -91,14 +91,15 @@ pub(super) const CLIENT_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const LOG_WRITE_BOUND: VerdictRule = VerdictRule {
     code: "log_write_bound",
-    claim: "the subject waits for its writes to a disk",
+    claim: "the subject waits for its writes to a disk or to a pipe, such as those of a log",
     class: LimitClass::Limit,
-    required: &[at_least(&s::DISK_SLEEP, 0.3), at_least(&s::DISK_WRITES, 1_000.0)],
+    required: &[at_least(&s::WRITE_SLEEP, 0.3)],
+    any_of: &[at_least(&s::DISK_WRITES, 1_000.0), at_least(&s::PIPE_SLEEP, 0.3)],
     supporting: &[at_least(&s::DISK_PRESSURE, 0.1), at_least(&s::IDLE_CPUS, 0.5)],
     excluding: &[at_least(&s::SUBJECT_SATURATION, 0.9), LOAD_CARRIED, NOTHING_VALID],
     confusions: "iowait of other processes; writes that the page cache takes, and that stall later",
     remedy: "a separate log thread with a bounded queue; larger writes; no O_SYNC; \
-             sampling; a faster disk",
+             sampling; a faster disk, or a faster reader of the pipe",
     counter_test: (
         Perturbation::DoubleConnections,
         ThroughputChange::Stays,

@@ -1,0 +1,198 @@
+//! Table of what a thread waits for, by the kernel function in which it sleeps (proc_pid_wchan(5)). The
+//! names are those of Linux 4.14 to 6.18: a function keeps a word of its name where it was renamed
+//! (`pipe_write`, `anon_pipe_write`).
+
+use std::collections::BTreeMap;
+
+use record::observed::RoleUse;
+
+use crate::run_view::RunView;
+use crate::window::SUBJECT;
+
+/// Maximum number of functions in a text.
+const FUNCTIONS_SHOWN: usize = 3;
+/// Minimum mean number of threads of a function in a text.
+const THREADS_SHOWN_MIN: f64 = 0.05;
+
+/// Event that ends a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitsFor {
+    Disk,
+    FullPipe,
+    EmptyPipe,
+    FileLock,
+    Futex,
+    Timer,
+    Socket,
+    ChildProcess,
+    /// Events, new connections or signals: what a server without work waits for.
+    Work,
+    Other,
+}
+
+impl WaitsFor {
+    /// Returns the words that end "a thread waits for".
+    fn description(self) -> &'static str {
+        match self {
+            Self::Disk => "a disk",
+            Self::FullPipe => "the reader of a full pipe",
+            Self::EmptyPipe => "the writer of an empty pipe",
+            Self::FileLock => "a file lock",
+            Self::Futex => "a lock or a condition",
+            Self::Timer => "a timer",
+            Self::Socket => "the other end of a socket",
+            Self::ChildProcess => "a child process",
+            Self::Work => "events",
+            Self::Other => "something else",
+        }
+    }
+}
+
+/// Words of kernel functions, the more specific ones first.
+const FUNCTIONS: &[(WaitsFor, &[&str])] = &[
+    (WaitsFor::FullPipe, &["pipe_write"]),
+    (WaitsFor::EmptyPipe, &["pipe_read"]),
+    (WaitsFor::FileLock, &["locks_lock", "lock_inode_wait", "lock_file_wait", "fcntl_setlk"]),
+    (WaitsFor::Futex, &["futex"]),
+    (WaitsFor::Timer, &["nanosleep"]),
+    (
+        WaitsFor::Disk,
+        &[
+            "jbd2",
+            "xlog_",
+            "xfs_",
+            "btrfs_",
+            "submit_bio",
+            "folio_wait",
+            "wait_on_page",
+            "io_schedule",
+            "sync_dirty_buffer",
+            "wait_on_buffer",
+            "blk_",
+            "rq_qos_wait",
+            "balance_dirty",
+        ],
+    ),
+    (
+        WaitsFor::Work,
+        &[
+            "poll",
+            "do_select",
+            "csk_accept",
+            "wait_for_more_packets",
+            "sigtimedwait",
+            "sigsuspend",
+            "io_cqring",
+            "do_wait_intr_irq",
+            "eventfd_read",
+        ],
+    ),
+    (
+        WaitsFor::Socket,
+        &["wait_woken", "wait_data", "data_wait", "stream_wait", "stream_read", "wait_for_connect"],
+    ),
+    (WaitsFor::ChildProcess, &["do_wait", "kernel_wait"]),
+];
+
+/// Returns what a thread in a kernel function waits for.
+fn waits_for(function: &str) -> WaitsFor {
+    let row = FUNCTIONS.iter().find(|(_, words)| words.iter().any(|word| function.contains(word)));
+    row.map_or(WaitsFor::Other, |(event, _)| *event)
+}
+
+/// Returns the number of a role's threads that wait for the reader of a full pipe; 0 if more threads are blocked
+/// by something else: a log thread of its own may wait while the others serve. Threads at a lock, which one at the
+/// pipe may hold, and threads without work count as neither. `None` if their functions are not readable.
+pub(crate) fn threads_at_full_pipe(role: &RoleUse) -> Option<f64> {
+    if role.threads_asleep.is_empty() {
+        return None;
+    }
+    let (mut at_pipe, mut elsewhere) = (0.0, 0.0);
+    for (function, threads) in &role.threads_asleep {
+        match waits_for(function) {
+            WaitsFor::FullPipe => at_pipe += threads,
+            WaitsFor::Disk | WaitsFor::FileLock | WaitsFor::Timer | WaitsFor::Other => elsewhere += threads,
+            WaitsFor::Futex
+            | WaitsFor::EmptyPipe
+            | WaitsFor::Socket
+            | WaitsFor::ChildProcess
+            | WaitsFor::Work => {}
+        }
+    }
+    Some(if at_pipe >= elsewhere { at_pipe } else { 0.0 })
+}
+
+/// Describes where the subject's threads sleep: "subject threads asleep: 7.0 for a timer (hrtimer_nanosleep),
+/// 1.0 for events (do_epoll_wait)". Threads without work come last. `None` if nothing is known.
+pub(crate) fn describe_sleeps(view: &RunView<'_>) -> Option<String> {
+    let samples = view.machine(SUBJECT)?.role(SUBJECT);
+    let (mut by_function, mut length_s) = (BTreeMap::<&str, f64>::new(), 0.0);
+    for (sample_s, role) in samples.weighted() {
+        length_s += sample_s;
+        for (function, threads) in &role.threads_asleep {
+            *by_function.entry(function).or_default() += threads * sample_s;
+        }
+    }
+    let means =
+        by_function.into_iter().map(|(function, sum)| (waits_for(function), function, sum / length_s));
+    let mut sleeps: Vec<_> = means.filter(|(_, _, threads)| *threads >= THREADS_SHOWN_MIN).collect();
+    sleeps.sort_by(|one, other| {
+        let idle = |sleep: &(WaitsFor, &str, f64)| sleep.0 == WaitsFor::Work;
+        idle(one).cmp(&idle(other)).then(other.2.total_cmp(&one.2))
+    });
+    let shown = sleeps.iter().take(FUNCTIONS_SHOWN);
+    let texts: Vec<String> = shown
+        .map(|(event, function, threads)| format!("{threads:.1} for {} ({function})", event.description()))
+        .collect();
+    (!texts.is_empty()).then(|| format!("subject threads asleep: {} (PID/task/wchan)", texts.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_several_kernels_are_known() {
+        for (function, event) in [
+            ("anon_pipe_write", WaitsFor::FullPipe),
+            ("pipe_write", WaitsFor::FullPipe),
+            ("pipe_read", WaitsFor::EmptyPipe),
+            ("locks_lock_inode_wait", WaitsFor::FileLock),
+            ("futex_wait_queue_me", WaitsFor::Futex),
+            ("futex_do_wait", WaitsFor::Futex),
+            ("hrtimer_nanosleep", WaitsFor::Timer),
+            ("do_nanosleep", WaitsFor::Timer),
+            ("jbd2_log_wait_commit", WaitsFor::Disk),
+            ("submit_bio_wait", WaitsFor::Disk),
+            ("__sync_dirty_buffer", WaitsFor::Disk),
+            ("ep_poll", WaitsFor::Work),
+            ("do_epoll_wait", WaitsFor::Work),
+            ("poll_schedule_timeout", WaitsFor::Work),
+            ("inet_csk_accept", WaitsFor::Work),
+            ("__skb_wait_for_more_packets", WaitsFor::Work),
+            ("do_sigtimedwait", WaitsFor::Work),
+            ("wait_woken", WaitsFor::Socket),
+            ("sk_wait_data", WaitsFor::Socket),
+            ("unix_stream_read_generic", WaitsFor::Socket),
+            ("sk_stream_wait_memory", WaitsFor::Socket),
+            ("do_wait", WaitsFor::ChildProcess),
+            ("kthread_worker", WaitsFor::Other),
+        ] {
+            assert_eq!(waits_for(function), event, "{function}");
+        }
+    }
+
+    #[test]
+    fn a_log_thread_at_a_pipe_does_not_speak_for_threads_blocked_elsewhere() {
+        let at_pipe = |sleeps: &[(&str, f64)]| {
+            let threads_asleep =
+                sleeps.iter().map(|(name, threads)| ((*name).to_owned(), *threads)).collect();
+            threads_at_full_pipe(&RoleUse { threads_asleep, ..RoleUse::default() })
+        };
+        assert_eq!(at_pipe(&[]), None);
+        assert_eq!(at_pipe(&[("do_epoll_wait", 2.0)]), Some(0.0));
+        assert_eq!(at_pipe(&[("anon_pipe_write", 16.0), ("hrtimer_nanosleep", 1.0)]), Some(16.0));
+        assert_eq!(at_pipe(&[("pipe_write", 1.0), ("futex_do_wait", 15.0)]), Some(1.0));
+        assert_eq!(at_pipe(&[("pipe_write", 1.0), ("hrtimer_nanosleep", 8.0)]), Some(0.0));
+    }
+}
