@@ -100,26 +100,24 @@ fn waits_for(function: &str) -> WaitsFor {
     row.map_or(WaitsFor::Other, |(event, _)| *event)
 }
 
-/// Returns the number of a role's threads that wait for the reader of a full pipe; 0 if more threads are blocked
-/// by something else: a log thread of its own may wait while the others serve. Threads at a lock, which one at the
-/// pipe may hold, and threads without work count as neither. `None` if their functions are not readable.
+/// Returns the number of a role's threads that wait for the reader of a full pipe. `None` if their functions are
+/// not readable.
 pub(crate) fn threads_at_full_pipe(role: &RoleUse) -> Option<f64> {
-    if role.threads_asleep.is_empty() {
-        return None;
-    }
-    let (mut at_pipe, mut elsewhere) = (0.0, 0.0);
-    for (function, threads) in &role.threads_asleep {
-        match waits_for(function) {
-            WaitsFor::FullPipe => at_pipe += threads,
-            WaitsFor::Disk | WaitsFor::FileLock | WaitsFor::Timer | WaitsFor::Other => elsewhere += threads,
-            WaitsFor::Futex
-            | WaitsFor::EmptyPipe
-            | WaitsFor::Socket
-            | WaitsFor::ChildProcess
-            | WaitsFor::Work => {}
-        }
-    }
-    Some(if at_pipe >= elsewhere { at_pipe } else { 0.0 })
+    (!role.threads_asleep.is_empty()).then(|| threads_waiting_for(role, &[WaitsFor::FullPipe]))
+}
+
+/// Returns the number of a role's threads that wait for a disk or for the reader of a full pipe; 0 if more of them
+/// are blocked by something else: a log thread of its own may wait while the others serve. Threads at a lock,
+/// which one that writes may hold, and threads without work count as neither.
+pub(crate) fn threads_blocked_by_writes(role: &RoleUse) -> f64 {
+    let blocked = role.threads_in_disk_sleep + threads_at_full_pipe(role).unwrap_or(0.0);
+    let elsewhere = threads_waiting_for(role, &[WaitsFor::Timer, WaitsFor::FileLock, WaitsFor::Other]);
+    if blocked >= elsewhere { blocked } else { 0.0 }
+}
+
+fn threads_waiting_for(role: &RoleUse, events: &[WaitsFor]) -> f64 {
+    let sleeps = role.threads_asleep.iter();
+    sleeps.filter(|(function, _)| events.contains(&waits_for(function))).map(|(_, threads)| threads).sum()
 }
 
 /// Describes where the subject's threads sleep: "subject threads asleep: 7.0 for a timer (hrtimer_nanosleep),
@@ -184,15 +182,18 @@ mod tests {
 
     #[test]
     fn a_log_thread_at_a_pipe_does_not_speak_for_threads_blocked_elsewhere() {
-        let at_pipe = |sleeps: &[(&str, f64)]| {
+        let role = |sleeps: &[(&str, f64)], threads_in_disk_sleep| {
             let threads_asleep =
                 sleeps.iter().map(|(name, threads)| ((*name).to_owned(), *threads)).collect();
-            threads_at_full_pipe(&RoleUse { threads_asleep, ..RoleUse::default() })
+            RoleUse { threads_asleep, threads_in_disk_sleep, ..RoleUse::default() }
         };
-        assert_eq!(at_pipe(&[]), None);
-        assert_eq!(at_pipe(&[("do_epoll_wait", 2.0)]), Some(0.0));
-        assert_eq!(at_pipe(&[("anon_pipe_write", 16.0), ("hrtimer_nanosleep", 1.0)]), Some(16.0));
-        assert_eq!(at_pipe(&[("pipe_write", 1.0), ("futex_do_wait", 15.0)]), Some(1.0));
-        assert_eq!(at_pipe(&[("pipe_write", 1.0), ("hrtimer_nanosleep", 8.0)]), Some(0.0));
+        let blocked = |sleeps, in_disk_sleep| threads_blocked_by_writes(&role(sleeps, in_disk_sleep));
+        assert_eq!(threads_at_full_pipe(&role(&[], 1.0)), None);
+        assert_eq!(threads_at_full_pipe(&role(&[("do_epoll_wait", 2.0)], 0.0)), Some(0.0));
+        assert_eq!(blocked(&[], 0.6), 0.6);
+        assert_eq!(blocked(&[("anon_pipe_write", 16.0), ("hrtimer_nanosleep", 1.0)], 0.0), 16.0);
+        assert_eq!(blocked(&[("pipe_write", 1.0), ("futex_do_wait", 15.0)], 0.0), 1.0);
+        assert_eq!(blocked(&[("pipe_write", 1.0), ("hrtimer_nanosleep", 8.0)], 0.0), 0.0);
+        assert_eq!(blocked(&[("jbd2_log_wait_commit", 0.6), ("locks_lock_inode_wait", 8.0)], 0.6), 0.0);
     }
 }

@@ -2,9 +2,11 @@
 
 use record::observed::{ConnectionEnd, EndQueues, ListenerQueue, MachineSample, QueueSnapshot};
 
+use super::functions::is_sync;
 use super::latency_range::LatencyRange;
 use crate::figures as f;
 use crate::run_view::RunView;
+use crate::sleeps::threads_blocked_by_writes;
 use crate::window::{GENERATOR, MachineWindow, SUBJECT, Series, namespace};
 
 /// Minimum queue length: a queue that is nearly empty at both ends says nothing about either.
@@ -233,6 +235,16 @@ pub(super) fn send_busy_fraction(view: &RunView<'_>) -> Option<f64> {
         (sockets > 0.0).then(|| per_s / sockets)
     };
     senders(view).filter_map(end_fraction).reduce(f64::max)
+}
+
+/// Returns the number of the subject's threads that are in a write which waits: asleep, or on a CPU below fsync(2).
+/// A fast disk answers before most sleeps begin.
+pub(super) fn threads_in_writes(view: &RunView<'_>) -> Option<f64> {
+    let asleep = view.role_mean(SUBJECT, |role| Some(threads_blocked_by_writes(role)))?;
+    let functions = view.machine(SUBJECT).into_iter().flat_map(|machine| &machine.observed.functions);
+    let sync = functions.filter(|one| one.role == SUBJECT && is_sync(one)).map(|one| one.total_fraction);
+    let on_cpu = sync.fold(0.0, f64::max) * cpus(view, SUBJECT).unwrap_or(0.0);
+    Some(if asleep > 0.0 { asleep + on_cpu } else { 0.0 })
 }
 
 /// Returns the fraction of requests that took the time of a retransmission.

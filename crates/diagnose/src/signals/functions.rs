@@ -63,6 +63,20 @@ pub(super) fn is_lock(one: &FunctionUse) -> bool {
     contains_any(&one.function, NAMES)
 }
 
+/// Returns true for functions that wait for data to reach a disk.
+pub(super) fn is_sync(one: &FunctionUse) -> bool {
+    const NAMES: &[&str] = &[
+        "fsync",
+        "fdatasync",
+        "msync",
+        "sync_file_range",
+        "vfs_fsync_range",
+        "do_fsync",
+        "generic_write_sync",
+    ];
+    NAMES.contains(&one.function.trim_start_matches("__x64_sys_").trim_start_matches('_'))
+}
+
 /// Returns true for functions of connect(2) that try one local port after the other (net/ipv4/inet_hashtables.c).
 pub(super) fn is_port_search(one: &FunctionUse) -> bool {
     const NAMES: &[&str] =

@@ -97,11 +97,9 @@ signals! {
             let group = view.role_median(SUBJECT, f::GROUP_DISK_PRESSURE.read);
             group.or_else(|| view.sample_median(SUBJECT, f::DISK_PRESSURE.read))
         };
-    WRITE_SLEEP: Scheduler, Count, "subject threads that wait for a disk or for the reader of a full pipe",
-        "PID/task state D, PID/task/wchan, mean of the polls", |view| {
-            let disk = (DISK_SLEEP.read)(view)?;
-            Some(disk + (PIPE_SLEEP.read)(view).unwrap_or(0.0))
-        };
+    WRITES: Scheduler, Count, "subject threads that force data to a disk, or wait for the reader of a full pipe",
+        "PID/task state D, PID/task/wchan, mean of the polls; CPU time below fsync and its kind",
+        threads_in_writes;
     // Functions and calls.
     ALLOCATION: Functions, Fraction, "memory allocation, of the subject's samples",
         "top functions of its stacks", |view| view.function_fraction(SUBJECT, is_allocation);

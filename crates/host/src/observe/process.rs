@@ -184,20 +184,23 @@ impl ProcessMonitor {
         });
     }
 
-    /// Calls `each` with the state of each sleeping thread and the kernel function that it sleeps in, of at
-    /// most `count_max` threads. Returns the number of threads read.
+    /// Calls `each` with the state of each sleeping thread and the kernel function that it sleeps in, of at most
+    /// `count_max` threads that have used CPU time so far, or of the others. Returns the number of threads read.
     pub(super) fn poll_sleeps(
         &mut self,
+        have_run: bool,
         count_max: usize,
         mut each: impl FnMut(char, Option<&str>),
     ) -> usize {
-        for thread in self.threads.iter_mut().take(count_max) {
+        let mut polled = 0;
+        for thread in self.threads.iter_mut().filter(|thread| thread.has_run == have_run).take(count_max) {
+            polled += 1;
             if let Ok(state @ ('S' | 'D')) = thread.times.state() {
                 let text = thread.wchan.as_mut().ok().and_then(|file| file.read().ok());
                 each(state, text.as_deref().and_then(parse_wchan));
             }
         }
-        self.threads.len().min(count_max)
+        polled
     }
 
     /// Marks the CPUs that the process's threads may run on.
@@ -235,6 +238,8 @@ struct ThreadMonitor {
     times: ThreadReader,
     status: Option<KernelFile>,
     wchan: Result<KernelFile, NotObservable>,
+    /// True once a sample showed CPU time: a pool may have many threads that never get work.
+    has_run: bool,
     last: ThreadTimes,
     last_switches: ContextSwitches,
 }
@@ -258,7 +263,7 @@ impl ThreadMonitor {
                 (zero, ContextSwitches::default())
             }
         };
-        Ok(Self { tid, times, status, wchan, last, last_switches })
+        Ok(Self { tid, times, status, wchan, has_run: false, last, last_switches })
     }
 
     fn not_observable(&self) -> impl Iterator<Item = &NotObservable> {
@@ -269,6 +274,7 @@ impl ThreadMonitor {
         let now = self.times.sample()?;
         let used = thread_use(now, &self.last, seconds, crate::cpu::ticks_per_s() as f64);
         self.last.clone_from(now);
+        self.has_run |= used.busy > 0.0;
         let switches = self.status.as_mut().and_then(|file| parse_switches(&file.read().ok()?));
         let then = self.last_switches;
         let switches = switches.unwrap_or(then);
@@ -350,7 +356,7 @@ mod tests {
         process.find_threads(StartPhase::DuringMonitoring, 64);
         let mut functions = Vec::new();
         while !sleeper.is_finished() && !functions.iter().any(|name: &String| name.contains("nanosleep")) {
-            let polled = process.poll_sleeps(64, |state, function| {
+            let polled = process.poll_sleeps(false, 64, |state, function| {
                 assert!(matches!(state, 'S' | 'D'));
                 functions.extend(function.map(str::to_owned));
             });

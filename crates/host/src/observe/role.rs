@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// Maximum number of threads read per role; the busiest [`MAX_THREADS`] are recorded.
 const MAX_THREADS_READ: usize = 256;
-/// Maximum number of threads per role whose state is polled between samples.
+/// Maximum number of threads per role whose state is polled between samples, first those that have run.
 const MAX_THREADS_POLLED: usize = 64;
 /// Maximum number of functions per role in a sample in which threads sleep.
 const MAX_SLEEP_FUNCTIONS: usize = 16;
@@ -153,9 +153,11 @@ impl RoleMonitor {
     pub(super) fn poll_sleeps(&mut self) {
         let mut threads_left = MAX_THREADS_POLLED;
         self.sleeps.polls += 1;
-        for process in &mut self.processes {
-            threads_left -=
-                process.poll_sleeps(threads_left, |state, function| self.sleeps.add(state, function));
+        for have_run in [true, false] {
+            for process in &mut self.processes {
+                let add = |state, function: Option<&str>| self.sleeps.add(state, function);
+                threads_left -= process.poll_sleeps(have_run, threads_left, add);
+            }
         }
     }
 

@@ -93,7 +93,7 @@ pub(super) const LOG_WRITE_BOUND: VerdictRule = VerdictRule {
     code: "log_write_bound",
     claim: "the subject waits for its writes to a disk or to a pipe, such as those of a log",
     class: LimitClass::Limit,
-    required: &[at_least(&s::WRITE_SLEEP, 0.3)],
+    required: &[at_least(&s::WRITES, 0.3)],
     any_of: &[at_least(&s::DISK_WRITES, 1_000.0), at_least(&s::PIPE_SLEEP, 0.3)],
     supporting: &[at_least(&s::DISK_PRESSURE, 0.1), at_least(&s::IDLE_CPUS, 0.5)],
     excluding: &[at_least(&s::SUBJECT_SATURATION, 0.9), LOAD_CARRIED, NOTHING_VALID],
