@@ -106,13 +106,10 @@ pub(crate) fn threads_at_full_pipe(role: &RoleUse) -> Option<f64> {
     (!role.threads_asleep.is_empty()).then(|| threads_waiting_for(role, &[WaitsFor::FullPipe]))
 }
 
-/// Returns the number of a role's threads that wait for a disk or for the reader of a full pipe; 0 if more of them
-/// are blocked by something else: a log thread of its own may wait while the others serve. Threads at a lock,
-/// which one that writes may hold, and threads without work count as neither.
-pub(crate) fn threads_blocked_by_writes(role: &RoleUse) -> f64 {
-    let blocked = role.threads_in_disk_sleep + threads_at_full_pipe(role).unwrap_or(0.0);
-    let elsewhere = threads_waiting_for(role, &[WaitsFor::Timer, WaitsFor::FileLock, WaitsFor::Other]);
-    if blocked >= elsewhere { blocked } else { 0.0 }
+/// Returns the number of a role's threads that something else blocks. Threads at a lock, which one that writes may
+/// hold, and threads without work do not count.
+pub(crate) fn threads_blocked_elsewhere(role: &RoleUse) -> f64 {
+    threads_waiting_for(role, &[WaitsFor::Timer, WaitsFor::FileLock, WaitsFor::Other])
 }
 
 fn threads_waiting_for(role: &RoleUse, events: &[WaitsFor]) -> f64 {
@@ -181,19 +178,16 @@ mod tests {
     }
 
     #[test]
-    fn a_log_thread_at_a_pipe_does_not_speak_for_threads_blocked_elsewhere() {
-        let role = |sleeps: &[(&str, f64)], threads_in_disk_sleep| {
-            let threads_asleep =
-                sleeps.iter().map(|(name, threads)| ((*name).to_owned(), *threads)).collect();
-            RoleUse { threads_asleep, threads_in_disk_sleep, ..RoleUse::default() }
-        };
-        let blocked = |sleeps, in_disk_sleep| threads_blocked_by_writes(&role(sleeps, in_disk_sleep));
-        assert_eq!(threads_at_full_pipe(&role(&[], 1.0)), None);
-        assert_eq!(threads_at_full_pipe(&role(&[("do_epoll_wait", 2.0)], 0.0)), Some(0.0));
-        assert_eq!(blocked(&[], 0.6), 0.6);
-        assert_eq!(blocked(&[("anon_pipe_write", 16.0), ("hrtimer_nanosleep", 1.0)], 0.0), 16.0);
-        assert_eq!(blocked(&[("pipe_write", 1.0), ("futex_do_wait", 15.0)], 0.0), 1.0);
-        assert_eq!(blocked(&[("pipe_write", 1.0), ("hrtimer_nanosleep", 8.0)], 0.0), 0.0);
-        assert_eq!(blocked(&[("jbd2_log_wait_commit", 0.6), ("locks_lock_inode_wait", 8.0)], 0.6), 0.0);
+    fn threads_are_counted_by_what_ends_their_sleep() {
+        let sleeps = [
+            ("anon_pipe_write", 16.0),
+            ("hrtimer_nanosleep", 1.0),
+            ("locks_lock_inode_wait", 2.0),
+            ("ep_poll", 4.0),
+        ];
+        let threads_asleep = sleeps.map(|(name, threads)| (name.to_owned(), threads)).into();
+        let role = RoleUse { threads_asleep, ..RoleUse::default() };
+        assert_eq!((threads_at_full_pipe(&role), threads_blocked_elsewhere(&role)), (Some(16.0), 3.0));
+        assert_eq!(threads_at_full_pipe(&RoleUse::default()), None);
     }
 }

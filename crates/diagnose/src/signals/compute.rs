@@ -6,7 +6,7 @@ use super::functions::is_sync;
 use super::latency_range::LatencyRange;
 use crate::figures as f;
 use crate::run_view::RunView;
-use crate::sleeps::threads_blocked_by_writes;
+use crate::sleeps::threads_blocked_elsewhere;
 use crate::window::{GENERATOR, MachineWindow, SUBJECT, Series, namespace};
 
 /// Minimum queue length: a queue that is nearly empty at both ends says nothing about either.
@@ -237,14 +237,22 @@ pub(super) fn send_busy_fraction(view: &RunView<'_>) -> Option<f64> {
     senders(view).filter_map(end_fraction).reduce(f64::max)
 }
 
-/// Returns the number of the subject's threads that are in a write which waits: asleep, or on a CPU below fsync(2).
-/// A fast disk answers before most sleeps begin.
+/// Threads of a runtime that sleep between their own checks, such as Go's monitor.
+const THREADS_OF_RUNTIME: f64 = 1.0;
+
+/// Returns the number of the subject's threads that are in a write which waits: asleep, or on a CPU below fsync(2),
+/// because a fast disk answers before most sleeps begin. 0 if more threads are blocked by something else: a log
+/// thread of its own may wait while the others serve.
 pub(super) fn threads_in_writes(view: &RunView<'_>) -> Option<f64> {
-    let asleep = view.role_mean(SUBJECT, |role| Some(threads_blocked_by_writes(role)))?;
+    let at_disk = view.role_mean(SUBJECT, f::DISK_SLEEP.read)?;
+    let asleep = at_disk + view.role_mean(SUBJECT, f::PIPE_SLEEP.read).unwrap_or(0.0);
+    let elsewhere = view.role_mean(SUBJECT, |role| Some(threads_blocked_elsewhere(role)))?;
+    if asleep == 0.0 || elsewhere > asleep + THREADS_OF_RUNTIME {
+        return Some(0.0);
+    }
     let functions = view.machine(SUBJECT).into_iter().flat_map(|machine| &machine.observed.functions);
     let sync = functions.filter(|one| one.role == SUBJECT && is_sync(one)).map(|one| one.total_fraction);
-    let on_cpu = sync.fold(0.0, f64::max) * cpus(view, SUBJECT).unwrap_or(0.0);
-    Some(if asleep > 0.0 { asleep + on_cpu } else { 0.0 })
+    Some(asleep + sync.fold(0.0, f64::max) * cpus(view, SUBJECT).unwrap_or(0.0))
 }
 
 /// Returns the fraction of requests that took the time of a retransmission.
