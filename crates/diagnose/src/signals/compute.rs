@@ -1,6 +1,6 @@
 //! Computation of figures from a view, if it takes more than a line. Thresholds are elsewhere.
 
-use record::observed::{ConnectionEnd, EndQueues, ListenerQueue, MachineSample, QueueSnapshot};
+use record::observed::{ConnectionEnd, EndQueues, ListenerQueue, MachineSample, QueueSnapshot, RoleUse};
 
 use super::functions::is_sync;
 use super::latency_range::LatencyRange;
@@ -43,13 +43,27 @@ const EXPLAINED_FRACTION_MIN: f64 = 0.5;
 /// CPU time below which the clocks of processes and threads are too coarse to compare.
 const EXPLAINED_CPUS_MIN: f64 = 0.1;
 
-/// Returns the use of the subject's busiest thread. `None` if most of its CPU time belongs to threads
-/// that ended between two samples, such as workers that serve a few requests each.
+/// Returns the use of the subject's busiest thread. `None` if its threads are too short-lived.
 pub(super) fn subject_thread(view: &RunView<'_>) -> Option<f64> {
+    are_threads_observed(view)?.then(|| view.role_median(SUBJECT, f::BUSIEST_THREAD.read))?
+}
+
+/// Returns the number of the subject's threads that used CPU time; of all its threads if they are too short-lived.
+pub(super) fn subject_threads(view: &RunView<'_>) -> Option<f64> {
+    let all = |role: &RoleUse| Some(f64::from(role.threads_total));
+    if are_threads_observed(view)? {
+        view.role_median(SUBJECT, f::BUSY_THREADS.read)
+    } else {
+        view.role_median(SUBJECT, all)
+    }
+}
+
+/// Returns false if most of the subject's CPU time belongs to threads that ended between two samples, such as those
+/// that serve one request each.
+fn are_threads_observed(view: &RunView<'_>) -> Option<bool> {
     let explained = view.role_median(SUBJECT, f::RUNNING.read)?;
     let used = cpus(view, SUBJECT).unwrap_or(0.0);
-    let is_explained = used < EXPLAINED_CPUS_MIN || explained >= used * EXPLAINED_FRACTION_MIN;
-    is_explained.then(|| view.role_median(SUBJECT, f::BUSIEST_THREAD.read)).flatten()
+    Some(used < EXPLAINED_CPUS_MIN || explained >= used * EXPLAINED_FRACTION_MIN)
 }
 
 /// CPUs of the subject's machine.

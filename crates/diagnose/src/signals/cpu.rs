@@ -26,7 +26,6 @@ medians! {
     STEAL: Cpu, "time that the hypervisor gave to other virtual machines", sample_median(SUBJECT, f::STEAL);
     SUBJECT_WAIT: Scheduler, "time that the subject waited for a CPU over its running time", role_median(SUBJECT, f::WAIT_RATIO);
     SUBJECT_DEMAND: Cpu, "CPUs that the subject used or waited for", role_median(SUBJECT, f::CPU_DEMAND);
-    SUBJECT_THREADS: Scheduler, "subject threads that used CPU time", role_median(SUBJECT, f::BUSY_THREADS);
     SUBJECT_QUOTA: Quota, "quota periods in which the subject was throttled", role_median(SUBJECT, f::THROTTLED_PERIODS);
     SUBJECT_THROTTLED: Quota, "CPUs that the quota withheld from the subject", role_median(SUBJECT, f::THROTTLED);
     SUBJECT_OVER_QUOTA: Cpu, "subject's CPU time, of its quota", role_median(SUBJECT, f::QUOTA_USED);
@@ -37,6 +36,8 @@ signals! {
         "PID/stat, its affinity and quota, idle time of the machine", subject_saturation;
     SUBJECT_OVER_ALLOWED: Cpu, Fraction, "subject's CPU time, of the CPUs it may use",
         "PID/stat, its affinity", |view| Some(cpus(view, SUBJECT)? / allowed_cpus_by_affinity(view)?);
+    SUBJECT_THREADS: Scheduler, Count, "subject threads that used CPU time",
+        "PID/task; all threads if most of them end between two samples", subject_threads;
     SUBJECT_THREAD: Cpu, Fraction, "busiest subject thread, of a core", "schedstat of its threads",
         subject_thread;
     SUBJECT_AT_LIMIT: Cpu, Fraction, "subject's CPU time or busiest thread, of the maximum",

@@ -80,6 +80,8 @@ signals! {
         "TCP_INFO of the subject's connections to its origins", queueing::at_origin_fraction;
     ORIGIN_QUEUEING: Queue, Fraction, "waiting time at the origins beyond R(1), of the latency",
         "requests at the origins by Little's law, R(1)", queueing::origin_queueing;
+    ORIGIN_SLOWDOWN: Queue, Ratio, "time of a request at the origins, over its latency without load",
+        "requests at the origins by Little's law, R(1)", queueing::origin_slowdown;
     ORIGIN_ACCEPT_QUEUE: Queue, Fraction,
         "requests in flight whose connection an origin has not accepted",
         "sock_diag and unix_diag, accept queues of the origins' listening sockets",

@@ -125,6 +125,14 @@ pub(super) fn origin_queueing(view: &RunView<'_>) -> Option<f64> {
     (loaded_ns > 0.0).then(|| (at_origin - unloaded_ns / loaded_ns).max(0.0))
 }
 
+/// Returns the time of a request at the origins by Little's law, over all of R(1): how much slower they answer
+/// under the load.
+pub(super) fn origin_slowdown(view: &RunView<'_>) -> Option<f64> {
+    let at_origins = at_origin_fraction(view)? * view.run.generator.in_flight_mean;
+    let served_at_a_time = parallelism(view)?;
+    (served_at_a_time > 0.0).then(|| at_origins / served_at_a_time)
+}
+
 /// Returns the utilisation of the origins: their busiest thread, their CPUs, their quota. 0 if the
 /// subject needs more CPU time than they do: they would use more if they got it.
 pub(super) fn origin_utilization(view: &RunView<'_>) -> Option<f64> {

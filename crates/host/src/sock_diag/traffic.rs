@@ -99,8 +99,9 @@ pub(crate) fn is_active(info: &TcpInfo) -> bool {
 }
 
 /// Determines which end sent last. Times are in kernel ticks. If both are in the same tick, it is
-/// this end when the other has not acknowledged its data. Otherwise the counts of segments decide,
-/// if each message was one segment so far: `connected` states that this end sends first.
+/// this end when the other has not acknowledged its data. Otherwise the counts of segments decide:
+/// `is_client` states that this end sends first. A proxy with a queue sends the next request in the tick of a
+/// response.
 pub(crate) fn last_sender(socket: &TcpSocket, info: &TcpInfo, is_client: bool) -> LastSender {
     let sent = u64::from(info.segments_sent).saturating_sub(info.retransmitted.into());
     let received = u64::from(info.segments_received);
@@ -118,14 +119,30 @@ pub(crate) fn last_sender(socket: &TcpSocket, info: &TcpInfo, is_client: bool) -
         }
         std::cmp::Ordering::Equal => {}
     }
-    let (first, second) = if is_client { (sent, received) } else { (received, sent) };
-    match first.checked_sub(second) {
-        // The end that sends first is one ahead, or both have sent equally many messages.
-        Some(1) if is_client => LastSender::Sent(info.last_data_sent_ms),
-        Some(1) => LastSender::Received(info.last_data_recv_ms),
-        Some(0) if is_client => LastSender::Received(info.last_data_recv_ms),
-        Some(0) => LastSender::Sent(info.last_data_sent_ms),
-        _ => LastSender::OrderUnknown,
+    let (requests, responses) = if is_client { (sent, received) } else { (received, sent) };
+    match are_all_answered(requests, responses) {
+        Some(answered) if answered == is_client => LastSender::Received(info.last_data_recv_ms),
+        Some(_) => LastSender::Sent(info.last_data_sent_ms),
+        None => LastSender::OrderUnknown,
+    }
+}
+
+/// Minimum number of requests for a quotient: of fewer, responses of unequal sizes may divide by chance.
+const QUOTIENT_REQUESTS_MIN: u64 = 8;
+
+/// Returns whether all requests are answered, and not all but one, from the number of segments of both: each
+/// request is one segment, and each response the same number of them. `None` if neither or both fit.
+fn are_all_answered(requests: u64, responses: u64) -> Option<bool> {
+    match requests.checked_sub(responses) {
+        Some(0) => return Some(true),
+        Some(1) => return Some(false),
+        _ if requests < QUOTIENT_REQUESTS_MIN => return None,
+        _ => {}
+    }
+    match (responses.is_multiple_of(requests), responses.is_multiple_of(requests - 1)) {
+        (true, false) => Some(true),
+        (false, true) => Some(false),
+        _ => None,
     }
 }
 
@@ -177,6 +194,12 @@ mod tests {
         // A server's third request has arrived; it has responded.
         assert_eq!(last_sender_of((2, 4), (3, 4), false), LastSender::Received(4));
         assert_eq!(last_sender_of((3, 4), (3, 4), false), LastSender::Sent(4));
+        // Responses of two segments each: the client's 37th request is outstanding, or answered.
+        assert_eq!(last_sender_of((37, 4), (72, 4), true), LastSender::Sent(4));
+        assert_eq!(last_sender_of((37, 4), (74, 4), true), LastSender::Received(4));
+        assert_eq!(last_sender_of((72, 4), (37, 4), false), LastSender::Received(4));
+        assert_eq!(last_sender_of((74, 4), (37, 4), false), LastSender::Sent(4));
+        assert_eq!(last_sender_of((37, 4), (73, 4), true), LastSender::OrderUnknown);
         // A retransmitted segment counts once.
         let again = TcpInfo { retransmitted: 2, ..info((5, 4), (2, 4)) };
         assert_eq!(last_sender(&row(again), &again, true), LastSender::Sent(4));

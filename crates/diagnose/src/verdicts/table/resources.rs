@@ -207,7 +207,6 @@ pub(super) const LOCK_CONTENTION: VerdictRule = VerdictRule {
     required: &[
         at_least(&s::FUTEXES, 0.5),
         at_least(&s::SUBJECT_THREADS, 2.0),
-        at_most(&s::SUBJECT_THREAD, 0.9),
         at_least(&s::SUBJECT_CPUS, 0.5),
         at_least(&s::IN_FLIGHT_FRACTION, 0.6),
         // Runtimes also park their threads on futexes. If a CPU or two are idle and requests still
@@ -218,6 +217,7 @@ pub(super) const LOCK_CONTENTION: VerdictRule = VerdictRule {
     supporting: &[REQUESTS_QUEUE, at_least(&s::VOLUNTARY_SWITCHES, 0.5), at_least(&s::LOCKING, 0.03)],
     // Threads that wait for a CPU do not wait for one another.
     excluding: &[
+        at_least(&s::SUBJECT_THREAD, 0.9),
         at_least(&s::SUBJECT_CONTENTION, 1.0),
         LOAD_CARRIED,
         NOTHING_VALID,

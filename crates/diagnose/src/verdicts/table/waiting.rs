@@ -15,7 +15,13 @@ pub(super) const ORIGIN_BOUND: VerdictRule = VerdictRule {
     code: "origin_bound",
     claim: "the servers behind the subject are full",
     class: LimitClass::Limit,
-    any_of: &[ORIGIN_FULL, at_least(&s::ORIGIN_QUEUEING, 0.5), WAITS_FOR_ORIGINS],
+    any_of: &[
+        ORIGIN_FULL,
+        at_least(&s::ORIGIN_QUEUEING, 0.5),
+        // Also if the subject queues the most: more connections to such an origin wait there instead.
+        at_least(&s::ORIGIN_SLOWDOWN, 2.0),
+        WAITS_FOR_ORIGINS,
+    ],
     supporting_min: 2,
     supporting: &[
         REQUESTS_QUEUE,
