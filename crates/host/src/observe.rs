@@ -219,15 +219,18 @@ impl Observer {
         last_ns.map(|_| sample)
     }
 
-    /// Takes a snapshot of the sockets at the watched ports, and of the states of the threads that
-    /// serve them.
-    pub fn snapshot_queues(&mut self, now_ns: u64) -> QueueSnapshot {
-        self.discover_origins_if_due(now_ns);
+    /// Polls what the threads of the subject and of its origins wait for.
+    fn poll_sleeps(&mut self) {
         for role in &mut self.roles {
             if [SUBJECT, ORIGIN].contains(&role.name()) {
                 role.poll_sleeps();
             }
         }
+    }
+
+    /// Takes a snapshot of the sockets at the watched ports.
+    pub fn snapshot_queues(&mut self, now_ns: u64) -> QueueSnapshot {
+        self.discover_origins_if_due(now_ns);
         let time_s = now_ns.saturating_sub(self.zero_ns) as f64 / 1e9;
         let unix = self.unix_discovery.snapshot_queues();
         let mut snapshot = QueueSnapshot { time_s, unix, ..QueueSnapshot::default() };

@@ -73,6 +73,10 @@ pub(super) fn is_sync(one: &FunctionUse) -> bool {
         "vfs_fsync_range",
         "do_fsync",
         "generic_write_sync",
+        "ext4_sync_file",
+        "file_write_and_wait_range",
+        "filemap_fdatawrite_wbc",
+        "sync_dirty_buffer",
     ];
     NAMES.contains(&one.function.trim_start_matches("__x64_sys_").trim_start_matches('_'))
 }

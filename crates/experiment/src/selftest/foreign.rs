@@ -648,7 +648,13 @@ pub const FOREIGN: &[TestCase] = &[
         "varnish_far_origin",
         [Requirement::Program("varnishd"), Requirement::Program("go")]
     ),
-    case!(Single, "log_write_bound", [], "java_journal_force", [Requirement::Program("javac")]),
+    case!(
+        Single,
+        "log_write_bound",
+        ["lock_contention"],
+        "java_journal_force",
+        [Requirement::Program("javac")]
+    ),
     case!(Single, "receive_window_bound", [], "java_slow_readers", [Requirement::Program("javac")]),
     case!(
         Single,

@@ -117,7 +117,9 @@ struct SamplingLoop {
     last_sample_ns: u64,
     next_sample_ns: u64,
     next_queues_ns: u64,
+    next_poll_ns: u64,
     snapshot_budget: TimeBudget,
+    poll_budget: TimeBudget,
     cost_before_ns: u64,
     samples: SampleHistory<MachineSample>,
     queues: SampleHistory<QueueSnapshot>,
@@ -139,7 +141,9 @@ impl SamplingLoop {
             last_sample_ns: now_ns,
             next_sample_ns: now_ns + sample_ns,
             next_queues_ns: now_ns + queue_ns,
-            snapshot_budget: TimeBudget::new(now_ns),
+            next_poll_ns: now_ns + POLL_INTERVAL_NS,
+            snapshot_budget: TimeBudget::new(SNAPSHOT_CREDIT_NS, now_ns),
+            poll_budget: TimeBudget::new(POLL_CREDIT_NS, now_ns),
             samples: SampleHistory::new(RECENT_SAMPLES),
             queues: SampleHistory::new(RECENT_QUEUES),
         }
@@ -148,7 +152,7 @@ impl SamplingLoop {
     fn run(mut self, requests_rx: &Receiver<MonitorRequest>) {
         loop {
             let now_ns = (self.clock)();
-            let due_ns = self.next_sample_ns.min(self.next_queues_ns);
+            let due_ns = self.next_sample_ns.min(self.next_queues_ns).min(self.next_poll_ns);
             if now_ns >= due_ns {
                 self.sample_if_due(now_ns);
                 continue;
@@ -186,6 +190,14 @@ impl SamplingLoop {
             }
             self.next_queues_ns = next_due_ns(self.next_queues_ns, self.queue_ns, now_ns);
         }
+        if now_ns >= self.next_poll_ns {
+            let before_ns = thread_cpu_ns();
+            if self.poll_budget.allows(now_ns) {
+                self.observer.poll_sleeps();
+                self.poll_budget.charge(thread_cpu_ns() - before_ns);
+            }
+            self.next_poll_ns = next_due_ns(self.next_poll_ns, POLL_INTERVAL_NS, now_ns);
+        }
     }
 
     fn restart(&mut self) {
@@ -196,7 +208,9 @@ impl SamplingLoop {
         self.cost_before_ns = thread_cpu_ns() + self.observer.wakeup_probes_cost_ns();
         (self.started_ns, self.last_sample_ns) = (now_ns, now_ns);
         (self.next_sample_ns, self.next_queues_ns) = (now_ns + self.sample_ns, now_ns + self.queue_ns);
-        self.snapshot_budget = TimeBudget::new(now_ns);
+        self.next_poll_ns = now_ns + POLL_INTERVAL_NS;
+        self.snapshot_budget = TimeBudget::new(SNAPSHOT_CREDIT_NS, now_ns);
+        self.poll_budget = TimeBudget::new(POLL_CREDIT_NS, now_ns);
         self.samples = SampleHistory::new(RECENT_SAMPLES);
         self.queues = SampleHistory::new(RECENT_QUEUES);
     }
@@ -293,11 +307,12 @@ fn next_due_ns(due_ns: u64, interval_ns: u64, now_ns: u64) -> u64 {
     due_ns + interval_ns * (now_ns.saturating_sub(due_ns) / interval_ns + 1)
 }
 
-/// CPU time budget of the socket snapshots: 1 / [`SNAPSHOT_COST_DIVISOR`] of the elapsed time, plus an initial
-/// [`SNAPSHOT_CREDIT_NS`], so that a run of seconds has enough snapshots. With many sockets, or a
-/// large socket table, there are fewer snapshots than requested.
+/// CPU time budget of the socket snapshots, and of the polls of threads: 1 / [`SNAPSHOT_COST_DIVISOR`] of the
+/// elapsed time, plus an initial [`SNAPSHOT_CREDIT_NS`], so that a run of seconds has enough of them. With many
+/// sockets, a large socket table or many threads, there are fewer than requested.
 #[derive(Debug)]
 struct TimeBudget {
+    credit_ns: i64,
     remaining_ns: i64,
     refilled_at_ns: u64,
     /// Snapshots that were due and not taken.
@@ -305,15 +320,15 @@ struct TimeBudget {
 }
 
 impl TimeBudget {
-    fn new(now_ns: u64) -> Self {
-        Self { remaining_ns: SNAPSHOT_CREDIT_NS, refilled_at_ns: now_ns, skipped: 0 }
+    fn new(credit_ns: i64, now_ns: u64) -> Self {
+        Self { credit_ns, remaining_ns: credit_ns, refilled_at_ns: now_ns, skipped: 0 }
     }
 
     /// Returns true if some budget is left now.
     fn allows(&mut self, now_ns: u64) -> bool {
         let elapsed_ns = now_ns.saturating_sub(self.refilled_at_ns);
-        let earned_ns = i64::try_from(elapsed_ns / SNAPSHOT_COST_DIVISOR).unwrap_or(SNAPSHOT_CREDIT_NS);
-        self.remaining_ns = self.remaining_ns.saturating_add(earned_ns).min(SNAPSHOT_CREDIT_NS);
+        let earned_ns = i64::try_from(elapsed_ns / SNAPSHOT_COST_DIVISOR).unwrap_or(self.credit_ns);
+        self.remaining_ns = self.remaining_ns.saturating_add(earned_ns).min(self.credit_ns);
         // A remainder below one nanosecond of budget is kept for the next call.
         self.refilled_at_ns += elapsed_ns - elapsed_ns % SNAPSHOT_COST_DIVISOR;
         let allowed = self.remaining_ns > 0;
@@ -326,11 +341,15 @@ impl TimeBudget {
     }
 }
 
+/// Interval of the polls of threads. A poll reads two small files per thread.
+const POLL_INTERVAL_NS: u64 = 50_000_000;
 /// Snapshots take at most one part in this many of a core in the long run. With the probes and
 /// the rest, monitoring stays below one in a hundred.
 const SNAPSHOT_COST_DIVISOR: u64 = 300;
 /// Initial budget of the snapshots, in nanoseconds; a snapshot takes 1 to 5 milliseconds.
 const SNAPSHOT_CREDIT_NS: i64 = 60_000_000;
+/// Initial budget of the polls of threads, in nanoseconds; a poll takes 10 to 500 microseconds.
+const POLL_CREDIT_NS: i64 = 15_000_000;
 /// Minimum time between two samples.
 const MIN_INTERVAL_NS: u64 = 10_000_000;
 
@@ -369,7 +388,7 @@ mod tests {
     fn a_short_run_has_its_snapshots_and_a_long_one_stays_cheap() {
         const MS: u64 = 1_000_000;
         let taken = |cost_ns: u64, seconds: u64| {
-            let mut budget = TimeBudget::new(0);
+            let mut budget = TimeBudget::new(SNAPSHOT_CREDIT_NS, 0);
             let due = (1..=seconds * 5).filter(|tick| {
                 let allowed = budget.allows(tick * 200 * MS);
                 if allowed {

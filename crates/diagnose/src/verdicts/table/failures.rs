@@ -90,7 +90,8 @@ pub(super) const SYN_BACKLOG_OVERFLOW: VerdictRule = VerdictRule {
     claim: "half-open connections fill the SYN queue of the listener",
     required: &[at_least(&s::SYN_QUEUE, 0.5)],
     supporting: &[at_least(&s::SYN_RECEIVED, 0.5), at_least(&s::CONNECT_RETRIES, 0.001)],
-    excluding: &[at_least(&s::LISTENER_FULL, 0.8)],
+    // Connections that wait for a retry do not matter while a subject has more requests than it reads.
+    excluding: &[at_least(&s::LISTENER_FULL, 0.8), at_least(&s::SUBJECT_UNREAD, 0.6)],
     confusions: "a SYN flood; with syncookies on, the limit is the listen backlog, not \
                  tcp_max_syn_backlog",
     remedy: "a larger listen backlog with `weir tune apply --host net.core.somaxconn=16384`; find the \
