@@ -12,7 +12,7 @@ use crate::run_view::RunView;
 use crate::unit::{Unit, format_value};
 use crate::verdicts::{LimitClass, NONE, Perturbation, RUN_INVALID, UNKNOWN, VERDICTS, VerdictRule};
 use crate::window::{ORIGIN, SUBJECT};
-use crate::{fingerprints, resource_headroom, signals, sleeps, time_split};
+use crate::{fingerprints, resource_headroom, signals, sleep_evidence, time_split};
 
 /// Returns the verdict on a run, from its record alone.
 #[must_use]
@@ -82,7 +82,7 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
     let alternatives = others.iter().map(|(rule, one)| alternative(rule, one)).collect();
     let mut evidence = first.evidence.clone();
     if matches!(rule.class, LimitClass::Limit | LimitClass::Delay) {
-        evidence.extend(sleeps::describe_sleeps(view));
+        evidence.extend(sleep_evidence::describe_sleeps(view));
     }
     let rival = others.iter().find(|(other, one)| other.class != rule.class && one.is_clear);
     Diagnosis {
@@ -190,7 +190,7 @@ fn without_bottleneck(view: &RunView<'_>, common: Diagnosis) -> Diagnosis {
     };
     let mut evidence = vec![goodput_text];
     if !is_carried {
-        evidence.extend(sleeps::describe_sleeps(view));
+        evidence.extend(sleep_evidence::describe_sleeps(view));
     }
     Diagnosis { verdict: verdict.to_owned(), claim, confidence, evidence, ..common }
 }

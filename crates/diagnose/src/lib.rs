@@ -31,6 +31,7 @@ mod resource_headroom;
 mod rule_outcome;
 mod run_view;
 pub mod signals;
+mod sleep_evidence;
 mod sleeps;
 mod time_split;
 mod traffic;

@@ -2,17 +2,7 @@
 //! names are those of Linux 4.14 to 6.18: a function keeps a word of its name where it was renamed
 //! (`pipe_write`, `anon_pipe_write`).
 
-use std::collections::BTreeMap;
-
 use record::observed::RoleUse;
-
-use crate::run_view::RunView;
-use crate::window::SUBJECT;
-
-/// Maximum number of functions in a text.
-const FUNCTIONS_SHOWN: usize = 3;
-/// Minimum mean number of threads of a function in a text.
-const THREADS_SHOWN_MIN: f64 = 0.05;
 
 /// Event that ends a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +22,7 @@ pub(crate) enum WaitsFor {
 
 impl WaitsFor {
     /// Returns the words that end "a thread waits for".
-    fn description(self) -> &'static str {
+    pub(crate) fn description(self) -> &'static str {
         match self {
             Self::Disk => "a disk",
             Self::FullPipe => "the reader of a full pipe",
@@ -95,7 +85,7 @@ const FUNCTIONS: &[(WaitsFor, &[&str])] = &[
 ];
 
 /// Returns what a thread in a kernel function waits for.
-fn waits_for(function: &str) -> WaitsFor {
+pub(crate) fn waits_for(function: &str) -> WaitsFor {
     let row = FUNCTIONS.iter().find(|(_, words)| words.iter().any(|word| function.contains(word)));
     row.map_or(WaitsFor::Other, |(event, _)| *event)
 }
@@ -115,31 +105,6 @@ pub(crate) fn threads_blocked_elsewhere(role: &RoleUse) -> f64 {
 fn threads_waiting_for(role: &RoleUse, events: &[WaitsFor]) -> f64 {
     let sleeps = role.threads_asleep.iter();
     sleeps.filter(|(function, _)| events.contains(&waits_for(function))).map(|(_, threads)| threads).sum()
-}
-
-/// Describes where the subject's threads sleep: "subject threads asleep: 7.0 for a timer (hrtimer_nanosleep),
-/// 1.0 for events (do_epoll_wait)". Threads without work come last. `None` if nothing is known.
-pub(crate) fn describe_sleeps(view: &RunView<'_>) -> Option<String> {
-    let samples = view.machine(SUBJECT)?.role(SUBJECT);
-    let (mut by_function, mut length_s) = (BTreeMap::<&str, f64>::new(), 0.0);
-    for (sample_s, role) in samples.weighted() {
-        length_s += sample_s;
-        for (function, threads) in &role.threads_asleep {
-            *by_function.entry(function).or_default() += threads * sample_s;
-        }
-    }
-    let means =
-        by_function.into_iter().map(|(function, sum)| (waits_for(function), function, sum / length_s));
-    let mut sleeps: Vec<_> = means.filter(|(_, _, threads)| *threads >= THREADS_SHOWN_MIN).collect();
-    sleeps.sort_by(|one, other| {
-        let idle = |sleep: &(WaitsFor, &str, f64)| sleep.0 == WaitsFor::Work;
-        idle(one).cmp(&idle(other)).then(other.2.total_cmp(&one.2))
-    });
-    let shown = sleeps.iter().take(FUNCTIONS_SHOWN);
-    let texts: Vec<String> = shown
-        .map(|(event, function, threads)| format!("{threads:.1} for {} ({function})", event.description()))
-        .collect();
-    (!texts.is_empty()).then(|| format!("subject threads asleep: {} (PID/task/wchan)", texts.join(", ")))
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ impl TestCase {
     /// Returns its part of the proving ground; `None` for an induced case.
     #[must_use]
     pub fn part(&self) -> Option<CasePart> {
-        (self.set() == CaseSet::Foreign).then(|| CasePart::for_case(SPLIT_SEED, self.name, self.file))
+        (self.set() == CaseSet::Foreign).then(|| CasePart::for_case(SPLIT_SEED, self.name, self.is_examined))
     }
 
     /// Returns the name of the file with a repetition's record.

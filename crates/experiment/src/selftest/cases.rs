@@ -1,6 +1,7 @@
 //! Test cases of the analyser: the right verdict, the experiment that induces it, and its
 //! requirements; and the verdicts that no experiment here can induce, with the reasons.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use super::foreign::FOREIGN;
@@ -52,7 +53,7 @@ impl CaseSet {
     pub fn cases(self) -> &'static [TestCase] {
         match self {
             Self::Induced => CASES,
-            Self::Foreign => FOREIGN,
+            Self::Foreign => &FOREIGN,
         }
     }
 }
@@ -71,6 +72,20 @@ pub enum CaseKind {
 }
 
 impl CaseKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Healthy, Self::Single, Self::Decoy, Self::TwoCauses];
+
+    /// Returns the name of the kind in the first line of a case's file.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Single => "single",
+            Self::Decoy => "decoy",
+            Self::TwoCauses => "two-causes",
+        }
+    }
+
     /// Returns the name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -84,18 +99,20 @@ impl CaseKind {
 }
 
 /// Test case.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct TestCase {
     /// Right verdict.
     pub verdict: &'static str,
     /// Other right verdicts: the other of two causes, or another name for the same.
-    pub also_right: &'static [&'static str],
+    pub also_right: Cow<'static, [&'static str]>,
     /// Name of the case; several cases may have the same verdict.
     pub name: &'static str,
     /// Kind of the case.
     pub kind: CaseKind,
     /// Requirements, all of which must be met.
-    pub requirements: &'static [Requirement],
+    pub requirements: Cow<'static, [Requirement]>,
+    /// True if a person has examined a record of the case because of a wrong verdict.
+    pub is_examined: bool,
     /// Experiment, as TOML.
     pub file: &'static str,
 }
@@ -107,10 +124,11 @@ macro_rules! case {
     ($verdict:literal, $also_right:expr, $name:literal, $kind:expr, $needs:expr) => {
         TestCase {
             verdict: $verdict,
-            also_right: $also_right,
+            also_right: Cow::Borrowed($also_right),
             name: $name,
             kind: $kind,
-            requirements: $needs,
+            requirements: Cow::Borrowed($needs),
+            is_examined: false,
             file: include_str!(concat!("cases/", $name, ".toml")),
         }
     };
@@ -248,7 +266,7 @@ impl TestCase {
     /// Returns all verdicts that are right if they come first.
     #[must_use]
     pub fn right_verdicts(&self) -> Vec<String> {
-        let all = std::iter::once(&self.verdict).chain(self.also_right);
+        let all = std::iter::once(&self.verdict).chain(&*self.also_right);
         all.map(|&verdict| verdict.to_owned()).collect()
     }
 }
@@ -309,7 +327,7 @@ pub(super) mod tests {
             let experiment = case.experiment().unwrap_or_else(|problems| panic!("{problems:?}"));
             assert!(!experiment.title.is_empty(), "{}", case.name);
             let is_global = !experiment.scenario.global_settings().is_empty();
-            assert_eq!(is_global, case.requirements == [Requirement::Global], "{}", case.name);
+            assert_eq!(is_global, *case.requirements == [Requirement::Global], "{}", case.name);
         }
     }
 

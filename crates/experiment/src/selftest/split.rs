@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 /// Seed of the split. It never changes: a held-out case that moves has been read.
 pub const SPLIT_SEED: u64 = 46_974;
 
-/// Optional first line of a case's file: the case's record was examined.
-const EXAMINED_LINE: &str = "examined = true\n";
+/// Start of the first line of a case's file.
+const CASE_LINE_START: &str = "case = ";
 
 /// Part of the proving ground.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -37,10 +37,10 @@ impl CasePart {
         [Self::Development, Self::HeldOut].into_iter().find(|part| part.name() == name)
     }
 
-    /// Returns the part of the case with this name and file.
+    /// Returns the part of the case with this name.
     #[must_use]
-    pub fn for_case(seed: u64, name: &str, file: &str) -> Self {
-        match is_examined(file) {
+    pub fn for_case(seed: u64, name: &str, is_examined: bool) -> Self {
+        match is_examined {
             true => Self::Development,
             false => Self::assigned(seed, name),
         }
@@ -56,14 +56,12 @@ impl CasePart {
     }
 }
 
-/// Returns true if the file states that the case's record was examined.
-fn is_examined(file: &str) -> bool {
-    file.starts_with(EXAMINED_LINE)
-}
-
-/// Returns the experiment of a case's file: the file without the line that only the split reads.
+/// Returns the experiment of a case's file: the file without the line about the case.
 pub(super) fn experiment_text(file: &str) -> &str {
-    file.strip_prefix(EXAMINED_LINE).unwrap_or(file)
+    match file.split_once('\n') {
+        Some((first, rest)) if first.starts_with(CASE_LINE_START) => rest,
+        _ => file,
+    }
 }
 
 /// Computes FNV-1a over seed and name, then the finalizer of SplitMix64: its lowest bit is as good
@@ -96,13 +94,12 @@ mod tests {
 
     #[test]
     fn an_examined_case_is_in_the_development_part() {
-        let file = "title = \"a case\"\n";
-        let examined = format!("examined = true\n{file}");
         for name in ["case_1", "case_2", "case_3", "case_4", "case_5"] {
-            assert_eq!(CasePart::for_case(SPLIT_SEED, name, file), CasePart::assigned(SPLIT_SEED, name));
-            assert_eq!(CasePart::for_case(SPLIT_SEED, name, &examined), CasePart::Development);
+            assert_eq!(CasePart::for_case(SPLIT_SEED, name, false), CasePart::assigned(SPLIT_SEED, name));
+            assert_eq!(CasePart::for_case(SPLIT_SEED, name, true), CasePart::Development);
         }
-        assert_eq!(experiment_text(&examined), file);
+        let file = "title = \"a case\"\n";
+        assert_eq!(experiment_text(&format!("case = {{ kind = \"single\" }}\n{file}")), file);
         assert_eq!(experiment_text(file), file);
     }
 }
