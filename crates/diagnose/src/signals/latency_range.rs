@@ -35,13 +35,20 @@ impl LatencyRange {
     /// Returns the fraction of the requests that cluster in the range, if they do, compared with as much
     /// time on either side.
     pub(crate) fn clustered_fraction_of(self, latencies: &LatencyHistogram) -> Option<f64> {
+        let width = self.to_ns - self.from_ns;
+        let above = Self { from_ns: self.to_ns, to_ns: self.to_ns + width };
+        let fraction = self.starting_fraction_of(latencies)?;
+        (fraction >= above.fraction_of(latencies) * DENSITY_RATIO_MIN).then_some(fraction)
+    }
+
+    /// Returns the same compared with as much time below it only: what takes this time at least, and some more for
+    /// other work.
+    pub(crate) fn starting_fraction_of(self, latencies: &LatencyHistogram) -> Option<f64> {
         let fraction = self.fraction_of(latencies);
         let width = self.to_ns - self.from_ns;
         let below = Self { from_ns: self.from_ns.saturating_sub(width), to_ns: self.from_ns };
-        let above = Self { from_ns: self.to_ns, to_ns: self.to_ns + width };
-        let surrounding = below.fraction_of(latencies).max(above.fraction_of(latencies)).max(1e-9);
         let is_enough = fraction >= FRACTION_MIN && fraction * latencies.count() as f64 >= REQUESTS_MIN;
-        (is_enough && fraction / surrounding >= DENSITY_RATIO_MIN).then_some(fraction)
+        (is_enough && fraction >= below.fraction_of(latencies) * DENSITY_RATIO_MIN).then_some(fraction)
     }
 }
 
@@ -89,5 +96,10 @@ mod tests {
         let few = latencies(&[(MS, 1_000), (44 * MS, 4)]);
         assert_eq!(range.clustered_fraction_of(&few), None);
         assert_eq!(range.clustered_fraction_of(&LatencyHistogram::new()), None);
+        // A stall of 40 ms and up to 16 ms of work.
+        let with_work = latencies(&(40..56).map(|ms| (ms * MS, 50)).collect::<Vec<_>>());
+        assert_eq!(range.clustered_fraction_of(&with_work), None);
+        assert!(range.starting_fraction_of(&with_work).is_some_and(|fraction| fraction > 0.5));
+        assert_eq!(range.starting_fraction_of(&slope), None);
     }
 }

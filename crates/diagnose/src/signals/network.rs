@@ -59,10 +59,10 @@ signals! {
         "TcpExt DelayedACKs", |view| {
             Some(counter_of_both_ends(view, &["TcpExt.DelayedACKs"])? / responses_per_s(view)?)
         };
-    DELAYED_ACK_MODE: Latency, Fraction, "requests that cluster at 39 to 48 ms",
+    DELAYED_ACK_MODE: Latency, Fraction, "requests that took 39 to 48 ms, while few took 30 to 39 ms",
         "the latency histogram", |view| {
             let range = LatencyRange { from_ns: 39_000_000, to_ns: 48_000_000 };
-            Some(range.clustered_fraction_of(&view.last_byte).unwrap_or(0.0))
+            Some(range.starting_fraction_of(&view.last_byte).unwrap_or(0.0))
         };
     ROUND_TRIP: Connections, Ratio, "round-trip time over its minimum",
         "TCP_INFO rtt / min_rtt of the sending end", |view| {
