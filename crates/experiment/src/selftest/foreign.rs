@@ -243,6 +243,17 @@ const FILES: &[(&str, &str)] = files![
     "go_postgres_row_lock",
     "two_link_and_licences",
     "httpuv_two_writes",
+    "mojolicious_log_pipe",
+    "webrick_log_pipe",
+    "cheroot_sqlite_commit",
+    "go_dropped_log_lines",
+    "node_background_fsync",
+    "caddy_java_three_threads",
+    "caddy_four_of_many_threads",
+    "perl_fork_flock",
+    "lighttpd_cgi_both_cpus",
+    "php_log_pipe_open",
+    "cheroot_sqlite_commit_open",
 ];
 
 #[cfg(test)]
