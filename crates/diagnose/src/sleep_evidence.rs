@@ -11,7 +11,7 @@ const FUNCTIONS_SHOWN: usize = 3;
 /// Minimum mean number of threads of a function in a text.
 const THREADS_SHOWN_MIN: f64 = 0.05;
 
-/// Describes where the subject's threads sleep: "subject threads asleep: 7.0 for a timer (hrtimer_nanosleep),
+/// Describes where the subject's threads sleep: "working threads of the subject asleep: 7.0 for a timer (hrtimer_nanosleep),
 /// 1.0 for events (do_epoll_wait)". Threads without work come last. `None` if nothing is known.
 pub(crate) fn describe_sleeps(view: &RunView<'_>) -> Option<String> {
     let samples = view.machine(SUBJECT)?.role(SUBJECT);
@@ -33,5 +33,6 @@ pub(crate) fn describe_sleeps(view: &RunView<'_>) -> Option<String> {
     let texts: Vec<String> = shown
         .map(|(event, function, threads)| format!("{threads:.1} for {} ({function})", event.description()))
         .collect();
-    (!texts.is_empty()).then(|| format!("subject threads asleep: {} (PID/task/wchan)", texts.join(", ")))
+    (!texts.is_empty())
+        .then(|| format!("working threads of the subject asleep: {} (PID/task/wchan)", texts.join(", ")))
 }

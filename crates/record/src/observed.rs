@@ -284,8 +284,10 @@ pub struct RoleUse {
     /// Number of threads in uninterruptible sleep (state D), mostly for a disk: the mean of the
     /// polls in the interval.
     pub threads_in_disk_sleep: f64,
-    /// Mean number of its threads that sleep in a kernel function, by that function (`/proc/PID/task/TID/wchan`
-    /// at the polls): at most 64 threads and 16 functions. Empty if nobody but the owner may read it.
+    /// Mean number of its working threads that sleep in a kernel function, by that function
+    /// (`/proc/PID/task/TID/wchan` at the polls): at most 64 threads and 16 functions. A thread works if it used at
+    /// least a tenth of the mean CPU time of its running threads in the sample before. Empty if only the owner may
+    /// read it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub threads_asleep: BTreeMap<String, f64>,
     /// Voluntary context switches, per second.

@@ -184,19 +184,27 @@ impl ProcessMonitor {
         });
     }
 
-    /// Calls `each` with the state of each sleeping thread and the kernel function that it sleeps in, of at most
-    /// `count_max` threads that have used CPU time so far, or of the others. Returns the number of threads read.
+    /// Marks the threads that used at least `busy_min` of a CPU in the last sample: those that serve requests.
+    pub(super) fn mark_working_threads(&mut self, busy_min: f64) {
+        self.threads.iter_mut().for_each(|thread| thread.is_working = thread.busy >= busy_min);
+    }
+
+    /// Calls `each` with the state of each sleeping thread, and of the working ones with the kernel function that
+    /// they sleep in: of at most `count_max` threads that work, or of the others. Returns the number of threads read.
     pub(super) fn poll_sleeps(
         &mut self,
-        have_run: bool,
+        are_working: bool,
         count_max: usize,
         mut each: impl FnMut(char, Option<&str>),
     ) -> usize {
         let mut polled = 0;
-        for thread in self.threads.iter_mut().filter(|thread| thread.has_run == have_run).take(count_max) {
+        for thread in
+            self.threads.iter_mut().filter(|thread| thread.is_working == are_working).take(count_max)
+        {
             polled += 1;
             if let Ok(state @ ('S' | 'D')) = thread.times.state() {
-                let text = thread.wchan.as_mut().ok().and_then(|file| file.read().ok());
+                let file = thread.wchan.as_mut().ok().filter(|_| are_working);
+                let text = file.and_then(|file| file.read().ok());
                 each(state, text.as_deref().and_then(parse_wchan));
             }
         }
@@ -238,8 +246,10 @@ struct ThreadMonitor {
     times: ThreadReader,
     status: Option<KernelFile>,
     wchan: Result<KernelFile, NotObservable>,
-    /// True once a sample showed CPU time: a pool may have many threads that never get work.
-    has_run: bool,
+    /// Fraction of a CPU in the last sample.
+    busy: f64,
+    /// True for a thread that serves requests, by its CPU time.
+    is_working: bool,
     last: ThreadTimes,
     last_switches: ContextSwitches,
 }
@@ -263,7 +273,7 @@ impl ThreadMonitor {
                 (zero, ContextSwitches::default())
             }
         };
-        Ok(Self { tid, times, status, wchan, has_run: false, last, last_switches })
+        Ok(Self { tid, times, status, wchan, busy: 0.0, is_working: false, last, last_switches })
     }
 
     fn not_observable(&self) -> impl Iterator<Item = &NotObservable> {
@@ -274,7 +284,7 @@ impl ThreadMonitor {
         let now = self.times.sample()?;
         let used = thread_use(now, &self.last, seconds, crate::cpu::ticks_per_s() as f64);
         self.last.clone_from(now);
-        self.has_run |= used.busy > 0.0;
+        self.busy = used.busy;
         let switches = self.status.as_mut().and_then(|file| parse_switches(&file.read().ok()?));
         let then = self.last_switches;
         let switches = switches.unwrap_or(then);
@@ -354,9 +364,10 @@ mod tests {
         }
         let sleeper = std::thread::spawn(|| std::thread::sleep(std::time::Duration::from_millis(300)));
         process.find_threads(StartPhase::DuringMonitoring, 64);
+        process.mark_working_threads(0.0);
         let mut functions = Vec::new();
         while !sleeper.is_finished() && !functions.iter().any(|name: &String| name.contains("nanosleep")) {
-            let polled = process.poll_sleeps(false, 64, |state, function| {
+            let polled = process.poll_sleeps(true, 64, |state, function| {
                 assert!(matches!(state, 'S' | 'D'));
                 functions.extend(function.map(str::to_owned));
             });

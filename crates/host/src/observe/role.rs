@@ -14,8 +14,11 @@ use std::collections::BTreeMap;
 
 /// Maximum number of threads read per role; the busiest [`MAX_THREADS`] are recorded.
 const MAX_THREADS_READ: usize = 256;
-/// Maximum number of threads per role whose state is polled between samples, first those that have run.
+/// Maximum number of threads per role whose state is polled between samples, first those that work.
 const MAX_THREADS_POLLED: usize = 64;
+/// Minimum CPU time of a thread that works, as a fraction of the mean of those that ran: a pool may have threads that never
+/// get work, and a log thread that nobody waits for.
+const WORKING_FRACTION_MIN: f64 = 0.1;
 /// Maximum number of functions per role in a sample in which threads sleep.
 const MAX_SLEEP_FUNCTIONS: usize = 16;
 /// Maximum number of threads per role in a sample.
@@ -153,10 +156,10 @@ impl RoleMonitor {
     pub(super) fn poll_sleeps(&mut self) {
         let mut threads_left = MAX_THREADS_POLLED;
         self.sleeps.polls += 1;
-        for have_run in [true, false] {
+        for are_working in [true, false] {
             for process in &mut self.processes {
                 let add = |state, function: Option<&str>| self.sleeps.add(state, function);
-                threads_left -= process.poll_sleeps(have_run, threads_left, add);
+                threads_left -= process.poll_sleeps(are_working, threads_left, add);
             }
         }
     }
@@ -241,6 +244,10 @@ impl RoleMonitor {
                 }
             });
         }
+        let busy_mean =
+            role.threads.iter().map(|thread| thread.busy).sum::<f64>() / role.threads.len().max(1) as f64;
+        let busy_min = (busy_mean * WORKING_FRACTION_MIN).max(f64::MIN_POSITIVE);
+        self.processes.iter_mut().for_each(|process| process.mark_working_threads(busy_min));
         role.voluntary_switches_per_s = voluntary as f64 / seconds;
         role.involuntary_switches_per_s = involuntary as f64 / seconds;
         let demand = |thread: &ThreadCpuUse| thread.busy + thread.waiting.unwrap_or(0.0);
