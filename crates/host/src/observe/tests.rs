@@ -174,7 +174,8 @@ fn every_origin_is_found_and_the_request_is_at_one_of_them() {
     let own = std::process::id() as i32;
     for origin in &observed.origins {
         assert_eq!((origin.depth, origin.used_by.as_str()), (1, SUBJECT));
-        assert_eq!(origin.pids, [own]);
+        // A child that another test forks holds the sockets until its exec.
+        assert!(origin.pids.contains(&own), "{:?}", origin.pids);
     }
     assert_eq!(observed.ports_used_by(SUBJECT), ports_found.into_iter().collect::<Vec<u16>>());
     let snapshot = observer.snapshot_queues(clock_ns());
