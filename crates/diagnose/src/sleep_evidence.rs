@@ -18,7 +18,7 @@ pub(crate) fn describe_sleeps(view: &RunView<'_>) -> Option<String> {
     let (mut by_function, mut length_s) = (BTreeMap::<&str, f64>::new(), 0.0);
     for (sample_s, role) in samples.weighted() {
         length_s += sample_s;
-        for (function, threads) in &role.threads_asleep {
+        for (function, threads) in role.threads_asleep.iter().flatten() {
             *by_function.entry(function).or_default() += threads * sample_s;
         }
     }

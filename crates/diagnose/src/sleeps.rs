@@ -72,6 +72,7 @@ const FUNCTIONS: &[(WaitsFor, &[&str])] = &[
             "wait_for_more_packets",
             "sigtimedwait",
             "sigsuspend",
+            "sys_pause",
             "io_cqring",
             "do_wait_intr_irq",
             "eventfd_read",
@@ -90,21 +91,26 @@ pub(crate) fn waits_for(function: &str) -> WaitsFor {
     row.map_or(WaitsFor::Other, |(event, _)| *event)
 }
 
-/// Returns the number of a role's threads that wait for the reader of a full pipe. `None` if their functions are
-/// not readable.
+/// Returns the number of a role's working threads that wait for the reader of a full pipe. `None` if their functions
+/// are not readable.
 pub(crate) fn threads_at_full_pipe(role: &RoleUse) -> Option<f64> {
-    (!role.threads_asleep.is_empty()).then(|| threads_waiting_for(role, &[WaitsFor::FullPipe]))
+    threads_waiting_for(role, &[WaitsFor::FullPipe])
 }
 
-/// Returns the number of a role's threads that something else blocks. Threads at a lock, which one that writes may
-/// hold, and threads without work do not count.
-pub(crate) fn threads_blocked_elsewhere(role: &RoleUse) -> f64 {
+/// Returns the number of a role's working threads that neither a write nor a lock blocks: one that writes may hold
+/// the lock. Threads without work do not count.
+pub(crate) fn threads_blocked_elsewhere(role: &RoleUse) -> Option<f64> {
     threads_waiting_for(role, &[WaitsFor::Timer, WaitsFor::FileLock, WaitsFor::Other])
 }
 
-fn threads_waiting_for(role: &RoleUse, events: &[WaitsFor]) -> f64 {
-    let sleeps = role.threads_asleep.iter();
-    sleeps.filter(|(function, _)| events.contains(&waits_for(function))).map(|(_, threads)| threads).sum()
+fn threads_waiting_for(role: &RoleUse, events: &[WaitsFor]) -> Option<f64> {
+    let sleeps = role.threads_asleep.as_ref()?.iter();
+    Some(
+        sleeps
+            .filter(|(function, _)| events.contains(&waits_for(function)))
+            .map(|(_, threads)| threads)
+            .sum(),
+    )
 }
 
 #[cfg(test)]
@@ -131,6 +137,7 @@ mod tests {
             ("inet_csk_accept", WaitsFor::Work),
             ("__skb_wait_for_more_packets", WaitsFor::Work),
             ("do_sigtimedwait", WaitsFor::Work),
+            ("__do_sys_pause", WaitsFor::Work),
             ("wait_woken", WaitsFor::Socket),
             ("sk_wait_data", WaitsFor::Socket),
             ("unix_stream_read_generic", WaitsFor::Socket),
@@ -151,8 +158,8 @@ mod tests {
             ("ep_poll", 4.0),
         ];
         let threads_asleep = sleeps.map(|(name, threads)| (name.to_owned(), threads)).into();
-        let role = RoleUse { threads_asleep, ..RoleUse::default() };
-        assert_eq!((threads_at_full_pipe(&role), threads_blocked_elsewhere(&role)), (Some(16.0), 3.0));
+        let role = RoleUse { threads_asleep: Some(threads_asleep), ..RoleUse::default() };
+        assert_eq!((threads_at_full_pipe(&role), threads_blocked_elsewhere(&role)), (Some(16.0), Some(3.0)));
         assert_eq!(threads_at_full_pipe(&RoleUse::default()), None);
     }
 }

@@ -403,7 +403,7 @@ fn disk_waits_are_distinguished_from_lack_of_memory() {
     let mut pipe = run(16, 100 * MS);
     change_samples(&mut pipe, |sample| {
         let sleeps = [("anon_pipe_write".to_owned(), 15.0), ("do_epoll_wait".to_owned(), 2.0)];
-        sample.roles[1].threads_asleep = sleeps.into();
+        sample.roles[1].threads_asleep = Some(sleeps.into());
     });
     assert_first(&pipe, "log_write_bound");
     let evidence = diagnose(&pipe).evidence;
@@ -414,7 +414,7 @@ fn disk_waits_are_distinguished_from_lack_of_memory() {
     let mut workers = run(16, 100 * MS);
     change_samples(&mut workers, |sample| {
         let sleeps = [("anon_pipe_write".to_owned(), 1.0), ("hrtimer_nanosleep".to_owned(), 15.0)];
-        sample.roles[1].threads_asleep = sleeps.into();
+        sample.roles[1].threads_asleep = Some(sleeps.into());
     });
     assert!(!diagnose(&workers).alternatives.iter().any(|one| one.verdict == "log_write_bound"));
     let mut memory = run(16, 100 * MS);

@@ -285,11 +285,10 @@ pub struct RoleUse {
     /// polls in the interval.
     pub threads_in_disk_sleep: f64,
     /// Mean number of its working threads that sleep in a kernel function, by that function
-    /// (`/proc/PID/task/TID/wchan` at the polls): at most 64 threads and 16 functions. A thread works if it used at
-    /// least a tenth of the mean CPU time of its running threads in the sample before. Empty if only the owner may
-    /// read it.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
-    pub threads_asleep: BTreeMap<String, f64>,
+    /// (`/proc/PID/task/TID/wchan` at the polls): at most 64 threads and 16 functions. A thread works if it has used at
+    /// least a tenth of the mean CPU time of the threads that ran. Absent if this process may not read the functions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub threads_asleep: Option<BTreeMap<String, f64>>,
     /// Voluntary context switches, per second.
     pub voluntary_switches_per_s: f64,
     /// Involuntary context switches, per second.

@@ -260,7 +260,7 @@ const THREADS_OF_RUNTIME: f64 = 1.0;
 pub(super) fn threads_in_writes(view: &RunView<'_>) -> Option<f64> {
     let at_disk = view.role_mean(SUBJECT, f::DISK_SLEEP.read)?;
     let asleep = at_disk + view.role_mean(SUBJECT, f::PIPE_SLEEP.read).unwrap_or(0.0);
-    let elsewhere = view.role_mean(SUBJECT, |role| Some(threads_blocked_elsewhere(role)))?;
+    let elsewhere = view.role_mean(SUBJECT, threads_blocked_elsewhere).unwrap_or(0.0);
     if asleep == 0.0 || elsewhere > asleep + THREADS_OF_RUNTIME {
         return Some(0.0);
     }

@@ -75,17 +75,6 @@ impl CaseKind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Healthy, Self::Single, Self::Decoy, Self::TwoCauses];
 
-    /// Returns the name of the kind in the first line of a case's file.
-    #[must_use]
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Healthy => "healthy",
-            Self::Single => "single",
-            Self::Decoy => "decoy",
-            Self::TwoCauses => "two-causes",
-        }
-    }
-
     /// Returns the name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -36,7 +36,7 @@ fn parse_case(name: &'static str, file: &'static str) -> Result<TestCase, String
         return Err(format!("unknown key {}; the keys are {}", key.get_ref(), KEYS.join(", ")));
     }
     let [kind] = strings(table, "kind")?[..] else { return Err("one kind is needed".to_owned()) };
-    let kind = CaseKind::ALL.into_iter().find(|one| one.key() == kind);
+    let kind = CaseKind::ALL.into_iter().find(|one| one.name() == kind);
     let right = strings(table, "right")?;
     let (verdict, also_right) = right.split_first().ok_or("right: a verdict is needed")?;
     let need = |text: &'static str| match text.starts_with('/') {
@@ -52,7 +52,7 @@ fn parse_case(name: &'static str, file: &'static str) -> Result<TestCase, String
         verdict,
         also_right: also_right.to_vec().into(),
         name,
-        kind: kind.ok_or("kind: none of healthy, single, decoy, two-causes")?,
+        kind: kind.ok_or("kind: none of healthy, single cause, decoy, two causes")?,
         requirements: requirements.into(),
         is_examined: matches!(examined, Some(DeValue::Boolean(true))),
         file,

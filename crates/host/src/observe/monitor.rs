@@ -264,14 +264,17 @@ impl SamplingLoop {
                 observed.not_observable.push(UnobservableMetric { figure: figure.to_owned(), reason });
             }
         }
-        if self.snapshot_budget.skipped > 0 {
-            let (skipped, taken) = (self.snapshot_budget.skipped, observed.queues.len());
-            let reason = format!(
-                "{skipped} of {} were skipped: they use too much CPU time on this machine",
-                skipped + taken as u64
-            );
-            let figure = "every socket snapshot".to_owned();
-            observed.not_observable.push(UnobservableMetric { figure, reason });
+        for (figure, budget) in
+            [("every socket snapshot", &self.snapshot_budget), ("every poll of threads", &self.poll_budget)]
+        {
+            if budget.skipped > 0 {
+                let TimeBudget { skipped, allowed, .. } = budget;
+                let reason = format!(
+                    "{skipped} of {} were skipped: they use too much CPU time on this machine",
+                    skipped + allowed
+                );
+                observed.not_observable.push(UnobservableMetric { figure: figure.to_owned(), reason });
+            }
         }
         let shift_s = (zero_ns as f64 - self.observer.zero_ns as f64) / 1e9;
         observed.samples.iter_mut().for_each(|sample| sample.time_s -= shift_s);
@@ -315,13 +318,15 @@ struct TimeBudget {
     credit_ns: i64,
     remaining_ns: i64,
     refilled_at_ns: u64,
-    /// Snapshots that were due and not taken.
+    /// Those that were due and not taken.
     skipped: u64,
+    /// Those that were taken.
+    allowed: u64,
 }
 
 impl TimeBudget {
     fn new(credit_ns: i64, now_ns: u64) -> Self {
-        Self { credit_ns, remaining_ns: credit_ns, refilled_at_ns: now_ns, skipped: 0 }
+        Self { credit_ns, remaining_ns: credit_ns, refilled_at_ns: now_ns, skipped: 0, allowed: 0 }
     }
 
     /// Returns true if some budget is left now.
@@ -333,6 +338,7 @@ impl TimeBudget {
         self.refilled_at_ns += elapsed_ns - elapsed_ns % SNAPSHOT_COST_DIVISOR;
         let allowed = self.remaining_ns > 0;
         self.skipped += u64::from(!allowed);
+        self.allowed += u64::from(allowed);
         allowed
     }
 

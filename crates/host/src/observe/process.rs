@@ -184,9 +184,19 @@ impl ProcessMonitor {
         });
     }
 
-    /// Marks the threads that used at least `busy_min` of a CPU in the last sample: those that serve requests.
-    pub(super) fn mark_working_threads(&mut self, busy_min: f64) {
-        self.threads.iter_mut().for_each(|thread| thread.is_working = thread.busy >= busy_min);
+    /// Returns the CPU time of its threads since they are read, in seconds.
+    pub(super) fn cpu_s_of_threads(&self) -> impl Iterator<Item = f64> {
+        self.threads.iter().map(|thread| thread.cpu_s)
+    }
+
+    /// Returns the number of its threads that serve requests.
+    pub(super) fn working_threads(&self) -> usize {
+        self.threads.iter().filter(|thread| thread.is_working).count()
+    }
+
+    /// Marks the threads with at least this CPU time: those that serve requests.
+    pub(super) fn mark_working_threads(&mut self, cpu_s_min: f64) {
+        self.threads.iter_mut().for_each(|thread| thread.is_working = thread.cpu_s >= cpu_s_min);
     }
 
     /// Calls `each` with the state of each sleeping thread, and of the working ones with the kernel function that
@@ -246,8 +256,8 @@ struct ThreadMonitor {
     times: ThreadReader,
     status: Option<KernelFile>,
     wchan: Result<KernelFile, NotObservable>,
-    /// Fraction of a CPU in the last sample.
-    busy: f64,
+    /// CPU time since it is read, in seconds.
+    cpu_s: f64,
     /// True for a thread that serves requests, by its CPU time.
     is_working: bool,
     last: ThreadTimes,
@@ -273,7 +283,7 @@ impl ThreadMonitor {
                 (zero, ContextSwitches::default())
             }
         };
-        Ok(Self { tid, times, status, wchan, busy: 0.0, is_working: false, last, last_switches })
+        Ok(Self { tid, times, status, wchan, cpu_s: 0.0, is_working: false, last, last_switches })
     }
 
     fn not_observable(&self) -> impl Iterator<Item = &NotObservable> {
@@ -284,7 +294,7 @@ impl ThreadMonitor {
         let now = self.times.sample()?;
         let used = thread_use(now, &self.last, seconds, crate::cpu::ticks_per_s() as f64);
         self.last.clone_from(now);
-        self.busy = used.busy;
+        self.cpu_s += used.busy * seconds;
         let switches = self.status.as_mut().and_then(|file| parse_switches(&file.read().ok()?));
         let then = self.last_switches;
         let switches = switches.unwrap_or(then);

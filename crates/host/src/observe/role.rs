@@ -16,8 +16,9 @@ use std::collections::BTreeMap;
 const MAX_THREADS_READ: usize = 256;
 /// Maximum number of threads per role whose state is polled between samples, first those that work.
 const MAX_THREADS_POLLED: usize = 64;
-/// Minimum CPU time of a thread that works, as a fraction of the mean of those that ran: a pool may have threads that never
-/// get work, and a log thread that nobody waits for.
+/// Minimum CPU time of a thread that works since it is read, as a fraction of the mean of those that ran: a pool may
+/// have threads that never get work, and a log thread that nobody waits for. Not of one sample: a thread that waits
+/// for seconds works as well.
 const WORKING_FRACTION_MIN: f64 = 0.1;
 /// Maximum number of functions per role in a sample in which threads sleep.
 const MAX_SLEEP_FUNCTIONS: usize = 16;
@@ -58,25 +59,30 @@ pub(super) struct RoleMonitor {
 struct SleepPolls {
     polls: u32,
     uninterruptible: u64,
+    /// Those of working threads whose function could not be read.
+    unreadable: u64,
     by_function: BTreeMap<String, u64>,
 }
 
 impl SleepPolls {
-    fn add(&mut self, state: char, function: Option<&str>) {
-        self.uninterruptible += u64::from(state == 'D');
+    fn add_function(&mut self, function: Option<&str>) {
         match function.map(|name| (name, self.by_function.get_mut(name))) {
             Some((_, Some(threads))) => *threads += 1,
             Some((name, None)) => drop(self.by_function.insert(name.to_owned(), 1)),
-            None => {}
+            None => self.unreadable += 1,
         }
     }
 
-    /// Returns the mean number of threads in the functions with most of them.
-    fn into_mean_by_function(self) -> BTreeMap<String, f64> {
+    /// Returns the mean number of threads in the functions with most of them; `None` if no function could be read.
+    fn into_mean_by_function(self) -> Option<BTreeMap<String, f64>> {
+        if self.by_function.is_empty() && self.unreadable > 0 {
+            return None;
+        }
         let mut functions: Vec<_> = self.by_function.into_iter().collect();
         functions.sort_by_key(|(_, threads)| Reverse(*threads));
         functions.truncate(MAX_SLEEP_FUNCTIONS);
-        functions.into_iter().map(|(name, threads)| (name, threads as f64 / f64::from(self.polls))).collect()
+        let mean = |threads: u64| threads as f64 / f64::from(self.polls);
+        Some(functions.into_iter().map(|(name, threads)| (name, mean(threads))).collect())
     }
 }
 
@@ -149,6 +155,12 @@ impl RoleMonitor {
             let why = format!("only {read} of {known} threads of {} are read", self.name);
             all.push(NotObservable::new("every thread", why));
         }
+        let working: usize = self.processes.iter().map(ProcessMonitor::working_threads).sum();
+        if working > MAX_THREADS_POLLED {
+            let why =
+                format!("only {MAX_THREADS_POLLED} of {working} working threads of {} are polled", self.name);
+            all.push(NotObservable::new("what every thread waits for", why));
+        }
         all
     }
 
@@ -158,8 +170,12 @@ impl RoleMonitor {
         self.sleeps.polls += 1;
         for are_working in [true, false] {
             for process in &mut self.processes {
-                let add = |state, function: Option<&str>| self.sleeps.add(state, function);
-                threads_left -= process.poll_sleeps(are_working, threads_left, add);
+                threads_left -= process.poll_sleeps(are_working, threads_left, |state, function| {
+                    self.sleeps.uninterruptible += u64::from(state == 'D');
+                    if are_working {
+                        self.sleeps.add_function(function);
+                    }
+                });
             }
         }
     }
@@ -244,10 +260,9 @@ impl RoleMonitor {
                 }
             });
         }
-        let busy_mean =
-            role.threads.iter().map(|thread| thread.busy).sum::<f64>() / role.threads.len().max(1) as f64;
-        let busy_min = (busy_mean * WORKING_FRACTION_MIN).max(f64::MIN_POSITIVE);
-        self.processes.iter_mut().for_each(|process| process.mark_working_threads(busy_min));
+        let cpu_s: Vec<f64> = self.processes.iter().flat_map(ProcessMonitor::cpu_s_of_threads).collect();
+        let cpu_s_min = working_cpu_s_min(&cpu_s);
+        self.processes.iter_mut().for_each(|process| process.mark_working_threads(cpu_s_min));
         role.voluntary_switches_per_s = voluntary as f64 / seconds;
         role.involuntary_switches_per_s = involuntary as f64 / seconds;
         let demand = |thread: &ThreadCpuUse| thread.busy + thread.waiting.unwrap_or(0.0);
@@ -351,6 +366,13 @@ impl RoleTotals {
     }
 }
 
+/// Returns the CPU time from which on a thread works, from that of all threads: a fraction of the mean of those that ran.
+fn working_cpu_s_min(cpu_s: &[f64]) -> f64 {
+    let ran = cpu_s.iter().filter(|cpu_s| **cpu_s > 0.0).count();
+    let mean = cpu_s.iter().sum::<f64>() / ran.max(1) as f64;
+    (mean * WORKING_FRACTION_MIN).max(f64::MIN_POSITIVE)
+}
+
 /// Returns the shortened command of a process; its name if it has none, like a kernel thread.
 fn read_command(pid: i32) -> String {
     let read = |file: &str| read_once("command of a process", &format!("/proc/{pid}/{file}"));
@@ -394,6 +416,34 @@ mod tests {
         assert_eq!(role.written_bytes_per_s, Some(50.0));
         assert!(role.resident_bytes.is_some_and(|bytes| bytes >= 4 * 4096));
         assert_eq!(RoleTotals::default().into_use(1.0).resident_bytes, None);
+    }
+
+    #[test]
+    fn idle_threads_and_a_log_thread_do_not_work() {
+        let works = |threads: &[f64]| {
+            let min = working_cpu_s_min(threads);
+            threads.iter().map(|cpu_s| *cpu_s >= min).collect::<Vec<_>>()
+        };
+        assert_eq!(works(&[1.0, 0.6, 0.01, 0.0]), [true, true, false, false]);
+        // An acceptor does not hide workers that hardly use a CPU.
+        assert_eq!(works(&[1.0, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02]), [true; 9]);
+        assert_eq!(works(&[0.0, 0.0]), [false, false]);
+    }
+
+    #[test]
+    fn functions_that_may_not_be_read_are_not_observable() {
+        let mean_of = |functions: &[Option<&str>]| {
+            let mut sleeps = SleepPolls { polls: 2, ..SleepPolls::default() };
+            functions.iter().for_each(|function| sleeps.add_function(*function));
+            sleeps.into_mean_by_function()
+        };
+        assert_eq!(mean_of(&[]), Some(BTreeMap::new()));
+        assert_eq!(mean_of(&[None, None]), None);
+        let two = [("do_wait".to_owned(), 0.5), ("futex_do_wait".to_owned(), 1.0)];
+        assert_eq!(
+            mean_of(&[Some("futex_do_wait"), None, Some("do_wait"), Some("futex_do_wait")]),
+            Some(two.into())
+        );
     }
 
     #[test]
