@@ -497,8 +497,16 @@ fn a_run_without_a_valid_response_is_void_before_anything_is_full() {
     // If a part of the requests is served, the limit of that part counts.
     let mut part = broken_run("closed");
     part.rates.responses_per_s = 1_000.0;
-    part.totals.errors.insert("closed".to_owned(), part.totals.requests / 2);
+    let half = part.totals.requests / 2;
+    part.totals.errors.insert("closed".to_owned(), half);
+    part.totals.responses = part.totals.requests - half;
+    part.totals.status.insert(200, part.totals.responses);
     assert_first(&part, "kernel_cpu_bound");
+    // A proxy without its origin answers quickly, and uses the CPUs.
+    let mut refused = run(4, MS);
+    set_subject_cpus(&mut refused, 0.3, 1.5, 4);
+    refused.totals.status = [(503, refused.totals.requests)].into();
+    assert_first(&refused, "run_invalid");
 }
 
 #[test]

@@ -123,6 +123,10 @@ signals! {
         "generator", |view| {
             Some(view.error_fraction(&["reset", "closed", "parse", "refused", "check", "tls", "stream_reset", "refused_stream"]))
         };
+    UNUSABLE: Errors, Fraction, "broken responses; all, if none was good", "generator", |view| {
+        let nothing_good = view.run.totals.requests > 0 && view.run.totals.good() == 0;
+        if nothing_good { Some(1.0) } else { (BROKEN.read)(view) }
+    };
     RESETS: Counters, PerSecond, "resets", "Tcp EstabResets, OutRsts",
         |view| counter_of_both_ends(view, &["Tcp.EstabResets", "Tcp.OutRsts"]);
 }
