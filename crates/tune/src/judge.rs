@@ -183,10 +183,14 @@ fn format_problem(setting: &Setting, value: &str, kernel: KernelVersion) -> Opti
         return Some(format!("'{field}' is not a number"));
     }
     let (given, wanted) = (value.split_whitespace().count(), default.split_whitespace().count());
-    (given != wanted).then(|| {
+    if given != wanted {
         let fields = if wanted == 1 { "one number".to_owned() } else { format!("{wanted} numbers") };
-        format!("{given} numbers, where the kernel expects {fields}")
-    })
+        return Some(format!("{given} numbers, where the kernel expects {fields}"));
+    }
+    let is_range = setting.advice.iter().any(|advice| matches!(advice.wanted, WantedValue::PortCount(..)));
+    let is_valid = |(first, last)| 1 <= first && first <= last && last <= i128::from(u16::MAX);
+    (is_range && !port_range(value).is_some_and(is_valid))
+        .then(|| "the kernel expects two ports from 1 to 65535, the lower one first".to_owned())
 }
 
 /// Parses a whole number.

@@ -66,6 +66,11 @@ fn units_and_wrong_numbers_of_fields_are_rejected() {
         assert_eq!((judged.verdict, judged.is_rejected), (Verdict::Invalid, true), "{value:?}");
     }
     assert!(!judge("net.core.somaxconn", "65535", CURRENT).is_rejected);
+    for value in ["1024 99999", "0 65535", "60999 32768", "-5 100"] {
+        let judged = judge("net.ipv4.ip_local_port_range", value, CURRENT);
+        assert_eq!((judged.verdict, judged.is_rejected), (Verdict::Invalid, true), "{value:?}");
+    }
+    assert!(!judge("net.ipv4.ip_local_port_range", "1 65535", CURRENT).is_rejected);
 }
 
 #[test]
