@@ -60,7 +60,7 @@ pub fn judge_value(setting: &Setting, value: &str, context: &JudgeContext<'_>) -
     if let Some(judged) = judge_existence(setting, context.kernel) {
         return judged;
     }
-    if let Some(reason) = format_problem(setting, value, context.kernel) {
+    if let Some(reason) = format_problem(setting, value, context) {
         return ValueJudgement::new(Verdict::Invalid, Certainty::Measured, reason).rejected();
     }
     if let Some(judged) = judge_by_rule(setting, value, context) {
@@ -166,8 +166,8 @@ fn holds(when: RuleCondition, setting: &Setting, value: &str, context: &JudgeCon
 }
 
 /// Returns the reason why the kernel rejects a value: a unit, or a wrong number of fields.
-fn format_problem(setting: &Setting, value: &str, kernel: KernelVersion) -> Option<String> {
-    let default = setting.default_for(kernel)?;
+fn format_problem(setting: &Setting, value: &str, context: &JudgeContext<'_>) -> Option<String> {
+    let default = setting.default_for(context.kernel)?;
     let is_numeric = !default.is_empty() && default.split_whitespace().all(|one| parse_number(one).is_some());
     if !is_numeric {
         return None;
@@ -188,10 +188,20 @@ fn format_problem(setting: &Setting, value: &str, kernel: KernelVersion) -> Opti
         return Some(format!("{given} numbers, where the kernel expects {fields}"));
     }
     let is_range = setting.advice.iter().any(|advice| matches!(advice.wanted, WantedValue::PortCount(..)));
-    let is_valid = |(first, last)| 1 <= first && first <= last && last <= i128::from(u16::MAX);
-    (is_range && !port_range(value).is_some_and(is_valid))
-        .then(|| "the kernel expects two ports from 1 to 65535, the lower one first".to_owned())
+    // net/ipv4/sysctl_net_ipv4.c, ipv4_local_port_range().
+    let start =
+        context.machine.get("net.ipv4.ip_unprivileged_port_start").and_then(|port| parse_number(port));
+    let start = start.unwrap_or(PRIVILEGED_PORTS_END);
+    let is_valid = |(first, last)| start.max(1) <= first && first <= last && last <= i128::from(u16::MAX);
+    (is_range && !port_range(value).is_some_and(is_valid)).then(|| {
+        format!(
+            "the kernel expects two ports from {start} (ip_unprivileged_port_start) to 65535, the lower first"
+        )
+    })
 }
+
+/// First port that is not privileged, if the machine's is not known.
+const PRIVILEGED_PORTS_END: i128 = 1024;
 
 /// Parses a whole number.
 fn parse_number(text: &str) -> Option<i128> {

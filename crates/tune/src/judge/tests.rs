@@ -66,11 +66,14 @@ fn units_and_wrong_numbers_of_fields_are_rejected() {
         assert_eq!((judged.verdict, judged.is_rejected), (Verdict::Invalid, true), "{value:?}");
     }
     assert!(!judge("net.core.somaxconn", "65535", CURRENT).is_rejected);
-    for value in ["1024 99999", "0 65535", "60999 32768", "-5 100"] {
+    for value in ["1024 99999", "0 65535", "1 65535", "60999 32768", "-5 100"] {
         let judged = judge("net.ipv4.ip_local_port_range", value, CURRENT);
         assert_eq!((judged.verdict, judged.is_rejected), (Verdict::Invalid, true), "{value:?}");
     }
-    assert!(!judge("net.ipv4.ip_local_port_range", "1 65535", CURRENT).is_rejected);
+    assert!(!judge("net.ipv4.ip_local_port_range", "1024 65535", CURRENT).is_rejected);
+    let machine = BTreeMap::from([("net.ipv4.ip_unprivileged_port_start".to_owned(), "80".to_owned())]);
+    let range = find_setting("net.ipv4.ip_local_port_range").unwrap();
+    assert!(!judge_value(range, "80 65535", &context(&machine, CURRENT)).is_rejected);
 }
 
 #[test]
