@@ -311,7 +311,7 @@ fn next_due_ns(due_ns: u64, interval_ns: u64, now_ns: u64) -> u64 {
 }
 
 /// CPU time budget of the socket snapshots, and of the polls of threads: 1 / [`SNAPSHOT_COST_DIVISOR`] of the
-/// elapsed time, plus an initial [`SNAPSHOT_CREDIT_NS`], so that a run of seconds has enough of them. With many
+/// elapsed time, plus an initial credit, so that a run of seconds has enough of them. With many
 /// sockets, a large socket table or many threads, there are fewer than requested.
 #[derive(Debug)]
 struct TimeBudget {
