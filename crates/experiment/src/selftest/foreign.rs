@@ -251,6 +251,16 @@ const FILES: &[(&str, &str)] = files![
     "lighttpd_cgi_both_cpus",
     "php_log_pipe_open",
     "cheroot_sqlite_commit_open",
+    "poco_stuck_audit_trail",
+    "jetty_stuck_audit_log",
+    "uwsgi_log_pipe",
+    "perl_http_daemon_two_writes",
+    "tcl_two_writes",
+    "nim_random_sleep",
+    "ocaml_short_backlog",
+    "d_thread_per_request_mutex",
+    "cpp_thread_per_request",
+    "apache_balancer_pages",
 ];
 
 #[cfg(test)]
