@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use load::plan::Objective;
+use load::validity;
 use record::problem::InputProblem;
 use record::run::Run;
 use record::validity::ValidityVerdict;
@@ -35,12 +37,13 @@ pub(crate) const EXIT_CODES: &[(Exit, &str)] = &[
     (Exit::Usage, "invalid usage or config"),
     (
         Exit::ObjectiveMissed,
-        "an objective (--slo) was missed, or weir tune check found settings to change; the result is valid or suspect",
+        "an objective (--slo) was missed, or weir tune check found settings to change; the result is valid or \
+         suspect, or invalid only for errors of the server, when the missed objective is one of errors",
     ),
     (
         Exit::Invalid,
-        "the result is invalid, whatever its objectives; the reasons are printed and \
-         in the record",
+        "the result is invalid, so that its other objectives prove nothing; the reasons are printed and in the \
+         record",
     ),
 ];
 
@@ -58,16 +61,23 @@ impl Exit {
     }
 
     /// Returns the exit code of one run. An invalid result takes precedence over a missed objective,
-    /// because it proves nothing about objectives.
+    /// because it proves nothing about objectives, except about one of errors if the errors of the
+    /// subject are why it is invalid.
     pub(crate) fn from_run(run: &Run) -> Self {
+        let missed = run.objectives.iter().filter(|objective| !objective.met);
         if run.validity.verdict == ValidityVerdict::Invalid {
-            Self::Invalid
-        } else if run.objectives.iter().any(|objective| !objective.met) {
-            Self::ObjectiveMissed
-        } else {
-            Self::Done
+            let is_about_errors = missed.clone().any(|objective| limits_errors(&objective.text));
+            let reasons = &run.validity.reasons;
+            let proves_errors = is_about_errors && !reasons.iter().any(validity::invalidates_measurement);
+            return if proves_errors { Self::ObjectiveMissed } else { Self::Invalid };
         }
+        if missed.count() > 0 { Self::ObjectiveMissed } else { Self::Done }
     }
+}
+
+fn limits_errors(text: &str) -> bool {
+    let (objectives, _) = Objective::parse_list(text);
+    objectives.iter().any(|objective| objective.error_rate_limit().is_some())
 }
 
 impl From<Exit> for ExitCode {

@@ -124,8 +124,9 @@ async fn run_ticker(core: Rc<CoreState>) {
     }
 }
 
-/// Records the delay of a tick, and of each tick that was missed meanwhile. A closed loop has no
-/// due times, so regular ticks take their place, and a long stall counts for its full time.
+/// Records the delay of a tick, and of each tick that was missed meanwhile. In a closed loop only
+/// responses make further requests due, and none arrives in a stall, so regular ticks take their
+/// place, and a long stall counts for its full time.
 fn record_late_ticks(recorder: &mut Recorder, first_ns: u64, now_ns: u64, period_ns: u64) {
     let ticks = (first_ns..=now_ns).step_by(period_ns as usize).take(LATE_TICKS_MAX);
     for tick_ns in ticks {

@@ -18,7 +18,7 @@ pub struct StallCounters {
     pub total_ns: u64,
     /// Length of the longest, in ns.
     pub longest_ns: u64,
-    /// Requests that were due in a stall.
+    /// Requests that were due after the last run of the loop before a stall, and so waited for its end.
     pub requests_due: u64,
     /// Requests sent before the end of a stall and answered right after it, within its length.
     /// Their responses may have waited during the stall.
@@ -45,6 +45,8 @@ impl StallCounters {
 /// One stall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stall {
+    /// Latest run of the loop before it. What was due since then had to wait for the end.
+    run_before_ns: u64,
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
 }
@@ -55,7 +57,7 @@ impl Stall {
     }
 
     fn contains_due(self, due_ns: u64) -> bool {
-        self.from_ns <= due_ns && due_ns < self.to_ns
+        self.run_before_ns < due_ns && due_ns < self.to_ns
     }
 
     fn has_delayed(self, sent_ns: u64, answered_ns: u64) -> bool {
@@ -88,12 +90,13 @@ impl StallDetector {
     /// Records a run of the loop. Returns the stall that this ends, if any.
     #[inline]
     pub(crate) fn record_run(&mut self, now_ns: u64) -> Option<Stall> {
-        let from_ns = self.expected_ns.max(self.last_run_ns);
+        let run_before_ns = self.last_run_ns;
+        let from_ns = self.expected_ns.max(run_before_ns);
         self.last_run_ns = self.last_run_ns.max(now_ns);
         if now_ns.saturating_sub(from_ns) < STALL_NS_MIN {
             return None;
         }
-        self.last_stall = Stall { from_ns, to_ns: now_ns };
+        self.last_stall = Stall { run_before_ns, from_ns, to_ns: now_ns };
         Some(self.last_stall)
     }
 
@@ -131,21 +134,24 @@ mod tests {
         assert_eq!(detector.record_run(519 * MS), None, "late, but not by a stall");
         // A loop that is busy with other tasks runs, even if its ticker does not.
         assert!((520..600).all(|ms| detector.record_run(ms * MS).is_none()));
-        assert_eq!(detector.record_run(999 * MS), Some(Stall { from_ns: 599 * MS, to_ns: 999 * MS }));
+        let stalled = Stall { run_before_ns: 599 * MS, from_ns: 599 * MS, to_ns: 999 * MS };
+        assert_eq!(detector.record_run(999 * MS), Some(stalled));
         assert_eq!(detector.record_run(999 * MS), None, "a stall ends once");
         detector.expect_run(1000 * MS);
         assert_eq!(detector.record_run(1001 * MS), None);
         detector.expect_run(1010 * MS);
         let late = detector.record_run(1410 * MS).unwrap();
-        assert_eq!(late, Stall { from_ns: 1010 * MS, to_ns: 1410 * MS });
+        assert_eq!(late, Stall { run_before_ns: 1001 * MS, from_ns: 1010 * MS, to_ns: 1410 * MS });
     }
 
     #[test]
     fn requests_due_in_a_stall_and_responses_right_behind_it_are_affected() {
         let mut detector = StallDetector::new(0);
         detector.expect_run(100 * MS);
+        detector.record_run(96 * MS);
         detector.record_run(500 * MS).unwrap();
-        let due = [99, 100, 499, 500].map(|ms| detector.contains_due(ms * MS));
+        // At 97 ms the loop did not run any more, although its next tick was due later.
+        let due = [96, 97, 499, 500].map(|ms| detector.contains_due(ms * MS));
         assert_eq!(due, [false, true, true, false]);
         let delayed = |due, sent, answered| detector.has_only_delayed(due * MS, sent * MS, answered * MS);
         assert!(delayed(90, 95, 500) && delayed(90, 95, 900));

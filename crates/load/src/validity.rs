@@ -215,7 +215,7 @@ pub const RULES: &[ValidityRule] = &[
 /// Returns the verdict on a run.
 #[must_use]
 pub fn judge(evidence: &Evidence<'_>) -> Validity {
-    let short = !evidence.measured.has_complete_second || too_short(evidence).is_some();
+    let short = lacks_statistics(evidence);
     let rules = RULES.iter().filter(|rule| !(short && rule.statistical));
     let reasons = rules.filter_map(|rule| {
         (rule.check)(evidence).map(|(verdict, text)| ValidityReason {
@@ -225,6 +225,13 @@ pub fn judge(evidence: &Evidence<'_>) -> Validity {
         })
     });
     Validity::from_reasons(reasons.collect())
+}
+
+/// Returns whether a reason invalidates the measurement, instead of being a fault of the subject that it shows.
+#[must_use]
+pub fn invalidates_measurement(reason: &ValidityReason) -> bool {
+    let is_subject_fault = RULES.iter().any(|rule| rule.code == reason.code && rule.is_subject_fault);
+    reason.verdict == ValidityVerdict::Invalid && !is_subject_fault
 }
 
 /// Returns suspect from one bound on, and invalid from the other.
@@ -361,7 +368,7 @@ fn no_response(evidence: &Evidence<'_>) -> RuleResult {
         0 => "no response at all".to_owned(),
         bad => format!("no latency was measured: all responses ({bad}) were bad"),
     };
-    (counters.responses == 0).then_some((ValidityVerdict::Invalid, text))
+    (counters.good() == 0).then_some((ValidityVerdict::Invalid, text))
 }
 
 fn dropped(evidence: &Evidence<'_>) -> RuleResult {
@@ -394,7 +401,7 @@ fn unsteady(evidence: &Evidence<'_>) -> RuleResult {
     if rates.len() < 3 || evidence.measured.counters.responses == 0 {
         return None;
     }
-    let silent = silent_seconds(&measured, evidence.measured.plan.threads);
+    let silent = stalls::silent_seconds(&measured, evidence.measured.plan.threads);
     if silent > 0 {
         let text = format!(
             "no response in {silent} of {}: the server stalled (check its logs, GC, disk)",
@@ -424,26 +431,6 @@ fn unsteady(evidence: &Evidence<'_>) -> RuleResult {
     })
 }
 
-/// Returns the number of seconds without a response in which the generator ran. A stall is counted in the second in
-/// which it begins, and covers as many after it.
-fn silent_seconds(intervals: &[&Interval], threads: usize) -> usize {
-    let stalled_s = |interval: &Interval| interval.stalled_ns as f64 / 1e9 / threads.max(1) as f64;
-    let (mut start, mut silent) = (0, 0);
-    for same in intervals.chunk_by(|a, b| (a.responses == 0) == (b.responses == 0)) {
-        let end = start + same.len();
-        let is_covered = |(index, interval): (usize, &&Interval)| {
-            let stalled_s = stalled_s(interval);
-            stalled_s >= same.len() as f64 && end <= index + 1 + stalled_s.ceil() as usize
-        };
-        let has_run = !intervals[..=start].iter().enumerate().any(is_covered);
-        if same.iter().all(|interval| interval.responses == 0) && has_run {
-            silent += same.len();
-        }
-        start = end;
-    }
-    silent
-}
-
 fn foreign_cpu(evidence: &Evidence<'_>) -> RuleResult {
     let (foreign, cpus) = (evidence.host.foreign_cpus?, evidence.host.cpus?);
     let fraction = foreign / f64::from(cpus.max(1));
@@ -468,14 +455,25 @@ fn near_calibrated_limit(evidence: &Evidence<'_>) -> RuleResult {
     ))
 }
 
+/// Minimum number of good responses for a statistic of their latency.
+const GOOD_RESPONSES_MIN: u64 = 100;
+
+fn lacks_statistics(evidence: &Evidence<'_>) -> bool {
+    let measured = evidence.measured;
+    let good = measured.latencies.last_byte.response.count();
+    !measured.has_complete_second || (measured.counters.responses > 0 && good < GOOD_RESPONSES_MIN)
+}
+
 fn too_short(evidence: &Evidence<'_>) -> RuleResult {
     let measured = evidence.measured;
-    let responses = measured.latencies.last_byte.response.count();
-    if measured.counters.responses == 0 || (measured.has_complete_second && responses >= 100) {
+    // A run with few good responses among many bad ones would have as few of them if it were longer.
+    let are_errors_why = measured.has_complete_second && errors(evidence).is_some();
+    if measured.counters.good() == 0 || are_errors_why || !lacks_statistics(evidence) {
         return None;
     }
+    let responses = measured.latencies.last_byte.response.count();
     let length_s = measured.window_length_s();
-    let text = match responses >= 100 {
+    let text = match responses >= GOOD_RESPONSES_MIN {
         true => {
             format!("no complete second was measured, only {length_s:.2} s: too short to check stability")
         }

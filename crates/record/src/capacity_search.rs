@@ -146,8 +146,8 @@ impl SearchTrial {
 pub struct SearchTrial {
     /// Number, from 1.
     pub number: u32,
-    /// `reference`, `grow`, `shrink`, `narrow`, `confirm`, `verify`, `recheck`, `ladder`, `direct`
-    /// or `scaling`.
+    /// `reference`, `grow`, `shrink`, `narrow`, `confirm`, `verify`, `recheck`, `ladder`, `direct`,
+    /// `scaling` or `diagnosis`.
     pub purpose: String,
     /// Start, in seconds after the start of the search.
     pub begin_s: f64,

@@ -68,6 +68,8 @@ signals! {
     QUEUEING: Latency, Fraction, "waiting time, of the latency under load",
         "1 - R(1) / R(N): latency of single requests before the load, and under load",
         queueing::queueing_fraction;
+    LATENCY_OVER_FASTEST: Latency, Ratio, "median latency over that of the fastest response",
+        "the latency histogram, of a load without a baseline", queueing::latency_over_fastest;
     PARALLELISM: Latency, Count, "requests served at a time, from the latency without load",
         "rate × R(1)", queueing::parallelism;
     PARALLELISM_OVER_POOL: Latency, Ratio, "requests served at a time over connections to the origin",

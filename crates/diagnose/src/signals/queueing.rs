@@ -35,6 +35,14 @@ pub(super) fn queueing_fraction(view: &RunView<'_>) -> Option<f64> {
     (loaded_ns > 0.0).then(|| (1.0 - unloaded_ns / loaded_ns).max(0.0))
 }
 
+/// Returns the median latency over that of the fastest response. Of a load without a baseline, only the fastest
+/// responses show the latency of a request that waits for no other.
+pub(super) fn latency_over_fastest(view: &RunView<'_>) -> Option<f64> {
+    let fastest_ns = view.last_byte.min_ns();
+    let is_known = fastest_ns > 0 && unloaded_latency_ns(view).is_none();
+    is_known.then(|| view.run.latency.last_byte.service.p50_ns as f64 / fastest_ns as f64)
+}
+
 /// Returns the fraction of a client's cycle (response and think time) that it would take without
 /// queueing: the client gets this fraction of its possible rate.
 pub(super) fn cycle_fraction(view: &RunView<'_>) -> Option<f64> {

@@ -56,6 +56,22 @@ fn without_a_baseline_a_delay_is_never_sure() {
 }
 
 #[test]
+fn without_a_baseline_a_delay_that_grew_with_the_load_is_no_delay() {
+    let with_fastest = |fastest_ns: u64| {
+        let mut run = run(40, 20 * MS);
+        let mut latencies = LatencyHistogram::new();
+        (0..2_000).for_each(|_| latencies.record(20 * MS));
+        latencies.record(fastest_ns);
+        run.latency.last_byte.service = latencies.summary();
+        run
+    };
+    assert_ne!(diagnose(&with_fastest(2 * MS)).verdict, "latency_bound");
+    assert_first(&with_fastest(15 * MS), "latency_bound");
+    // Beside a baseline, one fast response proves nothing.
+    assert_first(&with_baseline(with_fastest(2 * MS), 18 * MS), "latency_bound");
+}
+
+#[test]
 fn four_origins_are_one_pool() {
     let mut run = with_baseline(run(40, 20 * MS), 20 * MS);
     (9_001..9_005).for_each(|port| origin(&mut run, port, 10, 10, 1e5));

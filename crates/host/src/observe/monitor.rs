@@ -318,9 +318,9 @@ struct TimeBudget {
     credit_ns: i64,
     remaining_ns: i64,
     refilled_at_ns: u64,
-    /// Those that were due and not taken.
+    /// Number of polls that were due and not taken.
     skipped: u64,
-    /// Those that were taken.
+    /// Number of polls that were taken.
     allowed: u64,
 }
 

@@ -6,11 +6,10 @@ mod stalls;
 use record::capacity_search::{LevelOutcome, SearchTrial};
 use record::run::Run;
 use record::units::{MILLISECOND_NS, format_count, format_duration_flag, format_plural};
-use record::validity::ValidityVerdict;
 
 use super::{SearchQuantity, TrialSpec};
 use crate::plan::Objective;
-use crate::validity::{RULES, TOO_SHORT};
+use crate::validity::{TOO_SHORT, invalidates_measurement};
 
 /// Minimum fraction of the offered requests that must get a good response within a trial.
 pub const ACHIEVED_FRACTION: f64 = 0.99;
@@ -148,7 +147,7 @@ fn had_idle_time(run: &Run) -> bool {
     busy + waited < BUSY_OR_WAITING_MAX
 }
 
-/// Returns a reason if a generator thread was always busy, for a trial too short for [`RULES`].
+/// Returns a reason if a generator thread was always busy, for a trial too short for the rules of validity.
 fn generator_busy_in_a_short_trial(run: &Run) -> Option<String> {
     let utilization = run.generator.busiest_thread_fraction?;
     let limited = utilization >= THREAD_UTILIZATION_MAX && run.validity.has_reason(TOO_SHORT);
@@ -189,9 +188,8 @@ fn stream_limit(run: &Run) -> Option<String> {
 /// Returns the codes and texts that make the measurement itself invalid.
 fn invalid_reasons(run: &Run, quantity: SearchQuantity) -> Vec<(&str, &str)> {
     let reasons = run.validity.reasons.iter().filter(|reason| {
-        let is_subject_fault = RULES.iter().any(|rule| rule.code == reason.code && rule.is_subject_fault);
         let is_expected = quantity == SearchQuantity::Connections && reason.code == CONNECTIONS_FAILED;
-        reason.verdict == ValidityVerdict::Invalid && !is_subject_fault && !is_expected
+        invalidates_measurement(reason) && !is_expected
     });
     reasons.map(|reason| (reason.code.as_str(), reason.text.as_str())).collect()
 }

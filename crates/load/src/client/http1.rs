@@ -145,7 +145,6 @@ impl Http1Client {
             core.roll(&mut recorder, now_ns);
             if recorder.is_running(due_ns) && now_ns >= due_ns {
                 recorder.count_if_stalled(due_ns);
-                recorder.record_lag(now_ns - due_ns);
             }
         }
         if due_ns >= core.end_ns() || core.giving_up.get() || !core.dispatcher.borrow_mut().take_request() {

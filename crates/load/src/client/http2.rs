@@ -299,7 +299,7 @@ impl Http2Client {
             let Some(connection) = &mut self.connection else { return };
             let free = connection.startable(self.streams, &self.exchanges);
             if free == 0 {
-                self.source.block(&self.dialer, now_ns);
+                self.source.block(&self.dialer);
                 return;
             }
             let exchange = match self.retries.pop_front() {

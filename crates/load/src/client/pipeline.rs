@@ -280,7 +280,7 @@ impl PipelineClient {
             let free = self.depth.saturating_sub(connection.in_flight.len());
             let is_full = connection.output.len() >= OUTPUT_BYTES_MAX;
             if free == 0 || is_full || connection.is_closing || connection.requests_left == 0 {
-                self.source.block(&self.dialer, now_ns);
+                self.source.block(&self.dialer);
                 break;
             }
             let free = free.min(usize::try_from(connection.requests_left).unwrap_or(usize::MAX));

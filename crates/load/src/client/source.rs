@@ -66,8 +66,6 @@ pub(super) struct Users {
     /// Due times of their next requests, which are nearly in order.
     due: VecDeque<u64>,
     timer: Option<Sleep>,
-    /// Latest time at which the connection had no stream for them.
-    blocked_ns: u64,
     is_ended: bool,
 }
 
@@ -83,7 +81,6 @@ impl RequestSource {
                 count: streams,
                 due: VecDeque::with_capacity(streams),
                 timer: None,
-                blocked_ns: 0,
                 is_ended: false,
             }),
         };
@@ -176,10 +173,9 @@ impl RequestSource {
     }
 
     /// Notes that the client cannot send now. The dispatcher takes back what it has assigned to it.
-    pub(super) fn block(&mut self, dialer: &Dialer, now_ns: u64) {
-        match &mut self.kind {
-            SourceKind::Closed(users) => users.blocked_ns = now_ns,
-            SourceKind::Open => dialer.core.dispatcher.borrow_mut().withdraw(dialer.index),
+    pub(super) fn block(&self, dialer: &Dialer) {
+        if matches!(self.kind, SourceKind::Open) {
+            dialer.core.dispatcher.borrow_mut().withdraw(dialer.index);
         }
     }
 }
@@ -239,8 +235,6 @@ impl Users {
             core.roll(&mut recorder, now_ns);
             if recorder.is_running(due_ns) {
                 recorder.count_if_stalled(due_ns);
-                // Waiting for a stream is not the generator's delay.
-                recorder.record_lag(now_ns.saturating_sub(due_ns.max(self.blocked_ns)));
             }
         }
         NextRequest::Due(due_ns)

@@ -1,6 +1,7 @@
 //! Rule `generator_stalled`: times in which the generator did not run, relative to the window and
-//! to the requests with stalls in their latency.
+//! to the requests with stalls in their latency; seconds without a response.
 
+use record::run::Interval;
 use record::units::{MILLISECOND_NS, format_duration_ns, format_plural};
 use record::validity::ValidityVerdict;
 
@@ -48,4 +49,24 @@ pub(super) fn generator_stalled(evidence: &Evidence<'_>) -> RuleResult {
         format_percent(affected_fraction)
     );
     Some((verdict, text))
+}
+
+/// Returns the number of seconds without a response in which the generator ran. A stall is counted in the second in
+/// which it begins, and covers as many after it.
+pub(super) fn silent_seconds(intervals: &[&Interval], threads: usize) -> usize {
+    let stalled_s = |interval: &Interval| interval.stalled_ns as f64 / 1e9 / threads.max(1) as f64;
+    let (mut start, mut silent) = (0, 0);
+    for same in intervals.chunk_by(|a, b| (a.responses == 0) == (b.responses == 0)) {
+        let end = start + same.len();
+        let is_covered = |(index, interval): (usize, &&Interval)| {
+            let stalled_s = stalled_s(interval);
+            stalled_s >= same.len() as f64 && end <= index + 1 + stalled_s.ceil() as usize
+        };
+        let has_run = !intervals[..=start].iter().enumerate().any(is_covered);
+        if same.iter().all(|interval| interval.responses == 0) && has_run {
+            silent += same.len();
+        }
+        start = end;
+    }
+    silent
 }

@@ -399,6 +399,21 @@ fn of_a_run_that_is_too_short_only_counts_are_judged() {
 }
 
 #[test]
+fn few_good_responses_among_bad_ones_are_no_short_run() {
+    let good_of = |good: u64| {
+        let change = |m: &mut RunMeasurement| {
+            m.counters.bad_status = m.counters.responses - good;
+            m.latencies = PhaseHistograms::default();
+            // A statistic of so few responses is none.
+            m.area_ns = 1;
+        };
+        reasons(change, |_| ()).into_iter().map(|(code, _)| code).collect::<Vec<_>>()
+    };
+    assert_eq!(good_of(99), ["errors"]);
+    assert_eq!(good_of(0), ["errors", "no_response"]);
+}
+
+#[test]
 fn others_on_the_machine() {
     let foreign = reasons(|_| (), |host| host.foreign_cpus = Some(0.3));
     assert_eq!(foreign, one_reason("foreign_cpu", ValidityVerdict::Suspect));

@@ -21,7 +21,8 @@ pub(super) fn duration_ns(options: &EdgeOptions) -> (u64, u64) {
     (stretched(usual_ns), stretched((max_ns + 2 * after_search_ns).min(limit_ns)))
 }
 
-/// Returns the duration of what follows the first search: the ladder, the scaling law and the recheck.
+/// Returns the usual duration of what follows the first search: the ladder, the scaling law and the recheck. A load
+/// for the diagnosis, as long as a verification, is rare: the ladder shows the cause of most edges.
 pub(super) fn after_search_ns(options: &EdgeOptions) -> u64 {
     let settings = &options.settings;
     if options.search_only || options.quantity.is_count() {

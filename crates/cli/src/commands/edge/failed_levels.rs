@@ -14,6 +14,9 @@ const SAME_CAUSE_RATIO_MAX: f64 = 1.25;
 const GOODPUT_TOLERANCE: f64 = 0.1;
 /// Levels closer to each other than this fraction are one.
 const LEVEL_TOLERANCE: f64 = 0.02;
+/// Ratio to the lowest missed level at which a load shows the cause: high enough that requests wait
+/// clearly longer, and low enough to have the same cause.
+const DIAGNOSIS_RATIO: f64 = 1.2;
 /// Maximum number of kept levels.
 const LEVELS_MAX: usize = 24;
 
@@ -78,6 +81,17 @@ impl<R: Clone> FailedLevels<R> {
     /// Returns the lowest level that did not hold.
     pub(super) fn lowest(&self) -> Option<&FailedLevel<R>> {
         self.levels.first()
+    }
+
+    /// Returns the level of a load that shows the cause, if a level above the edge was missed and none shows it.
+    pub(super) fn diagnosis_level(&self, edge: f64, max_level: f64) -> Option<f64> {
+        let (limiting, _) = self.limiting_level(Some(HeldLevel { level: edge, verdict: UNKNOWN }));
+        if limiting?.has_cause() {
+            return None;
+        }
+        let lowest = self.levels.iter().find(|failed| failed.level > edge)?;
+        let level = (lowest.level * DIAGNOSIS_RATIO).round().min(max_level);
+        (level > lowest.level * (1.0 + LEVEL_TOLERANCE)).then_some(level)
     }
 
     /// Returns the run whose diagnosis names the limit of the subject at its edge, and a note about
@@ -180,6 +194,18 @@ mod tests {
         // Another limit, further up, does not belong to this edge.
         let other = [(397.0, 395.0, NONE), (800.0, 780.0, "link_bound")];
         assert_eq!(verdict(&other, 394.0), (Some(UNKNOWN.to_owned()), false));
+    }
+
+    #[test]
+    fn a_load_above_the_edge_is_needed_if_no_level_shows_the_cause() {
+        let level = |runs, edge, max| failed_levels(runs).diagnosis_level(edge, max);
+        let unclear = [(394.0, 382.0, UNKNOWN), (400.0, 384.0, NONE)];
+        assert_eq!(level(&unclear, 384.0, 1e9), Some(473.0));
+        assert_eq!(level(&unclear, 384.0, 450.0), Some(450.0));
+        // The user allows no level above the missed one.
+        assert_eq!(level(&unclear, 384.0, 400.0), None);
+        assert_eq!(level(&unclear, 400.0, 1e9), None);
+        assert_eq!(level(&[(394.0, 382.0, NONE), (800.0, 390.0, "subject_limited")], 384.0, 1e9), None);
     }
 
     #[test]

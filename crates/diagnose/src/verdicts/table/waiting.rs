@@ -110,6 +110,8 @@ pub(super) const LATENCY_BOUND: VerdictRule = VerdictRule {
         // Requests that an idle subject leaves unread wait for a worker, or for something that
         // blocks all of them: more connections would wait as well.
         at_least(&s::SUBJECT_UNREAD, 0.7),
+        // The fastest responses may not have waited for others.
+        at_least(&s::LATENCY_OVER_FASTEST, 1.0 / (1.0 - QUEUEING_MIN)),
         LOAD_CARRIED,
         NOTHING_VALID,
     ],

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use record::validity::{Validity, ValidityReason};
+use record::validity::{Validity, ValidityReason, ValidityVerdict};
 
 use super::*;
 
