@@ -155,6 +155,10 @@ fn alternative(rule: &VerdictRule, rule_match: &RuleMatch) -> AlternativeVerdict
     }
 }
 
+/// Evidence that was not collected, and would tell waiting from service.
+const BASELINE_MISSING: &str =
+    "the latency without load is not known: weir load measures it before a steady load of 3 s or more";
+
 /// Returns the verdict without a bottleneck. A load whose requests were served in time has none;
 /// any other has one that could not be proven.
 fn without_bottleneck(view: &RunView<'_>, common: Diagnosis) -> Diagnosis {
@@ -191,6 +195,7 @@ fn without_bottleneck(view: &RunView<'_>, common: Diagnosis) -> Diagnosis {
     let mut evidence = vec![goodput_text];
     if !is_carried {
         evidence.extend(sleep_evidence::describe_sleeps(view));
+        evidence.extend(signals::unloaded_latency_ns(view).is_none().then(|| BASELINE_MISSING.to_owned()));
     }
     Diagnosis { verdict: verdict.to_owned(), claim, confidence, evidence, ..common }
 }
