@@ -263,9 +263,9 @@ def _open_streams(proxy, origin):
         for _ in range(STREAMS_EACH):
             client.send(f"/?s={peers.BODY_SMALL}&t=30s")
     wanted, until = STREAM_CONNECTIONS * STREAMS_EACH, time.monotonic() + 15
-    while origin.stats()["in_flight"] - others < wanted:
+    while (arrived := origin.stats()["in_flight"] - others) < wanted:
         if time.monotonic() > until:
-            raise Failed(f"{proxy.name}: not every request arrived at the origin")
+            raise Failed(f"{proxy.name}: only {arrived} of {wanted} requests arrived at the origin")
         time.sleep(0.1)
     return clients, wanted
 
