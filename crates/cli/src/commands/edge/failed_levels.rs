@@ -199,11 +199,11 @@ mod tests {
     #[test]
     fn a_load_above_the_edge_is_needed_if_no_level_shows_the_cause() {
         let level = |runs, edge, max| failed_levels(runs).diagnosis_level(edge, max);
-        let unclear = [(394.0, 382.0, UNKNOWN), (400.0, 384.0, NONE)];
-        assert_eq!(level(&unclear, 384.0, 1e9), Some(473.0));
+        let unclear = [(390.0, 380.0, UNKNOWN), (400.0, 384.0, NONE)];
+        assert_eq!(level(&unclear, 384.0, 1e9), Some(468.0));
         assert_eq!(level(&unclear, 384.0, 450.0), Some(450.0));
         // The user allows no level above the missed one.
-        assert_eq!(level(&unclear, 384.0, 400.0), None);
+        assert_eq!(level(&unclear, 384.0, 390.0), None);
         assert_eq!(level(&unclear, 400.0, 1e9), None);
         assert_eq!(level(&[(394.0, 382.0, NONE), (800.0, 390.0, "subject_limited")], 384.0, 1e9), None);
     }
