@@ -186,6 +186,18 @@ fn without_bottleneck(view: &RunView<'_>, common: Diagnosis) -> Diagnosis {
             format!("{} was missed; the evidence does not prove the cause", missed_objectives.join(", ")),
             Confidence::None,
         ),
+        false
+            if rates
+                .offered_per_s
+                .is_some_and(|offered| view.goodput() >= signals::CARRIED_MIN * offered) =>
+        {
+            (
+                UNKNOWN,
+                "all requests got a response, but many of them late; the evidence does not prove the cause"
+                    .to_owned(),
+                Confidence::None,
+            )
+        }
         false => (
             UNKNOWN,
             "the throughput was limited; the evidence does not prove the cause".to_owned(),

@@ -93,16 +93,16 @@ fn normalize(text: &str) -> String {
 /// # Errors
 /// The file does not exist, may not be written, or the kernel rejects the value.
 pub fn write_value(path: &Path, value: &str) -> io::Result<()> {
-    let explain = |error: io::Error| {
-        let hint = match error.kind() {
-            io::ErrorKind::InvalidInput => " (the kernel rejects this value)",
-            io::ErrorKind::PermissionDenied => " (run as root)",
-            _ => "",
-        };
+    let explain = |error: io::Error, hint: &str| {
+        let hint = if error.kind() == io::ErrorKind::PermissionDenied { " (run as root)" } else { hint };
         io::Error::new(error.kind(), format!("{}: {error}{hint}", path.display()))
     };
-    let mut file = File::options().write(true).open(path).map_err(explain)?;
-    file.write_all(format!("{value}\n").as_bytes()).map_err(explain)
+    let mut file = File::options().write(true).open(path).map_err(|error| explain(error, ""))?;
+    file.write_all(format!("{value}\n").as_bytes()).map_err(|error| {
+        // The file exists, so what a write does not find is named by the value: a congestion control.
+        let is_value = [io::ErrorKind::InvalidInput, io::ErrorKind::NotFound].contains(&error.kind());
+        explain(error, if is_value { " (the kernel rejects this value)" } else { "" })
+    })
 }
 
 /// Returns the network interfaces with a device, by name; without any, all except loopback.

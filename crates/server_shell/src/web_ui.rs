@@ -25,6 +25,8 @@ use rt::timers::Timers;
 use rt::tokio;
 use wire::{Limits, Parsed, RequestHead, Version, encode};
 
+use connections::OpenConnections;
+
 pub use connections::with_timeout;
 pub use files::{FILE_BYTES_MAX, serve_file};
 pub use hosts::is_own_host;
@@ -146,7 +148,8 @@ pub trait PageSource {
     fn make(&self, chosen: Self::Chosen, timers: &Timers) -> impl Future<Output = WebPage>;
 }
 
-/// Serves pages at `address` until `stop` starts the drain. `on_listening` gets the bound address,
+/// Serves pages at `address` until `stop` starts the drain, and sends the responses of the requests that have
+/// arrived by then, within 2 s. `on_listening` gets the bound address,
 /// with the port that the kernel chose. The first route that matches a path responds.
 ///
 /// # Errors
@@ -166,10 +169,12 @@ pub fn run(
     on_listening(address);
     let routes = Rc::new(LocalRoutes { routes, address });
     rt::cores::block_on(async move {
+        let open = Rc::default();
         tokio::select! {
-            result = serve(listener, routes) => result,
-            _ = stop.wait_for(DrainStage::Draining) => Ok(()),
+            result = accept(listener, routes, &open) => return result,
+            _ = stop.wait_for(DrainStage::Draining) => {}
         }
+        open.finish_responses().await
     })
 }
 
@@ -179,11 +184,19 @@ pub fn run(
 /// # Errors
 /// The listening socket failed, or there was no descriptor for a timer.
 pub async fn serve<S: PageSource + 'static>(listener: Listener, source: Rc<S>) -> io::Result<()> {
+    accept(listener, source, &Rc::default()).await
+}
+
+async fn accept<S: PageSource + 'static>(
+    listener: Listener,
+    source: Rc<S>,
+    open: &Rc<OpenConnections>,
+) -> io::Result<()> {
     let serve_connection = move |stream, timers, slot| {
         let source = Rc::clone(&source);
         async move { serve_connection((stream, slot), &timers, &*source).await }
     };
-    connections::accept(listener, CONNECTIONS_MAX, serve_connection).await
+    connections::accept(listener, CONNECTIONS_MAX, open, serve_connection).await
 }
 
 /// Routes of a server for users at this machine.

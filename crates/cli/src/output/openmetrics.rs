@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use record::histogram::{EXPORT_BOUNDS_NS, LatencyHistogram};
@@ -185,13 +186,20 @@ struct ScrapedText {
     final_scrapes: u64,
 }
 
+/// Server of the scrapes.
+#[derive(Debug)]
+struct Listener {
+    drain: Drain,
+    thread: JoinHandle<()>,
+}
+
 /// Export of the live figures.
 #[derive(Debug)]
 pub(crate) struct MetricsExport {
     totals: LiveTotals,
     file: Option<PathBuf>,
     shared: Arc<(Mutex<ScrapedText>, Condvar)>,
-    listener: Option<Drain>,
+    listener: Option<Listener>,
     file_error: Option<std::io::Error>,
 }
 
@@ -257,7 +265,9 @@ impl MetricsExport {
                 warn!("weir: warning: no scrape took the final figures");
             }
             drop(text);
-            listener.advance(DrainStage::Draining);
+            listener.drain.advance(DrainStage::Draining);
+            // The last response may still be on its way. A panic of the thread was printed by it.
+            let _ = listener.thread.join();
         }
         match (self.file_error, self.file) {
             (Some(error), Some(file)) => Err(Failure::cannot(file.display(), error)),
@@ -282,8 +292,8 @@ fn lock(shared: &Mutex<ScrapedText>) -> MutexGuard<'_, ScrapedText> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the server of the scrapes. Returns its drain.
-fn listen(address: SocketAddr, shared: Arc<(Mutex<ScrapedText>, Condvar)>) -> Result<Drain, Failure> {
+/// Starts the server of the scrapes.
+fn listen(address: SocketAddr, shared: Arc<(Mutex<ScrapedText>, Condvar)>) -> Result<Listener, Failure> {
     let drain = Drain::default();
     let stop = drain.watch();
     let (started, result) = std::sync::mpsc::channel();
@@ -305,13 +315,13 @@ fn listen(address: SocketAddr, shared: Arc<(Mutex<ScrapedText>, Condvar)>) -> Re
             let _ = failed.send(Err(error.to_string()));
         }
     };
-    std::thread::Builder::new().name("metrics".to_owned()).spawn(serve)?;
+    let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(serve)?;
     match result.recv() {
         Ok(Ok(address)) => warn!("weir: metrics at http://{address}/metrics"),
         Ok(Err(why)) => return Err(Failure::cannot(format!("--metrics-listen {address}"), why)),
         Err(_) => return Err(Failure::cannot("--metrics-listen", "its thread has ended")),
     }
-    Ok(drain)
+    Ok(Listener { drain, thread })
 }
 
 #[cfg(test)]

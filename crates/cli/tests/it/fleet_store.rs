@@ -191,8 +191,9 @@ fn live_metrics_have_each_agent_and_the_sum() {
     );
     assert!(text.ends_with("# EOF\n"), "{text}");
     assert!(value(&text, "weir_load_response_latency_seconds_count") > Some(0.0), "{text}");
-    // The final scrape releases the command.
-    assert!(within(EVENT_TIMEOUT, || value(&scrape(), "weir_load_finished") == Some(1.0)));
+    // The final scrape releases the command. On a busy machine, the one above may have been it.
+    let is_final = |text: &str| value(text, "weir_load_finished") == Some(1.0);
+    assert!(is_final(&text) || within(EVENT_TIMEOUT, || is_final(&scrape())), "{text}");
     let run = run.finish();
     // 4: invalid, on a machine that is too busy for the load.
     assert!([0, 4].contains(&run.code), "{run:?}");

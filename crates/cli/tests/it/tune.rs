@@ -182,12 +182,19 @@ fn a_rejected_value_restores_the_others() {
     let Some(namespace) = TestNamespace::create() else { return };
     let directory = temp_dir();
     let fixed = ["apply", "--journals", "journals", "--netns", &namespace.0, "net.ipv4.tcp_fin_timeout=30"];
-    let output =
-        tune(directory.path(), &[&fixed[..], &["net.ipv4.ip_local_port_range=70000 80000"]].concat());
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
-    assert!(text(&output).contains("the kernel expects two ports"), "{}", text(&output));
-    assert_old_values(&namespace, "rejected");
-    assert_eq!(journals(directory.path()), 0);
+    let rejected = [
+        ("net.ipv4.tcp_syn_retries=300", Some(1), "the kernel rejects this value"),
+        ("net.ipv4.tcp_congestion_control=no-such", Some(1), "the kernel rejects this value"),
+        // This one is found before anything is changed.
+        ("net.ipv4.ip_local_port_range=70000 80000", Some(2), "the kernel expects two ports"),
+    ];
+    for (setting, code, expected) in rejected {
+        let output = tune(directory.path(), &[&fixed[..], &[setting]].concat());
+        assert_eq!(output.status.code(), code, "{setting}: {}", text(&output));
+        assert!(text(&output).contains(expected), "{setting}: {}", text(&output));
+        assert_old_values(&namespace, setting);
+        assert_eq!(journals(directory.path()), 0);
+    }
     let global = tune(directory.path(), &[&fixed[..5], &["net.core.netdev_max_backlog=2000"]].concat());
     assert_eq!(global.status.code(), Some(2), "{}", text(&global));
     assert!(text(&global).contains("global"), "{}", text(&global));

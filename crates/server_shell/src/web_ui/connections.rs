@@ -11,7 +11,7 @@ use std::net::Shutdown;
 use std::rc::Rc;
 
 use rt::accept::{AcceptEvent, accept_forever};
-use rt::clock::{SECOND_NS, now_ns};
+use rt::clock::{MILLISECOND_NS, SECOND_NS, now_ns};
 use rt::conn_balancer::ConnectionBalancer;
 use rt::listen::Listener;
 use rt::stream::Stream;
@@ -28,9 +28,14 @@ const LINGER_BYTES_MAX: usize = 256 * 1024;
 /// Time for which a connection whose request has arrived keeps its slot when others need one.
 const BUSY_SLOT_MIN_NS: u64 = SECOND_NS;
 
+/// Maximum time that a drain waits for responses.
+const DRAIN_TIMEOUT_NS: u64 = 2 * SECOND_NS;
+/// Interval between the checks of a drain.
+const DRAIN_CHECK_NS: u64 = 10 * MILLISECOND_NS;
+
 /// Open connections.
 #[derive(Debug, Default)]
-struct OpenConnections(RefCell<Vec<OpenConnection>>);
+pub(super) struct OpenConnections(RefCell<Vec<OpenConnection>>);
 
 #[derive(Debug)]
 struct OpenConnection {
@@ -67,6 +72,19 @@ impl Drop for ServerSlot {
 }
 
 impl OpenConnections {
+    /// Waits until each response whose request has arrived is sent, at most [`DRAIN_TIMEOUT_NS`].
+    ///
+    /// # Errors
+    /// There was no descriptor for a timer.
+    pub(super) async fn finish_responses(&self) -> io::Result<()> {
+        let timers = Timers::start()?;
+        let until_ns = now_ns() + DRAIN_TIMEOUT_NS;
+        while now_ns() < until_ns && self.0.borrow().iter().any(|open| open.has_request) {
+            timers.sleep_until(now_ns() + DRAIN_CHECK_NS).await;
+        }
+        Ok(())
+    }
+
     /// Ends a connection in favour of a new one: the oldest without a request, or else the oldest
     /// beyond its time. Returns false if there is none.
     fn evict(&self, now_ns: u64) -> bool {
@@ -94,17 +112,18 @@ impl OpenConnections {
 pub(super) async fn accept<C: Future<Output = io::Result<()>> + 'static>(
     listener: Listener,
     max_connections: usize,
+    open: &Rc<OpenConnections>,
     serve: impl Fn(Stream, Timers, Rc<ServerSlot>) -> C,
 ) -> io::Result<()> {
     let timers = Timers::start()?;
     let (balancer, _inboxes) = ConnectionBalancer::new(1)?;
-    let slots = Rc::new(OpenConnections::default());
+    let slots = open;
     let ids = Cell::new(0);
     let handle = |accepted| {
         // Out of descriptors: the accept loop waits and tries again.
         let AcceptEvent::Connection(connection) = accepted else { return };
         let id = ids.replace(ids.get() + 1);
-        let slot = ServerSlot { slots: Rc::clone(&slots), balancer: balancer.clone(), id };
+        let slot = ServerSlot { slots: Rc::clone(slots), balancer: balancer.clone(), id };
         let now_ns = now_ns();
         let is_full = slots.0.borrow().len() >= max_connections;
         let stream = Stream::from_fd(connection.fd, connection.family);
@@ -230,9 +249,10 @@ mod tests {
                 client(address);
                 let _ = done_sender.send(());
             });
+            let open = Rc::default();
             tokio::select! {
                 _ = done_receiver => {}
-                result = accept(bound.take_listener(0, 0).unwrap(), MAX_CONNECTIONS, serve_hello) => panic!("{result:?}"),
+                result = accept(bound.take_listener(0, 0).unwrap(), MAX_CONNECTIONS, &open, serve_hello) => panic!("{result:?}"),
             }
             thread.join().unwrap();
         });

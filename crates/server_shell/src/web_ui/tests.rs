@@ -130,3 +130,25 @@ fn a_silent_client_times_out() {
     });
     assert_eq!(status(&response), "408");
 }
+
+#[test]
+fn a_response_that_has_begun_is_sent_although_the_server_drains() {
+    let drain = Drain::default();
+    let stop = drain.watch();
+    // Larger than the socket buffers, so that it is not sent at once.
+    let page = move |_: &WebRequest| {
+        drain.advance(DrainStage::Draining);
+        WebPage::text(200, "x".repeat(32 << 20))
+    };
+    let (sender, started) = std::sync::mpsc::channel();
+    let client = std::thread::spawn(move || {
+        let address: SocketAddr = started.recv().unwrap();
+        exchange(address, b"GET /last HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    });
+    run("127.0.0.1:0".parse().unwrap(), vec![WebRoute::new("/last", page)], stop, move |address| {
+        sender.send(address).unwrap();
+    })
+    .unwrap();
+    let response = client.join().unwrap();
+    assert!(response.ends_with(&"x".repeat(32 << 20)), "{} bytes", response.len());
+}

@@ -86,11 +86,8 @@ impl<R: Clone> FailedLevels<R> {
     /// Returns the level of a load that shows the cause, if a level above the edge was missed and none shows it.
     pub(super) fn diagnosis_level(&self, edge: f64, max_level: f64) -> Option<f64> {
         let (limiting, _) = self.limiting_level(Some(HeldLevel { level: edge, verdict: UNKNOWN }));
-        if limiting?.has_cause() {
-            return None;
-        }
-        let lowest = self.levels.iter().find(|failed| failed.level > edge)?;
-        let level = (lowest.level * DIAGNOSIS_RATIO).round().min(max_level);
+        let lowest = limiting.filter(|failed| !failed.has_cause())?;
+        let level = (lowest.level * DIAGNOSIS_RATIO).min(max_level);
         (level > lowest.level * (1.0 + LEVEL_TOLERANCE)).then_some(level)
     }
 
