@@ -84,6 +84,9 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
     if matches!(rule.class, LimitClass::Limit | LimitClass::Delay) {
         evidence.extend(sleep_evidence::describe_sleeps(view));
     }
+    if lacks_baseline(rule, view) {
+        evidence.push(BASELINE_MISSING.to_owned());
+    }
     let rival = others.iter().find(|(other, one)| other.class != rule.class && one.is_clear);
     Diagnosis {
         verdict: rule.code.to_owned(),
@@ -101,14 +104,26 @@ fn judge_all(view: &RunView<'_>) -> Diagnosis {
     }
 }
 
+/// Returns whether the latency without load would tell this delay from the wait for one of a few workers, and is
+/// not known.
+fn lacks_baseline(rule: &VerdictRule, view: &RunView<'_>) -> bool {
+    rule.class == LimitClass::Delay
+        && rule.is_supported_by(&signals::QUEUEING)
+        && signals::unloaded_latency_ns(view).is_none()
+}
+
 /// Returns the confidence of a verdict, from the margin of its conditions and the other possible
 /// explanations.
 fn confidence(rule: &VerdictRule, rule_match: &RuleMatch, has_rival: bool, view: &RunView<'_>) -> Confidence {
     // The behaviour of a full resource is known; a delay and a limit differ only in the baseline.
     let needs_baseline = matches!(rule.class, LimitClass::Delay | LimitClass::Limit | LimitClass::Cpu);
     let has_needed_baseline = !needs_baseline || (signals::QUEUEING.read)(view).is_some();
-    // Runtimes park idle threads on futexes as well: counts of calls do not prove a lock.
-    let max = if rule.is_circumstantial { Confidence::Likely } else { Confidence::Sure };
+    let max = match rule.is_circumstantial {
+        _ if lacks_baseline(rule, view) => Confidence::Possible,
+        // Runtimes park idle threads on futexes as well: counts of calls do not prove a lock.
+        true => Confidence::Likely,
+        false => Confidence::Sure,
+    };
     let level = match (rule_match.is_clear, rule_match.families, has_rival) {
         (true, 3.., false) if has_needed_baseline => Confidence::Sure,
         (true, 2.., false) | (_, 3.., false) => Confidence::Likely,

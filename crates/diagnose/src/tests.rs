@@ -444,6 +444,28 @@ fn stalls_of_40_ms_are_recognised() {
 }
 
 #[test]
+fn a_stall_after_work_is_recognised_by_the_time_between_the_bytes() {
+    let with_work = |first_byte_ns: u64, last_byte_ns: u64, not_sent_bytes: u64| {
+        let mut run = run(20, last_byte_ns);
+        let mut first = LatencyHistogram::new();
+        (0..2_000).for_each(|_| first.record(first_byte_ns));
+        run.latency.first_byte.service = first.summary();
+        change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.not_sent_bytes = not_sent_bytes);
+        run
+    };
+    let rate = |mut run: Run| {
+        let rate = run.rates.responses_per_s;
+        set_counter(&mut run, "TcpExt.DelayedACKs", rate * 0.98);
+        run
+    };
+    assert_first(&rate(with_work(19 * MS, 61 * MS, 300)), "delayed_ack_stall");
+    // Nothing to send, another time between the bytes, and a stall that is a small part of the latency.
+    assert_first(&rate(with_work(19 * MS, 61 * MS, 0)), "latency_bound");
+    assert_first(&rate(with_work(19 * MS, 79 * MS, 300)), "latency_bound");
+    assert_first(&rate(with_work(90 * MS, 133 * MS, 300)), "latency_bound");
+}
+
+#[test]
 fn a_tail_has_its_fingerprint() {
     let mut run = run(20, 2 * MS);
     let mut latencies = LatencyHistogram::new();

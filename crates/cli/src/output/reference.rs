@@ -77,7 +77,7 @@ fn figures() -> String {
 fn bottlenecks() -> String {
     let mut text = String::from(
         "\n## Bottlenecks\n\nValues of `diagnosis.verdict`, causes before their effects. All of \
-         \"proven by\" and the stated number of \"with\" must be observed; every verdict needs two \
+         \"proven by\", one of \"and by\", and the stated number of \"with\" must be observed; every verdict needs two \
          independent sources. `none`: no limit was reached. `unknown`: a limit was reached, \
          but the observations do not prove the cause.\n",
     );
@@ -85,6 +85,7 @@ fn bottlenecks() -> String {
         text.push_str(&format!("\n### `{}`\n\n{}.\n\n", row.code, capitalize(row.claim)));
         if row.not_observable.is_empty() {
             text.push_str(&evidence_list("Proven by", row.required));
+            text.push_str(&evidence_list("And by at least 1 of", row.any_of));
             text.push_str(&evidence_list(
                 &format!("With at least {} of", row.supporting_min),
                 row.supporting,

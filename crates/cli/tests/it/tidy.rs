@@ -5,13 +5,19 @@
 //! `clippy` and `rustfmt` check style. These tests do not check behaviour.
 
 mod circles;
+mod files;
+mod manifest;
 mod scan;
+mod sizes;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use files::{collect, crate_names, product_files, read, repository, source_files};
+use manifest::dependencies;
+use sizes::{MeasuredSizes, SizeLimits};
 
 /// Every crate, and the crates of this workspace that it may depend on. Data flows one way: a lower
 /// crate in the list never uses a higher one, and siblings never use each other.
@@ -103,11 +109,6 @@ const DOCUMENT_LINES: &[(&str, usize)] = &[("README.md", 120), ("ARCHITECTURE.md
 /// Docstrings that start with a relative pronoun or the like, by crate. A ratchet: it only goes
 /// down.
 const HEADLESS_DOCSTRINGS: &[(&str, usize)] = &[];
-
-struct SizeLimits {
-    limit: usize,
-    hard_limit: usize,
-}
 
 #[test]
 fn crates_depend_only_downwards() {
@@ -361,187 +362,8 @@ fn report(what: &str, problems: &[String]) {
     assert!(problems.is_empty(), "{what}: {} to put right:{text}", problems.len());
 }
 
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Returns the text of a file of the repository.
-fn read(path: &str) -> String {
-    let text = fs::read_to_string(repository().join(path));
-    text.unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
-/// Returns the directories below `crates`.
-fn crate_names() -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(repository().join("crates"))
-        .expect("the directory crates")
-        .map(|entry| entry.expect("an entry of crates"))
-        .filter(|entry| entry.path().join("Cargo.toml").exists())
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort_unstable();
-    names
-}
-
-/// Returns every Rust file below a crate's `src`, as a path from the repository's root.
-fn source_files() -> Vec<String> {
-    let mut files = Vec::new();
-    for name in crate_names() {
-        collect(&format!("crates/{name}/src"), &mut files);
-    }
-    files
-}
-
-fn collect(directory: &str, files: &mut Vec<String>) {
-    let entries = fs::read_dir(repository().join(directory));
-    let entries = entries.unwrap_or_else(|error| panic!("{directory}: {error}"));
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.expect("a directory entry").file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort_unstable();
-    for name in names {
-        let path = format!("{directory}/{name}");
-        if repository().join(&path).is_dir() {
-            collect(&path, files);
-        } else if name.ends_with(".rs") {
-            files.push(path);
-        }
-    }
-}
-
-/// Returns the source files of the product. It leaves out tests by name (`tests.rs`, `tests/`, and
-/// `fuzzing.rs`, whose properties panic by design) and modules that another file declares for tests
-/// only.
-fn product_files() -> Vec<String> {
-    let files = source_files();
-    let mut test_only = BTreeSet::new();
-    for file in &files {
-        for module in scan::test_modules(&scan::mask(&read(file))) {
-            test_only.insert(format!("{}/{module}", module_directory(file)));
-        }
-    }
-    let is_product = |file: &String| {
-        let by_name =
-            ["/tests.rs", "/tests/", "/fuzzing.rs", "/fuzzing/"].iter().any(|name| file.contains(name));
-        let stem = file.trim_end_matches(".rs");
-        let declared = test_only.iter().any(|module| {
-            stem.strip_prefix(module.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        });
-        !by_name && !declared
-    };
-    files.into_iter().filter(is_product).collect()
-}
-
-/// Returns the directory with the modules that `file` declares.
-fn module_directory(file: &str) -> String {
-    let stem = file.trim_end_matches(".rs");
-    match stem.rsplit_once('/') {
-        Some((directory, "lib" | "main" | "mod")) => directory.to_owned(),
-        _ => stem.to_owned(),
-    }
-}
-
-/// Returns the packages that the dependencies of a manifest name, including those of builds and
-/// targets, and excluding those of tests.
-fn dependencies(manifest: &str) -> BTreeSet<String> {
-    let mut packages = BTreeSet::new();
-    let mut in_table = false;
-    let mut single: Option<String> = None;
-    for line in manifest.lines().map(|line| line.split('#').next().unwrap_or("").trim()) {
-        if let Some(table) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            let (kind, name) = dependency_table(table);
-            in_table = kind && name.is_none();
-            single = name.filter(|_| kind).map(str::to_owned);
-            packages.extend(single.clone());
-        } else if let Some(name) = &single {
-            if let Some(package) = renamed_package(line) {
-                packages.remove(name);
-                packages.insert(package);
-            }
-        } else if in_table && let Some((key, value)) = line.split_once('=') {
-            let name = key.split('.').next().unwrap_or(key).trim().trim_matches('"');
-            packages.insert(renamed_package(value).unwrap_or_else(|| name.to_owned()));
-        }
-    }
-    packages
-}
-
-/// Returns whether a table contains dependencies, and the single dependency that it describes, if
-/// any.
-fn dependency_table(table: &str) -> (bool, Option<&str>) {
-    let table = match table.strip_prefix("target.") {
-        Some(rest) => rest.rsplit_once("'.").map_or(rest, |(_, table)| table),
-        None => table,
-    };
-    let (kind, name) = table.split_once('.').map_or((table, None), |(kind, name)| (kind, Some(name)));
-    (matches!(kind, "dependencies" | "build-dependencies"), name)
-}
-
-/// Returns the value of `package = "…"`.
-fn renamed_package(text: &str) -> Option<String> {
-    let value = text.split_once("package")?.1.trim_start().strip_prefix('=')?.trim_start();
-    Some(value.strip_prefix('"')?.split_once('"')?.0.to_owned())
-}
-
 fn matches_pattern(name: &str, pattern: &str) -> bool {
     pattern.strip_suffix('*').map_or(name == pattern, |start| name.starts_with(start))
-}
-
-/// Sizes by "path kind", the maximum for repeated names, with the bounds of the kind.
-#[derive(Default)]
-struct MeasuredSizes<'a>(BTreeMap<String, (usize, Option<&'a SizeLimits>)>);
-
-impl<'a> MeasuredSizes<'a> {
-    fn add(&mut self, key: String, size: usize, bounds: &'a SizeLimits) {
-        let entry = self.0.entry(key).or_default();
-        *entry = (entry.0.max(size), Some(bounds));
-    }
-
-    /// Reports items that are too large, and invalid stored exceptions: lines "path kind
-    /// size".
-    fn check(&self, exceptions: &str) -> Vec<String> {
-        let mut problems = Vec::new();
-        let mut excepted = BTreeMap::new();
-        for line in exceptions.lines().map(str::trim) {
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let parsed = line.rsplit_once(' ').and_then(|(key, size)| {
-                Some((key.split_whitespace().collect::<Vec<_>>().join(" "), size.parse().ok()?))
-            });
-            match parsed {
-                Some((key, size)) if excepted.insert(key.clone(), size).is_none() => {
-                    problems.extend(self.stale_exception(&key, size));
-                }
-                Some((key, _)) => problems.push(format!("exception \"{key}\": listed twice")),
-                None => problems.push(format!("exception \"{line}\": write \"path kind size\"")),
-            }
-        }
-        for (key, (size, bounds)) in &self.0 {
-            let Some(bounds) = bounds else { continue };
-            let allowed = excepted.get(key).map_or(bounds.limit, |size| (*size).min(bounds.hard_limit));
-            if *size > allowed {
-                problems.push(format!(
-                    "{key}: {size} lines, {allowed} are allowed: split it by what it does. (An \
-                     exception in tidy_exceptions.txt goes up to {} and needs a reason beside it)",
-                    bounds.hard_limit
-                ));
-            }
-        }
-        problems
-    }
-
-    /// Reports the error of an exception that is not exceeded.
-    fn stale_exception(&self, key: &str, excepted: usize) -> Option<String> {
-        let Some((size, Some(bounds))) = self.0.get(key) else {
-            return Some(format!("exception \"{key}\": there is no such thing; remove the line"));
-        };
-        if *size <= bounds.limit {
-            return Some(format!("exception \"{key}\": no longer needed ({size}); remove the line"));
-        }
-        let too_generous = *size * 10 < excepted * 9;
-        too_generous.then(|| format!("exception \"{key}\": lower {excepted} to {size}"))
-    }
 }
 
 /// Finds product code that panics instead of returning an error: (line from 1, remedy).
@@ -606,33 +428,6 @@ fn fenced_lines(markdown: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_manifest_is_read() {
-    let manifest = r#"
-[package]
-name = "x"
-[dependencies]
-wire.workspace = true   # the codec
-rt = { path = "../rt", package = "runtime" }
-"record" = "1"
-[dependencies.serde]
-version = "1"
-features = ["derive"]
-[dependencies.alias]
-package = "httparse"
-[target.'cfg(target_os = "linux")'.dependencies]
-socket2 = "0.6"
-[build-dependencies]
-cc = "1"
-[dev-dependencies]
-tempfile = "3"
-[features]
-proxy = []
-"#;
-    let got: Vec<String> = dependencies(manifest).into_iter().collect();
-    assert_eq!(got, ["cc", "httparse", "record", "runtime", "serde", "socket2", "wire"]);
-}
-
-#[test]
 fn the_allowed_edges_have_no_circle() {
     for (at, (name, below)) in CRATES.iter().enumerate() {
         for other in *below {
@@ -640,32 +435,6 @@ fn the_allowed_edges_have_no_circle() {
             assert!(position.is_some_and(|position| position > at), "{name} -> {other}");
         }
     }
-}
-
-#[test]
-fn an_exception_is_a_ratchet() {
-    let mut measured = MeasuredSizes::default();
-    measured.add("a.rs file".to_owned(), 700, &FILE_LINES);
-    measured.add("a.rs::f function".to_owned(), 10, &FUNCTION_LINES);
-    measured.add("a.rs::f function".to_owned(), 80, &FUNCTION_LINES);
-    measured.add("a.rs::small function".to_owned(), 60, &FUNCTION_LINES);
-    measured.add("a.rs::huge function".to_owned(), 101, &FUNCTION_LINES);
-    let check = |exceptions: &str, parts: &[&str]| {
-        let problems = measured.check(exceptions);
-        assert_eq!(problems.len(), parts.len(), "{problems:?}");
-        for (problem, part) in problems.iter().zip(parts) {
-            assert!(problem.contains(part), "{problem}");
-        }
-    };
-    let huge = "a.rs::huge function: 101 lines, ";
-    check("", &["a.rs file: 700 lines, 500", "a.rs::f function: 80 lines, 60", huge]);
-    check("# why\na.rs  file 700\na.rs::f function 88\na.rs::huge function 200", &["lower 200", huge]);
-    check("a.rs file 699\na.rs::f function 80", &["a.rs file: 700 lines, 699", huge]);
-    check("a.rs file 778\na.rs::f function 80", &["lower 778 to 700", huge]);
-    check(
-        "a.rs file 700\na.rs::f function 80\na.rs::small function 60\nb.rs file 600\nx\na.rs file 700",
-        &["no longer needed", "no such thing", "path kind size", "listed twice", huge],
-    );
 }
 
 #[test]

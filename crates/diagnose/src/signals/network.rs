@@ -11,6 +11,9 @@ use crate::figures as f;
 use crate::unit::Unit;
 use crate::window::{GENERATOR, SUBJECT};
 
+/// Time of a delayed acknowledgement of Linux (TCP_DELACK_MIN, 40 ms), and a timer's tick on either side.
+const DELAYED_ACK: LatencyRange = LatencyRange { from_ns: 39_000_000, to_ns: 48_000_000 };
+
 signals! {
     // TCP.
     LISTEN_OVERFLOWS: Counters, PerSecond, "connections refused by a full accept queue",
@@ -61,8 +64,15 @@ signals! {
         };
     DELAYED_ACK_MODE: Latency, Fraction, "requests that took 39 to 48 ms, while few took 30 to 39 ms",
         "the latency histogram", |view| {
-            let range = LatencyRange { from_ns: 39_000_000, to_ns: 48_000_000 };
-            Some(range.starting_fraction_of(&view.last_byte).unwrap_or(0.0))
+            Some(DELAYED_ACK.starting_fraction_of(&view.last_byte).unwrap_or(0.0))
+        };
+    TRANSFER_STALL: Latency, Fraction, "39 to 48 ms from the first byte to the last, of the latency",
+        "medians of the latency histograms", |view| {
+            let latency = &view.run.latency;
+            let total_ns = latency.last_byte.service.p50_ns;
+            let transfer_ns = total_ns.saturating_sub(latency.first_byte.service.p50_ns);
+            let is_stall = (DELAYED_ACK.from_ns..DELAYED_ACK.to_ns).contains(&transfer_ns);
+            Some(if is_stall { transfer_ns as f64 / total_ns as f64 } else { 0.0 })
         };
     ROUND_TRIP: Connections, Ratio, "round-trip time over its minimum",
         "TCP_INFO rtt / min_rtt of the sending end", |view| {

@@ -221,4 +221,9 @@ impl VerdictRule {
     pub fn counter_tests(&self) -> impl Iterator<Item = CounterTest> {
         std::iter::once(self.counter_test).chain(self.second_test)
     }
+
+    /// Returns whether a signal is among the supporting ones.
+    pub(crate) fn is_supported_by(&self, signal: &Signal) -> bool {
+        self.supporting.iter().any(|criterion| criterion.signal.name == signal.name)
+    }
 }

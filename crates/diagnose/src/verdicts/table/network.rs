@@ -165,7 +165,9 @@ pub(super) const DELAYED_ACK_STALL: VerdictRule = VerdictRule {
     claim: "small writes wait for delayed acknowledgements (Nagle's algorithm)",
     class: LimitClass::Delay,
     // A subject without data to send waits for something else that takes as long.
-    required: &[at_least(&s::DELAYED_ACK_MODE, 0.01), at_least(&s::UNSENT_WITH_OPEN_WINDOW, 1.0)],
+    required: &[at_least(&s::UNSENT_WITH_OPEN_WINDOW, 1.0)],
+    // Work before the first byte moves the latency, but not the time from there to the last.
+    any_of: &[at_least(&s::DELAYED_ACK_MODE, 0.01), at_least(&s::TRANSFER_STALL, 0.5)],
     supporting: &[at_least(&s::DELAYED_ACKS, 0.01)],
     confusions: "an origin that really takes 40 ms",
     remedy: "TCP_NODELAY; head and body in one write; TCP_QUICKACK",
