@@ -245,3 +245,9 @@ pub(crate) fn max_run_queue_wait(window: Option<&CpuWindow>) -> Option<f64> {
     let threads = window?.own_threads.iter();
     threads.filter_map(|thread| thread.wait_fraction).reduce(f64::max)
 }
+
+/// Returns the longest time that one of the generator's threads ran or waited for a CPU.
+pub(crate) fn max_runnable(window: Option<&CpuWindow>) -> Option<f64> {
+    let threads = window?.own_threads.iter();
+    threads.filter_map(|thread| Some(thread.busy_fraction + thread.wait_fraction?)).reduce(f64::max)
+}

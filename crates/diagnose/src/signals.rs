@@ -21,6 +21,7 @@ mod network;
 mod ports;
 mod queueing;
 mod resources;
+mod short_lived;
 
 pub(crate) use carried::{CARRIED_MIN, carried_fraction};
 pub(crate) use compute::{HARDLY_BUSY_CPUS, is_single_threaded, machine_cpus};

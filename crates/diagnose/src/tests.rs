@@ -2,6 +2,7 @@
 //! induced, and must get its verdict. A healthy record must get none.
 
 mod carried_load;
+mod contention;
 mod headroom;
 mod http2;
 mod ports;
@@ -80,7 +81,7 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         generator: GeneratorStats {
             threads: 1,
             busiest_thread_fraction: Some(0.2),
-            run_queue_wait_fraction: Some(0.01),
+            run_queue_wait_fraction: Some(0.0),
             in_flight_mean: connections as f64,
             in_flight_by_littles_law: connections as f64,
             ..GeneratorStats::default()

@@ -157,6 +157,20 @@ impl<'a> View<'a> {
         self.max_over(role, |machine| machine.ends_median(role, end, &figure))
     }
 
+    /// Returns the mean of a figure over the snapshots, at the end of a role.
+    pub(crate) fn ends_mean(
+        &self,
+        role: &str,
+        end: ConnectionEnd,
+        figure: impl Fn(&EndQueues) -> Option<f64>,
+    ) -> Option<f64> {
+        self.max_over(role, |machine| {
+            let ends = machine.ends_by_time(role, end);
+            let values: Vec<f64> = ends.iter().filter_map(|(_, ends)| figure(ends)).collect();
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+        })
+    }
+
     /// Returns the wake-up lag on the CPU of a role's machine with the most of it: the median over its samples
     /// of their 99th percentiles, which cannot be averaged.
     #[must_use]

@@ -200,6 +200,7 @@ impl Observer {
             time_s: now_ns.saturating_sub(self.zero_ns) as f64 / 1e9,
             length_s,
             context_switches_per_s: machine.cpu_delta.context_switches.map(|n| n as f64 / seconds),
+            forks_per_s: machine.cpu_delta.forks.map(|n| n as f64 / seconds),
             runnable: machine.cpu_delta.runnable,
             pressure: machine.pressure,
             conntrack: self.conntrack.as_mut().ok().and_then(|it| it.sample(seconds).ok().flatten()),

@@ -37,6 +37,8 @@ pub struct RecordContext {
     pub cpu: GeneratorCpu,
     /// Fraction of the window that generator threads waited for a CPU.
     pub run_queue_wait_fraction: Option<f64>,
+    /// Largest fraction of the window that a generator thread ran or waited for a CPU.
+    pub runnable_thread_fraction: Option<f64>,
     /// Calibration that the run is compared with.
     pub calibrated: Option<CalibratedCapacity>,
     /// Validity verdict.
@@ -72,6 +74,7 @@ pub fn build_record(measured: &RunMeasurement, context: RecordContext) -> Run {
         baseline: None,
         generator: GeneratorStats {
             run_queue_wait_fraction: context.run_queue_wait_fraction,
+            runnable_thread_fraction: context.runnable_thread_fraction,
             busiest_thread_fraction: context.cpu.per_core.iter().copied().reduce(f64::max),
             calibrated: context.calibrated,
             ..generator(measured)
@@ -301,6 +304,11 @@ fn http2_totals(plan: &Http2Plan, counters: &Http2Counters) -> Http2Totals {
         goaways: by_code(&counters.goaways),
         retried: counters.retried,
         cancelled: counters.cancelled,
+        server_window_bytes: counters.stream_window_bytes,
+        server_connection_window_bytes: counters
+            .stream_window_bytes
+            .map(|_| counters.connection_window_bytes),
+        window_wait_ns: counters.window_wait_ns,
         pings_lost: counters.pings_lost,
         grpc_status: statuses.map(|(index, count)| (status_name(index), *count)).collect(),
     }

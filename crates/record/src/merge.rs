@@ -234,6 +234,7 @@ fn add_generator(a: &GeneratorStats, b: &GeneratorStats) -> GeneratorStats {
         },
         busiest_thread_fraction: max_of_both(a.busiest_thread_fraction, b.busiest_thread_fraction),
         run_queue_wait_fraction: max_of_both(a.run_queue_wait_fraction, b.run_queue_wait_fraction),
+        runnable_thread_fraction: max_of_both(a.runnable_thread_fraction, b.runnable_thread_fraction),
         in_flight_mean: a.in_flight_mean + b.in_flight_mean,
         in_flight_by_littles_law: a.in_flight_by_littles_law + b.in_flight_by_littles_law,
         calibrated: None,

@@ -7,6 +7,7 @@
 
 mod cgroup;
 mod queues;
+mod role_use;
 mod shared_kernel;
 mod traffic;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cgroup::{CgroupUse, DiskUse, Pressure};
 pub use queues::{ConnectionEnd, EndQueues, ListenerQueue, QueueSnapshot, UnixEnd, UnixQueues};
+pub use role_use::{RoleUse, ThreadCpuUse};
 pub use shared_kernel::KernelProcess;
 pub use traffic::{InFlightByLocation, LocalPorts, OriginAddress, UnixSocketRoles, UnwatchedSockets};
 
@@ -57,6 +59,9 @@ pub struct MachineObservation {
     pub unix: Vec<UnixSocketRoles>,
     /// Settings in force in the subject's network namespace, and of the machine, by sysctl name.
     pub settings: BTreeMap<String, String>,
+    /// Busiest threads of the subject before the load, when requests were sent one at a time.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub baseline_threads: Vec<ThreadCpuUse>,
     /// Samples, about one per second.
     pub samples: Vec<MachineSample>,
     /// Snapshots of the sockets, up to five per second.
@@ -201,6 +206,9 @@ pub struct MachineSample {
     /// Context switches of the machine, per second.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub context_switches_per_s: Option<f64>,
+    /// Tasks (processes and threads) that the machine started, per second.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub forks_per_s: Option<f64>,
     /// Tasks that run or are ready to run, at its end.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub runnable: Option<u64>,
@@ -264,85 +272,6 @@ pub struct CpuUse {
     pub backlog_packets: Option<u32>,
     /// Hardware interrupts of any kind.
     pub interrupts_per_s: f64,
-}
-
-/// Use by a role.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RoleUse {
-    /// Number of its live processes.
-    pub processes: u32,
-    /// CPUs used in user space.
-    pub user_cpus: f64,
-    /// CPUs used in the kernel; the kernel may charge softirqs here that it ran meanwhile. The sum
-    /// of both is from the process clocks (nanoseconds) if they can be read; the split is by the
-    /// ticks of `/proc/PID/stat`.
-    pub system_cpus: f64,
-    /// Threads that used or wanted a CPU, the busiest first, at most 64.
-    pub threads: Vec<ThreadCpuUse>,
-    /// Number of all its threads.
-    pub threads_total: u32,
-    /// Number of threads in uninterruptible sleep (state D), mostly for a disk: the mean of the
-    /// polls in the interval.
-    pub threads_in_disk_sleep: f64,
-    /// Mean number of its working threads that sleep in a kernel function, by that function
-    /// (`/proc/PID/task/TID/wchan` at the polls): at most 64 threads and 16 functions. A thread works if it has used at
-    /// least a tenth of the mean CPU time of the threads that ran. Absent if this process may not read the functions.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub threads_asleep: Option<BTreeMap<String, f64>>,
-    /// Voluntary context switches, per second.
-    pub voluntary_switches_per_s: f64,
-    /// Involuntary context switches, per second.
-    pub involuntary_switches_per_s: f64,
-    /// Open descriptors of the process with the fewest free ones.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub descriptors: Option<u64>,
-    /// Soft limit of that process.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub descriptors_max: Option<u64>,
-    /// Resident memory of all its processes.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub resident_bytes: Option<u64>,
-    /// Proportional set size: a page shared by `n` processes counts as an `n`th for each. Only for
-    /// roles with several processes, and sampled every few seconds.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub proportional_bytes: Option<u64>,
-    /// Page faults without disk access, per second.
-    pub minor_faults_per_s: f64,
-    /// Page faults with disk access, per second.
-    pub major_faults_per_s: f64,
-    /// Bytes written through system calls, per second, including to sockets.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub written_bytes_per_s: Option<f64>,
-    /// Bytes to be written to a disk, per second (`/proc/PID/io` `write_bytes`).
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub disk_write_bytes_per_s: Option<f64>,
-    /// Use of its control group.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub cgroup: Option<CgroupUse>,
-}
-
-impl RoleUse {
-    /// Returns the CPUs that it used.
-    #[must_use]
-    pub fn cpus(&self) -> f64 {
-        self.user_cpus + self.system_cpus
-    }
-}
-
-/// Use by one thread.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ThreadCpuUse {
-    /// Thread ID.
-    pub tid: i32,
-    /// Thread name.
-    pub name: String,
-    /// CPU that it ran on last.
-    pub cpu: u32,
-    /// Fraction of the time on a CPU.
-    pub busy: f64,
-    /// Fraction of the time ready and waiting for a CPU (`schedstat`).
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub waiting: Option<f64>,
 }
 
 /// Counters of a network namespace.

@@ -78,6 +78,7 @@ fn sample(time_s: f64) -> MachineSample {
         length_s: 1.0,
         cpus: vec![cpu(0), cpu(1)],
         context_switches_per_s: Some(5e4),
+        forks_per_s: Some(3.0),
         runnable: Some(2),
         foreign_cpus: Some(0.1),
         roles: vec![role.clone(), role],

@@ -46,20 +46,25 @@ pub(super) fn good_response_fraction(view: &RunView<'_>) -> Option<f64> {
     Some(rates.answered_fraction()? * good.min(1.0))
 }
 
-/// Returns whether requests waited for a connection in most seconds, or the number in flight kept
+/// Returns whether requests waited for a connection in most seconds, or the number in flight and their latency kept
 /// growing: then the load was not carried, but deferred. `None` if there are too few seconds.
 fn has_standing_queue(intervals: &[Interval]) -> Option<bool> {
     /// Maximum random growth of the requests in flight from start to end, as a difference.
     const CHANCE: f64 = 2.0;
+    /// Minimum growth of the latency: a pause just before the end leaves requests in flight, but no queue.
+    const LATENCY_GROWTH: f64 = 1.5;
     let measured: Vec<&Interval> = intervals.iter().filter(|second| second.measured).collect();
     let third = measured.len() / 3;
-    let median_of = |part: &[&Interval], figure: fn(&Interval) -> u64| {
-        median(part.iter().map(|second| figure(second) as f64).collect())
+    let median_of = |part: &[&Interval], figure: fn(&Interval) -> f64| {
+        median(part.iter().map(|second| figure(second)).collect())
     };
-    let last = &measured[measured.len() - third..];
-    let before = median_of(&measured[..third], |second| second.in_flight)?;
-    let after = median_of(last, |second| second.in_flight)?;
-    let waits = median_of(&measured, |second| second.pending)? > 0.0
-        || median_of(last, |second| second.pending)? > 0.0;
-    Some(waits || after > 2.0 * before + CHANCE)
+    let (first, last) = (&measured[..third], &measured[measured.len() - third..]);
+    let growth = |figure| Some((median_of(first, figure)?, median_of(last, figure)?));
+    let (in_flight_before, in_flight_after) = growth(|second| second.in_flight as f64)?;
+    let (latency_before, latency_after) = growth(|second| second.last_byte_mean_ns)?;
+    let waits = median_of(&measured, |second| second.pending as f64)? > 0.0
+        || median_of(last, |second| second.pending as f64)? > 0.0;
+    let grew =
+        in_flight_after > 2.0 * in_flight_before + CHANCE && latency_after > LATENCY_GROWTH * latency_before;
+    Some(waits || grew)
 }

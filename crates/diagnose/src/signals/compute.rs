@@ -4,6 +4,7 @@ use record::observed::{ConnectionEnd, EndQueues, ListenerQueue, MachineSample, Q
 
 use super::functions::is_sync;
 use super::latency_range::LatencyRange;
+use super::short_lived::short_lived_cpus;
 use crate::figures as f;
 use crate::run_view::RunView;
 use crate::sleeps::threads_blocked_elsewhere;
@@ -20,22 +21,31 @@ pub(super) fn responses_per_s(view: &RunView<'_>) -> Option<f64> {
     (rate > 0.0).then_some(rate)
 }
 
+/// Use of the subject's CPUs from which a generator that waits for a CPU waits for the subject.
+const SUBJECT_FILLS_CPUS: f64 = 0.9;
+
+/// Returns the fraction of the time that the busiest generator thread ran or waited for a CPU. It cannot send
+/// while it waits, unless the subject fills the CPUs: then they are the limit, and not the generator.
 pub(super) fn generator_thread(view: &RunView<'_>) -> Option<f64> {
     // A spinning thread is always busy, which says nothing.
     if view.run.plan["spin"].as_bool() == Some(true) {
         return None;
     }
-    let busy = view
-        .run
-        .generator
-        .busiest_thread_fraction
-        .or_else(|| view.role_median(GENERATOR, f::BUSIEST_THREAD.read))?;
+    let subject_fills_cpus = subject_saturation(view).is_some_and(|used| used >= SUBJECT_FILLS_CPUS);
+    let generator = &view.run.generator;
+    let own = match subject_fills_cpus {
+        true => generator.busiest_thread_fraction,
+        false => generator.runnable_fraction(),
+    };
+    let busy = own.or_else(|| view.role_median(GENERATOR, f::BUSIEST_THREAD.read))?;
     let of_quota = |machine: MachineWindow<'_>| machine.role(GENERATOR).median(f::QUOTA_USED.read);
     Some(view.machines(GENERATOR).into_iter().filter_map(of_quota).fold(busy, f64::max))
 }
 
+/// Returns the CPUs that a role used; of the subject with its [short-lived processes](short_lived_cpus).
 pub(super) fn cpus(view: &RunView<'_>, role: &str) -> Option<f64> {
-    view.role_median(role, f::CPUS.read)
+    let unseen = if role == SUBJECT { short_lived_cpus(view) } else { None };
+    Some(view.role_median(role, f::CPUS.read)? + unseen.unwrap_or(0.0))
 }
 
 /// Minimum fraction of the subject's CPU time that its observed threads explain.
@@ -43,9 +53,43 @@ const EXPLAINED_FRACTION_MIN: f64 = 0.5;
 /// CPU time below which the clocks of processes and threads are too coarse to compare.
 const EXPLAINED_CPUS_MIN: f64 = 0.1;
 
-/// Returns the use of the subject's busiest thread. `None` if its threads are too short-lived.
+/// Use of a thread from which it has no idle time.
+const ALWAYS_BUSY: f64 = 0.9;
+/// Minimum rate of the load over that of the baseline for which a thread that was always busy in both spins: a thread
+/// that does the work could not have done so much more.
+const MORE_WORK: f64 = 1.5;
+
+/// Returns the use of the subject's busiest thread, without those that [spin](spinning_threads). `None` if its threads
+/// are too short-lived.
 pub(super) fn subject_thread(view: &RunView<'_>) -> Option<f64> {
-    are_threads_observed(view)?.then(|| view.role_median(SUBJECT, f::BUSIEST_THREAD.read))?
+    let spinning = spinning_threads(view);
+    let busiest = |role: &RoleUse| {
+        let working = role.threads.iter().filter(|thread| !spinning.contains(&thread.tid));
+        working.map(|thread| thread.busy).reduce(f64::max)
+    };
+    are_threads_observed(view)?.then(|| view.role_median(SUBJECT, busiest))?
+}
+
+/// Returns the CPUs that the subject's [spinning threads](spinning_threads) use.
+pub(super) fn spinning_cpus(view: &RunView<'_>) -> f64 {
+    let spinning = spinning_threads(view);
+    let busy = |role: &RoleUse| {
+        let threads = role.threads.iter().filter(|thread| spinning.contains(&thread.tid));
+        Some(threads.map(|thread| thread.busy).sum())
+    };
+    if spinning.is_empty() { 0.0 } else { view.role_median(SUBJECT, busy).unwrap_or(0.0) }
+}
+
+/// Returns the threads of the subject that were always busy before the load, when requests were sent one at a time
+/// and far fewer were served: they wait in a loop.
+fn spinning_threads(view: &RunView<'_>) -> Vec<i32> {
+    let rate_before =
+        view.run.baseline.as_ref().map(|baseline| baseline.good as f64 / baseline.duration_s.max(1e-3));
+    if !rate_before.is_some_and(|before| view.goodput() >= MORE_WORK * before) {
+        return Vec::new();
+    }
+    let threads = view.machine(SUBJECT).into_iter().flat_map(|machine| &machine.observed.baseline_threads);
+    threads.filter(|thread| thread.busy >= ALWAYS_BUSY).map(|thread| thread.tid).collect()
 }
 
 /// Returns the number of the subject's threads that used CPU time; of all its threads if they are too short-lived.
@@ -93,6 +137,12 @@ pub(crate) fn is_single_threaded(view: &RunView<'_>) -> bool {
     thread.zip(all).is_some_and(|(thread, all)| thread >= SINGLE_THREAD_MIN * all)
 }
 
+/// Returns the use of the thread that does the subject's work over that of the generator's busiest thread.
+pub(super) fn subject_over_generator(view: &RunView<'_>) -> Option<f64> {
+    let thread = subject_thread(view).filter(|_| is_single_threaded(view))?;
+    Some(thread / generator_thread(view)?.max(1e-9))
+}
+
 /// Returns the number of CPUs that the subject may use.
 pub(super) fn allowed_cpus(view: &RunView<'_>) -> Option<f64> {
     let by_affinity = allowed_cpus_by_affinity(view)?;
@@ -132,8 +182,20 @@ pub(super) fn connections_in_state(ends: &EndQueues, name: &str) -> Option<f64> 
     Some(ends.count_in_state(name) as f64)
 }
 
+/// Number of sockets below which the median of their snapshots is too coarse.
+const FEW_SOCKETS: f64 = 20.0;
+
+/// Returns the fraction of an end's sockets with unread bytes. `None` for a load of one request at a time, which
+/// waits for no other.
 pub(super) fn unread_fraction(view: &RunView<'_>, role: &str, end: ConnectionEnd) -> Option<f64> {
-    view.ends_median(role, end, f::UNREAD.read)
+    if view.run.request_slots() <= 1.0 {
+        return None;
+    }
+    let sockets = view.ends_median(role, end, |ends| Some(ends.count_in_state("established") as f64))?;
+    match sockets < FEW_SOCKETS {
+        true => view.ends_mean(role, end, f::UNREAD.read),
+        false => view.ends_median(role, end, f::UNREAD.read),
+    }
 }
 
 /// Returns the responses that wait at a generator if the subject's own sockets are not observed.

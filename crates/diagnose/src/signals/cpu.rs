@@ -3,6 +3,7 @@
 use super::compute::*;
 use super::latency_range;
 use super::queueing;
+use super::short_lived::{short_lived_cpus, system_fraction, user_fraction};
 use super::signal::{Signal, SignalFamily};
 use crate::figures as f;
 use crate::unit::Unit;
@@ -16,10 +17,7 @@ const CONTENTION_USED_MIN: f64 = 0.8;
 const FULL_WITHOUT_THREADS: f64 = 0.85;
 
 medians! {
-    SUBJECT_CPUS: Cpu, "CPUs used by the subject", role_median(SUBJECT, f::CPUS);
     ALL_CPUS: Cpu, "all CPUs, without stolen time", sample_median(SUBJECT, f::ALL_CPUS);
-    SUBJECT_USER: Cpu, "user space, of the subject's CPU time", role_median(SUBJECT, f::USER_FRACTION);
-    SUBJECT_SYSTEM: Cpu, "kernel, of the subject's CPU time", role_median(SUBJECT, f::SYSTEM_FRACTION);
     ORIGIN_THREAD: Cpu, "busiest origin thread, of a core", role_median(ORIGIN, f::BUSIEST_THREAD);
     IDLE_CPUS: Cpu, "idle CPUs", sample_median(SUBJECT, f::IDLE_CPUS);
     BUSIEST_CPU: Cpu, "busiest CPU", sample_median(SUBJECT, f::BUSIEST_CPU);
@@ -32,6 +30,12 @@ medians! {
 }
 
 signals! {
+    SUBJECT_CPUS: Cpu, Cpus, "CPUs used by the subject", "PID/stat utime + stime, without threads that spin",
+        |view| Some((cpus(view, SUBJECT)? - spinning_cpus(view)).max(0.0));
+    SUBJECT_USER: Cpu, Fraction, "user space, of the subject's CPU time",
+        "PID/stat; /proc/stat if its processes end too soon", user_fraction;
+    SUBJECT_SYSTEM: Cpu, Fraction, "kernel, of the subject's CPU time",
+        "PID/stat; /proc/stat if its processes end too soon", system_fraction;
     SUBJECT_SATURATION: Cpu, Fraction, "subject's CPU time, of the available CPU time",
         "PID/stat, its affinity and quota, idle time of the machine", subject_saturation;
     SUBJECT_OVER_ALLOWED: Cpu, Fraction, "subject's CPU time, of the CPUs it may use",
@@ -84,7 +88,10 @@ signals! {
         |view| view.sample_median(SUBJECT, |sample| f::sum_over_cpus(sample, |cpu| cpu.backlog_drops_per_s));
     FOREIGN_CPUS: Cpu, Cpus, "CPUs used by other processes",
         "/proc/stat minus all roles of the run on the same kernel",
-        |view| view.foreign_median(SUBJECT, |_, foreign| Some(foreign));
+        |view| {
+            let foreign = view.foreign_median(SUBJECT, |_, foreign| Some(foreign))?;
+            Some(foreign - short_lived_cpus(view).unwrap_or(0.0))
+        };
     TAKEN_BY_OTHERS: Cpu, Ratio, "CPUs used by others over the CPUs that the subject lacked",
         "/proc/stat minus all roles of the run on the same kernel; steal; schedstat run_delay", |view| {
             let waited = view.role_median(SUBJECT, f::WAITING.read)?;

@@ -17,13 +17,15 @@ medians! {
 
 signals! {
     // The generator.
-    GENERATOR_THREAD: Generator, Fraction, "busiest generator thread, of a core",
+    GENERATOR_THREAD: Generator, Fraction, "busiest generator thread, running or waiting for a CPU",
         "schedstat of its threads; relative to its quota, if any", generator_thread;
     GENERATOR_THREAD_WITHOUT_SUBJECT: Generator, Fraction,
-        "busiest generator thread, if the subject's CPU time is not observable",
+        "busiest generator thread, running or waiting, if the subject's CPU time is not observable",
         "schedstat of its threads; relative to its quota, if any", |view| {
             match subject_saturation(view) { None => generator_thread(view), Some(_) => None }
         };
+    SUBJECT_OVER_GENERATOR: Generator, Ratio, "the subject's only busy thread over the busiest generator thread",
+        "schedstat of their threads", subject_over_generator;
     GENERATOR_LAG: Generator, Nanoseconds, "generator lag, 99 %",
         "the generator's own clock: send (or wake-up) after due",
         |view| Some(view.run.generator.lag_p99_ns as f64);

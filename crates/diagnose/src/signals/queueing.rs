@@ -21,12 +21,20 @@ const BUSY_CPUS_MIN: f64 = 0.5;
 /// share CPUs.
 const OVER_SUBJECT_CPU_RATIO_MIN: f64 = 0.7;
 
-/// Returns R(1): the latency of a request without queueing, in ns.
+/// Returns R(1): the latency of a request without queueing, in ns. A closed loop of one request at a time is its
+/// own baseline.
 pub(crate) fn unloaded_latency_ns(view: &RunView<'_>) -> Option<f64> {
-    let baseline = view.run.baseline.as_ref()?;
+    let (good, mean_ns, p50_ns) = match &view.run.baseline {
+        Some(baseline) => (baseline.good, baseline.mean_ns, baseline.p50_ns),
+        None if view.run.request_slots() == 1.0 && view.run.plan["pace"]["loop"].as_str() != Some("open") => {
+            let latency = &view.run.latency.last_byte.service;
+            (view.run.totals.good(), latency.mean_ns, latency.p50_ns)
+        }
+        None => return None,
+    };
     // A garbage collection does not move the median; the mean is right for a mix of slow and fast.
-    let unloaded_ns = baseline.mean_ns.min(baseline.p50_ns as f64 * 3.0);
-    (baseline.good >= BASELINE_GOOD_MIN && unloaded_ns > 0.0).then_some(unloaded_ns)
+    let unloaded_ns = mean_ns.min(p50_ns as f64 * 3.0);
+    (good >= BASELINE_GOOD_MIN && unloaded_ns > 0.0).then_some(unloaded_ns)
 }
 
 pub(super) fn queueing_fraction(view: &RunView<'_>) -> Option<f64> {

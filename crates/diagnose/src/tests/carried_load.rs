@@ -52,6 +52,7 @@ fn late_or_deferred_load_was_not_carried() {
         ("ever more are in flight", |run| {
             for (at, second) in run.intervals.iter_mut().enumerate() {
                 second.in_flight = at as u64 * 2;
+                second.last_byte_mean_ns = 2e6 * at as f64;
             }
         }),
     ];
@@ -122,4 +123,12 @@ fn a_subject_with_unread_requests_does_not_wait_for_more_connections() {
     assert_first(&run, "latency_bound");
     change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.with_unread = 15);
     assert_first(&run, "unknown");
+}
+
+#[test]
+fn a_pause_at_the_end_is_no_standing_queue() {
+    let mut run = carried_run();
+    run.intervals.iter_mut().for_each(|second| second.last_byte_mean_ns = 2e6);
+    run.intervals.iter_mut().rev().take(3).for_each(|second| second.in_flight = 5);
+    assert_first(&run, "none");
 }

@@ -61,3 +61,26 @@ fn streams_are_the_slots_of_requests() {
     assert_eq!(value, Some(1.0));
     assert_eq!((s::HTTP2_WINDOW.read)(&RunView::new(&super::run(8, MS))), None);
 }
+
+/// Returns uploads of 1 MB over 8 connections, which wait this fraction of their latency for a window of the server.
+fn uploads(latency_ms: u64, waiting: f64, window: u64) -> Run {
+    let mut run = http2_run(1, 100.0, latency_ms, (LARGE, LARGE));
+    run.totals.bytes_out = run.totals.responses * 1_000_000;
+    run.http2 = Some(Http2Totals {
+        streams: 1,
+        server_window_bytes: Some(window),
+        server_connection_window_bytes: Some(window),
+        window_wait_ns: (latency_ms as f64 * 1e6 * waiting * run.totals.responses as f64) as u64,
+        ..Http2Totals::default()
+    });
+    run
+}
+
+#[test]
+fn uploads_wait_for_the_windows_of_the_server() {
+    assert_first(&uploads(340, 0.9, SMALL), "h2_window_bound");
+    // A server that reads slowly, and one whose window has room.
+    assert_first(&uploads(3_400, 0.9, SMALL), "latency_bound");
+    assert_first(&uploads(340, 0.1, SMALL), "latency_bound");
+    assert_first(&uploads(340, 0.0, LARGE), "latency_bound");
+}

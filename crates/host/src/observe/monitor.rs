@@ -4,9 +4,9 @@
 //! no caller holds it up, and no caller waits longer than one sample takes.
 
 use super::history::{MAX_RETAINED, SampleHistory};
-use super::{MonitorSpec, Observer};
+use super::{MonitorSpec, Observer, SUBJECT};
 use crate::cpu::thread_cpu_ns;
-use record::observed::{MachineObservation, MachineSample, QueueSnapshot, UnobservableMetric};
+use record::observed::{MachineObservation, MachineSample, QueueSnapshot, ThreadCpuUse, UnobservableMetric};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -37,6 +37,9 @@ enum MonitorRequest {
     /// Returns everything, with times from this moment on; the thread ends.
     Finish(u64, Sender<MachineObservation>),
 }
+
+/// Maximum number of threads that are kept from before the load.
+const BASELINE_THREADS_MAX: usize = 8;
 
 impl Monitor {
     /// Starts monitoring. Returns after the first sample, so that whatever follows is covered from
@@ -121,6 +124,8 @@ struct SamplingLoop {
     snapshot_budget: TimeBudget,
     poll_budget: TimeBudget,
     cost_before_ns: u64,
+    /// Busiest threads of the subject in the samples that a restart discarded.
+    baseline_threads: Vec<ThreadCpuUse>,
     samples: SampleHistory<MachineSample>,
     queues: SampleHistory<QueueSnapshot>,
 }
@@ -144,6 +149,7 @@ impl SamplingLoop {
             next_poll_ns: now_ns + POLL_INTERVAL_NS,
             snapshot_budget: TimeBudget::new(SNAPSHOT_CREDIT_NS, now_ns),
             poll_budget: TimeBudget::new(POLL_CREDIT_NS, now_ns),
+            baseline_threads: Vec::new(),
             samples: SampleHistory::new(RECENT_SAMPLES),
             queues: SampleHistory::new(RECENT_QUEUES),
         }
@@ -202,7 +208,8 @@ impl SamplingLoop {
 
     fn restart(&mut self) {
         let now_ns = (self.clock)();
-        self.observer.sample(now_ns);
+        self.observer.sample(now_ns).into_iter().for_each(|sample| self.samples.push(sample));
+        self.baseline_threads = self.busiest_subject_threads();
         // Nothing recorded so far can be credited with the time of late roles.
         self.observer.take_late_cpu_s();
         self.cost_before_ns = thread_cpu_ns() + self.observer.wakeup_probes_cost_ns();
@@ -213,6 +220,15 @@ impl SamplingLoop {
         self.poll_budget = TimeBudget::new(POLL_CREDIT_NS, now_ns);
         self.samples = SampleHistory::new(RECENT_SAMPLES);
         self.queues = SampleHistory::new(RECENT_QUEUES);
+    }
+
+    /// Returns the busiest threads of the subject in the longest sample.
+    fn busiest_subject_threads(&self) -> Vec<ThreadCpuUse> {
+        let longest = self.samples.retained().iter().max_by(|a, b| a.length_s.total_cmp(&b.length_s));
+        let index = self.observer.describe().role_index(SUBJECT);
+        let subject = longest.zip(index).and_then(|(sample, index)| sample.roles.get(index));
+        subject
+            .map_or_else(Vec::new, |role| role.threads.iter().take(BASELINE_THREADS_MAX).cloned().collect())
     }
 
     fn take_sample(&mut self, now_ns: u64) {
@@ -251,7 +267,8 @@ impl SamplingLoop {
         }
         self.credit_late_cpu();
         self.observer.poll_exits(now_ns);
-        let mut observed = MachineObservation { cost_cpus, ..self.observer.describe() };
+        let baseline_threads = std::mem::take(&mut self.baseline_threads);
+        let mut observed = MachineObservation { cost_cpus, baseline_threads, ..self.observer.describe() };
         let (samples, sample_decimation) = self.samples.into_retained();
         let (queues, queue_decimation) = self.queues.into_retained();
         observed.samples = samples;

@@ -142,9 +142,7 @@ fn request_shortfall(run: &Run, base_latency_ns: u64) -> Option<(f64, String)> {
 /// Returns whether the generator's threads were idle now and then. Waiting for a CPU makes sends
 /// late, but a thread with time left is not why responses are fewer than requests.
 fn had_idle_time(run: &Run) -> bool {
-    let busy = run.generator.busiest_thread_fraction.unwrap_or(1.0);
-    let waited = run.generator.run_queue_wait_fraction.unwrap_or(0.0);
-    busy + waited < BUSY_OR_WAITING_MAX
+    run.generator.runnable_fraction().is_some_and(|runnable| runnable < BUSY_OR_WAITING_MAX)
 }
 
 /// Returns a reason if a generator thread was always busy, for a trial too short for the rules of validity.

@@ -16,6 +16,7 @@
 //! its requests, each once. After a GOAWAY no stream is opened. Requests that the server did not
 //! process are sent again on the next connection, once, with their first due and send times.
 
+mod bodies;
 mod connection;
 mod exchange;
 mod head;
@@ -176,7 +177,7 @@ impl Http2Client {
             let Some(connection) = &mut self.connection else {
                 return Poll::Ready(ConnectionEnd::Closed);
             };
-            connection.send_bodies(&core.shared.plan, &mut self.exchanges);
+            connection.send_bodies(&core, &mut self.exchanges);
             if let Err(kind) = connection.poll_flush(cx, &core) {
                 return self.end_lost(cx, kind);
             }
@@ -337,8 +338,7 @@ impl Http2Client {
             self.retries.push_back(exchange);
             return;
         };
-        if let Err(exchange) = connection.start(&self.dialer.core.shared.plan, exchange, &mut self.exchanges)
-        {
+        if let Err(exchange) = connection.start(&self.dialer.core, exchange, &mut self.exchanges) {
             self.retries.push_front(exchange);
         }
     }

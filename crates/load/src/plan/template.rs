@@ -77,11 +77,14 @@ const NAMES: &str = "counter, counter:START, random, random:MIN-MAX, hex:DIGITS,
                      value:NAME";
 
 impl Template {
-    /// Parses a text.
+    /// Parses a text. Bytes that are not UTF-8, such as an image, have no placeholders.
     ///
     /// # Errors
     /// Reason why a name in braces is unknown.
     pub fn parse(text: &[u8], names: TemplateNames<'_>) -> Result<Self, String> {
+        if std::str::from_utf8(text).is_err() {
+            return Ok(Self { parts: vec![TemplatePart::Literal(text.to_vec())] });
+        }
         let (mut parts, mut literal, mut rest) = (Vec::new(), Vec::new(), text);
         while let Some(at) = memchr::memmem::find(rest, b"{{") {
             literal.extend_from_slice(&rest[..at]);
@@ -383,6 +386,12 @@ mod tests {
         let uuid = body("{{uuid}}");
         assert!(uuid.len() == 36 && uuid.as_bytes()[14] == b'4', "{uuid}");
         assert_eq!(body("{{hex:20}}").len(), 20);
+    }
+
+    #[test]
+    fn binary_content_has_no_placeholders() {
+        let image = b"\x89PNG {{ \xff {{counter}}";
+        assert_eq!(Template::parse(image, TemplateNames::default()).unwrap().fixed(), Some(&image[..]));
     }
 
     #[test]

@@ -32,6 +32,12 @@ pub struct Http2Counters {
     /// Minimum number of concurrent streams that a server allowed on a connection; `None` if there
     /// was no limit.
     pub streams_allowed: Option<u64>,
+    /// Minimum initial window of a stream that a server set, of connections with bodies of requests.
+    pub stream_window_bytes: Option<u64>,
+    /// Maximum window of a connection that a server opened.
+    pub connection_window_bytes: u64,
+    /// Time that bodies of requests waited for a window of the server.
+    pub window_wait_ns: u64,
     /// Finished gRPC calls by status.
     pub grpc_statuses: [u64; GRPC_STATUSES],
 }
@@ -57,6 +63,12 @@ impl Http2Counters {
         self.streams_allowed = Some(self.streams_allowed.map_or(limit, |known| known.min(limit)));
     }
 
+    /// Notes the windows that a server gives the bodies of requests.
+    pub(crate) fn note_send_windows(&mut self, stream: u64, connection: u64) {
+        self.stream_window_bytes = Some(self.stream_window_bytes.map_or(stream, |known| known.min(stream)));
+        self.connection_window_bytes = self.connection_window_bytes.max(connection);
+    }
+
     /// Counts a finished call.
     pub(crate) fn count_grpc_status(&mut self, status: GrpcStatus) {
         let index = match status {
@@ -77,6 +89,9 @@ impl Http2Counters {
         self.retried += other.retried;
         self.cancelled += other.cancelled;
         self.pings_lost += other.pings_lost;
+        self.window_wait_ns += other.window_wait_ns;
+        let windows = other.stream_window_bytes.map(|stream| (stream, other.connection_window_bytes));
+        windows.into_iter().for_each(|(stream, connection)| self.note_send_windows(stream, connection));
         other.streams_allowed.into_iter().for_each(|limit| self.note_streams_allowed(limit));
     }
 }

@@ -32,6 +32,10 @@ pub struct GeneratorStats {
     /// Fraction of the window that its threads waited for a CPU.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub run_queue_wait_fraction: Option<f64>,
+    /// Fraction of the window that one of its threads ran or waited for a CPU, of the thread with
+    /// the most: near 1, it never waited for work.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub runnable_thread_fraction: Option<f64>,
     /// Mean number of requests in flight, as counted.
     pub in_flight_mean: f64,
     /// Requests in flight by Little's law, from rate and mean latency; should be equal.
@@ -39,6 +43,18 @@ pub struct GeneratorStats {
     /// Capacity of this machine by a stored calibration, for the nearest profile.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub calibrated: Option<CalibratedCapacity>,
+}
+
+impl GeneratorStats {
+    /// Returns the fraction of the window that its busiest thread ran or waited for a CPU. Waiting is
+    /// known in a record without `runnable_thread_fraction` if there is one thread.
+    pub fn runnable_fraction(&self) -> Option<f64> {
+        let of_single_thread = || {
+            let waited = self.run_queue_wait_fraction.filter(|_| self.threads == 1);
+            Some(self.busiest_thread_fraction? + waited.unwrap_or(0.0))
+        };
+        self.runnable_thread_fraction.or_else(of_single_thread).map(|fraction| fraction.min(1.0))
+    }
 }
 
 /// Requests of an open loop that waited for a connection during a pause of its task after a failed

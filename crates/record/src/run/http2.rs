@@ -26,6 +26,16 @@ pub struct Http2Totals {
     /// Number of streams that the generator reset because of a timeout.
     #[serde(default)]
     pub cancelled: u64,
+    /// Lowest initial window of a stream that a server set for bodies of requests
+    /// (`SETTINGS_INITIAL_WINDOW_SIZE`); absent without such bodies.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub server_window_bytes: Option<u64>,
+    /// Largest window of a connection that a server opened for bodies of requests.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub server_connection_window_bytes: Option<u64>,
+    /// Total time that bodies of requests waited for a window of the server.
+    #[serde(default)]
+    pub window_wait_ns: u64,
     /// Number of connections that were given up because they did not respond to a PING.
     #[serde(default)]
     pub pings_lost: u64,
@@ -49,6 +59,11 @@ impl Http2Totals {
         add_each(&mut self.grpc_status, &other.grpc_status);
         self.retried += other.retried;
         self.cancelled += other.cancelled;
+        self.server_window_bytes =
+            self.server_window_bytes.into_iter().chain(other.server_window_bytes).min();
+        self.server_connection_window_bytes =
+            self.server_connection_window_bytes.max(other.server_connection_window_bytes);
+        self.window_wait_ns += other.window_wait_ns;
         self.pings_lost += other.pings_lost;
     }
 }

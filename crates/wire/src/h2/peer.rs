@@ -10,6 +10,18 @@ impl Connection {
         (self.has_peer_settings && self.peer.streams_max < u32::MAX).then_some(self.peer.streams_max)
     }
 
+    /// Returns the window that the peer gives a new stream (`SETTINGS_INITIAL_WINDOW_SIZE`), in bytes.
+    #[must_use]
+    pub fn initial_send_window(&self) -> u64 {
+        u64::try_from(self.peer.initial_window).unwrap_or(0)
+    }
+
+    /// Returns the open part of the window that the peer gives the connection, in bytes.
+    #[must_use]
+    pub fn send_window(&self) -> u64 {
+        u64::try_from(self.send_window).unwrap_or(0)
+    }
+
     /// Returns whether the peer sent a GOAWAY: it processes no streams beyond those that it named.
     #[must_use]
     pub fn is_peer_going_away(&self) -> bool {

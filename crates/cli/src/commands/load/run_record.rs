@@ -66,6 +66,7 @@ pub(in crate::commands) fn build_run(
         rate_changes: job.control.changes(),
         cpu,
         run_queue_wait_fraction,
+        runnable_thread_fraction: watcher::max_runnable(window.as_ref()),
         calibrated,
     };
     build_record(measured, context)

@@ -74,6 +74,8 @@ pub(super) const CLIENT_BOUND: VerdictRule = VerdictRule {
         // The generator waits for nothing of its own.
         at_most(&s::GENERATOR_THREAD, 0.8),
         at_most(&s::UNREAD_RESPONSES_OVER_REQUESTS, 0.67),
+        // A fuller thread of the subject is the limit.
+        at_least(&s::SUBJECT_OVER_GENERATOR, 1.0),
         NOTHING_VALID,
     ],
     confusions: "generator and subject at their limit on a small machine; softirqs of the subject, \

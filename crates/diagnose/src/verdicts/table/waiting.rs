@@ -87,7 +87,7 @@ pub(super) const LATENCY_BOUND: VerdictRule = VerdictRule {
             more connections would raise the throughput",
     class: LimitClass::Delay,
     required: &[
-        at_least(&s::LATENCY_OVER_CPU_TIME, 3.0),
+        at_least(&s::LATENCY_OVER_CPU_TIME, 1.0),
         at_most(&s::SUBJECT_THREAD, 0.7),
         at_most(&s::SUBJECT_SATURATION, SATURATED),
     ],

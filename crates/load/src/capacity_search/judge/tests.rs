@@ -108,6 +108,7 @@ fn a_generator_at_its_limit_says_nothing_of_a_miss() {
 #[test]
 fn a_generator_with_idle_time_does_not_explain_few_responses() {
     let mut waited = with_invalid_reason(run(1000.0, 900.0), "run_queue_wait");
+    waited.generator.threads = 1;
     (waited.generator.busiest_thread_fraction, waited.generator.run_queue_wait_fraction) =
         (Some(0.1), Some(0.6));
     assert_eq!(outcome(&waited), LevelOutcome::Missed);

@@ -9,6 +9,7 @@ use rt::clock::now_ns;
 use rt::stream::Stream;
 use wire::h2::{Connection, ErrorCode, Event, INPUT_BYTES_MIN, OpenError, ResponseHead, Role, StreamKey};
 
+use super::bodies::{OUTPUT_BYTES_MAX, RequestBodies};
 use super::exchange::{Exchange, ExchangeTable};
 use super::head::{encode_rendered, inspect_head};
 use super::settings::mux_config;
@@ -21,10 +22,6 @@ use crate::failure::{FailureKind, RequestPhase};
 use crate::inspection::ResponseSink;
 use crate::plan::RunPlan;
 
-/// Maximum bytes that wait for the socket. Beyond it no request and no part of a body is added.
-const OUTPUT_BYTES_MAX: usize = 64 * 1024;
-/// Maximum bytes of one body before the next body gets its turn.
-const BODY_TURN_BYTES: usize = 16 * 1024;
 /// Error codes (RFC 9113 §7).
 const NO_ERROR: ErrorCode = ErrorCode(0);
 const REFUSED_STREAM: ErrorCode = ErrorCode(7);
@@ -51,8 +48,7 @@ pub(super) struct Http2Connection {
     mux: Connection,
     /// Received bytes of an incomplete frame.
     partial_frame: Vec<u8>,
-    /// Streams whose body is not passed on completely.
-    sending: VecDeque<StreamKey>,
+    bodies: RequestBodies,
     /// Bytes that the socket has accepted.
     written: u64,
     /// Number of streams that may still be opened (`-r`).
@@ -97,7 +93,7 @@ impl Http2Connection {
             stream,
             mux: Connection::new(Role::Client, &mux_config(plan)),
             partial_frame: Vec::new(),
-            sending: VecDeque::new(),
+            bodies: RequestBodies::default(),
             written: 0,
             streams_left: plan.requests_per_connection.unwrap_or(u64::MAX),
             is_confirmed: false,
@@ -230,11 +226,11 @@ impl Http2Connection {
     /// stream for it.
     pub(super) fn start(
         &mut self,
-        plan: &RunPlan,
+        core: &CoreState,
         mut exchange: Exchange,
         exchanges: &mut ExchangeTable,
     ) -> Result<(), Exchange> {
-        let request = &plan.requests[exchange.request];
+        let request = &core.shared.plan.requests[exchange.request];
         let stream = match self.mux.open_stream() {
             Ok(stream) => stream,
             Err(error) => {
@@ -268,7 +264,7 @@ impl Http2Connection {
         });
         exchange.stream = stream;
         if has_body {
-            self.sending.push_back(stream);
+            self.bodies.add(stream, &self.mux, core);
         } else {
             exchange.output_end = self.output_position();
         }
@@ -276,31 +272,14 @@ impl Http2Connection {
         Ok(())
     }
 
-    /// Passes on parts of the bodies, in turns, as far as windows and socket allow.
-    pub(super) fn send_bodies(&mut self, plan: &RunPlan, exchanges: &mut ExchangeTable) {
-        let mut blocked = 0;
-        while blocked < self.sending.len() && self.mux.output().len() < OUTPUT_BYTES_MAX {
-            let Some(stream) = self.sending.pop_front() else { return };
-            let Some(exchange) = exchanges.streams.get_mut(stream) else { continue };
-            let body = exchange.request_body(&plan.requests[exchange.request]);
-            let length = body.len();
-            let end = length.min(exchange.body_sent + BODY_TURN_BYTES);
-            let is_end = end == length;
-            let sent = self.mux.send_data(stream, &body[exchange.body_sent..end], is_end);
-            exchange.body_sent += sent;
-            if exchange.body_sent == length {
-                exchange.output_end = self.output_position();
-                continue;
-            }
-            blocked = if sent == 0 { blocked + 1 } else { 0 };
-            self.sending.push_back(stream);
-        }
+    /// Passes on parts of the bodies.
+    pub(super) fn send_bodies(&mut self, core: &CoreState, exchanges: &mut ExchangeTable) {
+        self.bodies.send(&mut self.mux, core, exchanges, self.written);
     }
 
     /// Returns whether a body may have more to send now.
     pub(super) fn can_send_bodies(&mut self) -> bool {
-        let Self { mux, sending, .. } = self;
-        mux.output().is_empty() && sending.iter().any(|stream| mux.sendable_bytes(*stream) > 0)
+        self.bodies.can_send(&mut self.mux)
     }
 
     /// Writes what waits for the socket.

@@ -25,6 +25,8 @@ pub(super) struct Exchange {
     pub(super) deadline_ns: u64,
     /// Bytes of the body that were passed to the connection.
     pub(super) body_sent: usize,
+    /// Time from which its body waits for a window of the server; 0 if it does not.
+    window_wait_from_ns: u64,
     /// Position of its end in the output of the connection; `u64::MAX` until the end was passed on.
     pub(super) output_end: u64,
     status: u16,
@@ -53,6 +55,7 @@ impl Exchange {
             first_ns: 0,
             deadline_ns,
             body_sent: 0,
+            window_wait_from_ns: 0,
             output_end: u64::MAX,
             status: 0,
             interim_count: 0,
@@ -84,6 +87,19 @@ impl Exchange {
 
     pub(super) fn handle_data(&mut self, bytes: usize) {
         self.body_bytes += bytes as u64;
+    }
+
+    /// Notes that the windows of the server admit no more of the body.
+    pub(super) fn wait_for_window(&mut self, now_ns: u64) {
+        if self.window_wait_from_ns == 0 {
+            self.window_wait_from_ns = now_ns;
+        }
+    }
+
+    /// Ends a wait for a window, and returns its length.
+    pub(super) fn end_window_wait(&mut self, clock: fn() -> u64) -> Option<u64> {
+        let from_ns = std::mem::take(&mut self.window_wait_from_ns);
+        (from_ns > 0).then(|| clock() - from_ns)
     }
 
     /// Returns the body of the request.

@@ -1,0 +1,97 @@
+//! Threads and processes that compete for CPUs, and CPU time that is not what it seems.
+
+use super::*;
+use record::run::Baseline;
+
+/// Returns a load of a subject that is far from full, which waits 60 % of its latency.
+fn shared_cpus(busy: f64, waiting: f64) -> Run {
+    let mut run = run(20, MS);
+    set_subject_cpus(&mut run, 0.2, 0.6, 2);
+    run.generator.busiest_thread_fraction = Some(busy);
+    run.generator.run_queue_wait_fraction = Some(waiting);
+    run.baseline =
+        Some(Baseline { good: 100, duration_s: 1.0, mean_ns: 4e5, p50_ns: 400_000, ..Baseline::default() });
+    change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 8);
+    change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.with_unread = 2);
+    run
+}
+
+#[test]
+fn a_generator_that_runs_or_waits_for_a_cpu_is_at_its_limit() {
+    assert_first(&shared_cpus(0.63, 0.32), "client_bound");
+    assert_ne!(diagnose(&shared_cpus(0.33, 0.22)).verdict, "client_bound");
+    // Of several threads, each has its own part.
+    let mut threads = shared_cpus(0.63, 0.32);
+    threads.generator.threads = 2;
+    assert_ne!(diagnose(&threads).verdict, "client_bound");
+    threads.generator.runnable_thread_fraction = Some(0.95);
+    assert_first(&threads, "client_bound");
+}
+
+#[test]
+fn a_generator_that_waits_for_a_full_subject_is_not_the_limit() {
+    let mut run = shared_cpus(0.5, 0.48);
+    set_subject_cpus(&mut run, 0.2, 1.25, 2);
+    change_samples(&mut run, |sample| sample.cpus.iter_mut().for_each(|cpu| cpu.idle = 0.01));
+    change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.with_unread = 2);
+    assert_first(&run, "kernel_cpu_bound");
+}
+
+#[test]
+fn the_fuller_of_two_busy_threads_is_the_limit() {
+    let mut run = shared_cpus(0.85, 0.02);
+    set_subject_cpus(&mut run, 0.35, 0.6, 1);
+    change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.with_unread = 2);
+    assert_first(&run, "single_thread_bound");
+}
+
+#[test]
+fn one_request_at_a_time_is_its_own_baseline() {
+    let mut run = run(1, MS);
+    set_subject_cpus(&mut run, 0.1, 0.4, 1);
+    change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.with_unread = 1);
+    run.totals.good = Some(run.totals.responses);
+    assert_first(&run, "latency_bound");
+    assert_eq!(diagnose(&run).queueing_fraction, Some(0.0));
+}
+
+/// Returns a load whose subject uses half a CPU, waits for others, and of which 0.45 CPUs are unowned.
+fn unowned_cpu_time(forks_per_s: f64) -> Run {
+    let mut run = run(20, 20 * MS);
+    set_subject_cpus(&mut run, 0.5, 0.05, 2);
+    change_samples(&mut run, |sample| {
+        sample.foreign_cpus = Some(0.45);
+        sample.forks_per_s = Some(forks_per_s);
+        sample.roles[1].threads.iter_mut().for_each(|thread| thread.waiting = Some(0.4));
+        sample.cpus.iter_mut().for_each(|cpu| (cpu.user, cpu.system, cpu.idle) = (0.1, 0.5, 0.01));
+    });
+    run.observed[0].roles[1].cpus_allowed = 1;
+    run
+}
+
+#[test]
+fn short_lived_processes_of_requests_belong_to_the_subject() {
+    // 1,000 responses per second, with two processes each.
+    assert_first(&unowned_cpu_time(2_000.0), "kernel_cpu_bound");
+    // A compiler beside the load, whose processes live long.
+    assert_first(&unowned_cpu_time(20.0), "cpu_steal");
+    assert_first(&unowned_cpu_time(0.0), "cpu_steal");
+}
+
+#[test]
+fn a_thread_that_spins_without_load_is_not_the_limit() {
+    let mut run = run(30, 100 * MS);
+    set_subject_cpus(&mut run, 0.99, 0.05, 1);
+    let thread = |tid, busy| ThreadCpuUse { tid, busy, ..ThreadCpuUse::default() };
+    change_samples(&mut run, |sample| sample.roles[1].threads = vec![thread(7, 0.99), thread(8, 0.05)]);
+    change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.with_unread = 0);
+    let unloaded =
+        |good| Baseline { good, duration_s: 1.0, mean_ns: 2e7, p50_ns: 20_000_000, ..Baseline::default() };
+    run.baseline = Some(unloaded(50));
+    assert_first(&run, "single_thread_bound");
+    run.observed[0].baseline_threads = vec![thread(7, 0.99)];
+    assert_first(&run, "subject_limited");
+    // A thread that does the work is busy before the load as well, but then it can do no more.
+    run.baseline = Some(unloaded(290));
+    assert_first(&run, "single_thread_bound");
+}
