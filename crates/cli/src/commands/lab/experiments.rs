@@ -112,7 +112,7 @@ pub(super) fn directory_failure(error: ExperimentDirError) -> Failure {
         | ExperimentDirError::PlanChanged(..)
         | ExperimentDirError::Invalid(..) => vec![InputProblem::new("DIR", error.to_string())].into(),
         ExperimentDirError::InUse(..) | ExperimentDirError::Read(_) | ExperimentDirError::Io(_) => {
-            Failure::CannotRun(error.to_string())
+            Failure::cannot_run(error)
         }
     }
 }

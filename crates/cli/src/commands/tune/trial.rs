@@ -326,7 +326,7 @@ fn confirm(
     let file = parse_text(&trial.name, &text, &options)?;
     let output = path.join(CONFIRM_DIRECTORY);
     let mut directory = match output.is_dir() {
-        true => ExperimentDir::open(&output).map_err(|error| Failure::CannotRun(error.to_string()))?,
+        true => ExperimentDir::open(&output).map_err(Failure::cannot_run)?,
         false => create_directory(&file, arguments, Some(output), BTreeMap::new())?,
     };
     warn!("weir: confirmation{CONFIRM_SUFFIX}: the minimal profile beside the complete one");
