@@ -363,7 +363,7 @@ fn pace(
         |text| match text {
             "constant" => Ok(Arrivals::Constant),
             "poisson" => Ok(Arrivals::Poisson),
-            _ => Err(format!("'{text}' is neither constant nor poisson")),
+            _ => Err(invalid_value!("'{text}' is neither constant nor poisson")),
         },
     );
     let default = (0, ThinkDistribution::Constant);

@@ -119,12 +119,12 @@ fn start_agents(
         // The check of a job belongs to its thread.
         agents.push(thread.spawn(move || {
             let run = || {
-                let config = config(facts).map_err(|failure| failure.lines().join("; "))?;
+                let config = config(facts)?;
                 let config = AgentConfig { nats, state_directory: directory, ..config };
-                run_agent(config, signals).map_err(|error| error.to_string())
+                run_agent(config, signals).map_err(Failure::cannot_run)
             };
-            if let Err(text) = run() {
-                warn!("weir: agent {name}: {text}");
+            if let Err(failure) = run() {
+                warn!("weir: agent {name}: {}", failure.lines().join("; "));
             }
         })?);
         print(&format!("agent local-{number}\n"));
