@@ -96,7 +96,7 @@ fn with_defaults(
     let parse = |arguments: &[String]| {
         flags::command_line_with_help()
             .try_get_matches_from(arguments)
-            .map_err(|error| Failure::Usage(vec![InputProblem::new("defaults", error.to_string())]))
+            .map_err(|error| Failure::Usage(vec![InputProblem::new("defaults", error)]))
     };
     // A file that cannot be read is a problem of its flag.
     let of_file = defaults::add_file(&arguments, &matches, |path| {

@@ -43,7 +43,7 @@ impl InvalidValue {
     }
 }
 
-/// Creates an [`InvalidValue`](problem::InvalidValue) from the arguments of `format!`.
+/// Creates an [`InvalidValue`](crate::problem::InvalidValue) from the arguments of `format!`.
 #[macro_export]
 macro_rules! invalid_value {
     ($($text:tt)+) => { $crate::problem::InvalidValue::new(format_args!($($text)+)) };

@@ -258,7 +258,7 @@ impl FlagProblems {
                     self.add("--listen", format!("'{text}' is given twice"));
                 }
                 Ok(address) => addresses.push(address),
-                Err(error) => self.add("--listen", error.to_string()),
+                Err(error) => self.add("--listen", error),
             }
         }
         addresses

@@ -118,7 +118,7 @@ fn common_parts(text: &LoadFlags, http2: Option<&Http2Plan>, reader: &mut FlagRe
 
 fn check_method(method: &str, location: &str, is_grpc: bool, reader: &mut FlagReader) {
     if let Err(error) = encode::check_method(method) {
-        reader.add_problem(location, error.to_string());
+        reader.add_problem(location, error);
     }
     if method == "CONNECT" {
         reader.add_problem(location, "CONNECT opens a tunnel and cannot be measured");

@@ -212,7 +212,7 @@ impl TlsPlan {
             () if is_of(&self.key_log) => "--tls-key-log",
             () => "--cacert",
         };
-        InputProblem::new(flag, error.to_string())
+        InputProblem::new(flag, error)
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
                 Ok(()) => {}
                 Err(why) => problems.push(InputProblem::new("FILE", format!("{other}: {why}"))),
             },
-            Err(error) => problems.push(InputProblem::new("FILE", error.to_string())),
+            Err(error) => problems.push(InputProblem::new("FILE", error)),
         }
     }
     if !problems.is_empty() {

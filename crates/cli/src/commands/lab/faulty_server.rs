@@ -58,7 +58,7 @@ pub(in crate::commands) fn parse_fault(args: CommandArgs<'_>) -> Result<FaultCon
             let text = format!("'{listen}' is not a TCP address (write 127.0.0.1:8000)");
             problems.push(InputProblem::new("--listen", text));
         }
-        Err(error) => problems.push(InputProblem::new("--listen", error.to_string())),
+        Err(error) => problems.push(InputProblem::new("--listen", error)),
     }
     let data_bytes = parse_value(args, "data-bytes", parse_size, &mut problems);
     fault.data = args.text("data").map(|path| (PathBuf::from(path), data_bytes.unwrap_or(0)));

@@ -217,7 +217,7 @@ fn plan_settings(
         // The kernel may reject a value, so each is written once where it changes nothing.
         let rejected = planned.changes.iter().filter_map(|change| {
             let error = host::tuning::write_value(&change.requested.path, &change.requested.value).err()?;
-            Some(InputProblem::new(change.requested.name.as_str(), error.to_string()))
+            Some(InputProblem::new(change.requested.name.as_str(), error))
         });
         let rejected: Vec<InputProblem> = rejected.collect();
         if rejected.is_empty() { Ok(planned) } else { Err(rejected) }
