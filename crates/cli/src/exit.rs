@@ -111,6 +111,11 @@ impl Failure {
         }
     }
 
+    /// Creates a [`Self::CannotRun`] from an error that says all.
+    pub(crate) fn cannot_run(error: impl fmt::Display) -> Self {
+        Self::CannotRun(error.to_string())
+    }
+
     /// Creates a [`Self::CannotRun`] from the flag, file or task that failed, and the reason.
     pub(crate) fn cannot(subject: impl fmt::Display, reason: impl fmt::Display) -> Self {
         Self::CannotRun(format!("{subject}: {reason}"))

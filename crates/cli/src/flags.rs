@@ -30,6 +30,8 @@ mod variables;
 mod watch;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use record::invalid_value;
+use record::problem::InvalidValue;
 
 /// One flag.
 #[derive(Clone, Copy, Debug)]
@@ -260,12 +262,12 @@ fn argument(flag: &'static Flag) -> Arg {
 pub(crate) fn parse_command(
     command: &str,
     words: impl IntoIterator<Item = String>,
-) -> Result<ArgMatches, String> {
+) -> Result<ArgMatches, InvalidValue> {
     let line = ["weir"].into_iter().chain(command.split(' ')).map(str::to_owned).chain(words);
     let parsed = build_command_line().try_get_matches_from(line);
     let mut matches = parsed.map_err(|error| match error.use_stderr() {
-        true => one_line(&error.to_string()),
-        false => "it prints help or the version, and does nothing else".to_owned(),
+        true => InvalidValue::new(one_line(&error.to_string())),
+        false => invalid_value!("it prints help or the version, and does nothing else"),
     })?;
     for _ in command.split(' ') {
         // Invariant: the line begins with the command.
@@ -273,7 +275,7 @@ pub(crate) fn parse_command(
     }
     match matches.subcommand_name() {
         None => Ok(matches),
-        Some(other) => Err(format!("it is the command weir {command} {other}")),
+        Some(other) => Err(invalid_value!("it is the command weir {command} {other}")),
     }
 }
 

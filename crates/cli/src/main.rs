@@ -31,7 +31,8 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 use exit::{Exit, Failure};
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 
 /// A task of the runtime is two blocks of 256 bytes, aligned to 128: glibc's allocator spends 384
 /// on each, this one 256. An idle connection of `serve` costs 524 bytes instead of 918.
@@ -41,8 +42,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let arguments: Vec<String> = match arguments() {
         Ok(arguments) => arguments,
-        Err(text) => {
-            warn!("weir: {text}");
+        Err(error) => {
+            warn!("weir: {error}");
             return Exit::Usage.into();
         }
     };
@@ -95,7 +96,7 @@ fn with_defaults(
     let parse = |arguments: &[String]| {
         flags::command_line_with_help()
             .try_get_matches_from(arguments)
-            .map_err(|error| Failure::Usage(vec![InputProblem::new("defaults", error.to_string())]))
+            .map_err(|error| Failure::Usage(vec![InputProblem::new("defaults", error)]))
     };
     // A file that cannot be read is a problem of its flag.
     let of_file = defaults::add_file(&arguments, &matches, |path| {
@@ -134,9 +135,9 @@ fn final_exit_code(exit: Exit) -> ExitCode {
     Exit::CannotRun.into()
 }
 
-fn arguments() -> Result<Vec<String>, String> {
+fn arguments() -> Result<Vec<String>, InvalidValue> {
     let texts = std::env::args_os()
-        .map(|argument| argument.into_string().map_err(|raw| format!("{raw:?} is not UTF-8")));
+        .map(|argument| argument.into_string().map_err(|raw| invalid_value!("{raw:?} is not UTF-8")));
     texts.collect()
 }
 

@@ -60,16 +60,29 @@ fn output_problems(texts: &[(String, String)], files: &[(String, String)]) -> Ve
     problems
 }
 
+/// Reason why a result cannot be written to a file.
+#[derive(Debug, thiserror::Error)]
+enum OutputError {
+    #[error("not a file name")]
+    NotAName,
+    #[error("is a directory")]
+    IsDirectory,
+    #[error("no such directory")]
+    NoDirectory,
+    #[error(transparent)]
+    NotWritable(#[from] std::io::Error),
+}
+
 /// Returns the canonical name of the file to write; `None` for a device or a pipe. Files are
 /// written beside their name and renamed, so their directory must be writable.
-fn canonical_output(path: &Path) -> Result<Option<PathBuf>, String> {
-    let name = path.file_name().ok_or("not a file name")?;
+fn canonical_output(path: &Path) -> Result<Option<PathBuf>, OutputError> {
+    let name = path.file_name().ok_or(OutputError::NotAName)?;
     if let Ok(existing) = fs::metadata(path)
         && !existing.is_file()
     {
         return match existing.is_dir() {
-            true => Err("is a directory".to_owned()),
-            false => check_writable(path).map(|()| None),
+            true => Err(OutputError::IsDirectory),
+            false => Ok(check_writable(path).map(|()| None)?),
         };
     }
     let file = match path.canonicalize() {
@@ -78,15 +91,15 @@ fn canonical_output(path: &Path) -> Result<Option<PathBuf>, String> {
             let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
             let directory = directory.unwrap_or_else(|| Path::new("."));
             let directory = directory.canonicalize().ok().filter(|directory| directory.is_dir());
-            directory.ok_or("no such directory")?.join(name)
+            directory.ok_or(OutputError::NoDirectory)?.join(name)
         }
     };
     check_writable(file.parent().unwrap_or_else(|| Path::new("/")))?;
     Ok(Some(file))
 }
 
-fn check_writable(path: &Path) -> Result<(), String> {
-    access(path, Access::WRITE_OK).map_err(|error| std::io::Error::from(error).to_string())
+fn check_writable(path: &Path) -> std::io::Result<()> {
+    Ok(access(path, Access::WRITE_OK)?)
 }
 
 /// Raises the descriptor limit and checks the plan against the limits of the machine. Returns why
@@ -100,7 +113,7 @@ pub(crate) fn check(plan: &RunPlan) -> Result<Option<String>, Failure> {
     let mut scarce = None;
     let authorities = plan.authorities();
     for authority in &authorities {
-        let address = plan.resolve(authority).map_err(Failure::CannotRun)?;
+        let address = plan.resolve(authority).map_err(Failure::cannot_run)?;
         let rt::address::Address::Tcp(target) = address else {
             continue;
         };

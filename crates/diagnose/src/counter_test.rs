@@ -109,13 +109,46 @@ pub fn combine(tests: Vec<Confirmation>) -> Option<Confirmation> {
     })
 }
 
+/// Reason why a counter-test proves nothing.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum CounterTestError {
+    /// The diagnosis names no limit.
+    #[error("no limit to test")]
+    NoLimit,
+    /// Every possible test has the same outcome for another explanation.
+    #[error("a test of {code} would have the same outcome for {rival}, so it would prove nothing")]
+    SameOutcome {
+        /// Verdict of the diagnosis.
+        code: &'static str,
+        /// Second-best explanation.
+        rival: String,
+    },
+    /// No trial had a good response.
+    #[error("the trials had no successful response")]
+    NoResponse,
+    /// The outcome is within the variation of the trials.
+    #[error(
+        "undecided: throughput × {ratio:.2} is too close to the threshold × {threshold:.2}, because the throughput \
+         varies by {:.0} % without any change",
+        noise * 100.0
+    )]
+    Undecided {
+        /// Ratio of the throughputs.
+        ratio: f64,
+        /// Ratio that separates the outcomes.
+        threshold: f64,
+        /// Variation of the base rates, as a fraction of their median.
+        noise: f64,
+    },
+}
+
 /// Returns the tests that distinguish the verdict of a diagnosis from its second-best explanation:
 /// the first of its `alternatives`, or the usual rival of its class if there is none.
 ///
 /// # Errors
-/// No test distinguishes them; the text says why. Such a test proves nothing and is not made.
-pub fn distinguishing_tests(diagnosis: &Diagnosis) -> Result<Vec<CounterTest>, String> {
-    let row = find_rule(&diagnosis.verdict).ok_or("no limit to test")?;
+/// No test distinguishes them. Such a test proves nothing and is not made.
+pub fn distinguishing_tests(diagnosis: &Diagnosis) -> Result<Vec<CounterTest>, CounterTestError> {
+    let row = find_rule(&diagnosis.verdict).ok_or(CounterTestError::NoLimit)?;
     let rivals = diagnosis.alternatives.iter().filter_map(|other| find_rule(&other.verdict));
     let second = rivals.into_iter().next();
     let rival = second.map_or_else(|| row.class.default_rival(), |second| second.class);
@@ -133,10 +166,9 @@ pub fn distinguishing_tests(diagnosis: &Diagnosis) -> Result<Vec<CounterTest>, S
         let test = (change, response, response.prediction());
         differs(&test).then_some(test)
     });
-    let name = second.map_or_else(|| format!("{rival:?}").to_lowercase(), |second| second.code.to_owned());
-    by_class.into_iter().next().map(|test| vec![test]).ok_or_else(|| {
-        format!("a test of {} would have the same outcome for {name}, so it would prove nothing", row.code)
-    })
+    let rival = second.map_or_else(|| format!("{rival:?}").to_lowercase(), |second| second.code.to_owned());
+    let test = by_class.into_iter().next().map(|test| vec![test]);
+    test.ok_or(CounterTestError::SameOutcome { code: row.code, rival })
 }
 
 /// Judges pairs of rates of good responses (base, changed), per second, from a test of the verdict
@@ -145,22 +177,18 @@ pub fn distinguishing_tests(diagnosis: &Diagnosis) -> Result<Vec<CounterTest>, S
 /// # Errors
 /// There is no pair, or the outcome is undecided: the base rates differ among themselves by as
 /// much as the outcome would have to differ from the bound.
-pub fn judge(code: &str, test: CounterTest, pairs: &[(f64, f64)]) -> Result<Confirmation, String> {
+pub fn judge(code: &str, test: CounterTest, pairs: &[(f64, f64)]) -> Result<Confirmation, CounterTestError> {
     let (perturbation, response, prediction) = test;
     let mut ratios: Vec<f64> =
         pairs.iter().filter(|(base, _)| *base > 0.0).map(|(base, changed)| changed / base).collect();
     ratios.sort_by(f64::total_cmp);
-    let no_response = || "the trials had no successful response".to_owned();
-    let (first, last) = (*ratios.first().ok_or_else(no_response)?, *ratios.last().ok_or_else(no_response)?);
-    let ratio = median(&ratios).ok_or_else(no_response)?;
+    let (Some(&first), Some(&last), Some(ratio)) = (ratios.first(), ratios.last(), median(&ratios)) else {
+        return Err(CounterTestError::NoResponse);
+    };
     let noise = noise(pairs);
     let threshold = decision_threshold(perturbation, response);
     if (ratio - threshold).abs() < noise / 2.0 {
-        return Err(format!(
-            "undecided: throughput × {ratio:.2} is too close to the threshold × {threshold:.2}, because the \
-             throughput varies by {:.0} % without any change",
-            noise * 100.0
-        ));
+        return Err(CounterTestError::Undecided { ratio, threshold, noise });
     }
     let list = |pick: fn(&(f64, f64)) -> f64| {
         let rates = pairs.iter().map(|pair| format_count(pick(pair)));
@@ -322,7 +350,7 @@ mod tests {
         let link = diagnosis_with_rival("link_bound", Some("latency_bound"));
         assert_eq!(changes(&link), Ok(vec![Perturbation::DoubleConnections, Perturbation::ThinkTime]));
         let two_limits = changes(&diagnosis_with_rival("link_bound", Some("subject_limited"))).unwrap_err();
-        assert!(two_limits.contains("prove nothing"), "{two_limits}");
+        assert!(two_limits.to_string().contains("prove nothing"), "{two_limits}");
         assert!(changes(&diagnosis_with_rival("connection_limited", Some("subject_limited"))).is_err());
         assert_eq!(changes(&diagnosis_with_rival("packet_loss", None)), Ok(vec![]), "nothing can be changed");
         assert!(changes(&diagnosis_with_rival("fd_limit", None)).unwrap().len() == 1);
@@ -333,7 +361,7 @@ mod tests {
         let test = find_rule("user_cpu_bound").unwrap().counter_test;
         let noisy = [(1_000.0, 900.0), (1_400.0, 1_260.0), (800.0, 720.0)];
         let why = judge("user_cpu_bound", test, &noisy).unwrap_err();
-        assert!(why.starts_with("undecided"), "{why}");
+        assert!(why.to_string().starts_with("undecided"), "{why}");
         let steady = [(1_000.0, 750.0), (1_010.0, 760.0), (990.0, 740.0)];
         assert!(judge("user_cpu_bound", test, &steady).unwrap().confirmed);
     }

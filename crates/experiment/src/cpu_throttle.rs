@@ -8,16 +8,19 @@
 //! Each change is written to a journal first, so that the next start undoes the changes of a killed
 //! run.
 
-use record::units::format_plural;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use host::NotObservable;
 use host::journal::ProcessIdentity;
 use host::sandbox::cgroup::{
     CgroupHierarchies, group_directory, list_processes, move_process, read_hierarchies,
 };
+use record::units::format_plural;
 
+use crate::scenario::errors::ResourceError;
 use crate::scenario::journal::{CreatedResource, Journal, MovedProcess, journal_directory, run_name};
 
 /// Period of the quota: short, so that the remaining time is spread evenly.
@@ -29,6 +32,50 @@ const QUOTA_CPUS_MIN: f64 = 0.06;
 #[derive(Debug)]
 pub struct CpuThrottle {
     journal: Journal,
+}
+
+/// Reason why processes cannot be limited.
+#[derive(Debug, thiserror::Error)]
+pub enum ThrottleError {
+    /// There is no process.
+    #[error("the subject is not on this machine")]
+    NotLocal,
+    /// The quota would be below the minimum of the kernel.
+    #[error("the subject uses too little CPU time to limit it")]
+    TooLittle,
+    /// The processes have ended.
+    #[error("the subject has ended")]
+    Ended,
+    /// One quota cannot limit them together.
+    #[error("the processes of the subject are in several cgroups")]
+    SeveralCgroups,
+    /// Another controller, with this name, would be left too.
+    #[error(
+        "the controllers cpu and {0} are in one cgroup hierarchy: the subject would leave its {0} cgroup"
+    )]
+    SharedHierarchy(String),
+    /// Their cgroup is the root, or has no CPU controller.
+    #[error(
+        "the cgroup of the subject has no cpu.max: run the subject in its own cgroup (systemd-run --scope)"
+    )]
+    NoQuotaFile,
+    /// These others would be limited too.
+    #[error(
+        "the cgroup of the subject also contains {0}: run the subject in its own cgroup (systemd-run --scope)"
+    )]
+    SharedCgroup(String),
+    /// The control groups of this machine cannot be read.
+    #[error(transparent)]
+    NotObservable(#[from] NotObservable),
+    /// The journal cannot be written.
+    #[error(transparent)]
+    Journal(#[from] io::Error),
+    /// The kernel refused the quota.
+    #[error(transparent)]
+    Quota(#[from] ResourceError),
+    /// The changes that are still in force.
+    #[error("{0}")]
+    NotUndone(String),
 }
 
 /// Method of setting a quota without changing anything else of the processes.
@@ -45,20 +92,19 @@ impl CpuThrottle {
     ///
     /// # Errors
     /// There is no process, or the quota cannot be set without changing more than their CPU time.
-    pub fn start(pids: &[i32], quota_cpus: f64) -> Result<Self, String> {
+    pub fn start(pids: &[i32], quota_cpus: f64) -> Result<Self, ThrottleError> {
         let pid_set: BTreeSet<i32> = pids.iter().copied().collect();
         if pid_set.is_empty() {
-            return Err("the subject is not on this machine".to_owned());
+            return Err(ThrottleError::NotLocal);
         }
         if quota_cpus < QUOTA_CPUS_MIN {
-            return Err("the subject uses too little CPU time to limit it".to_owned());
+            return Err(ThrottleError::TooLittle);
         }
-        let cgroup_hierarchies = read_hierarchies().map_err(|missing| missing.to_string())?;
+        let cgroup_hierarchies = read_hierarchies()?;
         let method = throttle_method(&cgroup_hierarchies, &pid_set)?;
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let name = run_name();
-        let journal = Journal::create(&journal_directory(runtime.as_deref()), &name)
-            .map_err(|error| error.to_string())?;
+        let journal = Journal::create(&journal_directory(runtime.as_deref()), &name)?;
         // From here on dropping the journal restores everything, also on an early return.
         let mut throttle = Self { journal };
         let quota_us = (quota_cpus * PERIOD_US as f64).round() as u64;
@@ -73,8 +119,13 @@ impl CpuThrottle {
         Ok(throttle)
     }
 
-    fn limit_own_cgroup(&mut self, file: PathBuf, previous: String, quota_us: u64) -> Result<(), String> {
-        self.record_change(CreatedResource::Setting { path: file.clone(), previous })?;
+    fn limit_own_cgroup(
+        &mut self,
+        file: PathBuf,
+        previous: String,
+        quota_us: u64,
+    ) -> Result<(), ThrottleError> {
+        self.journal.record(CreatedResource::Setting { path: file.clone(), previous })?;
         write(&file, &format!("{quota_us} {PERIOD_US}"))
     }
 
@@ -84,38 +135,31 @@ impl CpuThrottle {
         cgroup: &Path,
         pids: &BTreeSet<i32>,
         quota_us: u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), ThrottleError> {
         let to_moved_process =
             |pid: &i32| Some(MovedProcess { process: ProcessIdentity::of(*pid)?, cgroup: cgroup.to_owned() });
         let moved: Vec<MovedProcess> = pids.iter().filter_map(to_moved_process).collect();
         if moved.is_empty() {
-            return Err("the subject has ended".to_owned());
+            return Err(ThrottleError::Ended);
         }
-        self.record_change(CreatedResource::MovedProcesses {
-            path: child.to_owned(),
-            processes: moved.clone(),
-        })?;
-        fs::create_dir(child).map_err(|error| format!("{}: {error}", child.display()))?;
+        let processes = moved.clone();
+        self.journal.record(CreatedResource::MovedProcesses { path: child.to_owned(), processes })?;
+        fs::create_dir(child).map_err(ResourceError::in_file(child))?;
         write(&child.join("cpu.cfs_period_us"), &PERIOD_US.to_string())?;
         write(&child.join("cpu.cfs_quota_us"), &quota_us.to_string())?;
         for guest in &moved {
-            move_process(guest.process.pid, child)
-                .map_err(|error| format!("{}: {error}", child.display()))?;
+            move_process(guest.process.pid, child).map_err(ResourceError::in_file(child))?;
         }
         Ok(())
-    }
-
-    fn record_change(&mut self, made: CreatedResource) -> Result<(), String> {
-        self.journal.record(made).map_err(|error| error.to_string())
     }
 
     /// Removes the quota.
     ///
     /// # Errors
     /// Changes that could not be undone; the next start tries again.
-    pub fn stop(mut self) -> Result<(), String> {
+    pub fn stop(mut self) -> Result<(), ThrottleError> {
         let problems = self.journal.undo();
-        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+        if problems.is_empty() { Ok(()) } else { Err(ThrottleError::NotUndone(problems.join("; "))) }
     }
 }
 
@@ -126,52 +170,40 @@ impl Drop for CpuThrottle {
     }
 }
 
-fn write(file: &Path, value: &str) -> Result<(), String> {
-    fs::write(file, value).map_err(|error| format!("{}: {error}", file.display()))
+fn write(file: &Path, value: &str) -> Result<(), ThrottleError> {
+    Ok(fs::write(file, value).map_err(ResourceError::in_file(file))?)
 }
 
 fn throttle_method(
     cgroup_hierarchies: &CgroupHierarchies,
     pids: &BTreeSet<i32>,
-) -> Result<ThrottleMethod, String> {
+) -> Result<ThrottleMethod, ThrottleError> {
     let cgroups: BTreeSet<PathBuf> =
         pids.iter().filter_map(|pid| group_directory(cgroup_hierarchies, "cpu", *pid).ok()).collect();
     let mut cgroups = cgroups.into_iter();
-    let (cgroup, None) = (cgroups.next().ok_or("the subject has ended")?, cgroups.next()) else {
-        return Err("the processes of the subject are in several cgroups".to_owned());
+    let (cgroup, None) = (cgroups.next().ok_or(ThrottleError::Ended)?, cgroups.next()) else {
+        return Err(ThrottleError::SeveralCgroups);
     };
     if let Some((controllers, _)) =
         cgroup_hierarchies.v1.iter().find(|(names, _)| names.iter().any(|name| name == "cpu"))
     {
         return match controllers.iter().find(|name| !["cpu", "cpuacct"].contains(&name.as_str())) {
             None => Ok(ThrottleMethod::ChildCgroup { cgroup }),
-            Some(other) => Err(format!(
-                "the controllers cpu and {other} are in one cgroup hierarchy: the subject would leave \
-                 its {other} cgroup"
-            )),
+            Some(other) => Err(ThrottleError::SharedHierarchy(other.clone())),
         };
     }
     own_cgroup_method(&cgroup, pids)
 }
 
 /// Returns the method for cgroup v2: no other process may be in the cgroup.
-fn own_cgroup_method(cgroup: &Path, pids: &BTreeSet<i32>) -> Result<ThrottleMethod, String> {
+fn own_cgroup_method(cgroup: &Path, pids: &BTreeSet<i32>) -> Result<ThrottleMethod, ThrottleError> {
     let file = cgroup.join("cpu.max");
-    let previous = fs::read_to_string(&file).map_err(|_| {
-        "the cgroup of the subject has no cpu.max: run the subject in its own cgroup (systemd-run --scope)"
-            .to_owned()
-    })?;
+    let previous = fs::read_to_string(&file).map_err(|_| ThrottleError::NoQuotaFile)?;
     let others = list_processes(cgroup).iter().filter(|pid| !pids.contains(pid)).count();
     match others {
         0 => Ok(ThrottleMethod::OwnCgroup { file, previous: previous.trim().to_owned() }),
-        _ => Err(format!(
-            "the cgroup of the subject also contains {}: run the subject in its own cgroup \
-             (systemd-run --scope)",
-            match others {
-                1 => "another process".to_owned(),
-                more => format_plural(more as u64, "other process"),
-            }
-        )),
+        1 => Err(ThrottleError::SharedCgroup("another process".to_owned())),
+        more => Err(ThrottleError::SharedCgroup(format_plural(more as u64, "other process"))),
     }
 }
 
@@ -194,7 +226,7 @@ mod tests {
             Ok(throttle) => {
                 let during = groups();
                 assert_eq!(of_other_controllers(&during), of_other_controllers(&before));
-                assert_eq!(throttle.stop(), Ok(()));
+                throttle.stop().unwrap();
                 assert_eq!(groups(), before);
             }
             Err(why) => test_needs::skip(test_needs::KERNEL, why),
@@ -211,13 +243,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let group = directory.path();
         let pids = BTreeSet::from([10, 11]);
-        assert!(own_cgroup_method(group, &pids).unwrap_err().contains("cpu.max"));
+        assert!(own_cgroup_method(group, &pids).unwrap_err().to_string().contains("cpu.max"));
         fs::write(group.join("cpu.max"), "max 100000\n").unwrap();
         fs::write(group.join("cgroup.procs"), "10\n11\n").unwrap();
         let file = group.join("cpu.max");
         let previous = "max 100000".to_owned();
-        assert_eq!(own_cgroup_method(group, &pids), Ok(ThrottleMethod::OwnCgroup { file, previous }));
+        assert_eq!(own_cgroup_method(group, &pids).unwrap(), ThrottleMethod::OwnCgroup { file, previous });
         fs::write(group.join("cgroup.procs"), "10\n11\n12\n").unwrap();
-        assert!(own_cgroup_method(group, &pids).unwrap_err().contains("another process"));
+        assert!(own_cgroup_method(group, &pids).unwrap_err().to_string().contains("another process"));
     }
 }

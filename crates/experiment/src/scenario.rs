@@ -9,6 +9,7 @@
 
 pub mod cgroups;
 mod delay_link;
+pub mod errors;
 mod experiment_keys;
 pub mod extra;
 mod fault_injection;

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 
 use record::control::{LATENCIES_BYTES_MAX, LoadCommand, LoadEvent};
 
+use self::child::ChildFailure;
 use crate::message::{
     AgentCommand, AgentRole, AgentStatus, Job, LiveSecond, Refusal, RunId, RunState, RunStatus, StoredRun,
     bounded,
@@ -29,7 +30,7 @@ pub enum AgentEvent {
     /// The child process reported an event.
     Child(LoadEvent),
     /// The child process ended: its record is stored, or there is none, with the reason.
-    ChildEnded(Result<StoredRun, String>),
+    ChildEnded(Result<StoredRun, ChildFailure>),
     /// The connection to the server was made (true), or broke.
     Link(bool),
     /// Time has passed.
@@ -290,7 +291,7 @@ impl AgentMachine {
         }
     }
 
-    fn handle_end(&mut self, result: Result<StoredRun, String>) -> Vec<AgentAction> {
+    fn handle_end(&mut self, result: Result<StoredRun, ChildFailure>) -> Vec<AgentAction> {
         let Some(current) = &mut self.current else { return Vec::new() };
         current.has_child = false;
         match result {
@@ -298,7 +299,7 @@ impl AgentMachine {
                 self.stored.insert(stored.run.clone(), stored);
                 self.current = None;
             }
-            Err(text) => current.status.state = RunState::Failed { text: bounded(&text) },
+            Err(failure) => current.status.state = RunState::Failed { text: bounded(&failure.to_string()) },
         }
         Vec::new()
     }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use record::facts::HostFacts;
+use record::invalid_value;
+use record::problem::InvalidValue;
 use record::run::Interval;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -86,10 +88,10 @@ impl AgentName {
     ///
     /// # Errors
     /// Reason why the text is no name.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let is_valid = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
         if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.chars().all(is_valid) {
-            return Err(format!(
+            return Err(invalid_value!(
                 "'{text}' is not a name (1 to {NAME_BYTES_MAX} letters, digits, '-' or '_')"
             ));
         }
@@ -121,9 +123,9 @@ impl fmt::Display for AgentName {
 }
 
 impl TryFrom<String> for AgentName {
-    type Error = String;
+    type Error = InvalidValue;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, InvalidValue> {
         Self::parse(&text)
     }
 }

@@ -98,7 +98,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn problem(&mut self, at: usize, text: String) {
+    fn problem(&mut self, at: usize, text: impl std::fmt::Display) {
         self.problems.add_error(at, text);
     }
 

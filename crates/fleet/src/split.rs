@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use record::invalid_value;
+use record::problem::InvalidValue;
+
 use crate::message::{AgentFacts, AgentName, AgentRole};
 
 /// Selection of agents.
@@ -15,6 +18,41 @@ pub enum AgentSelection {
     Labels(Vec<(String, String)>),
 }
 
+/// Reason why the agents of a selection are not there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectionError {
+    /// Two running agents have the same name.
+    #[error("two agents have the name {0}: start one of them with another --name")]
+    SameName(AgentName),
+    /// There are not enough agents with the role.
+    #[error(
+        "{count} agents are needed, {available} of {known} may {role}: start more with weir fleet agent --allow \
+         {role}",
+        role = .role.name()
+    )]
+    TooFew {
+        /// Number of selected agents.
+        count: usize,
+        /// Number of agents with the role.
+        available: usize,
+        /// Number of running agents.
+        known: usize,
+        /// Role.
+        role: AgentRole,
+    },
+    /// No agent with the role matches.
+    #[error(
+        "no selected agent may {role} ({known} known): start one with weir fleet agent --allow {role}",
+        role = .role.name()
+    )]
+    None {
+        /// Number of running agents.
+        known: usize,
+        /// Role.
+        role: AgentRole,
+    },
+}
+
 /// Label that stands for the name of an agent.
 const NAME_LABEL: &str = "name";
 
@@ -23,13 +61,13 @@ impl AgentSelection {
     ///
     /// # Errors
     /// The text is no selection.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         if text == "all" {
             return Ok(Self::All);
         }
         if let Ok(count) = text.parse() {
             return match count {
-                0 => Err("0 agents drive no load".to_owned()),
+                0 => Err(invalid_value!("0 agents drive no load")),
                 count => Ok(Self::Count(count)),
             };
         }
@@ -39,7 +77,7 @@ impl AgentSelection {
             .collect();
         let labels = labels.filter(|labels| labels.iter().all(|(key, _)| !key.is_empty()));
         labels.map(Self::Labels).ok_or_else(|| {
-            format!("'{text}' selects no agents (write a number, all, or label=value[,label=value])")
+            invalid_value!("'{text}' selects no agents (write a number, all, or label=value[,label=value])")
         })
     }
 
@@ -47,16 +85,13 @@ impl AgentSelection {
     ///
     /// # Errors
     /// There are not enough agents, or two have the same name.
-    pub fn select(&self, role: AgentRole, known: &[AgentFacts]) -> Result<Vec<AgentFacts>, String> {
+    pub fn select(&self, role: AgentRole, known: &[AgentFacts]) -> Result<Vec<AgentFacts>, SelectionError> {
         let mut by_name: BTreeMap<&AgentName, &AgentFacts> = BTreeMap::new();
         for facts in known.iter().filter(|facts| facts.roles.contains(&role)) {
             if let Some(other) = by_name.insert(&facts.name, facts)
                 && other.instance != facts.instance
             {
-                return Err(format!(
-                    "two agents have the name {}: start one of them with another --name",
-                    facts.name
-                ));
+                return Err(SelectionError::SameName(facts.name.clone()));
             }
         }
         let matches = |facts: &&AgentFacts| match self {
@@ -67,24 +102,15 @@ impl AgentSelection {
             Self::All | Self::Count(_) => true,
         };
         let mut selected: Vec<AgentFacts> = by_name.into_values().filter(matches).cloned().collect();
-        let available = selected.len();
+        let (available, known) = (selected.len(), known.len());
         if let Self::Count(count) = self {
             if available < *count {
-                return Err(format!(
-                    "{count} agents are needed, {available} of {} may {role}: start more with weir fleet agent \
-                     --allow {role}",
-                    known.len(),
-                    role = role.name()
-                ));
+                return Err(SelectionError::TooFew { count: *count, available, known, role });
             }
             selected.truncate(*count);
         }
         match selected.is_empty() {
-            true => Err(format!(
-                "no selected agent may {role} ({} known): start one with weir fleet agent --allow {role}",
-                known.len(),
-                role = role.name()
-            )),
+            true => Err(SelectionError::None { known, role }),
             false => Ok(selected),
         }
     }
@@ -169,11 +195,13 @@ mod tests {
         assert_eq!(names("2").unwrap(), "a b");
         assert_eq!(names("zone=z2").unwrap(), "b c");
         assert_eq!(names("zone=z2,name=c").unwrap(), "c");
-        assert!(names("4").unwrap_err().contains("3 of 3 may load"));
+        assert!(names("4").unwrap_err().to_string().contains("3 of 3 may load"));
         assert!(names("zone=z9").is_err());
         assert!(AgentSelection::All.select(AgentRole::Serve, &known).is_err());
         let twice = [agent("a", 1, None), AgentFacts { instance: "other".to_owned(), ..agent("a", 1, None) }];
-        assert!(AgentSelection::All.select(AgentRole::Load, &twice).unwrap_err().contains("--name"));
+        assert!(
+            AgentSelection::All.select(AgentRole::Load, &twice).unwrap_err().to_string().contains("--name")
+        );
         for wrong in ["0", "", "zone", "=x", "-1"] {
             assert!(AgentSelection::parse(wrong).is_err(), "{wrong}");
         }

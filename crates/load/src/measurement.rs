@@ -6,6 +6,7 @@ use std::io;
 use record::histogram::LatencyHistogram;
 use record::problem::InputProblem;
 use record::run::Interval;
+use rt::address::ResolveError;
 use rt::cores::CoreError;
 
 use crate::failure::FailureKind;
@@ -69,7 +70,7 @@ pub struct RunMeasurement {
 #[derive(Debug)]
 pub enum RunError {
     /// A name could not be resolved.
-    Resolve(String),
+    Resolve(ResolveError),
     /// Not a single connection could be opened.
     NoConnection {
         /// Kind of the last failure.
@@ -88,7 +89,8 @@ pub enum RunError {
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Resolve(text) | Self::NoConnection { text, .. } => f.write_str(text),
+            Self::Resolve(error) => write!(f, "{error}"),
+            Self::NoConnection { text, .. } => f.write_str(text),
             Self::Tls(problems) => {
                 let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
                 f.write_str(&texts.join("; "))

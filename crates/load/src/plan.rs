@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use record::units::SECOND_NS;
+use rt::address::{Address, ResolveError};
 use serde::Serialize;
 use serde::ser::SerializeSeq;
 
@@ -223,10 +224,10 @@ impl RunPlan {
     /// Returns the address to connect to for an authority, from the system's resolver.
     ///
     /// # Errors
-    /// Message of the resolver.
-    pub fn resolve(&self, authority: &Authority) -> Result<rt::address::Address, String> {
+    /// The name is unknown or has no address.
+    pub fn resolve(&self, authority: &Authority) -> Result<Address, ResolveError> {
         match self.connect_to.iter().find_map(|rule| rule.apply(authority)) {
-            Some((host, port)) => rt::address::resolve(&host, port).map(rt::address::Address::Tcp),
+            Some((host, port)) => rt::address::resolve(&host, port).map(Address::Tcp),
             None => authority.resolve(),
         }
     }

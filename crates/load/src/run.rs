@@ -74,9 +74,8 @@ fn shared(
     let addresses = match &plan.unix {
         Some(path) => vec![Address::Unix(path.clone()); authorities.len()],
         None => {
-            let resolved: Result<_, String> =
-                authorities.iter().map(|authority| plan.resolve(authority)).collect();
-            resolved.map_err(RunError::Resolve)?
+            let resolved = authorities.iter().map(|authority| plan.resolve(authority));
+            resolved.collect::<Result<_, _>>().map_err(RunError::Resolve)?
         }
     };
     let requests_of = |authority| {

@@ -1,5 +1,7 @@
 //! Backends of a proxy: groups of equal servers, each with its limit of concurrent requests.
 
+use record::invalid_value;
+use record::problem::InvalidValue;
 use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns, parse_rate};
 use serde::Serialize;
 
@@ -33,7 +35,7 @@ impl Backend {
     ///
     /// # Errors
     /// The text is not a backend; the error says why.
-    pub fn parse(text: &str, number: usize) -> Result<Self, String> {
+    pub fn parse(text: &str, number: usize) -> Result<Self, InvalidValue> {
         let mut parts = text.split(',').map(str::trim);
         let size = parts.next().unwrap_or_default();
         let (name, size) = match size.split_once('=') {
@@ -41,7 +43,7 @@ impl Backend {
             None => (format!("backend{number}"), size),
         };
         if name.is_empty() || !name.chars().all(|one| one.is_ascii_alphanumeric() || "-_".contains(one)) {
-            return Err("a name has letters, digits, '-' and '_': app=18x2".to_owned());
+            return Err(invalid_value!("a name has letters, digits, '-' and '_': app=18x2"));
         }
         let (servers, maxconn) = match size.split_once(['x', '*']) {
             Some((servers, maxconn)) => (servers, Some(maxconn)),
@@ -49,7 +51,7 @@ impl Backend {
         };
         let within = |text: &str, max: u64, what: &str| match parse_count(text.trim()) {
             Ok(count) if (1..=max).contains(&count) => Ok(count),
-            _ => Err(format!(
+            _ => Err(invalid_value!(
                 "'{text}' is not a number of {what} from 1 to {max}: app=18x2 is 18 servers \
                               with 2 concurrent requests each"
             )),
@@ -70,7 +72,7 @@ impl Backend {
                     let ns = parse_duration_ns(time, DurationUnit::Milliseconds)?;
                     backend.service_s = Some(positive(ns as f64 / SECOND_NS as f64)?);
                 }
-                _ => return Err(format!("'{part}': write rate=RATE or service=TIME")),
+                _ => return Err(invalid_value!("'{part}': write rate=RATE or service=TIME")),
             }
         }
         Ok(backend)
@@ -84,25 +86,29 @@ impl Backend {
 }
 
 /// Rejects 0.
-pub(crate) fn positive(value: f64) -> Result<f64, String> {
-    if value > 0.0 { Ok(value) } else { Err("must be above 0".to_owned()) }
+pub(crate) fn positive(value: f64) -> Result<f64, InvalidValue> {
+    if value > 0.0 { Ok(value) } else { Err(invalid_value!("must be above 0")) }
 }
 
 /// Parses `1:9185,4:28157,8:30310`: measured rates per second by the number of cores.
 ///
 /// # Errors
 /// The text is not such a list; the error says why.
-pub fn parse_scaling(text: &str) -> Result<Vec<(f64, f64)>, String> {
+pub fn parse_scaling(text: &str) -> Result<Vec<(f64, f64)>, InvalidValue> {
     let points = text.split(',').map(|point| {
         let (cores, rate) = point
             .split_once(':')
-            .ok_or_else(|| format!("'{}': write CORES:RATE, for example 4:28157", point.trim()))?;
+            .ok_or_else(|| invalid_value!("'{}': write CORES:RATE, for example 4:28157", point.trim()))?;
         let cores = parse_count(cores.trim())? as f64;
         let rate = positive(parse_rate(rate.trim())?)?;
-        if (1.0..=1e6).contains(&cores) { Ok((cores, rate)) } else { Err("1 to 1000000 cores".to_owned()) }
+        if (1.0..=1e6).contains(&cores) {
+            Ok((cores, rate))
+        } else {
+            Err(invalid_value!("1 to 1000000 cores"))
+        }
     });
-    let points = points.collect::<Result<Vec<_>, String>>()?;
-    if points.len() > BACKENDS_MAX { Err("too many points".to_owned()) } else { Ok(points) }
+    let points = points.collect::<Result<Vec<_>, _>>()?;
+    if points.len() > BACKENDS_MAX { Err(invalid_value!("too many points")) } else { Ok(points) }
 }
 
 #[cfg(test)]

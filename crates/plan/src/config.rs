@@ -3,6 +3,9 @@
 
 use std::fmt::Write as _;
 
+use record::invalid_value;
+use record::problem::InvalidValue;
+
 use crate::backend::Backend;
 use crate::sizing::Sizing;
 use crate::verification::VerifiedPlan;
@@ -32,12 +35,12 @@ impl ConfigTarget {
     ///
     /// # Errors
     /// The name is unknown.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         match text {
             "weir" => Ok(Self::Weir),
             "haproxy" => Ok(Self::Haproxy),
             "nginx" => Ok(Self::Nginx),
-            _ => Err(format!("'{text}' is not one of {}", Self::NAMES.join(", "))),
+            _ => Err(invalid_value!("'{text}' is not one of {}", Self::NAMES.join(", "))),
         }
     }
 }

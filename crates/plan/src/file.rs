@@ -2,7 +2,8 @@
 //! its line and column.
 
 use record::document::{Problems, TomlDocument, line_and_column};
-use record::problem::{InputProblem, suggestion};
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue, suggestion};
 use toml::de::DeValue;
 
 use crate::inputs::{INPUTS, InputKind, Inputs, spec};
@@ -35,23 +36,23 @@ pub fn read(name: &str, text: &str, inputs: &mut Inputs) -> Result<(), Vec<Input
 }
 
 /// Returns the texts of a value: a text, a number, or a list of backends.
-fn texts(value: &DeValue<'_>, kind: InputKind) -> Result<Vec<String>, String> {
+fn texts(value: &DeValue<'_>, kind: InputKind) -> Result<Vec<String>, InvalidValue> {
     match value {
         DeValue::String(text) => Ok(vec![text.to_string()]),
         DeValue::Integer(_) | DeValue::Float(_) if kind == InputKind::Backends => {
-            Err("write a list of texts: [\"app=18x2\"]".to_owned())
+            Err(invalid_value!("write a list of texts: [\"app=18x2\"]"))
         }
         DeValue::Integer(number) => Ok(vec![number.to_string()]),
         DeValue::Float(number) => Ok(vec![number.to_string()]),
         DeValue::Array(entries) if kind == InputKind::Backends => {
             let entries = entries.iter().map(|entry| match entry.get_ref() {
                 DeValue::String(text) => Ok(text.to_string()),
-                _ => Err("each backend is a text: \"app=18x2\"".to_owned()),
+                _ => Err(invalid_value!("each backend is a text: \"app=18x2\"")),
             });
             entries.collect()
         }
-        _ if kind == InputKind::Backends => Err("write a list of texts: [\"app=18x2\"]".to_owned()),
-        _ => Err("write a text or a number, as for the flag".to_owned()),
+        _ if kind == InputKind::Backends => Err(invalid_value!("write a list of texts: [\"app=18x2\"]")),
+        _ => Err(invalid_value!("write a text or a number, as for the flag")),
     }
 }
 

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use record::units::{
     DurationUnit, SECOND_NS, format_bit_rate, format_bytes, format_duration_ns, format_rate, parse_count,
     parse_duration_ns, parse_fraction, parse_rate, parse_size,
@@ -143,8 +144,8 @@ pub struct ResponseObjective {
 }
 
 impl ResponseObjective {
-    fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}': write pNN<TIME, for example p99<50ms");
+    fn parse(text: &str) -> Result<Self, InvalidValue> {
+        let wrong = || invalid_value!("'{text}': write pNN<TIME, for example p99<50ms");
         let (percentile, limit) = text.split_once('<').ok_or_else(wrong)?;
         let digits = percentile.trim().strip_prefix('p').ok_or_else(wrong)?;
         let percent: f64 = digits.parse().map_err(|_| wrong())?;
@@ -192,8 +193,8 @@ impl Inputs {
     ///
     /// # Errors
     /// A text is not a value of this input; the error says why.
-    pub fn give_texts(&mut self, name: &str, texts: &[String], source: &str) -> Result<(), String> {
-        let row = spec(name).ok_or_else(|| format!("unknown input '{name}'"))?;
+    pub fn give_texts(&mut self, name: &str, texts: &[String], source: &str) -> Result<(), InvalidValue> {
+        let row = spec(name).ok_or_else(|| invalid_value!("unknown input '{name}'"))?;
         let value = parse_texts(row, texts)?;
         self.give(row.name, value, source);
         Ok(())
@@ -297,15 +298,15 @@ impl Inputs {
     }
 }
 
-fn parse_texts(row: &InputSpec, texts: &[String]) -> Result<InputValue, String> {
+fn parse_texts(row: &InputSpec, texts: &[String]) -> Result<InputValue, InvalidValue> {
     let first = texts.first().map_or("", String::as_str);
-    let number = |value: Result<f64, String>| {
+    let number = |value: Result<f64, InvalidValue>| {
         let value = value?;
         let (low, high) = row.range;
         if (low..=high).contains(&value) {
             return Ok(InputValue::Number(value));
         }
-        Err(format!("{} to {} is allowed", format_value(row.kind, low), format_value(row.kind, high)))
+        Err(invalid_value!("{} to {} is allowed", format_value(row.kind, low), format_value(row.kind, high)))
     };
     match row.kind {
         InputKind::Rate | InputKind::Number => number(parse_rate(first)),
@@ -323,19 +324,19 @@ fn parse_texts(row: &InputSpec, texts: &[String]) -> Result<InputValue, String> 
         InputKind::Objective => ResponseObjective::parse(first).map(InputValue::Objective),
         InputKind::Scaling => parse_scaling(first).map(InputValue::Scaling),
         InputKind::Backends if texts.len() > crate::backend::BACKENDS_MAX => {
-            Err(format!("at most {} backends", crate::backend::BACKENDS_MAX))
+            Err(invalid_value!("at most {} backends", crate::backend::BACKENDS_MAX))
         }
         InputKind::Backends => {
             let backends = texts.iter().enumerate();
             let backends = backends.map(|(index, text)| {
-                Backend::parse(text, index + 1).map_err(|why| format!("'{text}': {why}"))
+                Backend::parse(text, index + 1).map_err(|why| invalid_value!("'{text}': {why}"))
             });
             Ok(InputValue::Backends(backends.collect::<Result<_, _>>()?))
         }
     }
 }
 
-fn parse_bit_rate(text: &str) -> Result<f64, String> {
+fn parse_bit_rate(text: &str) -> Result<f64, InvalidValue> {
     let number = text.strip_suffix("bit/s").or_else(|| text.strip_suffix("bit")).unwrap_or(text).trim();
     match number.strip_suffix(['G', 'g']) {
         Some(giga) => parse_rate(giga.trim()).map(|value| value * 1e9),
@@ -380,7 +381,7 @@ pub fn format_input(name: &str, value: &InputValue) -> String {
 mod tests {
     use super::*;
 
-    fn given(name: &str, text: &str) -> Result<Inputs, String> {
+    fn given(name: &str, text: &str) -> Result<Inputs, InvalidValue> {
         let mut inputs = Inputs::default();
         inputs.give_texts(name, &[text.to_owned()], "test").map(|()| inputs)
     }

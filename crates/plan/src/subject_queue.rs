@@ -1,5 +1,7 @@
 //! Queue of a verified proxy: its predictions depend on it.
 
+use record::invalid_value;
+use record::problem::InvalidValue;
 use serde::Serialize;
 
 /// Queue of a verified proxy.
@@ -22,12 +24,12 @@ impl SubjectQueue {
     ///
     /// # Errors
     /// The name is unknown.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         match text {
             "bounded" => Ok(Self::Bounded),
             "unbounded" => Ok(Self::Unbounded),
             "none" => Ok(Self::None),
-            _ => Err(format!("'{text}' is not one of {}", Self::NAMES.join(", "))),
+            _ => Err(invalid_value!("'{text}' is not one of {}", Self::NAMES.join(", "))),
         }
     }
 }

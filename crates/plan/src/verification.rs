@@ -1,6 +1,8 @@
 //! Verification of a plan: its size on one machine, the predictions for it, and the comparison with a
 //! measurement.
 
+use record::invalid_value;
+use record::problem::InvalidValue;
 use serde::Serialize;
 
 use crate::inputs::Inputs;
@@ -135,15 +137,15 @@ impl VerifiedPlan {
     ///
     /// # Errors
     /// The plan cannot be verified; the error says why.
-    pub fn new(sizing: &Sizing, inputs: &Inputs) -> Result<Self, String> {
-        let service_s = inputs.number("service").ok_or("needs --service")?;
-        let slots = sizing
-            .value("slots")
-            .ok_or("needs servers with a limit: --servers and --maxconn, or --backend")?;
+    pub fn new(sizing: &Sizing, inputs: &Inputs) -> Result<Self, InvalidValue> {
+        let service_s = inputs.number("service").ok_or_else(|| invalid_value!("needs --service"))?;
+        let slots = sizing.value("slots").ok_or_else(|| {
+            invalid_value!("needs servers with a limit: --servers and --maxconn, or --backend")
+        })?;
         if let Some(own) =
             sizing.backends.iter().find(|one| one.rate_per_s.is_some() || one.service_s.is_some())
         {
-            return Err(format!(
+            return Err(invalid_value!(
                 "backend '{}' has a rate or a service time of its own, and a verification has one pool of servers: \
                  verify each backend alone, with --rate, --service, --servers and --maxconn",
                 own.name
@@ -152,7 +154,7 @@ impl VerifiedPlan {
         let (rate, stall_s) = (inputs.default_number("rate"), inputs.default_number("stall"));
         let utilisation = rate * service_s / slots;
         if utilisation >= 1.0 {
-            return Err("the plan is overloaded: nothing drains".to_owned());
+            return Err(invalid_value!("the plan is overloaded: nothing drains"));
         }
         let scale = (RATE_PER_S_MAX / rate).min(BACKLOG_MAX / (rate * stall_s)).min(1.0);
         let all: u64 =
@@ -180,10 +182,10 @@ impl VerifiedPlan {
             queue_limit: (rate_per_s * queue_s).ceil().clamp(1.0, 1e6) as u64,
         };
         if all > 64 && scale >= 1.0 {
-            return Err("more than 64 servers: give the same slots with fewer".to_owned());
+            return Err(invalid_value!("more than 64 servers: give the same slots with fewer"));
         }
         match plan.drain_s(plan.backlog()) {
-            drain_s if drain_s > DRAIN_S_MAX => Err(format!(
+            drain_s if drain_s > DRAIN_S_MAX => Err(invalid_value!(
                 "it would drain for {drain_s:.0} s, {DRAIN_S_MAX:.0} s are allowed: shorten --stall, or add slots"
             )),
             _ => Ok(plan),
@@ -304,7 +306,7 @@ mod tests {
             inputs.give_texts(name, &[text.to_owned()], "test").unwrap();
         }
         let why = VerifiedPlan::new(&Sizing::compute(&inputs), &inputs).unwrap_err();
-        assert!(why.contains("'fast'"), "{why}");
+        assert!(why.to_string().contains("'fast'"), "{why}");
     }
 
     #[test]

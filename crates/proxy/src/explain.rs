@@ -45,7 +45,7 @@ impl ExplainRequest {
         let (method, url) = request.split_once(' ').unwrap_or(("GET", request));
         let url = url.trim();
         for error in [wire::encode::check_method(method), wire::encode::check_target(url)] {
-            problems.extend(error.err().map(|error| InputProblem::new("--explain", error.to_string())));
+            problems.extend(error.err().map(|error| InputProblem::new("--explain", error)));
         }
         let is_known_form = url.starts_with('/') || url == "*" || url.contains("://") || method == "CONNECT";
         if !is_known_form {
@@ -101,10 +101,7 @@ fn parse_header(line: &str, problems: &mut Vec<InputProblem>) -> Option<(String,
     let value = value.trim();
     let results = [wire::encode::check_field_name(name), wire::encode::check_field_value(value.as_bytes())];
     problems.extend(
-        results
-            .into_iter()
-            .filter_map(Result::err)
-            .map(|error| InputProblem::new("--header", error.to_string())),
+        results.into_iter().filter_map(Result::err).map(|error| InputProblem::new("--header", error)),
     );
     Some((name.to_owned(), value.to_owned()))
 }

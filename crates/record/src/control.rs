@@ -7,6 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::histogram::LatencyHistogram;
+use crate::invalid_value;
+use crate::problem::InvalidValue;
 use crate::run::Interval;
 
 /// Variable that turns off the defaults of `WEIR_*` variables. Weir sets it for its own child processes,
@@ -41,10 +43,11 @@ impl fmt::Display for LoadCommand {
 }
 
 impl FromStr for LoadCommand {
-    type Err = String;
+    type Err = InvalidValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{}' is no command: write 'start NS', 'rate FACTOR' or 'stop'", text.trim());
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
+        let wrong =
+            || invalid_value!("'{}' is no command: write 'start NS', 'rate FACTOR' or 'stop'", text.trim());
         let mut words = text.split_whitespace();
         let command = match (words.next(), words.next()) {
             (Some("start"), Some(at)) => Self::Start { at_ns: at.parse().map_err(|_| wrong())? },

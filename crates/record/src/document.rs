@@ -91,8 +91,8 @@ pub struct Problems {
 
 impl Problems {
     /// Adds an error, because of which there is no plan.
-    pub fn add_error(&mut self, offset: usize, text: impl Into<String>) {
-        self.errors.push(Located::new(text.into(), offset));
+    pub fn add_error(&mut self, offset: usize, text: impl fmt::Display) {
+        self.errors.push(Located::new(text.to_string(), offset));
     }
 
     /// Adds a warning about a setting that works, but hardly as intended.
@@ -102,7 +102,7 @@ impl Problems {
 
     /// Returns the value of `result`, or adds its error as a problem.
     pub fn ok_or_report<T>(&mut self, offset: usize, result: Result<T, impl fmt::Display>) -> Option<T> {
-        result.map_err(|error| self.add_error(offset, error.to_string())).ok()
+        result.map_err(|error| self.add_error(offset, error)).ok()
     }
 
     /// Returns the errors in the order of discovery.

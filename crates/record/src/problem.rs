@@ -16,8 +16,8 @@ pub struct InputProblem {
 
 impl InputProblem {
     /// Creates a problem.
-    pub fn new(location: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { location: location.into(), text: text.into() }
+    pub fn new(location: impl Into<String>, text: impl fmt::Display) -> Self {
+        Self { location: location.into(), text: text.to_string() }
     }
 }
 
@@ -28,6 +28,26 @@ impl fmt::Display for InputProblem {
 }
 
 impl std::error::Error for InputProblem {}
+
+/// Value that a user wrote and that is wrong, without its position: an [`InputProblem`] adds that. The text
+/// names the value and says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidValue(String);
+
+impl InvalidValue {
+    /// Creates the error from the reason of another parser. [`invalid_value!`](crate::invalid_value) has the
+    /// short form for a text.
+    pub fn new(reason: impl fmt::Display) -> Self {
+        Self(reason.to_string())
+    }
+}
+
+/// Creates an [`InvalidValue`](crate::problem::InvalidValue) from the arguments of `format!`.
+#[macro_export]
+macro_rules! invalid_value {
+    ($($text:tt)+) => { $crate::problem::InvalidValue::new(format_args!($($text)+)) };
+}
 
 /// Returns ` (did you mean 'x'?)` for the nearest of `known`, if one is near.
 #[must_use]

@@ -1,6 +1,9 @@
 //! Units in human-readable text: durations (`250ms`), sizes and counts (`64k`), rates (`10k/s`),
 //! percentages. Parsing is strict; formatting keeps three digits.
 
+use crate::invalid_value;
+use crate::problem::InvalidValue;
+
 /// A microsecond, in nanoseconds.
 pub const MICROSECOND_NS: u64 = 1_000;
 /// A millisecond, in nanoseconds.
@@ -24,12 +27,12 @@ pub enum DurationUnit {
 ///
 /// # Errors
 /// The text is not a duration; the error says why.
-pub fn parse_duration_ns(text: &str, default_unit: DurationUnit) -> Result<u64, String> {
+pub fn parse_duration_ns(text: &str, default_unit: DurationUnit) -> Result<u64, InvalidValue> {
     let (mut rest, mut sum_ns, mut previous_unit_ns) = (text, 0u64, u64::MAX);
     loop {
         let (number, unit, following) = split_part(rest);
         let value = parse_decimal(number)
-            .ok_or_else(|| format!("'{text}' is not a duration (write 10s, 250ms, 1.5m or 1m30s)"))?;
+            .ok_or_else(|| invalid_value!("'{text}' is not a duration (write 10s, 250ms, 1.5m or 1m30s)"))?;
         let is_bare = unit.is_empty() && previous_unit_ns == u64::MAX;
         let unit_ns = match unit {
             "ns" => 1,
@@ -43,17 +46,17 @@ pub fn parse_duration_ns(text: &str, default_unit: DurationUnit) -> Result<u64, 
                 DurationUnit::Milliseconds => MILLISECOND_NS,
                 DurationUnit::Seconds => SECOND_NS,
             },
-            "" => return Err(format!("'{text}' ends with a number without a unit (write 1m30s)")),
-            _ => return Err(format!("'{text}' has an unknown unit '{unit}' (use us, ms, s, m or h)")),
+            "" => return Err(invalid_value!("'{text}' ends with a number without a unit (write 1m30s)")),
+            _ => return Err(invalid_value!("'{text}' has an unknown unit '{unit}' (use us, ms, s, m or h)")),
         };
         if unit_ns >= previous_unit_ns {
-            return Err(format!("'{text}': larger units come first (write 1m30s)"));
+            return Err(invalid_value!("'{text}': larger units come first (write 1m30s)"));
         }
         previous_unit_ns = unit_ns;
         let part_ns = scale(value, unit_ns);
         sum_ns = part_ns
             .and_then(|part_ns| sum_ns.checked_add(part_ns))
-            .ok_or_else(|| format!("'{text}' is longer than 584 years"))?;
+            .ok_or_else(|| invalid_value!("'{text}' is longer than 584 years"))?;
         if following.is_empty() {
             return Ok(sum_ns);
         }
@@ -66,7 +69,7 @@ pub fn parse_duration_ns(text: &str, default_unit: DurationUnit) -> Result<u64, 
 ///
 /// # Errors
 /// The text is not a size; the error says why.
-pub fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, InvalidValue> {
     parse_scaled(text, 1024, "a size (write 100, 64k, 1m or 2g)")
 }
 
@@ -75,7 +78,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// The text is not a count; the error says why.
-pub fn parse_count(text: &str) -> Result<u64, String> {
+pub fn parse_count(text: &str) -> Result<u64, InvalidValue> {
     let plain = text.strip_suffix("/s").unwrap_or(text);
     parse_scaled(plain, 1000, "a count (write 100, 10k or 2M)")
 }
@@ -84,7 +87,7 @@ pub fn parse_count(text: &str) -> Result<u64, String> {
 ///
 /// # Errors
 /// The text is not a rate; the error says why.
-pub fn parse_rate(text: &str) -> Result<f64, String> {
+pub fn parse_rate(text: &str) -> Result<f64, InvalidValue> {
     let plain = text.strip_suffix("/s").unwrap_or(text);
     parse_decimal(plain).map_or_else(|| parse_count(text).map(|count| count as f64), Ok)
 }
@@ -93,7 +96,7 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 /// The text is not a fraction; the error says why.
-pub fn parse_fraction(text: &str) -> Result<f64, String> {
+pub fn parse_fraction(text: &str) -> Result<f64, InvalidValue> {
     parse_fraction_up_to(text, 1.0)
 }
 
@@ -101,7 +104,7 @@ pub fn parse_fraction(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 /// The text is not such a fraction; the error says why.
-pub fn parse_fraction_up_to(text: &str, max: f64) -> Result<f64, String> {
+pub fn parse_fraction_up_to(text: &str, max: f64) -> Result<f64, InvalidValue> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(number) => (number, 0.01),
         None => (text, 1.0),
@@ -109,23 +112,23 @@ pub fn parse_fraction_up_to(text: &str, max: f64) -> Result<f64, String> {
     let value = parse_decimal(number.trim()).map(|value| value * scale);
     value
         .filter(|fraction| (0.0..=max).contains(fraction))
-        .ok_or_else(|| format!("'{text}' is not a fraction (write 1% or 0.01)"))
+        .ok_or_else(|| invalid_value!("'{text}' is not a fraction (write 1% or 0.01)"))
 }
 
-fn parse_scaled(text: &str, base: u64, kind: &str) -> Result<u64, String> {
+fn parse_scaled(text: &str, base: u64, kind: &str) -> Result<u64, InvalidValue> {
     let (number, unit) = split_number(text);
     let power = match unit {
         "" => 0,
         "k" | "K" => 1,
         "m" | "M" => 2,
         "g" | "G" => 3,
-        _ => return Err(format!("'{text}' is not {kind}")),
+        _ => return Err(invalid_value!("'{text}' is not {kind}")),
     };
-    let value = parse_decimal(number).ok_or_else(|| format!("'{text}' is not {kind}"))?;
+    let value = parse_decimal(number).ok_or_else(|| invalid_value!("'{text}' is not {kind}"))?;
     if power == 0 && value.fract() != 0.0 {
-        return Err(format!("'{text}' is not a whole number"));
+        return Err(invalid_value!("'{text}' is not a whole number"));
     }
-    scale(value, base.pow(power)).ok_or_else(|| format!("'{text}' is too large"))
+    scale(value, base.pow(power)).ok_or_else(|| invalid_value!("'{text}' is too large"))
 }
 
 fn split_number(text: &str) -> (&str, &str) {
@@ -273,16 +276,16 @@ mod tests {
         assert_eq!(parse("1h1.5m20ms"), Ok(3690 * SECOND_NS + 20 * MILLISECOND_NS));
         for (wrong, why) in [("30s1m", "larger units"), ("1m30", "without a unit"), ("1s1s", "larger units")]
         {
-            assert!(parse(wrong).unwrap_err().contains(why), "{wrong}");
+            assert!(parse(wrong).unwrap_err().to_string().contains(why), "{wrong}");
         }
         for invalid in ["", "s", "-1s", "1e3s", "1d", "1.2.3s", "inf", "nan", ".", "99999999999h"] {
             assert!(parse(invalid).is_err(), "{invalid}");
         }
         for no_number in ["abc", "-5s", "", ".s"] {
-            let why = parse(no_number).unwrap_err();
+            let why = parse(no_number).unwrap_err().to_string();
             assert!(why.contains(&format!("'{no_number}'")) && !why.contains("unit"), "{why}");
         }
-        assert!(parse("1d").unwrap_err().contains("unit 'd'"));
+        assert!(parse("1d").unwrap_err().to_string().contains("unit 'd'"));
     }
 
     #[test]
@@ -298,7 +301,7 @@ mod tests {
     fn a_count_is_whole_and_a_rate_need_not_be() {
         assert_eq!((parse_count("1.5k"), parse_size("1.3k")), (Ok(1500), Ok(1331)));
         assert_eq!(parse_count("4.0"), Ok(4));
-        assert_eq!(parse_count("3.7").unwrap_err(), "'3.7' is not a whole number");
+        assert_eq!(parse_count("3.7").unwrap_err().to_string(), "'3.7' is not a whole number");
         assert!(parse_size("0.5").is_err());
         assert_eq!((parse_rate("1.5"), parse_rate("0.5/s")), (Ok(1.5), Ok(0.5)));
         assert_eq!((parse_rate("10k/s"), parse_rate("0")), (Ok(10_000.0), Ok(0.0)));

@@ -2,6 +2,7 @@
 //! `localhost:80`, `unix:/run/weir.sock`. Names are resolved once, here; nothing listens here.
 
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -61,20 +62,36 @@ impl FromStr for Address {
         if host.contains(':') {
             return Err(invalid("write an IPv6 address in brackets"));
         }
-        resolve(host, port).map(Self::Tcp).map_err(|reason| invalid(&reason))
+        resolve(host, port).map(Self::Tcp).map_err(|error| invalid(&error.to_string()))
     }
+}
+
+/// Failure to resolve a name.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// The system's resolver failed.
+    #[error("cannot resolve '{host}': {source}")]
+    Resolver {
+        /// Name of the host.
+        host: String,
+        /// Error of the resolver.
+        source: io::Error,
+    },
+    /// The name exists, without an address.
+    #[error("'{0}' has no address")]
+    NoAddress(String),
 }
 
 /// Returns the first address that the system's resolver has for `host`.
 ///
 /// # Errors
-/// The name is unknown; the error is the resolver's text.
-pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
+/// The name is unknown or has no address.
+pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, ResolveError> {
     (host, port)
         .to_socket_addrs()
-        .map_err(|error| format!("cannot resolve '{host}': {error}"))?
+        .map_err(|source| ResolveError::Resolver { host: host.to_owned(), source })?
         .next()
-        .ok_or_else(|| format!("'{host}' has no address"))
+        .ok_or_else(|| ResolveError::NoAddress(host.to_owned()))
 }
 
 impl fmt::Display for Address {

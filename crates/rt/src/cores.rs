@@ -195,26 +195,44 @@ pub fn available_cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
+/// Part of a list of CPUs that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CpuListError {
+    /// The part is neither a number nor a range.
+    #[error("'{0}' is not a CPU (write 0,2-3 or all)")]
+    NotACpu(String),
+    /// The range is in descending order.
+    #[error("'{0}' ends before it starts")]
+    Reversed(String),
+    /// This process may not run on the CPU.
+    #[error("CPU {cpu} is not available to this process (available: {available})")]
+    NotAvailable {
+        /// Number of the CPU.
+        cpu: usize,
+        /// List of the available CPUs.
+        available: String,
+    },
+}
+
 /// Parses a list of CPUs, `0,2-3` or `all`, that this process may all use.
 ///
 /// # Errors
 /// The first invalid part, with the reason.
-pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
+pub fn parse_cpus(text: &str) -> Result<Vec<usize>, CpuListError> {
     let available = available_cpus();
     if text == "all" {
         return Ok(available);
     }
     let mut cpus = Vec::new();
     for range in text.split(',') {
-        let invalid = |_| format!("'{range}' is not a CPU (write 0,2-3 or all)");
+        let invalid = |_| CpuListError::NotACpu(range.to_owned());
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last): (usize, usize) = (first.parse().map_err(invalid)?, last.parse().map_err(invalid)?);
         if first > last {
-            return Err(format!("'{range}' ends before it starts"));
+            return Err(CpuListError::Reversed(range.to_owned()));
         }
         if let Some(cpu) = (first..=last).find(|cpu| !available.contains(cpu)) {
-            let available = format_cpus(&available);
-            return Err(format!("CPU {cpu} is not available to this process (available: {available})"));
+            return Err(CpuListError::NotAvailable { cpu, available: format_cpus(&available) });
         }
         cpus.extend(first..=last);
     }
@@ -363,7 +381,7 @@ mod tests {
             [("x", "not a CPU"), ("", "not a CPU"), ("1-0", "ends before"), ("0-9999", "not available")]
         {
             let error = parse_cpus(text).unwrap_err();
-            assert!(error.contains(expected), "{text}: {error}");
+            assert!(error.to_string().contains(expected), "{text}: {error}");
         }
         assert_eq!(format_cpus(&[0, 1, 3, 5, 6, 7]), "0-1,3,5-7");
     }

@@ -23,7 +23,7 @@ mod session;
 mod staging;
 mod tickets;
 
-pub use algorithms::{CipherSuite, KeyExchangeGroup, TlsAlgorithms};
+pub use algorithms::{CipherSuite, KeyExchangeGroup, TlsAlgorithms, UnknownAlgorithm};
 pub use certificates::{certificate_names, certificate_validity};
 pub use challenges::TlsAlpnChallenge;
 pub(crate) use client::parse_server_name;

@@ -1,6 +1,7 @@
 //! Configuration of an origin: parses the texts of its flags to an [`OriginPlan`], and reports every
 //! problem at once. It starts nothing; it only resolves names, and reads the files of certificates.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -243,7 +244,7 @@ impl OriginPlan {
 struct FlagProblems(Vec<InputProblem>);
 
 impl FlagProblems {
-    fn add(&mut self, flag: &str, text: impl Into<String>) {
+    fn add(&mut self, flag: &str, text: impl fmt::Display) {
         self.0.push(InputProblem::new(flag, text));
     }
 
@@ -257,7 +258,7 @@ impl FlagProblems {
                     self.add("--listen", format!("'{text}' is given twice"));
                 }
                 Ok(address) => addresses.push(address),
-                Err(error) => self.add("--listen", error.to_string()),
+                Err(error) => self.add("--listen", error),
             }
         }
         addresses
@@ -402,7 +403,7 @@ impl FlagProblems {
     }
 
     /// Parses a number in a range that fits into 32 bits.
-    fn in_range<E: Into<String>>(
+    fn in_range<E: fmt::Display>(
         &mut self,
         flag: &str,
         text: &str,

@@ -126,7 +126,7 @@ fn problem_from(error: &TlsConfigError, certificates: &[String], key_log: Option
         Some(_) => "--tls-key",
         None => "--tls-self-signed",
     };
-    InputProblem::new(flag, error.to_string())
+    InputProblem::new(flag, error)
 }
 
 #[cfg(test)]

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use host::tuning::{ObservedValue, interface_file, sysctl_path};
-use record::problem::{InputProblem, nearest};
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue, nearest};
 
 use crate::catalogue::{find_setting, settings};
 use crate::judge::{JudgeContext, judge_value, same_value};
+use crate::kernel::KernelVersion;
 use crate::profiles::{PROFILES, Profile, find_profile};
 use crate::setting::{Probe, Scope, Setting, Verdict};
 
@@ -102,13 +104,16 @@ pub fn profile_names() -> String {
     PROFILES.iter().map(|profile| profile.name).collect::<Vec<_>>().join(", ")
 }
 
-fn parse_assignment(word: &str) -> Result<RequestedValue, String> {
+fn parse_assignment(word: &str) -> Result<RequestedValue, InvalidValue> {
     let Some((name, value)) = word.split_once('=') else {
         let hint = match nearest(word, PROFILES.iter().map(|profile| profile.name)) {
             Some(near) => format!(" (did you mean '{near}'?)"),
             None => String::new(),
         };
-        return Err(format!("no such profile{hint}; profiles: {}; a setting is name=value", profile_names()));
+        return Err(invalid_value!(
+            "no such profile{hint}; profiles: {}; a setting is name=value",
+            profile_names()
+        ));
     };
     let (name, value) = (name.trim(), value.trim());
     let (row_name, interface) = match name.split_once('@') {
@@ -120,10 +125,10 @@ fn parse_assignment(word: &str) -> Result<RequestedValue, String> {
             Some(near) => format!(" (did you mean '{near}'?)"),
             None => String::new(),
         };
-        return Err(format!("not in the catalogue{hint}; weir tune check --all lists it"));
+        return Err(invalid_value!("not in the catalogue{hint}; weir tune check --all lists it"));
     };
     if value.is_empty() || value.contains('\n') {
-        return Err("the value is missing".to_owned());
+        return Err(invalid_value!("the value is missing"));
     }
     let path = setting_path(setting, row_name, interface)?;
     let request =
@@ -132,22 +137,24 @@ fn parse_assignment(word: &str) -> Result<RequestedValue, String> {
 }
 
 /// Returns the file of a setting, or the reason why weir does not write it.
-fn setting_path(setting: &Setting, name: &str, interface: Option<&str>) -> Result<PathBuf, String> {
+fn setting_path(setting: &Setting, name: &str, interface: Option<&str>) -> Result<PathBuf, InvalidValue> {
     if setting.scope == Scope::Boot {
-        return Err("a boot parameter: weir reports it, and never sets it".to_owned());
+        return Err(invalid_value!("a boot parameter: weir reports it, and never sets it"));
     }
     let is_name =
         |text: &&str| !text.is_empty() && !text.contains(['/', '\0']) && *text != "." && *text != "..";
     match setting.probe {
-        Probe::Sysctl if interface.is_none() => sysctl_path(name).ok_or_else(|| "invalid name".to_owned()),
-        Probe::Sysctl => Err(format!("write {name} without @INTERFACE")),
+        Probe::Sysctl if interface.is_none() => {
+            sysctl_path(name).ok_or_else(|| invalid_value!("invalid name"))
+        }
+        Probe::Sysctl => Err(invalid_value!("write {name} without @INTERFACE")),
         Probe::File(path) if path.starts_with("/sys/") => Ok(PathBuf::from(path)),
         Probe::InterfaceFile(file) => match interface.filter(is_name) {
             Some(interface) => Ok(interface_file(interface, file)),
-            None => Err(format!("name the interface: {name}@eth0=…")),
+            None => Err(invalid_value!("name the interface: {name}@eth0=…")),
         },
-        Probe::Ethtool(_) => Err(format!("weir does not set it; {}", setting.effect)),
-        _ => Err(format!("weir does not set it; {}: {}", setting.scope.name(), setting.effect)),
+        Probe::Ethtool(_) => Err(invalid_value!("weir does not set it; {}", setting.effect)),
+        _ => Err(invalid_value!("weir does not set it; {}: {}", setting.scope.name(), setting.effect)),
     }
 }
 
@@ -168,7 +175,7 @@ pub fn plan_apply(
         let old = match obstacle(request, context, is_namespace, &observe) {
             Ok(old) => old,
             Err(reason) if request.is_optional => {
-                plan.skipped.push((request.name.clone(), reason));
+                plan.skipped.push((request.name.clone(), reason.to_string()));
                 continue;
             }
             Err(reason) => {
@@ -192,29 +199,49 @@ pub fn plan_apply(
     if problems.is_empty() { Ok(plan) } else { Err(problems) }
 }
 
-/// Returns the value in force, or the reason why the setting cannot be written here.
+/// Reason why a setting cannot be written here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Obstacle {
+    /// The kernel is too new.
+    #[error("removed in {0}")]
+    Removed(KernelVersion),
+    /// Weir writes it nowhere.
+    #[error(transparent)]
+    NeverWritten(#[from] InvalidValue),
+    /// The target is a network namespace, and the setting has this scope.
+    #[error("{}: a network namespace has no value of its own", .0.name())]
+    NotOfNamespace(Scope),
+    /// The kernel has no such file.
+    #[error("this kernel does not have it, or not in this namespace")]
+    Absent,
+    /// Its value cannot be read.
+    #[error("not observable: {0}")]
+    NotObservable(String),
+}
+
+/// Returns the value in force.
 fn obstacle(
     request: &RequestedValue,
     context: &JudgeContext<'_>,
     is_namespace: bool,
     observe: impl Fn(&RequestedValue) -> ObservedValue,
-) -> Result<String, String> {
+) -> Result<String, Obstacle> {
     let setting = request.setting;
     if let Some(removed) = setting.removed.filter(|removed| *removed <= context.kernel) {
-        return Err(format!("removed in {removed}"));
+        return Err(Obstacle::Removed(removed));
     }
     if request.path.as_os_str().is_empty() {
-        return setting_path(setting, &request.name, None).map(|_| String::new());
+        return Ok(setting_path(setting, &request.name, None).map(|_| String::new())?);
     }
     let is_of_namespace =
         setting.scope == Scope::NetworkNamespace || (setting.scope == Scope::Interface && is_sysctl(setting));
     if is_namespace && !is_of_namespace {
-        return Err(format!("{}: a network namespace has no value of its own", setting.scope.name()));
+        return Err(Obstacle::NotOfNamespace(setting.scope));
     }
     match observe(request) {
         ObservedValue::Value(old) => Ok(old),
-        ObservedValue::Absent => Err("this kernel does not have it, or not in this namespace".to_owned()),
-        ObservedValue::NotObservable(reason) => Err(format!("not observable: {reason}")),
+        ObservedValue::Absent => Err(Obstacle::Absent),
+        ObservedValue::NotObservable(reason) => Err(Obstacle::NotObservable(reason)),
     }
 }
 

@@ -1,10 +1,12 @@
 //! Settings of interfaces in a trial: on the virtual links of a node, in the namespace of the trial. Decides which
 //! settings a virtual link has; `host` reads and writes them.
 
+use std::io;
 use std::path::PathBuf;
 
 use host::sandbox::link_settings::{LinkSetting, find_link_setting};
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 
 use crate::apply::{ApplyPlan, PlannedChange, RequestedValue, parse_requests};
 use crate::catalogue::find_setting;
@@ -43,13 +45,13 @@ pub fn parse_trial_requests(words: &[String]) -> Result<Vec<RequestedValue>, Vec
 }
 
 /// Parses `nic.NAME=VALUE`; `None` for every other word.
-fn link_request(word: &str) -> Option<Result<RequestedValue, String>> {
+fn link_request(word: &str) -> Option<Result<RequestedValue, InvalidValue>> {
     let (name, value) = word.split_once('=')?;
     let (name, value) = (name.trim(), value.trim());
     let setting = find_setting(name).filter(|setting| is_of_interface(setting))?;
     let request = || {
         let link = link_setting(setting).ok_or_else(|| {
-            format!(
+            invalid_value!(
                 "not on a virtual link, which the trial has instead of a NIC: set it on the NIC's machine; {}",
                 setting.effect
             )
@@ -90,7 +92,7 @@ pub fn link_setting(setting: &Setting) -> Option<&'static LinkSetting> {
 pub fn plan_links(
     requests: &[RequestedValue],
     context: &JudgeContext<'_>,
-    observe: impl Fn(&LinkSetting, &str) -> Result<String, String>,
+    observe: impl Fn(&LinkSetting, &str) -> io::Result<String>,
 ) -> Result<ApplyPlan, Vec<InputProblem>> {
     let (mut plan, mut problems) = (ApplyPlan::default(), Vec::new());
     for request in requests {

@@ -33,19 +33,48 @@ pub enum ApplyStep {
     Confirmed,
 }
 
+/// Step of an apply that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyFault {
+    /// The journal cannot be written.
+    #[error("{0}")]
+    Journal(#[from] io::Error),
+    /// Another process changed the setting after the plan was made.
+    #[error("{0}: changed by somebody else meanwhile")]
+    ChangedMeanwhile(String),
+    /// The kernel refused the value.
+    #[error("{name}: {source}")]
+    Write {
+        /// Name of the setting.
+        name: String,
+        /// Error of the kernel.
+        source: io::Error,
+    },
+    /// The kernel keeps another value than the written one.
+    #[error("{name}: {written} was written, and {value} is in force")]
+    NotInForce {
+        /// Name of the setting.
+        name: String,
+        /// Written value.
+        written: String,
+        /// Value that was read back.
+        value: String,
+    },
+}
+
 /// Reason why an apply failed. Settings that were written have their old values again, unless `not_restored`
 /// names them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct ApplyError {
     /// Reason.
-    pub reason: String,
+    pub reason: ApplyFault,
     /// Settings that could not be restored; the journal keeps them.
     pub not_restored: Vec<String>,
 }
 
 impl fmt::Display for ApplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)?;
+        write!(f, "{}", self.reason)?;
         if self.not_restored.is_empty() {
             return Ok(());
         }
@@ -114,7 +143,7 @@ pub fn apply(
     on_step: &mut dyn FnMut(ApplyStep),
 ) -> Result<PathBuf, ApplyError> {
     on_step(ApplyStep::Start);
-    let failed = |error: io::Error| ApplyError { reason: error.to_string(), not_restored: Vec::new() };
+    let failed = |error: io::Error| ApplyError { reason: error.into(), not_restored: Vec::new() };
     let owner = ProcessIdentity::of_this_process();
     let header = JournalHeader {
         schema: SCHEMA.to_owned(),
@@ -141,43 +170,49 @@ pub fn apply(
         Ok(values) => {
             on_step(ApplyStep::Verified);
             let confirmed = file.append(&TuneJournal::applied_text(&values));
-            confirmed.map_err(|error| undo(&journal, file.path(), &error.to_string()))?;
+            confirmed.map_err(|error| undo(&journal, file.path(), error.into()))?;
             on_step(ApplyStep::Confirmed);
             Ok(file.path().to_owned())
         }
-        Err(reason) => Err(undo(&journal, file.path(), &reason)),
+        Err(reason) => Err(undo(&journal, file.path(), reason)),
     }
 }
 
 /// Writes all values, and returns the values that are then in force.
-fn write_all(changes: &[JournaledChange], on_step: &mut dyn FnMut(ApplyStep)) -> Result<Vec<String>, String> {
+fn write_all(
+    changes: &[JournaledChange],
+    on_step: &mut dyn FnMut(ApplyStep),
+) -> Result<Vec<String>, ApplyFault> {
     for (at, change) in changes.iter().enumerate() {
         let now = read_choice(&change.path);
+        let name = || change.name.clone();
         if !now.text().is_some_and(|now| same_value(now, &change.old)) {
-            return Err(format!("{}: changed by somebody else meanwhile", change.name));
+            return Err(ApplyFault::ChangedMeanwhile(name()));
         }
-        write_value(&change.path, &change.new).map_err(|error| format!("{}: {error}", change.name))?;
+        write_value(&change.path, &change.new)
+            .map_err(|source| ApplyFault::Write { name: name(), source })?;
         on_step(ApplyStep::Written(at));
     }
     let read_back = |change: &JournaledChange| match read_choice(&change.path) {
         ObservedValue::Value(value) if same_value(&value, &change.new) => Ok(value),
         other => {
-            let value = other.text().unwrap_or("not readable");
-            Err(format!("{}: {} was written, and {value} is in force", change.name, change.new))
+            let value = other.text().unwrap_or("not readable").to_owned();
+            let (name, written) = (change.name.clone(), change.new.clone());
+            Err(ApplyFault::NotInForce { name, written, value })
         }
     };
     changes.iter().map(read_back).collect()
 }
 
 /// Restores everything after a failed apply. The journal is removed if nothing is left to restore.
-fn undo(journal: &TuneJournal, path: &Path, reason: &str) -> ApplyError {
+fn undo(journal: &TuneJournal, path: &Path, reason: ApplyFault) -> ApplyError {
     let report = restore(journal, true);
     if report.is_complete() {
         // A journal that stays is found by the next start, which has nothing to restore.
         let _ = fs::remove_file(path);
     }
     let failures = report.failures.into_iter().map(|(name, _)| name).collect();
-    ApplyError { reason: reason.to_owned(), not_restored: failures }
+    ApplyError { reason, not_restored: failures }
 }
 
 /// Result of a revert.
@@ -216,18 +251,21 @@ fn restore(journal: &TuneJournal, force: bool) -> RevertReport {
             }
             RevertStep::Write => match write_back(change) {
                 Ok(()) => report.restored.push((name, change.old.clone())),
-                Err(reason) => report.failures.push((name, reason)),
+                Err(error) => report.failures.push((name, error.to_string())),
             },
         }
     }
     report
 }
 
-fn write_back(change: &JournaledChange) -> Result<(), String> {
-    write_value(&change.path, &change.old).map_err(|error| error.to_string())?;
+fn write_back(change: &JournaledChange) -> io::Result<()> {
+    write_value(&change.path, &change.old)?;
     match read_choice(&change.path) {
         ObservedValue::Value(value) if same_value(&value, &change.old) => Ok(()),
-        other => Err(format!("{} is in force", other.text().unwrap_or("an unreadable value"))),
+        other => {
+            let value = other.text().unwrap_or("an unreadable value");
+            Err(io::Error::other(format!("{value} is in force")))
+        }
     }
 }
 

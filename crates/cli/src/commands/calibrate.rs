@@ -8,7 +8,8 @@ use load::calibrate::{
 use load::failure::FAILURE_KINDS;
 use load::plan::RunPlan;
 use load::recorder::Counters;
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use record::units::{
     DurationUnit, SECOND_NS, format_plural, format_rate, parse_count, parse_duration_ns, parse_size,
 };
@@ -109,7 +110,7 @@ pub(super) fn parse_flags(
 
 fn parse_options(args: CommandArgs<'_>) -> Result<CalibrateOptions, Vec<InputProblem>> {
     let mut problems = Vec::new();
-    let mut read = |flag: &str, default: u64, parse: &dyn Fn(&str) -> Result<u64, String>| {
+    let mut read = |flag: &str, default: u64, parse: &dyn Fn(&str) -> Result<u64, InvalidValue>| {
         let Some(text) = args.text(flag) else {
             return default;
         };
@@ -121,15 +122,15 @@ fn parse_options(args: CommandArgs<'_>) -> Result<CalibrateOptions, Vec<InputPro
     let size = read("size", 100, &parse_size);
     let trials_per_kind = read("trials", 5, &|text| {
         let trials = parse_count(text)?;
-        if (1..=100).contains(&trials) { Ok(trials) } else { Err("1 to 100 trials".to_owned()) }
+        if (1..=100).contains(&trials) { Ok(trials) } else { Err(invalid_value!("1 to 100 trials")) }
     });
     let duration_ns = read("trial-time", 2 * SECOND_NS, &|text| {
         let ns = parse_duration_ns(text, DurationUnit::Seconds)?;
         let within = (SECOND_NS..=60 * SECOND_NS).contains(&ns);
-        if within { Ok(ns) } else { Err("a trial takes 1s to 60s".to_owned()) }
+        if within { Ok(ns) } else { Err(invalid_value!("a trial takes 1s to 60s")) }
     });
     let target = read("target", 0, &|text| match parse_count(text)? {
-        0 => Err("must be above 0".to_owned()),
+        0 => Err(invalid_value!("must be above 0")),
         target => Ok(target),
     });
     if !problems.is_empty() {

@@ -280,13 +280,13 @@ fn confirm_diagnosis(job: &LoadJob<'_>, run: &mut Run, quiet: bool, stop: &Drain
         }
         Err(why) => {
             warn!("weir: --confirm ran no test: {why}");
-            run.diagnosis.iter_mut().for_each(|diagnosis| diagnosis.untested_reason = Some(why.clone()));
+            run.diagnosis.iter_mut().for_each(|diagnosis| diagnosis.untested_reason = Some(why.to_string()));
         }
     }
 }
 
 fn cannot_run(error: RunError) -> Failure {
-    Failure::CannotRun(error.to_string())
+    Failure::cannot_run(error)
 }
 
 /// Rejects results that cannot be confirmed or kept, before the run instead of after it.

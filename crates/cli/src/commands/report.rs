@@ -23,7 +23,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     for file in &files {
         match read_run(Path::new(file)) {
             Ok(run) => runs.push((file.clone(), run)),
-            Err(error) => problems.push(InputProblem::new("FILE", error.to_string())),
+            Err(error) => problems.push(InputProblem::new("FILE", error)),
         }
     }
     if files.is_empty() {
@@ -39,10 +39,9 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     preflight::outputs(args, &["json"], &[])?;
     if args.is_set("merge") {
         let runs: Vec<Run> = runs.into_iter().map(|(_, run)| run).collect();
-        let mut merged =
-            merge(&runs).map_err(|error| vec![InputProblem::new("--merge", error.to_string())])?;
-        merged.objectives = reevaluate_objectives(&merged)
-            .map_err(|error| vec![InputProblem::new("--merge", error.to_string())])?;
+        let mut merged = merge(&runs).map_err(|error| vec![InputProblem::new("--merge", error)])?;
+        merged.objectives =
+            reevaluate_objectives(&merged).map_err(|error| vec![InputProblem::new("--merge", error)])?;
         return show(args, &merged, json.as_deref());
     }
     match runs.as_slice() {

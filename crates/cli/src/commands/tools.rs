@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap_complete::Shell;
+use record::invalid_value;
 use record::problem::InputProblem;
 
 use crate::exit::{Exit, Failure};
@@ -11,8 +12,8 @@ use crate::output::{print, reference, settings_reference};
 
 pub(super) fn completions(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let shell = match args.values().as_slice() {
-        [name] => name.parse::<Shell>().map_err(|_| format!("unsupported shell '{name}'")),
-        _ => Err("name one shell".to_owned()),
+        [name] => name.parse::<Shell>().map_err(|_| invalid_value!("unsupported shell '{name}'")),
+        _ => Err(invalid_value!("name one shell")),
     };
     let shell = shell.map_err(|why| {
         let text = format!("{why} (write bash, zsh, fish, elvish or powershell)");

@@ -1,6 +1,8 @@
 //! The flags of `weir load`. The letters are h1load's where their meaning
 //! is the same.
 
+use std::io;
+
 use load::plan::LoadFlags;
 use record::problem::InputProblem;
 
@@ -463,15 +465,16 @@ pub(super) fn request_body(
 }
 
 /// Returns the content of the file of a body.
-pub(super) fn read_body(path: &str) -> Result<Vec<u8>, String> {
-    let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
+pub(super) fn read_body(path: &str) -> io::Result<Vec<u8>> {
+    let metadata = std::fs::metadata(path)?;
     if !metadata.is_file() {
         // A pipe may never end, or never begin.
-        return Err("not a regular file (a body is read from a file of 64 MiB or less)".to_owned());
+        return Err(io::Error::other("not a regular file (a body is read from a file of 64 MiB or less)"));
     }
     let length = metadata.len();
     if length > load::plan::BODY_BYTES_MAX {
-        return Err(format!("{length} bytes exceed the limit of {} bytes", load::plan::BODY_BYTES_MAX));
+        let text = format!("{length} bytes exceed the limit of {} bytes", load::plan::BODY_BYTES_MAX);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
-    std::fs::read(path).map_err(|error| error.to_string())
+    std::fs::read(path)
 }

@@ -1,6 +1,7 @@
 //! The flags of `weir load` for requests, checks, connections and the course of the load; and the files
 //! that they name.
 
+use std::io;
 use std::sync::Arc;
 
 use load::plan::{CsvTable, ExpectFlags, FileFlag, ReplayLog, RequestText, ScenarioFile, parse_targets};
@@ -274,14 +275,15 @@ fn read_text(
     problems: &mut Vec<InputProblem>,
 ) -> Option<(String, String)> {
     let path = args.text(flag)?;
-    let read = std::fs::metadata(&path).map_err(|error| error.to_string()).and_then(|metadata| {
+    let read = std::fs::metadata(&path).and_then(|metadata| {
         if !metadata.is_file() {
-            return Err("not a regular file".to_owned());
+            return Err(io::Error::other("not a regular file"));
         }
         if metadata.len() > bytes_max {
-            return Err(format!("{} bytes exceed the limit of {bytes_max} bytes", metadata.len()));
+            let text = format!("{} bytes exceed the limit of {bytes_max} bytes", metadata.len());
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
         }
-        let bytes = std::fs::read(&path).map_err(|error| error.to_string())?;
+        let bytes = std::fs::read(&path)?;
         // Logs may have any byte in a target; the plan rejects those that cannot be sent.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     });

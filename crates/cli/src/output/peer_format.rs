@@ -3,6 +3,8 @@
 //! and what weir does not measure is 0. Reads only the record.
 
 use record::histogram::LatencyHistogram;
+use record::invalid_value;
+use record::problem::InvalidValue;
 use record::run::{Interval, Run};
 
 /// Forms of `--format`.
@@ -19,14 +21,14 @@ impl PeerFormat {
     ///
     /// # Errors
     /// There is no such form.
-    pub(crate) fn parse(text: &str) -> Result<Option<Self>, String> {
+    pub(crate) fn parse(text: &str) -> Result<Option<Self>, InvalidValue> {
         Ok(match text {
             "text" => None,
             "ab" => Some(Self::Ab),
             "wrk" => Some(Self::Wrk),
             "h1load" => Some(Self::H1load),
             "h2load" => Some(Self::H2load),
-            _ => return Err(format!("'{text}' is none of text, ab, wrk, h1load and h2load")),
+            _ => return Err(invalid_value!("'{text}' is none of text, ab, wrk, h1load and h2load")),
         })
     }
 

@@ -5,6 +5,7 @@
 //! `clippy` and `rustfmt` check style. These tests do not check behaviour.
 
 mod circles;
+mod errors;
 mod files;
 mod manifest;
 mod scan;
@@ -318,6 +319,17 @@ fn product_code_does_not_give_up() {
         }
     }
     report("unwrap, panic and expect", &problems);
+}
+
+#[test]
+fn errors_have_types() {
+    let remedy = "the type of an error says whose fault it is: record::problem::InvalidValue, or an enum";
+    let mut problems = Vec::new();
+    for file in product_files() {
+        let lines = errors::untyped(&read(&file)).into_iter();
+        problems.extend(lines.map(|line| format!("{file}:{line}: {remedy}")));
+    }
+    report("texts as errors", &problems);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use host::perf::call_counter::CallKind;
 use record::experiment::{ExperimentMetric, ExperimentPlan};
-use record::problem::{InputProblem, suggestion};
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue, suggestion};
 use record::units::format_duration_ns;
 
 use super::cells::ExperimentCells;
@@ -160,7 +161,7 @@ pub(super) fn read_plan(
     let (blocks_min, blocks_max) = block_range(measure, options, problems, &mut beside);
     let calls = measure.text("calls");
     let unknown = |calls: &str| match CallKind::parse(calls) {
-        Err(reason) => Some(reason),
+        Err(error) => Some(error.to_string()),
         Ok(_) => input.environment.and_then(|checks| (checks.calls_problem)(calls)),
     };
     if let Some(reason) = calls.and_then(unknown) {
@@ -334,21 +335,21 @@ fn discard_bounds(discard: &TableValues) -> BTreeMap<String, f64> {
 /// Parses a bound of `[discard]` from the command line (`steal=30%`): its covariate, and the bound.
 ///
 /// # Errors
-/// The bound does not exist, or the value is not allowed; the text says which.
-pub fn parse_discard_bound(text: &str) -> Result<(String, f64), String> {
-    let wrong = || format!("'{text}' is not a bound: write NAME=BOUND, for instance steal=10%");
+/// The bound does not exist, or the value is not allowed.
+pub fn parse_discard_bound(text: &str) -> Result<(String, f64), InvalidValue> {
+    let wrong = || invalid_value!("'{text}' is not a bound: write NAME=BOUND, for instance steal=10%");
     let (name, value) = text.split_once('=').ok_or_else(wrong)?;
     let entry = DISCARD_BOUNDS.iter().find(|row| row.key == name).ok_or_else(|| {
         let names: Vec<&str> = DISCARD_BOUNDS.iter().map(|row| row.key).collect();
         let hint = suggestion(name, names.iter().copied());
-        format!("there is no bound '{name}'{hint}; there are: {}", names.join(", "))
+        invalid_value!("there is no bound '{name}'{hint}; there are: {}", names.join(", "))
     })?;
     let is_number = value.parse::<f64>().is_ok();
     let value = if is_number { value.to_owned() } else { format!("{value:?}") };
     let mut problems = Problems::default();
     let values = read_file(&format!("{name} = {value}"), DISCARD, &mut problems);
     if let Some(problem) = problems.into_errors().into_iter().next() {
-        return Err(problem.value);
+        return Err(InvalidValue::new(problem.value));
     }
     let bound_value = discard_bounds(&values).remove(entry.covariate).ok_or_else(wrong)?;
     Ok((entry.covariate.to_owned(), bound_value))
@@ -364,7 +365,7 @@ mod tests {
         assert_eq!(parse_discard_bound("steal=30%"), Ok(("steal_fraction".to_owned(), 0.3)));
         assert_eq!(parse_discard_bound("wake-up-ratio=10"), Ok(("wake_up_p99_ns".to_owned(), 10.0)));
         assert_eq!(parse_discard_bound("clock-step=2s"), Ok(("clock_step_s".to_owned(), 2.0)));
-        assert!(parse_discard_bound("stela=1%").unwrap_err().contains("'steal'"));
+        assert!(parse_discard_bound("stela=1%").unwrap_err().to_string().contains("'steal'"));
         for text in ["steal", "steal=", "steal=much", "generator-lag=x", "steal=\"\n"] {
             assert!(parse_discard_bound(text).is_err(), "{text}");
         }

@@ -145,7 +145,7 @@ impl ExperimentDir {
             return Err(ExperimentDirError::PlanChanged(path.to_owned(), changed_fields));
         }
         let trials = path.join(TRIALS_DIR);
-        let stored = read_trials(&trials, TRIALS_DIR, &start.plan).map_err(ExperimentDirError::Io)?;
+        let stored = read_trials(&trials, TRIALS_DIR, &start.plan)?;
         let mut directory = Self {
             path: path.to_owned(),
             start,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use host::sandbox::cgroup::CgroupHierarchies;
 
+use super::errors::TestbedError;
 use super::plan::CpuQuota;
 
 /// Control group to make.
@@ -33,12 +34,12 @@ pub struct CgroupLimits {
 /// Returns the groups of the program `name`.
 ///
 /// # Errors
-/// No hierarchy has the controller of a requested limit; the text says which.
+/// No hierarchy has the controller of a requested limit.
 pub fn cgroup_setups(
     hierarchies: &CgroupHierarchies,
     name: &str,
     bounds: CgroupLimits,
-) -> Result<Vec<CgroupSetup>, String> {
+) -> Result<Vec<CgroupSetup>, TestbedError> {
     let mut groups = Vec::new();
     let base = hierarchies.unified.as_deref().or_else(|| {
         let any = ["freezer", "pids", "cpu"];
@@ -74,18 +75,15 @@ type Settings = Vec<(&'static str, String)>;
 fn add_cgroup(
     hierarchies: &CgroupHierarchies,
     name: &str,
-    controller: &str,
+    controller: &'static str,
     (first, second): (Settings, Settings),
     groups: &mut Vec<CgroupSetup>,
-) -> Result<(), String> {
+) -> Result<(), TestbedError> {
     let (base, settings): (&Path, Settings) = match (hierarchies.v1_mount(controller), &hierarchies.unified) {
         (Some(place), _) => (place, first),
         (None, Some(place)) if hierarchies.has_unified_controller(controller) => (place, second),
         _ => {
-            return Err(format!(
-                "no cgroup can set this limit: the controller '{controller}' is neither \
-                 mounted nor in cgroup.subtree_control of the unified hierarchy"
-            ));
+            return Err(TestbedError::NoController(controller));
         }
     };
     let path = base.join(name);
@@ -120,7 +118,7 @@ mod tests {
     fn the_second_version_has_one_for_all() {
         let mut hierarchies = parse_hierarchies("3 0 0:3 / /c rw - cgroup2 cgroup2 rw\n");
         let bounds = CgroupLimits { cpu: Some(QUOTA), disk: Some((100, (8, 16))), memory: None };
-        assert!(cgroup_setups(&hierarchies, "weir-1", bounds).unwrap_err().contains("'cpu'"));
+        assert!(cgroup_setups(&hierarchies, "weir-1", bounds).unwrap_err().to_string().contains("'cpu'"));
         hierarchies.unified_controllers = vec!["cpu".to_owned(), "io".to_owned()];
         let groups = cgroup_setups(&hierarchies, "weir-1", bounds).unwrap();
         assert_eq!(groups.len(), 1);

@@ -1,12 +1,14 @@
 //! Settings of the virtual links of a scenario: checks them, and writes them in the namespaces of the nodes. They end
 //! with the namespaces.
 
+use std::io;
 use std::path::PathBuf;
 
 use host::sandbox::link_settings::{LINK_SETTINGS, find_link_setting};
 use host::sandbox::namespace;
 use record::problem::suggestion;
 
+use super::errors::{ResourceError, TestbedError};
 use super::network::{is_delayed, links};
 use super::plan::{Node, Scenario};
 use super::read::{Problems, TableValues};
@@ -52,21 +54,20 @@ pub(super) fn check(scenario: &Scenario, values: &TableValues, problems: &mut Pr
 pub(super) fn write(
     scenario: &Scenario,
     namespace_of: impl Fn(Node) -> Option<PathBuf>,
-) -> Result<(), String> {
+) -> Result<(), TestbedError> {
     for (&node, settings) in &scenario.interface_settings {
         let Some(path) = namespace_of(node) else { continue };
         let ordered = || LINK_SETTINGS.iter().filter_map(|one| Some((one, settings.get(one.name)?)));
         for (interface, _) in interfaces(scenario, node) {
-            let written = namespace::run_with_sysfs_in_netns(&path, || -> Result<(), String> {
-                for (setting, value) in ordered() {
-                    let explain =
-                        |reason: String| format!("{} of {interface} at {node}: {reason}", setting.name);
-                    let value = setting.normalize(value).map_err(explain)?;
-                    setting.write(&interface, &value).map_err(|error| explain(error.to_string()))?;
-                }
-                Ok(())
-            });
-            written.map_err(|error| error.to_string())??;
+            namespace::run_with_sysfs_in_netns(&path, || {
+                ordered().try_for_each(|(setting, value)| {
+                    let value = setting.normalize(value).map_err(io::Error::other);
+                    value.and_then(|value| setting.write(&interface, &value)).map_err(|source| {
+                        let object = format!("{} of {interface} at {node}", setting.name);
+                        ResourceError::Refused { object, source }
+                    })
+                })
+            })??;
         }
     }
     Ok(())

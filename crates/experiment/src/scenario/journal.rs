@@ -15,6 +15,7 @@ use host::sandbox::cgroup;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
+use super::errors::ResourceError;
 use super::system_commands;
 
 /// Prefix of every name.
@@ -154,7 +155,7 @@ fn undo_all(made: Vec<CreatedResource>) -> (Vec<CreatedResource>, Vec<String>) {
     let mut problems = Vec::new();
     for made in made.into_iter().rev() {
         if let Err(problem) = undo(&made) {
-            problems.push(problem);
+            problems.push(problem.to_string());
             remaining.insert(0, made);
         }
     }
@@ -201,58 +202,46 @@ fn parse(text: &str) -> (Option<ProcessIdentity>, Vec<CreatedResource>) {
 }
 
 /// Undoes one thing. A thing that no longer exists counts as undone.
-fn undo(made: &CreatedResource) -> Result<(), String> {
+fn undo(made: &CreatedResource) -> Result<(), ResourceError> {
     match made {
         CreatedResource::Namespace { name } => {
             if !host::sandbox::namespace::netns_path(name).exists() {
                 return Ok(());
             }
             let line = ["ip", "netns", "del", name].map(str::to_owned);
-            system_commands::run_command(&line, None, None)
+            Ok(system_commands::run_command(&line, None, None)?)
         }
         CreatedResource::Cgroup { path } => remove_cgroup(path),
         CreatedResource::MovedProcesses { path, processes: guests } => return_processes(path, guests),
         CreatedResource::Process(process) => kill_and_wait(*process),
         CreatedResource::Setting { path, previous: before } => {
-            fs::write(path, before).map_err(|error| format!("{}: {error}", path.display()))
+            fs::write(path, before).map_err(ResourceError::in_file(path))
         }
         CreatedResource::Directory { path } => match fs::remove_dir_all(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(format!("{}: {error}", path.display()))
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ResourceError::in_file(path)(error)),
             _ => Ok(()),
         },
     }
 }
 
 /// Kills the processes of a group, by the group's own list, and removes it.
-fn remove_cgroup(path: &Path) -> Result<(), String> {
+fn remove_cgroup(path: &Path) -> Result<(), ResourceError> {
     if !path.exists() {
         // Where groups cannot be made, the error would be that they cannot be removed.
         return Ok(());
     }
-    let mut last = None;
-    for _ in 0..REMOVE_ATTEMPTS {
+    remove_after(path, || {
         for pid in cgroup::list_processes(path).into_iter().filter_map(Pid::from_raw) {
             // An error means that the process has ended, which is the goal.
             let _ = kill_process(pid, Signal::KILL);
         }
-        match fs::remove_dir(path) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => last = Some(error),
-        }
-        std::thread::sleep(RETRY_INTERVAL);
-    }
-    let reason = last.map(|error| error.to_string()).unwrap_or_default();
-    Err(format!("control group {}: {reason}", path.display()))
+    })
 }
 
 /// Moves the guests of a group to their own groups, and removes the group. Processes that they
 /// started meanwhile go to the group of the first guest.
-fn return_processes(path: &Path, processes: &[MovedProcess]) -> Result<(), String> {
-    let mut last = String::new();
-    for _ in 0..REMOVE_ATTEMPTS {
+fn return_processes(path: &Path, processes: &[MovedProcess]) -> Result<(), ResourceError> {
+    remove_after(path, || {
         for pid in cgroup::list_processes(path) {
             let is_own = |moved: &&MovedProcess| moved.process.pid == pid && moved.process.is_alive();
             if let Some(moved) = processes.iter().find(is_own).or_else(|| processes.first()) {
@@ -260,17 +249,30 @@ fn return_processes(path: &Path, processes: &[MovedProcess]) -> Result<(), Strin
                 let _ = cgroup::move_process(pid, &moved.cgroup);
             }
         }
+    })
+}
+
+/// Empties a group and removes it, several times if processes are still ending.
+fn remove_after(path: &Path, empty: impl Fn()) -> Result<(), ResourceError> {
+    let mut attempts = 0;
+    loop {
+        empty();
+        attempts += 1;
         match fs::remove_dir(path) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => last = error.to_string(),
+            Err(source) if attempts == REMOVE_ATTEMPTS => {
+                return Err(ResourceError::Refused {
+                    object: format!("control group {}", path.display()),
+                    source,
+                });
+            }
+            Err(_) => std::thread::sleep(RETRY_INTERVAL),
         }
-        std::thread::sleep(RETRY_INTERVAL);
     }
-    Err(format!("control group {}: {last}", path.display()))
 }
 
-fn kill_and_wait(process: ProcessIdentity) -> Result<(), String> {
+fn kill_and_wait(process: ProcessIdentity) -> Result<(), ResourceError> {
     for _ in 0..REMOVE_ATTEMPTS {
         if !process.is_alive() {
             return Ok(());
@@ -280,7 +282,7 @@ fn kill_and_wait(process: ProcessIdentity) -> Result<(), String> {
         }
         std::thread::sleep(RETRY_INTERVAL);
     }
-    Err(format!("process {} does not end", process.pid))
+    Err(ResourceError::StillAlive(process.pid))
 }
 
 #[cfg(test)]
@@ -348,9 +350,9 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let process = ProcessIdentity::of(child.id() as i32).unwrap();
         let other = ProcessIdentity { start_ticks: process.start_ticks + 1, ..process };
-        assert_eq!(kill_and_wait(other), Ok(()));
+        kill_and_wait(other).unwrap();
         assert_eq!(child.try_wait().unwrap(), None);
-        assert_eq!(kill_and_wait(process), Ok(()));
+        kill_and_wait(process).unwrap();
         child.wait().unwrap();
     }
 

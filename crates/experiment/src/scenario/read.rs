@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use record::document::TomlDocument;
-use record::problem::suggestion;
+use record::problem::{InvalidValue, suggestion};
 use record::units::{DurationUnit, parse_duration_ns, parse_fraction, parse_fraction_up_to, parse_size};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -266,7 +266,7 @@ fn read_value(
         (form, value) => match read_scalar(form, value) {
             Ok(value) => Some(value),
             Err(reason) => {
-                let reason = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+                let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
                 problems.add_error(at, format!("'{name}' takes {}{reason}", describe(form)));
                 None
             }
@@ -362,49 +362,47 @@ fn collect_texts(
     }
 }
 
-fn read_scalar(form: ValueForm, value: &DeValue<'_>) -> Result<Value, String> {
+/// Reads a value. An error has a reason only if the expected form does not explain it.
+fn read_scalar(form: ValueForm, value: &DeValue<'_>) -> Result<Value, Option<InvalidValue>> {
     let text = value.as_str();
     // A number may be written as a text, because a parameter may replace it.
     let number = plain_text(value);
-    let nothing = String::new;
     match form {
         ValueForm::Word(words) => {
-            let text = text.filter(|text| words.contains(text)).ok_or_else(nothing)?;
+            let text = text.filter(|text| words.contains(text)).ok_or(None)?;
             Ok(Value::Text(text.to_owned()))
         }
-        ValueForm::Text => Ok(Value::Text(text.ok_or_else(nothing)?.to_owned())),
+        ValueForm::Text => Ok(Value::Text(text.ok_or(None)?.to_owned())),
         ValueForm::Count(low, high) => {
             let count = number.and_then(|number| number.replace('_', "").parse().ok());
             let count = count.filter(|count| (low..=high).contains(count));
-            Ok(Value::Integer(count.ok_or_else(nothing)?))
+            Ok(Value::Integer(count.ok_or(None)?))
         }
         ValueForm::Number => {
             let number: Option<f64> = number.and_then(|number| number.parse().ok());
             let number = number.filter(|number| *number > 0.0 && number.is_finite());
-            Ok(Value::Decimal(number.ok_or_else(nothing)?))
+            Ok(Value::Decimal(number.ok_or(None)?))
         }
-        ValueForm::Plain => Ok(Value::Text(number.ok_or_else(nothing)?)),
-        ValueForm::Fraction => Ok(Value::Decimal(parse_fraction(&number.ok_or_else(nothing)?)?)),
-        ValueForm::FractionTo(max) => {
-            Ok(Value::Decimal(parse_fraction_up_to(&number.ok_or_else(nothing)?, max)?))
-        }
+        ValueForm::Plain => Ok(Value::Text(number.ok_or(None)?)),
+        ValueForm::Fraction => Ok(Value::Decimal(parse_fraction(&number.ok_or(None)?)?)),
+        ValueForm::FractionTo(max) => Ok(Value::Decimal(parse_fraction_up_to(&number.ok_or(None)?, max)?)),
         ValueForm::TimeOr(word) if text == Some(word) => Ok(Value::Text(word.to_owned())),
         ValueForm::Time | ValueForm::TimeOr(_) => {
-            let text = text.ok_or_else(nothing)?;
+            let text = text.ok_or(None)?;
             Ok(Value::Integer(parse_duration_ns(text, DurationUnit::Seconds)?))
         }
-        ValueForm::Size => Ok(Value::Integer(parse_size(&number.ok_or_else(nothing)?)?)),
-        ValueForm::Rate => Ok(Value::Integer(text.and_then(parse_rate).ok_or_else(nothing)?)),
+        ValueForm::Size => Ok(Value::Integer(parse_size(&number.ok_or(None)?)?)),
+        ValueForm::Rate => Ok(Value::Integer(text.and_then(parse_rate).ok_or(None)?)),
         ValueForm::Cpus => {
-            let text = number.ok_or_else(nothing)?;
-            Ok(Value::Cpus(parse_cpus(&text).ok_or_else(nothing)?))
+            let text = number.ok_or(None)?;
+            Ok(Value::Cpus(parse_cpus(&text).ok_or(None)?))
         }
-        ValueForm::Flag => Ok(Value::Bool(value.as_bool().ok_or_else(nothing)?)),
+        ValueForm::Flag => Ok(Value::Bool(value.as_bool().ok_or(None)?)),
         ValueForm::Texts
         | ValueForm::List
         | ValueForm::Table(_)
         | ValueForm::Tables(_)
-        | ValueForm::Patches(_) => Err(nothing()),
+        | ValueForm::Patches(_) => Err(None),
     }
 }
 

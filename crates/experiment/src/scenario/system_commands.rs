@@ -7,44 +7,44 @@ use std::process::{Command, Stdio};
 
 use host::sandbox::launch::Launch;
 
+use super::errors::CommandError;
+
 /// Programs in use, and the Debian package of each.
 const PACKAGES: &[(&str, &str)] = &[("ip", "iproute2"), ("tc", "iproute2"), ("nft", "nftables")];
 
 /// Runs a program to its end, in a network namespace if one is given.
 ///
 /// # Errors
-/// It is not installed (then the text names the package), or it failed (then the text has its
-/// stderr).
+/// It is not installed, or it failed.
 pub(super) fn run_command(
     line: &[String],
     input: Option<&str>,
     namespace: Option<PathBuf>,
-) -> Result<(), String> {
-    let (program, arguments) = line.split_first().ok_or("an empty command")?;
+) -> Result<(), CommandError> {
+    let (program, arguments) = line.split_first().ok_or(CommandError::Empty)?;
     let mut command = Command::new(program);
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     let launch = Launch { namespace, ..Launch::default() };
-    let mut child = launch.spawn(&mut command).map_err(|error| not_installed_text(program, &error))?;
+    let mut child = launch.spawn(&mut command).map_err(|error| start_error(program, error))?;
     if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
         // A program that does not read to the end reports the reason below.
         let _ = stdin.write_all(input.as_bytes());
     }
-    let output = child.wait_with_output().map_err(|error| format!("{program}: {error}"))?;
+    let output = child.wait_with_output().map_err(|error| start_error(program, error))?;
     if output.status.success() {
         return Ok(());
     }
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{}: {}", line.join(" "), stderr.trim()))
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(CommandError::Failed { line: line.join(" "), stderr })
 }
 
-fn not_installed_text(program: &str, error: &std::io::Error) -> String {
+fn start_error(program: &str, source: std::io::Error) -> CommandError {
     let package = PACKAGES.iter().find(|(name, _)| *name == program).map(|(_, package)| *package);
-    match (error.kind(), package) {
-        (std::io::ErrorKind::NotFound, Some(package)) => {
-            format!("the program '{program}' is not installed: install {package}")
-        }
-        _ => format!("{program}: {error}"),
+    let program = program.to_owned();
+    match (source.kind(), package) {
+        (std::io::ErrorKind::NotFound, Some(package)) => CommandError::NotInstalled { program, package },
+        _ => CommandError::System { object: program, source },
     }
 }
 
@@ -96,10 +96,13 @@ mod tests {
     #[test]
     fn a_missing_program_is_reported_with_its_package() {
         let error = std::io::Error::from(std::io::ErrorKind::NotFound);
-        assert_eq!(not_installed_text("nft", &error), "the program 'nft' is not installed: install nftables");
+        assert_eq!(
+            start_error("nft", error).to_string(),
+            "the program 'nft' is not installed: install nftables"
+        );
         let line = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         let failed = run_command(&line(&["sh", "-c", "echo no >&2; exit 3"]), None, None).unwrap_err();
-        assert!(failed.ends_with(": no"), "{failed}");
-        assert_eq!(run_command(&line(&["cat"]), Some("x"), None), Ok(()));
+        assert!(failed.to_string().ends_with(": no"), "{failed}");
+        run_command(&line(&["cat"]), Some("x"), None).unwrap();
     }
 }

@@ -16,10 +16,12 @@ use host::sandbox::launch::Launch;
 use host::sandbox::{cgroup, namespace, tun};
 use host::tuning::{ObservedValue, read_choice};
 use record::control::NO_DEFAULTS;
+use record::invalid_value;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::cgroups::{CgroupLimits, cgroup_setups};
 use super::delay_link::{DelayLink, LinkDelay};
+use super::errors::{ResourceError, TestbedError};
 use super::flood::HalfOpenFlood;
 use super::journal::{self, CreatedResource, Journal, SweepReport, run_name};
 use super::network::{self, HALF_OPEN_ADDRESS, HALF_OPEN_PORT};
@@ -70,10 +72,10 @@ impl Testbed {
     ///
     /// # Errors
     /// The thing that could not be made, with the reason. Things made until then are undone.
-    pub fn create(scenario: &Scenario, context: &TestbedContext) -> Result<Self, String> {
+    pub fn create(scenario: &Scenario, context: &TestbedContext) -> Result<Self, TestbedError> {
         check_permissions(scenario, context)?;
         let run = run_name();
-        let journal = Journal::create(&context.journals, &run).map_err(|error| error.to_string())?;
+        let journal = Journal::create(&context.journals, &run)?;
         let directory = Path::new(RUN_DIRECTORIES).join(&run);
         let mut testbed = Self {
             run,
@@ -87,10 +89,9 @@ impl Testbed {
         };
         // From here on, dropping the testbed undoes everything so far, also on `?`.
         testbed.record(CreatedResource::Directory { path: testbed.directory.clone() })?;
-        run_directory::create(&testbed.directory)
-            .map_err(|error| format!("{}: {error}", testbed.directory.display()))?;
+        run_directory::create(&testbed.directory).map_err(ResourceError::in_file(&testbed.directory))?;
         testbed.create_network(context)?;
-        testbed.create_cgroups(&cgroup::read_hierarchies().map_err(|error| error.to_string())?)?;
+        testbed.create_cgroups(&cgroup::read_hierarchies()?)?;
         testbed.start_noise()?;
         Ok(testbed)
     }
@@ -124,13 +125,9 @@ impl Testbed {
     ///
     /// # Errors
     /// The namespace cannot be entered.
-    pub fn run_in_namespace<T: Send>(
-        &self,
-        node: Node,
-        body: impl FnOnce() -> T + Send,
-    ) -> Result<T, String> {
+    pub fn run_in_namespace<T: Send>(&self, node: Node, body: impl FnOnce() -> T + Send) -> io::Result<T> {
         match self.namespace(node) {
-            Some(path) => namespace::run_in_netns(&path, body).map_err(|error| error.to_string()),
+            Some(path) => namespace::run_in_netns(&path, body),
             None => Ok(body()),
         }
     }
@@ -139,7 +136,7 @@ impl Testbed {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn spawn(&mut self, node: Node, command: &mut Command) -> Result<usize, String> {
+    pub fn spawn(&mut self, node: Node, command: &mut Command) -> Result<usize, TestbedError> {
         let launch = Launch {
             namespace: self.namespace(node),
             cgroups: self.cgroups.get(node.name()).cloned().unwrap_or_default(),
@@ -154,10 +151,11 @@ impl Testbed {
         self.children.get_mut(number)
     }
 
-    fn launch(&mut self, launch: &Launch, command: &mut Command) -> Result<usize, String> {
-        let child = launch
-            .spawn(command)
-            .map_err(|error| format!("{}: cannot be started: {error}", command.get_program().display()))?;
+    fn launch(&mut self, launch: &Launch, command: &mut Command) -> Result<usize, TestbedError> {
+        let child = launch.spawn(command).map_err(|source| TestbedError::NotStarted {
+            program: command.get_program().display().to_string(),
+            source,
+        })?;
         let pid = i32::try_from(child.id()).unwrap_or(0);
         self.children.push(child);
         // A process cannot be noted before it exists, but its group was; and it ends with this
@@ -172,12 +170,12 @@ impl Testbed {
     ///
     /// # Errors
     /// It has no descendants, or they cannot be moved.
-    pub fn limit_workers(&mut self, number: usize) -> Result<(), String> {
+    pub fn limit_workers(&mut self, number: usize) -> Result<(), TestbedError> {
         let Some(groups) = self.cgroups.get(WORKERS_GROUP) else { return Ok(()) };
         let pid = self.children.get(number).map_or(0, Child::id);
         let workers = descendants(pid);
         if workers.is_empty() {
-            return Err("cpu-quota.workers: the subject has no child processes".to_owned());
+            return Err(TestbedError::NoWorkers);
         }
         for group in groups {
             let file = group.join("cgroup.procs");
@@ -185,7 +183,7 @@ impl Testbed {
                 match fs::write(&file, worker.to_string()) {
                     // A process that has ended meanwhile needs no quota.
                     Err(error) if error.raw_os_error() != Some(ESRCH) => {
-                        return Err(format!("{}: {error}", file.display()));
+                        return Err(ResourceError::in_file(&file)(error).into());
                     }
                     _ => {}
                 }
@@ -194,11 +192,11 @@ impl Testbed {
         Ok(())
     }
 
-    fn record(&mut self, made: CreatedResource) -> Result<(), String> {
-        self.journal.record(made).map_err(|error| format!("journal of {}: {error}", self.run))
+    fn record(&mut self, made: CreatedResource) -> Result<(), TestbedError> {
+        self.journal.record(made).map_err(|source| refused(format!("journal of {}", self.run), source))
     }
 
-    fn create_network(&mut self, context: &TestbedContext) -> Result<(), String> {
+    fn create_network(&mut self, context: &TestbedContext) -> Result<(), TestbedError> {
         for &node in self.scenario.network.nodes() {
             let name = format!("{}-{node}", self.run);
             self.record(CreatedResource::Namespace { name: name.clone() })?;
@@ -212,9 +210,9 @@ impl Testbed {
         for setting in network::settings(&self.scenario) {
             let name = &setting.name;
             let file = network::setting_path(name)
-                .ok_or_else(|| format!("'{name}' is not a valid setting below net"))?;
+                .ok_or_else(|| invalid_value!("'{name}' is not a valid setting below net"))?;
             let written = self.run_in_namespace(setting.node, || fs::write(&file, &setting.value))?;
-            written.map_err(|error| format!("{file} at {}: {error}", setting.node))?;
+            written.map_err(|source| refused(format!("{file} at {}", setting.node), source))?;
         }
         interfaces::write(&self.scenario, |node| self.namespace(node))?;
         if let Some(max) = self.scenario.conntrack_max {
@@ -228,49 +226,44 @@ impl Testbed {
         self.start_flood()
     }
 
-    fn set_global(&mut self, path: &Path, value: &str) -> Result<(), String> {
-        let explain = |error: io::Error| format!("{}: {error}", path.display());
+    fn set_global(&mut self, path: &Path, value: &str) -> Result<(), TestbedError> {
         // Of a file that lists choices, the value is the chosen one.
         let before = match read_choice(path) {
             ObservedValue::Value(value) => value,
-            ObservedValue::Absent => return Err(format!("{}: this kernel does not have it", path.display())),
-            ObservedValue::NotObservable(reason) => return Err(reason),
+            ObservedValue::Absent => return Err(TestbedError::NoSetting(path.to_owned())),
+            ObservedValue::NotObservable(reason) => return Err(TestbedError::UnreadableSetting(reason)),
         };
         self.record(CreatedResource::Setting { path: path.to_owned(), previous: before })?;
-        fs::write(path, value).map_err(explain)
+        Ok(fs::write(path, value).map_err(ResourceError::in_file(path))?)
     }
 
-    fn start_delay_link(&mut self, clock: fn() -> u64) -> Result<(), String> {
+    fn start_delay_link(&mut self, clock: fn() -> u64) -> Result<(), TestbedError> {
         let Some(delay) = self.scenario.delay else { return Ok(()) };
-        let make = |node: Node, peer: Node| -> Result<fs::File, String> {
-            let made = self.run_in_namespace(node, || tun::create(&format!("to-{peer}")))?;
-            made.map_err(|error| error.to_string())
-        };
+        let make =
+            |node: Node, peer: Node| self.run_in_namespace(node, || tun::create(&format!("to-{peer}")))?;
         let (near, far) = (delay.at.peer(), delay.at);
         let ends = [make(near, far)?, make(far, near)?];
         let link_delay = LinkDelay { delay_ns: delay.round_trip_ns / 2, jitter_ns: delay.jitter_ns };
-        let started = DelayLink::start(ends, link_delay, clock).map_err(|error| error.to_string())?;
-        self.delay_link = Some(started);
+        self.delay_link = Some(DelayLink::start(ends, link_delay, clock)?);
         Ok(())
     }
 
-    fn start_flood(&mut self) -> Result<(), String> {
+    fn start_flood(&mut self) -> Result<(), TestbedError> {
         let (Some(rate_per_s), Some(path)) = (self.scenario.half_open_per_s, self.namespace(Node::Client))
         else {
             return Ok(());
         };
-        let address = |text: &str, port| -> Result<SocketAddr, String> {
-            let ip = text.parse().map_err(|error| format!("{text}: {error}"))?;
+        let address = |text: &str, port| -> Result<SocketAddr, TestbedError> {
+            let ip = text.parse().map_err(|error| invalid_value!("{text}: {error}"))?;
             Ok(SocketAddr::new(ip, port))
         };
         let from = address(HALF_OPEN_ADDRESS, 0)?;
         let to = address(self.address(Node::Subject), HALF_OPEN_PORT)?;
-        let started = HalfOpenFlood::start(path, from, to, rate_per_s);
-        self.flood = Some(started.map_err(|error| error.to_string())?);
+        self.flood = Some(HalfOpenFlood::start(path, from, to, rate_per_s)?);
         Ok(())
     }
 
-    fn create_cgroups(&mut self, hierarchies: &CgroupHierarchies) -> Result<(), String> {
+    fn create_cgroups(&mut self, hierarchies: &CgroupHierarchies) -> Result<(), TestbedError> {
         let is_root = is_root();
         for name in NODES.iter().map(|node| node.name()).chain([NOISE_GROUP, WORKERS_GROUP]) {
             let node = Node::from_name(name);
@@ -294,18 +287,19 @@ impl Testbed {
             let setups = cgroup_setups(hierarchies, &format!("{}-{name}", self.run), bounds)?;
             for group in setups {
                 self.record(CreatedResource::Cgroup { path: group.path.clone() })?;
-                let explain = |action: &str, error| format!("{}: {action}{error}", group.path.display());
                 match fs::create_dir(&group.path) {
                     // This is common in containers. The group has no limits, so the run continues
                     // without it.
                     Err(error) if bounds == CgroupLimits::default() && is_permission_error(&error) => {
                         continue;
                     }
-                    made => made.map_err(|error| explain("", error))?,
+                    made => made.map_err(ResourceError::in_file(&group.path))?,
                 }
                 for (file, value) in &group.settings {
                     let written = fs::write(group.path.join(file), value);
-                    written.map_err(|error| explain(&format!("{file} = {value}: "), error))?;
+                    written.map_err(|source| {
+                        refused(format!("{}: {file} = {value}", group.path.display()), source)
+                    })?;
                 }
                 // Workers stay in the subject's group, which serves to find them; only the quota
                 // has a separate group.
@@ -317,7 +311,7 @@ impl Testbed {
         Ok(())
     }
 
-    fn start_noise(&mut self) -> Result<(), String> {
+    fn start_noise(&mut self) -> Result<(), TestbedError> {
         let Some(noise) = self.scenario.noise.clone() else { return Ok(()) };
         let launch = Launch {
             cgroups: self.cgroups.get(NOISE_GROUP).cloned().unwrap_or_default(),
@@ -402,30 +396,30 @@ fn is_permission_error(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
+fn refused(object: String, source: io::Error) -> TestbedError {
+    ResourceError::Refused { object, source }.into()
+}
+
 /// Reports missing permissions before anything is made.
-fn check_permissions(scenario: &Scenario, context: &TestbedContext) -> Result<(), String> {
+fn check_permissions(scenario: &Scenario, context: &TestbedContext) -> Result<(), TestbedError> {
     let global = scenario.global_settings();
     if !global.is_empty() && !context.allow_global {
-        return Err(format!(
-            "this changes settings of the complete machine ({}): it requires --allow-global",
-            global.join(", ")
-        ));
+        return Err(TestbedError::NotAllowed(global.join(", ")));
     }
     if !scenario.network.nodes().is_empty() && !is_root() {
-        let text = "only root can create network namespaces; network = \"loopback\" needs none";
-        return Err(text.to_owned());
+        return Err(TestbedError::NotRoot);
     }
     Ok(())
 }
 
 /// Returns the numbers of the disk that a directory is on: the whole disk, not its partition.
-fn disk_device(directory: &Path) -> Result<(u32, u32), String> {
-    let explain = |error: io::Error| format!("disk of {}: {error}", directory.display());
+fn disk_device(directory: &Path) -> Result<(u32, u32), TestbedError> {
+    let explain = |source: io::Error| refused(format!("disk of {}", directory.display()), source);
     let device = fs::metadata(directory).map_err(explain)?.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let block = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     if !block.exists() {
-        return Err(format!("{} is not on a disk, so its writes cannot be limited", directory.display()));
+        return Err(TestbedError::NotOnDisk(directory.to_owned()));
     }
     if !block.join("partition").exists() {
         return Ok((major, minor));
@@ -435,7 +429,7 @@ fn disk_device(directory: &Path) -> Result<(u32, u32), String> {
         .trim()
         .split_once(':')
         .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-    numbers.ok_or_else(|| format!("disk of {}: '{}' is not a device", directory.display(), disk_text.trim()))
+    numbers.ok_or_else(|| explain(io::Error::other(format!("'{}' is not a device", disk_text.trim()))))
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use record::document::TomlDocument;
+use record::invalid_value;
+use record::problem::InvalidValue;
 use toml::de::{DeTable, DeValue};
 
 use super::cases::{CaseKind, Requirement, TestCase};
@@ -26,33 +28,35 @@ pub static FOREIGN: LazyLock<Vec<TestCase>> =
 const KEYS: [&str; 5] = ["kind", "right", "needs", "cpus", "examined"];
 
 /// Parses the first line of a case's file.
-fn parse_case(name: &'static str, file: &'static str) -> Result<TestCase, String> {
+fn parse_case(name: &'static str, file: &'static str) -> Result<TestCase, InvalidValue> {
     let line = file.lines().next().unwrap_or_default();
     let document = TomlDocument::parse(line).into_table();
     let Some(DeValue::Table(table)) = document.get("case").map(|value| value.get_ref()) else {
-        return Err(format!("its first line is not case = {{ ... }}: {line}"));
+        return Err(invalid_value!("its first line is not case = {{ ... }}: {line}"));
     };
     if let Some(key) = table.keys().find(|key| !KEYS.contains(&key.get_ref().as_ref())) {
-        return Err(format!("unknown key {}; the keys are {}", key.get_ref(), KEYS.join(", ")));
+        return Err(invalid_value!("unknown key {}; the keys are {}", key.get_ref(), KEYS.join(", ")));
     }
-    let [kind] = strings(table, "kind")?[..] else { return Err("one kind is needed".to_owned()) };
+    let [kind] = strings(table, "kind")?[..] else { return Err(invalid_value!("one kind is needed")) };
     let kind = CaseKind::ALL.into_iter().find(|one| one.name() == kind);
     let right = strings(table, "right")?;
-    let (verdict, also_right) = right.split_first().ok_or("right: a verdict is needed")?;
+    let (verdict, also_right) =
+        right.split_first().ok_or_else(|| invalid_value!("right: a verdict is needed"))?;
     let need = |text: &'static str| match text.starts_with('/') {
         true => Requirement::File(text),
         false => Requirement::Program(text),
     };
     let mut requirements: Vec<_> = strings(table, "needs")?.into_iter().map(need).collect();
     if let Some(DeValue::Integer(cpus)) = table.get("cpus").map(|value| value.get_ref()) {
-        requirements.push(Requirement::Cpus(cpus.as_str().parse().map_err(|why| format!("cpus: {why}"))?));
+        requirements
+            .push(Requirement::Cpus(cpus.as_str().parse().map_err(|why| invalid_value!("cpus: {why}"))?));
     }
     let examined = table.get("examined").map(|value| value.get_ref());
     Ok(TestCase {
         verdict,
         also_right: also_right.to_vec().into(),
         name,
-        kind: kind.ok_or("kind: none of healthy, single cause, decoy, two causes")?,
+        kind: kind.ok_or_else(|| invalid_value!("kind: none of healthy, single cause, decoy, two causes"))?,
         requirements: requirements.into(),
         is_examined: matches!(examined, Some(DeValue::Boolean(true))),
         file,
@@ -60,15 +64,15 @@ fn parse_case(name: &'static str, file: &'static str) -> Result<TestCase, String
 }
 
 /// Returns the strings of a key: one, or a list.
-fn strings(table: &DeTable<'static>, key: &str) -> Result<Vec<&'static str>, String> {
+fn strings(table: &DeTable<'static>, key: &str) -> Result<Vec<&'static str>, InvalidValue> {
     let text = |value: &DeValue<'static>| match value {
         DeValue::String(Cow::Borrowed(text)) => Ok(*text),
-        _ => Err(format!("{key}: a string without escapes is needed")),
+        _ => Err(invalid_value!("{key}: a string without escapes is needed")),
     };
     match table.get(key).map(|value| value.get_ref()) {
         Some(DeValue::Array(values)) => values.iter().map(|value| text(value.get_ref())).collect(),
         Some(value) => Ok(vec![text(value)?]),
-        None => Err(format!("{key} is missing")),
+        None => Err(invalid_value!("{key} is missing")),
     }
 }
 

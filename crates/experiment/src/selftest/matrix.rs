@@ -285,15 +285,26 @@ pub fn matrix_text(rows: &[MatrixRow]) -> String {
     text
 }
 
+/// Reason why a stored self-test cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SelfTestError {
+    /// The text is invalid.
+    #[error(transparent)]
+    Syntax(#[from] serde_json::Error),
+    /// It has this other schema.
+    #[error("its schema is '{0}', not '{SCHEMA}'")]
+    Schema(String),
+}
+
 /// Parses a stored self-test.
 ///
 /// # Errors
 /// The text is invalid, or has another schema.
-pub fn parse_self_test(text: &str) -> Result<SelfTest, String> {
-    let read: SelfTest = serde_json::from_str(text).map_err(|error| error.to_string())?;
+pub fn parse_self_test(text: &str) -> Result<SelfTest, SelfTestError> {
+    let read: SelfTest = serde_json::from_str(text)?;
     match read.schema == SCHEMA {
         true => Ok(read),
-        false => Err(format!("its schema is '{}', not '{SCHEMA}'", read.schema)),
+        false => Err(SelfTestError::Schema(read.schema)),
     }
 }
 
@@ -329,7 +340,7 @@ mod tests {
     #[test]
     fn a_result_is_read_again() {
         let result = SelfTest { schema: SCHEMA.to_owned(), seed: 3, ..SelfTest::default() };
-        assert_eq!(parse_self_test(&serde_json::to_string(&result).unwrap()), Ok(result));
+        assert_eq!(parse_self_test(&serde_json::to_string(&result).unwrap()).unwrap(), result);
         assert!(parse_self_test("{}").is_err());
     }
 }

@@ -45,7 +45,7 @@ pub struct DriverSpec {
     /// Finds its version in the output of its version calls.
     parse_version: fn(&str) -> Option<String>,
     /// Parses its output.
-    pub parse: fn(&str) -> Result<DriverReading, String>,
+    pub parse: fn(&str) -> Result<DriverReading, DriverOutputError>,
 }
 
 impl std::fmt::Debug for DriverSpec {
@@ -68,6 +68,26 @@ impl DriverSpec {
     pub fn version_text(&self, version_output: &str) -> String {
         (self.parse_version)(version_output).unwrap_or_else(|| "unknown".to_owned())
     }
+}
+
+/// Reason why the output of a driver has no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverOutputError {
+    /// The output is not as expected: it lacks this.
+    #[error("there is no {0}")]
+    Missing(&'static str),
+    /// The output contains no JSON.
+    #[error("no JSON in its output")]
+    NoJson,
+    /// The output is not JSON.
+    #[error("its output is not JSON: {0}")]
+    NotJson(serde_json::Error),
+    /// The driver got no response; the text has its errors.
+    #[error("no response{0}")]
+    NoResponse(String),
+    /// Weir writes a record and prints no figures.
+    #[error("weir leaves a record")]
+    HasRecord,
 }
 
 /// Form of the duration on a program's command line.

@@ -1,6 +1,7 @@
 //! Output of programs in files of the run's directory: opens the files, and reads them with a size
 //! limit.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
@@ -25,13 +26,13 @@ pub(super) fn create_empty(path: &Path) -> Result<fs::File, TrialError> {
 
 /// Returns the complete output of a program.
 pub(super) fn read_output(path: &Path) -> Result<String, TrialError> {
-    let explain = |reason: String| TrialError::Load(format!("{}: {reason}", path.display()));
-    let file = fs::File::open(path).map_err(|error| explain(error.to_string()))?;
+    let explain = |reason: &dyn Display| TrialError::Load(format!("{}: {reason}", path.display()));
+    let file = fs::File::open(path).map_err(|error| explain(&error))?;
     let mut bytes = Vec::new();
     let read = file.take(OUTPUT_BYTES_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| explain(error.to_string()))?;
+    read.map_err(|error| explain(&error))?;
     if bytes.len() as u64 > OUTPUT_BYTES_MAX {
-        return Err(explain(format!("more than {OUTPUT_BYTES_MAX} bytes were printed")));
+        return Err(explain(&format_args!("more than {OUTPUT_BYTES_MAX} bytes were printed")));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -11,8 +11,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use host::sandbox::launch::Launch;
+use record::invalid_value;
+use record::problem::InvalidValue;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::scenario::errors::CommandError;
 use crate::scenario::program::{ProgramSetup, authority};
 
 /// Timeout of a connection, and of each read of a response.
@@ -44,15 +47,17 @@ impl ReadinessCheck {
     /// Reads the conditions of a program; `filled` replaces placeholders.
     ///
     /// # Errors
-    /// Its address is invalid; the text says why.
+    /// Its address is invalid.
     pub(super) fn from_program(
         program: &ProgramSetup,
         filled: impl Fn(&str) -> String,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, InvalidValue> {
         let text = filled(&program.ready);
         let address = match text.is_empty() {
             true => None,
-            false => Some(authority(&text).parse().map_err(|error| format!("ready = '{text}': {error}"))?),
+            false => {
+                Some(authority(&text).parse().map_err(|error| invalid_value!("ready = '{text}': {error}"))?)
+            }
         };
         let command = program.ready_command.iter().map(|word| filled(word)).collect();
         Ok(Self { address, path: filled(&program.ready_path), command, timeout: RESPONSE_TIMEOUT })
@@ -135,22 +140,23 @@ impl ReadyCommand {
     /// Starts the command in `directory`; its output goes to `output_path`.
     ///
     /// # Errors
-    /// It cannot be started; the text says why.
+    /// It cannot be started.
     pub(super) fn start(
         words: &[String],
         namespace: Option<std::path::PathBuf>,
         directory: &Path,
         output_path: &Path,
-    ) -> Result<Self, String> {
-        let (program, arguments) = words.split_first().ok_or("an empty command")?;
+    ) -> Result<Self, CommandError> {
+        let system = |object: String| move |source| CommandError::System { object, source };
+        let (program, arguments) = words.split_first().ok_or(CommandError::Empty)?;
         let output = fs::File::create(output_path).and_then(|file| Ok((file.try_clone()?, file)));
-        let (stdout, stderr) = output.map_err(|error| format!("{}: {error}", output_path.display()))?;
+        let (stdout, stderr) = output.map_err(system(output_path.display().to_string()))?;
         let mut command = Command::new(program);
         command.args(arguments).current_dir(directory).stdin(Stdio::null());
         command.stdout(stdout).stderr(stderr);
         // It is not part of the measurement: it has neither the program's group nor its CPUs.
         let launch = Launch { namespace, ..Launch::default() };
-        launch.spawn(&mut command).map(Self).map_err(|error| format!("{program}: {error}"))
+        launch.spawn(&mut command).map(Self).map_err(system(program.clone()))
     }
 
     /// Returns its exit status, if it has ended.
@@ -201,6 +207,7 @@ mod tests {
         assert!(
             ReadinessCheck::from_program(&program, str::to_owned)
                 .unwrap_err()
+                .to_string()
                 .starts_with("ready = 'nowhere': ")
         );
     }
@@ -289,6 +296,7 @@ mod tests {
         assert!(
             ReadyCommand::start(&words, None, directory.path(), &output_path)
                 .unwrap_err()
+                .to_string()
                 .contains("/no/such")
         );
     }

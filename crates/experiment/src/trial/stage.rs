@@ -4,6 +4,7 @@
 //! observations meanwhile ([`super::watch`]).
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -96,11 +97,9 @@ fn load_ns_max(setup: &LabSetup, duration_ns: u64) -> u64 {
 impl<'a> TrialStage<'a> {
     /// Creates the scenario.
     pub(super) fn create(setup: &LabSetup, tools: TrialTools<'a>, keeps: bool) -> Result<Self, TrialError> {
-        let testbed = Testbed::create(&setup.scenario, tools.context).map_err(TrialError::Scenario)?;
-        let port = testbed
-            .run_in_namespace(Node::Subject, free_port)
-            .and_then(|port| port.map_err(|e| e.to_string()));
-        let port = port.map_err(TrialError::Scenario)?;
+        let testbed = Testbed::create(&setup.scenario, tools.context).map_err(TrialError::scenario)?;
+        let port = testbed.run_in_namespace(Node::Subject, free_port).flatten();
+        let port = port.map_err(TrialError::scenario)?;
         let texts = placeholder_values(tools.weir, testbed.directory(), port, |node| testbed.address(node));
         Ok(Self {
             testbed,
@@ -307,7 +306,7 @@ impl<'a> TrialStage<'a> {
         if is_counting_calls {
             self.commands.insert("driver".to_owned(), shell_command_line(&BTreeMap::new(), &all));
         }
-        self.testbed.spawn(Node::Client, &mut command).map_err(TrialError::Load)
+        self.testbed.spawn(Node::Client, &mut command).map_err(TrialError::load)
     }
 
     /// Returns the live processes of the subject, if the load goes to it.
@@ -338,7 +337,7 @@ impl<'a> TrialStage<'a> {
             return Err(TrialError::Load(format!("{status}: {}", output_tail(&self.load_log()))));
         }
         let run = record::file::read_run(&self.record_path());
-        let run = run.map_err(|error| TrialError::Load(error.to_string()))?;
+        let run = run.map_err(TrialError::load)?;
         Ok(LoadOutcome {
             exit_code: exit,
             duration_s: run.duration_s,
@@ -353,12 +352,12 @@ impl<'a> TrialStage<'a> {
         driver: &DriverSpec,
         status: ExitStatus,
     ) -> Result<LoadOutcome, TrialError> {
-        let failed = |reason: String| {
+        let failed = |reason: &dyn Display| {
             let output = [output_tail(&self.load_log()), output_tail(&self.load_output())].join("\n");
             TrialError::Load(format!("{}: {reason}: {}", driver.program, output.trim()))
         };
         if !status.success() {
-            return Err(failed(status.to_string()));
+            return Err(failed(&status));
         }
         let mut text = read_output(&self.load_output())?;
         let file = self.testbed.directory().join(driver.output_file);
@@ -366,7 +365,7 @@ impl<'a> TrialStage<'a> {
             text.push('\n');
             text.push_str(&read_output(&file)?);
         }
-        let reading = (driver.parse)(&text).map_err(failed)?;
+        let reading = (driver.parse)(&text).map_err(|error| failed(&error))?;
         Ok(LoadOutcome {
             exit_code: 0,
             duration_s: reading.duration_s,
@@ -385,7 +384,7 @@ impl<'a> TrialStage<'a> {
             match ended {
                 Some(Ok(Some(status))) => return Ok(status),
                 Some(Ok(None)) if clock() < end_ns => self.pause()?,
-                Some(Err(error)) => return Err(TrialError::Load(error.to_string())),
+                Some(Err(error)) => return Err(TrialError::load(error)),
                 _ => return Err(TrialError::Load("it does not end".to_owned())),
             }
         }

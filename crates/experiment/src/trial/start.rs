@@ -3,6 +3,7 @@
 //! Not for the readiness conditions ([`super::ready`]), nor for the load ([`super::stage`]).
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::process::{Command, Stdio};
 
 use record::units::format_duration_ns;
@@ -34,19 +35,22 @@ impl TrialStage<'_> {
             }
             let words: Vec<String> = program.build.iter().map(|word| self.fill(word)).collect();
             let line = shell_command_line(&BTreeMap::new(), &words);
-            let failed = |reason: String| TrialError::Program(format!("build of {name}: {reason}"));
+            let failed = |reason: &dyn Display| TrialError::Program(format!("build of {name}: {reason}"));
             let log = self.testbed.directory().join(format!("{name}-build.log"));
-            let mut build =
-                ReadyCommand::start(&words, None, self.testbed.directory(), &log).map_err(failed)?;
+            let mut build = ReadyCommand::start(&words, None, self.testbed.directory(), &log)
+                .map_err(|error| failed(&error))?;
             let end_ns = (self.tools.context.clock)() + BUILD_TIMEOUT_NS;
             loop {
                 match build.exit_status() {
                     Some(status) if status.success() => break,
                     Some(status) => {
-                        return Err(failed(format!("`{line}` ended with {status} ({})", output_tail(&log))));
+                        return Err(failed(&format_args!(
+                            "`{line}` ended with {status} ({})",
+                            output_tail(&log)
+                        )));
                     }
                     None if (self.tools.context.clock)() > end_ns => {
-                        return Err(failed(format!("`{line}` does not end")));
+                        return Err(failed(&format_args!("`{line}` does not end")));
                     }
                     None => self.pause()?,
                 }
@@ -69,7 +73,7 @@ impl TrialStage<'_> {
         let (number, ready) = self.start_and_wait(node, node.name(), program)?;
         self.started_programs.push((node, number, ready));
         match node {
-            Node::Subject => self.testbed.limit_workers(number).map_err(TrialError::Scenario),
+            Node::Subject => self.testbed.limit_workers(number).map_err(TrialError::scenario),
             _ => Ok(()),
         }
     }
@@ -93,7 +97,7 @@ impl TrialStage<'_> {
         command.args(arguments).envs(&env).current_dir(self.testbed.directory()).stdin(Stdio::null());
         command.stdout(open_for_append(&log)?).stderr(open_for_append(&log)?);
         let ready =
-            ReadinessCheck::from_program(program, |text| self.fill(text)).map_err(TrialError::Program)?;
+            ReadinessCheck::from_program(program, |text| self.fill(text)).map_err(TrialError::program)?;
         if let Some(address) = ready.address
             && self.accepts_connections(node, &ready)?
         {
@@ -102,7 +106,7 @@ impl TrialStage<'_> {
                  '{program_name}'"
             )));
         }
-        let number = self.testbed.spawn(node, &mut command).map_err(TrialError::Program)?;
+        let number = self.testbed.spawn(node, &mut command).map_err(TrialError::program)?;
         let within_ns = program.ready_timeout_ns.unwrap_or(READY_TIMEOUT_DEFAULT_NS);
         let waited = self.wait_ready(node, number, &ready, within_ns)?;
         let wrong = waited.or_else(|| preload_problem(program, &log));
@@ -158,7 +162,7 @@ impl TrialStage<'_> {
         end_ns: u64,
     ) -> Result<ReadinessState, TrialError> {
         let unanswered = self.testbed.run_in_namespace(node, || ready.path_problem());
-        if let Some(state) = unanswered.map_err(TrialError::Scenario)? {
+        if let Some(state) = unanswered.map_err(TrialError::scenario)? {
             return Ok(state);
         }
         if ready.command.is_empty() {
@@ -186,6 +190,6 @@ impl TrialStage<'_> {
 
     /// Returns whether the program's address accepts connections.
     pub(super) fn accepts_connections(&self, node: Node, ready: &ReadinessCheck) -> Result<bool, TrialError> {
-        self.testbed.run_in_namespace(node, || ready.accepts_connections()).map_err(TrialError::Scenario)
+        self.testbed.run_in_namespace(node, || ready.accepts_connections()).map_err(TrialError::scenario)
     }
 }

@@ -49,6 +49,20 @@ pub enum TrialError {
     Load(String),
 }
 
+impl TrialError {
+    pub(super) fn scenario(error: impl std::fmt::Display) -> Self {
+        Self::Scenario(error.to_string())
+    }
+
+    pub(super) fn program(error: impl std::fmt::Display) -> Self {
+        Self::Program(error.to_string())
+    }
+
+    pub(super) fn load(error: impl std::fmt::Display) -> Self {
+        Self::Load(error.to_string())
+    }
+}
+
 impl std::fmt::Display for TrialError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

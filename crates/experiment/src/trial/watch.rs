@@ -13,6 +13,7 @@ use host::perf::Profiler;
 use host::perf::call_counter::{self, CallKind, CountBudget, CountedCalls};
 use host::process_tree::with_descendants;
 use record::observed::{MachineObservation, PortRoles, UnobservableMetric};
+use record::problem::InvalidValue;
 use record::trial::FunctionCalls;
 
 use crate::scenario::plan::Node;
@@ -110,8 +111,11 @@ impl LoadWatch {
         });
         let requested = setup.calls.as_deref().map(CallKind::parse);
         let requested = requested.and_then(|call| {
-            let explain = |reason| UnobservableMetric { figure: "calls".to_owned(), reason };
-            call.map_err(|reason| missing.push(explain(reason))).ok()
+            let explain = |error: InvalidValue| UnobservableMetric {
+                figure: "calls".to_owned(),
+                reason: error.to_string(),
+            };
+            call.map_err(|error| missing.push(explain(error))).ok()
         });
         let counting =
             CallCounting { pids, load_ns: length_ns, syscalls: watching.is_some(), requested, clock };

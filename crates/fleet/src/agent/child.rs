@@ -11,6 +11,23 @@ use tokio::sync::mpsc;
 
 use crate::message::StoredRun;
 
+/// Reason why a child process left no record.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChildFailure {
+    /// It cannot be started, for this reason of the system.
+    #[error("cannot start the child process: {0}")]
+    Start(String),
+    /// Its record cannot be kept, for this reason of the system.
+    #[error("the record: {0}")]
+    Record(String),
+    /// It reported why it failed.
+    #[error("{0}")]
+    Reported(String),
+    /// It ended with this code (`None`: by a signal), without a message.
+    #[error("weir load ended {}", .0.map_or_else(|| "by a signal".to_owned(), |code| format!("with exit code {code}")))]
+    Silent(Option<i32>),
+}
+
 /// Output of a child process.
 #[derive(Debug)]
 pub(super) enum ChildOutput {
@@ -19,7 +36,7 @@ pub(super) enum ChildOutput {
     /// It ended with this code (`None`: by a signal), and these are the last lines of its stderr.
     Ended(Option<i32>, String),
     /// After its end: its record is on the disk, or why there is none.
-    Stored(Result<StoredRun, String>),
+    Stored(Result<StoredRun, ChildFailure>),
 }
 
 /// Running child process.

@@ -8,7 +8,7 @@ use record::control::LoadEvent;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::child::{ChildOutput, EVENTS_MAX, LoadChild};
+use super::child::{ChildFailure, ChildOutput, EVENTS_MAX, LoadChild};
 use super::spool::Spool;
 use super::{AgentAction, AgentEvent, AgentMachine};
 use crate::message::{
@@ -313,9 +313,7 @@ impl AgentShell {
                 (self.child, self.start_ns) = (Some((run, child)), None);
                 None
             }
-            Err(error) => {
-                Some(AgentEvent::ChildEnded(Err(format!("cannot start the child process: {error}"))))
-            }
+            Err(error) => Some(AgentEvent::ChildEnded(Err(ChildFailure::Start(error.to_string())))),
         }
     }
 
@@ -328,7 +326,7 @@ impl AgentShell {
             let stored = take_record(&spool, &run, start_ns, (code, &stderr));
             notice(&match &stored {
                 Ok(stored) => format!("run {run}: ended, record of {} bytes", stored.bytes),
-                Err(text) => format!("run {run}: {text}"),
+                Err(failure) => format!("run {run}: {failure}"),
             });
             // Nobody listens after the end of the agent; the next one finds the record.
             let _ = events.blocking_send(ChildOutput::Stored(stored));
@@ -396,15 +394,14 @@ fn take_record(
     run: &RunId,
     start_ns: Option<u64>,
     (code, stderr): (Option<i32>, &str),
-) -> Result<StoredRun, String> {
+) -> Result<StoredRun, ChildFailure> {
     let stored = match code.is_some_and(|code| CODES_WITH_RECORD.contains(&code)) {
-        true => spool.store(run, start_ns).map_err(|error| format!("the record: {error}")),
+        true => spool.store(run, start_ns).map_err(|error| ChildFailure::Record(error.to_string())),
         false => {
-            let code = code.map_or_else(|| "by a signal".to_owned(), |code| format!("with exit code {code}"));
             // The child's messages have the prefix of the program.
             let text = stderr.lines().map(|line| line.strip_prefix("weir: ").unwrap_or(line));
             let text = text.collect::<Vec<_>>().join("; ");
-            Err(if text.is_empty() { format!("weir load ended {code}") } else { text })
+            Err(if text.is_empty() { ChildFailure::Silent(code) } else { ChildFailure::Reported(text) })
         }
     };
     if stored.is_err() {

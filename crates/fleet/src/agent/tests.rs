@@ -89,7 +89,7 @@ fn a_second_run_is_refused_and_so_is_a_bad_plan() {
 #[test]
 fn a_failed_child_is_reported_until_it_is_acknowledged_or_another_run_comes() {
     let mut agent = ready();
-    agent.handle(AgentEvent::ChildEnded(Err("cannot connect".to_owned())), 3);
+    agent.handle(AgentEvent::ChildEnded(Err(ChildFailure::Reported("cannot connect".to_owned()))), 3);
     assert_eq!(state(&agent), Some(RunState::Failed { text: "cannot connect".to_owned() }));
     let mut other = agent.clone();
     other.handle(prepare("other"), 4);

@@ -18,6 +18,11 @@ pub(super) struct RecordAssembly {
 /// Time without a part after which the rest is requested again.
 const REQUEST_INTERVAL_NS: u64 = 1_000_000_000;
 
+/// Difference between an arrived record and the one that the agent described.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its record arrived with another digest")]
+pub(super) struct DigestMismatch;
+
 impl RecordAssembly {
     pub(super) fn new(stored: &StoredRun) -> Self {
         Self {
@@ -44,7 +49,12 @@ impl RecordAssembly {
     }
 
     /// Adds a part. Returns the complete record, or the reason why it starts again.
-    pub(super) fn add(&mut self, part: u32, bytes: &[u8], now_ns: u64) -> Option<Result<Vec<u8>, String>> {
+    pub(super) fn add(
+        &mut self,
+        part: u32,
+        bytes: &[u8],
+        now_ns: u64,
+    ) -> Option<Result<Vec<u8>, DigestMismatch>> {
         let left = self.bytes_total.saturating_sub(self.bytes.len() as u64);
         // A part that was repeated, or that follows a lost one.
         if part != self.next_part || bytes.len() as u64 != left.min(PART_BYTES as u64) {
@@ -62,7 +72,7 @@ impl RecordAssembly {
             return Some(Ok(record));
         }
         (self.next_part, self.progress_ns) = (0, None);
-        Some(Err("its record arrived with another digest".to_owned()))
+        Some(Err(DigestMismatch))
     }
 }
 

@@ -231,16 +231,16 @@ impl Member {
                     CoordinatorAction::Send(self.name.clone(), acknowledge),
                 ]
             }
-            Some(Err(text)) => {
+            Some(Err(error)) => {
                 self.digest_failures += 1;
                 if self.digest_failures == DIGEST_FAILURES_MAX {
                     // It stays on the disk of the agent, and is not requested again.
                     self.assembly = None;
-                    self.problems.push(format!("{text}, {DIGEST_FAILURES_MAX} times"));
+                    self.problems.push(format!("{error}, {DIGEST_FAILURES_MAX} times"));
                     return Vec::new();
                 }
                 // It is sent again from the first part.
-                let text = format!("agent {}: {text}; it is requested again", self.name);
+                let text = format!("agent {}: {error}; it is requested again", self.name);
                 vec![CoordinatorAction::Notice(text)]
             }
         }

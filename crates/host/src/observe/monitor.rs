@@ -7,6 +7,7 @@ use super::history::{MAX_RETAINED, SampleHistory};
 use super::{MonitorSpec, Observer, SUBJECT};
 use crate::cpu::thread_cpu_ns;
 use record::observed::{MachineObservation, MachineSample, QueueSnapshot, ThreadCpuUse, UnobservableMetric};
+use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -19,7 +20,7 @@ const RECENT_QUEUES: usize = 60;
 /// Monitoring in progress. Dropping it ends the thread and discards the samples.
 #[derive(Debug)]
 pub struct Monitor {
-    thread: Result<MonitorThread, String>,
+    thread: io::Result<MonitorThread>,
 }
 
 #[derive(Debug)]
@@ -55,7 +56,6 @@ impl Monitor {
             sampling_loop.run(&requests_rx);
         };
         let thread = std::thread::Builder::new().name("weir-monitor".to_owned()).spawn(body);
-        let thread = thread.map_err(|error| format!("cannot start the monitor thread: {error}"));
         if thread.is_ok() {
             // An error means that the thread failed; each later request reports it.
             let _ = ready_rx.recv();
@@ -92,7 +92,7 @@ impl Monitor {
                 Ok(()) => "the monitor thread has ended".to_owned(),
                 Err(_) => "the monitor thread panicked".to_owned(),
             },
-            Err(reason) => reason,
+            Err(error) => format!("cannot start the monitor thread: {error}"),
         };
         observed.unwrap_or_else(|| MachineObservation {
             not_observable: vec![UnobservableMetric { figure: "all metrics".to_owned(), reason }],

@@ -6,6 +6,7 @@ use std::fs::File;
 
 use super::elf::Image;
 use super::maps::{self, AddressSpace, Mapping};
+use crate::kernel_file::NotObservable;
 
 /// Counted calls of an allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,6 +102,9 @@ const ALLOCATORS: &[AllocatorKind] = &[
     },
 ];
 
+/// Name of the figure in errors.
+const FIGURE: &str = "allocator";
+
 /// Allocator of a process.
 pub(super) struct Allocator {
     /// Description: "jemalloc in libjemalloc.so.2".
@@ -115,12 +119,12 @@ impl Allocator {
     /// Finds the allocator.
     ///
     /// # Errors
-    /// The process's files cannot be read, or none of them is a known allocator; the error is a
-    /// text.
-    pub(super) fn detect(pid: i32) -> Result<Self, String> {
+    /// The process's files cannot be read, or none of them is a known allocator.
+    pub(super) fn detect(pid: i32) -> Result<Self, NotObservable> {
         let address_space = AddressSpace::read(pid);
-        let executable = std::fs::read_link(format!("/proc/{pid}/exe"));
-        let executable = executable.map_err(|error| format!("/proc/{pid}/exe: {error}"))?;
+        let link = format!("/proc/{pid}/exe");
+        let executable = std::fs::read_link(&link);
+        let executable = executable.map_err(|error| NotObservable::io(FIGURE, &link, &error))?;
         let is_own = |mapping: &&Mapping| executable.as_os_str() == mapping.path.as_str();
         let own_mapping = address_space.mappings().iter().find(is_own);
         let opened = own_mapping.and_then(|mapping| open_image(pid, mapping));
@@ -143,7 +147,7 @@ impl Allocator {
             Some(Self { description, path, image, kind })
         };
         let allocator = ALLOCATORS.iter().find_map(find_library);
-        allocator.ok_or_else(|| "no known allocator in its mapped files".to_owned())
+        allocator.ok_or_else(|| NotObservable::new(FIGURE, "no known allocator in its mapped files"))
     }
 
     /// Returns the file offsets where a call can be counted; empty if the allocator has no such

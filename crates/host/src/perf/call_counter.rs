@@ -13,8 +13,9 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use record::invalid_value;
 use record::observed::CallCount;
-use record::problem::suggestion;
+use record::problem::{InvalidValue, suggestion};
 
 use super::allocator::{Allocator, AllocatorCall};
 use super::calibrate::{self, HitCost, UprobeStep};
@@ -61,13 +62,13 @@ impl CallKind {
     ///
     /// # Errors
     /// The word cannot be any of these. Only the machine knows which system calls exist.
-    pub fn parse(word: &str) -> Result<Self, String> {
+    pub fn parse(word: &str) -> Result<Self, InvalidValue> {
         if let Some((_, call)) = CALL_KEYWORDS.iter().find(|(known, _)| *known == word) {
             return Ok(call.clone());
         }
         let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         if word.is_empty() || word.len() > 64 || !word.bytes().all(is_name) {
-            return Err(format!(
+            return Err(invalid_value!(
                 "'{word}' is no call: write syscalls, malloc, calloc, realloc, free, allocations, or the \
                  name of a system call (futex)"
             ));
@@ -169,7 +170,7 @@ pub fn count_calls(
     for call in calls {
         let result = CountTarget::new(pids, call, &mut costs)
             .and_then(|target| target.count(budget, clock, zero_ns))
-            .map_err(|why| NotObservable::new(format!("calls of {call}"), why));
+            .map_err(|why| NotObservable::new(format!("calls of {call}"), why.reason));
         match result {
             Ok(mut one) => {
                 role.clone_into(&mut one.call.role);
@@ -196,7 +197,7 @@ pub fn count_continuously(
     clock: fn() -> u64,
     zero_ns: u64,
 ) -> Result<CountedCalls, NotObservable> {
-    let explain = |why| NotObservable::new(format!("calls of {call}"), why);
+    let explain = |why: NotObservable| NotObservable::new(format!("calls of {call}"), why.reason);
     let target = CountTarget::new(pids, call, &mut HitCosts::new()).map_err(explain)?;
     let burst = target.run_burst(length_ns, clock).map_err(explain)?;
     let length_s = burst.counted_ns as f64 / 1e9;
@@ -229,7 +230,7 @@ struct CountTarget {
 }
 
 impl CountTarget {
-    fn new(pids: &[i32], call: &CallKind, costs: &mut HitCosts) -> Result<Self, String> {
+    fn new(pids: &[i32], call: &CallKind, costs: &mut HitCosts) -> Result<Self, NotObservable> {
         match call {
             CallKind::SystemCalls => Self::with_tracepoint(pids, "raw_syscalls", "sys_enter"),
             CallKind::SystemCall(name) => {
@@ -239,10 +240,10 @@ impl CountTarget {
         }
     }
 
-    fn with_tracepoint(pids: &[i32], group: &str, name: &str) -> Result<Self, String> {
+    fn with_tracepoint(pids: &[i32], group: &str, name: &str) -> Result<Self, NotObservable> {
         let tracefs = Tracefs::open()?;
         let id = tracefs.tracepoint_id(group, name);
-        let id = id.map_err(|error| format!("tracepoint {group}:{name}: {error}"))?;
+        let id = id.map_err(|error| uncounted(format!("tracepoint {group}:{name}: {error}")))?;
         let event = PerfEvent::Tracepoint(id);
         let mut description = format!("tracepoint {group}:{name}");
         let tids =
@@ -254,10 +255,10 @@ impl CountTarget {
         Ok(Self { events: vec![(event, tids)], hit_cost, description })
     }
 
-    fn with_probe(pids: &[i32], call: AllocatorCall, costs: &mut HitCosts) -> Result<Self, String> {
+    fn with_probe(pids: &[i32], call: AllocatorCall, costs: &mut HitCosts) -> Result<Self, NotObservable> {
         let path = "/sys/bus/event_source/devices/uprobe/type";
-        let kind = read_once("probes", path).map_err(|error| error.reason)?;
-        let kind = kind.parse().map_err(|_| format!("{path}: not a number"))?;
+        let kind = read_once("probes", path)?;
+        let kind = kind.parse().map_err(|_| uncounted(format!("{path}: not a number")))?;
         let mut target = Self {
             events: Vec::new(),
             hit_cost: HitCost { hit_ns: 0.0, is_measured: false },
@@ -268,7 +269,7 @@ impl CountTarget {
             let allocator = Allocator::detect(pid)?;
             let offsets = allocator.probe_offsets(call);
             if offsets.is_empty() {
-                return Err(format!("{} has no symbol of that name", allocator.description));
+                return Err(uncounted(format!("{} has no symbol of that name", allocator.description)));
             }
             if !target.description.contains(&allocator.description) {
                 let separator = if target.description.is_empty() { "" } else { ", " };
@@ -280,7 +281,7 @@ impl CountTarget {
                 if UprobeStep::at_offset(&allocator.path, offset) == UprobeStep::SingleStepped {
                     step = UprobeStep::SingleStepped;
                 }
-                let path = CString::new(allocator.path.as_str()).map_err(|error| error.to_string())?;
+                let path = CString::new(allocator.path.as_str()).map_err(uncounted)?;
                 target.events.push((PerfEvent::Uprobe { kind, path, offset }, tids.clone()));
             }
         }
@@ -291,7 +292,12 @@ impl CountTarget {
 
     /// Runs bursts and pauses until the time is over or the budget leaves no room for another
     /// burst.
-    fn count(self, budget: CountBudget, clock: fn() -> u64, zero_ns: u64) -> Result<CountedCalls, String> {
+    fn count(
+        self,
+        budget: CountBudget,
+        clock: fn() -> u64,
+        zero_ns: u64,
+    ) -> Result<CountedCalls, NotObservable> {
         let began_ns = clock();
         let mut totals = CountTotals::default();
         let threads = self.events.iter().map(|(_, tids)| tids.len()).max().unwrap_or(1);
@@ -325,7 +331,7 @@ impl CountTarget {
     }
 
     /// Counts for `length_ns`.
-    fn run_burst(&self, length_ns: u64, clock: fn() -> u64) -> Result<Burst, String> {
+    fn run_burst(&self, length_ns: u64, clock: fn() -> u64) -> Result<Burst, NotObservable> {
         let opened_ns = clock();
         let mut opened: Vec<OwnedFd> = Vec::new();
         for (event, tids) in &self.events {
@@ -334,22 +340,22 @@ impl CountTarget {
                     Ok(event) => opened.push(event),
                     // The thread has ended.
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                    Err(error) => return Err(format!("perf_event_open: {error}")),
+                    Err(error) => return Err(uncounted(format!("perf_event_open: {error}"))),
                 }
             }
         }
         if opened.is_empty() {
-            return Err("no such process".to_owned());
+            return Err(uncounted("no such process"));
         }
         let began_ns = clock();
         for event in &opened {
-            event::enable(event).map_err(|error| error.to_string())?;
+            event::enable(event).map_err(uncounted)?;
         }
         std::thread::sleep(Duration::from_nanos(length_ns));
         let mut count = 0;
         for event in &opened {
-            event::disable(event).map_err(|error| error.to_string())?;
-            count += event::count(event).map_err(|error| error.to_string())?;
+            event::disable(event).map_err(uncounted)?;
+            count += event::count(event).map_err(uncounted)?;
         }
         let ended_ns = clock();
         let counted_ns = ended_ns.saturating_sub(began_ns).max(1);
@@ -360,6 +366,11 @@ impl CountTarget {
         let probed_ns = ended_ns.saturating_sub(opened_ns).max(counted_ns) + closing_ns;
         Ok(Burst { count, began_ns, counted_ns, probed_ns })
     }
+}
+
+/// Returns the error of a target; the caller names the calls.
+fn uncounted(reason: impl fmt::Display) -> NotObservable {
+    NotObservable::new("calls", reason.to_string())
 }
 
 /// One burst.
@@ -440,8 +451,7 @@ mod tests {
             assert_eq!(CallKind::parse(word).unwrap().unavailable_reason(), None, "{word}");
         }
         let reason = CallKind::parse("mallocx").unwrap().unavailable_reason();
-        match Tracefs::open()
-            .and_then(|it| it.tracepoint_id("syscalls", "sys_enter_read").map_err(|it| it.to_string()))
+        match Tracefs::open().and_then(|it| it.tracepoint_id("syscalls", "sys_enter_read").map_err(uncounted))
         {
             Ok(_) => assert!(reason.unwrap().contains("'malloc'")),
             Err(why) => assert_eq!(reason, None, "{why}"),
@@ -456,7 +466,10 @@ mod tests {
         assert_eq!(CallKind::parse("malloc").unwrap().to_string(), "malloc");
         assert_eq!(CallKind::parse("syscalls").unwrap().to_string(), "system calls");
         for word in ["", "Malloc", "a/../b", "a b"] {
-            assert!(CallKind::parse(word).unwrap_err().starts_with(&format!("'{word}'")), "{word}");
+            assert!(
+                CallKind::parse(word).unwrap_err().to_string().starts_with(&format!("'{word}'")),
+                "{word}"
+            );
         }
     }
 

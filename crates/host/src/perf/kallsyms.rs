@@ -2,6 +2,8 @@
 //!
 //! The caller determines whether the kernel may be sampled at all.
 
+use crate::kernel_file::NotObservable;
+
 /// Functions of the kernel and of its modules.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KernelSymbols {
@@ -10,6 +12,8 @@ pub(super) struct KernelSymbols {
     functions: Vec<(u64, u32, u32)>,
 }
 
+/// Name of the figure in errors.
+const FIGURE: &str = "names of kernel functions";
 /// Source of the kernel's function names.
 const PATH: &str = "/proc/kallsyms";
 
@@ -17,12 +21,13 @@ impl KernelSymbols {
     /// Reads the table.
     ///
     /// # Errors
-    /// The table cannot be read, or the kernel hides the addresses; the error is a text.
-    pub(super) fn read() -> Result<Self, String> {
-        let bytes = std::fs::read(PATH).map_err(|error| format!("{PATH}: {error}"))?;
+    /// The table cannot be read, or the kernel hides the addresses.
+    pub(super) fn read() -> Result<Self, NotObservable> {
+        let bytes = std::fs::read(PATH).map_err(|error| NotObservable::io(FIGURE, PATH, &error))?;
         let kernel = Self::parse(String::from_utf8_lossy(&bytes).into_owned());
         if kernel.functions.is_empty() {
-            return Err(format!("{PATH} has no addresses (kernel.kptr_restrict, or CAP_SYSLOG is missing)"));
+            let reason = format!("{PATH} has no addresses (kernel.kptr_restrict, or CAP_SYSLOG is missing)");
+            return Err(NotObservable::new(FIGURE, reason));
         }
         Ok(kernel)
     }

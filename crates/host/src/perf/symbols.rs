@@ -10,6 +10,7 @@ use super::elf::{AddressLocation, Image};
 use super::kallsyms::KernelSymbols;
 use super::maps::{self, ANONYMOUS, AddressSpace, Mapping};
 use super::stacks::SampledProcess;
+use crate::kernel_file::NotObservable;
 
 /// Name of the kernel code that is mapped into every process.
 const VDSO: &str = "[vdso]";
@@ -34,7 +35,7 @@ pub struct Function {
 /// Cache of the symbols that were read.
 #[derive(Debug, Default)]
 pub(super) struct SymbolCache {
-    kernel_symbols: Option<Result<KernelSymbols, String>>,
+    kernel_symbols: Option<Result<KernelSymbols, NotObservable>>,
     /// Images by mount namespace and path; `None` for unreadable files.
     images: HashMap<(String, String), Option<Image>>,
     /// Mount namespaces by PID.
@@ -52,7 +53,7 @@ impl SymbolCache {
         let symbol = match kernel {
             Ok(kernel) => kernel.find(address),
             Err(why) => {
-                let note = format!("kernel functions have no names: {why}");
+                let note = format!("kernel functions have no names: {}", why.reason);
                 if !self.notes.contains(&note) {
                     self.notes.push(note);
                 }

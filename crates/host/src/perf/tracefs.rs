@@ -10,6 +10,8 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
+use crate::kernel_file::NotObservable;
+
 /// Usual mount points.
 const MOUNT_POINTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
@@ -21,8 +23,8 @@ impl Tracefs {
     /// Opens tracefs.
     ///
     /// # Errors
-    /// It is not mounted, and may not be (CAP_SYS_ADMIN); the error is a text.
-    pub(super) fn open() -> Result<Self, String> {
+    /// It is not mounted, and may not be (CAP_SYS_ADMIN).
+    pub(super) fn open() -> Result<Self, NotObservable> {
         let private_mount = mount_private();
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mounted = || {
@@ -33,9 +35,9 @@ impl Tracefs {
         };
         match private_mount {
             Ok(directory) => Ok(Self(directory)),
-            Err(error) => {
-                mounted().map(Self).ok_or_else(|| format!("cannot mount tracefs ({error}): run as root"))
-            }
+            Err(error) => mounted().map(Self).ok_or_else(|| {
+                NotObservable::new("tracepoints", format!("cannot mount tracefs ({error}): run as root"))
+            }),
         }
     }
 

@@ -8,6 +8,9 @@
 use std::io;
 use std::process::{Command, Stdio};
 
+use record::invalid_value;
+use record::problem::InvalidValue;
+
 use crate::links::{DriverSetting, write_offload};
 use crate::tuning::{interface_file, read_choice, read_driver, write_value};
 
@@ -61,8 +64,8 @@ impl LinkSetting {
     ///
     /// # Errors
     /// The text is no value of this setting; the error says which values are.
-    pub fn normalize(&self, value: &str) -> Result<String, String> {
-        let wrong = |values: &str| Err(format!("'{value}' is not {values}"));
+    pub fn normalize(&self, value: &str) -> Result<String, InvalidValue> {
+        let wrong = |values: &str| Err(invalid_value!("'{value}' is not {values}"));
         match self.kind {
             LinkSettingKind::Offload(_) => match value {
                 "1" | "on" => Ok("1".to_owned()),

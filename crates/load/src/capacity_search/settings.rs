@@ -1,5 +1,7 @@
 //! Settings of a search: its quantity, and the lengths of trials. A value without decisions.
 
+use record::invalid_value;
+use record::problem::InvalidValue;
 use record::units::SECOND_NS;
 
 use super::plans::idle_trial_ns;
@@ -42,11 +44,11 @@ impl SearchQuantity {
     ///
     /// # Errors
     /// The name is unknown.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let matched = Self::ALL.iter().find(|(_, name, _)| *name == text);
         matched.map(|(quantity, _, _)| *quantity).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|(_, name, _)| *name).collect();
-            format!("'{text}' cannot be searched for; write {}", names.join(", "))
+            invalid_value!("'{text}' cannot be searched for; write {}", names.join(", "))
         })
     }
 

@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use record::units::parse_size;
 use serde::{Serialize, Serializer};
 
@@ -102,7 +103,7 @@ impl Expect {
     /// Parses the flags. Returns the requirements and every problem.
     pub(super) fn parse(text: &ExpectFlags) -> (Self, Vec<InputProblem>) {
         let mut problems = Vec::new();
-        let mut add = |flag: &str, why: String| problems.push(InputProblem::new(flag, why));
+        let mut add = |flag: &str, why: InvalidValue| problems.push(InputProblem::new(flag, why));
         let mut expect = Self::default();
         if let Some(list) = &text.status {
             expect.status = StatusSet::parse(list).map_err(|why| add("--expect-status", why)).ok();
@@ -123,7 +124,7 @@ impl Expect {
             }
         }
         if expect.headers.len() > EXPECTED_HEADERS_MAX {
-            add("--expect-header", format!("more than {EXPECTED_HEADERS_MAX} fields"));
+            add("--expect-header", invalid_value!("more than {EXPECTED_HEADERS_MAX} fields"));
         }
         (expect, problems)
     }
@@ -142,8 +143,8 @@ impl Expect {
 }
 
 impl ExpectedHash {
-    fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is not a hash (write sha256:HEX, crc32:HEX or same)");
+    fn parse(text: &str) -> Result<Self, InvalidValue> {
+        let wrong = || invalid_value!("'{text}' is not a hash (write sha256:HEX, crc32:HEX or same)");
         match text.split_once(':') {
             None if text == "same" => Ok(Self::Same),
             Some(("sha256", digits)) => hex_bytes(digits).map(Self::Sha256).ok_or_else(wrong),
@@ -167,7 +168,7 @@ fn hex_bytes<const N: usize>(digits: &str) -> Option<[u8; N]> {
 }
 
 impl ExpectedHeader {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, InvalidValue> {
         let (name, value) = match text.split_once(':') {
             None => (text.trim(), ExpectedValue::Any),
             Some((name, value)) => match value.trim().strip_prefix('~') {
@@ -175,7 +176,7 @@ impl ExpectedHeader {
                 None => (name.trim(), ExpectedValue::Equal(value.trim().to_owned())),
             },
         };
-        wire::encode::check_field_name(name).map_err(|error| format!("'{text}': {error}"))?;
+        wire::encode::check_field_name(name).map_err(|error| invalid_value!("'{text}': {error}"))?;
         Ok(Self { name: name.to_ascii_lowercase(), value })
     }
 

@@ -1,6 +1,8 @@
 //! Scenario file of a load: TOML with the names of the flags as keys, `urls`, and `[[request]]` tables.
 //! Every problem has its line and column. No I/O: the caller reads the files.
 
+use std::io;
+
 use record::document::{Problems, TomlDocument, position};
 use record::problem::{InputProblem, suggestion};
 use toml::Spanned;
@@ -52,7 +54,7 @@ const REQUEST_KEYS: [&str; 6] = ["url", "method", "header", "data", "data-file",
 struct FileReader<'a> {
     name: &'a str,
     text: &'a str,
-    read_body: &'a dyn Fn(&str) -> Result<Vec<u8>, String>,
+    read_body: &'a dyn Fn(&str) -> io::Result<Vec<u8>>,
     problems: Problems,
 }
 
@@ -63,7 +65,7 @@ impl ScenarioFile {
         name: &str,
         text: &str,
         flags: &[FileFlag],
-        read_body: &dyn Fn(&str) -> Result<Vec<u8>, String>,
+        read_body: &dyn Fn(&str) -> io::Result<Vec<u8>>,
     ) -> Self {
         let document = TomlDocument::parse(text);
         let mut reader = FileReader { name, text, read_body, problems: Problems::default() };
@@ -91,7 +93,7 @@ impl ScenarioFile {
 }
 
 impl FileReader<'_> {
-    fn add(&mut self, at: usize, why: String) {
+    fn add(&mut self, at: usize, why: impl std::fmt::Display) {
         self.problems.add_error(at, why);
     }
 
@@ -206,7 +208,7 @@ mod tests {
     ];
 
     fn parse(text: &str) -> ScenarioFile {
-        ScenarioFile::parse("p.toml", text, &FLAGS, &|_| Err("no such file".to_owned()))
+        ScenarioFile::parse("p.toml", text, &FLAGS, &|_| Err(io::Error::other("no such file")))
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Versions of HTTP of a load: the share of the connections with HTTP/2, its streams and windows,
 //! and calls of gRPC. Parsed from the flags; no I/O.
 
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use record::units::{parse_count, parse_size};
 use serde::Serialize;
 
@@ -139,8 +140,8 @@ fn http2_fraction(text: &HttpFlags) -> Result<f64, InputProblem> {
 }
 
 /// Parses weights such as `1.1=70,2=30`. Returns the fraction of version 2.
-fn parse_mix(text: &str) -> Result<f64, String> {
-    let wrong = || format!("'{text}' is not a mix (write 1.1=70,2=30)");
+fn parse_mix(text: &str) -> Result<f64, InvalidValue> {
+    let wrong = || invalid_value!("'{text}' is not a mix (write 1.1=70,2=30)");
     let mut weights = [None; 2];
     for part in text.split(',') {
         let (version, weight) = part.trim().split_once('=').ok_or_else(wrong)?;
@@ -151,7 +152,7 @@ fn parse_mix(text: &str) -> Result<f64, String> {
         };
         let weight = parse_count(weight).map_err(|_| wrong())?;
         if weights[index].replace(weight).is_some() {
-            return Err(format!("'{text}' has version {version} twice"));
+            return Err(invalid_value!("'{text}' has version {version} twice"));
         }
     }
     let [first, second] = weights.map(|weight| weight.unwrap_or(0) as f64);

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use rt::address::Address;
 use serde::{Serialize, Serializer};
 use wire::proxy_protocol;
@@ -24,8 +25,9 @@ impl ConnectTo {
     ///
     /// # Errors
     /// The text is neither.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is not a destination (write HOST:PORT or HOST1:PORT1:HOST2:PORT2)");
+    pub(super) fn parse(text: &str) -> Result<Self, InvalidValue> {
+        let wrong =
+            || invalid_value!("'{text}' is not a destination (write HOST:PORT or HOST1:PORT1:HOST2:PORT2)");
         let parts = split_outside_brackets(text);
         let port = |text: &str| match text {
             "" => Ok(None),
@@ -91,9 +93,10 @@ pub(super) fn parse_address_lists(texts: &[String], flag: &str) -> (Vec<IpAddr>,
 }
 
 /// Parses one address, or all of an IPv4 range `a-b` or of an IPv4 network `a/n`, at most 65,536.
-fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
-    let wrong =
-        || format!("'{text}' is not an address (write 127.0.0.2, 127.0.0.2-127.0.0.9 or 127.0.1.0/28)");
+fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, InvalidValue> {
+    let wrong = || {
+        invalid_value!("'{text}' is not an address (write 127.0.0.2, 127.0.0.2-127.0.0.9 or 127.0.1.0/28)")
+    };
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(vec![address]);
     }
@@ -109,7 +112,7 @@ fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
         return Err(wrong());
     };
     if first > last || last - first >= 65_536 {
-        return Err(format!("'{text}' is not a range of at most 65536 addresses"));
+        return Err(invalid_value!("'{text}' is not a range of at most 65536 addresses"));
     }
     Ok((first..=last).map(|address| IpAddr::V4(Ipv4Addr::from(address))).collect())
 }

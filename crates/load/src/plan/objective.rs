@@ -1,6 +1,8 @@
 //! Objectives: `p99<5ms,errors<0.1%,rate>=10k`. Parsed into values, and evaluated on figures.
 
 use record::histogram::LatencyHistogram;
+use record::invalid_value;
+use record::problem::InvalidValue;
 use record::units::{DurationUnit, parse_duration_ns, parse_fraction, parse_rate};
 use serde::{Serialize, Serializer};
 
@@ -87,7 +89,7 @@ impl Objective {
 
     /// Parses a list of objectives. Returns the valid ones, and the problems of the others.
     #[must_use]
-    pub fn parse_list(text: &str) -> (Vec<Self>, Vec<String>) {
+    pub fn parse_list(text: &str) -> (Vec<Self>, Vec<InvalidValue>) {
         let mut problems = Vec::new();
         let parsed = text
             .split(',')
@@ -96,10 +98,10 @@ impl Objective {
         (parsed.collect(), problems)
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, InvalidValue> {
         let syntax = "write p99<5ms (any percentile: p50, p99.9), mean<2ms, max<1s, errors<0.1% or \
                     rate>=10k";
-        let at = text.find(['<', '>']).ok_or_else(|| format!("'{text}': {syntax}"))?;
+        let at = text.find(['<', '>']).ok_or_else(|| invalid_value!("'{text}': {syntax}"))?;
         let (name, rest) = text.split_at(at);
         let (bound, value) = match rest.as_bytes() {
             [b'<', b'=', ..] => (ObjectiveOperator::AtMost, &rest[2..]),
@@ -112,20 +114,19 @@ impl Objective {
             "rate" => ObjectiveMetric::Rate,
             "mean" => ObjectiveMetric::Mean,
             "max" => ObjectiveMetric::Max,
-            name => {
-                parse_percentile(name).ok_or_else(|| format!("'{text}': '{name}' is unknown; {syntax}"))?
-            }
+            name => parse_percentile(name)
+                .ok_or_else(|| invalid_value!("'{text}': '{name}' is unknown; {syntax}"))?,
         };
         let value = value.trim();
         if value.is_empty() {
-            return Err(format!("'{text}': missing limit; {syntax}"));
+            return Err(invalid_value!("'{text}': missing limit; {syntax}"));
         }
         let limit = match subject {
             ObjectiveMetric::Errors => parse_fraction(value),
             ObjectiveMetric::Rate => parse_rate(value),
             _ => parse_duration_ns(value, DurationUnit::Milliseconds).map(|ns| ns as f64),
         };
-        let limit = limit.map_err(|why| format!("'{text}': {why}"))?;
+        let limit = limit.map_err(|why| invalid_value!("'{text}': {why}"))?;
         Ok(Self { text: text.to_owned(), metric: subject, operator: bound, limit })
     }
 
@@ -270,7 +271,7 @@ mod tests {
     #[test]
     fn a_missing_limit_is_reported_with_the_syntax() {
         let (_, problems) = Objective::parse_list("p98<");
-        assert!(problems[0].starts_with("'p98<': missing limit; write p99"));
+        assert!(problems[0].to_string().starts_with("'p98<': missing limit; write p99"));
         assert_eq!(evaluate("rate>=1.5", &[], 0.0, 1.6), [true]);
     }
 }

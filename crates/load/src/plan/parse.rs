@@ -1,10 +1,12 @@
 //! Parser from the text of the flags to a [`RunPlan`]. Every flag is read before any is rejected,
 //! so that all problems are reported at once.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns, parse_fraction};
 
 use super::network::{parse_address_lists, parse_connect_to};
@@ -83,18 +85,18 @@ impl FlagReader {
         self.problems.is_empty()
     }
 
-    pub(super) fn add_problem(&mut self, flag: &str, text: impl Into<String>) {
+    pub(super) fn add_problem(&mut self, flag: &str, text: impl fmt::Display) {
         self.problems.push(InputProblem::new(flag, text));
     }
 
     /// Returns the value of a flag, or its default if it was not given. Adds a problem if it is
     /// wrong.
-    fn parse_or_default<T>(
+    fn parse_or_default<T, E: fmt::Display>(
         &mut self,
         flag: &str,
         text: Option<&String>,
         default: T,
-        parse: impl FnOnce(&str) -> Result<T, String>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> T {
         let Some(text) = text else { return default };
         match parse(text) {
@@ -191,7 +193,7 @@ impl RunPlan {
                 parse_fraction,
             ),
             seed: reader.parse_or_default("--seed", text.seed.as_ref(), 1, |text| {
-                text.parse().map_err(|_| format!("'{text}' is not an integer"))
+                text.parse().map_err(|_| invalid_value!("'{text}' is not an integer"))
             }),
             slice: None,
             unix: text.unix.as_ref().map(Into::into),
@@ -235,7 +237,7 @@ fn timeout_ns(text: &LoadFlags, reader: &mut FlagReader) -> u64 {
     let default_ns = TIMEOUT_S_DEFAULT * SECOND_NS;
     let parse = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         // Bare numbers of -d are seconds everywhere, but those of a timeout are not.
-        true if !text.is_empty() && text.parse() != Ok(0.0) => Err(format!(
+        true if !text.is_empty() && text.parse() != Ok(0.0) => Err(invalid_value!(
             "'{text}' has no unit: write {text}ms (as h1load reads it) or {text}s (as wrk and hey do)"
         )),
         _ => parse_duration_ns(text, DurationUnit::Seconds),
@@ -252,16 +254,16 @@ fn timeout_from(text: &LoadFlags, reader: &mut FlagReader) -> TimeoutFrom {
     reader.parse_or_default("--timeout-from", given, default, |text| match text {
         "due" => Ok(TimeoutFrom::Due),
         "send" => Ok(TimeoutFrom::Send),
-        _ => Err(format!("'{text}' is neither due nor send")),
+        _ => Err(invalid_value!("'{text}' is neither due nor send")),
     })
 }
 
-fn parse_count_within(text: &str, min: u64, max: u64) -> Result<u64, String> {
+fn parse_count_within(text: &str, min: u64, max: u64) -> Result<u64, InvalidValue> {
     let count = parse_count(text)?;
     if (min..=max).contains(&count) {
         Ok(count)
     } else {
-        Err(format!("{count} is not within {min} to {max}"))
+        Err(invalid_value!("{count} is not within {min} to {max}"))
     }
 }
 
@@ -361,7 +363,7 @@ fn pace(
         |text| match text {
             "constant" => Ok(Arrivals::Constant),
             "poisson" => Ok(Arrivals::Poisson),
-            _ => Err(format!("'{text}' is neither constant nor poisson")),
+            _ => Err(invalid_value!("'{text}' is neither constant nor poisson")),
         },
     );
     let default = (0, ThinkDistribution::Constant);
@@ -395,14 +397,14 @@ fn mean_rate(replay: &ReplaySchedule) -> f64 {
 }
 
 /// Parses a rate per second; unlike a count it may be below one.
-fn parse_rate(text: &str) -> Result<f64, String> {
+fn parse_rate(text: &str) -> Result<f64, InvalidValue> {
     let plain = text.strip_suffix("/s").unwrap_or(text);
     let rate = match plain.parse::<f64>() {
         Ok(rate) => rate,
         Err(_) => parse_count(plain)? as f64,
     };
     let within = rate.is_finite() && (0.001..=1e9).contains(&rate);
-    within.then_some(rate).ok_or_else(|| format!("'{text}' is not a rate from 0.001 to 1G per second"))
+    within.then_some(rate).ok_or_else(|| invalid_value!("'{text}' is not a rate from 0.001 to 1G per second"))
 }
 
 /// Returns the number of requests that become due until the first of them times out. A longer queue

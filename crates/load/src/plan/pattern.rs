@@ -4,6 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use record::invalid_value;
+use record::problem::InvalidValue;
 use regex_automata::Anchored;
 use regex_automata::dfa::{Automaton, StartKind, dense};
 use regex_automata::nfa::thompson;
@@ -36,11 +38,11 @@ impl StreamPattern {
     ///
     /// # Errors
     /// Reason why the text is no pattern.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let wrong = |error: &dyn fmt::Display| {
             let reason = error.to_string();
             let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            format!("'{text}' is not a regular expression: {reason}")
+            invalid_value!("'{text}' is not a regular expression: {reason}")
         };
         let config = dense::Config::new()
             .start_kind(StartKind::Unanchored)
@@ -150,7 +152,10 @@ mod tests {
     fn a_wrong_or_too_large_pattern_is_rejected() {
         for text in ["(", "a{1,", r"(\w{1,200}){1,200}"] {
             let error = StreamPattern::parse(text).unwrap_err();
-            assert!(error.starts_with(&format!("'{text}' is not a regular expression")), "{error}");
+            assert!(
+                error.to_string().starts_with(&format!("'{text}' is not a regular expression")),
+                "{error}"
+            );
         }
     }
 }

@@ -5,7 +5,8 @@ mod lines;
 
 use std::collections::HashMap;
 
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use serde::{Serialize, Serializer};
 
 use super::{RenderedRequest, Url};
@@ -193,11 +194,11 @@ impl Serialize for ReplaySchedule {
 }
 
 /// Parses a speed: `2x`, `0.5`.
-pub(super) fn parse_speed(text: &str) -> Result<f64, String> {
+pub(super) fn parse_speed(text: &str) -> Result<f64, InvalidValue> {
     let (min, max) = SPEED_RANGE;
     let speed = text.strip_suffix('x').unwrap_or(text).parse().ok();
     let speed = speed.filter(|speed| (min..=max).contains(speed));
-    speed.ok_or_else(|| format!("'{text}' is not a speed from {min}x to {max}x"))
+    speed.ok_or_else(|| invalid_value!("'{text}' is not a speed from {min}x to {max}x"))
 }
 
 #[cfg(test)]

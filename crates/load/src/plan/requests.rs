@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use record::invalid_value;
+use record::problem::InvalidValue;
 use record::units::format_plural;
 use wire::encode;
 
@@ -116,7 +118,7 @@ fn common_parts(text: &LoadFlags, http2: Option<&Http2Plan>, reader: &mut FlagRe
 
 fn check_method(method: &str, location: &str, is_grpc: bool, reader: &mut FlagReader) {
     if let Err(error) = encode::check_method(method) {
-        reader.add_problem(location, error.to_string());
+        reader.add_problem(location, error);
     }
     if method == "CONNECT" {
         reader.add_problem(location, "CONNECT opens a tunnel and cannot be measured");
@@ -274,9 +276,9 @@ fn apply_weights(text: &LoadFlags, all: &mut [RequestText], reader: &mut FlagRea
 ///
 /// # Errors
 /// The text is not a weight.
-pub fn parse_weight(text: &str) -> Result<u64, String> {
+pub fn parse_weight(text: &str) -> Result<u64, InvalidValue> {
     let weight = text.parse().ok().filter(|weight| (1..=WEIGHT_MAX).contains(weight));
-    weight.ok_or_else(|| format!("'{text}' is not a weight from 1 to {WEIGHT_MAX}"))
+    weight.ok_or_else(|| invalid_value!("'{text}' is not a weight from 1 to {WEIGHT_MAX}"))
 }
 
 /// Returns the order in which items with these weights are used: each as often as its weight, spread

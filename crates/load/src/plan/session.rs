@@ -1,7 +1,8 @@
 //! State that a connection keeps between its requests, as far as the plan asks for it: cookies, and
 //! values captured from responses. Parsed from the flags; no I/O.
 
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use regex::bytes::Regex;
 use serde::{Serialize, Serializer};
 
@@ -73,9 +74,9 @@ impl SessionPlan {
 }
 
 impl Capture {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, InvalidValue> {
         let wrong = || {
-            format!(
+            invalid_value!(
                 "'{text}' is not a capture (write NAME=header:FIELD, NAME=cookie:NAME or NAME=body:REGEX)"
             )
         };
@@ -90,7 +91,10 @@ impl Capture {
             "body" => CaptureSource::Body(Regex::new(argument).map_err(|error| {
                 let reason = error.to_string();
                 let reason = reason.lines().last().unwrap_or_default();
-                format!("'{argument}' is not a regular expression: {}", reason.trim_start_matches("error: "))
+                invalid_value!(
+                    "'{argument}' is not a regular expression: {}",
+                    reason.trim_start_matches("error: ")
+                )
             })?),
             _ => return Err(wrong()),
         };

@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use record::invalid_value;
+use record::problem::InvalidValue;
 use serde::{Serialize, Serializer};
 
 use super::RunPlan;
@@ -26,14 +28,14 @@ impl RunPlan {
     ///
     /// # Errors
     /// Reason why the load has no such slice.
-    pub(super) fn sliced(mut self, slice: LoadSlice) -> Result<Self, String> {
+    pub(super) fn sliced(mut self, slice: LoadSlice) -> Result<Self, InvalidValue> {
         if self.replay.is_some() {
-            return Err("a replay cannot be divided".to_owned());
+            return Err(invalid_value!("a replay cannot be divided"));
         }
         self.connections = slice.count(self.connections);
         self.end.requests = self.end.requests.map(|requests| slice.count(requests));
         if self.connections == 0 || self.end.requests == Some(0) {
-            return Err(format!("slice {slice} has no connection or no request: use fewer slices"));
+            return Err(invalid_value!("slice {slice} has no connection or no request: use fewer slices"));
         }
         self.threads = self.threads.min(usize::try_from(self.connections).unwrap_or(usize::MAX));
         if let Pace::Open { rate_per_s, .. } = &mut self.pace {
@@ -59,14 +61,15 @@ impl LoadSlice {
     ///
     /// # Errors
     /// The text is no slice.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let numbers = || {
             let (range, total) = text.split_once('/')?;
             let (from, to) = range.split_once('-')?;
             Self::new(from.parse().ok()?, to.parse().ok()?, total.parse().ok()?)
         };
-        numbers()
-            .ok_or_else(|| format!("'{text}' is not a slice (write 0-3/8: the first three of eight parts)"))
+        numbers().ok_or_else(|| {
+            invalid_value!("'{text}' is not a slice (write 0-3/8: the first three of eight parts)")
+        })
     }
 
     /// Returns this slice of a number. Those of adjacent slices add up to the number.

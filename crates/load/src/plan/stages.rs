@@ -1,6 +1,8 @@
 //! Stages of a load: targets of the rate or of the connections, each reached evenly within its time; and
 //! distributions of the think time. Pure.
 
+use record::invalid_value;
+use record::problem::InvalidValue;
 use record::units::{
     DurationUnit, SECOND_NS, format_duration_flag, parse_count, parse_duration_ns, parse_rate,
 };
@@ -37,9 +39,10 @@ impl Stages {
     ///
     /// # Errors
     /// Reason why the text has no stages.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong =
-            |part: &str| format!("'{part}' is not a stage (write 10s@1k, or 10s@100c for connections)");
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
+        let wrong = |part: &str| {
+            invalid_value!("'{part}' is not a stage (write 10s@1k, or 10s@100c for connections)")
+        };
         let (mut stages, mut quantity) = (Vec::new(), None);
         for part in text.split(',').map(str::trim) {
             let (length, target) = part.split_once('@').ok_or_else(|| wrong(part))?;
@@ -51,19 +54,19 @@ impl Stages {
                 None => (StageQuantity::Rate, parse_rate(target).map_err(|_| wrong(part))?),
             };
             if quantity.replace(this).is_some_and(|other| other != this) {
-                return Err(format!("'{text}' mixes rates and connections"));
+                return Err(invalid_value!("'{text}' mixes rates and connections"));
             }
             stages.push((length_ns, target));
         }
         let quantity = quantity.ok_or_else(|| wrong(text))?;
         if stages.len() > STAGES_MAX {
-            return Err(format!("more than {STAGES_MAX} stages"));
+            return Err(invalid_value!("more than {STAGES_MAX} stages"));
         }
         if stages.iter().all(|(_, target)| *target == 0.0) {
-            return Err(format!("'{text}' has no target above 0"));
+            return Err(invalid_value!("'{text}' has no target above 0"));
         }
         if stages.iter().all(|(length_ns, _)| *length_ns == 0) {
-            return Err(format!("'{text}' takes no time"));
+            return Err(invalid_value!("'{text}' takes no time"));
         }
         let profile =
             RateProfile::stages(stages.iter().map(|(length_ns, target)| (*length_ns as f64 / 1e9, *target)));
@@ -74,7 +77,7 @@ impl Stages {
     ///
     /// # Errors
     /// The slice has no target above 0.
-    pub(super) fn sliced(&self, slice: LoadSlice) -> Result<Self, String> {
+    pub(super) fn sliced(&self, slice: LoadSlice) -> Result<Self, InvalidValue> {
         let part = |target: f64| match self.quantity {
             StageQuantity::Rate => slice.rate(target),
             StageQuantity::Connections => slice.count(target as u64) as f64,
@@ -82,7 +85,7 @@ impl Stages {
         let stages: Vec<(u64, f64)> =
             self.stages.iter().map(|(length_ns, target)| (*length_ns, part(*target))).collect();
         if stages.iter().all(|(_, target)| *target == 0.0) {
-            return Err(format!("slice {slice} has no connection in any stage"));
+            return Err(invalid_value!("slice {slice} has no connection in any stage"));
         }
         let profile =
             RateProfile::stages(stages.iter().map(|(length_ns, target)| (*length_ns as f64 / 1e9, *target)));
@@ -156,10 +159,10 @@ impl ThinkDistribution {
     ///
     /// # Errors
     /// The text is none.
-    pub fn parse(text: &str) -> Result<(u64, Self), String> {
+    pub fn parse(text: &str) -> Result<(u64, Self), InvalidValue> {
         let time = |text: &str| parse_duration_ns(text, DurationUnit::Milliseconds);
         let wrong = || {
-            format!(
+            invalid_value!(
                 "'{text}' is not a think time (write 50ms, exp:50ms, uniform:10ms-90ms or lognormal:50ms:0.5)"
             )
         };

@@ -1,5 +1,7 @@
 //! Sets of statuses in their text form: `200`, `2xx`, `200,204,3xx`.
 
+use record::invalid_value;
+use record::problem::InvalidValue;
 use serde::{Serialize, Serializer};
 
 /// Expected statuses.
@@ -14,9 +16,9 @@ impl StatusSet {
     ///
     /// # Errors
     /// Reason why the text is not a set.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let ranges: Result<Vec<_>, String> = text.split(',').map(|part| parse_range(part.trim())).collect();
-        Ok(Self { text: text.to_owned(), ranges: ranges? })
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
+        let ranges = text.split(',').map(|part| parse_range(part.trim()));
+        Ok(Self { text: text.to_owned(), ranges: ranges.collect::<Result<_, _>>()? })
     }
 
     /// Returns whether `status` is in the set.
@@ -26,14 +28,14 @@ impl StatusSet {
     }
 }
 
-fn parse_range(part: &str) -> Result<(u16, u16), String> {
-    let error = || format!("'{part}' is not a status (write 200, 2xx or 200,204)");
+fn parse_range(part: &str) -> Result<(u16, u16), InvalidValue> {
+    let error = || invalid_value!("'{part}' is not a status (write 200, 2xx or 200,204)");
     if let Some(class) = part.strip_suffix("xx") {
         let class: u16 = class.parse().map_err(|_| error())?;
         // RFC 9110, section 15; a single status may be any that a server can send.
         return match class {
             1..=5 => Ok((class * 100, class * 100 + 99)),
-            _ => Err(format!("'{part}' is not a status class (1xx to 5xx)")),
+            _ => Err(invalid_value!("'{part}' is not a status class (1xx to 5xx)")),
         };
     }
     let status: u16 = part.parse().map_err(|_| error())?;

@@ -1,6 +1,8 @@
 //! File of requests in the format of vegeta's targets: a line with method and URL, then the fields, then
 //! a line `@FILE` with the body; an empty line separates requests. Pure: the caller reads files.
 
+use std::io;
+
 use record::problem::InputProblem;
 
 use super::requests::{RequestText, parse_weight};
@@ -12,7 +14,7 @@ use super::requests::{RequestText, parse_weight};
 pub fn parse_targets(
     name: &str,
     text: &str,
-    read_body: &dyn Fn(&str) -> Result<Vec<u8>, String>,
+    read_body: &dyn Fn(&str) -> io::Result<Vec<u8>>,
 ) -> Result<Vec<RequestText>, Vec<InputProblem>> {
     let (mut requests, mut problems) = (Vec::<RequestText>::new(), Vec::new());
     let (mut is_open, mut weight) = (false, 1);
@@ -70,7 +72,7 @@ mod tests {
     #[test]
     fn requests_have_fields_bodies_and_weights() {
         let text = "# weight 3\nGET http://a/1\nX-A: 1\n\nPOST http://a/2\n  @body\nGET http://a/3\n";
-        let read = |path: &str| if path == "body" { Ok(b"hi".to_vec()) } else { Err("no".to_owned()) };
+        let read = |path: &str| if path == "body" { Ok(b"hi".to_vec()) } else { Err(io::Error::other("no")) };
         let requests = parse_targets("t", text, &read).unwrap();
         let shown: Vec<_> = requests
             .iter()

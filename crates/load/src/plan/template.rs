@@ -1,9 +1,12 @@
 //! Templates in the target, the header fields and the body of a request: text with `{{counter}}`,
 //! `{{random:1-9}}`, `{{csv:COLUMN}}` and others, rendered for each request.
 
-use record::units::format_plural;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+
+use record::invalid_value;
+use record::problem::InvalidValue;
+use record::units::format_plural;
 
 use super::session::is_name_byte;
 
@@ -81,7 +84,7 @@ impl Template {
     ///
     /// # Errors
     /// Reason why a name in braces is unknown.
-    pub fn parse(text: &[u8], names: TemplateNames<'_>) -> Result<Self, String> {
+    pub fn parse(text: &[u8], names: TemplateNames<'_>) -> Result<Self, InvalidValue> {
         if std::str::from_utf8(text).is_err() {
             return Ok(Self { parts: vec![TemplatePart::Literal(text.to_vec())] });
         }
@@ -95,9 +98,10 @@ impl Template {
                 rest = after;
                 continue;
             }
-            let end =
-                memchr::memmem::find(rest, b"}}").ok_or("'{{' without '}}' (write '{{{{' for two braces)")?;
-            let name = std::str::from_utf8(&rest[..end]).map_err(|_| "a name that is not UTF-8")?;
+            let end = memchr::memmem::find(rest, b"}}")
+                .ok_or_else(|| invalid_value!("'{{' without '}}' (write '{{{{' for two braces)"))?;
+            let name =
+                std::str::from_utf8(&rest[..end]).map_err(|_| invalid_value!("a name that is not UTF-8"))?;
             if !literal.is_empty() {
                 parts.push(TemplatePart::Literal(std::mem::take(&mut literal)));
             }
@@ -156,17 +160,18 @@ impl Template {
     }
 }
 
-fn parse_part(text: &str, names: TemplateNames<'_>) -> Result<TemplatePart, String> {
+fn parse_part(text: &str, names: TemplateNames<'_>) -> Result<TemplatePart, InvalidValue> {
     let (name, argument) = match text.split_once(':') {
         Some((name, argument)) => (name, Some(argument)),
         None => (text, None),
     };
-    let wrong = || format!("'{{{{{text}}}}}' is unknown (write {NAMES}; '{{{{{{{{' stands for two braces)");
+    let wrong =
+        || invalid_value!("'{{{{{text}}}}}' is unknown (write {NAMES}; '{{{{{{{{' stands for two braces)");
     let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
     let index_of = |names: &[String], kind: &str, wanted: &str| {
         names.iter().position(|name| name == wanted).ok_or_else(|| match names.is_empty() {
-            true => format!("'{{{{{text}}}}}': there is no {kind}"),
-            false => format!("'{{{{{text}}}}}': no {kind} '{wanted}' (known: {})", names.join(", ")),
+            true => invalid_value!("'{{{{{text}}}}}': there is no {kind}"),
+            false => invalid_value!("'{{{{{text}}}}}': no {kind} '{wanted}' (known: {})", names.join(", ")),
         })
     };
     match (name, argument) {
@@ -180,7 +185,9 @@ fn parse_part(text: &str, names: TemplateNames<'_>) -> Result<TemplatePart, Stri
         }
         ("hex", Some(count)) => match number(count)? {
             count if (1..=HEX_DIGITS_MAX).contains(&count) => Ok(TemplatePart::Hex(count as usize)),
-            count => Err(format!("'{{{{{text}}}}}': {count} is not within 1 to {HEX_DIGITS_MAX} digits")),
+            count => {
+                Err(invalid_value!("'{{{{{text}}}}}': {count} is not within 1 to {HEX_DIGITS_MAX} digits"))
+            }
         },
         ("uuid", None) => Ok(TemplatePart::Uuid),
         ("connection", None) => Ok(TemplatePart::Connection),
@@ -407,9 +414,9 @@ mod tests {
             "{{",
             "{{counter",
         ] {
-            assert!(!parse(text).is_empty(), "{text}");
+            assert!(!parse(text).to_string().is_empty(), "{text}");
         }
-        assert!(parse("{{csv:a}}").contains("there is no column (--values)"));
+        assert!(parse("{{csv:a}}").to_string().contains("there is no column (--values)"));
     }
 
     #[test]

@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use record::units::parse_fraction;
 use rt::tls::{
     CertificateFiles, CipherSuite, ClientTls, ClientTlsOptions, KeyExchangeGroup, TlsAlgorithms,
-    TlsConfigError, TlsVersion, Verification,
+    TlsConfigError, TlsVersion, UnknownAlgorithm, Verification,
 };
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
@@ -136,7 +137,7 @@ impl TlsPlan {
         if text.key.is_some() && text.cert.is_none() {
             problems.push(InputProblem::new("--key", "the key of no certificate: add --cert FILE"));
         }
-        let mut report = |flag: &str, why: String| problems.push(InputProblem::new(flag, why));
+        let mut report = |flag: &str, why: UnknownAlgorithm| problems.push(InputProblem::new(flag, why));
         let suites = text.tls_ciphers.as_deref().map(CipherSuite::parse_list).transpose();
         let groups = text.tls_groups.as_deref().map(KeyExchangeGroup::parse_list).transpose();
         let algorithms = TlsAlgorithms {
@@ -211,7 +212,7 @@ impl TlsPlan {
             () if is_of(&self.key_log) => "--tls-key-log",
             () => "--cacert",
         };
-        InputProblem::new(flag, error.to_string())
+        InputProblem::new(flag, error)
     }
 }
 
@@ -231,13 +232,12 @@ fn resume_fraction(text: &TlsFlags) -> Result<f64, InputProblem> {
     parse_fraction(new).map(|new| 1.0 - new).map_err(|why| InputProblem::new("--tls-new", why))
 }
 
-fn parse_resume(text: Option<&str>) -> Result<f64, String> {
+fn parse_resume(text: Option<&str>) -> Result<f64, InvalidValue> {
     match text {
         None | Some("on") => Ok(1.0),
         Some("off") => Ok(0.0),
-        Some(text) => {
-            parse_fraction(text).map_err(|_| format!("'{text}' is not on, off or a fraction such as 90%"))
-        }
+        Some(text) => parse_fraction(text)
+            .map_err(|_| invalid_value!("'{text}' is not on, off or a fraction such as 90%")),
     }
 }
 

@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+use record::invalid_value;
+use record::problem::InvalidValue;
+use rt::address::{Address, ResolveError};
 use serde::{Serialize, Serializer};
 
 /// Scheme of a URL.
@@ -61,12 +64,12 @@ impl Url {
     ///
     /// # Errors
     /// Reason why the text is not a usable URL.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, InvalidValue> {
         let Some((scheme, rest)) = text.split_once("://") else {
-            return Err(format!("'{text}' is not a URL (write http://host:port/path)"));
+            return Err(invalid_value!("'{text}' is not a URL (write http://host:port/path)"));
         };
         let scheme = Scheme::parse(scheme)
-            .ok_or_else(|| format!("'{text}': the scheme '{scheme}' is neither http nor https"))?;
+            .ok_or_else(|| invalid_value!("'{text}': the scheme '{scheme}' is neither http nor https"))?;
         // A template may begin the path.
         let (authority, target) = match rest.find(['/', '?', '{']) {
             Some(at) => rest.split_at(at),
@@ -76,22 +79,24 @@ impl Url {
             true => format!("/{target}"),
             false => target.to_owned(),
         };
-        wire::encode::check_target(&target).map_err(|error| format!("'{text}': {error}"))?;
-        let authority = Authority::parse(scheme, authority).map_err(|error| format!("'{text}': {error}"))?;
+        wire::encode::check_target(&target).map_err(|error| invalid_value!("'{text}': {error}"))?;
+        let authority =
+            Authority::parse(scheme, authority).map_err(|error| invalid_value!("'{text}': {error}"))?;
         Ok(Self { authority, target })
     }
 }
 
 impl Authority {
-    fn parse(scheme: Scheme, text: &str) -> Result<Self, String> {
+    fn parse(scheme: Scheme, text: &str) -> Result<Self, InvalidValue> {
         if text.contains('@') {
-            return Err("a user in the URL is not supported; send it with -H".to_owned());
+            return Err(invalid_value!("a user in the URL is not supported; send it with -H"));
         }
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
-                let (host, port) = rest.split_once(']').ok_or("the bracket is not closed")?;
+                let (host, port) =
+                    rest.split_once(']').ok_or_else(|| invalid_value!("the bracket is not closed"))?;
                 let is_address = host.parse::<std::net::Ipv6Addr>().is_ok();
-                is_address.then_some(()).ok_or("not an IPv6 address in brackets")?;
+                is_address.then_some(()).ok_or_else(|| invalid_value!("not an IPv6 address in brackets"))?;
                 (host, port.strip_prefix(':').or_else(|| port.is_empty().then_some("")))
             }
             None => match text.split_once(':') {
@@ -99,10 +104,10 @@ impl Authority {
                 None => (text, Some("")),
             },
         };
-        let port = port.ok_or("not a port after the bracket")?;
+        let port = port.ok_or_else(|| invalid_value!("not a port after the bracket"))?;
         let is_host_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:".contains(&byte);
         if host.is_empty() || !host.bytes().all(is_host_byte) {
-            return Err(format!("'{host}' is not a host"));
+            return Err(invalid_value!("'{host}' is not a host"));
         }
         let port = match port {
             "" => scheme.default_port(),
@@ -110,10 +115,10 @@ impl Authority {
                 .parse()
                 .ok()
                 .filter(|port| *port != 0)
-                .ok_or_else(|| format!("'{digits}' is not a port"))?,
+                .ok_or_else(|| invalid_value!("'{digits}' is not a port"))?,
         };
         if scheme == Scheme::Https {
-            rt::tls::check_server_name(host).map_err(|error| error.to_string())?;
+            rt::tls::check_server_name(host).map_err(InvalidValue::new)?;
         }
         Ok(Self { scheme, host: host.to_owned(), port })
     }
@@ -127,9 +132,9 @@ impl Authority {
     /// Returns the address, from the system's resolver.
     ///
     /// # Errors
-    /// Message of the resolver.
-    pub fn resolve(&self) -> Result<rt::address::Address, String> {
-        rt::address::resolve(&self.host, self.port).map(rt::address::Address::Tcp)
+    /// The name is unknown or has no address.
+    pub fn resolve(&self) -> Result<Address, ResolveError> {
+        rt::address::resolve(&self.host, self.port).map(Address::Tcp)
     }
 }
 
@@ -202,7 +207,7 @@ mod tests {
             ("http://a/#top", "'http://a/#top'"),
         ] {
             let error = Url::parse(text).unwrap_err();
-            assert!(error.contains(why), "{text}: {error}");
+            assert!(error.to_string().contains(why), "{text}: {error}");
         }
     }
 }

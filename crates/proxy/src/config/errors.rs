@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use record::problem::InvalidValue;
 use rt::address::AddressParseError;
 use wire::encode::EncodeError;
 
@@ -152,9 +153,8 @@ pub(super) enum ValueError {
     ZeroTime,
     #[error("'{0}' is longer than a year (8760h)")]
     LongTime(Box<str>),
-    /// Text of the parsers of numbers with units, and of lists of CPUs.
-    #[error("{0}")]
-    Number(String),
+    #[error(transparent)]
+    Number(#[from] InvalidValue),
     #[error("'{text}' is not a number of threads from 1 to {max}")]
     Threads { text: Box<str>, max: usize },
     #[error("{text} connections are too few for {threads}: each needs at least one")]

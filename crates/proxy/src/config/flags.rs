@@ -210,7 +210,7 @@ struct FlagParser {
 }
 
 impl FlagParser {
-    fn add_problem(&mut self, flag: &str, text: impl Into<String>) {
+    fn add_problem(&mut self, flag: &str, text: impl fmt::Display) {
         self.problems.push(InputProblem::new(flag, text));
     }
 
@@ -228,7 +228,7 @@ impl FlagParser {
         if text.is_empty() {
             return None;
         }
-        parse(text).map_err(|error| self.add_problem(flag, error.to_string())).ok()
+        parse(text).map_err(|error| self.add_problem(flag, error)).ok()
     }
 
     fn parse_listen(&mut self, texts: &[String]) -> Vec<Address> {
@@ -241,7 +241,7 @@ impl FlagParser {
                     self.add_problem("--listen", format!("'{text}' is a duplicate: remove it"));
                 }
                 Ok(address) => addresses.push(address),
-                Err(error) => self.add_problem("--listen", error.to_string()),
+                Err(error) => self.add_problem("--listen", error),
             }
         }
         addresses
@@ -296,7 +296,7 @@ impl FlagParser {
 
     fn parse_connections_max(&mut self, text: &str, threads: usize) -> Option<usize> {
         self.parse_flag("--connections-max", text, |text| {
-            let max = parse_count(text).map(usize::try_from).map_err(ValueError::Number)?;
+            let max = parse_count(text).map(usize::try_from)?;
             max.ok().filter(|max| *max >= threads).ok_or_else(|| {
                 let threads = format_plural(threads as u64, "thread");
                 ValueError::FewConnections { text: text.into(), threads }

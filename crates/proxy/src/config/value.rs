@@ -395,18 +395,16 @@ fn parse_scalar(row: &Directive, value: &DeValue<'_>) -> Result<Value, ValueErro
             integer_in_range(parse_integer(value), min, max)
         }
         (ValueKind::Count(min, max), DeValue::String(text)) => {
-            integer_in_range(Some(parse_count(text).map_err(ValueError::Number)?), min, max)
+            integer_in_range(Some(parse_count(text)?), min, max)
         }
         (ValueKind::Size(min, max), DeValue::String(text)) => {
-            integer_in_range(Some(parse_size(text).map_err(ValueError::Number)?), min, max)
+            integer_in_range(Some(parse_size(text)?), min, max)
         }
         (ValueKind::Time, DeValue::String(text)) => parse_time(text),
         (ValueKind::Time, DeValue::Integer(number)) => {
             Err(ValueError::NumberWithoutUnit(number.to_string().into()))
         }
-        (ValueKind::Fraction, DeValue::String(text)) => {
-            parse_fraction(text).map(Value::Float).map_err(ValueError::Number)
-        }
+        (ValueKind::Fraction, DeValue::String(text)) => Ok(parse_fraction(text).map(Value::Float)?),
         (ValueKind::Fraction, _) => match parse_float(value).ok_or_else(wrong_kind_error)? {
             fraction if (0.0..=1.0).contains(&fraction) => Ok(Value::Float(fraction)),
             _ => Err(ValueError::Range { key, min: 0, max: 1 }),
@@ -441,7 +439,7 @@ fn parse_time(text: &str) -> Result<Value, ValueError> {
 
 /// Parses a time of at most a year; bare numbers are seconds.
 pub(super) fn parse_time_in_seconds(text: &str) -> Result<u64, ValueError> {
-    match parse_duration_ns(text, DurationUnit::Seconds).map_err(ValueError::Number)? {
+    match parse_duration_ns(text, DurationUnit::Seconds)? {
         0 => Err(ValueError::ZeroTime),
         ns if ns > TIME_MAX_NS => Err(ValueError::LongTime(text.into())),
         ns => Ok(ns),
@@ -472,7 +470,7 @@ fn parse_float(value: &DeValue<'_>) -> Option<f64> {
 
 fn parse_rate_value(value: &DeValue<'_>) -> Option<Result<f64, ValueError>> {
     match value {
-        DeValue::String(text) => Some(parse_rate(text).map_err(ValueError::Number)),
+        DeValue::String(text) => Some(parse_rate(text).map_err(ValueError::from)),
         _ => parse_float(value).map(Ok),
     }
 }

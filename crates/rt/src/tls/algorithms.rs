@@ -25,6 +25,15 @@ pub struct TlsAlgorithms {
     pub groups: Vec<KeyExchangeGroup>,
 }
 
+/// Name of a cipher suite or group that is unknown here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {kind} '{name}': use {}", known.join(", "))]
+pub struct UnknownAlgorithm {
+    kind: &'static str,
+    name: String,
+    known: Vec<&'static str>,
+}
+
 /// Names of OpenSSL for suites of TLS 1.2. Those of TLS 1.3 have the same names as at IANA.
 const OPENSSL_SUITES: [(rustls::CipherSuite, &str); 6] = [
     (rustls::CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, "ECDHE-ECDSA-AES256-GCM-SHA384"),
@@ -52,7 +61,7 @@ impl CipherSuite {
     ///
     /// # Errors
     /// A name is unknown.
-    pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, UnknownAlgorithm> {
         parse_list(text)
     }
 
@@ -62,19 +71,18 @@ impl CipherSuite {
 }
 
 impl FromStr for CipherSuite {
-    type Err = String;
+    type Err = UnknownAlgorithm;
 
     /// Parses a name of IANA or OpenSSL, without case.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnknownAlgorithm> {
         let mut all = aws_lc_rs::ALL_CIPHER_SUITES.iter().copied().map(Self);
         let has_name = |suite: &Self| {
             text.eq_ignore_ascii_case(suite.name())
                 || suite.openssl_name().is_some_and(|name| text.eq_ignore_ascii_case(name))
         };
         all.find(has_name).ok_or_else(|| {
-            let names: Vec<_> =
-                aws_lc_rs::ALL_CIPHER_SUITES.iter().map(|suite| iana_name(suite.suite())).collect();
-            format!("unknown cipher suite '{text}': use {}", names.join(", "))
+            let known = aws_lc_rs::ALL_CIPHER_SUITES.iter().map(|suite| iana_name(suite.suite()));
+            UnknownAlgorithm { kind: "cipher suite", name: text.to_owned(), known: known.collect() }
         })
     }
 }
@@ -90,7 +98,7 @@ impl KeyExchangeGroup {
     ///
     /// # Errors
     /// A name is unknown.
-    pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, UnknownAlgorithm> {
         parse_list(text)
     }
 }
@@ -104,10 +112,10 @@ impl PartialEq for KeyExchangeGroup {
 impl Eq for KeyExchangeGroup {}
 
 impl FromStr for KeyExchangeGroup {
-    type Err = String;
+    type Err = UnknownAlgorithm;
 
     /// Parses a name of IANA, NIST or OpenSSL, without case.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnknownAlgorithm> {
         let has_name = |group: &Self| {
             let others = OTHER_GROUPS.iter().find(|(named, _)| *named == group.0.name());
             let others = others.map_or(&[][..], |(_, names)| names);
@@ -115,8 +123,8 @@ impl FromStr for KeyExchangeGroup {
                 || others.iter().any(|name| text.eq_ignore_ascii_case(name))
         };
         aws_lc_rs::ALL_KX_GROUPS.iter().copied().map(Self).find(has_name).ok_or_else(|| {
-            let names: Vec<_> = aws_lc_rs::ALL_KX_GROUPS.iter().map(|group| Self(*group).name()).collect();
-            format!("unknown group '{text}': use {}", names.join(", "))
+            let known = aws_lc_rs::ALL_KX_GROUPS.iter().map(|group| Self(*group).name());
+            UnknownAlgorithm { kind: "group", name: text.to_owned(), known: known.collect() }
         })
     }
 }
@@ -140,7 +148,7 @@ impl TlsAlgorithms {
 }
 
 /// Parses the names of a list that commas or colons separate.
-fn parse_list<T: FromStr<Err = String>>(text: &str) -> Result<Vec<T>, String> {
+fn parse_list<T: FromStr<Err = UnknownAlgorithm>>(text: &str) -> Result<Vec<T>, UnknownAlgorithm> {
     text.split([',', ':']).map(|name| name.trim().parse()).collect()
 }
 
@@ -165,7 +173,7 @@ mod tests {
             assert_eq!(suite.name().parse(), Ok(suite));
             assert_eq!(suite.openssl_name().unwrap_or_else(|| suite.name()).parse(), Ok(suite));
         }
-        let error = "AES128-SHA".parse::<CipherSuite>().unwrap_err();
+        let error = "AES128-SHA".parse::<CipherSuite>().unwrap_err().to_string();
         assert!(error.starts_with("unknown cipher suite 'AES128-SHA': use TLS_AES_"), "{error}");
         assert!(error.ends_with("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"), "{error}");
     }
@@ -179,7 +187,7 @@ mod tests {
             let group = KeyExchangeGroup(*group);
             assert_eq!(group.name().parse(), Ok(group));
         }
-        assert!("ffdhe2048".parse::<KeyExchangeGroup>().unwrap_err().contains("X25519MLKEM768"));
+        assert!("ffdhe2048".parse::<KeyExchangeGroup>().unwrap_err().to_string().contains("X25519MLKEM768"));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use record::invalid_value;
+use record::problem::InvalidValue;
 
 /// Accepted credentials, as clients send them: `user:password` in base64.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -22,20 +24,20 @@ impl Credentials {
     ///
     /// # Errors
     /// All texts and lines at fault, without their passwords.
-    pub(crate) fn parse(texts: &[String]) -> Result<Self, Vec<String>> {
+    pub(crate) fn parse(texts: &[String]) -> Result<Self, Vec<InvalidValue>> {
         let (mut accepted, mut problems) = (Vec::new(), Vec::new());
         for (index, text) in texts.iter().enumerate() {
             let Some(path) = text.strip_prefix('@') else {
                 match encode(text) {
                     Some(encoded) => accepted.push(encoded),
-                    None => problems.push(format!("value {}: not USER:PASSWORD", index + 1)),
+                    None => problems.push(invalid_value!("value {}: not USER:PASSWORD", index + 1)),
                 }
                 continue;
             };
             let lines = match read_file(path) {
                 Ok(lines) => lines,
                 Err(error) => {
-                    problems.push(format!("{path}: {error}"));
+                    problems.push(invalid_value!("{path}: {error}"));
                     continue;
                 }
             };
@@ -45,12 +47,12 @@ impl Credentials {
                 }
                 match encode(line) {
                     Some(encoded) => accepted.push(encoded),
-                    None => problems.push(format!("{path}:{}: not USER:PASSWORD", number + 1)),
+                    None => problems.push(invalid_value!("{path}:{}: not USER:PASSWORD", number + 1)),
                 }
             }
         }
         if accepted.is_empty() && problems.is_empty() && !texts.is_empty() {
-            problems.push("no credentials in the file".to_owned());
+            problems.push(invalid_value!("no credentials in the file"));
         }
         if problems.is_empty() { Ok(Self(accepted)) } else { Err(problems) }
     }
@@ -104,7 +106,7 @@ fn read_file(path: &str) -> std::io::Result<String> {
 mod tests {
     use super::*;
 
-    fn accepted(texts: &[&str]) -> Result<Credentials, Vec<String>> {
+    fn accepted(texts: &[&str]) -> Result<Credentials, Vec<InvalidValue>> {
         Credentials::parse(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
     }
 
@@ -136,6 +138,7 @@ mod tests {
         std::fs::write(file.path(), "# users\n\nann:secret\nhunter2\n").unwrap();
         let path = file.path().display().to_string();
         let problems = accepted(&[&format!("@{path}"), "hunter3", "@/no/such/file"]).unwrap_err();
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         assert_eq!(problems[0], format!("{path}:4: not USER:PASSWORD"));
         assert_eq!(problems[1], "value 2: not USER:PASSWORD");
         assert!(problems[2].starts_with("/no/such/file: "), "{problems:?}");

@@ -2,6 +2,9 @@
 
 use std::io::{self, Write};
 
+use record::invalid_value;
+use record::problem::InvalidValue;
+
 use super::codings::Coding;
 
 /// Level of each coding, by [`Coding::index`]; `None`: the coding is not used on the fly.
@@ -17,7 +20,7 @@ impl CompressionLevels {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub(crate) fn parse(text: &str) -> Result<Self, Vec<String>> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Vec<InvalidValue>> {
         let (mut levels, mut problems) = (Self::default(), Vec::new());
         if text.is_empty() {
             return Ok(levels);
@@ -31,14 +34,14 @@ impl CompressionLevels {
             }
             let Some((coding, default, range)) = LEVELS.iter().find(|(coding, ..)| coding.name() == name)
             else {
-                problems.push(format!("'{name}' is not gzip, br, zstd or all"));
+                problems.push(invalid_value!("'{name}' is not gzip, br, zstd or all"));
                 continue;
             };
             let level = match level.map(str::parse) {
                 None => *default,
                 Some(Ok(level)) if range.contains(&level) => level,
                 Some(_) => {
-                    problems.push(format!(
+                    problems.push(invalid_value!(
                         "'{item}': the level is not from {} to {}",
                         range.start(),
                         range.end()

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_size};
 use wire::encode::{check_field_name, check_field_value};
 
@@ -152,7 +153,7 @@ impl FilesPlan {
             problems.extend(texts.into_iter().map(|text| InputProblem::new("--compress", text)));
             CompressionLevels::default()
         });
-        let mut or_problem = |flag: &str, result: Result<u64, String>| {
+        let mut or_problem = |flag: &str, result: Result<u64, InvalidValue>| {
             result.unwrap_or_else(|why| {
                 problems.push(InputProblem::new(flag, why));
                 0
@@ -220,30 +221,30 @@ fn parse_source(target: &str, problems: &mut Vec<InputProblem>) -> FilesSource {
     })
 }
 
-fn find_source(target: &str) -> Result<FilesSource, String> {
-    let path = fs::canonicalize(target).map_err(|error| format!("{target}: {error}"))?;
-    let metadata = fs::metadata(&path).map_err(|error| format!("{target}: {error}"))?;
+fn find_source(target: &str) -> Result<FilesSource, InvalidValue> {
+    let path = fs::canonicalize(target).map_err(|error| invalid_value!("{target}: {error}"))?;
+    let metadata = fs::metadata(&path).map_err(|error| invalid_value!("{target}: {error}"))?;
     if metadata.is_dir() {
         return Ok(FilesSource::Directory(path));
     }
     if !metadata.is_file() {
-        return Err(format!("{target}: neither a directory nor a regular file"));
+        return Err(invalid_value!("{target}: neither a directory nor a regular file"));
     }
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(format!("{target}: not a file in a directory"));
+        return Err(invalid_value!("{target}: not a file in a directory"));
     };
     match std::str::from_utf8(name.as_bytes()) {
         Ok(name) => Ok(FilesSource::File { directory: directory.to_owned(), name: name.to_owned() }),
-        Err(_) => Err(format!("{target}: the name is not UTF-8; serve its directory")),
+        Err(_) => Err(invalid_value!("{target}: the name is not UTF-8; serve its directory")),
     }
 }
 
-fn read_stdin() -> Result<FilesSource, String> {
+fn read_stdin() -> Result<FilesSource, InvalidValue> {
     let mut content = Vec::new();
     let read = std::io::stdin().lock().take(STDIN_BYTES_MAX + 1).read_to_end(&mut content);
-    read.map_err(|error| format!("standard input: {error}"))?;
+    read.map_err(|error| invalid_value!("standard input: {error}"))?;
     if content.len() as u64 > STDIN_BYTES_MAX {
-        return Err("standard input is larger than 256 MiB; serve it from a file".to_owned());
+        return Err(invalid_value!("standard input is larger than 256 MiB; serve it from a file"));
     }
     let mut hasher = DefaultHasher::new();
     hasher.write(&content);
@@ -316,25 +317,25 @@ fn parse_cors(origins: &[String], problems: &mut Vec<InputProblem>) -> Vec<Strin
     if origins.iter().any(|origin| origin == "*") { vec!["*".to_owned()] } else { origins.to_vec() }
 }
 
-fn size_or(text: &str, default: u64) -> Result<u64, String> {
+fn size_or(text: &str, default: u64) -> Result<u64, InvalidValue> {
     if text.is_empty() { Ok(default) } else { parse_size(text) }
 }
 
-fn entries(text: &str) -> Result<u64, String> {
+fn entries(text: &str) -> Result<u64, InvalidValue> {
     match text {
         "" => Ok(CACHE_ENTRIES as u64),
         text => match parse_count(text)? {
             count if count <= CACHE_ENTRIES_MAX => Ok(count),
-            _ => Err(format!("'{text}' is more than {CACHE_ENTRIES_MAX} files")),
+            _ => Err(invalid_value!("'{text}' is more than {CACHE_ENTRIES_MAX} files")),
         },
     }
 }
 
-fn valid_time(text: &str) -> Result<u64, String> {
+fn valid_time(text: &str) -> Result<u64, InvalidValue> {
     match text {
         "" => Ok(CACHE_VALID_NS),
         text => match parse_duration_ns(text, DurationUnit::Seconds)? {
-            0 => Err("0 would never be valid; --file-cache 0 switches the cache off".to_owned()),
+            0 => Err(invalid_value!("0 would never be valid; --file-cache 0 switches the cache off")),
             time_ns => Ok(time_ns),
         },
     }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use load::capacity_search::{SearchQuantity, SearchSettings};
 use load::plan::{LoadFlags, Objective, RunPlan, TlsFlags};
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use record::units::{
     DurationUnit, MILLISECOND_NS, SECOND_NS, parse_count, parse_duration_ns, parse_fraction,
 };
@@ -117,7 +118,7 @@ impl OptionReader<'_> {
         &mut self,
         flag: &str,
         default: T,
-        parse: impl FnOnce(&str) -> Result<T, String>,
+        parse: impl FnOnce(&str) -> Result<T, InvalidValue>,
     ) -> T {
         let Some(text) = self.args.text(flag) else {
             return default;
@@ -135,24 +136,24 @@ impl OptionReader<'_> {
         let max_level = self.parse_or_default("to", default, |text| {
             let max_level = parse_level(text)?;
             if quantity == SearchQuantity::Streams && max_level > MAX_STREAMS {
-                Err(format!("{max_level} exceeds {MAX_STREAMS} streams"))
+                Err(invalid_value!("{max_level} exceeds {MAX_STREAMS} streams"))
             } else if max_level >= first_level {
                 Ok(max_level)
             } else {
-                Err(format!("{max_level} is below --from, {first_level}"))
+                Err(invalid_value!("{max_level} is below --from, {first_level}"))
             }
         });
         let max_gap = self.parse_or_default("precision", 0.02, |text| {
             let max_gap = parse_fraction(text)?;
             let within = (MAX_GAP_RANGE.0..=MAX_GAP_RANGE.1).contains(&max_gap);
-            within.then_some(max_gap).ok_or_else(|| "not within 0.1% to 50%".to_owned())
+            within.then_some(max_gap).ok_or_else(|| invalid_value!("not within 0.1% to 50%"))
         });
         let quick = self.args.is_set("quick");
         let default_ns = if quick { SECOND_NS } else { 2 * SECOND_NS };
         let short_trial_ns = self.parse_or_default("trial", default_ns, |text| {
             let ns = parse_duration_ns(text, DurationUnit::Seconds)?;
             let within = (TRIAL_NS_RANGE.0..=TRIAL_NS_RANGE.1).contains(&ns);
-            within.then_some(ns).ok_or_else(|| "not within 100ms to 60s".to_owned())
+            within.then_some(ns).ok_or_else(|| invalid_value!("not within 100ms to 60s"))
         });
         let (full_trials, verify_trials) = if quick { QUICK_FACTORS } else { THOROUGH_FACTORS };
         SearchSettings {
@@ -206,9 +207,9 @@ fn is_https(url: &str) -> bool {
 }
 
 /// Parses a level: a rate or a count.
-fn parse_level(text: &str) -> Result<f64, String> {
+fn parse_level(text: &str) -> Result<f64, InvalidValue> {
     match parse_count(text)? {
-        0 => Err("0 is not a level".to_owned()),
+        0 => Err(invalid_value!("0 is not a level")),
         level => Ok(level as f64),
     }
 }

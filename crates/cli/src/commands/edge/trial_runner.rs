@@ -180,7 +180,7 @@ impl TrialDriver for LocalDriver<'_> {
             Err(RunError::NoConnection { text, .. }) if !is_first => {
                 return Ok(DrivenLoad::Failed(LevelOutcome::Missed, text));
             }
-            Err(error) => return Err(Failure::CannotRun(error.to_string())),
+            Err(error) => return Err(Failure::cannot_run(error)),
         };
         let (args, arguments) = (self.args, self.arguments);
         let job = LoadJob {

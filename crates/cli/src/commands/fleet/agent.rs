@@ -54,7 +54,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         state_directory: state_directory(args, &name)?,
         ..config(facts(name, &options, host, capacity_per_s))?
     };
-    run_agent(config, signals).map_err(|error| Failure::CannotRun(error.to_string()))?;
+    run_agent(config, signals).map_err(Failure::cannot_run)?;
     Ok(Exit::Done)
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use experiment::scenario::setup::LabSetup;
 use fleet::message::{AgentFacts, AgentRole};
-use fleet::split::AgentSelection;
+use fleet::split::{AgentSelection, SelectionError};
 use fleet::transport::NatsOptions;
 use rt::tokio::sync::watch;
 
@@ -48,11 +48,11 @@ impl ExperimentAgents {
         }
         let known = connect(nats, Some(stops))?.find_agents(SEARCH_TIME_ALL, &|_| false);
         let known: Vec<AgentFacts> = known.into_iter().map(|agent| agent.facts).collect();
-        self.facts(&known).map_err(Failure::CannotRun)
+        self.facts(&known).map_err(Failure::cannot_run)
     }
 
     /// Returns the facts of the selected agents.
-    fn facts(&self, known: &[AgentFacts]) -> Result<BTreeMap<String, String>, String> {
+    fn facts(&self, known: &[AgentFacts]) -> Result<BTreeMap<String, String>, SelectionError> {
         let mut facts = BTreeMap::new();
         for (selection, role) in &self.selections {
             selection.select(*role, known)?.iter().for_each(|agent| facts.extend(agent_facts(agent)));
@@ -117,7 +117,7 @@ mod tests {
         let others = [client.clone(), agent("e", AgentRole::Proxy, 2), agent("x", AgentRole::Load, 9)];
         let now = agents.facts(&others).unwrap();
         assert_eq!(changed_facts(&before, &now), ["agent e, CPUs: 2, was 4"]);
-        assert!(agents.facts(&[client]).unwrap_err().contains("may proxy"));
+        assert!(agents.facts(&[client]).unwrap_err().to_string().contains("may proxy"));
         // An experiment of this machine needs no server.
         let local = ExperimentAgents::from_setups([&LabSetup::default()].into_iter());
         assert_eq!(local.read(&NatsOptions::default(), &watch::channel(0).1).unwrap(), BTreeMap::new());

@@ -191,7 +191,7 @@ pub(super) fn find_agents(
     };
     let known = session.find_agents(wait, &is_enough);
     let known: Vec<AgentFacts> = known.into_iter().map(|agent| agent.facts).collect();
-    selection.select(AgentRole::Load, &known).map_err(Failure::CannotRun)
+    selection.select(AgentRole::Load, &known).map_err(Failure::cannot_run)
 }
 
 /// Describes the division of a load in one line.
@@ -235,7 +235,7 @@ impl<'a> DividedLoad<'a> {
 }
 
 pub(super) fn cannot(error: TransportError) -> Failure {
-    Failure::CannotRun(error.to_string())
+    Failure::cannot_run(error)
 }
 
 /// Load that has ended, with the records of its agents.

@@ -31,7 +31,8 @@ fn check_role(job: &Job, record: &Path) -> Result<CheckedJob, Vec<String>> {
 }
 
 fn check_load(job: &Job, record: &Path) -> Result<CheckedJob, Vec<String>> {
-    let matches = parse_command("load", job.arguments.iter().cloned()).map_err(|why| vec![why])?;
+    let matches =
+        parse_command("load", job.arguments.iter().cloned()).map_err(|why| vec![why.to_string()])?;
     let args = CommandArgs(&matches);
     let (mut arguments, _) = agent_load_arguments(args);
     let problems = refused_flags(args);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use fleet::message::AgentRole;
 use host::observe::Monitor;
 use record::control::LoadEvent;
+use record::invalid_value;
 use record::observed::MachineObservation;
 use record::problem::InputProblem;
 use record::units::{DurationUnit, SECOND_NS, parse_duration_ns};
@@ -63,7 +64,7 @@ impl RolePlan {
         let duration = args.text("duration").map_or(Ok(DURATION_NS_DEFAULT), |text| {
             let duration_ns = parse_duration_ns(&text, DurationUnit::Seconds)?;
             let is_valid = (1..=DURATION_NS_MAX).contains(&duration_ns);
-            is_valid.then_some(duration_ns).ok_or_else(|| "not within 1 ns to 24 hours".to_owned())
+            is_valid.then_some(duration_ns).ok_or_else(|| invalid_value!("not within 1 ns to 24 hours"))
         });
         let duration_ns = duration.unwrap_or_else(|why| {
             problems.push(InputProblem::new("--duration", why));

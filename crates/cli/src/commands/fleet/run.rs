@@ -14,7 +14,7 @@ use fleet::result::add_observation;
 use fleet::transport::{NatsOptions, TransportError};
 use record::fleet::MACHINE_LOST;
 use record::observed::MachineObservation;
-use record::problem::InputProblem;
+use record::problem::{InputProblem, InvalidValue};
 use record::run::Run;
 use record::units::{SECOND_NS, format_plural};
 use record::validity::{Validity, ValidityReason, ValidityVerdict};
@@ -53,11 +53,11 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let file = plan_file::parse(name, &text)?;
     check_machines(&file.machines)?;
     let words = [format!("--agents={}", file.agents)].into_iter().chain(passed_on(args));
-    let load_problem = |why: String| vec![InputProblem::new(format!("{name}: [load]"), why)];
+    let load_problem = |why: InvalidValue| vec![InputProblem::new(format!("{name}: [load]"), why)];
     let load = parse_command("fleet load", words.chain(file.arguments)).map_err(load_problem)?;
     let load = CommandArgs(&load);
     if let Some(problem) = super::job::nats_flags(load).first() {
-        return Err(load_problem(problem.to_string()).into());
+        return Err(load_problem(InvalidValue::new(problem)).into());
     }
     let nats = nats_options(args, "weir fleet run");
     let mut machines = Machines::new(file.machines, nats);
@@ -213,15 +213,25 @@ impl LoadSurroundings for Machines {
     }
 }
 
+/// Reason why the observation of a machine is lost.
+#[derive(Debug, thiserror::Error)]
+enum LostObservation {
+    #[error("its observation did not arrive")]
+    NotArrived,
+    #[error("its record cannot be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    #[error("its start is unknown")]
+    NoStart,
+}
+
 /// Returns the observation of a machine and its start by the coordinator's clock, in ns.
 fn take_observation(
     records: &FleetRecords,
     result: &MemberResult,
-) -> Result<(MachineObservation, u64), String> {
-    let bytes = records.records.get(&result.name).ok_or("its observation did not arrive")?;
-    let record: WatchRecord =
-        serde_json::from_slice(bytes).map_err(|error| format!("its record cannot be read: {error}"))?;
-    let start_ns = result.start_ns.ok_or("its start is unknown")?;
+) -> Result<(MachineObservation, u64), LostObservation> {
+    let bytes = records.records.get(&result.name).ok_or(LostObservation::NotArrived)?;
+    let record: WatchRecord = serde_json::from_slice(bytes)?;
+    let start_ns = result.start_ns.ok_or(LostObservation::NoStart)?;
     Ok((record.observed, start_ns))
 }
 
@@ -274,7 +284,7 @@ fn select_agents(
                     format!("{count} match; add labels, or name=NAME")
                 }
             },
-            Err(why) => why,
+            Err(why) => why.to_string(),
         };
         problems.push(InputProblem::new(format!("{}: [machine.{}]", machine.position, machine.name), reason));
     }

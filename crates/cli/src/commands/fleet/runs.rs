@@ -6,7 +6,8 @@ use fleet::message::{AgentName, RunId};
 use fleet::run_store::{BUCKET_DEFAULT, MERGED, RunEntry, RunRecords, RunStore, StoreError};
 use fleet::transport::NatsOptions;
 use record::fleet::MERGED_FILE;
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use record::run::Run;
 use record::units::{format_bytes, format_plural};
 
@@ -94,11 +95,11 @@ impl StorePlan {
 /// Returns the bucket of `--store`.
 pub(in crate::commands) fn parse_bucket(args: CommandArgs<'_>) -> Result<Option<String>, InputProblem> {
     let Some(text) = args.text("store") else { return Ok(None) };
-    let problem = |why: String| InputProblem::new("--store", why);
+    let problem = |why: InvalidValue| InputProblem::new("--store", why);
     let bucket = match text.split_once(':') {
         None if text == "jetstream" => return Ok(Some(BUCKET_DEFAULT.to_owned())),
         Some(("jetstream", bucket)) => bucket,
-        _ => return Err(problem(format!("'{text}' is not jetstream[:BUCKET]"))),
+        _ => return Err(problem(invalid_value!("'{text}' is not jetstream[:BUCKET]"))),
     };
     // The names of buckets have the letters of those of agents.
     AgentName::parse(bucket).map(|name| Some(name.to_string())).map_err(problem)
@@ -128,7 +129,7 @@ pub(super) fn parse(args: CommandArgs<'_>) -> Result<RunsOptions, Vec<InputProbl
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let options = parse(args)?;
-    let cannot = |error: StoreError| Failure::CannotRun(error.to_string());
+    let cannot = |error: StoreError| Failure::cannot_run(error);
     let nats = nats_options(args, "weir fleet runs");
     let store = RunStore::open(&nats, &options.bucket, false, CONNECT_WAIT, notice).map_err(cannot)?;
     let mut runs = store.list().map_err(cannot)?;

@@ -64,7 +64,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let signals = count_signals(|_| ())?;
     let directory = state_directory(args, &AgentName::from_host("nats"))?;
     let search: Vec<PathBuf> = std::env::var_os("PATH").iter().flat_map(std::env::split_paths).collect();
-    let cannot = |error: fleet::embedded::EmbeddedError| Failure::CannotRun(error.to_string());
+    let cannot = |error: fleet::embedded::EmbeddedError| Failure::cannot_run(error);
     // This thread lives until the end; if it is killed, the kernel kills the server.
     let spawn = |command: &mut Command| Launch::default().spawn(command);
     let mut server = EmbeddedServer::start(&directory, &search, options.port, spawn).map_err(cannot)?;
@@ -90,7 +90,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
 
 fn wait_for(server: &mut EmbeddedServer) -> Result<(), Failure> {
     let until_ns = rt::clock::now_ns() + START_TIMEOUT.as_nanos() as u64;
-    while !server.poll_ready().map_err(|error| Failure::CannotRun(error.to_string()))? {
+    while !server.poll_ready().map_err(Failure::cannot_run)? {
         if rt::clock::now_ns() > until_ns {
             return Err(Failure::CannotRun("nats-server accepts no connections".to_owned()));
         }
@@ -119,12 +119,12 @@ fn start_agents(
         // The check of a job belongs to its thread.
         agents.push(thread.spawn(move || {
             let run = || {
-                let config = config(facts).map_err(|failure| failure.lines().join("; "))?;
+                let config = config(facts)?;
                 let config = AgentConfig { nats, state_directory: directory, ..config };
-                run_agent(config, signals).map_err(|error| error.to_string())
+                run_agent(config, signals).map_err(Failure::cannot_run)
             };
-            if let Err(text) = run() {
-                warn!("weir: agent {name}: {text}");
+            if let Err(failure) = run() {
+                warn!("weir: agent {name}: {}", failure.lines().join("; "));
             }
         })?);
         print(&format!("agent local-{number}\n"));

@@ -9,7 +9,7 @@ use fleet::message::AgentRole;
 use fleet::plan_file::MachinePlan;
 use fleet::split::AgentSelection;
 use fleet::transport::NatsOptions;
-use record::problem::InputProblem;
+use record::problem::{InputProblem, InvalidValue};
 use record::run::Run;
 use record::units::SECOND_NS;
 use rt::drain::{DrainStage, DrainWatch};
@@ -59,8 +59,9 @@ impl<'a> FleetRunner<'a> {
         let warm_up = trial.warm_up.as_deref().map(parse).transpose()?;
         let loads_ns =
             [Some(&load), warm_up.as_ref()].into_iter().flatten().map(FleetLoad::duration_ns).sum();
-        let machines = trial.machines.iter().map(machine_plan).collect::<Result<Vec<_>, String>>();
-        let mut machines = Machines::new(machines.map_err(TrialError::Program)?, self.nats.clone());
+        let machines = trial.machines.iter().map(machine_plan).collect::<Result<Vec<_>, _>>();
+        let mut machines =
+            Machines::new(machines.map_err(|why| TrialError::Program(why.to_string()))?, self.nats.clone());
         machines.follow(stops);
         machines.start(loads_ns).map_err(|failure| TrialError::Program(text_of(&failure)))?;
         if let Some(warm_up) = warm_up {
@@ -131,7 +132,7 @@ fn text_of(failure: &Failure) -> String {
 }
 
 /// Returns the plan of a machine, in the form of `weir fleet run`.
-fn machine_plan(machine: &MachineSetup) -> Result<MachinePlan, String> {
+fn machine_plan(machine: &MachineSetup) -> Result<MachinePlan, InvalidValue> {
     Ok(MachinePlan {
         name: machine.name.clone(),
         position: "the experiment".to_owned(),
@@ -155,7 +156,7 @@ pub(super) fn role_of(program: MachineProgram) -> AgentRole {
 pub(in crate::commands) fn machine_problems(machine: &MachineSetup) -> Vec<(&'static str, String)> {
     let plan = match machine_plan(machine) {
         Ok(plan) => plan,
-        Err(why) => return vec![("agent", why)],
+        Err(why) => return vec![("agent", why.to_string())],
     };
     let checked = RolePlan::parse_job(plan.allows, &job_arguments(&plan, SECOND_NS));
     let problems = checked.err().unwrap_or_default().into_iter();

@@ -14,6 +14,7 @@ use experiment::judge::{UnpairedSets, compare_unpaired};
 use experiment::trial::metrics;
 use record::experiment::{ExperimentMetric, ExperimentPlan, ONLY_LOAD, TrialSummary};
 use record::file::read_run;
+use record::invalid_value;
 use record::problem::InputProblem;
 use record::run::Run;
 use record::trial::ExperimentTrial;
@@ -99,7 +100,7 @@ fn parse_options(args: CommandArgs<'_>) -> Result<(CompareInputs, f64), Vec<Inpu
         }
         let mut files = |flag: &str, patterns: &[String]| {
             let matched = match patterns {
-                [] => Err("give both, --a and --b".to_owned()),
+                [] => Err(invalid_value!("give both, --a and --b")),
                 some => patterns::expand_patterns(some),
             };
             matched.map_err(|why| problems.push(InputProblem::new(flag, why))).unwrap_or_default()
@@ -241,7 +242,7 @@ fn read_sides(a: &[PathBuf], b: &[PathBuf]) -> Result<(Vec<NamedRun>, Vec<NamedR
         for file in files {
             match read_run(file) {
                 Ok(run) => runs.push((file.clone(), run)),
-                Err(error) => problems.push(InputProblem::new("FILE", error.to_string())),
+                Err(error) => problems.push(InputProblem::new("FILE", error)),
             }
         }
         runs

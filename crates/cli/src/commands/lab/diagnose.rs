@@ -5,8 +5,9 @@ use std::path::Path;
 use diagnose::counter_test::{apply_confirmation, earlier_confirmation};
 use record::capacity_search::{self, CapacitySearch};
 use record::file::{ReadError, read_record, read_run, read_schema};
+use record::invalid_value;
 use record::observed::MachineObservation;
-use record::problem::InputProblem;
+use record::problem::{InputProblem, InvalidValue};
 use record::run::{self, Run};
 use record::trial::{self, ExperimentTrial};
 use record::units::{format_count, format_plural};
@@ -34,7 +35,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
                 Ok(()) => {}
                 Err(why) => problems.push(InputProblem::new("FILE", format!("{other}: {why}"))),
             },
-            Err(error) => problems.push(InputProblem::new("FILE", error.to_string())),
+            Err(error) => problems.push(InputProblem::new("FILE", error)),
         }
     }
     if !problems.is_empty() {
@@ -53,7 +54,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
 }
 
 /// Adds the observation of another machine to a run, if both are of the same time.
-fn add_observation(run: &mut Run, mut observed: MachineObservation) -> Result<(), String> {
+fn add_observation(run: &mut Run, mut observed: MachineObservation) -> Result<(), InvalidValue> {
     let started_at = observed.started_at.clone();
     let readable = observed.rebase_times(&run.started_at);
     if let Some((from_s, to_s)) = observed.time_range_s().filter(|_| readable)
@@ -63,7 +64,7 @@ fn add_observation(run: &mut Run, mut observed: MachineObservation) -> Result<()
             true => format!("ended {:.0} s before the run began", -to_s),
             false => format!("began {:.0} s after the end of the run", from_s - run.duration_s),
         };
-        return Err(format!(
+        return Err(invalid_value!(
             "the watch record does not overlap the run: it began at {started_at} and took {:.0} s, the \
              run began at {} and took {:.0} s, so it {when} (the clocks of both machines have to agree)",
             to_s - from_s,
@@ -93,26 +94,35 @@ fn rediagnose(run: &mut Run) -> Option<String> {
     tested_verdict.filter(|_| !keeps_test)
 }
 
+/// Reason why a record has no run to diagnose.
+#[derive(Debug, thiserror::Error)]
+enum RecordError {
+    #[error(transparent)]
+    Unreadable(#[from] ReadError),
+    #[error("{path}: {why}")]
+    Search { path: String, why: &'static str },
+    #[error("{path}: the trial failed: {why}")]
+    FailedTrial { path: String, why: String },
+    #[error("{path}: {program} drove the load, which leaves no record to diagnose")]
+    OtherDriver { path: String, program: String },
+}
+
 /// Returns the run of a record, and for a search the description of that run.
-fn read_run_of_record(path: &Path) -> Result<(Run, Option<String>), String> {
-    let text = |error: ReadError| error.to_string();
-    match read_schema(path).map_err(text)?.as_str() {
-        run::SCHEMA => Ok((read_run(path).map_err(text)?, None)),
-        capacity_search::SCHEMA => run_of_search(read_record(path, capacity_search::SCHEMA).map_err(text)?)
-            .map_err(|why| format!("{}: {why}", path.display())),
+fn read_run_of_record(path: &Path) -> Result<(Run, Option<String>), RecordError> {
+    let path_text = || path.display().to_string();
+    match read_schema(path)?.as_str() {
+        run::SCHEMA => Ok((read_run(path)?, None)),
+        capacity_search::SCHEMA => run_of_search(read_record(path, capacity_search::SCHEMA)?)
+            .map_err(|why| RecordError::Search { path: path_text(), why }),
         trial::SCHEMA => {
-            let trial: ExperimentTrial = read_record(path, trial::SCHEMA).map_err(text)?;
+            let trial: ExperimentTrial = read_record(path, trial::SCHEMA)?;
             let run = trial.run.ok_or_else(|| match trial.failed {
-                Some(why) => format!("{}: the trial failed: {why}", path.display()),
-                None => format!(
-                    "{}: {} drove the load, which leaves no record to diagnose",
-                    path.display(),
-                    trial.driver.program
-                ),
+                Some(why) => RecordError::FailedTrial { path: path_text(), why },
+                None => RecordError::OtherDriver { path: path_text(), program: trial.driver.program },
             });
             Ok((run?, None))
         }
-        other => Err(text(ReadError::Schema {
+        other => Err(RecordError::Unreadable(ReadError::Schema {
             path: path.to_owned(),
             actual: other.to_owned(),
             expected: "weir.run/1, weir.edge/1, weir.trial/1",
@@ -218,11 +228,11 @@ mod tests {
             let samples = (1..=5).map(f64::from).map(sample).collect();
             MachineObservation { started_at: started_at.to_owned(), samples, ..MachineObservation::default() }
         };
-        let error = add_observation(&mut run, watch("2026-01-01T09:00:00Z")).unwrap_err();
+        let error = add_observation(&mut run, watch("2026-01-01T09:00:00Z")).unwrap_err().to_string();
         for figure in ["2026-01-01T09:00:00Z", " 5 s", "2026-01-01T10:00:00Z", " 10 s", "3595 s"] {
             assert!(error.contains(figure), "{figure}: {error}");
         }
-        let error = add_observation(&mut run, watch("2026-01-01T10:00:30Z")).unwrap_err();
+        let error = add_observation(&mut run, watch("2026-01-01T10:00:30Z")).unwrap_err().to_string();
         assert!(error.contains(" 20 s"), "{error}");
         assert_eq!(run.observed, []);
         // The observation may cover a part of the run; without a time, the overlap is unknown.
@@ -264,18 +274,19 @@ mod tests {
         let (run, which) = of(search(serde_json::json!({"at_edge": held}))).unwrap();
         assert_eq!(run.rates.offered_per_s, Some(40.0));
         assert!(which.unwrap().contains("40"));
-        let older = of(search(serde_json::json!({"stopped_by": by, "at_edge": held}))).unwrap_err();
-        let without_run = of(search(serde_json::json!({}))).unwrap_err();
+        let older =
+            of(search(serde_json::json!({"stopped_by": by, "at_edge": held}))).unwrap_err().to_string();
+        let without_run = of(search(serde_json::json!({}))).unwrap_err().to_string();
         assert!(older.contains("record.json") && without_run.contains("record.json"));
         assert_ne!(older, without_run);
 
         let mut trial = ExperimentTrial { schema: trial::SCHEMA.to_owned(), ..ExperimentTrial::default() };
         "wrk".clone_into(&mut trial.driver.program);
-        let without = of(serde_json::to_value(&trial).unwrap()).unwrap_err();
+        let without = of(serde_json::to_value(&trial).unwrap()).unwrap_err().to_string();
         assert!(without.contains("wrk"), "{without}");
         trial.run = Some(run_value());
         assert_eq!(of(serde_json::to_value(&trial).unwrap()).unwrap(), (run_value(), None));
-        let other = of(serde_json::json!({"schema": "weir.watch/1"})).unwrap_err();
+        let other = of(serde_json::json!({"schema": "weir.watch/1"})).unwrap_err().to_string();
         assert!(other.contains("weir.edge/1"), "{other}");
     }
 }

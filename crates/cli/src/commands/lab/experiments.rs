@@ -107,12 +107,12 @@ pub(super) fn parse_directory(args: CommandArgs<'_>) -> Result<PathBuf, Vec<Inpu
 /// Converts an error of a directory: a usage error if the user named an unsuitable one.
 pub(super) fn directory_failure(error: ExperimentDirError) -> Failure {
     match error {
-        ExperimentDirError::Exists(_) => vec![InputProblem::new("--output", error.to_string())].into(),
+        ExperimentDirError::Exists(_) => vec![InputProblem::new("--output", error)].into(),
         ExperimentDirError::NotAnExperiment(..)
         | ExperimentDirError::PlanChanged(..)
-        | ExperimentDirError::Invalid(..) => vec![InputProblem::new("DIR", error.to_string())].into(),
+        | ExperimentDirError::Invalid(..) => vec![InputProblem::new("DIR", error)].into(),
         ExperimentDirError::InUse(..) | ExperimentDirError::Read(_) | ExperimentDirError::Io(_) => {
-            Failure::CannotRun(error.to_string())
+            Failure::cannot_run(error)
         }
     }
 }

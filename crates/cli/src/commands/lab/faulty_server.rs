@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use experiment::faulty_server::FaultConfig;
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use record::units::{DurationUnit, parse_count, parse_duration_ns, parse_fraction, parse_size};
 use rt::address::Address;
 use rt::drain::{Drain, DrainStage, SignalSet, block_signals};
@@ -57,7 +58,7 @@ pub(in crate::commands) fn parse_fault(args: CommandArgs<'_>) -> Result<FaultCon
             let text = format!("'{listen}' is not a TCP address (write 127.0.0.1:8000)");
             problems.push(InputProblem::new("--listen", text));
         }
-        Err(error) => problems.push(InputProblem::new("--listen", error.to_string())),
+        Err(error) => problems.push(InputProblem::new("--listen", error)),
     }
     let data_bytes = parse_value(args, "data-bytes", parse_size, &mut problems);
     fault.data = args.text("data").map(|path| (PathBuf::from(path), data_bytes.unwrap_or(0)));
@@ -87,35 +88,35 @@ fn set_if_given<T>(field: &mut T, value: Option<T>) {
 fn parse_value<T>(
     args: CommandArgs<'_>,
     flag: &str,
-    parse: impl FnOnce(&str) -> Result<T, String>,
+    parse: impl FnOnce(&str) -> Result<T, InvalidValue>,
     problems: &mut Vec<InputProblem>,
 ) -> Option<T> {
     let text = args.text(flag)?;
     parse(&text).map_err(|why| problems.push(InputProblem::new(format!("--{flag}"), why))).ok()
 }
 
-fn parse_count_u32(text: &str) -> Result<u32, String> {
-    u32::try_from(parse_count(text)?).map_err(|_| format!("'{text}' is too many"))
+fn parse_count_u32(text: &str) -> Result<u32, InvalidValue> {
+    u32::try_from(parse_count(text)?).map_err(|_| invalid_value!("'{text}' is too many"))
 }
 
-fn parse_thread_count(text: &str) -> Result<usize, String> {
+fn parse_thread_count(text: &str) -> Result<usize, InvalidValue> {
     const THREADS_MAX: u32 = 1024;
     let threads = parse_count_u32(text)?;
     if (1..=THREADS_MAX).contains(&threads) {
         return Ok(threads as usize);
     }
-    Err(format!("'{text}' is not between 1 and {THREADS_MAX}"))
+    Err(invalid_value!("'{text}' is not between 1 and {THREADS_MAX}"))
 }
 
-fn parse_backlog(text: &str) -> Result<i32, String> {
-    i32::try_from(parse_count(text)?).map_err(|_| format!("'{text}' is too many"))
+fn parse_backlog(text: &str) -> Result<i32, InvalidValue> {
+    i32::try_from(parse_count(text)?).map_err(|_| invalid_value!("'{text}' is too many"))
 }
 
-fn parse_body_bytes(text: &str) -> Result<usize, String> {
+fn parse_body_bytes(text: &str) -> Result<usize, InvalidValue> {
     const BODY_BYTES_MAX: u64 = 64 << 20;
     let bytes = parse_size(text)?;
     if bytes > BODY_BYTES_MAX {
-        return Err(format!("'{text}' is more than 64m"));
+        return Err(invalid_value!("'{text}' is more than 64m"));
     }
     Ok(bytes as usize)
 }

@@ -6,7 +6,8 @@ use host::NotObservable;
 use host::perf::call_counter::{CallKind, CountBudget, CountedCalls, count_calls};
 use host::perf::{FREQUENCY, FREQUENCY_MAX, FoldedStacks, HaproxyProfiling, Profiler, TaskRow};
 use record::file::wall_clock_now;
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns};
 use rt::clock::now_ns;
 use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
@@ -50,8 +51,8 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
     let mut running = options.target.start()?;
     let started_at = wall_clock_now();
-    let profiler = Profiler::start(&running.process_tree(), options.frequency, now_ns)
-        .map_err(|error| Failure::CannotRun(error.to_string()))?;
+    let profiler =
+        Profiler::start(&running.process_tree(), options.frequency, now_ns).map_err(Failure::cannot_run)?;
     running.release_command()?;
     wait(&mut running, options.duration_ns, &stop);
     // Symbols are resolved while the processes still exist.
@@ -170,7 +171,7 @@ fn read_folded(path: &str) -> Result<FoldedStacks, Failure> {
 pub(super) fn parse_flags(args: CommandArgs<'_>) -> Result<ProfileOptions, Vec<InputProblem>> {
     let mut problems = Vec::new();
     let target = parse_target(args, &mut problems);
-    let mut read = |flag: &str, default: u64, parse: &dyn Fn(&str) -> Result<u64, String>| {
+    let mut read = |flag: &str, default: u64, parse: &dyn Fn(&str) -> Result<u64, InvalidValue>| {
         let Some(text) = args.text(flag) else { return default };
         parse(&text).unwrap_or_else(|why| {
             problems.push(InputProblem::new(format!("--{flag}"), why));
@@ -180,12 +181,12 @@ pub(super) fn parse_flags(args: CommandArgs<'_>) -> Result<ProfileOptions, Vec<I
     let length_ns = read("duration", DURATION_NS_DEFAULT, &|text| {
         let ns = parse_duration_ns(text, DurationUnit::Seconds)?;
         let within = (1..=DURATION_NS_MAX).contains(&ns);
-        if within { Ok(ns) } else { Err(format!("'{text}' is not above 0 and up to 1h")) }
+        if within { Ok(ns) } else { Err(invalid_value!("'{text}' is not above 0 and up to 1h")) }
     });
     let count_up_to = |max: u64| {
         move |text: &str| match parse_count(text)? {
             count if (1..=max).contains(&count) => Ok(count),
-            _ => Err(format!("from 1 to {max}")),
+            _ => Err(invalid_value!("from 1 to {max}")),
         }
     };
     let frequency = read("frequency", u64::from(FREQUENCY), &count_up_to(u64::from(FREQUENCY_MAX)));

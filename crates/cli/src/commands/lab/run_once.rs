@@ -2,6 +2,7 @@
 
 use experiment::scenario::setup::LabSetup;
 use experiment::trial::{TrialError, TrialResult, TrialTools};
+use record::invalid_value;
 use record::problem::InputProblem;
 use record::units::{DurationUnit, parse_duration_ns};
 use rt::drain::{Drain, DrainStage, SignalHandlers, SignalSet, block_signals};
@@ -51,7 +52,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
             warn!("weir: stopped; no results");
             return Ok(Exit::Invalid);
         }
-        Err(error) => return Err(Failure::CannotRun(error.to_string())),
+        Err(error) => return Err(Failure::cannot_run(error)),
     };
     finish(done, json.as_deref())
 }
@@ -70,7 +71,7 @@ fn read_scenario(args: CommandArgs<'_>) -> Result<LabSetup, Vec<InputProblem>> {
 fn parse_duration(args: CommandArgs<'_>) -> Result<u64, Vec<InputProblem>> {
     let duration = args.text("duration").unwrap_or_else(|| DURATION_DEFAULT.to_owned());
     let parsed = parse_duration_ns(&duration, DurationUnit::Seconds).and_then(|ns| match ns {
-        0 => Err("a duration of 0 measures nothing (for example: 1s)".to_owned()),
+        0 => Err(invalid_value!("a duration of 0 measures nothing (for example: 1s)")),
         ns => Ok(ns),
     });
     parsed.map_err(|why| vec![InputProblem::new("--duration", why)])
@@ -96,7 +97,7 @@ fn finish(done: TrialResult, json: Option<&str>) -> Result<Exit, Failure> {
             warn!("weir: stopped; the results so far are {}", describe_output(json));
             Ok(Exit::Invalid)
         }
-        Some(error) => Err(Failure::CannotRun(error.to_string())),
+        Some(error) => Err(Failure::cannot_run(error)),
     }
 }
 

@@ -293,18 +293,18 @@ pub(super) fn parse_options(args: CommandArgs<'_>) -> Result<SelftestOptions, Ve
         match parse_count(&text) {
             Ok(count) if (1..=REPETITIONS_MAX).contains(&count) => repetitions = count as u32,
             Ok(_) => add_problem("repetitions", format!("'{text}' is not between 1 and {REPETITIONS_MAX}")),
-            Err(why) => add_problem("repetitions", why),
+            Err(why) => add_problem("repetitions", why.to_string()),
         }
     }
     let default = if quick { format!("{}ms", QUICK_NS / 1_000_000) } else { DURATION_DEFAULT.to_owned() };
     let duration = args.text("duration").unwrap_or(default);
     let duration_ns = parse_duration_ns(&duration, DurationUnit::Seconds);
-    let duration_ns = duration_ns.map_err(|why| add_problem("duration", why)).unwrap_or(0);
+    let duration_ns = duration_ns.map_err(|why| add_problem("duration", why.to_string())).unwrap_or(0);
     let seed = match args.text("seed").map(|text| parse_count(&text)) {
         None => now_ns() % 1_000_000,
         Some(Ok(seed)) => seed,
         Some(Err(why)) => {
-            add_problem("seed", why);
+            add_problem("seed", why.to_string());
             0
         }
     };

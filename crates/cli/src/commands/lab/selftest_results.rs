@@ -18,7 +18,7 @@ pub(super) fn print_sum(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     crate::preflight::outputs(args, &["json"], &["markdown"])?;
     let mut results = Vec::new();
     for path in &paths {
-        results.push(read_result(path).map_err(|why| Failure::cannot(path, why))?);
+        results.push(read_result(path)?);
     }
     let sum = sum_results(results);
     show(&sum, json.as_deref())?;
@@ -26,12 +26,14 @@ pub(super) fn print_sum(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     Ok(if sum.passed { Exit::Done } else { Exit::Invalid })
 }
 
-fn read_result(path: &str) -> Result<SelfTest, String> {
-    let bytes = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+fn read_result(path: &str) -> Result<SelfTest, Failure> {
+    let unreadable = |error| Failure::cannot(path, error);
+    let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
     if bytes > BYTES_MAX {
-        return Err(format!("it has {bytes} bytes, more than {BYTES_MAX}"));
+        return Err(Failure::cannot(path, format_args!("it has {bytes} bytes, more than {BYTES_MAX}")));
     }
-    parse_self_test(&std::fs::read_to_string(path).map_err(|error| error.to_string())?)
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    parse_self_test(&text).map_err(|error| Failure::cannot(path, error))
 }
 
 /// Sums the results of all runs. Sets and parts are joined where they differ.

@@ -91,7 +91,7 @@ fn parse_address(args: CommandArgs<'_>) -> Result<SocketAddr, Vec<InputProblem>>
     match text.parse::<Address>() {
         Ok(Address::Tcp(address)) => Ok(address),
         Ok(Address::Unix(_)) => Err(vec![InputProblem::new("--listen", "a browser needs a TCP address")]),
-        Err(error) => Err(vec![InputProblem::new("--listen", error.to_string())]),
+        Err(error) => Err(vec![InputProblem::new("--listen", error)]),
     }
 }
 

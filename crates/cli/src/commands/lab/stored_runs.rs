@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use experiment::engine::experiment_dir::find_directories;
 use fleet::message::RunId;
-use fleet::run_store::{MERGED, RunDescription, RunEntry, RunStore};
+use fleet::run_store::{MERGED, RunDescription, RunEntry, RunStore, StoreError};
 use fleet::transport::NatsOptions;
 use record::fleet::MERGED_FILE;
 use record::run::Run;
@@ -118,6 +118,17 @@ pub(super) fn agents_in(directory: &Path) -> Vec<String> {
     names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect()
 }
 
+/// Reason why a bucket cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BucketReadError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the record of run {run} cannot be read: {source}")]
+    Record { run: RunId, source: serde_json::Error },
+    #[error("the reader of the bucket has failed")]
+    Panicked,
+}
+
 /// Runs in a bucket.
 #[derive(Clone, Debug)]
 pub(super) struct RunBucket {
@@ -127,8 +138,8 @@ pub(super) struct RunBucket {
 
 impl RunBucket {
     /// Lists the runs, or returns the reason why it cannot.
-    pub(super) fn list(&self) -> Result<RunListing, String> {
-        let runs = self.with_store(|store| store.list().map_err(|error| error.to_string()))?;
+    pub(super) fn list(&self) -> Result<RunListing, BucketReadError> {
+        let runs = self.with_store(|store| Ok(store.list()?))?;
         let rows = runs.into_iter().map(|run| RunRow {
             path: run.name.to_string(),
             time: record::file::format_wall_clock(run.stored_unix_ns),
@@ -139,10 +150,10 @@ impl RunBucket {
     }
 
     /// Returns a run with its merged record; `None` if there is no such run.
-    pub(super) fn read(&self, name: &RunId) -> Result<Option<(RunEntry, Run)>, String> {
+    pub(super) fn read(&self, name: &RunId) -> Result<Option<(RunEntry, Run)>, BucketReadError> {
         let Some((run, bytes)) = self.read_record(name, MERGED)? else { return Ok(None) };
         let record = serde_json::from_slice(&bytes)
-            .map_err(|error| format!("the record of run {name} cannot be read: {error}"))?;
+            .map_err(|source| BucketReadError::Record { run: name.clone(), source })?;
         Ok(Some((run, record)))
     }
 
@@ -151,12 +162,12 @@ impl RunBucket {
         &self,
         name: &RunId,
         record: &str,
-    ) -> Result<Option<(RunEntry, Vec<u8>)>, String> {
+    ) -> Result<Option<(RunEntry, Vec<u8>)>, BucketReadError> {
         self.with_store(|store| {
-            let runs = store.list().map_err(|error| error.to_string())?;
+            let runs = store.list()?;
             let has_it = |run: &RunEntry| run.name == *name && run.records.iter().any(|one| one == record);
             let Some(run) = runs.into_iter().find(has_it) else { return Ok(None) };
-            let bytes = store.get(&run, record).map_err(|error| error.to_string())?;
+            let bytes = store.get(&run, record)?;
             Ok(Some((run, bytes)))
         })
     }
@@ -164,14 +175,14 @@ impl RunBucket {
     /// Calls `read` with a connection of its own, on a thread of its own: the pages have a runtime already.
     fn with_store<T: Send>(
         &self,
-        read: impl FnOnce(&RunStore) -> Result<T, String> + Send,
-    ) -> Result<T, String> {
+        read: impl FnOnce(&RunStore) -> Result<T, BucketReadError> + Send,
+    ) -> Result<T, BucketReadError> {
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 let store = RunStore::open(&self.nats, &self.name, false, CONNECT_WAIT, |_| {});
-                read(&store.map_err(|error| error.to_string())?)
+                read(&store?)
             });
-            reader.join().unwrap_or_else(|_| Err("the reader of the bucket has failed".to_owned()))
+            reader.join().unwrap_or_else(|_| Err(BucketReadError::Panicked))
         })
     }
 }

@@ -3,11 +3,12 @@
 //!
 //! A test that could only have one outcome here is not made, with the reason.
 
-use diagnose::counter_test::{PAIRS_PER_TEST, combine, decision_threshold, judge};
+use diagnose::counter_test::{CounterTestError, PAIRS_PER_TEST, combine, decision_threshold, judge};
 use diagnose::verdicts::{CounterTest, NONE, Perturbation, ThroughputChange, find_rule};
-use experiment::cpu_throttle::CpuThrottle;
+use experiment::cpu_throttle::{CpuThrottle, ThrottleError};
 use host::observe::GENERATOR;
 use host::process_tree::with_descendants;
+use load::measurement::RunError;
 use load::pace::Pace;
 use load::plan::RunPlan;
 use record::run::{Confirmation, Run};
@@ -22,6 +23,39 @@ const TRIAL_NS: u64 = 3 * SECOND_NS;
 /// An open loop that got this fraction of its offered rate was not limited.
 const OFFERED_MET_FRACTION: f64 = 0.98;
 
+/// Reason why the verdict of a run is neither confirmed nor refuted.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConfirmError {
+    /// The verdict names no limit, with the reason.
+    #[error("{0}")]
+    NoLimit(&'static str),
+    /// The run was not observed.
+    #[error("no samples of this load (--no-watch)")]
+    NoSamples,
+    /// The test would prove nothing about this load, or not from this process, with the reason.
+    #[error("{0}")]
+    NotPossible(String),
+    /// The limits of this machine refuse the changed load.
+    #[error("{0}")]
+    Refused(String),
+    /// No test distinguishes the verdict, or its outcome is undecided.
+    #[error(transparent)]
+    CounterTest(#[from] CounterTestError),
+    /// The CPU time of the subject cannot be limited.
+    #[error(transparent)]
+    Throttle(#[from] ThrottleError),
+    /// A trial failed.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The user stopped it.
+    #[error("stopped by the user")]
+    Stopped,
+}
+
+fn not_possible(reason: impl Into<String>) -> ConfirmError {
+    ConfirmError::NotPossible(reason.into())
+}
+
 /// Returns the outcome of the counter-test of a run's verdict, or why it cannot be made.
 pub(super) fn confirm(
     plan: &RunPlan,
@@ -29,13 +63,13 @@ pub(super) fn confirm(
     subjects: &[i32],
     quiet: bool,
     stop: &DrainWatch,
-) -> Result<Confirmation, String> {
+) -> Result<Confirmation, ConfirmError> {
     let code = run.diagnosis.as_ref().map_or(NONE, |diagnosis| diagnosis.verdict.as_str());
     if find_rule(code).is_none() {
-        return Err(nothing_to_test(code).to_owned());
+        return Err(ConfirmError::NoLimit(nothing_to_test(code)));
     }
     let cpus = usable_cpus(plan, run, rt::cores::available_cpus().len());
-    let diagnosis = run.diagnosis.as_ref().ok_or("no samples of this load (--no-watch)")?;
+    let diagnosis = run.diagnosis.as_ref().ok_or(ConfirmError::NoSamples)?;
     let mut changes = Vec::new();
     for test in diagnose::counter_test::distinguishing_tests(diagnosis)? {
         match change(plan, run, test, cpus) {
@@ -53,7 +87,7 @@ pub(super) fn confirm(
         let pairs = measure_pairs(plan, run, &change, subjects, stop)?;
         tests.push(judge(code, test, &pairs)?);
     }
-    combine(tests).ok_or_else(|| "weir has no change that tests it".to_owned())
+    combine(tests).ok_or_else(|| not_possible("weir has no change that tests it"))
 }
 
 /// Announces the cost of `--confirm` before the thing to test is known.
@@ -86,7 +120,7 @@ fn measure_pairs(
     change: &PlanChange,
     subjects: &[i32],
     stop: &DrainWatch,
-) -> Result<Vec<(f64, f64)>, String> {
+) -> Result<Vec<(f64, f64)>, ConfirmError> {
     let used_cpus = run.cpu.subject_cpus.unwrap_or(0.0);
     let mut pairs = Vec::new();
     for _ in 0..PAIRS_PER_TEST {
@@ -115,7 +149,7 @@ enum PlanChange {
 
 /// Returns the change for a test in a process that may use `cpus` CPUs, or the reason why the test
 /// would prove nothing.
-fn change(plan: &RunPlan, run: &Run, test: CounterTest, cpus: f64) -> Result<PlanChange, String> {
+fn change(plan: &RunPlan, run: &Run, test: CounterTest, cpus: f64) -> Result<PlanChange, ConfirmError> {
     let (perturbation, expected, _) = test;
     check_offered_rate(run, decision_threshold(perturbation, expected))?;
     let mut changed = plan.clone();
@@ -134,57 +168,61 @@ fn change(plan: &RunPlan, run: &Run, test: CounterTest, cpus: f64) -> Result<Pla
         }
         Perturbation::ToggleKeepAlive => {
             if changed.requests_per_connection.is_none() {
-                return Err("the test would keep connections open between requests, and this load does \
-                            so already (it has no -r)"
-                    .to_owned());
+                return Err(not_possible(
+                    "the test would keep connections open between requests, and this load does so already (it \
+                     has no -r)",
+                ));
             }
             changed.requests_per_connection = None;
         }
         Perturbation::ThinkTime => {
             let Pace::Closed { think_ns } = &mut changed.pace else {
-                return Err("the test would add a pause before each request, and a load at a fixed \
-                            rate (-R) has none"
-                    .to_owned());
+                return Err(not_possible(
+                    "the test would add a pause before each request, and a load at a fixed rate (-R) has none",
+                ));
             };
             if expected == ThroughputChange::Stays && plan.connections < 2 {
-                return Err("the test would add a pause that other connections make up for, and there is \
-                            only one"
-                    .to_owned());
+                return Err(not_possible(
+                    "the test would add a pause that other connections make up for, and there is only one",
+                ));
             }
             *think_ns += (run.latency.last_byte.service.mean_ns / 2.0) as u64;
         }
         Perturbation::LessCpuTime => return Ok(PlanChange::ThrottleCpu),
         Perturbation::NotPossible => {
-            return Err("weir has no change that tests this verdict".to_owned());
+            return Err(not_possible("weir has no change that tests this verdict"));
         }
     }
     if changed == *plan {
         let change_text = perturbation.description();
-        return Err(format!("the test would be {change_text}, which does not change this load"));
+        return Err(not_possible(format!(
+            "the test would be {change_text}, which does not change this load"
+        )));
     }
-    preflight::check(&changed).map_err(|failure| failure.lines().join("; "))?;
+    preflight::check(&changed).map_err(|failure| ConfirmError::Refused(failure.lines().join("; ")))?;
     Ok(PlanChange::Plan(Box::new(changed)))
 }
 
 /// Checks whether an open loop offers enough for the throughput to pass `ratio`, where the outcomes
 /// differ. A closed loop always does.
-fn check_offered_rate(run: &Run, ratio: f64) -> Result<(), String> {
+fn check_offered_rate(run: &Run, ratio: f64) -> Result<(), ConfirmError> {
     let answered_per_s = run.goodput_per_s();
     let Some(offered_per_s) = run.rates.offered_per_s else {
         return Ok(());
     };
     if answered_per_s >= offered_per_s * OFFERED_MET_FRACTION {
-        return Err("a load at a fixed rate with all responses has no limit that a test could \
-                    move; increase -R, or remove it"
-            .to_owned());
+        return Err(not_possible(
+            "a load at a fixed rate with all responses has no limit that a test could move; increase -R, or \
+             remove it",
+        ));
     }
     if ratio > 1.0 && offered_per_s <= ratio * answered_per_s {
-        return Err(format!(
+        return Err(not_possible(format!(
             "{}/s were offered and {}/s got a response: the throughput cannot rise far enough for a \
              test; increase -R, or remove it",
             format_count(offered_per_s),
             format_count(answered_per_s)
-        ));
+        )));
     }
     Ok(())
 }
@@ -192,23 +230,23 @@ fn check_offered_rate(run: &Run, ratio: f64) -> Result<(), String> {
 /// Checks whether a second generator has CPUs to run on: those of this process, and as many of the
 /// machine as raise the throughput by `ratio`. In a process without spare CPUs the test would prove
 /// nothing.
-fn check_cpu_headroom(run: &Run, threads: usize, cpus: f64, ratio: f64) -> Result<(), String> {
+fn check_cpu_headroom(run: &Run, threads: usize, cpus: f64, ratio: f64) -> Result<(), ConfirmError> {
     if threads as f64 > cpus {
-        return Err(format!(
+        return Err(not_possible(format!(
             "a second generator would make it {threads} threads, and this process may use \
              {cpus} CPUs (all of them, --pin, or its quota): generate the load on another \
              machine as well"
-        ));
+        )));
     }
     let generator_cpus: f64 = run.cpu.per_core.iter().sum();
     let subject = run.cpu.subject_cpus.unwrap_or(0.0);
     let others = run.cpu.foreign_cpus.unwrap_or(0.0);
     let all = f64::from(run.host.cpus);
     if (generator_cpus + subject) * ratio + others > all {
-        return Err(format!(
+        return Err(not_possible(format!(
             "no CPUs are left for a second generator: the first used {generator_cpus:.1}, the subject \
              {subject:.1} and others {others:.1} of {all}"
-        ));
+        )));
     }
     Ok(())
 }
@@ -226,15 +264,14 @@ fn usable_cpus(plan: &RunPlan, run: &Run, available: usize) -> f64 {
 
 /// Returns the good responses per second of a short run, after the same ramp and with the same
 /// bounds.
-fn measure_rate(plan: &RunPlan, stop: &DrainWatch) -> Result<f64, String> {
+fn measure_rate(plan: &RunPlan, stop: &DrainWatch) -> Result<f64, ConfirmError> {
     let mut short = plan.clone();
     short.end.duration_ns = plan.ramp_ns + TRIAL_NS;
     short.end.requests = None;
     short.objectives.clear();
-    let measured = load::run::run(&short, stop, &mut RunWatcher::new(Vec::new(), None, None))
-        .map_err(|error| error.to_string())?;
+    let measured = load::run::run(&short, stop, &mut RunWatcher::new(Vec::new(), None, None))?;
     if stop.stage() != DrainStage::Running {
-        return Err("stopped by the user".to_owned());
+        return Err(ConfirmError::Stopped);
     }
     Ok(measured.goodput_per_s())
 }
@@ -279,7 +316,7 @@ mod tests {
     }
 
     fn changed(plan: &RunPlan, run: &Run, code: &str, cpus: f64) -> Result<RunPlan, String> {
-        match change(plan, run, find_rule(code).unwrap().counter_test, cpus)? {
+        match change(plan, run, find_rule(code).unwrap().counter_test, cpus).map_err(|why| why.to_string())? {
             PlanChange::Plan(plan) => Ok(*plan),
             PlanChange::ThrottleCpu => Err("less time".to_owned()),
         }

@@ -78,7 +78,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let journal = run_in_target(&request.target, || apply(&plan, &options, &mut kill_hook()))?;
     let journal = journal.map_err(|error| {
         remove_persisted(&options);
-        Failure::CannotRun(error.to_string())
+        Failure::cannot_run(error)
     })?;
     if options.ends_with == EndsWith::Revert {
         print("applied; weir tune revert restores the old values\n");

@@ -217,7 +217,7 @@ fn plan_settings(
         // The kernel may reject a value, so each is written once where it changes nothing.
         let rejected = planned.changes.iter().filter_map(|change| {
             let error = host::tuning::write_value(&change.requested.path, &change.requested.value).err()?;
-            Some(InputProblem::new(change.requested.name.as_str(), error.to_string()))
+            Some(InputProblem::new(change.requested.name.as_str(), error))
         });
         let rejected: Vec<InputProblem> = rejected.collect();
         if rejected.is_empty() { Ok(planned) } else { Err(rejected) }
@@ -326,7 +326,7 @@ fn confirm(
     let file = parse_text(&trial.name, &text, &options)?;
     let output = path.join(CONFIRM_DIRECTORY);
     let mut directory = match output.is_dir() {
-        true => ExperimentDir::open(&output).map_err(|error| Failure::CannotRun(error.to_string()))?,
+        true => ExperimentDir::open(&output).map_err(Failure::cannot_run)?,
         false => create_directory(&file, arguments, Some(output), BTreeMap::new())?,
     };
     warn!("weir: confirmation{CONFIRM_SUFFIX}: the minimal profile beside the complete one");

@@ -33,15 +33,15 @@ pub(super) fn plan(requests: &[RequestedValue], role: Role) -> Result<ApplyPlan,
 }
 
 /// Returns the value of the link, after another one was written, read back and restored.
-fn try_value(setting: &LinkSetting, value: &str) -> Result<String, String> {
+fn try_value(setting: &LinkSetting, value: &str) -> std::io::Result<String> {
     let [link, _] = LINK;
-    let old = setting.read(link).map_err(|error| error.to_string())?;
+    let old = setting.read(link)?;
     if old == value {
         return Ok(old);
     }
-    setting.write(link, value).map_err(|error| error.to_string())?;
+    setting.write(link, value)?;
     // Settings depend on others: segmentation on checksums.
-    setting.write(link, &old).map_err(|error| error.to_string())?;
+    setting.write(link, &old)?;
     Ok(old)
 }
 

@@ -1,7 +1,8 @@
 //! Options of `weir watch`: parses texts of flags to values and reports every problem at once.
 
 use load::plan::{Authority, Url};
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use record::units::{DurationUnit, MILLISECOND_NS, SECOND_NS, parse_duration_ns};
 
 use crate::flags::CommandArgs;
@@ -94,7 +95,7 @@ impl WatchPlan {
         let mut parse_time = |flag: &str| {
             let parsed = parse_duration_ns(&args.text(flag)?, DurationUnit::Seconds);
             let nonzero = parsed.and_then(|ns| match ns {
-                0 => Err("must be above 0".to_owned()),
+                0 => Err(invalid_value!("must be above 0")),
                 ns => Ok(ns),
             });
             nonzero.map_err(|why| problems.push(InputProblem::new(format!("--{flag}"), why))).ok()
@@ -151,31 +152,31 @@ fn duplicate_targets(targets: &[WatchTarget]) -> Vec<InputProblem> {
 }
 
 /// Splits a text into the name before `=`, if any, and the rest.
-fn split_name(text: &str) -> Result<(Option<String>, &str), String> {
+fn split_name(text: &str) -> Result<(Option<String>, &str), InvalidValue> {
     match text.split_once('=') {
-        Some(("", _)) => Err(format!("'{text}': missing name before ="))?,
+        Some(("", _)) => Err(invalid_value!("'{text}': missing name before ="))?,
         Some((name, rest)) => Ok((Some(name.to_owned()), rest)),
         None => Ok((None, text)),
     }
 }
 
-fn parse_pid(text: &str) -> Result<WatchTarget, String> {
+fn parse_pid(text: &str) -> Result<WatchTarget, InvalidValue> {
     let (name, number) = split_name(text)?;
     match number.parse() {
         Ok(pid) if pid > 0 => Ok(WatchTarget { name, locator: TargetLocator::Pid(pid) }),
-        _ => Err(format!("'{text}' is not a PID (write 1234 or origin=1234)")),
+        _ => Err(invalid_value!("'{text}' is not a PID (write 1234 or origin=1234)")),
     }
 }
 
-fn parse_port(text: &str) -> Result<WatchTarget, String> {
+fn parse_port(text: &str) -> Result<WatchTarget, InvalidValue> {
     let (name, number) = split_name(text)?;
     match number.parse() {
         Ok(port) if port > 0 => Ok(WatchTarget { name, locator: TargetLocator::Port(port) }),
-        _ => Err(format!("'{text}' is not a port (write 8000 or origin=9000)")),
+        _ => Err(invalid_value!("'{text}' is not a port (write 8000 or origin=9000)")),
     }
 }
 
-fn parse_url(text: &str) -> Result<WatchTarget, String> {
+fn parse_url(text: &str) -> Result<WatchTarget, InvalidValue> {
     Ok(WatchTarget { name: None, locator: TargetLocator::Url(Url::parse(text)?.authority) })
 }
 

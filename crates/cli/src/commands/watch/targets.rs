@@ -1,5 +1,7 @@
 //! Resolves targets to processes, their roles, and the ports that connect them.
 
+use std::path::PathBuf;
+
 use host::NotObservable;
 use host::observe::{MonitorSpec, RoleSpec, SUBJECT, Topology, discover_topology, discover_topology_at};
 use host::process::ProcessReader;
@@ -7,7 +9,7 @@ use host::sockets::listening_ports;
 use load::plan::Authority;
 use record::observed::{PortRoles, UnobservableMetric};
 use record::problem::InputProblem;
-use rt::address::Address;
+use rt::address::{Address, ResolveError};
 
 use super::busiest;
 use super::plan::{TargetLocator, WatchPlan, WatchTarget};
@@ -40,7 +42,7 @@ pub(in crate::commands) fn resolve_targets(plan: &WatchPlan) -> Result<ResolvedT
                 duplicates.extend(targets.name_conflict(target, &one.pids));
                 targets.add_target(target, one);
             }
-            Err(why) => absent.push(why),
+            Err(error) => absent.push(error.to_string()),
         }
     }
     if !duplicates.is_empty() {
@@ -72,7 +74,22 @@ struct ResolvedTarget {
     topology: Topology,
 }
 
-fn resolve_target(target: &WatchTarget) -> Result<ResolvedTarget, String> {
+/// Reason why a target has no processes.
+#[derive(Debug, thiserror::Error)]
+enum TargetError {
+    #[error("--pid {0}: no such process")]
+    NoProcess(i32),
+    #[error("{}: not a TCP address", .0.display())]
+    NotTcp(PathBuf),
+    #[error("{authority}: {source}")]
+    Resolve { authority: String, source: ResolveError },
+    #[error("{0}: no process on this machine listens there")]
+    NoListener(String),
+    #[error("{target}: {reasons}")]
+    NotObservable { target: String, reasons: String },
+}
+
+fn resolve_target(target: &WatchTarget) -> Result<ResolvedTarget, TargetError> {
     match &target.locator {
         TargetLocator::Pid(pid) => resolve_pid(*pid),
         TargetLocator::Port(port) => resolve_topology(discover_topology(&[*port]), &format!("port {port}")),
@@ -83,30 +100,31 @@ fn resolve_target(target: &WatchTarget) -> Result<ResolvedTarget, String> {
     }
 }
 
-fn resolve_pid(pid: i32) -> Result<ResolvedTarget, String> {
+fn resolve_pid(pid: i32) -> Result<ResolvedTarget, TargetError> {
     let process = ProcessReader::open(pid).and_then(|mut reader| reader.sample().map(|_| ()));
-    process.map_err(|_| format!("--pid {pid}: no such process"))?;
+    process.map_err(|_| TargetError::NoProcess(pid))?;
     let ports = listening_ports(&[pid]).unwrap_or_default();
     let ports = &ports[..ports.len().min(PORTS_MAX)];
     let topology = if ports.is_empty() { Topology::default() } else { discover_topology(ports) };
     Ok(ResolvedTarget { pids: vec![pid], topology })
 }
 
-fn resolve_address(authority: &Authority) -> Result<std::net::SocketAddr, String> {
+fn resolve_address(authority: &Authority) -> Result<std::net::SocketAddr, TargetError> {
     match authority.resolve() {
         Ok(Address::Tcp(address)) => Ok(address),
-        Ok(Address::Unix(path)) => Err(format!("{}: not a TCP address", path.display())),
-        Err(why) => Err(format!("{authority}: {why}")),
+        Ok(Address::Unix(path)) => Err(TargetError::NotTcp(path)),
+        Err(source) => Err(TargetError::Resolve { authority: authority.to_string(), source }),
     }
 }
 
-fn resolve_topology(topology: Topology, what: &str) -> Result<ResolvedTarget, String> {
+fn resolve_topology(topology: Topology, what: &str) -> Result<ResolvedTarget, TargetError> {
     let subject = topology.roles.iter().find(|watched| watched.role == SUBJECT);
     let Some(pids) = subject.map(|watched| watched.pids.clone()) else {
         let why: Vec<String> = topology.not_observable.iter().map(NotObservable::to_string).collect();
+        let target = what.to_owned();
         return Err(match why.is_empty() {
-            true => format!("{what}: no process on this machine listens there"),
-            false => format!("{what}: {}", why.join("; ")),
+            true => TargetError::NoListener(target),
+            false => TargetError::NotObservable { target, reasons: why.join("; ") },
         });
     };
     Ok(ResolvedTarget { pids, topology })
@@ -256,13 +274,13 @@ mod tests {
 
     #[test]
     fn missing_targets_are_reported() {
-        let why = resolve_pid(i32::MAX).err().unwrap();
+        let why = resolve_pid(i32::MAX).err().unwrap().to_string();
         assert!(why.starts_with(&format!("--pid {}:", i32::MAX)), "{why}");
         // A client holds this port all the time, and nobody listens on it.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let port = client.local_addr().unwrap().port();
-        let why = resolve_target(&target(None, port)).err().unwrap();
+        let why = resolve_target(&target(None, port)).err().unwrap().to_string();
         assert!(why.starts_with(&format!("port {port}:")), "{why}");
     }
 }

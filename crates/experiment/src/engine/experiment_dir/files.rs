@@ -16,6 +16,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
+use super::records::ExperimentDirError;
+
 /// Maximum number of bytes of a record: ten times that of an hour's trial with all observations.
 pub(super) const RECORD_BYTES_MAX: u64 = 256 << 20;
 /// Maximum number of entries in the trials directory: 360 cells in a hundred blocks, with their
@@ -184,9 +186,9 @@ pub(super) fn read_trials(
     directory: &Path,
     name: &str,
     plan: &ExperimentPlan,
-) -> Result<StoredTrials, String> {
+) -> Result<StoredTrials, ExperimentDirError> {
     let mut stored = StoredTrials::default();
-    let names = file_names(directory)?;
+    let names = file_names(directory).map_err(|error| ExperimentDirError::Io(error.to_string()))?;
     for file in &names {
         stored.last_number = stored.last_number.max(leading_number(file).unwrap_or(0));
         let problem = match extension(file) {
@@ -200,7 +202,7 @@ pub(super) fn read_trials(
                     Some(problem) => problem,
                 },
                 Err(error @ ReadError::Schema { .. }) if is_other_trial_schema(&error) => {
-                    return Err(error.to_string());
+                    return Err(ExperimentDirError::Io(error.to_string()));
                 }
                 Err(error) => error.to_string(),
             },
@@ -243,13 +245,14 @@ fn position_problem(
 }
 
 /// Returns the file names in a directory, sorted.
-fn file_names(directory: &Path) -> Result<Vec<String>, String> {
-    let explain = |error: io::Error| format!("{}: {error}", directory.display());
+fn file_names(directory: &Path) -> io::Result<Vec<String>> {
+    let explain =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", directory.display()));
     let mut names = Vec::new();
     for entry in fs::read_dir(directory).map_err(explain)? {
         names.push(entry.map_err(explain)?.file_name().to_string_lossy().into_owned());
         if names.len() > ENTRIES_MAX {
-            return Err(format!("{}: more than {ENTRIES_MAX} files", directory.display()));
+            return Err(explain(io::Error::other(format!("more than {ENTRIES_MAX} files"))));
         }
     }
     names.sort_unstable();
@@ -367,6 +370,8 @@ mod tests {
         assert!(problem_of("0008-b01-b-x.folded").contains("no trial"));
         // Trials of another version of weir are not broken.
         write("0009-b01-b-x.json", "{\"schema\":\"weir.trial/2\"}");
-        assert!(read_trials(directory.path(), "trials", &plan).unwrap_err().contains("weir.trial/2"));
+        assert!(
+            read_trials(directory.path(), "trials", &plan).unwrap_err().to_string().contains("weir.trial/2")
+        );
     }
 }

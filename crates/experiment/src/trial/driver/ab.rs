@@ -1,7 +1,7 @@
 //! ApacheBench (<https://httpd.apache.org/docs/2.4/programs/ab.html>), 2.3.
 
 use super::text::{number, text_after};
-use super::{DriverCall, DriverReading, DriverSpec, DurationForm, SECOND_NS, find_flag};
+use super::{DriverCall, DriverOutputError, DriverReading, DriverSpec, DurationForm, SECOND_NS, find_flag};
 use crate::scenario::setup::LoadTool;
 
 /// Upper bound for the requests per second of ab, which has one thread. It reserves 32 bytes for
@@ -66,14 +66,14 @@ fn parse_version(version_output: &str) -> Option<String> {
     text_after(version_output, "This is ApacheBench, Version").map(str::to_owned)
 }
 
-fn parse(text: &str) -> Result<DriverReading, String> {
+fn parse(text: &str) -> Result<DriverReading, DriverOutputError> {
     let figure = |label: &str| text_after(text, label).and_then(number);
     let (Some(responses), Some(length_s), Some(rate)) =
         (figure("Complete requests:"), figure("Time taken for tests:"), figure("Requests per second:"))
     else {
-        return Err("there is no 'Complete requests:', 'Time taken for tests:' or 'Requests per \
-                    second:'"
-            .to_owned());
+        return Err(DriverOutputError::Missing(
+            "'Complete requests:', 'Time taken for tests:' or 'Requests per second:'",
+        ));
     };
     let mut reading = DriverReading { duration_s: length_s, responses, ..DriverReading::default() };
     reading.set_value("responses_per_s", Some(rate));

@@ -2,7 +2,7 @@
 //! and classes of status (`-S`), according to its source and `scripts/README.txt` of 2025. It has
 //! no version.
 
-use super::{DriverCall, DriverReading, DriverSpec, DurationForm, SECOND_NS, ensure_flag};
+use super::{DriverCall, DriverOutputError, DriverReading, DriverSpec, DurationForm, SECOND_NS, ensure_flag};
 use crate::scenario::setup::LoadTool;
 
 pub(super) const SPEC: DriverSpec = DriverSpec {
@@ -94,12 +94,12 @@ fn load_line_count(lines: &[RawLine]) -> usize {
     })
 }
 
-fn parse(text: &str) -> Result<DriverReading, String> {
+fn parse(text: &str) -> Result<DriverReading, DriverOutputError> {
     let (seconds, percentiles) = text.split_once("#pctl").unwrap_or((text, ""));
     let lines: Vec<RawLine> = seconds.lines().filter_map(parse_line).collect();
     let lines = &lines[..load_line_count(&lines)];
     let Some(last) = lines.last().copied().filter(|last| last.requests > 0.0) else {
-        return Err("there is no line of a second with requests (-ll)".to_owned());
+        return Err(DriverOutputError::Missing("line of a second with requests (-ll)"));
     };
     // A line has the requests since the line before; its rate gives the length of that time.
     let mut before = RawLine::default();

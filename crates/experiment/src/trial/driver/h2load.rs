@@ -2,7 +2,7 @@
 //! found by their names, so that additional ones of later versions are read too.
 
 use super::text::{number, number_before, text_after, time_ns};
-use super::{DriverCall, DriverReading, DriverSpec, DurationForm, MILLISECOND_NS};
+use super::{DriverCall, DriverOutputError, DriverReading, DriverSpec, DurationForm, MILLISECOND_NS};
 use crate::scenario::setup::LoadTool;
 
 pub(super) const SPEC: DriverSpec = DriverSpec {
@@ -55,8 +55,8 @@ fn parse_version(version_output: &str) -> Option<String> {
     text_after(version_output, "h2load ").map(str::to_owned)
 }
 
-fn parse(text: &str) -> Result<DriverReading, String> {
-    let wrong = || "there is no line 'finished in …' or 'requests: …'".to_owned();
+fn parse(text: &str) -> Result<DriverReading, DriverOutputError> {
+    let wrong = || DriverOutputError::Missing("line 'finished in …' or 'requests: …'");
     let finished = text_after(text, "finished in").ok_or_else(wrong)?;
     let requests = text_after(text, "requests:").ok_or_else(wrong)?;
     let length_ns = time_ns(finished).ok_or_else(wrong)?;
@@ -65,7 +65,7 @@ fn parse(text: &str) -> Result<DriverReading, String> {
     let errored = number_before(requests, " errored").unwrap_or(0.0);
     let failed = number_before(requests, " failed").unwrap_or(0.0);
     if done <= 0.0 {
-        return Err("no response".to_owned());
+        return Err(DriverOutputError::NoResponse(String::new()));
     }
     let (length_s, responses) = (length_ns / 1e9, (done - errored).max(0.0));
     let mut reading = DriverReading { duration_s: length_s, responses, ..DriverReading::default() };

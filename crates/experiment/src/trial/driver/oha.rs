@@ -4,7 +4,9 @@
 use serde_json::Value;
 
 use super::text::text_after;
-use super::{DriverCall, DriverReading, DriverSpec, DurationForm, MILLISECOND_NS, ensure_flag};
+use super::{
+    DriverCall, DriverOutputError, DriverReading, DriverSpec, DurationForm, MILLISECOND_NS, ensure_flag,
+};
 use crate::scenario::setup::LoadTool;
 
 /// Error text of oha for requests that its own end cut off; they do not count as errors.
@@ -57,10 +59,9 @@ fn parse_version(version_output: &str) -> Option<String> {
     text_after(version_output, "oha ").map(str::to_owned)
 }
 
-fn parse(text: &str) -> Result<DriverReading, String> {
-    let from = text.find('{').ok_or("no JSON in its output")?;
-    let value: Value = serde_json::from_str(text[from..].trim())
-        .map_err(|error| format!("its output is not JSON: {error}"))?;
+fn parse(text: &str) -> Result<DriverReading, DriverOutputError> {
+    let from = text.find('{').ok_or(DriverOutputError::NoJson)?;
+    let value: Value = serde_json::from_str(text[from..].trim()).map_err(DriverOutputError::NotJson)?;
     let counts = |name: &str| -> Vec<(String, f64)> {
         let table = value[name].as_object().into_iter().flatten();
         table.filter_map(|(key, count)| Some((key.clone(), count.as_f64()?))).collect()
@@ -68,14 +69,14 @@ fn parse(text: &str) -> Result<DriverReading, String> {
     let statuses = counts("statusCodeDistribution");
     let responses: f64 = statuses.iter().map(|(_, count)| count).sum();
     let Some(length_s) = value["summary"]["total"].as_f64() else {
-        return Err("there is no 'summary.total' in its JSON".to_owned());
+        return Err(DriverOutputError::Missing("'summary.total' in its JSON"));
     };
     let errors = counts("errorDistribution");
     let cut_off = |kind: &str| kind.contains(CUT_OFF);
     let failed: f64 = errors.iter().filter(|(kind, _)| !cut_off(kind)).map(|(_, count)| count).sum();
     if responses <= 0.0 {
         let kinds: Vec<&str> = errors.iter().map(|(kind, _)| kind.as_str()).collect();
-        return Err(format!("no response ({})", kinds.join("; ")));
+        return Err(DriverOutputError::NoResponse(format!(" ({})", kinds.join("; "))));
     }
     let refused = statuses.iter().filter(|(status, _)| status.starts_with(['4', '5']));
     let refused: f64 = refused.map(|(_, count)| count).sum();
@@ -126,8 +127,8 @@ pub(super) mod tests {
     #[test]
     fn a_load_without_a_response_failed() {
         let text = TEXT.replace(r#""200": 7990, "503": 10"#, "");
-        assert!(parse(&text).unwrap_err().contains("connection closed"));
-        assert!(parse("{ nonsense").unwrap_err().contains("JSON"));
+        assert!(parse(&text).unwrap_err().to_string().contains("connection closed"));
+        assert!(parse("{ nonsense").unwrap_err().to_string().contains("JSON"));
     }
 
     #[test]

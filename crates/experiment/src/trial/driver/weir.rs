@@ -1,6 +1,6 @@
 //! `weir load` as a driver: its command line. Its measurements are in its own record.
 
-use super::{DriverCall, DriverReading, DriverSpec, DurationForm, MILLISECOND_NS};
+use super::{DriverCall, DriverOutputError, DriverReading, DriverSpec, DurationForm, MILLISECOND_NS};
 use crate::scenario::setup::LoadTool;
 
 pub(super) const SPEC: DriverSpec = DriverSpec {
@@ -35,6 +35,6 @@ fn add_no_flags(words: &mut Vec<String>, _: &DriverCall) {
     words.insert(0, "load".to_owned());
 }
 
-fn parse(_: &str) -> Result<DriverReading, String> {
-    Err("weir leaves a record".to_owned())
+fn parse(_: &str) -> Result<DriverReading, DriverOutputError> {
+    Err(DriverOutputError::HasRecord)
 }

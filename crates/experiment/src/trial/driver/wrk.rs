@@ -1,7 +1,7 @@
 //! wrk (<https://github.com/wg/wrk>), 4.x.
 
 use super::text::{bytes, number, number_before, text_after, time_ns};
-use super::{DriverCall, DriverReading, DriverSpec, DurationForm, SECOND_NS, ensure_flag};
+use super::{DriverCall, DriverOutputError, DriverReading, DriverSpec, DurationForm, SECOND_NS, ensure_flag};
 use crate::scenario::setup::LoadTool;
 use record::units::format_plural;
 
@@ -44,13 +44,13 @@ fn parse_version(version_output: &str) -> Option<String> {
     Some(line.split(" Copyright").next().unwrap_or(line).trim().to_owned())
 }
 
-fn parse(text: &str) -> Result<DriverReading, String> {
+fn parse(text: &str) -> Result<DriverReading, DriverOutputError> {
     let summary = text.lines().find(|line| line.contains(" requests in ")).unwrap_or_default();
     let (responses, length_ns) =
         (number_before(summary, " requests in "), summary.split(" requests in ").nth(1).and_then(time_ns));
     let rate = text_after(text, "Requests/sec:").and_then(number);
     let (Some(responses), Some(length_ns), Some(rate)) = (responses, length_ns, rate) else {
-        return Err("there is no line '… requests in …' or 'Requests/sec:'".to_owned());
+        return Err(DriverOutputError::Missing("line '… requests in …' or 'Requests/sec:'"));
     };
     let mut reading = DriverReading { duration_s: length_ns / 1e9, responses, ..DriverReading::default() };
     reading.set_value("responses_per_s", Some(rate));
@@ -74,7 +74,10 @@ fn parse(text: &str) -> Result<DriverReading, String> {
     let failed: f64 = failed.sum();
     let refused = text_after(text, "Non-2xx or 3xx responses:").and_then(number).unwrap_or(0.0);
     if responses <= 0.0 {
-        return Err(format!("no response, {} failed", format_plural(failed as u64, "request")));
+        return Err(DriverOutputError::NoResponse(format!(
+            ", {} failed",
+            format_plural(failed as u64, "request")
+        )));
     }
     reading.set_error_fraction(failed + refused, responses + failed);
     Ok(reading)

@@ -9,6 +9,7 @@ use record::digest::sha256_base64;
 use record::run::Interval;
 
 use super::super::*;
+use crate::agent::child::ChildFailure;
 use crate::agent::{AgentAction, AgentEvent, AgentMachine};
 use crate::message::{AgentRole, StoredRun};
 
@@ -296,7 +297,7 @@ impl Simulation {
                         bytes: RECORD.len() as u64,
                         digest: sha256_base64(RECORD),
                     }),
-                    None => Err("stopped before the start".to_owned()),
+                    None => Err(ChildFailure::Reported("stopped before the start".to_owned())),
                 })
             }
         };

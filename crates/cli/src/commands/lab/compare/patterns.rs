@@ -4,17 +4,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use record::invalid_value;
+use record::problem::InvalidValue;
+
 /// Maximum number of files in a list: more than anybody runs.
 const FILES_MAX: usize = 1000;
 
 /// Returns the files that match any of the patterns, each once, sorted by name.
-pub(super) fn expand_patterns(patterns: &[String]) -> Result<Vec<PathBuf>, String> {
+pub(super) fn expand_patterns(patterns: &[String]) -> Result<Vec<PathBuf>, InvalidValue> {
     let mut matched = Vec::new();
     for pattern in patterns {
         let count_before = matched.len();
         let path = Path::new(pattern);
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let name = name.ok_or_else(|| format!("'{pattern}' is not a file pattern"))?;
+        let name = name.ok_or_else(|| invalid_value!("'{pattern}' is not a file pattern"))?;
         if !name.contains('*') {
             matched.push(path.to_owned());
             continue;
@@ -22,18 +25,18 @@ pub(super) fn expand_patterns(patterns: &[String]) -> Result<Vec<PathBuf>, Strin
         let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
         let listed_directory = directory.unwrap_or_else(|| Path::new("."));
         let entries = fs::read_dir(listed_directory)
-            .map_err(|error| format!("{}: {error}", listed_directory.display()))?;
+            .map_err(|error| invalid_value!("{}: {error}", listed_directory.display()))?;
         for entry in entries.flatten() {
             let file_name = entry.file_name();
             if matches_pattern(&name, &file_name.to_string_lossy()) && entry.path().is_file() {
                 matched.push(directory.map_or_else(|| PathBuf::from(&file_name), |at| at.join(&file_name)));
             }
             if matched.len() > FILES_MAX {
-                return Err(format!("'{pattern}' matches more than {FILES_MAX} files"));
+                return Err(invalid_value!("'{pattern}' matches more than {FILES_MAX} files"));
             }
         }
         if matched.len() == count_before {
-            return Err(format!("no file matches '{pattern}'"));
+            return Err(invalid_value!("no file matches '{pattern}'"));
         }
     }
     matched.sort();
@@ -91,7 +94,7 @@ mod tests {
         let names = expand_patterns(&[pattern("b*.json"), pattern("b-1.json")]).unwrap();
         let names: Vec<_> = names.iter().map(|path| path.file_name().unwrap()).collect();
         assert_eq!(names, ["b-1.json", "b-2.json"]);
-        assert!(expand_patterns(&[pattern("x*")]).unwrap_err().contains("x*'"));
+        assert!(expand_patterns(&[pattern("x*")]).unwrap_err().to_string().contains("x*'"));
         assert!(expand_patterns(&[pattern("no/x*")]).is_err());
     }
 }

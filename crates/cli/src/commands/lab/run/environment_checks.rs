@@ -28,7 +28,7 @@ pub(in crate::commands) fn with_environment_checks<R>(read: impl FnOnce(&Environ
 fn load_flag_problems(words: &[String]) -> Vec<String> {
     let matches = match parse_command("load", words.iter().cloned()) {
         Ok(matches) => matches,
-        Err(why) => return vec![why],
+        Err(why) => return vec![why.to_string()],
     };
     let text = load_flags(CommandArgs(&matches));
     if text.urls.is_empty() && text.unix.is_none() {

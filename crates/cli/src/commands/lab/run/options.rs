@@ -1,11 +1,13 @@
 //! Options of `weir lab run`: parses flags to values and reports all problems at once. The experiment's
 //! file has the rest (`experiment::definition`).
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use experiment::definition::{ExperimentOptions, parse_discard_bound, ready};
 use experiment::engine::experiment_dir::ExperimentDirError;
-use record::problem::{InputProblem, suggestion};
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue, suggestion};
 use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns};
 use rt::clock::now_ns;
 
@@ -29,7 +31,7 @@ pub(in crate::commands) fn parse_options(
 ) -> Result<ExperimentOptions, Vec<InputProblem>> {
     let mut problems = Vec::new();
     let mut add_problem =
-        |flag: &str, why: String| problems.push(InputProblem::new(format!("--{flag}"), why));
+        |flag: &str, why: &dyn Display| problems.push(InputProblem::new(format!("--{flag}"), why));
     let quick = args.is_set("quick");
     let mut options = ExperimentOptions {
         duration_ns: quick.then_some(QUICK_NS),
@@ -40,19 +42,19 @@ pub(in crate::commands) fn parse_options(
     if let Some(text) = args.text("duration") {
         match parse_length_ns(&text) {
             Ok(ns) => options.duration_ns = Some(ns),
-            Err(why) => add_problem("duration", why),
+            Err(why) => add_problem("duration", &why),
         }
     }
     if let Some(text) = args.text("blocks") {
         match parse_blocks(&text) {
             Ok(blocks) => options.blocks = Some(blocks),
-            Err(why) => add_problem("blocks", why),
+            Err(why) => add_problem("blocks", &why),
         }
     }
     if let Some(text) = args.text("seed") {
         match parse_count(&text) {
             Ok(seed) => options.seed = seed,
-            Err(why) => add_problem("seed", why),
+            Err(why) => add_problem("seed", &why),
         }
     }
     for text in args.texts("set") {
@@ -60,7 +62,7 @@ pub(in crate::commands) fn parse_options(
             Some((name, value)) if !name.is_empty() => {
                 options.parameters.push((name.to_owned(), value.to_owned()));
             }
-            _ => add_problem("set", format!("'{text}' is not NAME=VALUE")),
+            _ => add_problem("set", &format_args!("'{text}' is not NAME=VALUE")),
         }
     }
     for text in args.texts("discard") {
@@ -68,7 +70,7 @@ pub(in crate::commands) fn parse_options(
             Ok((covariate, max)) => {
                 options.discard.insert(covariate, max);
             }
-            Err(why) => add_problem("discard", why),
+            Err(why) => add_problem("discard", &why),
         }
     }
     problems.extend(selection_problems(args));
@@ -79,29 +81,29 @@ pub(in crate::commands) fn parse_options(
 fn selection_problems(args: CommandArgs<'_>) -> Vec<InputProblem> {
     let mut problems = Vec::new();
     let mut add_problem =
-        |flag: &str, why: String| problems.push(InputProblem::new(format!("--{flag}"), why));
+        |flag: &str, why: &dyn Display| problems.push(InputProblem::new(format!("--{flag}"), why));
     if args.is_given("resume") {
         for flag in START_ONLY_FLAGS.iter().filter(|flag| args.is_given(flag)) {
-            add_problem(flag, "a resumed experiment keeps its options: remove this flag".to_owned());
+            add_problem(flag, &"a resumed experiment keeps its options: remove this flag");
         }
     }
     if let Some(name) = args.text("print")
         && ready::find_ready_made(&name).is_none()
     {
         let near = suggestion(&name, ready::READY_MADE.iter().map(|one| one.name));
-        add_problem("print", format!("no ready-made experiment '{name}'{near} (--list lists them)"));
+        add_problem("print", &format_args!("no ready-made experiment '{name}'{near} (--list lists them)"));
     }
     if let Some(path) = args.text("output").map(PathBuf::from)
         && path.symlink_metadata().is_ok()
         && !args.is_given("resume")
     {
-        add_problem("output", ExperimentDirError::Exists(path).to_string());
+        add_problem("output", &ExperimentDirError::Exists(path));
     }
     problems
 }
 
-fn parse_length_ns(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is not above 0 and up to 1h (example: 8s or 500ms)");
+fn parse_length_ns(text: &str) -> Result<u64, InvalidValue> {
+    let wrong = || invalid_value!("'{text}' is not above 0 and up to 1h (example: 8s or 500ms)");
     // A negative number is a number that is out of range, not unreadable text.
     if text.starts_with('-') {
         return Err(wrong());
@@ -111,20 +113,20 @@ fn parse_length_ns(text: &str) -> Result<u64, String> {
 }
 
 /// Parses `10..30`, or `10` for exactly 10.
-fn parse_blocks(text: &str) -> Result<(u32, u32), String> {
+fn parse_blocks(text: &str) -> Result<(u32, u32), InvalidValue> {
     let (min, max) = text.split_once("..").unwrap_or((text, text));
     let usage = "write 10..30 for min and max, or 10 for exactly 10";
     let count = |part: &str| match parse_count(part) {
-        _ if part.is_empty() => Err(format!("'{text}' lacks a number: {usage}")),
-        Err(_) => Err(format!("'{part}' is not a number of blocks: {usage}")),
+        _ if part.is_empty() => Err(invalid_value!("'{text}' lacks a number: {usage}")),
+        Err(_) => Err(invalid_value!("'{part}' is not a number of blocks: {usage}")),
         Ok(count) if !(1..=BLOCKS_MAX).contains(&count) => {
-            Err(format!("{part} is not within 1 to {BLOCKS_MAX} blocks: {usage}"))
+            Err(invalid_value!("{part} is not within 1 to {BLOCKS_MAX} blocks: {usage}"))
         }
         Ok(count) => Ok(count as u32),
     };
     let (min, max) = (count(min)?, count(max)?);
     if min > max {
-        return Err(format!("min exceeds max in '{text}': write {max}..{min}"));
+        return Err(invalid_value!("min exceeds max in '{text}': write {max}..{min}"));
     }
     Ok((min, max))
 }
@@ -142,7 +144,7 @@ mod tests {
         for (text, part) in
             [("5..2", "2..5"), ("1..", "'1..'"), ("..5", "'..5'"), ("6..x", "'x'"), ("0", "1 to 1000")]
         {
-            let error = parse_blocks(text).unwrap_err();
+            let error = parse_blocks(text).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
     }
@@ -151,7 +153,7 @@ mod tests {
     fn a_negative_length_is_reported_as_out_of_range() {
         assert_eq!(parse_length_ns("500ms"), Ok(500_000_000));
         for text in ["-1", "-1s", "0", "2h"] {
-            let error = parse_length_ns(text).unwrap_err();
+            let error = parse_length_ns(text).unwrap_err().to_string();
             assert!(error.contains(text) && error.contains("1h"), "{error}");
         }
     }

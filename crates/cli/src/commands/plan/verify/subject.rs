@@ -93,7 +93,7 @@ impl VerifySubject {
         let mut note = |flag: &str, text: String| problems.push(InputProblem::new(format!("--{flag}"), text));
         let queue = args.text("subject-queue").map(|text| SubjectQueue::parse(&text)).transpose();
         let queue = queue.unwrap_or_else(|why| {
-            note("subject-queue", why);
+            note("subject-queue", why.to_string());
             None
         });
         let is_program = |text: &str| text.contains(|one: char| one.is_whitespace() || "{/".contains(one));
