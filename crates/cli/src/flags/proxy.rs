@@ -10,7 +10,7 @@ use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const PROXY: CommandInfo = CommandInfo {
     name: "proxy",
-    about: "Reverse proxy and load balancer for HTTP/1.1 and TCP",
+    about: "Reverse proxy and load balancer for HTTP/1.1, HTTP/2, TLS and TCP",
     doc: "Configured by --listen and --to, or by --config FILE with listeners, routes and pools; \
           docs/config.md documents every key. SIGHUP reloads the file without losing a request, \
           SIGUSR1 reopens the logs, SIGTERM drains and stops. A new process with --upgrade-from \

@@ -265,6 +265,15 @@ const FILES: &[(&str, &str)] = files![
     "d_thread_per_request_mutex",
     "cpp_thread_per_request",
     "apache_balancer_pages",
+    "mini_httpd_cgi_forks",
+    "nghttpd_far_uploads_h2_window",
+    "stunnel_rsa_handshakes",
+    "stunnel_new_sessions_open",
+    "guile_serial_pages",
+    "swipl_mutex_rules",
+    "lighttpd_kbytes_per_second",
+    "racket_open",
+    "yaws_quota",
 ];
 
 #[cfg(test)]
