@@ -186,14 +186,17 @@ impl Observer {
         self.samples += 1;
         let machine = self.machine.sample(seconds);
         let may_have_new_tasks = machine.cpu_delta.forks != Some(0);
+        let mut started = vec![0; self.roles.len()];
         if may_have_new_tasks {
             for (pid, role) in self.process_tree.scan() {
                 self.roles[role].add(pid, StartPhase::DuringMonitoring);
+                started[role] += 1;
             }
         }
         let mut ended = Vec::new();
-        let roles: Vec<RoleUse> =
-            self.roles.iter_mut().map(|role| role.sample(seconds, may_have_new_tasks, &mut ended)).collect();
+        let mut sample_role = |role: &mut RoleMonitor| role.sample(seconds, may_have_new_tasks, &mut ended);
+        let mut roles: Vec<RoleUse> = self.roles.iter_mut().map(&mut sample_role).collect();
+        roles.iter_mut().zip(started).for_each(|(role, started)| role.processes_started = started);
         ended.into_iter().for_each(|pid| self.process_tree.remove(pid));
         let role_cpus: f64 = roles.iter().map(RoleUse::cpus).sum();
         let mut sample = MachineSample {

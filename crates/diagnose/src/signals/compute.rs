@@ -59,15 +59,21 @@ const ALWAYS_BUSY: f64 = 0.9;
 /// that does the work could not have done so much more.
 const MORE_WORK: f64 = 1.5;
 
-/// Returns the use of the subject's busiest thread, without those that [spin](spinning_threads). `None` if its threads
-/// are too short-lived.
+/// Maximum CPU time of a subject of which no thread can be busy, however short-lived its threads are.
+const NO_BUSY_THREAD_CPUS: f64 = 0.5;
+
+/// Returns the use of the subject's busiest thread, without those that [spin](spinning_threads); at most, if threads
+/// are too short-lived but use little. `None` if they use much.
 pub(super) fn subject_thread(view: &RunView<'_>) -> Option<f64> {
     let spinning = spinning_threads(view);
     let busiest = |role: &RoleUse| {
         let working = role.threads.iter().filter(|thread| !spinning.contains(&thread.tid));
         working.map(|thread| thread.busy).reduce(f64::max)
     };
-    are_threads_observed(view)?.then(|| view.role_median(SUBJECT, busiest))?
+    match are_threads_observed(view)? {
+        true => view.role_median(SUBJECT, busiest),
+        false => cpus(view, SUBJECT).filter(|all| *all <= NO_BUSY_THREAD_CPUS),
+    }
 }
 
 /// Returns the CPUs that the subject's [spinning threads](spinning_threads) use.

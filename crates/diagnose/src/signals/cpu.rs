@@ -3,6 +3,7 @@
 use super::compute::*;
 use super::latency_range;
 use super::queueing;
+use super::resources::FUTEXES;
 use super::short_lived::{short_lived_cpus, system_fraction, user_fraction};
 use super::signal::{Signal, SignalFamily};
 use crate::figures as f;
@@ -12,6 +13,10 @@ use crate::window::{ORIGIN, SUBJECT};
 /// Minimum used fraction of the subject's CPUs for contention. A subject below it waits because its
 /// threads wake all at once, as those that pass on a lock do, and not because it has too few CPUs.
 const CONTENTION_USED_MIN: f64 = 0.8;
+/// The same for a subject with few futex calls, whose threads pass on no lock.
+const CONTENTION_USED_MIN_WITHOUT_LOCKS: f64 = 0.7;
+/// Maximum number of futex calls per response of such a subject.
+const FEW_FUTEXES: f64 = 0.1;
 
 /// Use of the CPUs from which a subject is full, whatever its threads do.
 const FULL_WITHOUT_THREADS: f64 = 0.85;
@@ -108,9 +113,14 @@ signals! {
         };
     SUBJECT_CONTENTION: Scheduler, Ratio,
         "CPUs that the subject used or waited for over its allowed CPUs",
-        "schedstat of its threads, affinity and quota; only if it used at least 80 % of the available CPU time",
+        "schedstat of its threads, affinity and quota; only if it used at least 80 % of the available CPU time, or 70 % \
+         with few futex calls",
         |view| {
-            subject_saturation(view).filter(|fraction| *fraction >= CONTENTION_USED_MIN)?;
+            let min = match (FUTEXES.read)(view) {
+                Some(calls) if calls <= FEW_FUTEXES => CONTENTION_USED_MIN_WITHOUT_LOCKS,
+                _ => CONTENTION_USED_MIN,
+            };
+            subject_saturation(view).filter(|fraction| *fraction >= min)?;
             Some((SUBJECT_DEMAND.read)(view)? / allowed_cpus(view)?.max(1e-9))
         };
     QUOTA_MODE: Latency, Fraction, "requests that waited for the rest of a quota's period",

@@ -56,12 +56,13 @@ fn one_request_at_a_time_is_its_own_baseline() {
 }
 
 /// Returns a load whose subject uses half a CPU, waits for others, and of which 0.45 CPUs are unowned.
-fn unowned_cpu_time(forks_per_s: f64) -> Run {
+fn unowned_cpu_time(forks_per_s: f64, processes_started: u32) -> Run {
     let mut run = run(20, 20 * MS);
     set_subject_cpus(&mut run, 0.5, 0.05, 2);
     change_samples(&mut run, |sample| {
         sample.foreign_cpus = Some(0.45);
         sample.forks_per_s = Some(forks_per_s);
+        sample.roles[1].processes_started = processes_started;
         sample.roles[1].threads.iter_mut().for_each(|thread| thread.waiting = Some(0.4));
         sample.cpus.iter_mut().for_each(|cpu| (cpu.user, cpu.system, cpu.idle) = (0.1, 0.5, 0.01));
     });
@@ -72,10 +73,11 @@ fn unowned_cpu_time(forks_per_s: f64) -> Run {
 #[test]
 fn short_lived_processes_of_requests_belong_to_the_subject() {
     // 1,000 responses per second, with two processes each.
-    assert_first(&unowned_cpu_time(2_000.0), "kernel_cpu_bound");
-    // A compiler beside the load, whose processes live long.
-    assert_first(&unowned_cpu_time(20.0), "cpu_steal");
-    assert_first(&unowned_cpu_time(0.0), "cpu_steal");
+    assert_first(&unowned_cpu_time(2_000.0, 8), "kernel_cpu_bound");
+    // Strangers beside the load: a script, and a compiler whose processes live long.
+    assert_first(&unowned_cpu_time(2_000.0, 0), "cpu_steal");
+    assert_first(&unowned_cpu_time(20.0, 8), "cpu_steal");
+    assert_first(&unowned_cpu_time(0.0, 0), "cpu_steal");
 }
 
 #[test]

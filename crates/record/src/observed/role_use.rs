@@ -11,6 +11,9 @@ use super::CgroupUse;
 pub struct RoleUse {
     /// Number of its live processes.
     pub processes: u32,
+    /// Number of its processes that started since the last sample and still live.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub processes_started: u32,
     /// CPUs used in user space.
     pub user_cpus: f64,
     /// CPUs used in the kernel; the kernel may charge softirqs here that it ran meanwhile. The sum
@@ -83,4 +86,8 @@ pub struct ThreadCpuUse {
     /// Fraction of the time ready and waiting for a CPU (`schedstat`).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub waiting: Option<f64>,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
