@@ -274,6 +274,18 @@ const FILES: &[(&str, &str)] = files![
     "lighttpd_kbytes_per_second",
     "racket_open",
     "yaws_quota",
+    "varnish_synth_one_connection",
+    "socat_shell_per_connection",
+    "rust_thread_per_request_sleeps",
+    "php_shell_exec_awk",
+    "ocaml_polls_without_waiting",
+    "node_h2_uploads_window",
+    "nim_forking_neighbour",
+    "h2o_tiny_file_sixty",
+    "go_spinning_feed_delay",
+    "go_h2_uploads_narrow_link",
+    "caddy_respond_ten",
+    "c_spinning_doorbell_licences",
 ];
 
 #[cfg(test)]
