@@ -32,4 +32,5 @@ pub use load::*;
 pub use network::*;
 pub(crate) use queueing::unloaded_latency_ns;
 pub use resources::*;
+pub(crate) use short_lived::short_lived_cpus;
 pub use signal::{Signal, SignalFamily};

@@ -8,13 +8,13 @@ use crate::window::SUBJECT;
 /// Minimum number of new tasks of the machine per response, if requests start them.
 const FORKS_PER_RESPONSE_MIN: f64 = 0.5;
 /// Maximum CPU time of such a process, in seconds: longer ones are seen.
-const CPU_TIME_MAX_S: f64 = 0.02;
+const CPU_TIME_MAX_S: f64 = 0.1;
 /// Minimum number of CPUs that matters.
 const CPUS_MIN: f64 = 0.1;
 
 /// Returns the CPUs that short-lived processes of the subject used, which no process has in its account; `None` if
 /// there are none.
-pub(super) fn short_lived_cpus(view: &RunView<'_>) -> Option<f64> {
+pub(crate) fn short_lived_cpus(view: &RunView<'_>) -> Option<f64> {
     let forks_per_s = forks_by_requests_per_s(view)?;
     let unowned_cpus = view.foreign_median(SUBJECT, |_, foreign| Some(foreign))?;
     (unowned_cpus >= CPUS_MIN && unowned_cpus <= CPU_TIME_MAX_S * forks_per_s).then_some(unowned_cpus)
