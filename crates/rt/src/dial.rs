@@ -205,7 +205,8 @@ mod tests {
         // Two ports for each source address and target.
         let range = "net.ipv4.ip_local_port_range=20000 20001";
         let set = ["netns", "exec", &temp_namespace.0, "sysctl", "-q", range];
-        let add = |address| ["-n", &temp_namespace.0, "address", "add", address, "dev", "lo"];
+        // Without the detection of duplicates, in which the kernel refuses an address for a moment.
+        let add = |address| ["-n", &temp_namespace.0, "address", "add", address, "dev", "lo", "nodad"];
         for arguments in [&set[..], &add("fd00::2/128"), &add("fd00::3/128")] {
             assert!(std::process::Command::new("ip").args(arguments).status().unwrap().success());
         }
