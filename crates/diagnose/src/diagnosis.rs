@@ -120,8 +120,10 @@ fn confidence(rule: &VerdictRule, rule_match: &RuleMatch, has_rival: bool, view:
     let has_needed_baseline = !needs_baseline || (signals::QUEUEING.read)(view).is_some();
     let max = match rule.is_circumstantial {
         _ if lacks_baseline(rule, view) => Confidence::Possible,
-        // CPU time without an owner is the subject's by counts of new processes only.
-        _ if rule.class == LimitClass::Cpu && signals::short_lived_cpus(view).is_some() => Confidence::Likely,
+        // CPU time without an owner is the subject's by counts of new processes only: some may be a stranger's.
+        _ if rule.class == LimitClass::Cpu && signals::short_lived_cpus(view).is_some() => {
+            Confidence::Possible
+        }
         // Runtimes park idle threads on futexes as well: counts of calls do not prove a lock.
         true => Confidence::Likely,
         false => Confidence::Sure,

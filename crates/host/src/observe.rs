@@ -177,6 +177,11 @@ impl Observer {
         observer
     }
 
+    /// Returns the index of a role in each sample.
+    pub(super) fn role_index(&self, name: &str) -> Option<usize> {
+        self.roles.iter().position(|role| role.name() == name)
+    }
+
     /// Samples the machine and all roles, and returns the use since the last sample; `None` the
     /// first time. `now_ns` is of the same clock.
     pub fn sample(&mut self, now_ns: u64) -> Option<MachineSample> {

@@ -90,7 +90,7 @@ signals! {
     ROUND_TRIP_MIN: Connections, Nanoseconds, "minimum round-trip time", "TCP_INFO min_rtt of the sending end",
         http2::round_trip_ns;
     HTTP2_WINDOW: Generator, Fraction, "HTTP/2 window that arrives per round trip",
-        "bytes of responses per connection × TCP_INFO min_rtt / the generator's windows (SETTINGS, WINDOW_UPDATE)",
+        "bytes per connection × TCP_INFO min_rtt / the receiver's windows (SETTINGS, WINDOW_UPDATE)",
         http2::window_used_fraction;
     SEND_BUSY: Connections, Fraction, "time in which the sender's sockets had unacknowledged bytes",
         "TCP_INFO busy_time", send_busy_fraction;

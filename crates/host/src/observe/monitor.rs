@@ -225,7 +225,7 @@ impl SamplingLoop {
     /// Returns the busiest threads of the subject in the longest sample.
     fn busiest_subject_threads(&self) -> Vec<ThreadCpuUse> {
         let longest = self.samples.retained().iter().max_by(|a, b| a.length_s.total_cmp(&b.length_s));
-        let index = self.observer.describe().role_index(SUBJECT);
+        let index = self.observer.role_index(SUBJECT);
         let subject = longest.zip(index).and_then(|(sample, index)| sample.roles.get(index));
         subject
             .map_or_else(Vec::new, |role| role.threads.iter().take(BASELINE_THREADS_MAX).cloned().collect())
