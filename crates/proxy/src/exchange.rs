@@ -36,6 +36,8 @@ mod splice;
 
 use std::task::Poll;
 
+use wire::RequestKind;
+
 pub(crate) use begin::ExchangeStart;
 
 use crate::client_stream::{ClientStatus, ClientStream, TimeoutKind};
@@ -139,6 +141,11 @@ impl Exchange {
             return self.start_tcp_tunnel(ctx, client);
         }
         if self.attempt.lacks_upgrade {
+            if self.may_upgrade_on_http11() {
+                self.attempt.needs_http11 = true;
+                self.reconnect(client);
+                return StepResult::Progressed;
+            }
             let end = EndReason::UpgradeUnsupported;
             return self.fail(ctx, client, end, EndPhase::Connect);
         }
@@ -218,8 +225,8 @@ impl Exchange {
         };
         match status {
             ClientStatus::Present => {}
-            // The client may have closed only its sending side, and gets the rest of its response.
-            ClientStatus::Eof if client.allows_half_close() || self.response != ResponseProgress::Head => {
+            // The client has closed only its sending side, and gets the rest of its response.
+            ClientStatus::Eof if self.may_half_close(client) => {
                 self.keeps_client &= !client.buffered.is_empty();
             }
             ClientStatus::Eof | ClientStatus::Gone => {
@@ -228,6 +235,13 @@ impl Exchange {
             }
         }
         StepResult::Blocked
+    }
+
+    /// Returns whether a client may close its sending side and get a response nevertheless: by the
+    /// listener's settings, and in the tunnel of a stream (RFC 9113 §8.5), whose reset is no mere close.
+    pub(super) fn may_half_close(&self, client: &ClientStream) -> bool {
+        let is_tunnel = self.facts.kind == RequestKind::Connect || self.facts.requests_upgrade;
+        client.allows_half_close() || is_tunnel && client.is_h2_stream()
     }
 
     /// Returns the current wait.

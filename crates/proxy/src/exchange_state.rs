@@ -117,6 +117,7 @@ impl Exchange {
         self.facts.is_tcp = false;
         self.attempt.is_request_broken = false;
         self.attempt.needs_new_connection = false;
+        self.attempt.needs_http11 = false;
         self.attempt.unreceived_count = 0;
         self.interim_count = 0;
         self.terms.priority = Priority::Normal;

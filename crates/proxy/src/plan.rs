@@ -25,7 +25,7 @@ pub use health::{
     CheckKind, CheckPlan, HttpCheck, Lookup, NamedServers, OutlierPlan, PreferredFamily, ResolvePlan,
     Statuses,
 };
-pub(crate) use http2::ALPN_HTTP2;
+pub(crate) use http2::{ALPN_HTTP2, ALPN_HTTP11};
 pub use http2::{ClientHttp2Plan, ServerHttp, ServerHttp2Plan};
 pub use ids::{Id, IdVec, PoolId, ServerId};
 pub use network::Network;

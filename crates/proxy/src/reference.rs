@@ -126,12 +126,15 @@ without `content-length`, is sent to servers in chunks, with its trailers.
 
 A malformed head (RFC 9113 §8.2, §8.3) resets its stream with PROTOCOL_ERROR, and is not logged; \
 `weir_http2_faults_total` counts it. A head over a limit is 431 or 414, and logged. A stream whose server fails in the \
-middle of a response is reset with INTERNAL_ERROR. A response that is complete before its request ends the stream \
-with RST_STREAM(NO_ERROR). A client that resets a stream has left: the request is aborted as if it had closed a \
+middle of a response is reset with INTERNAL_ERROR. After a response that is complete before its request, \
+up to 4 MiB of the rest of the request are discarded for at most 2 s without a pause, so that a client that sends \
+reads the response first; then the stream ends with RST_STREAM(NO_ERROR). A client that resets a stream has left: the request is aborted as if it had closed a \
 connection of HTTP/1.1.
 
 Extended CONNECT (RFC 8441) becomes a GET with `Upgrade`: WebSocket works between a client of HTTP/2 and a server of \
-HTTP/1.1. If the server does not change the protocol with 101, the client gets 502 instead of a 2xx.
+HTTP/1.1. If the server does not change the protocol with 101, the client gets 502 instead of a 2xx. \
+`:protocol` with a version of HTTP (`h2c`) is 501. In a tunnel, END_STREAM of the client is a half-close (RFC 9113 \
+§8.5), also before the response.
 
 Streams send in turns of at most 16 KiB. A client can send as much of a body as the server takes, and a window more. \
 A stream that the client's window blocks is reset if it sends less than `write-progress-bytes` in `timeouts.write`.
@@ -154,8 +157,8 @@ something else, or does not choose HTTP/2 in the TLS handshake, ends a request w
 balancing, retries and `outlier` count requests, as with HTTP/1.1; `reuse = \"safe\"` is the same as `always`. With \
 `reuse = \"never\"` or `send-proxy-protocol` a connection carries one request at a time, of one client.
 
-A request that the server has not processed (REFUSED_STREAM, or above the last stream of GOAWAY) is retried like one \
-on an idle connection that ended before the server received any byte. A stream that the server resets otherwise \
+A request that the server has not processed (REFUSED_STREAM, above the last stream of GOAWAY, or never sent) is sent \
+again, up to 16 times, which counts neither toward `retries` nor toward the budget (see \"Retries\"). A stream that the server resets otherwise \
 before its response is 502 (`server_closed`, or `bad_response` if the server broke the rules of HTTP/2), and is \
 not retried; in the middle of a response, the client's response is truncated, and a stream of an HTTP/2 client is \
 reset with CANCEL, CONNECT_ERROR or ENHANCE_YOUR_CALM if the server's was, otherwise with INTERNAL_ERROR. A request \
@@ -164,7 +167,7 @@ reload or by DNS, or is set to maintenance, keeps the requests in progress, and 
 
 The receive windows follow the clients: a server may send as much of a response as its client has not read, up to \
 `stream-window-max`. A WebSocket handshake becomes an extended CONNECT (RFC 8441) if the server supports it, else it \
-is 502 (`upgrade_unsupported`); other upgrades are ignored. CONNECT becomes a stream, too. Trailer sections and interim \
+takes a connection of HTTP/1.1 with `http = \"auto\"` and TLS, and is 502 (`upgrade_unsupported`) with `http = \"2\"`; other upgrades are ignored. CONNECT becomes a stream, too. Trailer sections and interim \
 responses are forwarded in both directions; a trailer section behind a response with `Content-Length` is dropped. Of \
 `Expect: 100-continue` the server decides. `:scheme` is `https` on connections with TLS, and `:authority` is `Host`.
 
@@ -194,6 +197,7 @@ buffered: the head, and a body up to 16 KiB.
 | no connection to the server in time | all | another server if there is one |
 | a new connection ended before the server received any byte | all | another server if there is one |
 | an idle connection ended before the server received any byte | all | the same server, on a new connection |
+| an HTTP/2 server has not processed the request | all | the same server, on the same connection or another one |
 | an idle connection ended or was reset | GET, HEAD, OPTIONS, TRACE, PUT, DELETE | the same server, on a new connection |
 
 The server has received nothing if it closed its stream in order (FIN) and has acknowledged none of the bytes: \
@@ -201,8 +205,8 @@ its FIN acknowledges everything received before, and later bytes reach a closed 
 that can send no response. A reset is no proof, because a server that has read the request may send one. \
 An end on a unix socket is no proof either. In these cases a POST or PATCH is 502, and the client decides.
 
-Each row but the third counts toward `retries` and needs the pool's `retry-budget`. The third is free, and \
-disabled by `retries = 0`. Close idle connections before the server does (`idle-timeout`) to avoid the last two.
+Each row but the third and the fourth counts toward `retries` and needs the pool's `retry-budget`. The third is free, \
+and disabled by `retries = 0`; the fourth is free, up to 16 times a request. Close idle connections before the server does (`idle-timeout`) to avoid the last two.
 ";
 
 /// Returns the reference of the proxy, as Markdown.

@@ -132,6 +132,119 @@ fn with_half_close_a_client_that_ends_its_stream_gets_its_responses() {
     assert_eq!(String::from_utf8_lossy(&bytes).matches("through").count(), 2);
 }
 
+/// Starts a server that begins its response to `/silent…`, and sends nothing more until its client leaves.
+fn silent_server() -> ScriptedServer {
+    respond_to_each(|request, peer| {
+        let start: &[u8] = match request.target() {
+            "/silent-events" => {
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n\
+                  9\r\ndata: 1\n\n\r\n"
+            }
+            "/silent-chunks" => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n",
+            "/silent-head" => b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n",
+            "/silent-length" => b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome",
+            "/silent-until-close" => b"HTTP/1.1 200 OK\r\n\r\nsome",
+            "/silent-interim" => b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n",
+            _ => return Some(ok_response(b"done")),
+        };
+        let mut stream = peer.stream.try_clone().unwrap();
+        let _ = stream.write_all(start);
+        wait_for_close(peer);
+        None
+    })
+}
+
+/// Reads the start of a response: its head and the first bytes after it.
+fn read_start(client: &mut TcpStream) {
+    let mut byte = [0];
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        assert_eq!(client.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&head));
+        head.push(byte[0]);
+    }
+}
+
+#[test]
+fn a_client_that_leaves_a_silent_response_frees_its_slot() {
+    let _shared = shared_machine();
+    let server = silent_server();
+    let pool = "queue = { timeout = \"100s\" }\ntimeouts = { idle = \"1h\", first-byte = \"1h\" }";
+    for listener in ["", "half-close = true"] {
+        let proxy = start_proxy(&server.authority, listener, pool);
+        let targets = ["events", "chunks", "head", "length", "until-close", "interim"];
+        for target in targets.map(|name| format!("/silent-{name}")) {
+            for resets in [true, false] {
+                // A client that may close its sending side leaves only with a reset.
+                if !resets && !listener.is_empty() {
+                    continue;
+                }
+                let mut client = send(&proxy, &get(&target));
+                read_start(&mut client);
+                if resets {
+                    reset_on_close(&client);
+                    drop(client);
+                } else {
+                    client.shutdown(Shutdown::Write).unwrap();
+                    let _ = client.read_to_end(&mut Vec::new());
+                }
+                assert_eq!(proxy.get("/next").status, 200, "{target} {resets}");
+            }
+        }
+        let count = if listener.is_empty() { 12 } else { 6 };
+        let lines = proxy.wait_for_lines_with("access.json", "/silent-", count);
+        assert_eq!(lines.len(), count);
+        assert!(lines.iter().all(|line| line.contains("\"client_gone\"")), "{lines:?}");
+        proxy.assert_all_returned();
+    }
+}
+
+#[test]
+fn a_half_closed_client_gets_the_rest_of_a_response_that_has_begun() {
+    let _shared = shared_machine();
+    let open = Arc::new(AtomicBool::new(false));
+    let is_open = Arc::clone(&open);
+    let server = respond_to_each(move |_, peer| {
+        let mut stream = peer.stream.try_clone().unwrap();
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nso");
+        within(EVENT_TIMEOUT, || is_open.load(Ordering::SeqCst)).then(|| b"me".to_vec())
+    });
+    let proxy = start_proxy(&server.authority, "half-close = true", "");
+    let mut client = send(&proxy, &get("/part"));
+    read_start(&mut client);
+    client.shutdown(Shutdown::Write).unwrap();
+    pause_ms(100);
+    open.store(true, Ordering::SeqCst);
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"some");
+    assert_eq!(end_in_json_log(&proxy, "/part"), "done");
+}
+
+#[test]
+fn only_event_streams_outlast_the_idle_timeout() {
+    let _shared = shared_machine();
+    let server = silent_server();
+    let timeouts = "timeouts = { idle = \"300ms\", tunnel = \"1h\" }";
+    for (target, pool, is_cut) in [
+        ("/silent-chunks", timeouts, true),
+        ("/silent-until-close", timeouts, true),
+        ("/silent-events", timeouts, false),
+        ("/silent-events", "timeouts = { idle = \"1h\", tunnel = \"300ms\" }", true),
+    ] {
+        let proxy = start_proxy(&server.authority, "", pool);
+        let mut client = send(&proxy, &get(target));
+        read_start(&mut client);
+        if is_cut {
+            let _ = client.read_to_end(&mut Vec::new());
+            assert_eq!(end_in_json_log(&proxy, target), "server_timeout", "{target} {pool}");
+        } else {
+            // Several times as long as `idle`.
+            pause_ms(1_500);
+            assert_eq!(proxy.metrics().sum_known("weir_server_slots", &[]), 1.0);
+        }
+    }
+}
+
 #[test]
 fn an_abandoned_request_keeps_its_slot_behind_interim_responses() {
     let _shared = shared_machine();

@@ -82,7 +82,12 @@ impl Exchange {
             self.reject(ctx, client, end);
             return;
         }
-        match normalise_target(head, listener, client.peer.is_trusted, target_buffer) {
+        let asks_for_http = client.is_h2_stream() && head.upgrade.is_some_and(contains_http2);
+        let normalised = match asks_for_http {
+            true => Err(RefusalKind::ProtocolUnsupported),
+            false => normalise_target(head, listener, client.peer.is_trusted, target_buffer),
+        };
+        match normalised {
             Err(kind) => {
                 self.outcome.refusal = Some(kind);
                 self.outcome.refusal_status = kind.status();

@@ -14,7 +14,7 @@ use crate::dial::{ConnectError, DialTarget, NewSession};
 use crate::exchange_state::{Connecting, Exchange, ExchangeStage, ServerSlot};
 use crate::metrics::HandshakeResult;
 use crate::outcome::{EndPhase, EndReason};
-use crate::plan::{Reuse, ServerHttp, ServerId};
+use crate::plan::{ALPN_HTTP11, Reuse, ServerHttp, ServerId};
 use crate::pool::Pool;
 use crate::profile::ProfilePhase;
 use crate::server_conn::http2::{BackSettings, Granted};
@@ -26,7 +26,7 @@ impl Exchange {
         let may_use_http2 = match plan.http {
             ServerHttp::Http11 => false,
             ServerHttp::Http2 => true,
-            ServerHttp::Auto => plan.tls.is_some(),
+            ServerHttp::Auto => plan.tls.is_some() && !self.attempt.needs_http11,
         };
         if may_use_http2 && !self.facts.is_tcp {
             return self.connect_http2(client, pool, server);
@@ -40,7 +40,12 @@ impl Exchange {
                 self.request_relay.insert_prefix(|out| client.write_proxy_header(version, out));
             }
         }
-        let dial = dial_target(pool, server, header);
+        let mut dial = dial_target(pool, server, header);
+        if self.attempt.needs_http11
+            && let Some(session) = &mut dial.session
+        {
+            session.tls = session.tls.with_alpn(&[ALPN_HTTP11]);
+        }
         self.stage = ExchangeStage::Connecting(Connecting::Own(Box::pin(dial.open())));
     }
 
@@ -66,6 +71,13 @@ impl Exchange {
             }
         };
         self.stage = ExchangeStage::Connecting(Connecting::Shared(wait));
+    }
+
+    /// Returns whether a WebSocket handshake that the HTTP/2 connection does not support (RFC 8441) may take
+    /// a connection of HTTP/1.1 to the same server.
+    pub(super) fn may_upgrade_on_http11(&self) -> bool {
+        let http = self.slot.as_ref().map(|slot| slot.pool.plan().http);
+        http == Some(ServerHttp::Auto) && !self.attempt.needs_http11
     }
 
     /// Opens a new connection to the same server.

@@ -133,7 +133,7 @@ impl Exchange {
         }
         match client.check_client(ctx, input) {
             ClientStatus::Present => StepResult::Blocked,
-            ClientStatus::Eof if client.allows_half_close() => StepResult::Blocked,
+            ClientStatus::Eof if self.may_half_close(client) => StepResult::Blocked,
             ClientStatus::Eof | ClientStatus::Gone => {
                 let phase = self.phase();
                 self.fail(ctx, client, EndReason::ClientGone, phase)

@@ -3,7 +3,7 @@
 use std::task::Poll;
 
 use rt::clock::MonotonicTime;
-use wire::{Header, Parsed, RequestKind, ResponseHead, Version};
+use wire::{Framing, Header, Parsed, RequestKind, ResponseHead, Version};
 
 use super::server_selection::response_cookie;
 use super::{ConnAction, Failure, StepResult, TunnelStart};
@@ -175,6 +175,7 @@ impl Exchange {
             slot.pool.note_response(slot.server, head.status, first_byte);
         }
         self.outcome.status = head.status;
+        self.facts.is_streaming |= is_event_stream(&head);
         self.record_response_latency();
         self.write_head(ctx.core, client, &head, is_connect_accepted || head.is_switching_protocols());
         if is_connect_accepted || head.is_switching_protocols() {
@@ -397,6 +398,17 @@ impl Exchange {
             tunnel_timeout_ns,
         })))
     }
+}
+
+/// Returns whether a response is a stream of server-sent events, which may pause for long. The end of such
+/// a stream is not known in advance.
+#[inline]
+fn is_event_stream(head: &ResponseHead<'_, '_>) -> bool {
+    const EVENT_STREAM: &[u8] = b"text/event-stream";
+    matches!(head.framing, Framing::Chunked | Framing::UntilClose)
+        && wire::field_value(head.headers, "content-type").is_some_and(|value| {
+            value.get(..EVENT_STREAM.len()).is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM))
+        })
 }
 
 /// Returns whether a challenge authenticates the connection and not a request, as NTLM does and

@@ -12,6 +12,10 @@ use crate::outcome::EndReason;
 use crate::pool::{Pool, ServerRequirements};
 use crate::server_conn::http2::StreamEnd;
 
+/// Maximum number of times that a request is sent again because its server has not processed it (RFC 9113
+/// §8.7). A server that ends a connection after ten requests needs one for every ten requests in progress.
+const UNRECEIVED_RESENDS_MAX: u8 = 16;
+
 impl Exchange {
     /// Handles a connection that failed, or that ended before it carried anything. Tries another
     /// server if there is one, and the same server again if not.
@@ -24,9 +28,7 @@ impl Exchange {
         let Some(ServerSlot { pool, server }) = self.slot.take() else {
             return self.fail(ctx, client, end, phase);
         };
-        // A request that an idle connection did not deliver counts as not sent.
-        let has_no_retry_left =
-            self.outcome.retries - self.attempt.unreceived_count >= pool.plan().retries_max;
+        let has_no_retry_left = self.counted_retries() >= pool.plan().retries_max;
         if has_no_retry_left || !self.take_retry(&pool) {
             self.slot = Some(ServerSlot { pool, server });
             return self.fail(ctx, client, end, phase);
@@ -65,19 +67,37 @@ impl Exchange {
         self.attempt.is_request_broken = false;
     }
 
-    /// Returns whether the request may be sent again to its server. It must have been sent on a
-    /// connection that had been idle. It must also be idempotent (RFC 9110 §9.2.2), or the server
-    /// must have received none of it.
+    /// Returns the number of retries that count toward `retries`: those after which the server may have
+    /// received the request.
+    fn counted_retries(&self) -> u8 {
+        self.outcome.retries - self.attempt.unreceived_count
+    }
+
+    /// Returns whether the request is a stream of an HTTP/2 connection.
+    fn is_on_stream(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| server.http2.is_some())
+    }
+
+    /// Returns whether the request may be sent again to its server. Either the server must have received
+    /// none of it: then the retry counts neither toward `retries` nor toward the budget. Or it must be
+    /// idempotent (RFC 9110 §9.2.2), and sent on a connection that had been idle.
     pub(super) fn may_resend(&self, is_orderly: bool) -> bool {
         let Some(slot) = &self.slot else { return false };
         let retries_max = slot.pool.plan().retries_max;
-        let is_unreceived = self.is_unreceived(is_orderly);
+        if !self.is_replayable() {
+            return false;
+        }
+        if self.is_unreceived(is_orderly) {
+            // Causes no extra work for the server. Connections of HTTP/2 end with GOAWAY after a number of
+            // requests, also new ones.
+            let is_free = self.is_on_stream() || self.outcome.reused && self.outcome.retries < retries_max;
+            return is_free && self.attempt.unreceived_count < UNRECEIVED_RESENDS_MAX;
+        }
         self.outcome.reused
-            && (is_unreceived || self.facts.is_idempotent && !self.is_stream_reset())
-            && self.is_replayable()
-            && self.outcome.retries < retries_max
-            // A request that a server has not received causes no extra work for it.
-            && (is_unreceived || self.take_retry(&slot.pool))
+            && self.facts.is_idempotent
+            && !self.is_stream_reset()
+            && self.counted_retries() < retries_max
+            && self.take_retry(&slot.pool)
     }
 
     /// Returns whether all sent bytes of the request are still held, and no byte came back.

@@ -29,7 +29,8 @@ pub(crate) struct RequestFacts {
     pub(crate) expects_continue: bool,
     /// True if the request is a call of gRPC.
     pub(crate) is_grpc: bool,
-    /// True if client and server may send at the same time, and pause for long (gRPC).
+    /// True if client and server may send at the same time (gRPC), or the server alone (server-sent events),
+    /// and pause for long.
     pub(crate) is_streaming: bool,
     /// True if unparsed bytes are forwarded (mode tcp).
     pub(crate) is_tcp: bool,
@@ -59,11 +60,13 @@ pub(crate) struct Attempt {
     pub(crate) keeps_server: bool,
     /// True if the connection to the server supports no WebSocket handshake, but the request is one.
     pub(crate) lacks_upgrade: bool,
+    /// True if the next connection has to speak HTTP/1.1.
+    pub(crate) needs_http11: bool,
     /// True if a new connection is required because an idle one has just failed.
     pub(crate) needs_new_connection: bool,
     /// True if the server accepts no more of the request.
     pub(crate) is_request_broken: bool,
-    /// Number of retries for which an idle connection had ended before it carried anything.
+    /// Number of retries of requests that the server has not received or not processed.
     pub(crate) unreceived_count: u8,
     /// Time when the wait for the response's head began; 0: not yet.
     pub(crate) first_byte_wait_start: MonotonicTime,

@@ -58,7 +58,7 @@ pub(super) enum ResponseProgress {
     Body,
     /// Bytes of another protocol.
     Tunnel,
-    /// `END_STREAM` was sent; the client's side of the tunnel is open.
+    /// `END_STREAM` was sent; the client's side is open.
     Sent,
 }
 
@@ -194,6 +194,11 @@ impl Lane {
             end.shutdown(Shutdown::Write);
         }
         self.request = RequestProgress::Done;
+    }
+
+    /// Returns whether both directions have ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.request == RequestProgress::Done && self.response == ResponseProgress::Sent
     }
 
     /// Returns whether the client's window has blocked the response since the last check, so that less

@@ -179,8 +179,19 @@ impl Lanes {
     /// Passes on content of a request. Returns false if nobody reads it.
     pub(super) fn write_body(&mut self, stream: StreamKey, bytes: &[u8], is_end: bool) -> bool {
         match self.find(stream) {
-            Some(number) => self.lanes[number as usize].write_body(bytes, is_end),
+            Some(number) => {
+                let is_read = self.lanes[number as usize].write_body(bytes, is_end);
+                self.serve_if_over(number);
+                is_read
+            }
             None => false,
+        }
+    }
+
+    /// Serves a stream that waits only for the end of its request, once that has come.
+    fn serve_if_over(&self, number: u32) {
+        if self.lanes[number as usize].is_over() {
+            self.ready.push(number);
         }
     }
 
@@ -188,6 +199,7 @@ impl Lanes {
     pub(super) fn write_trailers(&mut self, stream: StreamKey, fields: &Fields<'_>) {
         if let Some(number) = self.find(stream) {
             self.lanes[number as usize].write_trailers(fields);
+            self.serve_if_over(number);
         }
     }
 

@@ -238,7 +238,8 @@ impl Lane {
         if bytes > 0 && has_more { Turn::More } else { Turn::Waiting }
     }
 
-    /// Ends a tunnel whose server has ended its side, once the client has, too.
+    /// Ends a stream whose response, or whose server's side of a tunnel, has ended, once the client has ended its
+    /// side, too, or the engine accepts no more of it.
     fn serve_upload(&mut self, connection: &mut Connection, stream: StreamKey, end: &ChannelEnd) -> Turn {
         match self.request {
             RequestProgress::Done => Turn::Over { keeps_engine: false, reset: None },
@@ -248,7 +249,8 @@ impl Lane {
     }
 
     /// Ends a stream after its response. The rest of a request that is not complete is not wanted (RFC
-    /// 9113 §8.1).
+    /// 9113 §8.1), but a client that gets RST_STREAM while it sends may drop the response, as curl 7.88 does:
+    /// so the engine discards a bounded rest first, as on a connection of HTTP/1.1 (`conn/lingering`).
     fn end_response(
         &mut self,
         connection: &mut Connection,
@@ -257,7 +259,8 @@ impl Lane {
         keeps_engine: bool,
     ) -> Turn {
         if self.request != RequestProgress::Done {
-            return reset(connection, stream, ErrorCode::NO_ERROR);
+            self.response = ResponseProgress::Sent;
+            return self.serve_upload(connection, stream, end);
         }
         let is_open = end.receive_state() == ReceiveState::Open && !end.is_refused();
         Turn::Over { keeps_engine: keeps_engine && is_open, reset: None }

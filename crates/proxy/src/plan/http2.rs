@@ -26,7 +26,7 @@ impl ServerHttp {
 /// Name of HTTP/2 over TLS (RFC 9113 §3.1).
 pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 /// Name of HTTP/1.1 over TLS (RFC 7301 §6).
-const ALPN_HTTP11: &[u8] = b"http/1.1";
+pub(crate) const ALPN_HTTP11: &[u8] = b"http/1.1";
 
 /// `[listener.NAME.http2]`: settings and limits of HTTP/2 connections of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -137,6 +137,7 @@ refusal_kinds! {
     ContentLengthInvalid, "content_length_invalid", 400, "RFC 9112 §6.3", "the Content-Length is not one decimal number, in a request without leading zeros";
     ContentLengthRepeated, "content_length_repeated", 400, "RFC 9112 §6.3", "there is more than one Content-Length";
     TransferEncodingInvalid, "transfer_encoding_invalid", 400, "RFC 9112 §6.3", "the Transfer-Encoding does not end in exactly one chunked";
+    ProtocolUnsupported, "protocol_unsupported", 501, "RFC 8441 §4", "extended CONNECT asks for a version of HTTP";
     TransferEncodingUnsupported, "transfer_encoding_unsupported", 501, "RFC 9112 §6.1", "there is a transfer coding before chunked";
     TransferEncodingRepeated, "transfer_encoding_repeated", 400, "RFC 9112 §6.1", "there is more than one Transfer-Encoding";
     TransferEncodingOnHttp10, "transfer_encoding_on_http10", 400, "RFC 9112 §6.1", "an HTTP/1.0 message has a Transfer-Encoding";

@@ -302,6 +302,35 @@ def early(port):
     print("after", client.get("/after"))
 
 
+def early_answers(port, *paths):
+    """Responses before the end of requests that go on for a while. None of the streams is reset."""
+    client = Client(port)
+    for path in paths:
+        for trailers in (False, True):
+            stream = client.open("POST", path, end=False)
+            client.until(lambda: client.streams[stream].ended)
+            for _ in range(20):
+                client.send(stream, b"x" * 10_000)
+            if trailers:
+                client.h2.send_headers(stream, [("x-sum", "1")], end_stream=True)
+                client.flush()
+            else:
+                client.send(stream, b"", end=True)
+            after = client.get("/after")
+            print(path, client.streams[stream], "after", after)
+
+
+def connect_half_closed(port, *pieces):
+    """CONNECT requests whose content ends before the response. Waits for a line before the response."""
+    client = Client(port)
+    pseudo = [(":method", "CONNECT"), (":authority", "example.org:443")]
+    streams = [client.open(pseudo=pseudo, end=False) for _ in pieces]
+    for stream, piece in zip(streams, pieces):
+        client.send(stream, piece.encode(), end=True)
+    for stream in streams:
+        print(client.finish(stream)[0])
+
+
 def cancel(port):
     """Resets a stream; the others continue. Waits for the end of stdin before."""
     client = Client(port)
@@ -353,11 +382,11 @@ def slow_reader(port):
     print("blocked", client.finish(blocked)[0])
 
 
-def websocket(port, path):
+def websocket(port, path, protocol="websocket"):
     """Extended CONNECT (RFC 8441) to a server that upgrades, says hello, and echoes."""
     client = Client(port)
     client.until(lambda: client.h2.remote_settings.enable_connect_protocol == 1)
-    pseudo = [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http"), (":authority", "test"),
+    pseudo = [(":method", "CONNECT"), (":protocol", protocol), (":scheme", "http"), (":authority", "test"),
               (":path", path)]
     stream = client.open(pseudo=pseudo, fields=[("sec-websocket-version", "13")], end=False)
     client.until(lambda: client.streams[stream].body == b"hello" or client.streams[stream].over)

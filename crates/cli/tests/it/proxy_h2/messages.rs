@@ -88,6 +88,31 @@ fn an_early_response_ends_the_request() {
 }
 
 #[test]
+fn a_client_that_goes_on_sending_after_the_response_gets_no_reset() {
+    let _shared = shared_machine();
+    if !has_python_h2() {
+        return;
+    }
+    let server = scripted_server();
+    let routes = "[[route]]\npath = \"/deny\"\ndeny = 403\n\
+                  [[route]]\npath = \"/return\"\nreturn = { status = 404, body = \"no\" }\n\
+                  [[route]]\npath = \"/redirect\"\nredirect = { location = \"/x\" }\n\
+                  [[route]]\npath = \"/limited\"\nrate-limit = { rate = 0.001, burst = 1 }\npool = \"app\"\n\
+                  [[route]]\npool = \"app\"\n";
+    let plain = config("body-max = '1m'", &server.authority, "").replace("\npool = \"app\"\n", "\n");
+    let proxy = ProxyUnderTest::weir(&format!("{plain}{routes}"));
+    // The only token of its route.
+    assert_eq!(proxy.get("/limited").status, 200);
+    let text = run_client(&proxy, "early_answers", &["/deny", "/return", "/redirect", "/early", "/limited"]);
+    for line in text.lines() {
+        assert!(line.contains(" end after 200 "), "{text}");
+    }
+    assert_eq!(text.lines().count(), 10, "{text}");
+    assert_eq!(proxy.metrics().sum_known(RESETS, &[("from", "proxy")]), 0.0);
+    proxy.assert_all_returned();
+}
+
+#[test]
 fn requests_that_could_be_read_differently_are_refused() {
     let _shared = shared_machine();
     if !has_python_h2() {

@@ -57,6 +57,45 @@ fn a_websocket_over_http2_becomes_an_upgrade() {
 }
 
 #[test]
+fn a_tunnel_whose_client_has_ended_its_side_early_gets_the_rest() {
+    let _shared = shared_machine();
+    if !has_python_h2() {
+        return;
+    }
+    let server = ScriptedServer::start(|peer| {
+        let mut reader = LaxReader::new(peer.stream.try_clone()?);
+        reader.read_until(b"\r\n\r\n")?;
+        // By now the client has most likely ended its side.
+        crate::support::pause_ms(200);
+        peer.send(b"HTTP/1.1 200 Connected\r\n\r\n")?;
+        let mut bytes = std::mem::take(&mut reader.buffered);
+        peer.stream.read_to_end(&mut bytes)?;
+        peer.send(format!("got {} bytes", bytes.len()).as_bytes())
+    });
+    let proxy = start_proxy("connect = true", &server.authority, "");
+    let text = run_client(&proxy, "connect_half_closed", &["", "ping", "twenty bytes of data"]);
+    assert_eq!(text, "200 11 end\n200 11 end\n200 12 end\n");
+    let lines = json_lines(&proxy, "CONNECT", 3);
+    assert!(lines.iter().all(|line| line["end"] == "done"), "{lines:?}");
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn an_extended_connect_for_a_version_of_http_reaches_no_server() {
+    let _shared = shared_machine();
+    if !has_python_h2() {
+        return;
+    }
+    let server = tunnel_server();
+    let proxy = start_proxy("", &server.authority, "");
+    for protocol in ["h2c", "h2", "H2C"] {
+        let text = run_client(&proxy, "websocket", &["/ws", protocol]);
+        assert!(text.starts_with("501 "), "{protocol}: {text}");
+    }
+    assert_eq!(proxy.metrics().sum("weir_server_requests_total", &[]), 0.0);
+}
+
+#[test]
 fn a_connect_becomes_a_tunnel_where_it_is_allowed() {
     let _shared = shared_machine();
     if !has_python_h2() {

@@ -4,6 +4,7 @@ use rustix::process::Signal;
 
 use super::{H2Server, config, ends_of, start_proxy};
 use crate::support::client::Client;
+use crate::support::peers::Nginx;
 use crate::support::proxy_under_test::ProxyUnderTest;
 
 const RESETS: &str = "weir_server_http2_resets_total";
@@ -31,10 +32,37 @@ fn requests_that_were_not_processed_are_sent_again() {
         ["done", "done", "server_closed"]
     );
     let metrics = proxy.metrics();
-    assert_eq!(metrics.sum_known("weir_server_http2_unprocessed_total", &[]), 4.0);
+    // 1 of each of the first two, and 17 of the last: 16 are sent again.
+    assert_eq!(metrics.sum_known("weir_server_http2_unprocessed_total", &[]), 19.0);
     assert_eq!(metrics.sum_known("weir_server_http2_goaways_total", &[]), 1.0);
-    assert_eq!(metrics.sum_known(RESETS, &[("from", "server"), ("code", "refused_stream")]), 4.0);
+    assert_eq!(metrics.sum_known(RESETS, &[("from", "server"), ("code", "refused_stream")]), 19.0);
     proxy.assert_all_returned();
+}
+
+#[test]
+fn servers_that_end_connections_after_some_requests_lose_none() {
+    // More requests in progress than nginx takes on a connection; `retries` does not count these.
+    for (requests, clients) in [(10, 20), (3, 12), (100, 20), (1, 4)] {
+        let directives =
+            format!("location = /counted {{ keepalive_requests {requests}; return 200 \"ok\"; }}");
+        let nginx = Nginx::start_with("http2", &directives);
+        let proxy = start_proxy(&[&nginx.authority], "retries = 0\nretry-budget = { ratio = 0, min = 0 }");
+        let count = 40;
+        std::thread::scope(|scope| {
+            for _ in 0..clients {
+                scope.spawn(|| {
+                    let mut client = proxy.client();
+                    for number in 0..count {
+                        assert_eq!(client.get("/counted").status, 200, "{requests}: {number}");
+                    }
+                });
+            }
+        });
+        assert_eq!(nginx.wait_for_log_lines(clients * count), clients * count);
+        let metrics = proxy.metrics();
+        assert_eq!(metrics.sum("weir_requests_total", &[("end", "done")]), (clients * count) as f64);
+        proxy.assert_all_returned();
+    }
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::net::Shutdown;
 
 use super::{H2Server, config_with_listener, ends_of, start_proxy};
+use crate::support::peers::{Nginx, ScriptedServer};
 use crate::support::proxy_under_test::ProxyUnderTest;
+use crate::support::tls_peers::Certificates;
 
 /// Handshake of RFC 6455 §1.3.
 const HANDSHAKE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
@@ -49,6 +51,48 @@ fn a_server_without_extended_connect_gets_no_websocket() {
     let offered = client.get_with_fields("/ok", "Host: h\r\nConnection: Upgrade\r\nUpgrade: other\r\n");
     assert_eq!(offered.status, 200);
     proxy.assert_all_returned();
+}
+
+#[test]
+fn a_websocket_takes_http11_where_http2_does_not_support_it() {
+    let Some(certificates) = Certificates::create() else { return };
+    let echo = ScriptedServer::start(|peer| {
+        let Some(head) = peer.request()? else { return Ok(()) };
+        if !head.to_lowercase().contains("upgrade: websocket") {
+            return peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+        peer.send(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhello",
+        )
+    });
+    // nginx has HTTP/2 without RFC 8441.
+    let directives = format!(
+        "ssl_certificate {0}; ssl_certificate_key {0};\n\
+         location /chat {{ proxy_pass http://{1}; proxy_http_version 1.1;\n\
+         proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}",
+        certificates.file("both.pem"),
+        echo.authority
+    );
+    let nginx = Nginx::start_with("ssl http2", &directives);
+    let tls = format!("tls = {{ ca = {:?}, server-name = \"localhost\" }}", certificates.file("ca.pem"));
+    for (http, status, end) in [("auto", 101, "done"), ("2", 502, "upgrade_unsupported")] {
+        let pool = format!("http = \"{http}\"\n{tls}");
+        let proxy = ProxyUnderTest::weir(&config_with_listener("", &[&nginx.authority], &pool));
+        // Other requests use HTTP/2, before and after.
+        assert_eq!(proxy.get("/file").body.len(), 10_000);
+        let mut client = proxy.client();
+        let response = client.get_with_fields("/chat", &format!("Host: h\r\n{HANDSHAKE}"));
+        assert_eq!(response.status, status, "{}", response.head);
+        if status == 101 {
+            client.stream.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(client.read_to_end(), b"hello");
+        }
+        assert_eq!(proxy.get("/file").body.len(), 10_000);
+        assert_eq!(ends_of(&proxy, &["/chat"]), [end]);
+        let metrics = proxy.metrics();
+        assert_eq!(metrics.sum_known("weir_server_http2_connections_total", &[]), 1.0);
+        proxy.assert_all_returned();
+    }
 }
 
 #[test]
