@@ -82,12 +82,7 @@ impl Exchange {
             self.reject(ctx, client, end);
             return;
         }
-        let asks_for_http = client.is_h2_stream() && head.upgrade.is_some_and(contains_http2);
-        let normalised = match asks_for_http {
-            true => Err(RefusalKind::ProtocolUnsupported),
-            false => normalise_target(head, listener, client.peer.is_trusted, target_buffer),
-        };
-        match normalised {
+        match normalise_target(head, listener, client, target_buffer) {
             Err(kind) => {
                 self.outcome.refusal = Some(kind);
                 self.outcome.refusal_status = kind.status();
@@ -397,10 +392,15 @@ impl Exchange {
 fn normalise_target<'a>(
     head: &RequestHead<'_, 'a>,
     listener: &ListenerPlan,
-    trusted: bool,
+    client: &ClientStream,
     target_buffer: &'a mut String,
 ) -> Result<(&'a str, bool), RefusalKind> {
-    let rejects_underscores = listener.forwarding.underscores == Underscores::Reject && !trusted;
+    // On a stream, only extended CONNECT has an upgrade.
+    if head.upgrade.is_some_and(contains_http2) && client.is_h2_stream() {
+        return Err(RefusalKind::ProtocolUnsupported);
+    }
+    let rejects_underscores =
+        listener.forwarding.underscores == Underscores::Reject && !client.peer.is_trusted;
     if rejects_underscores && head.headers.iter().any(|header| has_underscore(header.name)) {
         return Err(RefusalKind::UnderscoreInFieldName);
     }

@@ -175,7 +175,6 @@ impl Exchange {
             slot.pool.note_response(slot.server, head.status, first_byte);
         }
         self.outcome.status = head.status;
-        self.facts.is_streaming |= is_event_stream(&head);
         self.record_response_latency();
         self.write_head(ctx.core, client, &head, is_connect_accepted || head.is_switching_protocols());
         if is_connect_accepted || head.is_switching_protocols() {
@@ -194,6 +193,7 @@ impl Exchange {
         is_switching: bool,
     ) {
         let framing = client_framing(head.framing, self.facts.version);
+        self.facts.is_streaming |= is_event_stream(head);
         if matches!(head.status, 401 | 407)
             && let Some(conn) = &mut self.server
         {
