@@ -78,7 +78,7 @@ pub(crate) struct RareState {
     /// Destination address from the client's PROXY header.
     pub(crate) destination: Option<SocketAddr>,
     /// Subject of the client's TLS certificate.
-    pub(crate) certificate_subject: Option<Box<str>>,
+    pub(crate) certificate_subject: Option<Rc<str>>,
     /// Server name in a ClientHello that was forwarded.
     pub(crate) server_name: Option<Box<str>>,
     /// Fault of the client's TLS handshake.
@@ -206,6 +206,13 @@ impl ClientStream {
             self.settings.core.count_rejection(RejectReason::SourceTable);
         }
         Ok(())
+    }
+
+    /// Counts an open connection as a rejected one from here on.
+    pub(crate) fn count_as_rejected(&self) {
+        let (open, rejected) = (&self.settings.open_connections, &self.settings.core.load.rejected);
+        open.set(open.get() - 1);
+        rejected.set(rejected.get() + 1);
     }
 
     /// Sets the rejection of the connection's first request.

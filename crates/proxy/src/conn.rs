@@ -143,9 +143,7 @@ impl Conn {
         let core = Rc::clone(&client.settings.core);
         core.count_rejection(rejection.reason);
         if rejection.action == OnLimit::Reject && core.load.rejected.get() < REJECTED_MAX {
-            // From here on the connection counts as rejected.
-            client.settings.open_connections.set(client.settings.open_connections.get() - 1);
-            core.load.rejected.set(core.load.rejected.get() + 1);
+            client.count_as_rejected();
             client.set_rejection(rejection);
             return state;
         }
@@ -312,8 +310,8 @@ impl Conn {
             Ok(Parsed::Complete { head, bytes }) => (head, bytes),
             Ok(Parsed::Incomplete) => return None,
             Err(refusal) => {
-                let bytes = received.len();
-                return Some(BegunExchange { state: self.reject(ctx, Ok(refusal), bytes), used: 0 });
+                let state = self.reject_head(ctx, Ok(refusal), received);
+                return Some(BegunExchange { state, used: 0 });
             }
         };
         let now = MonotonicTime::now();
@@ -321,7 +319,8 @@ impl Conn {
         if let HeadSource::Input(end) = from
             && !self.client.buffer_bytes(ctx.core, &received[used..end])
         {
-            return Some(BegunExchange { state: self.reject(ctx, Err(EndReason::NoBuffer), end), used: 0 });
+            let state = self.reject_head(ctx, Err(EndReason::NoBuffer), &received[..end]);
+            return Some(BegunExchange { state, used: 0 });
         }
         self.client.begin_request();
         let Some(active) = self.client.settings.active_generation() else {
@@ -340,6 +339,36 @@ impl Conn {
         reason: Result<wire::Refusal, EndReason>,
         bytes: usize,
     ) -> ConnState {
+        self.begin_rejected(ctx, reason, &[], bytes)
+    }
+
+    /// Responds to the `received` bytes of a head that is invalid or incomplete.
+    #[cold]
+    fn reject_head(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        reason: Result<wire::Refusal, EndReason>,
+        received: &[u8],
+    ) -> ConnState {
+        self.begin_rejected(ctx, reason, received, received.len())
+    }
+
+    /// Does the same for the bytes that are buffered.
+    #[cold]
+    fn reject_buffered(&mut self, ctx: &mut PollContext<'_, '_>, end: EndReason) -> ConnState {
+        let buffered = std::mem::take(&mut self.client.buffered);
+        let state = self.reject_head(ctx, Err(end), buffered.bytes());
+        self.client.buffered = buffered;
+        state
+    }
+
+    fn begin_rejected(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        reason: Result<wire::Refusal, EndReason>,
+        head: &[u8],
+        bytes: usize,
+    ) -> ConnState {
         self.client.begin_request();
         let Some(active) = self.client.settings.active_generation() else {
             return ConnState::Closed;
@@ -348,7 +377,7 @@ impl Conn {
         let now = MonotonicTime::now();
         let head_start = self.client.head_start(now);
         let start = ExchangeStart { active, head_bytes: bytes, head_start, now };
-        exchange.begin_rejected(ctx, &mut self.client, reason, start);
+        exchange.begin_rejected(ctx, &mut self.client, (reason, head), start);
         ConnState::Exchange(exchange)
     }
 
@@ -356,7 +385,7 @@ impl Conn {
     fn handle_client_eof(&mut self, ctx: &mut PollContext<'_, '_>) -> ConnState {
         match self.client.buffered.len() {
             0 => ConnState::Closed,
-            bytes => self.reject(ctx, Err(EndReason::ClientGone), bytes),
+            _ => self.reject_buffered(ctx, EndReason::ClientGone),
         }
     }
 
@@ -372,8 +401,7 @@ impl Conn {
         if !client.buffered.is_empty() {
             let head_timeout_ns = client.effective_timeout_ns(client.settings.plan.timeouts.head_ns);
             if client.has_timed_out(ctx, TimeoutKind::Head, head_timeout_ns) {
-                let bytes = client.buffered.len();
-                return Poll::Ready(self.reject(ctx, Err(EndReason::HeadTimeout), bytes));
+                return Poll::Ready(self.reject_buffered(ctx, EndReason::HeadTimeout));
             }
             return Poll::Pending;
         }

@@ -9,8 +9,11 @@ const TIMEOUT_MAX_NS: u64 = 24 * 3_600_000_000_000;
 
 /// Returns the shortest timeout of any of the `fields` in nanoseconds. `None`: no field has a valid
 /// one.
-pub(crate) fn client_timeout_ns(headers: &[wire::Header<'_>], fields: &[Box<str>]) -> Option<u64> {
-    fields.iter().filter_map(|field| parse(field, wire::field_value(headers, field)?)).min()
+pub(crate) fn client_timeout_ns<'a>(
+    value_of: impl Fn(&str) -> Option<&'a [u8]>,
+    fields: &[Box<str>],
+) -> Option<u64> {
+    fields.iter().filter_map(|field| parse(field, value_of(field)?)).min()
 }
 
 fn parse(field: &str, value: &[u8]) -> Option<u64> {

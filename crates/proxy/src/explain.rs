@@ -10,16 +10,19 @@ use std::net::IpAddr;
 use record::problem::InputProblem;
 use rt::address::Address;
 use rt::tls::client_hello::ClientHelloNames;
+use wire::{Framing, Header, RequestHead};
 
+use crate::field_names::has_underscore;
 use crate::plan::{
     Action, Conditions, ListenerPlan, Mode, PathCondition, Plan, PoolId, RouteChange, RoutePlan, SniMatch,
-    TextCondition, ValueCondition,
+    TextCondition, Underscores, ValueCondition,
 };
+use crate::request_view::{CertificateField, FieldVerdict, RequestView};
 use crate::route::conditions::{
     ComparedPath, field_matches, host_matches, method_matches, parameter_matches, parameters, path_matches,
     source_matches,
 };
-use crate::route::{RouteRequest, build_location, changes_target, forwarded_target, rewrite_target};
+use crate::route::{RouteRequest, build_location, changes_target, check_target, rewrite_target};
 use crate::uri::{normalise, normalise_host, split_target, without_parameters, without_port};
 
 /// A hypothetical request. Made by [`ExplainRequest::parse`].
@@ -32,6 +35,8 @@ pub struct ExplainRequest {
     port: Option<u16>,
     headers: Vec<(String, String)>,
     source: Option<IpAddr>,
+    /// Subject of the client's certificate.
+    certificate: Option<String>,
 }
 
 impl ExplainRequest {
@@ -76,8 +81,67 @@ impl ExplainRequest {
             port,
             headers,
             source,
+            certificate: None,
         };
         if problems.is_empty() { Ok(request) } else { Err(problems) }
+    }
+
+    /// Sets the subject of the client's certificate; empty: none.
+    #[must_use]
+    pub fn with_certificate(self, subject: &str) -> Self {
+        let certificate = (!subject.is_empty()).then(|| subject.to_owned());
+        Self { certificate, ..self }
+    }
+
+    fn wire_headers(&self) -> Vec<Header<'_>> {
+        self.headers.iter().map(|(name, value)| Header { name, value: value.as_bytes() }).collect()
+    }
+
+    fn head<'a>(&'a self, headers: &'a [Header<'a>]) -> RequestHead<'a, 'a> {
+        let has_option = |expected: &[u8]| {
+            wire::connection_options(headers).any(|option| option.eq_ignore_ascii_case(expected))
+        };
+        let is_chunked = wire::field_value(headers, "transfer-encoding").is_some();
+        let upgrade = wire::field_value(headers, "upgrade").filter(|_| has_option(b"upgrade"));
+        RequestHead {
+            method: &self.method,
+            target: &self.target,
+            version: wire::Version::Http11,
+            headers,
+            host: self.host.as_deref(),
+            framing: if is_chunked { Framing::Chunked } else { Framing::None },
+            keep_alive: !has_option(b"close"),
+            expect_continue: is_chunked && wire::field_value(headers, "expect").is_some(),
+            upgrade: upgrade.and_then(|value| std::str::from_utf8(value).ok()),
+            has_connection_options: true,
+        }
+    }
+
+    fn view<'a>(&'a self, head: &'a RequestHead<'a, 'a>, listener: &'a ListenerPlan) -> RequestView<'a> {
+        let is_trusted = |source| listener.trusted.iter().any(|network| network.contains(source));
+        let field_name = listener.tls.as_ref().and_then(|tls| tls.client_header.as_deref());
+        let subject = self.certificate.as_deref();
+        RequestView {
+            head,
+            is_trusted: self.source.is_some_and(is_trusted),
+            forwarding: &listener.forwarding,
+            certificate: field_name.map(|name| CertificateField { name, subject }),
+        }
+    }
+}
+
+/// Returns the field because of which the listener rejects the request.
+fn rejected_field<'a>(view: &RequestView<'a>) -> Option<&'a str> {
+    let rejects = view.forwarding.underscores == Underscores::Reject && !view.is_trusted;
+    let mut names = view.head.headers.iter().map(|header| header.name);
+    names.find(|name| rejects && has_underscore(name))
+}
+
+/// Returns the line about a field that does not count and is not forwarded.
+fn removal_line(view: &RequestView<'_>, name: &str) -> Option<String> {
+    match view.verdict(name) {
+        FieldVerdict::Removed(reason) => Some(format!("removed     field {name}: {}", reason.text())),
+        FieldVerdict::Forwarded | FieldVerdict::RequestId => None,
     }
 }
 
@@ -158,28 +222,40 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Result<Explanation, Vec
         lines.push("response    405: the listener does not allow CONNECT".to_owned());
         return Ok(Explanation { lines, route: None });
     }
-    let headers: Vec<wire::Header<'_>> =
-        request.headers.iter().map(|(name, value)| wire::Header { name, value: value.as_bytes() }).collect();
-    let mut buffer = String::new();
-    let Some((target, _)) = forwarded_target(&request.target, listener_plan.path, &mut buffer) else {
-        lines.push("response    400: servers interpret this path in different ways".to_owned());
+    let headers = request.wire_headers();
+    let head = request.head(&headers);
+    let view = request.view(&head, listener_plan);
+    if let Some(name) = rejected_field(&view) {
+        lines.push(format!("response    400: the name of field {name} has an underscore"));
         return Ok(Explanation { lines, route: None });
-    };
-    if target != request.target {
-        lines.push(format!("target      {target} in normal form"));
     }
-    let route_request = RouteRequest {
+    lines.extend(view.head.headers.iter().filter_map(|header| removal_line(&view, header.name)));
+    let mut buffer = String::new();
+    let checked = check_target(&request.target, &mut buffer);
+    let mut route_request = RouteRequest {
         listener,
         method: &request.method,
-        target,
+        target: checked.map_or(&request.target, |checked| checked.normal),
         is_plain: false,
-        is_trusted: request
-            .source
-            .is_some_and(|source| listener_plan.trusted.iter().any(|network| network.contains(source))),
         host: request.host.as_deref(),
-        headers: &headers,
+        view: &view,
         source: request.source,
     };
+    if let Some(checked) = checked {
+        let pick = |target: &str| explain_request(plan, &RouteRequest { target, ..route_request }).route;
+        let route = pick(checked.normal);
+        let own_rule = route.and_then(|route| plan.routes[route].path_rule);
+        match checked.forwarded(own_rule.unwrap_or(listener_plan.path), route, pick) {
+            Ok(target) => route_request.target = target,
+            Err(kind) => {
+                lines.push(format!("response    400: {}", kind.doc()));
+                return Ok(Explanation { lines, route: None });
+            }
+        }
+    }
+    if route_request.target != request.target {
+        lines.push(format!("target      {} in normal form", route_request.target));
+    }
     let explanation = explain_request(plan, &route_request);
     lines.extend(explanation.lines);
     Ok(Explanation { lines, route: explanation.route })
@@ -312,10 +388,8 @@ impl ComparedRequest<'_> {
     fn first_text_mismatch(&self, conditions: &Conditions) -> Option<String> {
         for condition in &conditions.headers {
             if !field_matches(condition, self.request) {
-                let lines = self.request.fields_for(&condition.name).iter();
-                let values = lines
-                    .filter(|header| header.name.eq_ignore_ascii_case(&condition.name))
-                    .map(|header| String::from_utf8_lossy(header.value).into_owned());
+                let values = self.request.view.values(&condition.name);
+                let values = values.map(|value| String::from_utf8_lossy(value).into_owned());
                 return Some(describe_text_condition("field", condition, values.collect()));
             }
         }

@@ -1,6 +1,8 @@
 //! Fields with the identity of a client or its original request. Values from untrusted peers are
 //! neither forwarded nor used. Only names are checked, never values.
 
+use wire::Header;
+
 /// The fields of this kind whose names do not start with `X-Forwarded`.
 #[cfg(test)]
 pub(crate) const IDENTITY_FIELDS: [&str; 8] = [
@@ -54,6 +56,14 @@ pub(crate) fn has_underscore(name: &str) -> bool {
         different.wrapping_sub(ONES) & !different & (ONES << 7) != 0
     });
     has_match || words.remainder().contains(&b'_')
+}
+
+/// Returns whether a `Connection` field names this field, so that it is hop-by-hop (RFC 9110
+/// §7.6.1). Fields that framing and routing rely on cannot be removed that way.
+pub(crate) fn is_connection_option(headers: &[Header<'_>], name: &str) -> bool {
+    const PROTECTED: [&str; 3] = ["host", "content-length", "transfer-encoding"];
+    wire::connection_options(headers).any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
+        && !PROTECTED.iter().any(|protected| protected.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ pub(crate) use trailers::is_trailer_forwarded;
 
 use wire::Header;
 
-use crate::field_names::{has_underscore, is_identity_field, is_same_field};
 use crate::plan::RouteChange;
 
 /// Effect of a route's changes on one field of a message.
@@ -94,18 +93,4 @@ fn write_set_and_added(changes: &[RouteChange], is_request: bool, out: &mut Vec<
 /// Writes the fields that a route sets or adds in the proxy's own responses.
 pub(crate) fn write_response_changes(changes: &[RouteChange], out: &mut Vec<u8>) {
     write_set_and_added(changes, false, out);
-}
-
-/// Returns whether a `Connection` field names this field, so that it is hop-by-hop (RFC 9110
-/// §7.6.1). Fields that framing and routing rely on cannot be removed that way.
-fn is_connection_option(headers: &[Header<'_>], name: &str) -> bool {
-    const PROTECTED: [&str; 3] = ["host", "content-length", "transfer-encoding"];
-    wire::connection_options(headers).any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
-        && !PROTECTED.iter().any(|protected| protected.eq_ignore_ascii_case(name))
-}
-
-/// Returns whether any `Connection` field has options other than `close` and `keep-alive`.
-fn has_connection_options(headers: &[Header<'_>]) -> bool {
-    wire::connection_options(headers)
-        .any(|option| !option.eq_ignore_ascii_case(b"close") && !option.eq_ignore_ascii_case(b"keep-alive"))
 }

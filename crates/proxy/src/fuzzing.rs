@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use rt::tls::client_hello::{ParsedClientHello, parse_client_hello};
-use wire::{Framing, Limits, Parsed, RequestHead, RequestKind, ResponseHead, Version, encode};
+use wire::{Framing, Header, Limits, Parsed, RequestHead, RequestKind, ResponseHead, Version, encode};
 
 use crate::balance::sticky::{
     Cookie, ServerTokens, StickyCookie, cookies, is_cookie_field, write_cookie_field,
@@ -19,9 +19,10 @@ use crate::forward::{
     write_request, write_response,
 };
 use crate::plan::{Forwarding, PathRule, RouteChange, SameSite, Secret, StickyMode, StickyPlan, Underscores};
-use crate::route::{build_location, forwarded_target, rewrite_target};
+use crate::request_view::{CertificateField, RequestView};
+use crate::route::{build_location, check_target, rewrite_target};
 use crate::uri::{normalise, split_target};
-use wire::proxy_protocol::{self, HEADER_BYTES_MAX, Header, ProxyVersion};
+use wire::proxy_protocol::{self, HEADER_BYTES_MAX, ProxyVersion};
 
 /// Checks that an accepted request is forwarded as exactly one request of the same meaning: method,
 /// target, host, framing. `true`: it was accepted.
@@ -150,14 +151,14 @@ pub fn proxy_header(bytes: &[u8]) -> bool {
         return false;
     };
     assert!(used <= bytes.len() && used <= HEADER_BYTES_MAX);
-    let Header::Proxied { source, destination } = header else {
+    let proxy_protocol::Header::Proxied { source, destination } = header else {
         return true;
     };
     for version in [ProxyVersion::V1, ProxyVersion::V2] {
         let mut out = Vec::new();
         proxy_protocol::write_header(version, Some(source), Some(destination), &mut out);
         match proxy_protocol::parse(&out) {
-            Complete { header: Header::Proxied { source: from, destination: to }, bytes } => {
+            Complete { header: proxy_protocol::Header::Proxied { source: from, destination: to }, bytes } => {
                 assert_eq!(bytes, out.len());
                 assert_eq!((from.port(), to.port()), (source.port(), destination.port()));
                 assert_eq!(from.ip().to_canonical(), source.ip().to_canonical());
@@ -208,9 +209,9 @@ pub fn config(bytes: &[u8]) -> bool {
 fn check_forwarded_form(sent: &str, forwarded_form: &str) {
     for rule in [PathRule::Normalise, PathRule::Raw] {
         let mut buffer = String::new();
-        let forwarded_again =
-            forwarded_target(forwarded_form, rule, &mut buffer).map(|(target, _)| target.to_owned());
-        assert_eq!(forwarded_again.as_deref(), Some(forwarded_form), "{sent} again");
+        let checked = check_target(forwarded_form, &mut buffer);
+        let forwarded_again = checked.map_or(Ok(forwarded_form), |checked| checked.form(rule));
+        assert_eq!(forwarded_again, Ok(forwarded_form), "{sent} again");
     }
     let (mut original_buffer, mut forwarded_buffer) = (String::new(), String::new());
     let (original, result) = (split_target(sent), split_target(forwarded_form));
@@ -264,25 +265,25 @@ fn check_forwarded_request(
     let client = if trusted { [0, 0, 0, 0, 0, 0, 0, 1].into() } else { [192, 0, 2, 7].into() };
     let origin = Origin {
         client: Some(client).filter(|_: &IpAddr| is_everything_on),
-        is_trusted: trusted,
-        forwarding: &forwarding,
         new_request_id: b"0123",
         protocol: crate::outcome::Protocol::Http11,
         is_tls: false,
-        certificate: None,
     };
+    let certificate =
+        is_everything_on.then_some(CertificateField { name: "X-Mine", subject: Some("CN=verified") });
+    let view = RequestView { head, is_trusted: trusted, forwarding: &forwarding, certificate };
     let mut target = Vec::new();
     let mut buffer = String::new();
-    let Some((target_in_form, _)) = forwarded_target(head.target, PathRule::Normalise, &mut buffer) else {
+    let checked = check_target(head.target, &mut buffer);
+    let Ok(target_in_form) = checked.map_or(Ok(head.target), |checked| checked.form(PathRule::Normalise)) else {
         return;
     };
     check_forwarded_form(head.target, target_in_form);
     let forwarded_form = origin_form(head.method, target_in_form);
     rewrite_target(changes, &String::from_utf8_lossy(&forwarded_form), &mut target);
-    let upgrade = head.upgrade.filter(|_| head.framing == Framing::None);
-    let parts = RequestParts { target: &target, default_host: "server", changes, upgrade, sticky: None };
+    let parts = RequestParts { target: &target, default_host: "server", changes, sticky: None };
     let mut out = Vec::new();
-    let id = write_request(head, origin, parts, &mut out);
+    let id = write_request(&view, origin, parts, &mut out);
 
     let text = out.escape_ascii().to_string();
     let mut slots = wire::header_slots();
@@ -295,7 +296,10 @@ fn check_forwarded_request(
     assert_eq!((reparsed.version, reparsed.keep_alive), (Version::Http11, true), "{text}");
     assert_eq!(reparsed.framing, head.framing, "{text}");
     assert_eq!(reparsed.expect_continue, head.expect_continue, "{text}");
-    assert_eq!(reparsed.upgrade, upgrade, "{text}");
+    assert_eq!(reparsed.upgrade, view.upgrade(), "{text}");
+    if changes.is_empty() && !is_everything_on {
+        check_view(&view, reparsed.headers);
+    }
     assert_eq!(reparsed.host, Some(head.host.unwrap_or("server")), "{text}");
     let count =
         |name: &str| reparsed.headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name)).count();
@@ -323,6 +327,20 @@ fn check_forwarded_request(
             .iter()
             .any(|header| header.name.eq_ignore_ascii_case("x-request-id") && header.value == id);
         assert!(has_request_id && (trusted || id == b"0123"), "{text}");
+    }
+}
+
+/// Checks that routes see exactly the fields that the server gets.
+fn check_view(view: &RequestView<'_>, forwarded: &[Header<'_>]) {
+    // The default host of a server is not known before a route.
+    let names = view.head.headers.iter().chain(forwarded).map(|header| header.name);
+    for name in names.filter(|name| view.head.host.is_some() || !name.eq_ignore_ascii_case("host")) {
+        if name.eq_ignore_ascii_case("max-forwards") || name.eq_ignore_ascii_case("content-length") {
+            continue;
+        }
+        let is_named = |header: &&Header<'_>| header.name.eq_ignore_ascii_case(name);
+        let sent: Vec<_> = forwarded.iter().filter(is_named).map(|header| header.value).collect();
+        assert_eq!(view.values(name).collect::<Vec<_>>(), sent, "{name}");
     }
 }
 
@@ -417,7 +435,7 @@ fn check_cookies(head: &RequestHead<'_, '_>, mode: StickyMode) {
         other => panic!("{other:?} of {text}"),
     };
     let is_sticky_cookie = |cookie: &Cookie<'_>| cookie.name == b"a";
-    let foreign_cookies = |headers: &[wire::Header<'_>]| {
+    let foreign_cookies = |headers: &[Header<'_>]| {
         let foreign = cookies(headers).filter(|cookie| !is_sticky_cookie(cookie) && !cookie.name.is_empty());
         foreign.map(|cookie| (cookie.name.to_vec(), cookie.value.to_vec())).collect::<Vec<_>>()
     };

@@ -36,6 +36,7 @@ mod pool;
 mod profile;
 mod reference;
 mod relay;
+mod request_view;
 mod route;
 mod run;
 mod server_conn;

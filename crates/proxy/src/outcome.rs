@@ -67,6 +67,7 @@ end_reasons! {
     Tarpitted, "tarpitted", b'P', 403, "a route delayed and rejected the request";
     SilentlyDropped, "silently_dropped", b'P', 0, "a route dropped the connection without a response";
     ClientTlsFailed, "client_tls_failed", b'P', 0, "the client's TLS handshake failed or took too long";
+    PlainHttp, "plain_http", b'P', 400, "plain HTTP on a port for TLS";
     BadClientHello, "bad_client_hello", b'P', 0, "the connection did not begin with a valid TLS ClientHello in time (`sni`)";
     UnknownServerName, "unknown_server_name", b'P', 0, "no entry of `sni` matched the ClientHello, and there is no default pool";
     ConnectionLimited, "connection_limited", b'P', 503, "the listener reached its maximum number or rate of connections";

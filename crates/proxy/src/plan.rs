@@ -195,6 +195,8 @@ pub struct RoutePlan {
     pub conditions: Conditions,
     /// Changes to the request and its response, in this order.
     pub changes: Vec<RouteChange>,
+    /// The form in which its paths are forwarded; `None`: that of the listener.
+    pub path_rule: Option<PathRule>,
     /// Maximum request rate; beyond it, the route responds itself.
     pub rate_limit: Option<RateLimit>,
     /// Priority of its requests in a queue.

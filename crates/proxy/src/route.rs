@@ -17,15 +17,15 @@ mod tests;
 
 use std::net::IpAddr;
 
-use crate::field_names::is_identity_field;
 use crate::plan::{Conditions, Mode, PathCondition, Plan};
+use crate::request_view::RequestView;
 use crate::uri::{normalise, normalise_host, split_target, without_parameters};
 
 // Used by the cores.
 #[allow(unused_imports)]
 pub(crate) use buckets::{Buckets, Limiter, RateLimitKey, RetryAfterNs};
 pub(crate) use rewrite::{build_location, changes_target, rewrite_target};
-pub(crate) use target::forwarded_target;
+pub(crate) use target::{CheckedTarget, check_target};
 #[cfg(test)]
 pub(crate) use target::is_plain;
 
@@ -37,26 +37,17 @@ pub(crate) struct RouteRequest<'a> {
     /// Index in [`Plan::listeners`].
     pub(crate) listener: usize,
     pub(crate) method: &'a str,
-    /// The target as it is forwarded (see [`forwarded_target`]), in any of the four forms.
+    /// The target in the form in which it is routed, and then in that in which it is forwarded (see
+    /// [`check_target`]); any of the four forms.
     pub(crate) target: &'a str,
-    /// True if the path is known to be plain (see [`forwarded_target`]), so that it is not checked
-    /// again.
+    /// True if the path is known to be plain (see [`check_target`]), so that it is not checked again.
     pub(crate) is_plain: bool,
     /// Same as [`wire::RequestHead::host`], the port included.
     pub(crate) host: Option<&'a str>,
-    pub(crate) headers: &'a [wire::Header<'a>],
-    /// True if its statements about its client are believed.
-    pub(crate) is_trusted: bool,
+    /// Its fields.
+    pub(crate) view: &'a RequestView<'a>,
     /// The client's address; `None`: a unix socket.
     pub(crate) source: Option<IpAddr>,
-}
-
-impl<'a> RouteRequest<'a> {
-    /// Returns the fields that count for a condition, a limit or a choice by this name. If only a
-    /// trusted peer may send that field and the peer is untrusted, there are none.
-    pub(crate) fn fields_for(&self, name: &str) -> &'a [wire::Header<'a>] {
-        if !self.is_trusted && is_identity_field(name) { &[] } else { self.headers }
-    }
 }
 
 /// Buffers that are reused from pick to pick: one for each core is enough.
@@ -73,6 +64,7 @@ pub(crate) struct RouteScratch {
 pub(crate) struct Router {
     conditions: Vec<Conditions>,
     listeners: Vec<HostTable>,
+    has_path_rules: bool,
 }
 
 /// The routes of one listener, by host.
@@ -112,7 +104,12 @@ impl Router {
             }
         });
         let listeners = listeners.collect();
-        Self { conditions, listeners }
+        Self { conditions, listeners, has_path_rules: plan.routes.iter().any(|route| route.path_rule.is_some()) }
+    }
+
+    /// Returns whether a route has a rule for paths of its own.
+    pub(crate) fn has_path_rules(&self) -> bool {
+        self.has_path_rules
     }
 
     /// Returns the index of the route for `request`; `None`: no route matches.

@@ -49,6 +49,13 @@ impl Socket {
         }
     }
 
+    pub(crate) fn family(&self) -> SocketFamily {
+        match self {
+            Self::Tcp(_) => SocketFamily::Tcp,
+            Self::Unix(_) => SocketFamily::Unix,
+        }
+    }
+
     /// Reads available bytes into `buffer`: returns the number of bytes, 0 at the end of the stream.
     #[inline]
     pub(crate) fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {

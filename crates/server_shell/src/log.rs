@@ -108,13 +108,13 @@ pub fn start(targets: &[LogTarget], cores: usize) -> io::Result<(LogSender, LogW
 fn start_with_printer(
     targets: &[LogTarget],
     cores: usize,
-    printer: PrintMessage,
+    mut printer: PrintMessage,
 ) -> io::Result<(LogSender, LogWriter)> {
     let (messages, receiver) = mpsc::channel(BATCHES_MAX * cores * targets.len() + REOPENS_MAX);
     let (mut writers, mut shared, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for target in targets {
         let counts = Arc::<LineCounts>::default();
-        match TargetWriter::open(target, Arc::clone(&counts)) {
+        match TargetWriter::open(target, Arc::clone(&counts), &mut printer) {
             Ok(writer) => writers.push(writer),
             Err(error) => problems.push(error),
         }

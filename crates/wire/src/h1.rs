@@ -2,7 +2,7 @@
 //!
 //! Each file has one responsibility: the types of heads ([`head`]), parsing of requests and
 //! responses ([`request`], [`response`]), the semantics of their fields ([`fields`], [`target`]),
-//! reasons of refusals ([`refusal`], [`explain`]), body framing ([`body`]), and encoding
+//! reasons of refusals ([`refusal`], [`explain`], [`salvage`]), body framing ([`body`]), and encoding
 //! ([`encode`]). Nothing keeps connection state.
 
 mod body;
@@ -16,6 +16,7 @@ mod refusal;
 mod request;
 mod response;
 mod rules;
+mod salvage;
 mod target;
 
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use refusal::{Refusal, RefusalKind};
 pub use request::parse_request;
 pub use response::parse_response;
 pub use rules::{connection_options, field_value, is_hop_by_hop};
+pub use salvage::salvage_request_line;
 
 pub(crate) use explain::{explain_request, explain_response, is_field_value, is_token};
 pub(crate) use fields::parse_content_length;

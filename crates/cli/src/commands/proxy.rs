@@ -58,7 +58,8 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let (watch, plan) = (start_watch(args, file.as_deref())?, read_plan(args, file.as_deref())?);
     if let Some(request) = args.text("explain") {
         let source = args.text("source").unwrap_or_default();
-        let request = ExplainRequest::parse(&request, &args.texts("header"), &source)?;
+        let request = ExplainRequest::parse(&request, &args.texts("header"), &source)?
+            .with_certificate(&args.text("certificate").unwrap_or_default());
         print(&proxy::explain(&plan, &request)?.to_string());
         return Ok(Exit::Done);
     }

@@ -309,7 +309,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             (
                 "Config",
                 &["listen", "to", "config", "check", "explain"],
-                &["mode", "balance", "reuse", "to-http", "schema", "header", "source"],
+                &["mode", "balance", "reuse", "to-http", "schema", "header", "source", "certificate"],
             ),
             (
                 "Operation",

@@ -65,6 +65,13 @@ pub(crate) const PROXY: CommandInfo = CommandInfo {
             ..FLAG_DEFAULTS
         },
         Flag {
+            long: "certificate",
+            value: "SUBJECT",
+            doc: "Subject of the client's certificate for --explain (RFC 4514)",
+            valid: &["CN=client1"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
             long: "schema",
             doc: "Print the JSON schema of the config, for editors, and exit",
             ..FLAG_DEFAULTS

@@ -120,8 +120,11 @@ pub(crate) fn digest_key(key: &HashKey, request: &RouteRequest<'_>, buffer: &mut
     let value = match key {
         HashKey::Source => return digest_source(request.source),
         HashKey::Path => normalise(split_target(request.target).0, buffer).as_bytes(),
-        HashKey::Header(name) => wire::field_value(request.fields_for(name), name)?,
-        HashKey::Cookie(name) => cookies(request.headers).find(|one| one.name == name.as_bytes())?.value,
+        HashKey::Header(name) => request.view.value(name)?,
+        HashKey::Cookie(name) => {
+            let lines = request.view.ordinary_lines("cookie");
+            cookies(lines).find(|one| one.name == name.as_bytes())?.value
+        }
     };
     (!value.is_empty()).then(|| digest(value))
 }
@@ -139,6 +142,7 @@ pub(crate) fn digest_source(address: Option<IpAddr>) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::plan::Id;
+    use crate::request_view::fixtures;
     use wire::Header;
 
     fn create_digests(count: usize) -> IdVec<ServerId, u64> {
@@ -217,14 +221,15 @@ mod tests {
             Header { name: "Cookie", value: b"a=1; user=bob; b=2" },
             Header { name: "X-Empty", value: b"" },
         ];
+        let head = fixtures::head(&headers);
+        let view = fixtures::view(&head);
         let request = |target: &'static str, source: &str| RouteRequest {
             listener: 0,
             method: "GET",
             target,
             is_plain: false,
-            is_trusted: false,
             host: None,
-            headers: &headers,
+            view: &view,
             source: source.parse().ok(),
         };
         let key =

@@ -29,7 +29,7 @@ pub(crate) struct H2Client {
     pub(crate) request_count: Cell<u32>,
     /// True if an operator closes the connection.
     is_killed: Cell<bool>,
-    pub(super) certificate_subject: Option<Box<str>>,
+    pub(super) certificate_subject: Option<Rc<str>>,
     peer: Peer,
     destination: Option<SocketAddr>,
     /// Names of the TLS version and the cipher suite; `None`: the connection is plain.

@@ -1,5 +1,7 @@
 //! Names, certificates and faults of a client's TLS session.
 
+use std::rc::Rc;
+
 use super::ClientStream;
 
 impl ClientStream {
@@ -27,22 +29,20 @@ impl ClientStream {
         self.rare_state.as_ref()?.tls_error.as_deref()
     }
 
-    /// Returns the field for the subject of clients' certificates, if the listener has one, and the
-    /// subject of this client's, if it has one.
-    pub(crate) fn certificate_field(&self) -> Option<(&str, Option<&str>)> {
-        let name = self.settings.plan.tls.as_ref()?.client_header.as_deref()?;
-        let rare = self.rare_state.as_deref();
-        let connection = rare.and_then(|rare| rare.h2_client.as_deref());
-        let subject = match connection {
-            Some(connection) => connection.certificate_subject.as_deref(),
-            None => rare.and_then(|rare| rare.certificate_subject.as_deref()),
-        };
-        Some((name, subject))
+    /// Returns the subject of the client's verified certificate. It is known only if the listener had a field
+    /// for it when the connection began.
+    pub(crate) fn certificate_subject(&self) -> Option<Rc<str>> {
+        let rare = self.rare_state.as_deref()?;
+        match rare.h2_client.as_deref() {
+            Some(connection) => connection.certificate_subject.clone(),
+            None => rare.certificate_subject.clone(),
+        }
     }
 
-    /// Returns the value of `Strict-Transport-Security` for responses to this client.
+    /// Returns the value of `Strict-Transport-Security` for responses to this client. Plain responses have none
+    /// (RFC 6797 §7.2).
     pub(crate) fn hsts(&self) -> Option<&str> {
-        self.settings.plan.tls.as_ref()?.hsts.as_deref()
+        self.settings.plan.tls.as_ref()?.hsts.as_deref().filter(|_| self.is_tls())
     }
 
     /// Returns the server name that the client asked for (SNI).

@@ -72,11 +72,7 @@ pub(super) fn parse_listener(
             },
             ..parse_forwarding(&section.table("forwarding"), problems)
         },
-        path: match &*choice_text(section, "path") {
-            "strict" => PathRule::Strict,
-            "raw" => PathRule::Raw,
-            _ => PathRule::Normalise,
-        },
+        path: parse_path_rule(&choice_text(section, "path")),
         connect: section.flag("connect"),
         redirect_https: parse_redirect_https(section, problems),
         half_close: section.flag("half-close"),
@@ -278,5 +274,13 @@ fn parse_forwarding(section: &Section, problems: &mut Problems) -> Forwarding {
         via,
         request_id,
         underscores: Underscores::Drop,
+    }
+}
+/// Returns the rule of this name, which is one of the choices.
+pub(super) fn parse_path_rule(name: &str) -> PathRule {
+    match name {
+        "strict" => PathRule::Strict,
+        "raw" => PathRule::Raw,
+        _ => PathRule::Normalise,
     }
 }

@@ -9,7 +9,7 @@ use crate::plan::{
 };
 
 use super::errors::ValueError;
-use super::listeners::find_pool;
+use super::listeners::{find_pool, parse_path_rule};
 use super::value::{Matcher, Section};
 use super::{overload, validate};
 
@@ -48,6 +48,7 @@ pub(super) fn parse_route(
         name: name.map_or_else(|| format!("route-{}", index + 1).into(), |name| name.value),
         changes: parse_changes(section, &conditions, problems),
         conditions,
+        path_rule: section.text("path-rule").map(|text| parse_path_rule(&text.value)),
         rate_limit: section.key_offset("rate-limit").and_then(|_| parse_rate_limit(section, problems)),
         priority: overload::parse_priority(section),
         action: parse_action(section, names, problems),
@@ -60,6 +61,7 @@ pub(super) fn listener_route(listener: usize, name: &str, pool: PoolId) -> Route
         name: format!("listener-{name}").into(),
         conditions: Conditions { listeners: vec![listener], ..Conditions::default() },
         changes: Vec::new(),
+        path_rule: None,
         rate_limit: None,
         priority: Priority::Normal,
         action: Action::Forward(pool),

@@ -12,11 +12,12 @@ use rt::socket::SocketFamily;
 use rt::stream::Stream;
 use rt::tls::certificate_subject;
 
-use super::{Conn, ConnState};
-use crate::client_stream::TimeoutKind;
+use super::{Conn, ConnState, REJECTED_MAX};
+use crate::client_stream::{RequestRejection, TimeoutKind};
 use crate::core::{ListenerGeneration, ListenerSettings, PollContext};
 use crate::metrics::HandshakeResult;
 use crate::outcome::{EndReason, RejectReason};
+use crate::plan::Mode;
 
 /// Registers an accepted connection with the core, and prepares its TLS session if its listener has
 /// TLS.
@@ -29,11 +30,15 @@ pub(crate) fn open_stream(
     settings: &ListenerSettings,
 ) -> io::Result<Stream> {
     let stream = Stream::from_fd(fd, family)?;
-    match &settings.plan.tls {
-        None => Ok(stream),
-        Some(tls) if settings.plan.proxy_protocol => stream.accept_tls_behind_header(&tls.server),
-        Some(tls) => stream.accept_tls(&tls.server),
+    let Some(tls) = &settings.plan.tls else { return Ok(stream) };
+    let mut stream = match settings.plan.proxy_protocol {
+        true => stream.accept_tls_behind_header(&tls.server)?,
+        false => stream.accept_tls(&tls.server)?,
+    };
+    if settings.plan.mode == Mode::Http {
+        stream.detect_text();
     }
+    Ok(stream)
 }
 
 /// Slot of a connection in its handshake among those of its listener and core.
@@ -92,6 +97,9 @@ impl Conn {
                 io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake took too long")
             }
         };
+        if let Some(state) = self.begin_plain_http(ctx) {
+            return Poll::Ready(state);
+        }
         let received = self.client.stream.tls_byte_counts().map_or(0, |counts| counts.received);
         if received == 0 {
             // Nothing was asked: a check of the port, or a connection that is not used.
@@ -101,6 +109,28 @@ impl Conn {
         self.client.note_tls_error(&error.to_string());
         let bytes = usize::try_from(received).unwrap_or(usize::MAX);
         Poll::Ready(self.reject(ctx, Err(EndReason::ClientTlsFailed), bytes))
+    }
+
+    /// Begins to read a request in plain HTTP, which gets a response with the address to use. `None`: the client has
+    /// sent something else.
+    fn begin_plain_http(&mut self, ctx: &mut PollContext<'_, '_>) -> Option<ConnState> {
+        let text = self.client.stream.take_text()?;
+        self.count_handshake(HandshakeResult::Failed);
+        if !self.client.is_rejected() {
+            if ctx.core.load.rejected.get() >= REJECTED_MAX {
+                let _ = self.client.stream.reset_on_close();
+                return Some(ConnState::Closed);
+            }
+            self.client.count_as_rejected();
+            self.client.rejection =
+                Some(RequestRejection { end: EndReason::PlainHttp, retry_after_s: 0 });
+        }
+        self.client.timeout_kind = TimeoutKind::None;
+        if !self.client.buffer_bytes(ctx.core, &text) {
+            return Some(ConnState::Closed);
+        }
+        self.client.end_request();
+        Some(ConnState::Idle)
     }
 
     fn complete_handshake(&mut self) {

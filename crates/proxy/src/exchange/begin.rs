@@ -16,10 +16,11 @@ use crate::forward::{
     ClientFraming, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request,
 };
 use crate::outcome::{EndPhase, EndReason};
-use crate::plan::{Action, ListenerPlan, PoolId, Reuse, Underscores};
+use crate::plan::{Action, ListenerPlan, PathRule, PoolId, Reuse, Underscores};
 use crate::profile::ProfilePhase;
+use crate::request_view::{CertificateField, RequestView};
 use crate::route::{
-    RateLimitKey, RetryAfterNs, RouteRequest, build_location, changes_target, forwarded_target,
+    CheckedTarget, RateLimitKey, RetryAfterNs, RouteRequest, build_location, changes_target, check_target,
     rewrite_target,
 };
 use crate::server_conn::ServerConn;
@@ -45,9 +46,18 @@ impl Exchange {
         head: &RequestHead<'_, '_>,
         start: ExchangeStart,
     ) {
+        let listener = &start.active.generation.plan.listeners[start.active.listener];
+        let field_name = listener.tls.as_ref().and_then(|tls| tls.client_header.as_deref());
+        let subject = field_name.and_then(|_| client.certificate_subject());
+        let view = RequestView {
+            head,
+            is_trusted: client.peer.is_trusted,
+            forwarding: &listener.forwarding,
+            certificate: field_name.map(|name| CertificateField { name, subject: subject.as_deref() }),
+        };
         // Moved out of the context, because the target in it is borrowed along with the head.
         let mut target_buffer = std::mem::take(&mut ctx.work.route_scratch.target);
-        self.begin_routed(ctx, client, head, &start, &mut target_buffer);
+        self.begin_routed(ctx, client, &view, &start, &mut target_buffer);
         ctx.work.route_scratch.target = target_buffer;
     }
 
@@ -55,11 +65,11 @@ impl Exchange {
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        head: &RequestHead<'_, '_>,
+        view: &RequestView<'_>,
         start: &ExchangeStart,
         target_buffer: &mut String,
     ) {
-        let core = ctx.core;
+        let (core, head) = (ctx.core, view.head);
         let _section = core.profile.enter(ProfilePhase::Route);
         self.generation = Some(Rc::clone(&start.active.generation));
         self.listener = start.active.listener;
@@ -70,38 +80,38 @@ impl Exchange {
         self.keeps_client = head.keep_alive && self.facts.kind != RequestKind::Connect;
         self.facts.is_idempotent =
             matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
-        self.note_grpc(head);
+        self.note_grpc(view);
         self.outcome.begin(start.head_start, start.now, start.head_bytes);
         let protocol = client.protocol(head.version);
-        self.outcome.note_request(head, protocol, core.needs_header_fields());
+        self.outcome.note_request(view, protocol, core.needs_header_fields());
         let listener = &start.active.generation.plan.listeners[start.active.listener];
         self.request_relay.begin(head.framing, forwarded_framing(head.framing), &listener.limits);
         let exceeded = self.exceeded_limit(client, start.now);
+        if exceeded == Some(EndReason::PlainHttp) {
+            return self.respond_to_plain_http(core, client, view);
+        }
         if let Some(end) = exceeded.or_else(|| check_listener_rules(listener, self.facts.kind, head.framing))
         {
             self.reject(ctx, client, end);
             return;
         }
-        match normalise_target(head, listener, client, target_buffer) {
-            Err(kind) => {
-                self.outcome.refusal = Some(kind);
-                self.outcome.refusal_status = kind.status();
-                self.reject(ctx, client, EndReason::BadRequest);
+        if let Some(kind) = head_refusal(view, client) {
+            return self.refuse(ctx, client, kind);
+        }
+        let checked = check_target(head.target, target_buffer);
+        match checked.map_or(Ok(head.target), |checked| checked.form(listener.path)) {
+            // A rule of its route may allow it.
+            Err(kind) if listener.redirect_https.is_some() || !start.active.generation.router.has_path_rules() => {
+                self.refuse(ctx, client, kind);
             }
-            Ok(_) if is_last_hop(head) => self.respond_as_last_hop(core, client, head.method),
-            Ok((target, _)) if target.starts_with(CHALLENGE_PREFIX) && has_answer(target) => {
+            _ if is_last_hop(view) => self.respond_as_last_hop(core, client, head.method),
+            Ok(target) if target.starts_with(CHALLENGE_PREFIX) && has_answer(target) => {
                 self.answer_challenge(core, client, target);
             }
-            Ok((target, _)) if redirects_to_https(listener, head, target) => {
+            Ok(target) if redirects_to_https(listener, head, target) => {
                 self.redirect_to_https(core, client, head, listener.redirect_https.unwrap_or_default());
             }
-            Ok((target, is_plain)) if std::ptr::eq(target, head.target) => {
-                self.route_request(ctx, client, head, is_plain, start);
-            }
-            Ok((target, is_plain)) => {
-                let head = RequestHead { target, ..*head };
-                self.route_request(ctx, client, &head, is_plain, start);
-            }
+            _ => self.route_request(ctx, client, view, checked, start),
         }
     }
 
@@ -110,22 +120,31 @@ impl Exchange {
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        head: &RequestHead<'_, '_>,
-        is_plain: bool,
+        view: &RequestView<'_>,
+        checked: Option<CheckedTarget<'_>>,
         start: &ExchangeStart,
     ) {
         let generation = &*start.active.generation;
-        let request = RouteRequest {
+        let mut request = RouteRequest {
             listener: start.active.listener,
-            method: head.method,
-            target: head.target,
-            is_plain,
-            is_trusted: client.peer.is_trusted,
-            host: head.host,
-            headers: head.headers,
+            method: view.head.method,
+            target: checked.map_or(view.head.target, |checked| checked.normal),
+            is_plain: checked.is_none(),
+            host: view.head.host,
+            view,
             source: client.peer.address,
         };
-        let Some(route) = generation.router.pick(&request, &mut ctx.work.route_scratch) else {
+        let route = generation.router.pick(&request, &mut ctx.work.route_scratch);
+        if let Some(checked) = checked {
+            let rule = path_rule(generation, request.listener, route);
+            let scratch = &mut ctx.work.route_scratch;
+            let pick = |target: &str| generation.router.pick(&RouteRequest { target, ..request }, scratch);
+            match checked.forwarded(rule, route, pick) {
+                Ok(target) => request.target = target,
+                Err(kind) => return self.refuse(ctx, client, kind),
+            }
+        }
+        let Some(route) = route else {
             return self.reject(ctx, client, EndReason::NoRoute);
         };
         self.outcome.route = Some(route);
@@ -139,15 +158,15 @@ impl Exchange {
         let pool = match &generation.plan.routes[route].action {
             Action::Forward(pool) => *pool,
             other => {
-                self.run_action(ctx, client, head, other);
+                self.run_action(ctx, client, &request, other);
                 return;
             }
         };
         self.terms.requirements =
             self.server_requirements(&generation.pools[pool], &request, &mut ctx.work.route_scratch);
-        self.note_priority(client, generation, route, head.headers);
+        self.note_priority(view, generation, route);
         let writing = ctx.core.profile.enter(ProfilePhase::ForwardRequest);
-        self.write_upstream_head(ctx.work, client, generation, pool, head);
+        self.write_upstream_head(ctx.work, client, generation, pool, &request);
         drop(writing);
         let pool = Rc::clone(&generation.pools[pool]);
         self.buffer_or_acquire(ctx, client, pool, start.now);
@@ -161,12 +180,13 @@ impl Exchange {
         Some(rejection.end)
     }
 
-    /// Starts and ends an exchange for bytes that are not a valid request.
+    /// Starts and ends an exchange for bytes that are not a valid request: the received part of a `head`, if
+    /// they are one.
     pub(crate) fn begin_rejected(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        refusal: Result<wire::Refusal, EndReason>,
+        (refusal, head): (Result<wire::Refusal, EndReason>, &[u8]),
         start: ExchangeStart,
     ) {
         self.generation = Some(start.active.generation);
@@ -177,6 +197,9 @@ impl Exchange {
         self.facts.may_pipeline = true;
         self.facts.is_grpc = false;
         self.outcome.begin(start.head_start, start.now, start.head_bytes);
+        if let Some((method, target, version)) = wire::salvage_request_line(head) {
+            self.outcome.note_request_line(method, target, client.protocol(version));
+        }
         // Bytes after the invalid ones must not be read.
         self.attempt.is_request_broken = true;
         let end = match refusal {
@@ -229,6 +252,19 @@ impl Exchange {
         self.respond(core, client, &response);
     }
 
+    /// Responds to plain HTTP on a port for TLS with the address to use.
+    fn respond_to_plain_http(&mut self, core: &Core, client: &ClientStream, view: &RequestView<'_>) {
+        let start = "400 Bad Request: this port expects TLS, and the request came without it";
+        let host = view.head.host.filter(|host| !host.is_empty() && view.head.target.starts_with('/'));
+        let body = match host {
+            Some(host) => format!("{start}: use https://{host}{}\n", view.head.target),
+            None => format!("{start}: use https://\n"),
+        };
+        let response = OwnResponse { status: 400, content_type: "text/plain", body: body.as_bytes(), fields: &[] };
+        self.respond(core, client, &response);
+        self.outcome.end = EndReason::PlainHttp;
+    }
+
     /// Redirects the request to the same target with https.
     fn redirect_to_https(
         &mut self,
@@ -253,18 +289,26 @@ impl Exchange {
         let _ = self.fail(ctx, client, end, EndPhase::Request);
     }
 
+    /// Rejects an invalid request.
+    #[cold]
+    fn refuse(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream, kind: RefusalKind) {
+        self.outcome.refusal = Some(kind);
+        self.outcome.refusal_status = kind.status();
+        self.reject(ctx, client, EndReason::BadRequest);
+    }
+
     /// Performs an action that needs no server.
     fn run_action(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
-        head: &RequestHead<'_, '_>,
+        request: &RouteRequest<'_>,
         action: &Action,
     ) {
         match action {
             Action::Forward(_) => {}
             Action::Redirect { status, location: template } => {
-                let location_value = build_location(template, head.host, head.target);
+                let location_value = build_location(template, request.host, request.target);
                 self.redirect(ctx.core, client, *status, &location_value);
             }
             Action::Return { status, content_type, body } => {
@@ -290,12 +334,12 @@ impl Exchange {
         client: &ClientStream,
         generation: &ConfigGeneration,
         pool: PoolId,
-        head: &RequestHead<'_, '_>,
+        request: &RouteRequest<'_>,
     ) {
-        let listener = &generation.plan.listeners[self.listener];
+        let view = request.view;
         let route = self.outcome.route;
         let changes = route.map_or(&[][..], |route| &generation.plan.routes[route].changes);
-        let origin_target = origin_form(head.method, head.target);
+        let origin_target = origin_form(request.method, request.target);
         let rewritten = if changes_target(changes) {
             target.clear();
             // The parser accepted only visible ASCII.
@@ -304,27 +348,21 @@ impl Exchange {
         } else {
             &origin_target
         };
-        // After an upgrade to HTTP/2 the proxy could no longer see requests (RFC 9113 §3.1 drops it
-        // too).
-        let upgrade = head.upgrade.filter(|protocols| !contains_http2(protocols));
+        let upgrade = view.upgrade();
         self.facts.requests_upgrade = upgrade.is_some();
         self.facts.requests_websocket = upgrade.is_some_and(is_websocket);
-        self.facts.expects_continue = head.expect_continue;
+        self.facts.expects_continue = view.head.expect_continue;
         let plan = &generation.plan.pools[pool];
         let default_host = plan.servers.iter().next().map_or("", |server| &server.name);
         let origin = Origin {
             client: client.peer.address,
-            is_trusted: client.peer.is_trusted,
-            forwarding: &listener.forwarding,
             new_request_id: &generate_request_id(rng),
             is_tls: client.is_tls(),
-            protocol: client.protocol(head.version),
-            certificate: client.certificate_field(),
+            protocol: client.protocol(view.head.version),
         };
-        let parts =
-            RequestParts { target: rewritten, default_host, changes, upgrade, sticky: plan.sticky.as_ref() };
+        let parts = RequestParts { target: rewritten, default_host, changes, sticky: plan.sticky.as_ref() };
         let out = self.request_relay.head_buffer();
-        let id = write_request(head, origin, parts, out);
+        let id = write_request(view, origin, parts, out);
         self.outcome.note_request_id(&out[id]);
         self.request_relay.keep_sent();
     }
@@ -387,24 +425,21 @@ impl Exchange {
     }
 }
 
-/// Returns the target for routing and forwarding, by the listener's rules for paths and field
-/// names, and whether it is known to be plain.
-fn normalise_target<'a>(
-    head: &RequestHead<'_, 'a>,
-    listener: &ListenerPlan,
-    client: &ClientStream,
-    target_buffer: &'a mut String,
-) -> Result<(&'a str, bool), RefusalKind> {
+/// Returns the reason to reject the request because of one of its fields.
+fn head_refusal(view: &RequestView<'_>, client: &ClientStream) -> Option<RefusalKind> {
     // On a stream, only extended CONNECT has an upgrade.
-    if head.upgrade.is_some_and(contains_http2) && client.is_h2_stream() {
-        return Err(RefusalKind::ProtocolUnsupported);
+    if view.head.upgrade.is_some_and(contains_http2) && client.is_h2_stream() {
+        return Some(RefusalKind::ProtocolUnsupported);
     }
-    let rejects_underscores =
-        listener.forwarding.underscores == Underscores::Reject && !client.peer.is_trusted;
-    if rejects_underscores && head.headers.iter().any(|header| has_underscore(header.name)) {
-        return Err(RefusalKind::UnderscoreInFieldName);
-    }
-    forwarded_target(head.target, listener.path, target_buffer).ok_or(RefusalKind::AmbiguousPath)
+    let rejects_underscores = view.forwarding.underscores == Underscores::Reject && !view.is_trusted;
+    (rejects_underscores && view.head.headers.iter().any(|header| has_underscore(header.name)))
+        .then_some(RefusalKind::UnderscoreInFieldName)
+}
+
+/// Returns the rule for the path of a request: that of its route, or else that of its listener.
+fn path_rule(generation: &ConfigGeneration, listener: usize, route: Option<usize>) -> PathRule {
+    let own_rule = route.and_then(|route| generation.plan.routes[route].path_rule);
+    own_rule.unwrap_or(generation.plan.listeners[listener].path)
 }
 
 /// Returns whether a target is a challenge for this proxy; all others are routed.
@@ -425,9 +460,9 @@ fn redirects_to_https(listener: &ListenerPlan, head: &RequestHead<'_, '_>, targe
 }
 
 /// Returns whether `Max-Forwards` forbids to forward a request.
-fn is_last_hop(head: &RequestHead<'_, '_>) -> bool {
-    uses_max_forwards(head.method)
-        && wire::field_value(head.headers, "max-forwards").and_then(max_forwards) == Some(0)
+fn is_last_hop(view: &RequestView<'_>) -> bool {
+    uses_max_forwards(view.head.method)
+        && view.value("max-forwards").and_then(max_forwards) == Some(0)
 }
 
 /// Returns the end code if the listener rejects such a request regardless of its route.
@@ -437,12 +472,6 @@ fn check_listener_rules(listener: &ListenerPlan, kind: RequestKind, framing: Fra
         (Framing::Length(bytes), Some(max)) if bytes > max => Some(EndReason::BodyTooLarge),
         _ => None,
     }
-}
-
-/// Returns whether a list of protocols contains HTTP/2 in any form. Recipients compare protocol
-/// names without case.
-fn contains_http2(protocols: &str) -> bool {
-    protocols.split(',').any(|one| one.trim().get(..2).is_some_and(|start| start.eq_ignore_ascii_case("h2")))
 }
 
 /// Returns whether an upgrade is a WebSocket handshake.

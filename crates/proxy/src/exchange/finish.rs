@@ -2,7 +2,7 @@
 //! outcome.
 
 use rt::clock::MonotonicTime;
-use wire::{RequestKind, Version, encode};
+use wire::{RefusalKind, RequestKind, Version, encode};
 
 use super::{ConnAction, StepResult};
 use crate::client_stream::ClientStream;
@@ -35,6 +35,17 @@ fn write_allow(rejected_method: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(method.as_bytes());
     }
     out.extend_from_slice(b"\r\n");
+}
+
+/// Returns the key of the config that allows a request of this kind, as the end of a sentence.
+fn remedy(kind: RefusalKind) -> &'static str {
+    match kind {
+        RefusalKind::AmbiguousPath | RefusalKind::EncodedSlash => {
+            " (the operator can allow it: path-rule of the route, or path of the listener)"
+        }
+        RefusalKind::UnderscoreInFieldName => " (underscores in forwarding of the listener)",
+        _ => "",
+    }
 }
 
 impl Exchange {
@@ -119,7 +130,10 @@ impl Exchange {
 
     fn write_http_rejection(&mut self, core: &Core, client: &ClientStream, status: u16) {
         let reason = encode::reason(status);
-        let body = format!("{status} {reason}: {}\n", self.outcome.end.doc());
+        let body = match self.outcome.refusal.filter(|_| self.outcome.end == EndReason::BadRequest) {
+            Some(kind) => format!("{status} {reason}: {}{}\n", kind.doc(), remedy(kind)),
+            None => format!("{status} {reason}: {}\n", self.outcome.end.doc()),
+        };
         let mut seconds = itoa::Buffer::new();
         let wait_s = match (self.outcome.retry_after_s, status) {
             (0, 503) => 1,

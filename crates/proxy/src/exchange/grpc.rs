@@ -4,13 +4,14 @@
 
 use rt::stream::Stream;
 use wire::h2::ErrorCode;
-use wire::{Framing, RequestHead};
+use wire::Framing;
 
 use super::finish::OwnResponse;
 use crate::client_stream::ClientStream;
 use crate::core::Core;
 use crate::exchange_state::Exchange;
 use crate::outcome::EndReason;
+use crate::request_view::RequestView;
 use crate::server_conn::http2::StreamEnd;
 
 /// Start of the content types of gRPC, and the content type of a response without content.
@@ -20,9 +21,9 @@ impl Exchange {
     /// Notes whether the request is a call of gRPC. Client and server of a call may send at the same time,
     /// and pause for long, if its length is not known.
     #[inline]
-    pub(super) fn note_grpc(&mut self, head: &RequestHead<'_, '_>) {
-        self.facts.is_grpc = head.method == "POST" && has_grpc_content(head);
-        self.facts.is_streaming = self.facts.is_grpc && head.framing == Framing::Chunked;
+    pub(super) fn note_grpc(&mut self, view: &RequestView<'_>) {
+        self.facts.is_grpc = view.head.method == "POST" && has_grpc_content(view);
+        self.facts.is_streaming = self.facts.is_grpc && view.head.framing == Framing::Chunked;
     }
 
     /// Hands the code of a stream that the server has reset to the stream of the client. Returns whether a
@@ -65,8 +66,8 @@ impl Exchange {
     }
 }
 
-fn has_grpc_content(head: &RequestHead<'_, '_>) -> bool {
-    let content_type = wire::field_value(head.headers, "content-type").unwrap_or_default();
+fn has_grpc_content(view: &RequestView<'_>) -> bool {
+    let content_type = view.ordinary_value("content-type").unwrap_or_default();
     content_type.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC.as_bytes()))
 }
 

@@ -13,21 +13,21 @@ use crate::exchange_state::{Exchange, ExchangeStage, ServerSlot};
 use crate::outcome::{EndPhase, EndReason};
 use crate::pool::{EnqueueError, EnqueueRequest, Pool, TicketState};
 use crate::profile::ProfilePhase;
+use crate::request_view::RequestView;
 
 impl Exchange {
     /// Stores the request's priority, and the time until which its client waits. The latter is only
     /// accepted from trusted peers, because anyone else may write anything.
     pub(super) fn note_priority(
         &mut self,
-        client: &ClientStream,
+        view: &RequestView<'_>,
         generation: &ConfigGeneration,
         route: usize,
-        headers: &[wire::Header<'_>],
     ) {
         self.terms.priority = generation.plan.routes[route].priority;
-        if client.peer.is_trusted {
+        if view.is_trusted {
             let fields = &generation.plan.listeners[self.listener].admission.deadline_headers;
-            let timeout_ns = client_timeout_ns(headers, fields).unwrap_or(u64::MAX);
+            let timeout_ns = client_timeout_ns(|name| view.value(name), fields).unwrap_or(u64::MAX);
             self.terms.deadline = self.outcome.times.head.saturating_add(timeout_ns);
         }
     }

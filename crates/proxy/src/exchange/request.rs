@@ -119,10 +119,11 @@ impl Exchange {
     /// Removes from the trailer section the fields that the head may not have either.
     fn filter_trailers(&mut self, client: &ClientStream) {
         let Some(generation) = &self.generation else { return };
-        let forwarding = &generation.plan.listeners[self.listener].forwarding;
+        let listener = &generation.plan.listeners[self.listener];
+        let forwarding = &listener.forwarding;
         let changes = self.outcome.route.map_or(&[][..], |route| &generation.plan.routes[route].changes);
         let trusted = client.peer.is_trusted;
-        let certificate_field = client.certificate_field().map(|(field, _)| field);
+        let certificate_field = listener.tls.as_ref().and_then(|tls| tls.client_header.as_deref());
         self.request_relay.retain_trailers(|name| {
             is_trailer_forwarded(name, trusted, forwarding, changes)
                 && certificate_field.is_none_or(|field| !is_same_field(name, field))

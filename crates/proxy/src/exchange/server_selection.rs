@@ -28,7 +28,7 @@ impl Exchange {
             requirements.key = digest_key(&plan.hash.key, request, &mut route_scratch.path);
         }
         if let (Some(sticky), Some(tokens)) = (&plan.sticky, pool.tokens()) {
-            let lookup = match tokens.find_in_cookies(sticky, request.headers) {
+            let lookup = match tokens.find_in_cookies(sticky, request.view.ordinary_lines("cookie")) {
                 Ok(server) if pool.accepts_sticky(server, self.outcome.times.head) => {
                     requirements.pinned = Some(server);
                     StickyLookup::Hit

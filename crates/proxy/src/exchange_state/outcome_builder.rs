@@ -1,10 +1,10 @@
 //! The facts of a request that are collected for its outcome.
 
 use rt::clock::MonotonicTime;
-use wire::RequestHead;
 
 use crate::outcome::{EndPhase, EndReason, LoggedRequest, Protocol, StickyLookup, Times};
 use crate::plan::{PoolId, ServerId};
+use crate::request_view::RequestView;
 
 /// Facts collected about a request so far, for its [`Outcome`].
 #[derive(Debug)]
@@ -90,10 +90,11 @@ impl OutcomeBuilder {
     }
 
     /// Copies the parts of the head that a log may need later.
-    pub(crate) fn note_request(&mut self, head: &RequestHead<'_, '_>, protocol: Protocol, with_fields: bool) {
+    pub(crate) fn note_request(&mut self, view: &RequestView<'_>, protocol: Protocol, with_fields: bool) {
+        let head = view.head;
         self.protocol = Some(protocol);
         let field = |name: &str| match with_fields {
-            true => wire::field_value(head.headers, name).unwrap_or_default(),
+            true => view.ordinary_value(name).unwrap_or_default(),
             false => &[],
         };
         let host = if with_fields { head.host.unwrap_or_default().as_bytes() } else { &[] };
@@ -107,6 +108,15 @@ impl OutcomeBuilder {
             self.text_ends[at] = self.texts.len() as u32;
         }
         self.text_ends[TEXT_COUNT - 1] = self.text_ends[TEXT_COUNT - 2];
+    }
+
+    /// Copies what could be read of the request line of an invalid head.
+    pub(crate) fn note_request_line(&mut self, method: &[u8], target: &[u8], protocol: Protocol) {
+        self.protocol = Some(protocol);
+        self.texts.extend_from_slice(method);
+        self.text_ends[0] = self.texts.len() as u32;
+        self.texts.extend_from_slice(target);
+        self.text_ends[1..].fill(self.texts.len() as u32);
     }
 
     pub(crate) fn note_request_id(&mut self, id: &[u8]) {

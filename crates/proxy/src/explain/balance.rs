@@ -46,7 +46,7 @@ fn sticky_line(pool: &PoolPlan, request: Option<&RouteRequest<'_>>) -> Option<St
     };
     let names = pool.servers.iter().map(|server| &*server.name);
     let tokens = ServerTokens::new(&sticky.key, &pool.name, names);
-    let reason = match tokens.find_in_cookies(sticky, request.headers) {
+    let reason = match tokens.find_in_cookies(sticky, request.view.ordinary_lines("cookie")) {
         Ok(server) => return Some(format!("{prefix}: names {}", pool.servers[server].name)),
         Err(StickyLookup::Missing) => "missing",
         Err(StickyLookup::Unknown) => "names an unknown server",

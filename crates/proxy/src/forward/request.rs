@@ -6,32 +6,24 @@ use std::net::IpAddr;
 
 use wire::{Framing, Header, RequestHead, encode, is_hop_by_hop};
 
-use super::{
-    FieldAction, field_action, forwarded_value, has_connection_options, has_underscore, is_connection_option,
-    is_identity_field, is_same_field, write_set_and_added, writes_own_field,
-};
+use super::{FieldAction, field_action, forwarded_value, write_set_and_added, writes_own_field};
 use crate::balance::sticky::{is_cookie_field, write_cookie_field};
 use crate::ipv4_fmt::Ipv4Text;
 use crate::outcome::Protocol;
-use crate::plan::{Forwarding, RouteChange, StickyPlan, Underscores};
+use crate::plan::{RouteChange, StickyPlan};
+use crate::request_view::{CertificateField, FieldVerdict, RequestView};
 
-/// Origin of a request, and the trust in its own statements about it.
+/// Origin of a request, as far as the proxy itself knows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin<'a> {
     /// The client's address; `None`: a unix socket.
     pub(crate) client: Option<IpAddr>,
-    /// True if received forwarding fields are trusted.
-    pub(crate) is_trusted: bool,
-    /// Forwarding fields to send.
-    pub(crate) forwarding: &'a Forwarding,
     /// Request id to use if the request has none that is trusted.
     pub(crate) new_request_id: &'a [u8],
     /// True if the client uses TLS.
     pub(crate) is_tls: bool,
     /// Protocol of the client's request.
     pub(crate) protocol: Protocol,
-    /// Field for the subject of clients' certificates, and the subject of this client's.
-    pub(crate) certificate: Option<(&'a str, Option<&'a str>)>,
 }
 
 impl Origin<'_> {
@@ -50,8 +42,6 @@ pub(crate) struct RequestParts<'a> {
     pub(crate) default_host: &'a str,
     /// The changes of the route.
     pub(crate) changes: &'a [RouteChange],
-    /// Protocol of an upgrade to request from the server, if the client requested one.
-    pub(crate) upgrade: Option<&'a str>,
     /// Sticky cookie to remove before the server.
     pub(crate) sticky: Option<&'a StickyPlan>,
 }
@@ -59,11 +49,12 @@ pub(crate) struct RequestParts<'a> {
 /// Writes a request's head for a server: HTTP/1.1, persistent, with one framing. Returns the range
 /// of its request id in `out`.
 pub(crate) fn write_request(
-    head: &RequestHead<'_, '_>,
+    view: &RequestView<'_>,
     origin: Origin<'_>,
     parts: RequestParts<'_>,
     out: &mut Vec<u8>,
 ) -> std::ops::Range<usize> {
+    let head = view.head;
     out.extend_from_slice(head.method.as_bytes());
     out.push(b' ');
     out.extend_from_slice(parts.target);
@@ -71,13 +62,9 @@ pub(crate) fn write_request(
     // First, where a server looks for it (RFC 9110 §7.2).
     let host = overridden_host(parts.changes).or(head.host).unwrap_or(parts.default_host);
     encode::field(out, "Host", host.as_bytes());
-    let has_options = has_connection_options(head.headers);
     let mut id_range = 0..0;
     for header in head.headers {
-        if has_options && is_connection_option(head.headers, header.name) {
-            continue;
-        }
-        match field_disposition(header, head, &origin) {
+        match field_disposition(header.name, view) {
             FieldDisposition::Drop => continue,
             FieldDisposition::DecrementMaxForwards => {
                 write_max_forwards(header, parts.changes, out);
@@ -100,21 +87,21 @@ pub(crate) fn write_request(
     if head.framing == Framing::Chunked {
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
     }
-    let written_id = write_origin(head, &origin, id_range.is_empty(), parts.changes, out);
+    let written_id = write_origin(view, &origin, id_range.is_empty(), parts.changes, out);
     if id_range.is_empty() {
         id_range = written_id;
     }
     if !parts.changes.is_empty() {
         let start = out.len();
         write_set_and_added(parts.changes, true, out);
-        if let Some(name) = &origin.forwarding.request_id
+        if let Some(name) = &view.forwarding.request_id
             && let Some(value) = overridden_value(parts.changes, name)
         {
             id_range = value_range(&out[start..], name, value)
                 .map_or(id_range, |range| start + range.start..start + range.end);
         }
     }
-    write_connection(head, parts.upgrade, out);
+    write_connection(view, out);
     encode::end_of_head(out);
     id_range
 }
@@ -179,39 +166,24 @@ enum FieldDisposition {
 
 /// Chooses the treatment of a field by its name. Compares lengths first: most fields match none of
 /// these.
-fn field_disposition(
-    header: &Header<'_>,
-    head: &RequestHead<'_, '_>,
-    origin: &Origin<'_>,
-) -> FieldDisposition {
-    let name = header.name;
+fn field_disposition(name: &str, view: &RequestView<'_>) -> FieldDisposition {
+    match view.verdict(name) {
+        FieldVerdict::Removed(_) => return FieldDisposition::Drop,
+        FieldVerdict::RequestId => return FieldDisposition::RequestId,
+        FieldVerdict::Forwarded => {}
+    }
     let is = |other: &str| name.eq_ignore_ascii_case(other);
-    if let Some(id) = &origin.forwarding.request_id
-        && name.len() == id.len()
-        && is(id)
-    {
-        return if origin.is_trusted { FieldDisposition::RequestId } else { FieldDisposition::Drop };
-    }
-    if origin.certificate.is_some_and(|(field, _)| is_same_field(name, field)) {
-        return FieldDisposition::Drop;
-    }
-    if !origin.is_trusted
-        && (is_identity_field(name)
-            || origin.forwarding.underscores != Underscores::Pass && has_underscore(name))
-    {
-        return FieldDisposition::Drop;
-    }
     let is_dropped = match name.len() {
         4 => is("host"),
         // Without a body there is nothing to wait with, and HTTP/1.0 has no 100 (RFC 9110 §10.1.1).
-        6 if is("expect") => !head.expect_continue,
+        6 if is("expect") => !view.head.expect_continue,
         // Trailers are forwarded, and so is their announcement.
-        7 if is("trailer") => head.framing != Framing::Chunked,
-        12 if uses_max_forwards(head.method) && is("max-forwards") => {
+        7 if is("trailer") => view.head.framing != Framing::Chunked,
+        12 if uses_max_forwards(view.head.method) && is("max-forwards") => {
             return FieldDisposition::DecrementMaxForwards;
         }
         // Rewritten with the trusted values in front.
-        15 if is("x-forwarded-for") => origin.forwarding.x_forwarded && !origin.forwarding.only_if_none,
+        15 if is("x-forwarded-for") => view.forwarding.x_forwarded && !view.forwarding.only_if_none,
         _ => is_hop_by_hop(name),
     };
     if is_dropped { FieldDisposition::Drop } else { FieldDisposition::Keep }
@@ -220,23 +192,23 @@ fn field_disposition(
 /// Writes the fields with the request's origin. Returns the range of the request id, if it wrote
 /// one.
 fn write_origin(
-    head: &RequestHead<'_, '_>,
+    view: &RequestView<'_>,
     origin: &Origin<'_>,
     lacks_id: bool,
     changes: &[RouteChange],
     out: &mut Vec<u8>,
 ) -> std::ops::Range<usize> {
-    let forwarding = origin.forwarding;
-    if let Some((name, Some(subject))) = origin.certificate
+    let forwarding = view.forwarding;
+    if let Some(CertificateField { name, subject: Some(subject) }) = view.certificate
         && writes_own_field(changes, name, true)
     {
         encode::field(out, name, subject.as_bytes());
     }
     if forwarding.x_forwarded {
-        write_x_forwarded(head, origin, changes, out);
+        write_x_forwarded(view, origin, changes, out);
     }
     if forwarding.forwarded && writes_own_field(changes, "forwarded", true) {
-        write_forwarded(head, origin, out);
+        write_forwarded(view.head, origin, out);
     }
     if let Some(pseudonym) = &forwarding.via
         && writes_own_field(changes, "via", true)
@@ -260,22 +232,21 @@ fn write_origin(
 }
 
 fn write_x_forwarded(
-    head: &RequestHead<'_, '_>,
+    view: &RequestView<'_>,
     origin: &Origin<'_>,
     changes: &[RouteChange],
     out: &mut Vec<u8>,
 ) {
-    let has = |name: &str| {
-        origin.is_trusted && wire::field_value(head.headers, name).is_some_and(|value| !value.is_empty())
-    };
-    let keeps_received = origin.forwarding.only_if_none && has("x-forwarded-for");
+    let has =
+        |name: &str| view.is_trusted && view.value(name).is_some_and(|value| !value.is_empty());
+    let keeps_received = view.forwarding.only_if_none && has("x-forwarded-for");
     if !keeps_received && writes_own_field(changes, "x-forwarded-for", true) {
-        write_x_forwarded_for(head, origin, out);
+        write_x_forwarded_for(view, origin, out);
     }
     if !has("x-forwarded-proto") && writes_own_field(changes, "x-forwarded-proto", true) {
         encode::field(out, "X-Forwarded-Proto", origin.scheme());
     }
-    if let Some(host) = head.host
+    if let Some(host) = view.head.host
         && !has("x-forwarded-host")
         && writes_own_field(changes, "x-forwarded-host", true)
     {
@@ -283,12 +254,11 @@ fn write_x_forwarded(
     }
 }
 
-fn write_x_forwarded_for(head: &RequestHead<'_, '_>, origin: &Origin<'_>, out: &mut Vec<u8>) {
+fn write_x_forwarded_for(view: &RequestView<'_>, origin: &Origin<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"X-Forwarded-For: ");
-    if origin.is_trusted && !origin.forwarding.only_if_none {
-        let previous = head.headers.iter().filter(|h| h.name.eq_ignore_ascii_case("x-forwarded-for"));
-        for header in previous.filter(|header| !header.value.is_empty()) {
-            out.extend_from_slice(header.value);
+    if view.is_trusted && !view.forwarding.only_if_none {
+        for value in view.values("x-forwarded-for").filter(|value| !value.is_empty()) {
+            out.extend_from_slice(value);
             out.extend_from_slice(b", ");
         }
     }
@@ -340,19 +310,14 @@ pub(crate) fn write_address(client: Option<IpAddr>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the connection options of the server connection; it is persistent without any.
-fn write_connection(head: &RequestHead<'_, '_>, upgrade: Option<&str>, out: &mut Vec<u8>) {
-    // Without `trailers` a server may omit its trailers (RFC 9110 §10.1.4); the proxy passes them
-    // on.
-    let trailers = wire::field_value(head.headers, "te")
-        .is_some_and(|value| value.split(|&byte| byte == b',').any(|part| part.trim_ascii() == b"trailers"));
-    match (upgrade, trailers) {
-        (Some(_), true) => out.extend_from_slice(b"Connection: upgrade, TE\r\nTE: trailers\r\n"),
-        (Some(_), false) => out.extend_from_slice(b"Connection: upgrade\r\n"),
-        (None, true) => out.extend_from_slice(b"Connection: TE\r\nTE: trailers\r\n"),
-        (None, false) => {}
+/// Writes the connection options of the server connection and the fields that they name.
+fn write_connection(view: &RequestView<'_>, out: &mut Vec<u8>) {
+    let Some(options) = view.connection_value() else { return };
+    encode::field(out, "Connection", options.as_bytes());
+    if view.accepts_trailers() {
+        out.extend_from_slice(b"TE: trailers\r\n");
     }
-    if let Some(protocol) = upgrade {
+    if let Some(protocol) = view.upgrade() {
         encode::field(out, "Upgrade", protocol.as_bytes());
     }
 }
@@ -360,6 +325,7 @@ fn write_connection(head: &RequestHead<'_, '_>, upgrade: Option<&str>, out: &mut
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Forwarding, Underscores};
 
     fn forwarding() -> Forwarding {
         Forwarding {
@@ -388,23 +354,21 @@ mod tests {
         let wire::Parsed::Complete { head, .. } = parsed.unwrap() else { panic!("incomplete") };
         let origin = Origin {
             client: Some("192.0.2.7".parse().unwrap()),
-            is_trusted: trusted,
-            forwarding,
             new_request_id: b"0123",
             is_tls,
             protocol: Protocol::Http11,
-            certificate,
         };
         let target = origin_form(head.method, head.target);
         let parts = RequestParts {
             target: &target,
             default_host: "server",
             changes,
-            upgrade: head.upgrade,
             sticky: None,
         };
         let mut out = Vec::new();
-        let id = write_request(&head, origin, parts, &mut out);
+        let certificate = certificate.map(|(name, subject)| CertificateField { name, subject });
+        let view = RequestView { head: &head, is_trusted: trusted, forwarding, certificate };
+        let id = write_request(&view, origin, parts, &mut out);
         let text = String::from_utf8(out).unwrap();
         if forwarding.request_id.is_some() {
             let id = &text[id];

@@ -2,11 +2,9 @@
 
 use wire::{Framing, Header, RequestKind, ResponseHead, Version, encode, is_hop_by_hop};
 
-use super::{
-    FieldAction, field_action, forwarded_value, has_connection_options, is_connection_option,
-    write_set_and_added, writes_own_field,
-};
+use super::{FieldAction, field_action, forwarded_value, write_set_and_added, writes_own_field};
 use crate::balance::sticky::StickyCookie;
+use crate::field_names::is_connection_option;
 use crate::plan::RouteChange;
 
 /// Name of the field of RFC 6797.
@@ -68,10 +66,9 @@ pub(crate) fn write_response(head: &ResponseHead<'_, '_>, parts: ResponseParts<'
     let ResponseParts { version, kind, framing, persistence, changes, sticky_cookie, hsts } = parts;
     let hsts = hsts.filter(|_| !head.is_informational() && writes_own_field(changes, HSTS_FIELD, false));
     write_status_line(head, out);
-    let has_options = has_connection_options(head.headers);
     for header in head.headers {
         if is_dropped(header, framing, kind, head.status)
-            || has_options && is_connection_option(head.headers, header.name)
+            || head.has_connection_options && is_connection_option(head.headers, header.name)
             || hsts.is_some() && header.name.eq_ignore_ascii_case(HSTS_FIELD)
         {
             continue;
@@ -102,6 +99,8 @@ pub(crate) fn write_response(head: &ResponseHead<'_, '_>, parts: ResponseParts<'
             }
         }
         _ if head.is_informational() => {}
+        // The server announces protocols, such as with 426 (RFC 9110 §7.8 and §15.5.22).
+        (_, Version::Http11) if head.upgrade.is_some() => write_upgrade_offer(head.headers, persistence, out),
         (Persistence::Close, Version::Http11) => out.extend_from_slice(b"Connection: close\r\n"),
         (Persistence::KeepAlive, Version::Http10) => {
             out.extend_from_slice(b"Connection: keep-alive\r\n");
@@ -109,6 +108,37 @@ pub(crate) fn write_response(head: &ResponseHead<'_, '_>, parts: ResponseParts<'
         (Persistence::Close, Version::Http10) | (Persistence::KeepAlive, Version::Http11) => {}
     }
     encode::end_of_head(out);
+}
+
+/// Writes the protocols to which the server would upgrade, and the connection options. HTTP/2 is left out, because the
+/// proxy forwards no request to upgrade to it.
+fn write_upgrade_offer(headers: &[Header<'_>], persistence: Persistence, out: &mut Vec<u8>) {
+    let start = out.len();
+    let options: &[u8] = match persistence {
+        Persistence::Close => b"Connection: upgrade, close\r\nUpgrade",
+        Persistence::KeepAlive | Persistence::Switch => b"Connection: upgrade\r\nUpgrade",
+    };
+    out.extend_from_slice(options);
+    let values = headers.iter().filter(|header| header.name.eq_ignore_ascii_case("upgrade"));
+    let protocols = values.flat_map(|header| header.value.split(|&byte| byte == b',')).map(<[u8]>::trim_ascii);
+    let is_offered = |protocol: &&[u8]| {
+        let is_http2 = protocol.get(..2).is_some_and(|start| start.eq_ignore_ascii_case(b"h2"));
+        !protocol.is_empty() && !is_http2
+    };
+    let mut separator: &[u8] = b": ";
+    for protocol in protocols.filter(is_offered) {
+        out.extend_from_slice(separator);
+        out.extend_from_slice(protocol);
+        separator = b", ";
+    }
+    if separator == b", " {
+        out.extend_from_slice(b"\r\n");
+        return;
+    }
+    out.truncate(start);
+    if persistence == Persistence::Close {
+        out.extend_from_slice(b"Connection: close\r\n");
+    }
 }
 
 /// Writes the status line. It is always HTTP/1.1, the proxy's version, whatever the server's (RFC
@@ -192,6 +222,32 @@ mod tests {
         assert!(
             not_modified.contains("Content-Length: 5\r\n") && not_modified.contains("Connection: close\r\n")
         );
+    }
+
+    #[test]
+    fn an_offer_of_protocols_is_kept_without_http2() {
+        let answer = |status: &str, fields: &str, version, persistence| {
+            let bytes = format!("HTTP/1.1 {status} X\r\n{fields}Content-Length: 0\r\n\r\n");
+            let text = rewrite(&bytes, version, RequestKind::Other, persistence);
+            text.split_once("Server: weir\r\n").unwrap().1.trim_end().to_owned()
+        };
+        use Persistence::{Close, KeepAlive};
+        let websocket = "Upgrade: websocket\r\nConnection: Upgrade\r\n";
+        let kept = "Connection: upgrade\r\nUpgrade: websocket";
+        for status in ["426", "200", "404"] {
+            assert_eq!(answer(status, websocket, Version::Http11, KeepAlive), kept);
+        }
+        let closing = "Connection: upgrade, close\r\nUpgrade: websocket";
+        assert_eq!(answer("426", websocket, Version::Http11, Close), closing);
+        let lists = "Connection: close, upgrade\r\nUpgrade: h2c,TLS/1.0 \r\nupgrade: H2, IRC/6.9\r\n";
+        let both = "Connection: upgrade\r\nUpgrade: TLS/1.0, IRC/6.9";
+        assert_eq!(answer("426", lists, Version::Http11, KeepAlive), both);
+        // Decoys: only HTTP/2, without the option, and for HTTP/1.0.
+        let http2 = "Upgrade: h2,h2c\r\nConnection: Upgrade\r\n";
+        assert_eq!(answer("200", http2, Version::Http11, KeepAlive), "");
+        assert_eq!(answer("200", http2, Version::Http11, Close), "Connection: close");
+        assert_eq!(answer("426", "Upgrade: websocket\r\n", Version::Http11, KeepAlive), "");
+        assert_eq!(answer("426", websocket, Version::Http10, Close), "");
     }
 
     #[test]

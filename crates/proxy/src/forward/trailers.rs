@@ -3,7 +3,8 @@
 
 use crate::plan::{Forwarding, RouteChange, Underscores};
 
-use super::{FieldAction, field_action, has_underscore, is_identity_field};
+use super::{FieldAction, field_action};
+use crate::field_names::{has_underscore, is_identity_field};
 
 /// Returns whether a trailer field is forwarded. Hop-by-hop fields, fields that the proxy or a
 /// route sets, and fields that only a trusted peer may send are not. Names with an underscore pass

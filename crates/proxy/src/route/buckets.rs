@@ -39,7 +39,7 @@ impl<'a> RateLimitKey<'a> {
         match key {
             RateKey::Route => Self::Route,
             RateKey::Source => Self::Source(request.source),
-            RateKey::Header(name) => Self::Field(wire::field_value(request.fields_for(name), name)),
+            RateKey::Header(name) => Self::Field(request.view.value(name)),
         }
     }
 }

@@ -66,16 +66,12 @@ pub(crate) fn source_matches(sources: &[Network], source: Option<IpAddr>) -> boo
 /// Returns whether a field matches; with several lines, any of them. Invalid UTF-8 is replaced by
 /// U+FFFD before the match, so that it cannot bypass a regular expression.
 pub(crate) fn field_matches(condition: &TextCondition, request: &RouteRequest<'_>) -> bool {
-    let mut lines = request
-        .fields_for(&condition.name)
-        .iter()
-        .filter(|header| header.name.eq_ignore_ascii_case(&condition.name))
-        .map(|header| header.value);
+    let mut values = request.view.values(&condition.name);
     match &condition.value {
-        ValueCondition::Present => lines.next().is_some(),
-        ValueCondition::Absent => lines.next().is_none(),
-        ValueCondition::Equals(expected) => lines.any(|value| value == expected.as_bytes()),
-        ValueCondition::Matches(regex) => lines.any(|value| regex.is_match(&String::from_utf8_lossy(value))),
+        ValueCondition::Present => values.next().is_some(),
+        ValueCondition::Absent => values.next().is_none(),
+        ValueCondition::Equals(expected) => values.any(|value| value == expected.as_bytes()),
+        ValueCondition::Matches(regex) => values.any(|value| regex.is_match(&String::from_utf8_lossy(value))),
     }
 }
 
@@ -127,6 +123,7 @@ fn decode_form_text(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request_view::fixtures;
 
     fn condition(name: &str, value: ValueCondition) -> TextCondition {
         TextCondition { name: name.into(), value }
@@ -137,14 +134,14 @@ mod tests {
         let headers =
             [wire::Header { name: "X-A", value: b"one" }, wire::Header { name: "x-a", value: b"two\xff" }];
         let regex = |text: &str| ValueCondition::Matches(regex::Regex::new(text).unwrap());
+        let head = fixtures::head(&headers);
         let request = RouteRequest {
             listener: 0,
             method: "GET",
             target: "/",
             is_plain: true,
-            is_trusted: false,
             host: None,
-            headers: &headers,
+            view: &fixtures::view(&head),
             source: None,
         };
         let matches = |name: &str, value| field_matches(&condition(name, value), &request);

@@ -1,27 +1,108 @@
-//! The form in which a request's target is routed and forwarded, by the listener's rule. A target
-//! whose path servers interpret in different ways is refused: the route would depend on one
-//! interpretation, and the server might use another.
+//! The form in which a request's target is routed and forwarded, by the rule of its listener or route. A
+//! target whose path servers interpret in different ways is refused: the route would depend on one
+//! interpretation, and the server might use another. An encoded slash is such a case only if its two
+//! interpretations have different routes.
+
+use std::borrow::Cow;
+
+use wire::RefusalKind;
 
 use crate::plan::PathRule;
 
 use crate::uri::{normalise_into, split_target};
 
-/// Returns the target to route and to forward: `target` itself or its normal form in `buffer`. Also
-/// returns whether it is known to be plain (see [`is_plain`]). `None`: the listener's rule refuses
-/// it.
+/// A target that is not plain, and its normal form.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CheckedTarget<'a> {
+    received: &'a str,
+    /// The form in which it is routed.
+    pub(crate) normal: &'a str,
+    /// True if the path starts with a slash and is not in its normal form, or has empty segments.
+    is_irregular: bool,
+    ambiguity: Ambiguity,
+}
+
+/// Ambiguity of a normal path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ambiguity {
+    None,
+    /// Servers may decode its encoded slashes or not, and have nothing else to interpret.
+    EncodedSlash,
+    Other,
+}
+
+/// Checks a target. `None`: it is plain, so it is routed and forwarded as it is.
 ///
 /// A target that needs no change costs one check of each byte up to its query.
 #[inline]
-pub(crate) fn forwarded_target<'a>(
-    target: &'a str,
-    rule: PathRule,
-    buffer: &'a mut String,
-) -> Option<(&'a str, bool)> {
-    if is_plain(target.as_bytes()) {
-        return Some((target, true));
+pub(crate) fn check_target<'a>(target: &'a str, buffer: &'a mut String) -> Option<CheckedTarget<'a>> {
+    if is_plain(target.as_bytes()) { None } else { Some(CheckedTarget::new(target, buffer)) }
+}
+
+impl<'a> CheckedTarget<'a> {
+    #[cold]
+    fn new(received: &'a str, buffer: &'a mut String) -> Self {
+        let (path, query) = split_target(received);
+        if !path.starts_with('/') || path.len() + query.len() > received.len() {
+            // `*`, an authority, or an absolute form without a path.
+            return Self { received, normal: received, is_irregular: false, ambiguity: Ambiguity::None };
+        }
+        let authority = &received[..received.len() - path.len() - query.len()];
+        buffer.clear();
+        buffer.push_str(authority);
+        normalise_into(path, buffer);
+        let normal_path = &buffer[authority.len()..];
+        let is_unchanged = normal_path == path;
+        let is_irregular = !is_unchanged || normal_path.contains("//");
+        let ambiguity = Ambiguity::of_path(normal_path);
+        if is_unchanged {
+            return Self { received, normal: received, is_irregular, ambiguity };
+        }
+        buffer.push_str(query);
+        Self { received, normal: buffer, is_irregular, ambiguity }
     }
-    let form = if rule == PathRule::Raw { Some(target) } else { normalise_checked(target, rule, buffer) };
-    form.map(|form| (form, false))
+
+    /// Returns the target to forward by a rule, as far as it does not depend on the route.
+    ///
+    /// # Errors
+    /// The rule refuses it.
+    pub(crate) fn form(&self, rule: PathRule) -> Result<&'a str, RefusalKind> {
+        match (rule, self.ambiguity) {
+            (PathRule::Raw, _) => Ok(self.received),
+            (_, Ambiguity::Other) | (PathRule::Strict, Ambiguity::EncodedSlash) => {
+                Err(RefusalKind::AmbiguousPath)
+            }
+            (PathRule::Strict, Ambiguity::None) if self.is_irregular => Err(RefusalKind::AmbiguousPath),
+            _ => Ok(self.normal),
+        }
+    }
+
+    /// Returns the target to forward to the `route` of its normal form, whose rule is `rule`. `pick` returns
+    /// the route of another target.
+    ///
+    /// # Errors
+    /// The rule refuses the target, or the target has another route if a server decodes its encoded slashes.
+    #[cold]
+    pub(crate) fn forwarded(
+        &self,
+        rule: PathRule,
+        route: Option<usize>,
+        pick: impl FnOnce(&str) -> Option<usize>,
+    ) -> Result<&'a str, RefusalKind> {
+        let form = self.form(rule)?;
+        let has_two_routes = || pick(&self.decoded()) != route;
+        if rule != PathRule::Raw && self.ambiguity == Ambiguity::EncodedSlash && has_two_routes() {
+            return Err(RefusalKind::EncodedSlash);
+        }
+        Ok(form)
+    }
+
+    /// Returns the normal form with its encoded slashes decoded.
+    fn decoded(&self) -> String {
+        let (path, query) = split_target(self.normal);
+        let authority = &self.normal[..self.normal.len() - path.len() - query.len()];
+        [authority, &decode_slashes(path), query].concat()
+    }
 }
 
 const SLASH: u8 = 1;
@@ -61,38 +142,35 @@ pub(crate) fn is_plain(target: &[u8]) -> bool {
     target.first() == Some(&b'/')
 }
 
-#[cold]
-fn normalise_checked<'a>(target: &'a str, rule: PathRule, buffer: &'a mut String) -> Option<&'a str> {
-    let (path, query) = split_target(target);
-    if !path.starts_with('/') || path.len() + query.len() > target.len() {
-        // `*`, an authority, or an absolute form without a path.
-        return Some(target);
+impl Ambiguity {
+    /// Returns the ambiguity of a normal path. Servers interpret in different ways: a backslash, which some
+    /// treat as a slash; an encoded slash, backslash or NUL; a dot or one of those encoded twice or overlong;
+    /// and parameters of an empty or a dot segment, which some servers remove before they process dots.
+    fn of_path(path: &str) -> Self {
+        let bytes = path.as_bytes();
+        let mut has_encoded_slash = false;
+        for at in memchr::memchr2_iter(b'%', b'\\', bytes) {
+            let rest = &path[at + 1..];
+            if bytes[at] == b'%' && rest.starts_with("2F") {
+                has_encoded_slash = true;
+            } else if bytes[at] == b'\\' || is_ambiguous_escape(rest) {
+                return Self::Other;
+            }
+        }
+        let decoded = if has_encoded_slash { decode_slashes(path) } else { Cow::Borrowed(path) };
+        // A normal path has dot segments only where an encoded slash ends or starts them.
+        let is_ambiguous = |segment| matches!(segment, "." | "..") || has_dot_segment_parameters(segment);
+        match has_encoded_slash {
+            _ if decoded.split('/').skip(1).any(is_ambiguous) => Self::Other,
+            true => Self::EncodedSlash,
+            false => Self::None,
+        }
     }
-    let authority = &target[..target.len() - path.len() - query.len()];
-    buffer.clear();
-    buffer.push_str(authority);
-    normalise_into(path, buffer);
-    let normal = &buffer[authority.len()..];
-    let is_unchanged = normal == path;
-    if is_ambiguous(normal) || rule == PathRule::Strict && (!is_unchanged || normal.contains("//")) {
-        return None;
-    }
-    if is_unchanged {
-        return Some(target);
-    }
-    buffer.push_str(query);
-    Some(buffer)
 }
 
-/// Returns whether servers interpret a normal path in different ways. Such paths have a backslash,
-/// which some treat as a slash; an encoded slash, backslash or NUL; a dot or one of those encoded
-/// twice or overlong; or parameters of an empty or a dot segment, which some servers remove before
-/// they process dots.
-fn is_ambiguous(path: &str) -> bool {
-    let bytes = path.as_bytes();
-    let encoded = memchr::memchr2_iter(b'%', b'\\', bytes)
-        .any(|at| bytes[at] == b'\\' || is_ambiguous_escape(&path[at + 1..]));
-    encoded || path.split('/').skip(1).any(has_dot_segment_parameters)
+/// Decodes the encoded slashes of a normal path, whose triplets are in upper case.
+fn decode_slashes(path: &str) -> Cow<'_, str> {
+    Cow::Owned(path.replace("%2F", "/"))
 }
 
 /// Returns whether a `%` followed by `rest` is one of those.
@@ -118,7 +196,9 @@ mod tests {
     use super::*;
 
     fn form(target: &str, rule: PathRule) -> Option<String> {
-        forwarded_target(target, rule, &mut String::new()).map(|(form, _)| form.to_owned())
+        let mut buffer = String::new();
+        let checked = check_target(target, &mut buffer);
+        checked.map_or(Ok(target), |checked| checked.form(rule)).ok().map(str::to_owned)
     }
 
     #[test]
@@ -156,7 +236,12 @@ mod tests {
             "/;/admin",
             "/pub/..%3B/admin",
             "/pub/..%2Fadmin",
-            "/pub%2fadmin",
+            "/pub/x%2F..%2fadmin",
+            "/pub/.%2f/admin",
+            "/a%2F..;x%2Fadmin",
+            "/a%2F;/admin",
+            "/a%2F%252e%2Fadmin",
+            "/a%2F%5Cadmin",
             "/pub\\..\\admin",
             "/pub/..%5cadmin",
             "/pub/%252e%252E/admin",
@@ -173,6 +258,35 @@ mod tests {
             assert_eq!(form(target, PathRule::Strict), None, "{target}");
             assert_eq!(form(target, PathRule::Raw).as_deref(), Some(target), "{target}");
         }
+    }
+
+    #[test]
+    fn an_encoded_slash_is_forwarded_if_both_interpretations_have_the_same_route() {
+        let forwarded = |target: &str, rule| {
+            let mut buffer = String::new();
+            let checked = check_target(target, &mut buffer).unwrap();
+            // One route for all that is below /api, another one for the rest.
+            let pick = |target: &str| Some(usize::from(!split_target(target).0.starts_with("/api/")));
+            checked.forwarded(rule, pick(checked.normal), pick).map(str::to_owned)
+        };
+        let same = [
+            ("/api/v4/projects/group%2fproj", "/api/v4/projects/group%2Fproj"),
+            ("/@scope%2Fpkg?a=%2f", "/@scope%2Fpkg?a=%2f"),
+            ("/api/queues/%2F/q", "/api/queues/%2F/q"),
+            ("http://h/api/a%2Fb", "http://h/api/a%2Fb"),
+            ("/api/x%2F", "/api/x%2F"),
+            ("/api/a.%2F.b", "/api/a.%2F.b"),
+        ];
+        for (target, expected) in same {
+            assert_eq!(forwarded(target, PathRule::Normalise).as_deref(), Ok(expected), "{target}");
+            assert_eq!(forwarded(target, PathRule::Raw).as_deref(), Ok(target), "{target}");
+            assert_eq!(forwarded(target, PathRule::Strict), Err(RefusalKind::AmbiguousPath), "{target}");
+        }
+        for other in ["/api%2Fx", "/api%2f%2fx?y", "http://h/api%2Fx", "/%61pi%2Fx"] {
+            assert_eq!(forwarded(other, PathRule::Normalise), Err(RefusalKind::EncodedSlash), "{other}");
+            assert_eq!(forwarded(other, PathRule::Raw).as_deref(), Ok(other), "{other}");
+        }
+        assert_eq!(forwarded("/api/..%2Fx", PathRule::Normalise), Err(RefusalKind::AmbiguousPath));
     }
 
     #[test]

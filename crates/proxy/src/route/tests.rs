@@ -4,20 +4,23 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::*;
 use crate::plan::{Action, Network, RoutePlan, TextCondition, ValueCondition};
+use crate::request_view::fixtures;
+use wire::RequestHead;
 
 fn plan(text: &str) -> Plan {
     crate::config::parse("t.toml", text).unwrap_or_else(|problems| panic!("{problems:?}")).plan
 }
 
 fn request_for<'a>(target: &'a str, host: Option<&'a str>) -> RouteRequest<'a> {
+    static HEAD: RequestHead<'static, 'static> = fixtures::head(&[]);
+    static VIEW: RequestView<'static> = fixtures::view(&HEAD);
     RouteRequest {
         listener: 0,
         method: "GET",
         target,
         is_plain: false,
-        is_trusted: false,
         host,
-        headers: &[],
+        view: &VIEW,
         source: None,
     }
 }
@@ -159,6 +162,7 @@ fn random_route(random: &mut fastrand::Rng, name: usize) -> RoutePlan {
         name: format!("r{name}").into(),
         conditions,
         changes: Vec::new(),
+        path_rule: None,
         rate_limit: None,
         priority: crate::plan::Priority::Normal,
         action: Action::Deny(403),
@@ -278,14 +282,14 @@ fn it_picks_the_route_of_a_literal_interpretation() {
                 .iter()
                 .map(|(name, value)| wire::Header { name, value: value.as_bytes() })
                 .collect();
+            let head = fixtures::head(&headers);
             let request = RouteRequest {
                 listener: spec.listener,
                 method: spec.method,
                 target: &target,
                 is_plain: is_plain(target.as_bytes()),
-                is_trusted: false,
                 host: host.as_deref(),
-                headers: &headers,
+                view: &fixtures::view(&head),
                 source: spec.source,
             };
             let expected = naive_route(&plan, &spec);

@@ -1,6 +1,7 @@
 //! TLS of a [`Stream`]: the begin of its session, its handshake and its properties.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::task::{Context, Poll};
 
 use super::Stream;
@@ -40,6 +41,29 @@ impl Stream {
         if let Self::Tls(stream) = self {
             stream.begin(received);
         }
+    }
+
+    /// Lets the handshake of a server's end fail without an alert if its peer sends text instead of TLS, so that
+    /// [`Stream::take_text`] can return it.
+    pub fn detect_text(&mut self) {
+        if let Self::Tls(stream) = self {
+            stream.detect_text();
+        }
+    }
+
+    /// Makes this a stream without TLS if the peer has sent text instead, and returns the text received so far. `None`:
+    /// the peer has not, or there is no descriptor for it.
+    pub fn take_text(&mut self) -> Option<Vec<u8>> {
+        let Self::Tls(stream) = self else { return None };
+        if !stream.has_text() {
+            return None;
+        }
+        // The session owns its socket until it is dropped.
+        let socket = stream.socket();
+        let plain = Self::from_fd(socket.as_fd().try_clone_to_owned().ok()?, socket.family()).ok()?;
+        let text = stream.take_text();
+        *self = plain;
+        Some(text)
     }
 
     /// Begins the client's end of a TLS session on this stream. `server_name` is the DNS name or the

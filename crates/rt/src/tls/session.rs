@@ -62,6 +62,8 @@ pub struct TlsStream {
     pub(super) sends_close_notify: bool,
     /// True while bytes in clear come before the session: see [`TlsStream::begin`].
     is_plain: bool,
+    /// True if text instead of a ClientHello is left to the engine: see [`TlsStream::detect_text`].
+    pub(super) detects_text: bool,
     /// True if the socket's sending side is to be shut down once `outgoing` is sent.
     pub(super) shuts_down_after_flush: bool,
     /// Encrypted bytes received from the socket, and accepted by it.
@@ -128,6 +130,7 @@ impl TlsStream {
             end: None,
             sends_close_notify: true,
             is_plain: false,
+            detects_text: false,
             shuts_down_after_flush: false,
             byte_counts: TlsByteCounts::default(),
             server_name: None,
@@ -149,6 +152,26 @@ impl TlsStream {
         self.note_server_name(received);
         self.keep_incomplete(received);
         self.has_unprocessed = !received.is_empty();
+    }
+
+    /// Lets the handshake fail without an alert if the peer sends text, which [`TlsStream::take_text`]
+    /// returns.
+    pub(crate) fn detect_text(&mut self) {
+        self.detects_text = true;
+    }
+
+    /// Returns true if the peer has begun with text: no record of TLS begins with a letter (RFC 8446 §5.1).
+    pub(crate) fn has_text(&self) -> bool {
+        self.detects_text
+            && self.byte_counts.sent == 0
+            && self.common().handshake_kind().is_none()
+            && self.incomplete.first().is_some_and(u8::is_ascii_uppercase)
+    }
+
+    /// Returns the text, and gives the session up without a word to the peer.
+    pub(crate) fn take_text(&mut self) -> Vec<u8> {
+        self.abort();
+        std::mem::take(&mut self.incomplete)
     }
 
     pub(crate) fn byte_counts(&self) -> TlsByteCounts {

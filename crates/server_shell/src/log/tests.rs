@@ -109,3 +109,115 @@ fn half_a_line_is_not_continued() {
     let written = output::write_lines(&mut Short(Vec::new()), b"a\nbc\n");
     assert!(written.lines == 2 && !written.is_mid_line && written.result.is_ok(), "{written:?}");
 }
+
+/// A FIFO, and a log of one core that writes to it.
+struct FifoLog {
+    path: std::path::PathBuf,
+    _directory: tempfile::TempDir,
+    messages: std::sync::mpsc::Receiver<String>,
+    sender: LogSender,
+    writer: LogWriter,
+    batches: LineBatches,
+}
+
+impl FifoLog {
+    /// Starts the log while nobody reads the FIFO.
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        make_node(&path, rustix::fs::FileType::Fifo);
+        let (message_sender, messages) = std::sync::mpsc::channel();
+        let printer = Box::new(move |text: &str| message_sender.send(text.to_owned()).unwrap());
+        let (sender, writer) = start_with_printer(&[LogTarget::File(path.clone())], 1, printer).unwrap();
+        let batches = sender.batches(0, LINE.len());
+        Self { path, _directory: directory, messages, sender, writer, batches }
+    }
+
+    fn push(&mut self) {
+        assert!(self.batches.push_line(&[LINE]) && self.batches.hand_over());
+    }
+
+    fn counts(&self) -> TargetCounts {
+        self.sender.line_counters().counts().remove(0)
+    }
+
+    fn lost(&self) -> u64 {
+        let counts = self.counts();
+        counts.failed + counts.backoff
+    }
+}
+
+fn make_node(path: &std::path::Path, kind: rustix::fs::FileType) {
+    rustix::fs::mknodat(rustix::fs::CWD, path, kind, 0o600.into(), 0).unwrap();
+}
+
+/// Opens the reading end of a FIFO, which does not wait for its writer.
+fn open_reader(path: &std::path::Path) -> std::fs::File {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path).unwrap()
+}
+
+#[test]
+fn a_fifo_loses_lines_while_nobody_reads_it_and_gets_them_again() {
+    use std::io::Read as _;
+    let mut log = FifoLog::start();
+    let first_message = log.messages.try_recv().unwrap();
+    assert!(first_message.contains("no process reads this FIFO"), "{first_message}");
+    log.push();
+    wait_until("the line is lost", || log.lost() == 1);
+    for round in 1..=2 {
+        let mut reader = open_reader(&log.path);
+        let written_before = log.counts().written;
+        wait_until("a line is written", || {
+            log.push();
+            log.counts().written > written_before
+        });
+        let mut text = vec![0; LINE.len()];
+        wait_until("the line can be read", || reader.read_exact(&mut text).is_ok());
+        assert_eq!(text, LINE, "{round}");
+        drop(reader);
+        let lost_before = log.lost();
+        wait_until("lines are lost without the reader", || {
+            log.push();
+            log.lost() > lost_before
+        });
+    }
+    drop((log.batches, log.sender));
+    assert!(log.writer.finish(TIMEOUT));
+}
+
+#[test]
+fn a_reader_that_stops_reading_costs_lines_but_neither_the_thread_nor_the_reopen() {
+    let mut log = FifoLog::start();
+    let reader = open_reader(&log.path);
+    wait_until("the FIFO is full", || {
+        // More than a FIFO holds, without more than a core may have in flight.
+        log.batches.push_line(&[LINE]);
+        log.batches.hand_over();
+        log.lost() > 0
+    });
+    assert!(log.writer.reopen().is_ok());
+    let texts: Vec<String> = log.messages.try_iter().collect();
+    assert!(texts.iter().any(|text| text.contains("its reader does not read")), "{texts:?}");
+    drop(reader);
+    assert!(log.writer.reopen().unwrap_err().to_string().contains("no process reads this FIFO"));
+    drop((log.batches, log.sender));
+    assert!(log.writer.finish(TIMEOUT));
+}
+
+#[test]
+fn paths_that_are_no_files_are_named_and_the_null_device_is_a_target() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    make_node(&socket, rustix::fs::FileType::Socket);
+    let open = |path: &std::path::Path| start(&[LogTarget::File(path.into())], 1).map(drop);
+    for (path, expected) in [(socket.as_path(), "it is a socket: write syslog:"), (directory.path(), "it is a directory")] {
+        let error = open(path).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains(&path.display().to_string()), "{error}");
+    }
+    let missing = open(&directory.path().join("none/log")).unwrap_err();
+    assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    assert!(open(std::path::Path::new("/dev/null")).is_ok());
+    assert!(open(&directory.path().join("file")).is_ok());
+}

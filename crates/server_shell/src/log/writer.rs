@@ -160,10 +160,18 @@ pub(super) struct TargetWriter {
 }
 
 impl TargetWriter {
-    /// Opens a target. A file that cannot be opened is an error. A missing syslog server is not,
-    /// because it may come up later.
-    pub(super) fn open(target: &LogTarget, counts: Arc<LineCounts>) -> io::Result<Self> {
+    /// Opens a target. A file that cannot be opened is an error. A missing syslog server and a FIFO without a
+    /// reader are not, because they may come up later.
+    pub(super) fn open(
+        target: &LogTarget,
+        counts: Arc<LineCounts>,
+        printer: &mut PrintMessage,
+    ) -> io::Result<Self> {
         let output = match (LogOutput::open(target), target) {
+            (Err(error), LogTarget::File(_)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                printer(&format!("{error}; lines are lost until then"));
+                None
+            }
             (Err(error), LogTarget::Stdout | LogTarget::File(_)) => return Err(error),
             (output, _) => output.ok(),
         };
@@ -189,11 +197,16 @@ impl TargetWriter {
                 let lines_lost = batch.lines.saturating_sub(written);
                 self.counts.failed.fetch_add(lines_lost, Ordering::Relaxed);
                 self.back_off.failed(now_ns);
-                // A full file stays the same file; a socket's server may have been replaced.
-                if !matches!(self.output, Some(LogOutput::Stream(_))) {
+                // A full file stays the same file, and a FIFO may get a reader again; a socket's server may
+                // have been replaced.
+                if !matches!(self.output, Some(LogOutput::Stream(_) | LogOutput::Fifo(_))) {
                     self.output = None;
                 }
-                reporter.report(&format!("log {}: {error}; lines are lost", self.target), now_ns);
+                // An error of opening names the target already.
+                let name = format!("log {}: ", self.target);
+                let text = error.to_string();
+                let text = text.strip_prefix(&name).unwrap_or(&text);
+                reporter.report(&format!("{name}{text}; lines are lost"), now_ns);
             }
         }
     }

@@ -391,7 +391,10 @@ impl BodyDecoder {
         if line_end.is_some() {
             let lines = &self.trailers[..self.trailers.len() - 1];
             let start = lines.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-            check_trailer(&self.trailers[start..])?;
+            let is_kept = check_trailer(&self.trailers[start..])?;
+            if !is_kept {
+                self.trailers.truncate(start);
+            }
             self.trailer_lines_remaining =
                 self.trailer_lines_remaining.checked_sub(1).ok_or(RefusalKind::TrailersTooLarge)?;
             self.state = BodyState::TrailerStart;
@@ -407,19 +410,20 @@ impl BodyDecoder {
     }
 }
 
-/// Checks one complete line, with its line end.
-fn check_trailer(line: &[u8]) -> Result<(), RefusalKind> {
+/// Checks one complete line, with its line end. Returns whether the field is kept: a `Content-Length` is too late
+/// to have a meaning, and some clients send it (RFC 9110 §6.5.1).
+fn check_trailer(line: &[u8]) -> Result<bool, RefusalKind> {
     match explain_field_line(line) {
         None => {}
         Some(kind @ (RefusalKind::BareLf | RefusalKind::BareCr)) => return Err(kind),
         Some(_) => return Err(RefusalKind::TrailerInvalid),
     }
     let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
-    let forbidden: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
+    let forbidden: [&[u8]; 2] = [b"transfer-encoding", b"host"];
     if forbidden.iter().any(|other| name.eq_ignore_ascii_case(other)) {
         return Err(RefusalKind::TrailerForbidden);
     }
-    Ok(())
+    Ok(!name.eq_ignore_ascii_case(b"content-length"))
 }
 
 /// Returns the state after at least one digit of a size and `byte`.

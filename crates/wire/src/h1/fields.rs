@@ -15,6 +15,7 @@ pub(super) struct FieldSemantics<'b> {
     close: bool,
     keep_alive: bool,
     upgrade_option: bool,
+    pub(super) has_connection_options: bool,
     upgrade: Option<&'b [u8]>,
     content_length: Option<u64>,
     chunked: bool,
@@ -125,10 +126,12 @@ impl<'b> FieldSemantics<'b> {
         }
         for option in list_members(value) {
             match option.len() {
-                5 => self.close |= option.eq_ignore_ascii_case(b"close"),
-                7 => self.upgrade_option |= option.eq_ignore_ascii_case(b"upgrade"),
-                10 => self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive"),
-                _ => {}
+                5 if option.eq_ignore_ascii_case(b"close") => self.close = true,
+                10 if option.eq_ignore_ascii_case(b"keep-alive") => self.keep_alive = true,
+                _ => {
+                    self.has_connection_options = true;
+                    self.upgrade_option |= option.eq_ignore_ascii_case(b"upgrade");
+                }
             }
         }
     }

@@ -94,6 +94,8 @@ pub struct RequestHead<'h, 'b> {
     pub expect_continue: bool,
     /// First `Upgrade` field, if `Connection` has the `upgrade` option on HTTP/1.1 (RFC 9110 §7.8).
     pub upgrade: Option<&'b str>,
+    /// True if a `Connection` field has an option besides `close` and `keep-alive`.
+    pub has_connection_options: bool,
 }
 
 /// Head of a response that passed every check.
@@ -113,6 +115,8 @@ pub struct ResponseHead<'h, 'b> {
     pub keep_alive: bool,
     /// First `Upgrade` field, if `Connection` has the `upgrade` option on HTTP/1.1.
     pub upgrade: Option<&'b str>,
+    /// True if a `Connection` field has an option besides `close` and `keep-alive`.
+    pub has_connection_options: bool,
 }
 
 impl ResponseHead<'_, '_> {

@@ -130,6 +130,7 @@ refusal_kinds! {
     InvalidFieldValue, "invalid_field_value", 400, "RFC 9110 §5.5", "a field value has a control character";
     UnderscoreInFieldName, "underscore_in_field_name", 400, "RFC 3875 §4.1.18", "a field name has an underscore, which some servers take for a hyphen";
     AmbiguousPath, "ambiguous_path", 400, "RFC 3986 §6.2.2", "servers read the path in different ways";
+    EncodedSlash, "encoded_slash", 400, "RFC 3986 §2.2", "the path has an encoded slash, and another route if that is decoded";
     HostMissing, "host_missing", 400, "RFC 9112 §3.2", "an HTTP/1.1 request has no Host";
     HostRepeated, "host_repeated", 400, "RFC 9112 §3.2", "the request has more than one Host";
     HostInvalid, "host_invalid", 400, "RFC 9112 §3.2", "the Host is not a host and an optional port";

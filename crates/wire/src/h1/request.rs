@@ -75,6 +75,7 @@ pub fn parse_request<'h, 'b>(
         keep_alive: fields.is_persistent(version),
         expect_continue: fields.expect_continue && has_body && version == Version::Http11,
         upgrade: fields.upgrade_to(version),
+        has_connection_options: fields.has_connection_options,
     };
     Ok(Parsed::Complete { head, bytes: empty_len + head_len })
 }

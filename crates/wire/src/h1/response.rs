@@ -71,6 +71,7 @@ pub fn parse_response<'h, 'b>(
         framing,
         keep_alive: status < 200 || (framing != Framing::UntilClose && fields.is_persistent(version)),
         upgrade: fields.upgrade_to(version),
+        has_connection_options: fields.has_connection_options,
     };
     Ok(Parsed::Complete { head, bytes: head_len })
 }

@@ -160,7 +160,12 @@ fn trailers() {
     check_refused("0\r\nX: y\r\n z\r\n\r\n", RefusalKind::TrailerInvalid);
     check_refused("0\r\nX: y\n\r\n", RefusalKind::BareLf);
     check_refused("0\r\nX: y\rz\r\n\r\n", RefusalKind::BareCr);
-    check_refused("0\r\nContent-Length: 5\r\n\r\n", RefusalKind::TrailerForbidden);
+    check("0\r\nContent-Length: 5\r\n\r\nrest", "", "rest", "");
+    check("0\r\nX: y\r\nCONTENT-length: x\r\nZ: y\r\n\r\n", "", "", "X: y\r\nZ: y\r\n");
+    check("0\r\nContent-Length-X: 5\r\n\r\n", "", "", "Content-Length-X: 5\r\n");
+    check_refused("0\r\nContent-Length : 5\r\n\r\n", RefusalKind::TrailerInvalid);
+    let many = "Content-Length: 1\r\n".repeat(crate::HEADERS_CAP + 1);
+    check_refused(&format!("0\r\n{many}\r\n"), RefusalKind::TrailersTooLarge);
     check_refused("0\r\nX: y\r\ntransfer-encoding: chunked\r\n\r\n", RefusalKind::TrailerForbidden);
     check_refused("0\r\nHOST: b\r\n\r\n", RefusalKind::TrailerForbidden);
     // The classic: a second request behind the first empty line, where a careless reader stops.

@@ -58,11 +58,19 @@ pub(super) fn run_server(request: &CommandRequest<'_>) -> CommandResult {
     let change = ServerChange::parse(args).map_err(CommandError::invalid)?;
     let Some(change) = change else { return Err(request.usage_error("server")) };
     let server_name = split_server_name(name)?;
-    request.context.run_on_owner(move |active| apply_change(active, &server_name, change))??;
+    let is_sticky = request.context.run_on_owner(move |active| apply_change(active, &server_name, change))??;
     request.context.refresh_servers()?;
     request.log_change(&format!("server {}", request.args.join(" ")));
-    Ok(Some(format!("server {name}: {}\n", args.join(" "))))
+    let keeps_clients = matches!(
+        change,
+        ServerChange::AdminState(AdminState::Drain) | ServerChange::Weight(Some(0))
+    );
+    let note = if is_sticky && keeps_clients { STICKY_NOTE } else { "" };
+    Ok(Some(format!("server {name}: {}{note}\n", args.join(" "))))
 }
+
+/// Text about the clients that such a change does not move.
+const STICKY_NOTE: &str = " (clients with its sticky cookie stay; maint moves them too)";
 
 /// Splits `POOL/NAME` into pool and server.
 fn split_server_name(name: &str) -> Result<(Box<str>, Box<str>), CommandError> {
@@ -74,11 +82,12 @@ fn split_server_name(name: &str) -> Result<(Box<str>, Box<str>), CommandError> {
     Ok((pool.into(), server.into()))
 }
 
+/// Applies a change. Returns whether the pool has a sticky cookie.
 fn apply_change(
     active: &ActiveConfig,
     server_name: &(Box<str>, Box<str>),
     change: ServerChange,
-) -> Result<(), CommandError> {
+) -> Result<bool, CommandError> {
     let (pool, server) = find_server(active, server_name)?;
     let (plan, shared) = (&active.plan.pools[pool], &active.shared.pools[pool]);
     let eligibility = shared.eligibility(server);
@@ -89,7 +98,7 @@ fn apply_change(
         ServerChange::Maxconn(maxconn) => shared.set_maxconn(server, maxconn, plan.servers[server].maxconn),
     }
     shared.recompute(plan, now);
-    Ok(())
+    Ok(plan.sticky.is_some())
 }
 
 /// Returns the indices of a pool and of one of its servers.
