@@ -15,6 +15,7 @@ import part_connections
 import part_edge
 import part_fleet
 import part_h2
+import part_instructions
 import part_load
 import part_memory
 import part_overload
@@ -31,7 +32,7 @@ PARTS = {"load": part_load, "serve": part_serve, "connections": part_connections
 # These parts take long and compare no peers, so they run only if they are named.
 FAULTS = {"reload": part_reload, "churn": part_churn, "edge": part_edge, "replay": part_replay,
           "fleet": part_fleet,
-          "addresses": part_addresses}
+          "addresses": part_addresses, "instructions": part_instructions}
 
 
 def options():
@@ -58,7 +59,10 @@ def options():
                         help="load: the generators [weir,wrk,ab,h2load]")
     parser.add_argument("--driver", choices=peers.LOADS, default="wrk", help="serve: driven by [wrk]")
     parser.add_argument("--before", metavar="PROGRAM",
-                        help="serve, load, proxy, tls, h2: another build of weir, measured beside this one")
+                        help="serve, load, proxy, tls, h2, instructions: another build of weir, measured beside this one")
+    parser.add_argument("--scenes", type=_names(*part_instructions.NAMES), default=list(part_instructions.SCENES),
+                        help=f"instructions: {', '.join(part_instructions.NAMES)} (only the bytes) [all scenes]")
+    parser.add_argument("--write", metavar="REASON", help="instructions: write the figures that are missed to the file, with the reason")
     parser.add_argument("--cases", type=_names(*part_proxy.NAMES), default=list(part_proxy.NAMES),
                         help=f"proxy: the comparisons [{','.join(part_proxy.NAMES)}]")
     for name, part in (("tls", part_tls), ("h2", part_h2)):
@@ -68,6 +72,8 @@ def options():
     unknown = [part for part in chosen.parts if part not in PARTS | FAULTS]
     if unknown:
         parser.error(f"no part: {', '.join(unknown)}; there are {', '.join(PARTS | FAULTS)}")
+    if "instructions" in chosen.parts and len(chosen.parts) > 1:
+        parser.error("instructions measures another binary than the other parts: run it alone")
     chosen.rounds = chosen.rounds or (3 if chosen.quick else 9)
     chosen.seconds = chosen.seconds or (1 if chosen.quick else 3)
     chosen.times = chosen.times or (1 if chosen.quick else 3)

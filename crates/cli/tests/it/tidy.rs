@@ -10,6 +10,7 @@ mod files;
 mod manifest;
 mod scan;
 mod sizes;
+mod weights;
 mod words;
 
 use std::collections::BTreeMap;
@@ -205,6 +206,18 @@ fn files_and_functions_stay_short() {
     }
     let exceptions = read("crates/cli/tests/it/tidy_exceptions.txt");
     report("sizes", &measured.check(&exceptions));
+}
+
+#[test]
+fn the_product_gains_no_weight() {
+    let mut measured: BTreeMap<String, usize> = crate_names().into_iter().map(|name| (name, 0)).collect();
+    for file in product_files() {
+        let name = file.trim_start_matches("crates/").split('/').next().unwrap_or_default();
+        *measured.entry(name.to_owned()).or_default() += scan::product_lines(&scan::mask(&read(&file)));
+    }
+    measured.insert(weights::PACKAGES.to_owned(), weights::packages(&read("Cargo.lock")));
+    let stored = read("crates/cli/tests/it/tidy_weights.txt");
+    report("weights in crates/cli/tests/it/tidy_weights.txt", &weights::check(&measured, &stored));
 }
 
 /// A test that does not run in `.ci/run` is no test: comparisons and measurements belong to `bench/`.
