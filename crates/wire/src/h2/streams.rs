@@ -168,6 +168,13 @@ impl Streams {
         streams.map(|stream| u64::from(stream.unconsumed)).sum()
     }
 
+    /// Returns the bytes of memory of the table.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Stream>()
+            + (self.free.capacity() + self.resets.capacity()) * size_of::<u32>()
+            + self.index.capacity() * size_of::<(u32, u32)>()
+    }
+
     /// Frees memory if there are no streams.
     pub(super) fn release(&mut self) {
         if self.free.len() == self.slots.len() {
