@@ -245,7 +245,19 @@ def last_goaway(connection, seconds):
     return code
 
 
+def warm_up(server):
+    """Sends one request on many connections: memory of the first ones stays."""
+    connections = [socket.create_connection(("127.0.0.1", server.h2)) for _ in range(CONNECTIONS)]
+    for connection in connections:
+        connection.sendall(PREFACE + frame(SETTINGS, 0, 0) + head(1, 1, GET) + frame(WINDOW, 0, 0, bytes(4)))
+    for connection in connections:
+        last_goaway(connection, 1)
+        connection.close()
+    time.sleep(0.5)
+
+
 def attack_memory(scene, server):
+    warm_up(server)
     memory = Memory(server.process.pid)
     bytes_sent = client_bytes(scene)
     codes, threads, connections = [], [], []

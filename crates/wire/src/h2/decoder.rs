@@ -104,6 +104,10 @@ impl Decoder {
                 return Err(FaultKind::TableSizeInvalid);
             }
         }
+        if head.is_over() {
+            // Nothing refers to the literals, which may be as long as the block.
+            self.literals = Vec::new();
+        }
         Ok(())
     }
 

@@ -176,7 +176,7 @@ fault_kinds! {
     TrailerForbidden, "trailer_forbidden", PROTOCOL_ERROR, "RFC 9110 §6.5.1", "a field in the trailer section would change the framing or the routing";
     TrailersUnfinished, "trailers_unfinished", PROTOCOL_ERROR, "RFC 9113 §8.1", "a second head does not end the stream";
     InterimFinished, "interim_finished", PROTOCOL_ERROR, "RFC 9113 §8.1", "an interim response ends the stream";
-    TooManyInterim, "too_many_interim", ENHANCE_YOUR_CALM, "RFC 9110 §15.2", "there are too many interim responses";
+    TooManyInterim, "too_many_interim", ENHANCE_YOUR_CALM, "RFC 9110 §15.2", "there are too many interim responses, or their heads are too large";
     HeadTooLarge, "head_too_large", ENHANCE_YOUR_CALM, "RFC 9113 §10.5.1", "a head or trailer section is larger than announced in SETTINGS_MAX_HEADER_LIST_SIZE, or has too many fields";
     EnhanceYourCalm, "enhance_your_calm", ENHANCE_YOUR_CALM, "RFC 9113 §10.5", "there are too many frames without a use";
 }
