@@ -45,6 +45,9 @@ const READS_MAX: u32 = 2;
 const ROUNDS_MAX: u32 = 4;
 /// Bytes of output at which no more are added until they are written.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+/// Size of the heads of requests in one poll at which their engines get their turn before more are read: a
+/// head may be a thousand times as large as its frame.
+const HEAD_BYTES_MAX: usize = 256 * 1024;
 /// Maximum capacity of the output that an idle connection keeps.
 const OUTPUT_BYTES_KEPT: usize = 1024;
 
@@ -59,6 +62,8 @@ pub(crate) struct Front {
     has_unprocessed: bool,
     /// True if the last bytes received are a part of a frame.
     has_partial_frame: bool,
+    /// Size of the heads that were passed on in this poll.
+    head_bytes: usize,
     /// True while the connection counts as busy.
     is_busy: bool,
     /// True if the client has ended its side, and still gets its responses.
@@ -84,6 +89,8 @@ pub(crate) enum FrontEnd {
 /// Work that an event leaves for after the borrow of the connection.
 enum FollowUp {
     None,
+    /// The head or trailer section of a request was passed on.
+    CountHead,
     /// Content of a stream that nobody reads.
     Discard(wire::h2::StreamKey, usize),
     /// The client has responded to a PING with this payload.
@@ -108,6 +115,7 @@ impl Front {
             shutdown: Shutdown::default(),
             has_unprocessed: !client.buffered.is_empty(),
             has_partial_frame: false,
+            head_bytes: 0,
             is_busy: false,
             is_half_closed: false,
             blocked_bytes: 0,
@@ -144,6 +152,7 @@ impl Front {
     ) -> Poll<FrontEnd> {
         let core = ctx.core;
         self.lanes.register_waker(ctx.cx.waker());
+        self.head_bytes = 0;
         self.announce_shutdown_if_due(core, client);
         for _ in 0..ROUNDS_MAX {
             let reading = self.read(ctx, client, input);
@@ -200,6 +209,9 @@ impl Front {
             if self.connection.is_output_full() || self.is_half_closed {
                 return Poll::Pending;
             }
+            if self.head_bytes > HEAD_BYTES_MAX {
+                break;
+            }
             let kept = client.buffered.len();
             input[..kept].copy_from_slice(client.buffered.bytes());
             let mut end = kept;
@@ -236,7 +248,7 @@ impl Front {
     fn process(&mut self, ctx: &mut PollContext<'_, '_>, input: &[u8]) -> Result<usize, FaultKind> {
         let mut used = 0;
         loop {
-            if self.connection.is_output_full() {
+            if self.connection.is_output_full() || self.head_bytes > HEAD_BYTES_MAX {
                 self.has_unprocessed = true;
                 return Ok(used);
             }
@@ -246,6 +258,7 @@ impl Front {
             let follow_up = handle_event(&mut self.lanes, ctx, event);
             match follow_up {
                 FollowUp::None => {}
+                FollowUp::CountHead => self.head_bytes += self.connection.last_head_bytes(),
                 FollowUp::Discard(stream, bytes) => self.connection.consume(stream, bytes),
                 FollowUp::Pong(payload) => self.handle_pong(payload),
             }
@@ -309,6 +322,7 @@ fn handle_event(lanes: &mut Lanes, ctx: &mut PollContext<'_, '_>, event: Event<'
     match event {
         Event::Request { stream, head, is_end } => {
             lanes.begin_request(ctx, stream, &head, is_end);
+            return FollowUp::CountHead;
         }
         Event::RejectedRequest { stream, refusal } => lanes.reject_request(core, stream, refusal),
         Event::Data { stream, bytes, is_end } => {
@@ -316,7 +330,10 @@ fn handle_event(lanes: &mut Lanes, ctx: &mut PollContext<'_, '_>, event: Event<'
                 return FollowUp::Discard(stream, bytes.len());
             }
         }
-        Event::Trailers { stream, fields } => lanes.write_trailers(stream, &fields),
+        Event::Trailers { stream, fields } => {
+            lanes.write_trailers(stream, &fields);
+            return FollowUp::CountHead;
+        }
         Event::Reset { stream, code, fault, .. } => lanes.handle_reset(core, stream, code, fault),
         Event::StreamWritable(stream) => lanes.resume(stream),
         Event::ConnectionWritable => lanes.resume_all(),

@@ -14,6 +14,7 @@ use rt::clock::{MILLISECOND_NS, MonotonicTime};
 use rt::conn_balancer::{AcceptedConnection, ConnectionBalancer, Inbox};
 use rt::cores::CoreId;
 use rt::drain::{Drain, DrainStage, DrainWatch};
+use rt::memory::{MemoryReturn, return_freed_memory};
 use rt::tokio::sync::mpsc;
 use rt::tokio::task::spawn_local;
 use server_shell::accept::{AcceptingCore, Acceptor, Admission};
@@ -149,9 +150,15 @@ async fn finish_drain(
 }
 
 async fn run_ticks(core: Rc<Core>) {
+    let mut memory_return = MemoryReturn::default();
     loop {
         core.timers.sleep_until((core.ticks.now.get() + TICK_NS).as_ns()).await;
         core.handle_tick(MonotonicTime::now());
+        if memory_return.is_due(core.connection_limit.ended_count(), core.ticks.now.get().as_ns()) {
+            core.memory.buffers.free_unused();
+            core.memory.channel_buffers.free_unused();
+            return_freed_memory();
+        }
     }
 }
 

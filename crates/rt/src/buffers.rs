@@ -97,6 +97,12 @@ impl BufferPool {
         Some(PooledBuffer { storage: Some(storage) })
     }
 
+    /// Frees the unused buffers.
+    pub fn free_unused(&self) {
+        self.pool.free.take();
+        self.pool.free_storage.take();
+    }
+
     /// Returns the number of buffers in use.
     #[must_use]
     pub fn in_use(&self) -> usize {

@@ -12,6 +12,7 @@ use crate::conn_balancer::AcceptedConnection;
 pub struct ConnectionLimit {
     max: usize,
     active: Cell<usize>,
+    ended: Cell<u64>,
     /// Connections that the kernel accepted before accepting could be paused; nothing reads from
     /// them yet.
     deferred: RefCell<VecDeque<AcceptedConnection>>,
@@ -22,13 +23,25 @@ impl ConnectionLimit {
     /// Creates a limit of `max` connections.
     #[must_use]
     pub fn new(max: usize) -> Self {
-        Self { max, active: Cell::new(0), deferred: RefCell::default(), wakers: RefCell::default() }
+        Self {
+            max,
+            active: Cell::new(0),
+            ended: Cell::new(0),
+            deferred: RefCell::default(),
+            wakers: RefCell::default(),
+        }
     }
 
     /// Returns the number of connections that are served now.
     #[must_use]
     pub fn active_count(&self) -> usize {
         self.active.get()
+    }
+
+    /// Returns the number of connections that have ended.
+    #[must_use]
+    pub fn ended_count(&self) -> u64 {
+        self.ended.get()
     }
 
     /// Returns true if no more connections may be served.
@@ -45,6 +58,7 @@ impl ConnectionLimit {
     /// Frees a slot, and wakes the waiting tasks.
     pub fn release(&self) {
         self.active.set(self.active.get() - 1);
+        self.ended.set(self.ended.get() + 1);
         self.wake_waiters();
     }
 

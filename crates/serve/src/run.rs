@@ -15,6 +15,7 @@ use rt::cores::{CoreConfig, CoreError, FdTable};
 use rt::drain::{Drain, DrainStage, DrainWatch};
 use rt::limits::raise_descriptor_limit;
 use rt::listen::{AcceptMode, BoundAddress, Listener};
+use rt::memory::{MemoryReturn, return_freed_memory};
 use rt::stream::Stream;
 use rt::tokio::sync::mpsc;
 use rt::tokio::task::spawn_local;
@@ -256,9 +257,14 @@ async fn drain_core(core: &Rc<OriginCore>, mut watch: DrainWatch) {
 }
 
 async fn run_ticks(core: Rc<OriginCore>) {
+    let mut memory_return = MemoryReturn::default();
     loop {
         core.timers.sleep_until(core.now_ns.get() + TICK_NS).await;
         core.handle_tick(now_ns());
+        if memory_return.is_due(core.conn_limit.ended_count(), core.now_ns.get()) {
+            core.buffers.free_unused();
+            return_freed_memory();
+        }
     }
 }
 

@@ -46,6 +46,8 @@ mod tests;
 mod tests_faults;
 #[cfg(test)]
 mod tests_hpack;
+#[cfg(test)]
+mod tests_memory;
 
 pub use abuse::Counters;
 #[doc(hidden)]

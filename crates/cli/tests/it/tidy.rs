@@ -76,6 +76,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("httparse", &["wire"]),
     ("indicatif", &["cli"]),
     ("landlock", &["rt"]),
+    ("libmimalloc-sys", &["rt"]),
     ("maud", &["cli", "report"]),
     ("netlink-*", &["host"]),
     ("object", &["host"]),

@@ -42,6 +42,12 @@ impl ChannelBuffers {
         self.inner.buffers.borrow().len()
     }
 
+    /// Frees the unused buffers.
+    pub fn free_unused(&self) {
+        self.inner.buffers.take();
+        self.inner.free_bytes.set(0);
+    }
+
     pub(super) fn take(&self) -> Vec<u8> {
         let inner = &self.inner;
         inner.in_use.set(inner.in_use.get() + 1);

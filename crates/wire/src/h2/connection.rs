@@ -251,6 +251,10 @@ impl Connection {
     #[cold]
     fn fail(&mut self, fault: FaultKind) -> FaultKind {
         self.failure = Some(fault);
+        // No further head is decoded.
+        self.head.release();
+        self.decoder.close();
+        self.block = Vec::new();
         let last = self.last_accepted.map_or(self.last_peer_stream, |last| last.min(self.last_peer_stream));
         frame::write_go_away(&mut self.output, last, fault.error_code());
         fault
@@ -365,6 +369,7 @@ impl Connection {
     #[doc(hidden)]
     pub fn check_invariants(&mut self) {
         self.decoder.check_invariants();
+        self.encoder.check_invariants();
         let config = &self.config;
         let streams_max = if self.role == Role::Server { config.concurrent_streams_max } else { u32::MAX };
         assert!(self.streams.open() <= streams_max as usize);
@@ -374,11 +379,24 @@ impl Connection {
         assert!(self.head.size() <= config.head_bytes_max);
     }
 
+    /// Returns the bytes of memory that the connection has allocated, without its output.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.decoder.memory_bytes()
+            + self.encoder.memory_bytes()
+            + self.head.memory_bytes()
+            + self.streams.memory_bytes()
+            + self.block.capacity()
+            + self.pending.capacity() * size_of::<Step>()
+    }
+
     /// Frees buffers that only hold memory for later messages. For connections that are idle; the
     /// tables of HPACK stay.
     pub fn release_memory(&mut self) {
         self.head.release();
         self.decoder.release();
+        self.encoder.release();
         self.streams.release();
         self.block = Vec::new();
         if self.pending.is_empty() {

@@ -1,7 +1,9 @@
 //! Decoder of HPACK field blocks (RFC 7541 §3 and §6).
 //!
-//! Fields are references to the tables, or to the literals of the block: nothing is copied.
-//! [`super::fields`] checks each literal once, and [`super::head`] the fields together.
+//! Fields are references to the tables, or to the literals of the block: nothing is copied, except for
+//! blocks that replace more than the complete table. [`super::fields`] checks each literal once, and
+//! [`super::head`] the fields together. A block over the limits of a head is decoded for the table only,
+//! up to the size at which it is a fault.
 
 use super::fault::FaultKind;
 use super::fields::{FieldKind, NameKind, classify};
@@ -54,15 +56,24 @@ impl Decoder {
 
     /// Checks the limits of the table, for fuzz targets.
     pub(super) fn check_invariants(&self) {
-        self.table.check_invariants();
+        self.table.check_invariants(self.size_limit.max(TABLE_BYTES_DEFAULT));
+    }
+
+    /// Returns the bytes of memory of the table and the literals.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes() + self.literals.capacity()
     }
 
     /// Decodes a complete block into the head.
     ///
     /// # Errors
-    /// The block is not valid HPACK: the connection cannot go on (RFC 9113 §4.3).
+    /// The block is not valid HPACK, or decodes to far more than a head may have: the connection cannot
+    /// go on (RFC 9113 §4.3).
     pub(super) fn decode(&mut self, block: &[u8], head: &mut Head) -> Result<(), FaultKind> {
-        self.table.begin_block();
+        if self.table.is_text_long() {
+            // The head has no fields yet.
+            self.table.compact();
+        }
         self.literals.clear();
         if self.literals.capacity() > LITERALS_KEPT {
             self.literals.shrink_to(LITERALS_KEPT);
@@ -93,6 +104,10 @@ impl Decoder {
                 return Err(FaultKind::TableSizeInvalid);
             }
         }
+        if head.is_over() {
+            // Nothing refers to the literals, which may be as long as the block.
+            self.literals = Vec::new();
+        }
         Ok(())
     }
 
@@ -107,29 +122,37 @@ impl Decoder {
         self.literals = Vec::new();
     }
 
+    /// Frees all memory: nothing more is decoded.
+    pub(super) fn close(&mut self) {
+        self.literals = Vec::new();
+        self.table = DynamicTable::new(0);
+    }
+
     #[inline]
     fn indexed(&self, index: usize, head: &mut Head) -> Result<(), FaultKind> {
         if let Some(&(kind, len)) = STATIC_FIELDS.get(index.wrapping_sub(1)) {
             let text = TextRef::fixed(index as u8);
-            self.add(head, kind, FieldRef { name: text, value: text }, usize::from(len));
-            return Ok(());
+            return self.add(head, kind, FieldRef { name: text, value: text }, usize::from(len));
         }
         let Some(entry) = self.table.get(index.wrapping_sub(STATIC_LEN + 1)) else {
             return Err(FaultKind::TableIndexInvalid);
         };
-        self.add(head, entry.kind, entry.field, entry.len as usize);
-        Ok(())
+        self.add(head, entry.kind, entry.field, entry.len as usize)
     }
 
     #[inline(always)]
-    fn add(&self, head: &mut Head, kind: FieldKind, field: FieldRef, len: usize) {
-        if !head.add_regular(kind, field, len) {
-            head.add_special(kind, field, len, self.texts());
+    fn add(&self, head: &mut Head, kind: FieldKind, field: FieldRef, len: usize) -> Result<(), FaultKind> {
+        if head.add_regular(kind, field, len) {
+            return Ok(());
         }
+        head.add_special(kind, field, len, self.texts())
     }
 
     /// Decodes a literal that enters the table, whose text it becomes a part of.
     fn inserted_literal(&mut self, rest: &mut &[u8], index: usize, head: &mut Head) -> Result<(), FaultKind> {
+        if self.table.is_text_long() {
+            self.compact_table(head);
+        }
         let start = self.table.text().len();
         let (name, known) = if index == 0 {
             string(rest, self.table.text_mut())?;
@@ -148,8 +171,20 @@ impl Decoder {
         };
         let kind = classify(known, name_text, value);
         let entry = self.table.commit(start, name, kind);
-        self.add(head, kind, entry.field, entry.len as usize);
+        self.add(head, kind, entry.field, entry.len as usize)?;
+        if self.table.has_excess_capacity() {
+            self.compact_table(head);
+        }
         Ok(())
+    }
+
+    /// Removes the text of evicted entries in the middle of a block. What the head refers to is copied
+    /// to the literals: at most the size of a head, and each field once.
+    #[cold]
+    fn compact_table(&mut self, head: &mut Head) {
+        let Self { table, literals, .. } = self;
+        head.replace_texts(|text| table.copy_text(text, literals));
+        table.compact();
     }
 
     /// Decodes a literal that does not enter the table.
@@ -175,8 +210,7 @@ impl Decoder {
         let kind = classify(known, name, value);
         let len = name.len() + value.len();
         let field = FieldRef { name: name_ref, value: TextRef::literal(value_start, value.len()) };
-        self.add(head, kind, field, len);
-        Ok(())
+        self.add(head, kind, field, len)
     }
 }
 

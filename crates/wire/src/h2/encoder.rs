@@ -70,6 +70,24 @@ impl Encoder {
         self.smallest_size.is_none().then(|| self.table.version())
     }
 
+    /// Checks the limits of the table, for fuzz targets.
+    pub(super) fn check_invariants(&self) {
+        self.table.check_invariants(TABLE_BYTES_DEFAULT);
+    }
+
+    /// Returns the bytes of memory of the table, the caches and the last name.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+            + self.cache.capacity() * size_of::<[CacheEntry; 2]>()
+            + self.by_position.capacity() * size_of::<u32>()
+            + self.lower.capacity()
+    }
+
+    /// Frees the last name.
+    pub(super) fn release(&mut self) {
+        self.lower = Vec::new();
+    }
+
     /// Begins a block: writes the changes of the table's size.
     #[inline]
     pub(super) fn begin(&mut self, out: &mut Vec<u8>) {
@@ -157,7 +175,9 @@ impl Encoder {
     }
 
     fn insert(&mut self, name_index: usize, name: &[u8], value: &[u8]) {
-        self.table.begin_block();
+        if self.table.is_text_long() {
+            self.table.compact();
+        }
         let text = self.table.text_mut();
         let start = text.len();
         let entry_name = if name_index > 0 {

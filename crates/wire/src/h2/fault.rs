@@ -149,6 +149,7 @@ fault_kinds! {
     ContinuationMissing, "continuation_missing", PROTOCOL_ERROR, "RFC 9113 §6.10", "another frame interrupts a field block";
     ContinuationUnexpected, "continuation_unexpected", PROTOCOL_ERROR, "RFC 9113 §6.10", "a CONTINUATION frame does not follow an open field block";
     ContinuationFlood, "continuation_flood", ENHANCE_YOUR_CALM, "RFC 9113 §10.5", "a field block is too long, or in too many frames";
+    BlockTooLarge, "block_too_large", ENHANCE_YOUR_CALM, "RFC 9113 §10.5.1", "a field block decodes to more than twice the size announced in SETTINGS_MAX_HEADER_LIST_SIZE";
     PushPromise, "push_promise", PROTOCOL_ERROR, "RFC 9113 §8.4", "a PUSH_PROMISE frame, which this end does not accept";
     SettingInvalid, "setting_invalid", PROTOCOL_ERROR, "RFC 9113 §6.5.2", "a setting has a value that is not allowed";
     InitialWindowInvalid, "initial_window_invalid", FLOW_CONTROL_ERROR, "RFC 9113 §6.5.2", "SETTINGS_INITIAL_WINDOW_SIZE is larger than 2,147,483,647";
@@ -175,7 +176,7 @@ fault_kinds! {
     TrailerForbidden, "trailer_forbidden", PROTOCOL_ERROR, "RFC 9110 §6.5.1", "a field in the trailer section would change the framing or the routing";
     TrailersUnfinished, "trailers_unfinished", PROTOCOL_ERROR, "RFC 9113 §8.1", "a second head does not end the stream";
     InterimFinished, "interim_finished", PROTOCOL_ERROR, "RFC 9113 §8.1", "an interim response ends the stream";
-    TooManyInterim, "too_many_interim", ENHANCE_YOUR_CALM, "RFC 9110 §15.2", "there are too many interim responses";
+    TooManyInterim, "too_many_interim", ENHANCE_YOUR_CALM, "RFC 9110 §15.2", "there are too many interim responses, or their heads are too large";
     HeadTooLarge, "head_too_large", ENHANCE_YOUR_CALM, "RFC 9113 §10.5.1", "a head or trailer section is larger than announced in SETTINGS_MAX_HEADER_LIST_SIZE, or has too many fields";
     EnhanceYourCalm, "enhance_your_calm", ENHANCE_YOUR_CALM, "RFC 9113 §10.5", "there are too many frames without a use";
 }

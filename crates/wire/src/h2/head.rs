@@ -53,6 +53,9 @@ struct HeadParts {
     content_length: Option<u64>,
 }
 
+/// Maximum size of a section that is decoded although it is over the limit, as a multiple of the limit.
+const DECODED_FACTOR: usize = 2;
+
 /// Size after a problem, at most: any further field is over the limit.
 const SIZE_OVER: usize = usize::MAX / 2;
 
@@ -63,6 +66,8 @@ pub(super) struct Head {
     section: Section,
     /// Size by RFC 9113 §6.5.2; beyond the limit after any problem.
     size: usize,
+    /// Size of all fields after a problem, stored or not.
+    decoded_bytes: usize,
     parts: HeadParts,
     problem: Option<HeadProblem>,
     limits: HeadLimits,
@@ -81,6 +86,7 @@ impl Head {
             refs: Vec::new(),
             section: Section::Ignored,
             size: 0,
+            decoded_bytes: 0,
             parts: HeadParts::default(),
             problem: None,
             limits,
@@ -146,8 +152,21 @@ impl Head {
     }
 
     /// Adds a field with a meaning here, or with an invalid name or value, or beyond a limit.
+    ///
+    /// # Errors
+    /// The section decodes to more than [`DECODED_FACTOR`] times the limit: the peer does not stop at the
+    /// limit that it knows.
     #[inline(never)]
-    pub(super) fn add_special(&mut self, kind: FieldKind, field: FieldRef, len: usize, texts: Texts<'_>) {
+    pub(super) fn add_special(
+        &mut self,
+        kind: FieldKind,
+        field: FieldRef,
+        len: usize,
+        texts: Texts<'_>,
+    ) -> Result<(), FaultKind> {
+        if self.is_over() {
+            return self.discard(len + ENTRY_OVERHEAD);
+        }
         self.size = self.size.saturating_add(len + ENTRY_OVERHEAD).min(SIZE_OVER);
         let result = if self.size > self.limits.bytes_max {
             Err(HeadProblem::Refused(RefusalKind::HeadTooLarge))
@@ -156,17 +175,55 @@ impl Head {
         } else {
             self.keep_special(kind, field, texts)
         };
-        if let Err(problem) = result {
-            self.stop(problem);
+        match result {
+            Ok(()) => Ok(()),
+            Err(problem) => {
+                self.stop(problem);
+                self.discard(0)
+            }
         }
     }
 
-    /// Stores no further fields. The first problem counts.
+    /// Stores no further fields.
     #[cold]
     fn stop(&mut self, problem: HeadProblem) {
-        self.problem.get_or_insert(problem);
+        self.problem = Some(problem);
+        self.decoded_bytes = self.size;
         self.size = self.limits.bytes_max.saturating_add(1).min(SIZE_OVER);
         self.refs.clear();
+        self.parts = HeadParts::default();
+    }
+
+    /// Counts a field after a problem, which is decoded only for the table.
+    #[cold]
+    fn discard(&mut self, size: usize) -> Result<(), FaultKind> {
+        self.decoded_bytes = self.decoded_bytes.saturating_add(size);
+        let is_excessive = self.decoded_bytes > self.limits.bytes_max.saturating_mul(DECODED_FACTOR);
+        if is_excessive { Err(FaultKind::BlockTooLarge) } else { Ok(()) }
+    }
+
+    /// Replaces the references to all texts.
+    pub(super) fn replace_texts(&mut self, mut replace: impl FnMut(TextRef) -> TextRef) {
+        for field in &mut self.refs {
+            *field = FieldRef { name: replace(field.name), value: replace(field.value) };
+        }
+        let parts = &mut self.parts;
+        let texts = [
+            &mut parts.method,
+            &mut parts.scheme,
+            &mut parts.authority,
+            &mut parts.path,
+            &mut parts.protocol,
+            &mut parts.host,
+        ];
+        for text in texts.into_iter().flatten() {
+            *text = replace(*text);
+        }
+    }
+
+    /// Returns the bytes of memory of the references and the kept block.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.refs.capacity() * size_of::<FieldRef>() + self.block.capacity()
     }
 
     fn keep(&mut self, field: FieldRef) -> Result<(), HeadProblem> {

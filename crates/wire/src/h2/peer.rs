@@ -22,6 +22,14 @@ impl Connection {
         u64::try_from(self.send_window).unwrap_or(0)
     }
 
+    /// Returns the size of the head or trailer section that was reported last (RFC 9113 §6.5.2), in bytes.
+    /// It may be far larger than what was received for it.
+    #[inline]
+    #[must_use]
+    pub fn last_head_bytes(&self) -> usize {
+        self.head.size()
+    }
+
     /// Returns whether the peer sent a GOAWAY: it processes no streams beyond those that it named.
     #[must_use]
     pub fn is_peer_going_away(&self) -> bool {

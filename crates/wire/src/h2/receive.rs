@@ -15,9 +15,6 @@ const CONTINUATIONS_MAX: usize = 16;
 /// DATA frames with as much content compensate frames without a use.
 const USEFUL_CONTENT: usize = 128;
 
-/// Maximum interim responses before the final one, as [`crate::Limits::interim_responses_max`].
-const INTERIM_RESPONSES_MAX: u16 = 16;
-
 /// Fragment of a field block in a HEADERS frame.
 struct HeadersPayload<'i> {
     fragment: &'i [u8],
@@ -358,6 +355,7 @@ impl Connection {
             unconsumed: 0,
             content_left: None,
             interim_responses: 0,
+            interim_bytes: 0,
             is_head: false,
             is_connect: false,
             is_blocked: false,
@@ -396,10 +394,10 @@ impl Connection {
         let content_length = self.head.content_length();
         let Some(stream) = self.streams.get_open(key) else { return Ok(()) };
         if status < 200 {
-            stream.interim_responses += 1;
+            let is_allowed = stream.count_interim(self.head.size(), self.config.head_bytes_max);
             return match () {
                 () if is_end => Err(FaultKind::InterimFinished),
-                () if stream.interim_responses > INTERIM_RESPONSES_MAX => Err(FaultKind::TooManyInterim),
+                () if !is_allowed => Err(FaultKind::TooManyInterim),
                 () => Ok(()),
             };
         }

@@ -30,6 +30,8 @@ pub(super) struct Stream {
     /// Content that must still follow; `None` without `content-length`.
     pub(super) content_left: Option<u64>,
     pub(super) interim_responses: u16,
+    /// Size of the heads of the interim responses.
+    pub(super) interim_bytes: usize,
     /// The request is HEAD: its response has no content.
     pub(super) is_head: bool,
     /// The request is CONNECT: its successful response has no length.
@@ -40,6 +42,22 @@ pub(super) struct Stream {
     pub(super) is_rejected: bool,
     /// Regularly over; the slot waits for its content to be consumed.
     pub(super) is_over: bool,
+}
+
+/// Maximum interim responses before the final one, as [`crate::Limits::interim_responses_max`].
+const INTERIM_RESPONSES_MAX: u16 = 16;
+
+/// Maximum size of the heads of all interim responses of a stream, as a multiple of the limit of one head.
+const INTERIM_HEADS_MAX: usize = 2;
+
+impl Stream {
+    /// Counts an interim response with a head of this size. Returns false if there are too many.
+    pub(super) fn count_interim(&mut self, head_bytes: usize, head_bytes_max: usize) -> bool {
+        self.interim_responses += 1;
+        self.interim_bytes += head_bytes;
+        self.interim_responses <= INTERIM_RESPONSES_MAX
+            && self.interim_bytes <= INTERIM_HEADS_MAX.saturating_mul(head_bytes_max)
+    }
 }
 
 /// Number of streams whose reset by this end is remembered.
@@ -166,6 +184,13 @@ impl Streams {
     pub(super) fn unconsumed(&self) -> u64 {
         let streams = self.slots.iter().filter(|stream| stream.id != 0);
         streams.map(|stream| u64::from(stream.unconsumed)).sum()
+    }
+
+    /// Returns the bytes of memory of the table.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Stream>()
+            + (self.free.capacity() + self.resets.capacity()) * size_of::<u32>()
+            + self.index.capacity() * size_of::<(u32, u32)>()
     }
 
     /// Frees memory if there are no streams.

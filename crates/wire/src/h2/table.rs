@@ -131,14 +131,23 @@ pub(super) enum EntryName {
     Text(usize),
 }
 
+/// Minimum size for which a table has text, so that a small one is not compacted with each entry.
+const TEXT_SIZE_MIN: usize = 2_048;
+
+/// Maximum capacity for text, as a multiple of the length at which a table is compacted.
+const TEXT_CAPACITY_FACTOR: usize = 3;
+
 /// Dynamic table. It allocates with its first entry.
 ///
-/// Text is only appended during a block: references to it stay valid until the next block, also
-/// those to evicted entries.
+/// Text is only appended until [`DynamicTable::compact`]: until then references to it stay valid,
+/// also those to evicted entries.
 #[derive(Debug)]
 pub(super) struct DynamicTable {
     /// Text of the entries, oldest first, after that of evicted ones.
     text: Vec<u8>,
+    /// Length of the text beyond which that of evicted entries is removed: twice the maximum size, so
+    /// that each byte moves at most once on average.
+    text_max: usize,
     /// Ring of a power of two: the position of an entry is its sequence number modulo the length.
     entries: Vec<Entry>,
     len: usize,
@@ -152,7 +161,16 @@ pub(super) struct DynamicTable {
 
 impl DynamicTable {
     pub(super) fn new(size_max: usize) -> Self {
-        Self { text: Vec::new(), entries: Vec::new(), len: 0, size: 0, size_max, inserted: 0, version: 0 }
+        Self {
+            text: Vec::new(),
+            text_max: text_max(size_max),
+            entries: Vec::new(),
+            len: 0,
+            size: 0,
+            size_max,
+            inserted: 0,
+            version: 0,
+        }
     }
 
     #[inline]
@@ -178,35 +196,50 @@ impl DynamicTable {
         self.size
     }
 
-    /// Checks the sizes, for fuzz targets.
-    pub(super) fn check_invariants(&self) {
+    /// Checks the sizes and the memory, for fuzz targets. `size_limit` is the largest size that the table
+    /// may have had.
+    pub(super) fn check_invariants(&self, size_limit: usize) {
         let size: usize = (0..self.len).filter_map(|index| self.get(index)).map(|entry| entry.size()).sum();
         assert_eq!(size, self.size);
-        assert!(self.size <= self.size_max);
+        assert!(self.size <= self.size_max && self.size_max <= size_limit);
+        assert!(self.text.capacity() <= TEXT_CAPACITY_FACTOR * text_max(size_limit));
+        assert!(self.entries.len() <= (2 * size_limit / ENTRY_OVERHEAD).max(8));
+    }
+
+    /// Returns the bytes of memory that the table has allocated.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.text.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
     /// Changes the maximum size, and evicts what does not fit (RFC 7541 §4.3).
     pub(super) fn set_size_max(&mut self, size_max: usize) {
         self.version = self.version.wrapping_add(1);
         self.size_max = size_max;
+        self.text_max = text_max(size_max);
         self.evict(0);
     }
 
-    /// Begins a block: removes the text of evicted entries if there is as much as the table may have,
-    /// so that each byte moves at most once on average.
+    /// Returns whether the table must be compacted before the next entry is added.
     #[inline]
-    pub(super) fn begin_block(&mut self) {
-        if self.text.len() > self.size_max * 2 {
-            self.remove_garbage();
-        }
+    pub(super) fn is_text_long(&self) -> bool {
+        self.text.len() > self.text_max
     }
 
+    /// Returns whether the last entry was so long that the table must be compacted now.
+    #[inline]
+    pub(super) fn has_excess_capacity(&self) -> bool {
+        self.text.capacity() > TEXT_CAPACITY_FACTOR * self.text_max
+    }
+
+    /// Removes the text of evicted entries. References to the text are no longer valid.
     #[cold]
-    fn remove_garbage(&mut self) {
+    pub(super) fn compact(&mut self) {
         let oldest = self.len.checked_sub(1).and_then(|index| self.get(index));
         let start = oldest.map_or(self.text.len(), |entry| entry.start() as usize);
         self.text.drain(..start);
-        self.text.shrink_to(4 * self.size_max);
+        if self.has_excess_capacity() {
+            self.text.shrink_to(self.text_max);
+        }
         // Entries that are not in use have any offsets.
         for entry in &mut self.entries {
             entry.field.name.move_back(start as u32);
@@ -241,6 +274,16 @@ impl DynamicTable {
     #[inline]
     pub(super) fn text_mut(&mut self) -> &mut Vec<u8> {
         &mut self.text
+    }
+
+    /// Returns a reference to the same text among `literals`, to which text of this table is copied.
+    pub(super) fn copy_text(&self, text: TextRef, literals: &mut Vec<u8>) -> TextRef {
+        if text.at & (LITERAL | FIXED) != 0 {
+            return text;
+        }
+        let start = literals.len();
+        literals.extend_from_slice(&self.text[text.at as usize..][..text.len as usize]);
+        TextRef::literal(start, text.len as usize)
     }
 
     /// Name of an entry of this table.
@@ -314,6 +357,11 @@ impl DynamicTable {
             self.len -= 1;
         }
     }
+}
+
+/// Returns the length of the text of a table with a maximum size at which it is compacted.
+const fn text_max(size_max: usize) -> usize {
+    2 * if size_max > TEXT_SIZE_MIN { size_max } else { TEXT_SIZE_MIN }
 }
 
 /// Reference to a text: in the static table, in a dynamic one, or among the literals of a block.

@@ -16,7 +16,7 @@ use rt::cores::yield_turn;
 use rt::deadlines::Deadline;
 use rt::stream::Stream;
 use rt::tls::TlsFault;
-use wire::h2::{Config, Connection, ErrorCode, Event, FaultKind, Role, StreamKey};
+use wire::h2::{Config, Connection, ErrorCode, Event, FaultKind, INPUT_BYTES_MIN, Role, StreamKey};
 
 use super::conn::{BackConn, StreamTable};
 use super::events::After;
@@ -31,6 +31,10 @@ use crate::server_conn::CoreServices;
 /// while it is in the cache.
 const READS_MAX: u32 = 2;
 
+/// Size of the heads of responses in one read at which the engines get their turn before more are
+/// handled: a head may be a thousand times as large as its frame.
+const HEAD_BYTES_MAX: usize = 256 * 1024;
+
 /// The task of one connection.
 #[derive(Debug)]
 pub(super) struct Mux<C> {
@@ -42,6 +46,8 @@ pub(super) struct Mux<C> {
     wire: Connection,
     /// Start of a frame whose rest has not arrived.
     incomplete: Vec<u8>,
+    /// True if `incomplete` has complete frames, which are handled before anything is read.
+    has_unhandled: bool,
     /// Virtual connection of each slot of a stream.
     numbers: Vec<u32>,
     /// Virtual connections whose requests wait until the server accepts another stream.
@@ -101,6 +107,7 @@ impl<C: CoreServices> Mux<C> {
             socket,
             wire: Connection::new(Role::Client, &config),
             incomplete: Vec::new(),
+            has_unhandled: false,
             numbers: Vec::new(),
             waiting_for_stream: VecDeque::new(),
             waiting_for_output: Vec::new(),
@@ -261,17 +268,24 @@ impl<C: CoreServices> Mux<C> {
         let input = &mut *core.read_buffer();
         let kept = self.incomplete.len();
         input[..kept].copy_from_slice(&self.incomplete);
-        let end = match self.socket.poll_read(cx, &mut input[kept..]) {
-            Poll::Pending => return Received::Blocked,
-            Poll::Ready(Ok(0)) => return Received::Ended(ConnectionEnd::Closed),
-            Poll::Ready(Ok(read)) => kept + read,
-            Poll::Ready(Err(error)) => return Received::Ended(ConnectionEnd::Lost(error)),
+        let end = if std::mem::take(&mut self.has_unhandled) {
+            kept
+        } else {
+            match self.socket.poll_read(cx, &mut input[kept..]) {
+                Poll::Pending => return Received::Blocked,
+                Poll::Ready(Ok(0)) => return Received::Ended(ConnectionEnd::Closed),
+                Poll::Ready(Ok(read)) => kept + read,
+                Poll::Ready(Err(error)) => return Received::Ended(ConnectionEnd::Lost(error)),
+            }
         };
         self.timers.note_received(core.now());
         match self.handle_events(&input[..end]) {
             Ok(used) => {
                 self.incomplete.clear();
                 self.incomplete.extend_from_slice(&input[used..end]);
+                if !self.has_unhandled && self.incomplete.capacity() > 2 * INPUT_BYTES_MIN {
+                    self.incomplete.shrink_to(INPUT_BYTES_MIN);
+                }
                 Received::Bytes
             }
             Err(fault) => {
@@ -285,10 +299,15 @@ impl<C: CoreServices> Mux<C> {
     fn handle_events(&mut self, input: &[u8]) -> Result<usize, FaultKind> {
         let shared = Rc::clone(&self.shared);
         let mut streams = shared.streams.borrow_mut();
-        let mut at = 0;
+        let (mut at, mut head_bytes) = (0, 0);
         loop {
+            if head_bytes > HEAD_BYTES_MAX {
+                self.has_unhandled = true;
+                return Ok(at);
+            }
             let (used, event) = self.wire.next_event(&input[at..])?;
             at += used;
+            let has_head = matches!(event, Some(Event::Response { .. } | Event::Trailers { .. }));
             let after = match event {
                 None => return Ok(at),
                 Some(Event::Response { stream: key, head, is_end }) => find(&self.numbers, &mut streams, key)
@@ -309,6 +328,9 @@ impl<C: CoreServices> Mux<C> {
                     }),
                 Some(other) => After::of(other),
             };
+            if has_head {
+                head_bytes += self.wire.last_head_bytes();
+            }
             self.follow_up(&mut streams, after);
         }
     }

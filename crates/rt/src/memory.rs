@@ -1,0 +1,71 @@
+//! Return of freed memory to the kernel.
+//!
+//! The allocator gives pages back a second after they were freed, but only when it is called: a core that
+//! has become idle would keep the memory of its last peak.
+
+use libmimalloc_sys as _;
+
+use crate::clock::SECOND_NS;
+
+/// Number of collections after the last connections have ended: pages that one collection frees are given
+/// back by a later one.
+const COLLECTIONS: u32 = 4;
+/// Time before the first collection and between two, so that connections which end all the time cause one
+/// a second.
+const INTERVAL_NS: u64 = SECOND_NS;
+
+/// Schedule by which one core returns its freed memory.
+#[derive(Debug, Default)]
+pub struct MemoryReturn {
+    ended: u64,
+    collections_left: u32,
+    next_ns: u64,
+}
+
+impl MemoryReturn {
+    /// Returns whether [`return_freed_memory`] is to be called at this time. `ended` is the number of
+    /// connections that have ended so far.
+    pub fn is_due(&mut self, ended: u64, now_ns: u64) -> bool {
+        if std::mem::replace(&mut self.ended, ended) != ended {
+            if self.collections_left == 0 {
+                self.next_ns = now_ns + INTERVAL_NS;
+            }
+            self.collections_left = COLLECTIONS;
+        }
+        if self.collections_left == 0 || now_ns < self.next_ns {
+            return false;
+        }
+        self.collections_left -= 1;
+        self.next_ns = now_ns + INTERVAL_NS;
+        true
+    }
+}
+
+/// Returns memory that the calling thread has freed to the kernel, as far as it was freed long enough
+/// ago. Has no effect if the process has another allocator than mimalloc.
+#[allow(unsafe_code)]
+pub fn return_freed_memory() {
+    unsafe extern "C" {
+        fn mi_collect(force: bool);
+    }
+    // SAFETY: the function of mimalloc has this signature and may be called at any time by any thread.
+    unsafe { mi_collect(false) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_returned_some_times_after_connections_have_ended() {
+        let mut schedule = MemoryReturn::default();
+        let times = |schedule: &mut MemoryReturn, ended: &dyn Fn(u64) -> u64, ticks: std::ops::Range<u64>| {
+            ticks.filter(|tick| schedule.is_due(ended(*tick), tick * SECOND_NS / 10)).count()
+        };
+        assert_eq!(times(&mut schedule, &|_| 0, 0..100), 0, "without connections");
+        assert_eq!(times(&mut schedule, &|_| 20, 100..200), 4, "after some have ended");
+        assert_eq!(times(&mut schedule, &|tick| tick, 200..300), 9, "while they end all the time");
+        assert_eq!(times(&mut schedule, &|_| 299, 300..400), 4);
+        return_freed_memory();
+    }
+}
