@@ -11,6 +11,7 @@ mod fleet_nats;
 mod fleet_store;
 mod foreign;
 mod goodput;
+mod hostile_files;
 mod http2_serve;
 mod lab;
 mod lab_experiment;
