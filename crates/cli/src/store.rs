@@ -2,8 +2,9 @@
 //! `~/.local/state`): the newest one per profile.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use host::trusted_dir::{TrustError, TrustedDir};
 use load::calibrate::{Calibration, SCHEMA};
 
 use crate::exit::Failure;
@@ -20,12 +21,27 @@ pub(crate) fn state_directory() -> Option<PathBuf> {
     Some(state.join("weir"))
 }
 
-fn path() -> Option<PathBuf> {
-    Some(state_directory()?.join("calibrations.json"))
+/// Checks that no other user can change a directory that root uses: `HOME` may be that of another user (sudo). Other
+/// users have what their `HOME` has.
+pub(crate) fn check_trusted(directory: &Path) -> Result<(), TrustError> {
+    match rustix::process::geteuid().is_root() {
+        true => TrustedDir::open(directory).map(|_| ()),
+        false => Ok(()),
+    }
 }
 
-/// Returns the calibrations made on a host like this one. An unreadable file counts as an empty
-/// one.
+/// Returns the file of the calibrations.
+fn path() -> Result<PathBuf, Failure> {
+    let directory = state_directory().ok_or_else(|| {
+        Failure::CannotRun("calibrations: neither XDG_STATE_HOME nor HOME is set".to_owned())
+    })?;
+    let hint = "calibrations are not used (set XDG_STATE_HOME to a directory of root)";
+    check_trusted(&directory).map_err(|error| Failure::cannot(hint, error))?;
+    Ok(directory.join("calibrations.json"))
+}
+
+/// Returns the calibrations made on a host like this one. An unreadable file, or one that another user could change
+/// and root would read, counts as an empty one.
 pub(crate) fn load(fingerprint: &str) -> Vec<Calibration> {
     let mut all = read_all();
     all.retain(|one| one.schema == SCHEMA && one.host_fingerprint == fingerprint);
@@ -33,15 +49,13 @@ pub(crate) fn load(fingerprint: &str) -> Vec<Calibration> {
 }
 
 fn read_all() -> Vec<Calibration> {
-    let bytes = path().and_then(|path| fs::read(path).ok());
+    let bytes = path().ok().and_then(|path| fs::read(path).ok());
     bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
 /// Stores a calibration in place of an older one of the same profile; returns the path of the file.
 pub(crate) fn save(calibration: &Calibration) -> Result<PathBuf, Failure> {
-    let path = path().ok_or_else(|| {
-        Failure::CannotRun("neither XDG_STATE_HOME nor HOME is set: nothing was stored".to_owned())
-    })?;
+    let path = path()?;
     let mut all = read_all();
     all.retain(|one| {
         one.profile != calibration.profile || one.host_fingerprint != calibration.host_fingerprint

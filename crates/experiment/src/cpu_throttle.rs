@@ -102,9 +102,8 @@ impl CpuThrottle {
         }
         let cgroup_hierarchies = read_hierarchies()?;
         let method = throttle_method(&cgroup_hierarchies, &pid_set)?;
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let name = run_name();
-        let journal = Journal::create(&journal_directory(runtime.as_deref()), &name)?;
+        let journal = Journal::create(&journal_directory(), &name)?;
         // From here on dropping the journal restores everything, also on an early return.
         let mut throttle = Self { journal };
         let quota_us = (quota_cpus * PERIOD_US as f64).round() as u64;

@@ -2,13 +2,22 @@
 //! them. The meaning of the lines is their user's.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::process::ProcessReader;
+use crate::trusted_dir::{TrustError, TrustedDir, state_directory};
+
+/// Directory of the journals of older weirs that root ran.
+const OLD_DIRECTORY: &str = "/run/weir";
+/// Maximum number of entries that are searched there.
+const OLD_ENTRIES_MAX: usize = 10_000;
 
 /// Process, identified across reuse of its PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +52,26 @@ impl ProcessIdentity {
     #[must_use]
     pub fn from_file_stem(stem: &str) -> Option<Self> {
         let (pid, ticks) = stem.split_once('-')?;
-        Some(Self { pid: pid.parse().ok()?, start_ticks: u64::from_str_radix(ticks, 16).ok()? })
+        let process = Self { pid: pid.parse().ok()?, start_ticks: u64::from_str_radix(ticks, 16).ok()? };
+        // Other spellings of the numbers are not of weir.
+        (process.file_stem() == stem).then_some(process)
+    }
+
+    /// Opens the process. `None` if it has ended.
+    ///
+    /// # Errors
+    /// The kernel has no descriptors of processes (Linux 5.3), or refuses one.
+    pub fn open(self) -> io::Result<Option<OpenProcess>> {
+        // A PID of 0 or below would be a group of processes.
+        let Some(pid) = Some(self.pid).filter(|&pid| pid > 0).and_then(Pid::from_raw) else {
+            return Ok(None);
+        };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            // Until the process of the descriptor has ended, the PID is its own: the check is about the same one.
+            Ok(descriptor) => Ok(self.is_alive().then_some(OpenProcess(descriptor))),
+            Err(Errno::SRCH) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Returns whether the process is alive.
@@ -53,12 +81,38 @@ impl ProcessIdentity {
     }
 }
 
+/// Descriptor of a process (pidfd_open(2)): it never refers to another one, also after the PID is reused.
+#[derive(Debug)]
+pub struct OpenProcess(OwnedFd);
+
+impl OpenProcess {
+    /// Opens process `pid`. `None` if it has ended.
+    ///
+    /// # Errors
+    /// As for [`ProcessIdentity::open`].
+    pub fn of(pid: i32) -> io::Result<Option<Self>> {
+        ProcessIdentity::of(pid).map_or(Ok(None), ProcessIdentity::open)
+    }
+
+    /// Kills the process. One that has ended is no error.
+    ///
+    /// # Errors
+    /// The kernel does not permit it.
+    pub fn kill(&self) -> io::Result<()> {
+        match pidfd_send_signal(&self.0, Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
 /// Returns the start time of process `pid`, in ticks since boot. `None` if there is no such
 /// process, or if it is a zombie: only its PID is left of it.
 #[must_use]
 pub fn start_ticks(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    if stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')) {
+    // A process may have a name that is not UTF-8.
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    if String::from_utf8_lossy(&stat).rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')) {
         return None;
     }
     Some(ProcessReader::open(pid).ok()?.sample().ok()?.start_ticks)
@@ -73,25 +127,19 @@ pub fn boot_id() -> String {
 /// Open journal.
 #[derive(Debug)]
 pub struct JournalFile {
-    path: PathBuf,
+    directory: TrustedDir,
+    name: String,
     file: File,
 }
 
 impl JournalFile {
-    /// Creates a journal with its directory.
+    /// Creates a journal in `directory`.
     ///
     /// # Errors
-    /// The directory or the file cannot be created, or the file exists.
-    pub fn create(path: &Path) -> io::Result<Self> {
-        let explain = |error: io::Error| {
-            let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
-            let hint = if is_denied { " (run as root)" } else { "" };
-            io::Error::new(error.kind(), format!("journal {}: {error}{hint}", path.display()))
-        };
-        let directory = path.parent().unwrap_or_else(|| Path::new("."));
-        fs::create_dir_all(directory).map_err(explain)?;
-        let file = File::options().create_new(true).append(true).open(path).map_err(explain)?;
-        Ok(Self { path: path.to_owned(), file })
+    /// The file cannot be created, or exists.
+    pub fn create(directory: TrustedDir, name: &str) -> Result<Self, TrustError> {
+        let file = directory.create_file(name)?;
+        Ok(Self { directory, name: name.to_owned(), file })
     }
 
     /// Appends text. It is on the disk on return.
@@ -102,57 +150,105 @@ impl JournalFile {
         self.file.write_all(text.as_bytes())?;
         self.file.sync_all()?;
         // The directory entry must survive a power failure as well.
-        let directory = self.path.parent().unwrap_or_else(|| Path::new("."));
-        File::open(directory).and_then(|directory| directory.sync_all())
+        self.directory.sync()
     }
 
-    /// Returns the path.
+    /// Returns the name in its directory.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-/// Journal that this process has locked, so that only one process undoes it.
-#[derive(Debug)]
-pub struct LockedJournal {
-    _lock: File,
-    /// Path.
-    pub path: PathBuf,
-    /// Text.
-    pub text: String,
-}
-
-impl LockedJournal {
-    /// Locks a journal and reads it. `None` if another process has locked it, or has removed it.
-    #[must_use]
-    pub fn open(path: &Path) -> Option<Self> {
-        let mut file = File::open(path).ok()?;
-        file.try_lock().ok()?;
-        let is_removed = file.metadata().ok()?.nlink() == 0;
-        let mut text = String::new();
-        file.read_to_string(&mut text).ok()?;
-        (!is_removed).then(|| Self { _lock: file, path: path.to_owned(), text })
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Removes the journal.
     ///
     /// # Errors
     /// It cannot be removed.
-    pub fn remove(self) -> io::Result<()> {
-        fs::remove_file(&self.path)
+    pub fn remove(&self) -> Result<(), TrustError> {
+        self.directory.remove_file(&self.name)
     }
 }
 
-/// Returns the journals in a directory, by name.
+/// Journal that this process has locked, so that only one process undoes it.
+#[derive(Debug)]
+pub struct LockedJournal<'a> {
+    _lock: File,
+    directory: &'a TrustedDir,
+    name: String,
+    /// Text.
+    pub text: String,
+}
+
+impl<'a> LockedJournal<'a> {
+    /// Locks a journal and reads it. `None` if another process has locked it, or has removed it.
+    ///
+    /// # Errors
+    /// Another user could change it, or it cannot be read.
+    pub fn open(directory: &'a TrustedDir, name: &str) -> Result<Option<Self>, TrustError> {
+        let Some(file) = directory.open_file(name)? else { return Ok(None) };
+        if file.try_lock().is_err() {
+            return Ok(None);
+        }
+        if file.metadata().is_ok_and(|metadata| metadata.nlink() == 0) {
+            return Ok(None);
+        }
+        let text = directory.read(name, &file)?;
+        Ok(Some(Self { _lock: file, directory, name: name.to_owned(), text }))
+    }
+
+    /// Removes the journal.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn remove(self) -> Result<(), TrustError> {
+        self.directory.remove_file(&self.name)
+    }
+}
+
+/// Reads a journal without a lock. `None` if it does not exist.
+///
+/// # Errors
+/// Another user could change it, or it cannot be read.
+pub fn read(directory: &TrustedDir, name: &str) -> Result<Option<String>, TrustError> {
+    let Some(file) = directory.open_file(name)? else { return Ok(None) };
+    directory.read(name, &file).map(Some)
+}
+
+/// Journal of an older weir, in the runtime directory of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OldJournal {
+    /// Path.
+    pub path: PathBuf,
+    /// Path at which this weir would obey it.
+    pub new_path: PathBuf,
+}
+
+/// Returns the journals of killed processes in the directory where older weirs of root had them. They are not read:
+/// the service manager gives that directory to the user of a service.
 #[must_use]
-pub fn list(directory: &Path, extension: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let paths = entries.map(|entry| entry.path());
-    let mut paths: Vec<PathBuf> =
-        paths.filter(|path| path.extension().is_some_and(|ending| ending == extension)).collect();
-    paths.sort();
-    paths
+pub fn old_journals(kind: &str) -> Vec<OldJournal> {
+    match rustix::process::geteuid().is_root() {
+        true => old_journals_in(&Path::new(OLD_DIRECTORY).join(kind), &state_directory().join(kind)),
+        false => Vec::new(),
+    }
+}
+
+/// Parses the owner in the name of a journal: `PID-START.journal` or `weir-PID-START-NUMBER.journal`.
+fn journal_owner(name: &str) -> Option<ProcessIdentity> {
+    let stem = name.strip_suffix(".journal")?;
+    let Some(run) = stem.strip_prefix("weir-") else { return ProcessIdentity::from_file_stem(stem) };
+    let (owner, number) = run.rsplit_once('-')?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    ProcessIdentity::from_file_stem(owner).filter(|_| is_number)
+}
+
+fn old_journals_in(old: &Path, new: &Path) -> Vec<OldJournal> {
+    let entries = fs::read_dir(old).into_iter().flatten().flatten().take(OLD_ENTRIES_MAX);
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    // Other names are not of weir; and these need no quotes in a shell.
+    let is_left = |name: &String| journal_owner(name).is_some_and(|owner| !owner.is_alive());
+    let mut names: Vec<String> = names.filter(is_left).collect();
+    names.sort();
+    names.into_iter().map(|name| OldJournal { path: old.join(&name), new_path: new.join(&name) }).collect()
 }
 
 #[cfg(test)]
@@ -161,19 +257,60 @@ mod tests {
 
     #[test]
     fn a_journal_is_locked_by_one_reader_and_removed_once() {
-        let directory = std::env::temp_dir().join(format!("host-journal-{}", std::process::id()));
-        let path = directory.join("a.journal");
-        let mut journal = JournalFile::create(&path).unwrap();
+        let path = std::env::temp_dir().join(format!("host-journal-{}", std::process::id()));
+        let open = || TrustedDir::open_or_create(&path).unwrap();
+        let directory = open();
+        let mut journal = JournalFile::create(open(), "a.journal").unwrap();
         journal.append("one\n").unwrap();
         journal.append("two\n").unwrap();
-        assert!(JournalFile::create(&path).is_err());
-        assert_eq!(list(&directory, "journal"), std::slice::from_ref(&path));
-        let locked = LockedJournal::open(&path).unwrap();
+        assert!(JournalFile::create(open(), "a.journal").is_err());
+        assert_eq!(directory.names("journal").unwrap(), ["a.journal"]);
+        let locked = LockedJournal::open(&directory, "a.journal").unwrap().unwrap();
         assert_eq!(locked.text, "one\ntwo\n");
-        assert!(LockedJournal::open(&path).is_none());
+        assert!(LockedJournal::open(&directory, "a.journal").unwrap().is_none());
         locked.remove().unwrap();
-        assert!(LockedJournal::open(&path).is_none() && list(&directory, "journal").is_empty());
-        fs::remove_dir(&directory).unwrap();
+        assert!(LockedJournal::open(&directory, "a.journal").unwrap().is_none());
+        assert_eq!(directory.names("journal").unwrap(), [""; 0]);
+        fs::remove_dir(&path).unwrap();
+    }
+
+    #[test]
+    fn journals_of_older_versions_are_listed_by_names_that_only_weir_gives() {
+        let path = std::env::temp_dir().join(format!("host-old-journals-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        let ProcessIdentity { pid, start_ticks } = ProcessIdentity::of_this_process();
+        let (dead, alive) = (format!("{pid}-{:x}", start_ticks + 1), format!("{pid}-{start_ticks:x}"));
+        let expected = [format!("{dead}.journal"), format!("weir-{dead}-0.journal")];
+        let others = [
+            format!("{alive}.journal"),
+            format!("weir-{alive}-0.journal"),
+            "x; rm -rf $HOME.journal".to_owned(),
+            "weir-'-1-0.journal".to_owned(),
+            format!("weir-{dead}-;id.journal"),
+            format!("weir-+{dead}-0.journal"),
+            format!("{dead}.txt"),
+        ];
+        expected.iter().chain(&others).for_each(|name| fs::write(path.join(name), "").unwrap());
+        let listed = old_journals_in(&path, Path::new("/new"));
+        let names: Vec<_> =
+            listed.iter().map(|one| one.path.file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!(names, expected);
+        assert_eq!(listed[0].new_path, Path::new("/new").join(&expected[0]));
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_process_is_killed_by_its_descriptor_only_if_its_start_time_is_right() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = ProcessIdentity::of(child.id() as i32).unwrap();
+        let other = ProcessIdentity { start_ticks: process.start_ticks + 1, ..process };
+        assert!(other.open().unwrap().is_none());
+        assert!(ProcessIdentity { pid: -1, start_ticks: 0 }.open().unwrap().is_none());
+        let opened = process.open().unwrap().unwrap();
+        opened.kill().unwrap();
+        child.wait().unwrap();
+        opened.kill().unwrap();
+        assert!(process.open().unwrap().is_none() && OpenProcess::of(process.pid).unwrap().is_none());
     }
 
     #[test]

@@ -43,6 +43,7 @@ pub mod snmp;
 pub mod sock_diag;
 pub mod sockets;
 pub mod softnet;
+pub mod trusted_dir;
 pub mod tuning;
 pub mod wakeup_probe;
 

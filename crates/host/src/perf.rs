@@ -16,6 +16,7 @@ mod folded;
 mod haproxy;
 mod kallsyms;
 mod maps;
+mod process_file;
 mod profile;
 mod records;
 mod ring;

@@ -138,6 +138,11 @@ pub fn parse_statm_resident_pages(text: &str) -> Option<u64> {
     text.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
+/// Replaces control characters, which a terminal would obey: every process chooses its own names.
+pub(crate) fn printable(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
 /// `/proc/PID/stat`, kept open. Once the process has ended every sample fails, even if its process
 /// ID is reused.
 #[derive(Debug)]
@@ -308,7 +313,8 @@ fn count_open_fds(pid: i32, tid: i32) -> Result<u64, NotObservable> {
 fn set_name(current: &mut String, name: &str) {
     if current != name {
         current.clear();
-        current.push_str(name);
+        // Control characters as in [`printable`].
+        current.extend(name.chars().map(|one| if one.is_control() { '?' } else { one }));
     }
 }
 

@@ -8,4 +8,5 @@ pub mod launch;
 pub mod link_settings;
 pub mod listen;
 pub mod namespace;
+pub mod programs;
 pub mod tun;

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
@@ -50,6 +50,36 @@ pub fn sysctl_path(name: &str) -> Option<PathBuf> {
     let path: String = if separator == '.' { name.chars().map(swap).collect() } else { name.to_owned() };
     let is_inside = path.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
     (name.chars().all(is_valid) && is_inside).then(|| Path::new("/proc/sys").join(path))
+}
+
+/// Directories of `/sys` with settings of the machine.
+const SETTING_DIRECTORIES: [&str; 5] =
+    ["/sys/devices/system", "/sys/kernel/mm", "/sys/class/net", "/sys/block", "/sys/module"];
+/// Sysctls that name a program, or text that the kernel runs as one: whoever writes them becomes root.
+const PROGRAM_SYSCTLS: [&str; 6] = [
+    "/proc/sys/kernel/core_pattern",
+    "/proc/sys/kernel/modprobe",
+    "/proc/sys/kernel/hotplug",
+    "/proc/sys/kernel/poweroff_cmd",
+    "/proc/sys/kernel/usermodehelper",
+    "/proc/sys/fs/binfmt_misc",
+];
+
+/// Returns whether a file is a setting of the machine that weir changes and restores: a sysctl that names no
+/// program, or a file of certain directories of `/sys`.
+#[must_use]
+pub fn is_host_setting(path: &Path) -> bool {
+    let is_plain = path.components().all(|part| matches!(part, Component::Normal(_) | Component::RootDir));
+    let is_below = |directory: &&str| path.starts_with(directory) && path != Path::new(directory);
+    let is_sysctl =
+        is_below(&"/proc/sys") && !PROGRAM_SYSCTLS.iter().any(|program| path.starts_with(program));
+    is_plain && (is_sysctl || SETTING_DIRECTORIES.iter().any(|directory| is_below(&directory)))
+}
+
+/// Returns the directories of `/sys` with settings, for messages.
+#[must_use]
+pub fn setting_directories() -> String {
+    SETTING_DIRECTORIES.join(", ")
 }
 
 /// Reads a sysctl of this thread's network namespace.
@@ -258,6 +288,38 @@ mod tests {
         );
         for invalid in ["", "net", "net..x", "net/../../etc/passwd", "net.core.a b", "../x", "net./.x"] {
             assert_eq!(path(invalid), None, "{invalid}");
+        }
+    }
+
+    #[test]
+    fn settings_name_no_program() {
+        let is_setting = |path: &str| is_host_setting(Path::new(path));
+        for path in [
+            "/proc/sys/vm/swappiness",
+            "/proc/sys/kernel/sched_rt_runtime_us",
+            "/sys/kernel/mm/transparent_hugepage/enabled",
+            "/sys/class/net/eth0/tx_queue_len",
+            "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+            "/sys/module/tcp_cubic/parameters/hystart",
+        ] {
+            assert!(is_setting(path), "{path}");
+        }
+        for path in [
+            "/etc/passwd",
+            "/proc/sys",
+            "/proc/sysrq-trigger",
+            "/proc/sys/kernel/core_pattern",
+            "/proc/sys/kernel/modprobe",
+            "/proc/sys/fs/binfmt_misc/register",
+            "/proc/sys/net/../kernel/core_pattern",
+            "/sys/kernel/uevent_helper",
+            "/sys/fs/cgroup/release_agent",
+            "/sys/kernel/mmx",
+            "proc/sys/vm/swappiness",
+            "vm/swappiness",
+            "",
+        ] {
+            assert!(!is_setting(path), "{path}");
         }
     }
 

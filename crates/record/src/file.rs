@@ -2,12 +2,20 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::run::{Run, SCHEMA};
+
+/// Maximum number of links on the way to a file (path_resolution(7)).
+const LINKS_MAX: u32 = 40;
+/// Maximum number of names that are tried for a temporary file.
+const TEMPORARY_ATTEMPTS: u32 = 16;
+/// Mode bits of a directory like `/tmp`: sticky, and everybody may write.
+const LIKE_TMP: u32 = 0o1002;
 
 /// Reason why a record could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -58,17 +66,17 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let written = fs::File::options().write(true).open(path);
         return written.and_then(|mut file| file.write_all(bytes)).map_err(with_path);
     }
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let temporary = temporary_path(&target).map_err(with_path)?;
-    let written = fs::File::create(&temporary).and_then(|mut file| {
+    let target = link_target(path).map_err(with_path)?;
+    let (temporary, mut file) = create_temporary(&target).map_err(with_path)?;
+    let write = || {
         if let Some(before) = old_metadata {
             file.set_permissions(before.permissions())?;
         }
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, &target)
-    });
-    written.map_err(|error| {
+    };
+    write().map_err(|error| {
         // Removes our partial file, which is of no use; if this fails too, there is nothing left to
         // do.
         let _ = fs::remove_file(&temporary);
@@ -76,10 +84,52 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Returns the temporary name of an incomplete file, in the directory of the final one.
-pub(crate) fn temporary_path(path: &Path) -> io::Result<PathBuf> {
+/// Creates the temporary file of an incomplete file, in the directory of the final one. It is always a new file: in
+/// a directory of others, one with this name may be a link to any file.
+///
+/// # Errors
+/// Those of the file system.
+pub fn create_temporary(path: &Path) -> io::Result<(PathBuf, fs::File)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    Ok(path.with_file_name(format!(".{name}.{}.part", std::process::id())))
+    let pid = std::process::id();
+    for attempt in 0..TEMPORARY_ATTEMPTS {
+        let number = if attempt == 0 { String::new() } else { format!(".{attempt}") };
+        let temporary = path.with_file_name(format!(".{name}.{pid}{number}.part"));
+        match fs::File::options().write(true).create_new(true).open(&temporary) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return Ok((temporary, created?)),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("all names like .{name}.{pid}.part are taken")))
+}
+
+/// Returns the file that a path names, through links. A link of another user in a directory like `/tmp` is refused,
+/// as the kernel does when it opens one (`fs.protected_symlinks`).
+///
+/// # Errors
+/// Such a link, or too many links.
+pub(crate) fn link_target(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(link) = fs::symlink_metadata(&path) else { return Ok(path) };
+        if !link.is_symlink() {
+            return Ok(path);
+        }
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or_else(|| Path::new(".")).to_owned();
+        let directory = fs::metadata(&parent)?;
+        let is_like_tmp = directory.mode() & LIKE_TMP == LIKE_TMP;
+        let is_own = || fs::metadata("/proc/self").is_ok_and(|process| process.uid() == link.uid());
+        if is_like_tmp && link.uid() != directory.uid() && !is_own() {
+            let text = format!(
+                "it is a symbolic link of user {}, in a directory where everybody may create files",
+                link.uid()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
+        path = parent.join(fs::read_link(&path)?);
+    }
+    Err(io::Error::other("too many symbolic links"))
 }
 
 /// Writes a value as JSON, atomically.
@@ -230,6 +280,46 @@ mod tests {
         symlink("/dev/full", &full).unwrap();
         assert!(write_atomically(&full, b"lost").unwrap_err().to_string().contains("/full: "));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn a_prepared_link_gets_nothing_written_through_it() {
+        use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
+        let directory = tempfile::tempdir().unwrap();
+        let victim = directory.path().join("victim");
+        fs::write(&victim, b"kept").unwrap();
+        let shared = directory.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        let path = shared.join("run.json");
+        // The names of temporary files can be guessed.
+        let pid = std::process::id();
+        for name in [format!(".run.json.{pid}.part"), format!(".run.json.{pid}.1.part")] {
+            symlink(&victim, shared.join(name)).unwrap();
+        }
+        write_atomically(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        let link = shared.join("link.json");
+        symlink(&victim, &link).unwrap();
+        if lchown(&link, Some(65_534), None).is_ok() {
+            let error = write_atomically(&link, b"new").unwrap_err().to_string();
+            assert!(error.contains("symbolic link of user 65534"), "{error}");
+            assert_eq!(fs::read(&victim).unwrap(), b"kept");
+            // A link of this user, and one in a directory of this user, are followed.
+            fs::remove_file(&link).unwrap();
+            symlink("run.json", &link).unwrap();
+            write_atomically(&link, b"newer").unwrap();
+            let own = directory.path().join("own.json");
+            symlink(&path, &own).unwrap();
+            lchown(&own, Some(65_534), None).unwrap();
+            write_atomically(&own, b"newest").unwrap();
+            assert_eq!(fs::read(&path).unwrap(), b"newest");
+        }
+        let (one, other) = (directory.path().join("one"), directory.path().join("other"));
+        symlink(&one, &other).unwrap();
+        symlink(&other, &one).unwrap();
+        assert!(write_atomically(&one, b"new").is_err());
+        assert_eq!(fs::read(&victim).unwrap(), b"kept");
     }
 
     #[test]

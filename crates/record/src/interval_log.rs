@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
-use crate::file::temporary_path;
+use crate::file::{create_temporary, link_target};
 use crate::histogram::LatencyHistogram;
 
 /// Log that is being written.
@@ -29,9 +29,12 @@ impl IntervalLog {
     pub fn create(path: &Path, started_at: &str) -> io::Result<Self> {
         // Same rules as for other files ([`crate::file::write_atomically`]).
         let is_file = fs::metadata(path).map_or(true, |before| before.is_file());
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let temporary = if is_file { temporary_path(&path)? } else { path.clone() };
-        let mut file = BufWriter::new(File::create(&temporary)?);
+        let path = if is_file { link_target(path)? } else { path.to_owned() };
+        let (temporary, file) = match is_file {
+            true => create_temporary(&path)?,
+            false => (path.clone(), File::options().write(true).open(&path)?),
+        };
+        let mut file = BufWriter::new(file);
         writeln!(file, "#[weir, latencies in ns, started {started_at}]")?;
         writeln!(file, "#[Histogram log format version 1.3]")?;
         writeln!(file, "#[StartTime: 0.000 (seconds since the start of the run)]")?;

@@ -5,13 +5,13 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{CWD, Mode, OFlags, fchmod, openat};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chownat, fchmod, fstat, openat};
 use rustix::net::sockopt::socket_peercred;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
@@ -176,12 +176,21 @@ pub(crate) fn bind(path: &Path, access: SocketAccess) -> io::Result<(Socket, Soc
 /// # Errors
 /// Those of chmod(2) and chown(2).
 pub fn set_access(path: &Path, access: SocketAccess) -> io::Result<()> {
+    if access == SocketAccess::default() {
+        return Ok(());
+    }
+    // The directory may be another user's, who may put a link there at any time, also a hard link to a file of root. So
+    // everything happens to one file, which is checked first.
+    let file = openat(CWD, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket || stat.st_nlink != 1 {
+        return Err(io::Error::other("another file is at the path of the socket"));
+    }
     if access.uid.is_some() || access.gid.is_some() {
-        lchown(path, access.uid, access.gid)?;
+        let (uid, gid) = (access.uid.map(Uid::from_raw), access.gid.map(Gid::from_raw));
+        chownat(&file, "", uid, gid, AtFlags::EMPTY_PATH)?;
     }
     if let Some(mode) = access.mode {
-        // Never follows a symbolic link that another process may have put there.
-        let file = openat(CWD, path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
@@ -260,6 +269,8 @@ pub fn effective_uid() -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::lchown;
+
     use super::*;
     use crate::namespace::testing::shut_down_socket;
 
@@ -379,6 +390,29 @@ mod tests {
         let owner = SocketAccess { uid: Some(65_534), ..SocketAccess::default() };
         drop(bind(&temp_path.path(), owner).unwrap());
         assert!(!temp_path.path().exists());
+    }
+
+    #[test]
+    fn the_access_of_no_other_file_is_changed() {
+        let temp_path = TempSocketPath::new();
+        let victim = temp_path.path().with_file_name("victim");
+        fs::write(&victim, "").unwrap();
+        fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
+        let access = SocketAccess { mode: Some(0o666), uid: Some(effective_uid()), gid: None };
+        let _socket = UnixListener::bind(temp_path.path()).unwrap();
+        set_access(&temp_path.path(), access).unwrap();
+        fs::remove_file(temp_path.path()).unwrap();
+        fs::hard_link(&victim, temp_path.path()).unwrap();
+        assert!(set_access(&temp_path.path(), access).is_err());
+        fs::remove_file(temp_path.path()).unwrap();
+        std::os::unix::fs::symlink(&victim, temp_path.path()).unwrap();
+        assert!(set_access(&temp_path.path(), access).is_err());
+        assert_eq!(fs::metadata(&victim).unwrap().mode() & 0o777, 0o600);
+        // Another name of a socket is in a directory of somebody else.
+        fs::remove_file(temp_path.path()).unwrap();
+        let _socket = UnixListener::bind(temp_path.path()).unwrap();
+        fs::hard_link(temp_path.path(), victim.with_file_name("other")).unwrap();
+        assert!(set_access(&temp_path.path(), access).is_err());
     }
 
     #[test]

@@ -116,6 +116,20 @@ fn parse_assignment(word: &str) -> Result<RequestedValue, InvalidValue> {
         ));
     };
     let (name, value) = (name.trim(), value.trim());
+    let (setting, path) = find_file(name)?;
+    if value.is_empty() || value.contains('\n') {
+        return Err(invalid_value!("the value is missing"));
+    }
+    let request =
+        RequestedValue { setting, name: name.to_owned(), value: value.to_owned(), path, is_optional: false };
+    Ok(request)
+}
+
+/// Returns the row of the catalogue and the file of a setting, by its full name ([`RequestedValue::name`]).
+///
+/// # Errors
+/// The catalogue does not have it, or weir does not write it.
+pub(crate) fn find_file(name: &str) -> Result<(&'static Setting, PathBuf), InvalidValue> {
     let (row_name, interface) = match name.split_once('@') {
         Some((row, interface)) => (row, Some(interface)),
         None => (name, None),
@@ -127,13 +141,7 @@ fn parse_assignment(word: &str) -> Result<RequestedValue, InvalidValue> {
         };
         return Err(invalid_value!("not in the catalogue{hint}; weir tune check --all lists it"));
     };
-    if value.is_empty() || value.contains('\n') {
-        return Err(invalid_value!("the value is missing"));
-    }
-    let path = setting_path(setting, row_name, interface)?;
-    let request =
-        RequestedValue { setting, name: name.to_owned(), value: value.to_owned(), path, is_optional: false };
-    Ok(request)
+    Ok((setting, setting_path(setting, row_name, interface)?))
 }
 
 /// Returns the file of a setting, or the reason why weir does not write it.
@@ -249,10 +257,21 @@ fn is_sysctl(setting: &Setting) -> bool {
     setting.probe == Probe::Sysctl
 }
 
+/// First words and second line of a file for `/etc/sysctl.d`, by which weir knows its own files.
+const PERSISTED_START: &str = "# Written by: ";
+const PERSISTED_LINE: &str = "# Remove this file to undo it at the next boot.";
+
+/// Returns whether a text has the form of [`persistent_text`].
+pub(crate) fn is_persistent_text(text: &str) -> bool {
+    text.starts_with(PERSISTED_START) && text.lines().nth(1) == Some(PERSISTED_LINE)
+}
+
 /// Returns a file for `/etc/sysctl.d` with the reasons as comments.
 #[must_use]
 pub fn persistent_text(plan: &ApplyPlan, command: &str) -> String {
-    let mut text = format!("# Written by: {command}\n# Remove this file to undo it at the next boot.\n");
+    // Below the first line a command of several lines would be settings.
+    let command = command.replace(char::is_control, " ");
+    let mut text = format!("{PERSISTED_START}{command}\n{PERSISTED_LINE}\n");
     for change in &plan.changes {
         let request = &change.requested;
         let setting = request.setting;

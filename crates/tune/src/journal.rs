@@ -5,17 +5,20 @@
 //! value of each setting. A last line confirms that all values were written and read back. So whoever finds a
 //! journal later knows every value to restore, wherever the apply was interrupted.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use host::journal::ProcessIdentity;
 use serde::{Deserialize, Serialize};
 
+use crate::apply::{find_file, is_persistent_text};
 use crate::judge::same_value;
 
 /// Schema of the header.
 pub const SCHEMA: &str = "weir.tune-journal/1";
 /// Ending of the name of a journal.
 pub const EXTENSION: &str = "journal";
+/// Maximum length of a value.
+const VALUE_BYTES_MAX: usize = 4096;
 
 /// System whose settings were changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,21 +176,29 @@ impl TuneJournal {
         to_line(&JournalLine::Applied { values: values.to_vec() })
     }
 
-    /// Parses a journal. An incomplete last line is ignored: nothing was written for it. `None` if there is no
-    /// complete header.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
+    /// Parses the journal of `owner`. An incomplete last line is ignored: nothing was written for it. `None` if
+    /// there is no complete header.
+    ///
+    /// # Errors
+    /// Line, from 1, that no apply of this owner writes, and the reason.
+    pub fn parse(text: &str, owner: ProcessIdentity) -> Result<Option<Self>, (usize, LineError)> {
         let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        let header: JournalHeader = serde_json::from_str(lines.next()?).ok()?;
+        let Some(first) = lines.next() else { return Ok(None) };
+        let syntax = |error: serde_json::Error| LineError::Syntax(error.to_string());
+        let header: JournalHeader = serde_json::from_str(first).map_err(|error| (1, syntax(error)))?;
+        check_header(&header, owner).map_err(|reason| (1, reason))?;
         let mut journal = Self::new(header, Vec::new());
-        for line in lines {
-            match serde_json::from_str(line) {
-                Ok(JournalLine::Change(change)) => journal.changes.push(change),
-                Ok(JournalLine::Applied { values }) => journal.applied = Some(values),
-                Err(_) => {}
+        for (index, line) in lines.enumerate() {
+            let at = |reason| (index + 2, reason);
+            match serde_json::from_str(line).map_err(syntax).map_err(at)? {
+                JournalLine::Change(change) => {
+                    check_change(&change).map_err(at)?;
+                    journal.changes.push(change);
+                }
+                JournalLine::Applied { values } => journal.applied = Some(values),
             }
         }
-        Some(journal)
+        Ok(Some(journal))
     }
 
     /// Decides about a journal that a start of weir finds.
@@ -218,6 +229,91 @@ impl TuneJournal {
         let is_ours = applied.is_some_and(|applied| same_value(applied, current));
         if is_ours || is_interrupted || force { RevertStep::Write } else { RevertStep::ChangedByOther }
     }
+}
+
+/// Reason why a line of a journal is not allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// It is not JSON, or not of this form.
+    #[error("not a line of a journal: {0}")]
+    Syntax(String),
+    /// It has another schema.
+    #[error("the schema is '{0}', and this weir reads {SCHEMA}")]
+    Schema(String),
+    /// The header names another process than the file.
+    #[error("the header names another process than the name of the file")]
+    OtherOwner,
+    /// The namespace has no name of `ip netns`.
+    #[error("'{0}' is no name of a network namespace")]
+    Namespace(String),
+    /// The file of `--persist` is not written by weir.
+    #[error("{path} has no text of weir tune apply --persist", path = .0.display())]
+    Persisted(PathBuf),
+    /// Weir does not write the setting.
+    #[error("{name} is no setting that weir writes: {reason}")]
+    Setting {
+        /// Name.
+        name: String,
+        /// Reason.
+        reason: String,
+    },
+    /// The file is not that of the setting.
+    #[error("{path} is not the file of {name}", path = .path.display())]
+    OtherFile {
+        /// Name of the setting.
+        name: String,
+        /// Path.
+        path: PathBuf,
+    },
+    /// A value has several lines, or is too long.
+    #[error("a value of {0} is not one line of text")]
+    Value(String),
+}
+
+/// Returns whether a text can be a name of `ip netns`.
+#[must_use]
+pub fn is_namespace_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\0']) && !name.starts_with(['.', '-'])
+}
+
+fn check_header(header: &JournalHeader, owner: ProcessIdentity) -> Result<(), LineError> {
+    if header.schema != SCHEMA {
+        return Err(LineError::Schema(header.schema.clone()));
+    }
+    if header.owner != owner {
+        return Err(LineError::OtherOwner);
+    }
+    if let Target::Namespace { name, .. } = &header.target
+        && !is_namespace_name(name)
+    {
+        return Err(LineError::Namespace(name.clone()));
+    }
+    match &header.persisted {
+        Some(file) if !file.path.is_absolute() || !is_persistent_text(&file.text) => {
+            Err(LineError::Persisted(file.path.clone()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_change(change: &JournaledChange) -> Result<(), LineError> {
+    let name = || change.name.clone();
+    let (_, file) = find_file(&change.name)
+        .map_err(|reason| LineError::Setting { name: name(), reason: reason.to_string() })?;
+    if file != change.path {
+        return Err(LineError::OtherFile { name: name(), path: change.path.clone() });
+    }
+    let is_line = |value: &String| value.len() <= VALUE_BYTES_MAX && !value.contains(['\n', '\0']);
+    match is_line(&change.old) && is_line(&change.new) {
+        true => Ok(()),
+        false => Err(LineError::Value(name())),
+    }
+}
+
+/// Returns the owner in the name of a journal.
+#[must_use]
+pub fn owner_from_name(name: &str) -> Option<ProcessIdentity> {
+    ProcessIdentity::from_file_stem(Path::new(name).file_stem()?.to_str()?)
 }
 
 fn to_line(value: &impl Serialize) -> String {

@@ -5,16 +5,17 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use host::journal::{JournalFile, LockedJournal, ProcessIdentity, boot_id, list};
+use host::journal::{self, JournalFile, LockedJournal, ProcessIdentity, boot_id};
 use host::sandbox::namespace::{netns_path, run_in_netns};
+use host::trusted_dir::{TrustError, TrustedDir, state_directory};
 use host::tuning::{ObservedValue, read_choice, write_value};
 
 use crate::apply::ApplyPlan;
 use crate::journal::{
-    EXTENSION, EndsWith, JournalAction, JournalHeader, JournaledChange, RevertStep, SCHEMA, Target,
-    TuneJournal,
+    EXTENSION, EndsWith, JournalAction, JournalHeader, JournaledChange, LineError, PersistedFile, RevertStep,
+    SCHEMA, Target, TuneJournal, owner_from_name,
 };
 use crate::judge::same_value;
 
@@ -37,8 +38,11 @@ pub enum ApplyStep {
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyFault {
     /// The journal cannot be written.
-    #[error("{0}")]
+    #[error("the journal cannot be written: {0}")]
     Journal(#[from] io::Error),
+    /// The journal cannot be created, or another user could change it.
+    #[error("the journal cannot be written: {0}")]
+    NotTrusted(#[from] TrustError),
     /// Another process changed the setting after the plan was made.
     #[error("{0}: changed by somebody else meanwhile")]
     ChangedMeanwhile(String),
@@ -87,8 +91,6 @@ impl std::error::Error for ApplyError {}
 /// Options of an apply.
 #[derive(Clone, Debug)]
 pub struct ApplyOptions {
-    /// Directory of the journals.
-    pub directory: PathBuf,
     /// Changed system.
     pub target: Target,
     /// Event that ends the apply.
@@ -98,16 +100,45 @@ pub struct ApplyOptions {
     /// Time of the start, RFC 3339.
     pub started_at: String,
     /// File of `--persist`.
-    pub persisted: Option<crate::journal::PersistedFile>,
+    pub persisted: Option<PersistedFile>,
 }
 
-/// Returns the directory of journals: `/run/weir/tune` for root, otherwise below `$XDG_RUNTIME_DIR`
-/// (`runtime`). It is empty after a boot, as the settings have their old values then.
+/// Reason why a journal is not obeyed.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Another user could have written it.
+    #[error(transparent)]
+    NotTrusted(#[from] TrustError),
+    /// The name of the file is not that of a journal.
+    #[error("{path}: no name of a journal (PID-START.journal); it is not obeyed", path = .0.display())]
+    Name(PathBuf),
+    /// It has a line that no apply writes.
+    #[error(
+        "{path}:{line}: {reason}; nothing in this journal is obeyed (read it, restore by hand what is left, then rm \
+         {path})",
+        path = .path.display()
+    )]
+    Line {
+        /// Path of the journal.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Reason.
+        reason: LineError,
+    },
+    /// The target cannot be entered.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// Subdirectory of the journals in the state directory of a user.
+pub const SUBDIRECTORY: &str = "tune";
+
+/// Returns the directory of journals of this user. It is empty after a boot, as the settings have their old values
+/// then.
 #[must_use]
-pub fn journal_directory(runtime: Option<&Path>, is_root: bool) -> PathBuf {
-    let root = Path::new("/run");
-    let base = if is_root { root } else { runtime.unwrap_or(root) };
-    base.join("weir/tune")
+pub fn journal_directory() -> PathBuf {
+    state_directory().join(SUBDIRECTORY)
 }
 
 /// Returns the target for a namespace of `ip netns`.
@@ -132,18 +163,19 @@ pub fn run_in_target<T: Send>(target: &Target, body: impl FnOnce() -> T + Send) 
     }
 }
 
-/// Applies a plan. To be called in the target ([`run_in_target`]). Returns the path of the journal, which is in
-/// force from then on.
+/// Applies a plan, with a journal in `directory`. To be called in the target ([`run_in_target`]). Returns the name of
+/// the journal, which is in force from then on.
 ///
 /// # Errors
 /// A value cannot be written, or differs when it is read back. Everything is restored then.
 pub fn apply(
     plan: &ApplyPlan,
     options: &ApplyOptions,
+    directory: TrustedDir,
     on_step: &mut dyn FnMut(ApplyStep),
-) -> Result<PathBuf, ApplyError> {
+) -> Result<String, ApplyError> {
     on_step(ApplyStep::Start);
-    let failed = |error: io::Error| ApplyError { reason: error.into(), not_restored: Vec::new() };
+    let failed = |reason: ApplyFault| ApplyError { reason, not_restored: Vec::new() };
     let owner = ProcessIdentity::of_this_process();
     let header = JournalHeader {
         schema: SCHEMA.to_owned(),
@@ -163,18 +195,18 @@ pub fn apply(
     };
     let journal = TuneJournal::new(header, plan.changes.iter().map(change).collect());
     let name = format!("{}.{EXTENSION}", owner.file_stem());
-    let mut file = JournalFile::create(&options.directory.join(name)).map_err(failed)?;
-    file.append(&journal.initial_text()).map_err(failed)?;
+    let mut file = JournalFile::create(directory, &name).map_err(|error| failed(error.into()))?;
+    file.append(&journal.initial_text()).map_err(|error| failed(error.into()))?;
     on_step(ApplyStep::Journaled);
     match write_all(&journal.changes, on_step) {
         Ok(values) => {
             on_step(ApplyStep::Verified);
             let confirmed = file.append(&TuneJournal::applied_text(&values));
-            confirmed.map_err(|error| undo(&journal, file.path(), error.into()))?;
+            confirmed.map_err(|error| undo(&journal, &file, error.into()))?;
             on_step(ApplyStep::Confirmed);
-            Ok(file.path().to_owned())
+            Ok(name)
         }
-        Err(reason) => Err(undo(&journal, file.path(), reason)),
+        Err(reason) => Err(undo(&journal, &file, reason)),
     }
 }
 
@@ -205,11 +237,11 @@ fn write_all(
 }
 
 /// Restores everything after a failed apply. The journal is removed if nothing is left to restore.
-fn undo(journal: &TuneJournal, path: &Path, reason: ApplyFault) -> ApplyError {
+fn undo(journal: &TuneJournal, file: &JournalFile, reason: ApplyFault) -> ApplyError {
     let report = restore(journal, true);
     if report.is_complete() {
         // A journal that stays is found by the next start, which has nothing to restore.
-        let _ = fs::remove_file(path);
+        let _ = file.remove();
     }
     let failures = report.failures.into_iter().map(|(name, _)| name).collect();
     ApplyError { reason, not_restored: failures }
@@ -272,25 +304,50 @@ fn write_back(change: &JournaledChange) -> io::Result<()> {
 /// Journal on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredJournal {
-    /// Path.
-    pub path: PathBuf,
+    /// Name in its directory.
+    pub name: String,
     /// Contents.
     pub journal: TuneJournal,
     /// Decision about it.
     pub action: JournalAction,
 }
 
+/// Journals of a directory.
+#[derive(Debug, Default)]
+pub struct StoredJournals {
+    /// Journals that are obeyed.
+    pub journals: Vec<StoredJournal>,
+    /// Reasons why others are not.
+    pub refused: Vec<JournalError>,
+}
+
 /// Returns all journals, with the decision about each.
 #[must_use]
-pub fn stored_journals(directory: &Path) -> Vec<StoredJournal> {
-    let mut stored = Vec::new();
-    for path in list(directory, EXTENSION) {
-        let Some(journal) = fs::read_to_string(&path).ok().and_then(|text| TuneJournal::parse(&text)) else {
-            continue;
-        };
-        stored.push(StoredJournal { action: decide(&journal), path, journal });
+pub fn stored_journals(directory: &TrustedDir) -> StoredJournals {
+    let mut stored = StoredJournals::default();
+    let names = directory.names(EXTENSION).map_err(|error| stored.refused.push(error.into()));
+    for name in names.unwrap_or_default() {
+        let text = journal::read(directory, &name).map_err(JournalError::from);
+        match text.and_then(|text| parse(directory, &name, &text.unwrap_or_default())) {
+            Ok(Some(journal)) => {
+                stored.journals.push(StoredJournal { action: decide(&journal), name, journal });
+            }
+            // Without a complete header nothing was written.
+            Ok(None) => {}
+            Err(error) => stored.refused.push(error),
+        }
     }
     stored
+}
+
+fn parse(directory: &TrustedDir, name: &str, text: &str) -> Result<Option<TuneJournal>, JournalError> {
+    let path = || directory.path().join(name);
+    let owner = owner_from_name(name).ok_or_else(|| JournalError::Name(path()))?;
+    TuneJournal::parse(text, owner).map_err(|(line, reason)| JournalError::Line {
+        path: path(),
+        line,
+        reason,
+    })
 }
 
 fn decide(journal: &TuneJournal) -> JournalAction {
@@ -306,12 +363,13 @@ fn decide(journal: &TuneJournal) -> JournalAction {
 /// Reverts one journal, and removes it if nothing is left. `None` if another process reverts it, or has done so.
 ///
 /// # Errors
-/// The target cannot be entered, or the journal cannot be removed.
-pub fn revert(path: &Path, force: bool) -> io::Result<Option<RevertReport>> {
-    let Some(locked) = LockedJournal::open(path) else { return Ok(None) };
-    let Some(journal) = TuneJournal::parse(&locked.text) else {
+/// The journal is not obeyed or cannot be removed, or the target cannot be entered.
+pub fn revert(directory: &TrustedDir, name: &str, force: bool) -> Result<Option<RevertReport>, JournalError> {
+    let Some(locked) = LockedJournal::open(directory, name)? else { return Ok(None) };
+    let Some(journal) = parse(directory, name, &locked.text)? else {
         // Without a complete header nothing was written.
-        return locked.remove().map(|()| None);
+        locked.remove()?;
+        return Ok(None);
     };
     if decide(&journal) == JournalAction::Discard {
         locked.remove()?;
@@ -319,39 +377,51 @@ pub fn revert(path: &Path, force: bool) -> io::Result<Option<RevertReport>> {
     }
     let report = run_in_target(&journal.header.target, || restore(&journal, force))?;
     if report.is_complete() {
-        remove_persisted(&journal);
+        if let Some(persisted) = &journal.header.persisted {
+            remove_persisted(persisted);
+        }
         locked.remove()?;
     }
     Ok(Some(report))
 }
 
 /// Removes the file of `--persist` if nobody changed it.
-fn remove_persisted(journal: &TuneJournal) {
-    let Some(persisted) = &journal.header.persisted else { return };
-    if fs::read_to_string(&persisted.path).is_ok_and(|text| text == persisted.text) {
-        // A file that stays is reported by `weir tune check --file`.
-        let _ = fs::remove_file(&persisted.path);
+pub fn remove_persisted(persisted: &PersistedFile) {
+    let (Some(parent), Some(name)) = (persisted.path.parent(), persisted.path.file_name()) else { return };
+    // A file that stays is reported by `weir tune check --file`.
+    let (Ok(Some(directory)), Some(name)) = (TrustedDir::open(parent), name.to_str()) else { return };
+    if journal::read(&directory, name).is_ok_and(|text| text.as_ref() == Some(&persisted.text)) {
+        let _ = directory.remove_file(name);
     }
 }
 
-/// Reverts the journals of killed processes, and removes those that are void. Returns the path and the result
-/// of each.
+/// Result of a recovery.
+#[derive(Debug, Default)]
+pub struct Recovery {
+    /// Reverted journals, with the result of each.
+    pub reverted: Vec<(StoredJournal, Result<Option<RevertReport>, JournalError>)>,
+    /// Reasons why other journals are not obeyed.
+    pub refused: Vec<JournalError>,
+}
+
+/// Reverts the journals of killed processes, and removes those that are void.
 #[must_use]
-pub fn recover(directory: &Path) -> Vec<(StoredJournal, io::Result<Option<RevertReport>>)> {
-    for path in list(directory, EXTENSION) {
-        let is_empty = fs::read_to_string(&path).is_ok_and(|text| TuneJournal::parse(&text).is_none());
+pub fn recover(directory: &TrustedDir) -> Recovery {
+    for name in directory.names(EXTENSION).unwrap_or_default() {
         // Another process may be about to write its header, so only its owner's end makes it void.
-        let owner = path.file_stem().and_then(|stem| stem.to_str()).and_then(ProcessIdentity::from_file_stem);
-        if is_empty && !owner.is_some_and(ProcessIdentity::is_alive) {
-            let _ = fs::remove_file(&path);
+        let Some(owner) = owner_from_name(&name).filter(|owner| !owner.is_alive()) else { continue };
+        let is_void = |text: &String| matches!(TuneJournal::parse(text, owner), Ok(None));
+        if journal::read(directory, &name).is_ok_and(|text| text.as_ref().is_some_and(is_void)) {
+            let _ = directory.remove_file(&name);
         }
     }
-    let due = stored_journals(directory).into_iter().filter(|one| one.action != JournalAction::Keep);
-    due.map(|one| {
-        let result = revert(&one.path, false);
+    let StoredJournals { journals, refused } = stored_journals(directory);
+    let due = journals.into_iter().filter(|one| one.action != JournalAction::Keep);
+    let reverted = due.map(|one| {
+        let result = revert(directory, &one.name, false);
         (one, result)
-    })
-    .collect()
+    });
+    Recovery { reverted: reverted.collect(), refused }
 }
 
 /// Returns a text for each planned setting that another apply manages on the same target.

@@ -60,10 +60,18 @@ fn send_command(socket: &str, line: &str) -> Result<String, Failure> {
         Failure::cannot(socket, why)
     })?;
     match response.split_once('\n') {
-        Some(("ok", text)) => Ok(text.to_owned()),
-        Some((first, rest)) if first.starts_with("error: ") => Err(command_failure(first, rest)),
+        Some(("ok", text)) => Ok(printable(text)),
+        Some((first, rest)) if first.starts_with("error: ") => {
+            Err(command_failure(&printable(first), &printable(rest)))
+        }
         _ => Err(Failure::cannot(socket, "the peer is not a weir proxy")),
     }
+}
+
+/// Replaces control characters that a terminal would obey: the proxy has another user, and shows names that clients
+/// and servers chose.
+fn printable(text: &str) -> String {
+    text.replace(|one: char| one.is_control() && !matches!(one, '\n' | '\t'), "?")
 }
 
 fn exchange(stream: &mut UnixStream, line: &str) -> io::Result<String> {

@@ -18,12 +18,15 @@ mod target;
 
 use std::path::PathBuf;
 
-use experiment::scenario::journal::journal_directory;
+use experiment::scenario::journal::{SUBDIRECTORY, journal_directory};
 use experiment::scenario::testbed::{self, TestbedContext};
 use record::run::WeirVersion;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
+
+/// Maximum number of journals of older weirs that are listed.
+const OLD_JOURNALS_SHOWN: usize = 5;
 
 /// Runs the subcommand of `weir lab`.
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
@@ -49,21 +52,37 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
 fn context(args: CommandArgs<'_>) -> TestbedContext {
     remove_leftovers();
     let (allow_global, clock) = (args.is_set("allow-global"), rt::clock::now_ns);
-    TestbedContext { journals: journals_directory(), allow_global, clock }
-}
-
-fn journals_directory() -> PathBuf {
-    journal_directory(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).as_deref())
+    TestbedContext { journals: journal_directory(), allow_global, clock }
 }
 
 /// Removes the remains of killed runs, and reports it.
 pub(super) fn remove_leftovers() {
-    let removed = testbed::sweep(&journals_directory());
+    let removed = testbed::sweep(&journal_directory());
     for run in &removed.undone_runs {
         warn!("weir: removed leftovers of the killed run {run}");
     }
     for problem in &removed.problems {
         warn!("weir: leftover of a killed run cannot be removed: {problem}");
+    }
+    for reason in &removed.refused {
+        warn!("weir: not obeyed: {reason}");
+    }
+    list_old_journals(SUBDIRECTORY, "weir tune status");
+}
+
+/// Reports the journals of older weirs, with the command that makes this weir obey them: `then` follows it.
+pub(super) fn list_old_journals(kind: &str, then: &str) {
+    let old = host::journal::old_journals(kind);
+    for one in old.iter().take(OLD_JOURNALS_SHOWN) {
+        let (path, new) = (one.path.display(), one.new_path.display());
+        let directory = one.new_path.parent().unwrap_or(&one.new_path).display();
+        warn!(
+            "weir: not obeyed: {path} is in a directory that a service user can change; read it, and if weir wrote \
+             it, type: install -d -m 700 {directory} && install -m 600 {path} {new} && rm {path} && {then}"
+        );
+    }
+    if let Some(more) = old.len().checked_sub(OLD_JOURNALS_SHOWN).filter(|more| *more > 0) {
+        warn!("weir: not obeyed: {more} more in the same directory");
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         warn!("weir: warning: cannot notify the service manager: {error}");
         ServiceManager::default()
     });
-    let inherited = inherit_sockets(args)?;
+    let inherited = inherit_sockets(args, plan.privileges.user)?;
     let held_signals = block_signals(SignalSet::All)?;
     let mut running = proxy::start(plan, &sandbox_paths, drain.clone(), inherited)?;
     let (commands_sender, commands) = mpsc::channel();
@@ -123,11 +123,11 @@ fn start_watch(args: CommandArgs<'_>, file: Option<&Path>) -> Result<Option<File
 }
 
 /// Takes over the sockets of another process, if requested and if that process exists.
-fn inherit_sockets(args: CommandArgs<'_>) -> Result<Option<InheritedSockets>, Failure> {
+fn inherit_sockets(args: CommandArgs<'_>, user: Option<u32>) -> Result<Option<InheritedSockets>, Failure> {
     let Some(control) = args.text("upgrade-from") else { return Ok(None) };
     // The inherited sockets may exceed the current descriptor limit.
     raise_descriptor_limit();
-    let inherited = InheritedSockets::request(Path::new(&control))?;
+    let inherited = InheritedSockets::request(Path::new(&control), user)?;
     if inherited.is_none() {
         warn!("weir: no proxy listens on {control}; normal start");
     }

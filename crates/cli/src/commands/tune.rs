@@ -9,9 +9,10 @@ mod trial_links;
 
 use std::path::PathBuf;
 
+use host::trusted_dir::TrustedDir;
 use record::problem::{InputProblem, suggestion};
 use record::units::{DurationUnit, parse_duration_ns};
-use tune::session::{journal_directory, recover};
+use tune::session::{JournalError, Recovery, SUBDIRECTORY, journal_directory, recover};
 use tune::setting::{ROLES, Role};
 
 use crate::exit::{Exit, Failure};
@@ -51,20 +52,31 @@ fn parse_time_limit(args: CommandArgs<'_>) -> Result<Option<u64>, InputProblem> 
     }
 }
 
-/// Returns the directory of journals.
-fn journals(args: CommandArgs<'_>) -> PathBuf {
-    let default = || {
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        journal_directory(runtime.as_deref(), rustix::process::geteuid().is_root())
-    };
-    args.text("journals").map_or_else(default, PathBuf::from)
+/// Returns the path of the directory of journals.
+fn journals_path(args: CommandArgs<'_>) -> PathBuf {
+    args.text("journals").map_or_else(journal_directory, PathBuf::from)
 }
 
-/// Restores the settings of killed processes, and reports it.
-fn restore_leftovers(args: CommandArgs<'_>) {
+/// Opens the directory of journals. `None` if there is none yet.
+fn open_journals(args: CommandArgs<'_>) -> Result<Option<TrustedDir>, Failure> {
+    super::lab::list_old_journals(SUBDIRECTORY, "weir tune revert");
+    TrustedDir::open(&journals_path(args))
+        .map_err(|error| Failure::CannotRun(format!("the journals are not obeyed: {error}")))
+}
+
+/// Reports journals that are not obeyed.
+fn report_refused(refused: &[JournalError]) {
+    for reason in refused {
+        warn!("weir: not obeyed: {reason}");
+    }
+}
+
+/// Restores the settings of killed processes, and reports it, except for journals that are not obeyed.
+fn restore_leftovers(journals: Option<&TrustedDir>) {
     // A killed trial leaves settings of its own.
     super::lab::remove_leftovers();
-    for (stored, result) in recover(&journals(args)) {
+    let Recovery { reverted, .. } = journals.map(recover).unwrap_or_default();
+    for (stored, result) in reverted {
         let requested = stored.journal.header.requested.join(" ");
         match result {
             Ok(Some(report)) => {

@@ -6,12 +6,13 @@ use super::lab_experiment::{
 };
 use super::{CommandInfo, FLAG_DEFAULTS, Flag};
 
-/// Directory of journals, for tests and for machines without `/run`.
+/// Directory of journals, for tests and for machines without `/run`. Only the user and root may be able to change it.
 const JOURNALS: Flag = Flag {
     long: "journals",
     value: "DIR",
-    default: "/run/weir/tune",
-    doc: "Directory of the journals of applied settings",
+    default: "/run/weir-root/tune",
+    doc: "Directory of the journals of applied settings; journals are obeyed only if no other user can change them, \
+          the directory, or a directory above it",
     valid: &["journals"],
     ..FLAG_DEFAULTS
 };

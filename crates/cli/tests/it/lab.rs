@@ -99,7 +99,7 @@ fn remaining_resources(run: &str) -> Vec<String> {
         }
     };
     collect(Path::new("/run/netns"));
-    collect(Path::new("/run/weir/lab"));
+    collect(Path::new("/run/weir-root/lab"));
     collect(Path::new("/var/tmp"));
     let groups = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
     collect(Path::new("/sys/fs/cgroup"));

@@ -12,6 +12,7 @@ mod fleet_store;
 mod foreign;
 mod goodput;
 mod hostile_h2;
+mod hostile_files;
 mod http2_serve;
 mod lab;
 mod lab_experiment;

@@ -55,6 +55,14 @@ pub enum ResourceError {
     /// A process survives its kill.
     #[error("process {0} does not end")]
     StillAlive(i32),
+    /// A process is not of the run that its journal says.
+    #[error("process {pid} has no sign of {run}, so it is not killed (kill {pid}, if it is of that run)")]
+    NotOfRun {
+        /// Its PID.
+        pid: i32,
+        /// Name of the run.
+        run: String,
+    },
 }
 
 impl ResourceError {

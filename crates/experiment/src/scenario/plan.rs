@@ -15,6 +15,10 @@ pub enum Node {
     Origin,
 }
 
+/// Group and role of programs that only use CPU time.
+pub(super) const NOISE_GROUP: &str = "noise";
+/// Group of the subject's child processes, if they have a separate quota.
+pub(super) const WORKERS_GROUP: &str = "workers";
 /// All nodes, from the client on.
 pub const NODES: [Node; 3] = [Node::Client, Node::Subject, Node::Origin];
 
@@ -225,9 +229,9 @@ impl Scenario {
 
 /// Returns the file of a setting of the complete machine.
 pub(super) fn host_setting_path(name: &str) -> Option<std::path::PathBuf> {
-    let is_plain = !name.split('/').any(|part| part == "..");
-    match name.starts_with('/') {
-        true => (name.starts_with("/sys/") && is_plain).then(|| name.into()),
+    let path = match name.starts_with('/') {
+        true => Some(name.into()),
         false => host::tuning::sysctl_path(name),
-    }
+    };
+    path.filter(|path| host::tuning::is_host_setting(path))
 }

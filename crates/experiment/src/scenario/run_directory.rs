@@ -4,18 +4,19 @@
 //!
 //! Not for directories that a journal lists: [`super::journal`] undoes those.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use host::journal::{ProcessIdentity, boot_id};
+use host::trusted_dir::TrustedDir;
 use serde::{Deserialize, Serialize};
 
-use super::journal::{PREFIX, SweepReport, journal_path};
+use super::journal::{PREFIX, SweepReport, journal_name};
 
 /// Name of the file that identifies the owner of a directory.
 const OWNER_FILE: &str = ".weir-owner";
+const MODE: u32 = 0o755;
 
 /// Identity of the owning process, unique across machines, boots and PID namespaces. The owner may be on
 /// another machine or in a container that shares the directory: then it is unknown whether it is alive.
@@ -53,49 +54,48 @@ impl RunOwner {
     }
 }
 
-/// Creates the directory of a run of this process, with the owner file.
-pub(super) fn create(directory: &Path) -> io::Result<()> {
-    fs::create_dir(directory)?;
+/// Creates the directory of run `run` of this process in `directories`, with the owner file. Programs of other users
+/// may read in it, and not write.
+pub(super) fn create(directories: &Path, run: &str) -> io::Result<()> {
+    let directory = TrustedDir::open_shared(directories)?.create_directory(run, MODE)?;
     let text = serde_json::to_string(&RunOwner::this_process()?).map_err(io::Error::other)?;
-    let mut file = File::options().create_new(true).write(true).open(directory.join(OWNER_FILE))?;
+    let mut file = directory.create_file(OWNER_FILE)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    // Makes the directory entry of the file durable (fsync(2)).
-    File::open(directory)?.sync_all()
+    directory.sync()
 }
 
 /// Removes the run directories in `directories` that have no journal in `journals` and whose owner has
 /// ended.
-pub(super) fn remove_stale(directories: &Path, journals: &Path, swept: &mut SweepReport) {
+pub(super) fn remove_stale(directories: &Path, journals: Option<&TrustedDir>, swept: &mut SweepReport) {
     // A process that cannot identify itself cannot prove anything about others.
     let Ok(this_process) = RunOwner::this_process() else { return };
+    let Ok(shared) = TrustedDir::open_shared(directories) else { return };
     for entry in fs::read_dir(directories).into_iter().flatten().flatten() {
-        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-        let has_journal = journal_path(journals, &name).exists();
-        let is_left = || read_owner(&path).is_some_and(|owner| owner.has_ended(&this_process));
-        if !name.starts_with(PREFIX) || has_journal || !is_left() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if !name.starts_with(PREFIX) {
             continue;
         }
-        match fs::remove_dir_all(&path) {
+        // A journal that is not obeyed may be of a living run.
+        let has_journal =
+            |journals: &TrustedDir| !matches!(journals.open_file(&journal_name(&name)), Ok(None));
+        let is_left = || read_owner(&shared, &name).is_some_and(|owner| owner.has_ended(&this_process));
+        if journals.is_some_and(has_journal) || !is_left() {
+            continue;
+        }
+        match shared.remove_tree(&name) {
             Ok(()) => swept.undone_runs.push(name),
-            // Another weir process has removed it meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => swept.problems.push(format!("{}: {error}", path.display())),
+            Err(error) => swept.problems.push(error.to_string()),
         }
     }
 }
 
-/// Returns the owner of a directory. Files of other users are ignored, because any user may create them
-/// in `/var/tmp`.
-fn read_owner(directory: &Path) -> Option<RunOwner> {
-    let user = rustix::process::geteuid().as_raw();
-    let file = directory.join(OWNER_FILE);
-    let (outside, inside) = (fs::symlink_metadata(directory).ok()?, fs::symlink_metadata(&file).ok()?);
-    let is_ours = outside.is_dir() && inside.is_file();
-    if !is_ours || outside.uid() != user || inside.uid() != user {
-        return None;
-    }
-    serde_json::from_str(&fs::read_to_string(file).ok()?).ok()
+/// Returns the owner of a directory. Directories and files that other users can change are ignored, because any user
+/// may create them in `/var/tmp`.
+fn read_owner(shared: &TrustedDir, name: &str) -> Option<RunOwner> {
+    let directory = shared.open_directory(name).ok()??;
+    let file = directory.open_file(OWNER_FILE).ok()??;
+    serde_json::from_str(&directory.read(OWNER_FILE, &file).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -106,9 +106,9 @@ mod tests {
     /// Creates a run directory of a process that `change` derives from this one.
     fn abandoned_run(directories: &Path, name: &str, change: impl Fn(&mut RunOwner)) -> PathBuf {
         let directory = directories.join(name);
-        create(&directory).unwrap();
+        create(directories, name).unwrap();
         fs::write(directory.join("access.log"), "a line").unwrap();
-        let mut owner = read_owner(&directory).unwrap();
+        let mut owner = read_owner(&TrustedDir::open_shared(directories).unwrap(), name).unwrap();
         assert_eq!(owner, RunOwner::this_process().unwrap());
         change(&mut owner);
         fs::write(directory.join(OWNER_FILE), serde_json::to_string(&owner).unwrap()).unwrap();
@@ -139,17 +139,18 @@ mod tests {
             base.join("weir-7-a-0"),
             base.join("weir-8-a-0"),
         ];
-        fs::write(journal_path(journals.path(), "weir-6-a-0"), "").unwrap();
+        let journals = TrustedDir::open(journals.path()).unwrap();
+        fs::write(journals.as_ref().unwrap().path().join(journal_name("weir-6-a-0")), "").unwrap();
         fs::create_dir(&kept[5]).unwrap();
         std::os::unix::fs::symlink(&kept[1], &kept[6]).unwrap();
         let mut swept = SweepReport::default();
-        remove_stale(base, journals.path(), &mut swept);
+        remove_stale(base, journals.as_ref(), &mut swept);
         swept.undone_runs.sort();
         assert_eq!(swept.undone_runs, ["weir-1-a-0", "weir-2-a-0"]);
         assert_eq!(swept.problems, [""; 0]);
         assert!(gone.iter().all(|directory| !directory.exists()));
         assert!(kept.iter().all(|directory| directory.exists()), "{kept:?}");
-        remove_stale(Path::new("/no/such/directory"), journals.path(), &mut swept);
+        remove_stale(Path::new("/no/such/directory"), journals.as_ref(), &mut swept);
         assert_eq!(swept.undone_runs.len(), 2);
     }
 }

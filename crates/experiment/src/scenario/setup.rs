@@ -260,7 +260,10 @@ fn read_scenario(values: &TableValues, problems: &mut Problems) -> Scenario {
         conntrack_max: values.integer("conntrack-max"),
     };
     for name in scenario.host_settings.keys().filter(|name| host_setting_path(name).is_none()) {
-        let text = format!("'{name}' is no sysctl and no file below /sys");
+        let text = format!(
+            "'{name}' is no setting that an experiment may change: a sysctl, or a file below {}",
+            host::tuning::setting_directories()
+        );
         problems.add_error(values.text_offset("host-settings", name), text);
     }
     check_dependencies(&scenario, values, problems);
@@ -467,7 +470,7 @@ warm-up = "500ms"
         assert!(problems("loss = { fraction = 0.1, at = \"origin\" }").contains("origin"));
         assert!(problems("cpu-quota = { subject = 0.5, period = \"2s\" }").contains("1ms to 1s"));
         let files = "host-settings = { \"/etc/passwd\" = \"x\", \"/sys/../etc/x\" = \"y\" }";
-        assert_eq!(problems(files).matches("is no sysctl and no file below /sys").count(), 2);
+        assert_eq!(problems(files).matches("is no setting that an experiment may change").count(), 2);
         let both = "bandwidth.rate = \"1mbit\"\npackets.per-second = 5";
         assert!(problems(both).contains("'bandwidth'"));
         let queue = "bandwidth = { rate = \"1mbit\", limit = \"1k\", latency = \"1ms\" }";

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use host::sandbox::launch::Launch;
+use host::sandbox::programs::find_program;
 
 use super::errors::CommandError;
 
@@ -22,7 +23,8 @@ pub(super) fn run_command(
     namespace: Option<PathBuf>,
 ) -> Result<(), CommandError> {
     let (program, arguments) = line.split_first().ok_or(CommandError::Empty)?;
-    let mut command = Command::new(program);
+    let path = find_program(program).map_err(|error| start_error(program, error))?;
+    let mut command = Command::new(path);
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     let launch = Launch { namespace, ..Launch::default() };

@@ -14,6 +14,7 @@ use host::journal::ProcessIdentity;
 use host::sandbox::cgroup::CgroupHierarchies;
 use host::sandbox::launch::Launch;
 use host::sandbox::{cgroup, namespace, tun};
+use host::trusted_dir::TrustedDir;
 use host::tuning::{ObservedValue, read_choice};
 use record::control::NO_DEFAULTS;
 use record::invalid_value;
@@ -23,19 +24,13 @@ use super::cgroups::{CgroupLimits, cgroup_setups};
 use super::delay_link::{DelayLink, LinkDelay};
 use super::errors::{ResourceError, TestbedError};
 use super::flood::HalfOpenFlood;
-use super::journal::{self, CreatedResource, Journal, SweepReport, run_name};
+use super::journal::{self, CreatedResource, Journal, RUN_DIRECTORIES, RUN_VARIABLE, SweepReport, run_name};
 use super::network::{self, HALF_OPEN_ADDRESS, HALF_OPEN_PORT};
-use super::plan::{NODES, Node, Scenario, host_setting_path};
+use super::plan::{NODES, NOISE_GROUP, Node, Scenario, WORKERS_GROUP, host_setting_path};
 use super::{interfaces, run_directory, system_commands};
 
 /// File of the limit of tracked connections, which applies to the complete machine.
 const CONNTRACK_MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
-/// Parent of the run directories: on a disk, which `/tmp` may not be.
-const RUN_DIRECTORIES: &str = "/var/tmp";
-/// Group and role of programs that only use CPU time.
-const NOISE_GROUP: &str = "noise";
-/// Group of the subject's child processes, if they have a separate quota.
-const WORKERS_GROUP: &str = "workers";
 /// Error number for a process that does not exist.
 const ESRCH: i32 = 3;
 
@@ -89,7 +84,8 @@ impl Testbed {
         };
         // From here on, dropping the testbed undoes everything so far, also on `?`.
         testbed.record(CreatedResource::Directory { path: testbed.directory.clone() })?;
-        run_directory::create(&testbed.directory).map_err(ResourceError::in_file(&testbed.directory))?;
+        let created = run_directory::create(Path::new(RUN_DIRECTORIES), &testbed.run);
+        created.map_err(ResourceError::in_file(&testbed.directory))?;
         testbed.create_network(context)?;
         testbed.create_cgroups(&cgroup::read_hierarchies()?)?;
         testbed.start_noise()?;
@@ -152,6 +148,7 @@ impl Testbed {
     }
 
     fn launch(&mut self, launch: &Launch, command: &mut Command) -> Result<usize, TestbedError> {
+        command.env(RUN_VARIABLE, &self.run);
         let child = launch.spawn(command).map_err(|source| TestbedError::NotStarted {
             program: command.get_program().display().to_string(),
             source,
@@ -380,7 +377,15 @@ fn descendants(pid: u32) -> Vec<u32> {
 /// was lost in a reboot.
 #[must_use]
 pub fn sweep(journals: &Path) -> SweepReport {
-    let mut swept = journal::sweep(journals);
+    let opened = TrustedDir::open(journals);
+    let mut swept = match &opened {
+        Ok(Some(directory)) => journal::sweep(directory),
+        Ok(None) => SweepReport::default(),
+        Err(error) => {
+            return SweepReport { refused: vec![error.to_string()], ..SweepReport::default() };
+        }
+    };
+    let journals = opened.as_ref().ok().and_then(Option::as_ref);
     run_directory::remove_stale(Path::new(RUN_DIRECTORIES), journals, &mut swept);
     swept
 }

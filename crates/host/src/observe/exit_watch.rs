@@ -10,6 +10,8 @@ use record::observed::ExitedProcess;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::process::printable;
+
 /// Maximum number of followed processes: each takes a descriptor.
 const WATCHED_MAX: usize = 16;
 
@@ -35,8 +37,8 @@ impl ExitWatch {
         }
         let opened = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let Some(pidfd) = opened else { return };
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let (role, name) = (role.to_owned(), name.trim().to_owned());
+        let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let (role, name) = (role.to_owned(), printable(String::from_utf8_lossy(&name).trim()));
         self.watched.push(WatchedProcess { pidfd, exit: ExitedProcess { role, pid, name, time_s: 0.0 } });
     }
 

@@ -6,6 +6,7 @@ use super::cgroups::CgroupMonitor;
 use super::identity;
 use super::process::{ProcessMonitor, ProcessUse, StartPhase};
 use crate::kernel_file::{NotObservable, read_once};
+use crate::process::printable;
 use crate::process::stats::IoCounters;
 use crate::process_tree::MAX_PROCESSES;
 use record::observed::{KernelProcess, Role, RoleUse, ThreadCpuUse};
@@ -381,10 +382,10 @@ fn read_command(pid: i32) -> String {
     if text.trim().is_empty() {
         text = read("comm").unwrap_or_default();
     }
-    let text = text.trim();
+    let text = printable(text.trim());
     match text.char_indices().nth(COMMAND_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+        None => text,
     }
 }
 

@@ -3,10 +3,12 @@
 //! allocator's `malloc` counts nothing.
 
 use std::fs::File;
+use std::os::fd::AsRawFd as _;
 
 use super::elf::Image;
 use super::maps::{self, AddressSpace, Mapping};
 use crate::kernel_file::NotObservable;
+use crate::process::printable;
 
 /// Counted calls of an allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,8 +111,10 @@ const FIGURE: &str = "allocator";
 pub(super) struct Allocator {
     /// Description: "jemalloc in libjemalloc.so.2".
     pub(super) description: String,
-    /// Path at which the file can be opened.
+    /// Path of the open file: the kernel probes the file whose symbols were read, also if another one has its name.
     pub(super) path: String,
+    /// Keeps [`Allocator::path`] valid.
+    pub(super) file: File,
     image: Image,
     kind: &'static AllocatorKind,
 }
@@ -129,25 +133,30 @@ impl Allocator {
         let own_mapping = address_space.mappings().iter().find(is_own);
         let opened = own_mapping.and_then(|mapping| open_image(pid, mapping));
         let stripped = opened.as_ref().is_none_or(|(_, image)| !image.is_complete);
-        if let Some((path, image)) = opened
+        if let Some((file, image)) = opened
             && let Some(kind) = find_in_executable(&image)
         {
             let name = if kind.name == "libc" { "its own malloc" } else { kind.name };
-            return Ok(Self { description: format!("{name} in the executable"), path, image, kind });
+            return Ok(Self::new(format!("{name} in the executable"), file, image, kind));
         }
         let find_library = |kind: &'static AllocatorKind| {
             let mapping =
                 address_space.mappings().iter().find(|one| one.module().starts_with(kind.library))?;
-            let (path, image) = open_image(pid, mapping)?;
+            let (file, image) = open_image(pid, mapping)?;
             let caveat = match stripped {
                 true => " (an allocator inside the executable would not be found: it is stripped)",
                 false => "",
             };
-            let description = format!("{} in {}{caveat}", kind.name, mapping.module());
-            Some(Self { description, path, image, kind })
+            let description = format!("{} in {}{caveat}", kind.name, printable(&mapping.module()));
+            Some(Self::new(description, file, image, kind))
         };
         let allocator = ALLOCATORS.iter().find_map(find_library);
         allocator.ok_or_else(|| NotObservable::new(FIGURE, "no known allocator in its mapped files"))
+    }
+
+    fn new(description: String, file: File, image: Image, kind: &'static AllocatorKind) -> Self {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Self { description, path, file, image, kind }
     }
 
     /// Returns the file offsets where a call can be counted; empty if the allocator has no such
@@ -176,11 +185,10 @@ fn find_in_executable(image: &Image) -> Option<&'static AllocatorKind> {
     ALLOCATORS.iter().find(|kind| kind.unique_symbols.iter().any(|name| image.offset_of(name).is_some()))
 }
 
-fn open_image(pid: i32, mapping: &Mapping) -> Option<(String, Image)> {
-    let root = format!("/proc/{pid}/root");
-    maps::candidate_paths(pid, mapping).into_iter().find_map(|path| {
-        let image = Image::read(File::open(&path).ok()?, &root).ok()?;
-        Some((path.to_string_lossy().into_owned(), image))
+fn open_image(pid: i32, mapping: &Mapping) -> Option<(File, Image)> {
+    maps::open_candidates(pid, mapping).find_map(|file| {
+        let image = Image::read(file.try_clone().ok()?, Some(pid)).ok()?;
+        Some((file, image))
     })
 }
 

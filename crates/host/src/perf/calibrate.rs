@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt as _;
 use stats::median;
 
 use super::event::{self, PerfEvent};
-use super::maps::{self, AddressSpace};
+use super::maps::AddressSpace;
 use crate::cpu::thread_cpu_ns;
 
 /// Number of timed calls per round: 2 to 50 ms each with a probe.
@@ -127,8 +127,7 @@ fn file_offset_of(address: u64) -> Option<(CString, u64)> {
     let pid = std::process::id() as i32;
     let address_space = AddressSpace::read(pid);
     let mapping = address_space.find(address)?;
-    let path = maps::candidate_paths(pid, mapping).into_iter().find(|path| path.exists())?;
-    let path = CString::new(path.to_string_lossy().as_bytes()).ok()?;
+    let path = CString::new(mapping.plain_path()).ok()?;
     Some((path, address - mapping.start + mapping.offset))
 }
 

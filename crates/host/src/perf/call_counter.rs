@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fmt;
+use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -225,6 +226,8 @@ type HitCosts = BTreeMap<(UprobeStep, usize), HitCost>;
 struct CountTarget {
     /// Events with their threads.
     events: Vec<(PerfEvent, Vec<i32>)>,
+    /// Open files that the events name.
+    files: Vec<File>,
     hit_cost: HitCost,
     description: String,
 }
@@ -252,7 +255,7 @@ impl CountTarget {
         // calls of the calibration do.
         let any = tracefs.tracepoint_id("raw_syscalls", "sys_enter").map(PerfEvent::Tracepoint);
         let hit_cost = calibrate::measure_tracepoint_hit(any.as_ref().unwrap_or(&event));
-        Ok(Self { events: vec![(event, tids)], hit_cost, description })
+        Ok(Self { events: vec![(event, tids)], files: Vec::new(), hit_cost, description })
     }
 
     fn with_probe(pids: &[i32], call: AllocatorCall, costs: &mut HitCosts) -> Result<Self, NotObservable> {
@@ -261,6 +264,7 @@ impl CountTarget {
         let kind = kind.parse().map_err(|_| uncounted(format!("{path}: not a number")))?;
         let mut target = Self {
             events: Vec::new(),
+            files: Vec::new(),
             hit_cost: HitCost { hit_ns: 0.0, is_measured: false },
             description: String::new(),
         };
@@ -284,6 +288,7 @@ impl CountTarget {
                 let path = CString::new(allocator.path.as_str()).map_err(uncounted)?;
                 target.events.push((PerfEvent::Uprobe { kind, path, offset }, tids.clone()));
             }
+            target.files.push(allocator.file);
         }
         let cost = costs.entry((step, max_events));
         target.hit_cost = *cost.or_insert_with(|| calibrate::measure_probe_hit(kind, step, max_events));

@@ -10,9 +10,11 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ReadCache, SymbolKind};
+
+use super::process_file::{BoundedFile, open_of_process, open_regular};
 
 /// Maximum number of symbols read per file.
 const SYMBOLS_MAX: usize = 4_000_000;
@@ -66,16 +68,17 @@ pub(super) enum AddressLocation<'a> {
 }
 
 impl Image {
-    /// Reads a file, and its separate debug file if there is one below `root`.
-    pub(super) fn read(file: File, root: &str) -> io::Result<Self> {
-        let cache = ReadCache::new(file);
+    /// Reads a file, and its separate debug file if there is one in the file system of process `pid`.
+    pub(super) fn read(file: File, pid: Option<i32>) -> io::Result<Self> {
+        let cache = ReadCache::new(BoundedFile::new(file)?);
         let parsed = object::File::parse(&cache).map_err(io::Error::other)?;
         let mut image = Self::from_object(&parsed);
         if !image.is_complete
-            && let Some(path) = find_debug_file(&parsed, root)
-            && let Ok(file) = File::open(path)
+            && let Some(path) = debug_file_path(&parsed)
+            && let Ok(file) =
+                pid.map_or_else(|| open_regular(Path::new(&path)), |pid| open_of_process(pid, &path))
         {
-            let cache = ReadCache::new(file);
+            let cache = ReadCache::new(BoundedFile::new(file)?);
             if let Ok(debug) = object::File::parse(&cache) {
                 image.add_symbols(debug.symbols());
                 image.is_complete = true;
@@ -193,16 +196,12 @@ impl Image {
     }
 }
 
-/// Opens the separate debug file, by the build id of the other, in the same file system.
-fn find_debug_file<'data, R: object::ReadRef<'data>>(
-    file: &object::File<'data, R>,
-    root: &str,
-) -> Option<PathBuf> {
+/// Returns the path of the separate debug file, by the build id of the other.
+fn debug_file_path<'data, R: object::ReadRef<'data>>(file: &object::File<'data, R>) -> Option<String> {
     let id = file.build_id().ok().flatten()?;
     let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let (directory, name) = hex.split_at_checked(2)?;
-    let path = format!("{root}{DEBUG_DIRECTORY}/{directory}/{name}.debug");
-    Path::new(&path).exists().then(|| PathBuf::from(path))
+    Some(format!("{DEBUG_DIRECTORY}/{directory}/{name}.debug"))
 }
 
 /// Parses `.eh_frame_hdr`, a table of function starts, in the only form that linkers write: four
@@ -272,7 +271,7 @@ mod tests {
 
     #[test]
     fn this_program_is_read() {
-        let image = Image::read(File::open("/proc/self/exe").unwrap(), "").unwrap();
+        let image = Image::read(File::open("/proc/self/exe").unwrap(), None).unwrap();
         assert!(image.is_complete && !image.symbols.is_empty());
         let name = &image.symbols[image.symbols.len() / 2].name;
         let offset = image.offset_of(name).unwrap();
@@ -282,6 +281,6 @@ mod tests {
     #[test]
     fn other_files_are_rejected() {
         assert!(Image::from_bytes(b"#!/bin/sh").is_none());
-        assert!(Image::read(File::open("/proc/self/cmdline").unwrap(), "").is_err());
+        assert!(Image::read(File::open("/proc/self/cmdline").unwrap(), None).is_err());
     }
 }

@@ -6,11 +6,13 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::process_file::locate_in_process;
 use crate::kernel_file::NotObservable;
+use crate::process::printable;
 
 const FIGURE: &str = "HAProxy's own profile";
 /// Timeout for a reply.
@@ -33,7 +35,7 @@ pub struct TaskRow {
 /// HAProxy profiling that weir switched on.
 #[derive(Debug)]
 pub struct HaproxyProfiling {
-    socket: PathBuf,
+    socket: StatsSocket,
     /// Previous setting, as an argument of the set command.
     previous_setting: &'static str,
 }
@@ -52,22 +54,23 @@ impl HaproxyProfiling {
         let sockets = listening_unix_sockets(pid);
         let mut why = "no stats socket found (add `stats socket PATH level admin`)".to_owned();
         for socket in sockets {
-            let setting =
-                match send_command(&socket, "show profiling status").map(|text| parse_setting(&text)) {
-                    Ok(Some(setting)) => setting,
-                    Ok(None) => continue,
-                    Err(error) => {
-                        why = format!("{}: {error}", socket.display());
-                        continue;
-                    }
-                };
-            match send_command(&socket, "set profiling tasks on") {
+            let socket = StatsSocket { pid, path: socket };
+            let setting = match socket.send_command("show profiling status").map(|text| parse_setting(&text))
+            {
+                Ok(Some(setting)) => setting,
+                Ok(None) => continue,
+                Err(error) => {
+                    why = format!("{}: {error}", printable(&socket.path));
+                    continue;
+                }
+            };
+            match socket.send_command("set profiling tasks on") {
                 // On success HAProxy prints nothing, and counts from zero.
                 Ok(reply) if reply.trim().is_empty() => {
                     return Ok(Self { socket, previous_setting: setting });
                 }
-                Ok(reply) => why = format!("{}: {}", socket.display(), reply.trim()),
-                Err(error) => why = format!("{}: {error}", socket.display()),
+                Ok(reply) => why = format!("{}: {}", printable(&socket.path), printable(reply.trim())),
+                Err(error) => why = format!("{}: {error}", printable(&socket.path)),
             }
         }
         Err(NotObservable::new(FIGURE, why))
@@ -78,9 +81,9 @@ impl HaproxyProfiling {
     /// # Errors
     /// HAProxy no longer replies.
     pub fn stop(self) -> Result<Vec<TaskRow>, NotObservable> {
-        let table = send_command(&self.socket, "show profiling tasks");
+        let table = self.socket.send_command("show profiling tasks");
         // HAProxy replied a moment ago; if it has ended since, there is nothing to restore.
-        let _ = send_command(&self.socket, &format!("set profiling tasks {}", self.previous_setting));
+        let _ = self.socket.send_command(&format!("set profiling tasks {}", self.previous_setting));
         let table = table.map_err(|error| NotObservable::new(FIGURE, error.to_string()))?;
         Ok(parse(&table))
     }
@@ -103,7 +106,7 @@ fn parse_setting(text: &str) -> Option<&'static str> {
 pub fn parse(text: &str) -> Vec<TaskRow> {
     let row = |line: &str| {
         let mut fields = line.split_whitespace();
-        let function = fields.next()?.to_owned();
+        let function = printable(fields.next()?);
         let calls = fields.next()?.parse().ok()?;
         let cpu_ns = parse_time_ns(fields.next()?)?;
         let latency_ns = fields.nth(1).and_then(parse_time_ns).unwrap_or(0);
@@ -135,18 +138,30 @@ fn parse_time_ns(text: &str) -> Option<u64> {
     Some(sum_ns as u64)
 }
 
-fn send_command(socket: &Path, command: &str) -> io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-    stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
-    stream.write_all(format!("{command}\n").as_bytes())?;
-    let mut reply = Vec::new();
-    stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply)?;
-    Ok(String::from_utf8_lossy(&reply).into_owned())
+/// Unix socket of a process, by its path there.
+#[derive(Debug)]
+struct StatsSocket {
+    pid: i32,
+    path: String,
 }
 
-/// Returns the unix sockets that a process listens on, as paths that are valid in this namespace.
-fn listening_unix_sockets(pid: i32) -> Vec<PathBuf> {
+impl StatsSocket {
+    /// Sends a command, and returns the reply. The socket must be in the file system of the process: any process may
+    /// have the name of HAProxy, and a link at the path of its socket.
+    fn send_command(&self, command: &str) -> io::Result<String> {
+        let located = locate_in_process(self.pid, &self.path)?;
+        let mut stream = UnixStream::connect(format!("/proc/self/fd/{}", located.as_raw_fd()))?;
+        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
+        stream.write_all(format!("{command}\n").as_bytes())?;
+        let mut reply = Vec::new();
+        stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply)?;
+        Ok(String::from_utf8_lossy(&reply).into_owned())
+    }
+}
+
+/// Returns the paths of the unix sockets that a process listens on.
+fn listening_unix_sockets(pid: i32) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let inodes: HashSet<String> = entries
         .filter_map(|entry| {
@@ -159,19 +174,19 @@ fn listening_unix_sockets(pid: i32) -> Vec<PathBuf> {
     let paths = table.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (inode, path) = (fields.get(6)?, fields.get(7)?);
-        inodes.contains(*inode).then(|| real_path(pid, path))
+        inodes.contains(*inode).then(|| real_path(path))
     });
     paths.collect()
 }
 
 /// Returns the real path of a socket. HAProxy first binds its sockets as `PATH.PID.tmp` and then
 /// renames them; the kernel reports the first name.
-fn real_path(pid: i32, bound: &str) -> PathBuf {
+fn real_path(bound: &str) -> String {
     let without = bound.strip_suffix(".tmp").and_then(|rest| {
         let (path, number) = rest.rsplit_once('.')?;
         number.parse::<u32>().ok().map(|_| path)
     });
-    PathBuf::from(format!("/proc/{pid}/root{}", without.unwrap_or(bound)))
+    without.unwrap_or(bound).to_owned()
 }
 
 #[cfg(test)]
@@ -213,9 +228,8 @@ mod tests {
             (parse_time_ns("841.0ns"), parse_time_ns("x"), parse_time_ns("1")),
             (Some(841), None, None)
         );
-        let path = real_path(7, "/run/ha.sock.32321.tmp");
-        assert_eq!(path, PathBuf::from("/proc/7/root/run/ha.sock"));
-        assert_eq!(real_path(7, "/a.tmp"), PathBuf::from("/proc/7/root/a.tmp"));
+        assert_eq!(real_path("/run/ha.sock.32321.tmp"), "/run/ha.sock");
+        assert_eq!(real_path("/a.tmp"), "/a.tmp");
     }
 
     #[test]

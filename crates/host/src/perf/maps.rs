@@ -3,7 +3,10 @@
 //!
 //! This module does not read the mapped files.
 
+use std::fs::File;
 use std::path::PathBuf;
+
+use super::process_file::{open_of_process, open_regular};
 
 /// An executable mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,24 +101,20 @@ fn parse_line(line: &str) -> Option<Mapping> {
     access.contains('x').then_some(mapping)
 }
 
-/// Returns paths that may open a mapped file, the best first: in the process's own file system;
-/// through the mapping itself, if the file was deleted; or by the name here, if the process has
-/// ended.
-pub(super) fn candidate_paths(pid: i32, mapping: &Mapping) -> Vec<PathBuf> {
-    let path = mapping.plain_path();
-    let by_mapping = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
+/// Opens the file of a mapping in all possible ways, the best first: in the process's own file system;
+/// by the name here, if the process has ended; or through the mapping itself, if the file was deleted.
+pub(super) fn open_candidates(pid: i32, mapping: &Mapping) -> impl Iterator<Item = File> {
+    let path = mapping.plain_path().to_owned();
+    let by_mapping = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
     let executable = PathBuf::from(format!("/proc/{pid}/exe"));
-    let mut paths = Vec::new();
-    if !mapping.is_deleted() {
-        paths.push(PathBuf::from(format!("/proc/{pid}/root{path}")));
-        paths.push(PathBuf::from(path));
-    }
-    paths.push(PathBuf::from(by_mapping));
     // Only root may follow the former. This path works for the executable itself.
-    if std::fs::read_link(&executable).is_ok_and(|to| to.as_os_str() == mapping.path.as_str()) {
-        paths.push(executable);
-    }
-    paths
+    let is_executable =
+        std::fs::read_link(&executable).is_ok_and(|to| to.as_os_str() == mapping.path.as_str());
+    let by_path = (!mapping.is_deleted()).then_some(path);
+    let others = by_path.clone().map(PathBuf::from).into_iter().chain([by_mapping]);
+    let others = others.chain(is_executable.then_some(executable));
+    let in_process = by_path.into_iter().filter_map(move |path| open_of_process(pid, &path).ok());
+    in_process.chain(others.filter_map(|path| open_regular(&path).ok()))
 }
 
 #[cfg(test)]
@@ -160,6 +159,6 @@ mod tests {
         let pid = std::process::id() as i32;
         let address_space = AddressSpace::read(pid);
         let mapping = address_space.find(this_process_runs_from_a_file as *const () as u64).unwrap();
-        assert!(candidate_paths(pid, mapping).iter().any(|path| std::fs::File::open(path).is_ok()));
+        assert!(open_candidates(pid, mapping).next().is_some());
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct SampledProcess {
 impl SampledProcess {
     fn read(pid: i32) -> Self {
         let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let name = String::from_utf8_lossy(&name).trim_end().to_owned();
+        let name = crate::process::printable(String::from_utf8_lossy(&name).trim_end());
         Self { name, address_space: AddressSpace::read(pid) }
     }
 }

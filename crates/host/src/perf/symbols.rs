@@ -9,8 +9,10 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use super::elf::{AddressLocation, Image};
 use super::kallsyms::KernelSymbols;
 use super::maps::{self, ANONYMOUS, AddressSpace, Mapping};
+use super::process_file::{is_owned_by_process, open_of_process};
 use super::stacks::SampledProcess;
 use crate::kernel_file::NotObservable;
+use crate::process::printable;
 
 /// Name of the kernel code that is mapped into every process.
 const VDSO: &str = "[vdso]";
@@ -66,6 +68,11 @@ impl SymbolCache {
 
     /// Returns a process's function at an address.
     pub(super) fn user_function(&mut self, pid: i32, process: &SampledProcess, address: u64) -> Function {
+        let found = self.find_user_function(pid, process, address);
+        Function { name: printable(&found.name), module: printable(&found.module), ..found }
+    }
+
+    fn find_user_function(&mut self, pid: i32, process: &SampledProcess, address: u64) -> Function {
         let Some(mapping) = process.address_space.find(address) else {
             return self.jit_function(pid, address, "[unknown]");
         };
@@ -98,10 +105,13 @@ impl SymbolCache {
         if !self.images.contains_key(&key) && self.images.len() < IMAGES_MAX {
             let read = if path == VDSO { read_vdso() } else { read_image(pid, mapping) };
             match &read {
-                None => self.notes.push(format!("cannot read {path}: its functions have no names")),
+                None => {
+                    self.notes.push(format!("cannot read {}: its functions have no names", printable(path)))
+                }
                 Some(image) if !image.is_complete && path != VDSO => self.notes.push(format!(
-                    "{path} is stripped: functions that it does not export are named by their \
-                     start addresses"
+                    "{} is stripped: functions that it does not export are named by their \
+                     start addresses",
+                    printable(path)
                 )),
                 Some(_) => {}
             }
@@ -113,10 +123,10 @@ impl SymbolCache {
     /// Returns the JIT-compiled function at an address, if the process wrote it to its perf map
     /// (`/tmp/perf-PID.map`).
     fn jit_function(&mut self, pid: i32, address: u64, module: &str) -> Function {
-        let functions = self.jit_functions.entry(pid).or_insert_with(|| {
-            let text = read_bounded(&format!("/proc/{pid}/root/tmp/perf-{pid}.map"));
-            parse_perf_map(&text.unwrap_or_default())
-        });
+        let functions = self
+            .jit_functions
+            .entry(pid)
+            .or_insert_with(|| parse_perf_map(&read_perf_map(pid).unwrap_or_default()));
         let after = functions.partition_point(|(start, ..)| *start <= address);
         match functions[..after].last().filter(|(_, end, _)| address < *end) {
             Some((_, _, name)) => {
@@ -129,9 +139,7 @@ impl SymbolCache {
 
 /// Reads the file of a mapping; `None`: no candidate path is readable.
 pub(super) fn read_image(pid: i32, mapping: &Mapping) -> Option<Image> {
-    let root = format!("/proc/{pid}/root");
-    let files = maps::candidate_paths(pid, mapping).into_iter().filter_map(|path| File::open(path).ok());
-    files.filter_map(|file| Image::read(file, &root).ok()).next()
+    maps::open_candidates(pid, mapping).filter_map(|file| Image::read(file, Some(pid)).ok()).next()
 }
 
 fn unknown_function(module: &str) -> Function {
@@ -169,9 +177,14 @@ fn read_vdso() -> Option<Image> {
     Image::from_bytes(&bytes)
 }
 
-fn read_bounded(path: &str) -> Option<String> {
+/// Reads the perf map of a process, unless another user wrote it: its name can be guessed.
+fn read_perf_map(pid: i32) -> Option<String> {
+    let file = open_of_process(pid, &format!("/tmp/perf-{pid}.map")).ok()?;
+    if !is_owned_by_process(pid, &file) {
+        return None;
+    }
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(PERF_MAP_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    file.take(PERF_MAP_BYTES_MAX).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -207,6 +220,23 @@ mod tests {
         let text = "7f20 10 Array.map\n7f00 20 x y\nbad\n7f30 zz a\n";
         let expected = [(0x7f00, 0x7f20, "x y".to_owned()), (0x7f20, 0x7f30, "Array.map".to_owned())];
         assert_eq!(parse_perf_map(text), expected);
+    }
+
+    #[test]
+    fn perf_maps_are_regular_files_of_the_process() {
+        let pid = std::process::id() as i32;
+        let path = std::path::PathBuf::from(format!("/tmp/perf-{pid}.map"));
+        std::fs::write(&path, "10 8 compiled\x1b[31m\n").unwrap();
+        let function = || SymbolCache::default().user_function(pid, &SampledProcess::default(), 0x12).name;
+        assert_eq!(function(), "compiled?[31m");
+        if std::os::unix::fs::chown(&path, Some(65_534), None).is_ok() {
+            assert_eq!(function(), "[unknown]");
+        }
+        std::fs::remove_file(&path).unwrap();
+        // A reader of the pipe would wait for a writer.
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert_eq!(function(), "[unknown]");
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[inline(never)]

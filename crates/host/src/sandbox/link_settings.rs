@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use record::invalid_value;
 use record::problem::InvalidValue;
 
+use super::programs::find_program;
 use crate::links::{DriverSetting, write_offload};
 use crate::tuning::{interface_file, read_choice, read_driver, write_value};
 
@@ -150,7 +151,8 @@ fn parse_root_qdisc(text: &str) -> Option<String> {
 }
 
 fn run_tc(arguments: &[&str]) -> io::Result<String> {
-    let output = Command::new("tc").args(arguments).stdin(Stdio::null()).output().map_err(|error| {
+    let run = |program| Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = find_program("tc").and_then(run).map_err(|error| {
         let hint = if error.kind() == io::ErrorKind::NotFound { " (install iproute2)" } else { "" };
         io::Error::new(error.kind(), format!("tc: {error}{hint}"))
     })?;

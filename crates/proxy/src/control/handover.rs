@@ -28,6 +28,7 @@ use std::time::Duration;
 use rt::address::Address;
 use rt::fd_stream::FdStream;
 use rt::tls::TicketKeyExport;
+use rt::unix_socket::{effective_uid, peer_credentials};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{ListenerPlan, Plan};
@@ -199,16 +200,20 @@ struct SocketSet {
 
 impl InheritedSockets {
     /// Requests the listening sockets of the process with this control socket. `None`: no process
-    /// listens there, so there is nothing to take over.
+    /// listens there, so there is nothing to take over. `user` is the user that this process changes to.
     ///
     /// # Errors
-    /// The process cannot be reached, or refused. The message has the path.
-    pub fn request(control: &Path) -> io::Result<Option<Self>> {
+    /// The process cannot be reached, refused, or is of another user. The message has the path.
+    pub fn request(control: &Path, user: Option<u32>) -> io::Result<Option<Self>> {
         let with_path =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", control.display()));
         let no_listener = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
         match UnixStream::connect(control) {
-            Ok(stream) => Self::receive(stream).map(Some).map_err(with_path),
+            Ok(stream) => {
+                let owner = peer_credentials(&stream).map_err(with_path)?.uid;
+                check_owner(owner, effective_uid(), user).map_err(with_path)?;
+                Self::receive(stream).map(Some).map_err(with_path)
+            }
             Err(error) if no_listener.contains(&error.kind()) => Ok(None),
             Err(error) => Err(with_path(error)),
         }
@@ -289,6 +294,18 @@ impl InheritedSockets {
     }
 }
 
+/// Checks the user of the process that passes its sockets: who passes them could read all requests.
+fn check_owner(owner: u32, own_user: u32, configured: Option<u32>) -> io::Result<()> {
+    if owner == 0 || owner == own_user || Some(owner) == configured {
+        return Ok(());
+    }
+    let text = format!(
+        "the socket is of user {owner}: sockets are taken over only from root, from user {own_user} and from `user` of \
+         [privileges]"
+    );
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
 fn expect_ok(fd_stream: &mut FdStream) -> io::Result<()> {
     match fd_stream.receive_line()?.as_deref() {
         Some("ok") => Ok(()),
@@ -315,6 +332,19 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    #[test]
+    fn sockets_are_taken_over_from_trusted_users_only() {
+        for (owner, own, configured) in
+            [(0, 1000, None), (1000, 1000, None), (33, 0, Some(33)), (0, 0, Some(33))]
+        {
+            assert!(check_owner(owner, own, configured).is_ok(), "{owner}");
+        }
+        for (owner, own, configured) in [(1000, 0, None), (33, 1000, None), (34, 0, Some(33))] {
+            let error = check_owner(owner, own, configured).unwrap_err().to_string();
+            assert!(error.contains(&format!("of user {owner}:")), "{error}");
+        }
+    }
 
     fn offered_socket(socket_index: usize, configured: &str, listener: &TcpListener) -> OfferedSocket {
         let label = SocketLabel {
@@ -423,6 +453,6 @@ mod tests {
             drop(fd_stream);
             assert!(InheritedSockets::receive(new_end).is_err(), "{lines:?}");
         }
-        assert!(InheritedSockets::request(Path::new("/no/such/weir.sock")).unwrap().is_none());
+        assert!(InheritedSockets::request(Path::new("/no/such/weir.sock"), None).unwrap().is_none());
     }
 }

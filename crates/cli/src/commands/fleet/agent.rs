@@ -158,7 +158,10 @@ pub(super) fn state_directory(args: CommandArgs<'_>, name: &AgentName) -> Result
             }
         },
     };
-    Ok(base.join(name.as_str()))
+    let directory = base.join(name.as_str());
+    // Records of the directory are sent to the coordinator, and removed.
+    store::check_trusted(&directory).map_err(|error| Failure::cannot("--state", error))?;
+    Ok(directory)
 }
 
 /// Returns the plan whose capacity is compared between machines: 64 connections, small responses.

@@ -1,6 +1,5 @@
 //! `weir fleet serve`: a NATS server and agents on this machine.
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -63,7 +62,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     }
     let signals = count_signals(|_| ())?;
     let directory = state_directory(args, &AgentName::from_host("nats"))?;
-    let search: Vec<PathBuf> = std::env::var_os("PATH").iter().flat_map(std::env::split_paths).collect();
+    let search = host::sandbox::programs::search_directories();
     let cannot = |error: fleet::embedded::EmbeddedError| Failure::cannot_run(error);
     // This thread lives until the end; if it is killed, the kernel kills the server.
     let spawn = |command: &mut Command| Launch::default().spawn(command);

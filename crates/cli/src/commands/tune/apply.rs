@@ -4,22 +4,24 @@ use record::units::format_plural;
 use std::io;
 use std::path::Path;
 
+use host::trusted_dir::TrustedDir;
 use record::file::{format_wall_clock, wall_clock_now, wall_clock_ns, write_atomically};
 use record::problem::InputProblem;
 use rt::drain::{SignalSet, block_signals};
 use tune::apply::{ApplyPlan, RequestedValue, parse_requests, persistent_text, plan_apply};
 use tune::check::judge_context;
 use tune::foreign::parse_file;
-use tune::journal::{EndsWith, PersistedFile, Target};
+use tune::journal::{EndsWith, PersistedFile, Target, is_namespace_name};
 use tune::observation::{MachineState, observe_machine};
 use tune::profiles::find_profile;
 use tune::session::{
-    ApplyOptions, ApplyStep, apply, conflicts, namespace_target, revert, run_in_target, stored_journals,
+    ApplyOptions, ApplyStep, apply, conflicts, namespace_target, remove_persisted, revert, run_in_target,
+    stored_journals,
 };
 use tune::setting::Role;
 
 use super::command::{self, Foreground};
-use super::{journals, parse_role, parse_time_limit, restore_leftovers};
+use super::{journals_path, parse_role, parse_time_limit, report_refused, restore_leftovers};
 use crate::commands::text_file::read_text_file;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
@@ -42,17 +44,18 @@ struct ApplyRequest {
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     let request = parse(args, arguments)?;
-    if !request.is_dry_run {
-        restore_leftovers(args);
+    // Before the plan, so that the values of a killed apply are not taken for those of the machine.
+    let directory = if request.is_dry_run { None } else { Some(create_journals(args)?) };
+    if let Some(directory) = &directory {
+        restore_leftovers(Some(directory));
     }
     let state = run_in_target(&request.target, observe_machine)?;
     let plan = plan(&request, &state)?;
     print(&format_plan(&plan, &request.target, request.is_dry_run));
-    if request.is_dry_run {
-        return Ok(Exit::Done);
-    }
-    let directory = journals(args);
-    let managed = conflicts(&plan, &request.target, &stored_journals(&directory));
+    let Some(directory) = directory else { return Ok(Exit::Done) };
+    let stored = stored_journals(&directory);
+    report_refused(&stored.refused);
+    let managed = conflicts(&plan, &request.target, &stored.journals);
     if !managed.is_empty() {
         let texts = managed.iter().map(|(name, text)| format!("{name}: {text}"));
         return Err(Failure::CannotRun(texts.collect::<Vec<_>>().join("\nweir: ")));
@@ -61,7 +64,6 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let signals = block_signals(SignalSet::All)?;
     let foreground = Foreground::new(request.time_limit_ns, &request.command, signals)?;
     let mut options = ApplyOptions {
-        directory,
         target: request.target.clone(),
         ends_with: ends_with(&request),
         requested: request.words.clone(),
@@ -75,9 +77,11 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         print("nothing to change\n");
         return Ok(Exit::Done);
     }
-    let journal = run_in_target(&request.target, || apply(&plan, &options, &mut kill_hook()))?;
+    let journals = create_journals(args)?;
+    let journal = run_in_target(&request.target, || apply(&plan, &options, journals, &mut kill_hook()))?;
     let journal = journal.map_err(|error| {
-        remove_persisted(&options);
+        // The apply failed; the error of the apply is the one to report.
+        options.persisted.iter().for_each(remove_persisted);
         Failure::cannot_run(error)
     })?;
     if options.ends_with == EndsWith::Revert {
@@ -85,7 +89,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         return Ok(Exit::Done);
     }
     let result = run_in_target(&request.target, move || foreground.wait());
-    restore(&journal)?;
+    restore(&directory, &journal)?;
     result?.map_err(Failure::from)
 }
 
@@ -144,7 +148,7 @@ pub(super) fn expand_files(words: &[String]) -> Result<Vec<String>, Vec<InputPro
 fn parse_target(args: CommandArgs<'_>, problems: &mut Vec<InputProblem>) -> Target {
     match (args.text("netns"), args.is_set("host")) {
         (Some(_), true) => problems.push(InputProblem::new("--netns", "give either --netns or --host")),
-        (Some(name), false) if name.is_empty() || name.contains('/') || name.starts_with('.') => {
+        (Some(name), false) if !is_namespace_name(&name) => {
             problems.push(InputProblem::new("--netns", format!("'{name}' is no name of a namespace")));
         }
         (Some(name), false) => match namespace_target(&name) {
@@ -197,21 +201,22 @@ fn persist(path: &str, plan: &ApplyPlan, arguments: &[String]) -> Result<Persist
     if Path::new(path).exists() {
         return Err(vec![InputProblem::new("--persist", format!("{path} exists: remove it first"))].into());
     }
-    write_atomically(Path::new(path), text.as_bytes())
-        .map_err(|error| Failure::cannot(format!("--persist {path}"), error))?;
-    Ok(PersistedFile { path: path.into(), text })
+    let failed = |error| Failure::cannot(format!("--persist {path}"), error);
+    // A revert may run in another directory.
+    let absolute = std::path::absolute(path).map_err(failed)?;
+    write_atomically(&absolute, text.as_bytes()).map_err(failed)?;
+    Ok(PersistedFile { path: absolute, text })
 }
 
-fn remove_persisted(options: &ApplyOptions) {
-    if let Some(file) = &options.persisted {
-        // The apply failed; the error of the apply is the one to report.
-        let _ = std::fs::remove_file(&file.path);
-    }
+/// Opens the directory of journals, and creates it if it is missing.
+fn create_journals(args: CommandArgs<'_>) -> Result<TrustedDir, Failure> {
+    TrustedDir::open_or_create(&journals_path(args))
+        .map_err(|error| Failure::CannotRun(format!("the journal cannot be written: {error}")))
 }
 
 /// Restores the settings of this apply, and reports it.
-fn restore(journal: &Path) -> Result<(), Failure> {
-    let report = revert(journal, false)?;
+fn restore(directory: &TrustedDir, journal: &str) -> Result<(), Failure> {
+    let report = revert(directory, journal, false).map_err(Failure::cannot_run)?;
     let Some(report) = report else {
         warn!("weir: already restored by another weir tune revert");
         return Ok(());

@@ -4,7 +4,7 @@ use serde::Serialize;
 use tune::journal::{EndsWith, JournalHeader};
 use tune::session::{ManagedState, RevertReport, StoredJournal, managed_states, revert, stored_journals};
 
-use super::{journals, restore_leftovers};
+use super::{open_journals, report_refused, restore_leftovers};
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
@@ -15,14 +15,18 @@ use crate::output::table::table;
 const STATUS_SCHEMA: &str = "weir.tune-status/1";
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
-    let stored = stored_journals(&journals(args));
-    if stored.is_empty() {
+    let Some(directory) = open_journals(args)? else {
         print("nothing to restore\n");
         return Ok(Exit::Done);
+    };
+    let stored = stored_journals(&directory);
+    report_refused(&stored.refused);
+    let mut is_complete = stored.refused.is_empty();
+    if stored.journals.is_empty() {
+        print("nothing to restore\n");
     }
-    let mut is_complete = true;
-    for one in &stored {
-        match revert(&one.path, args.is_set("force")) {
+    for one in &stored.journals {
+        match revert(&directory, &one.name, args.is_set("force")) {
             Ok(Some(report)) => {
                 for (name, value) in &report.restored {
                     print(&format!("{name} = {value}\n"));
@@ -30,9 +34,9 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
                 report_problems(&report);
                 is_complete &= report.is_complete();
             }
-            Ok(None) => warn!("weir: {}: another process restores it", one.path.display()),
+            Ok(None) => warn!("weir: {}: another process restores it", one.name),
             Err(error) => {
-                warn!("weir: {}: {error}", one.path.display());
+                warn!("weir: {}: {error}", one.name);
                 is_complete = false;
             }
         }
@@ -82,9 +86,11 @@ struct ManagedSetting {
 pub(super) fn status(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let json = args.text("json");
     crate::preflight::outputs(args, &["json"], &[])?;
-    restore_leftovers(args);
-    let stored = stored_journals(&journals(args));
-    let applied = stored.iter().map(applied_status).collect::<Result<Vec<_>, Failure>>()?;
+    let directory = open_journals(args)?;
+    restore_leftovers(directory.as_ref());
+    let stored = directory.as_ref().map(stored_journals).unwrap_or_default();
+    report_refused(&stored.refused);
+    let applied = stored.journals.iter().map(applied_status).collect::<Result<Vec<_>, Failure>>()?;
     if json.as_deref() != Some(crate::preflight::STDOUT) {
         print(&format_status(&applied));
     }

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use host::sandbox::link_settings::LinkSetting;
 use host::sandbox::namespace::run_with_sysfs_in_new_netns;
+use host::sandbox::programs::find_program;
 use tune::apply::{ApplyPlan, RequestedValue};
 use tune::check::judge_context;
 use tune::link::plan_links;
@@ -53,7 +54,8 @@ fn create_link() -> std::io::Result<()> {
 }
 
 fn run_ip(words: &[&str]) -> std::io::Result<()> {
-    let output = Command::new("ip").args(words).stdin(Stdio::null()).output();
+    let run = |program| Command::new(program).args(words).stdin(Stdio::null()).output();
+    let output = find_program("ip").and_then(run);
     let output = output
         .map_err(|error| std::io::Error::new(error.kind(), format!("ip: {error} (install iproute2)")))?;
     if output.status.success() {

@@ -107,18 +107,18 @@ pub fn file_name(position: &TrialPosition) -> String {
 /// # Errors
 /// Those of the file system; [`io::ErrorKind::AlreadyExists`] if the name is taken.
 pub(super) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    let part = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
-    let written = File::create(&part).and_then(|mut file| {
+    let with_path = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let (part, mut file) = record::file::create_temporary(path).map_err(with_path)?;
+    let mut write = || {
         file.write_all(bytes)?;
         file.sync_all()?;
         rename_without_replacing(&part, path)?;
         sync_parent_directory(path)
-    });
-    written.map_err(|error| {
+    };
+    write().map_err(|error| {
         // The partial file is useless. If its removal fails too, the next start sets it aside.
         let _ = fs::remove_file(&part);
-        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        with_path(error)
     })
 }
 

@@ -1,0 +1,95 @@
+//! Programs of the system that weir starts by their names: `ip`, `tc`, `nft`.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::trusted_dir::{TrustError, TrustedDir};
+
+/// Finds a program on the PATH. Relative directories are left out, and for root all directories that another user can
+/// change: the PATH of root may have some of them, and a program there would run as root.
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`]: there is none; the message has the directories that were left out.
+pub fn find_program(name: &str) -> io::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    find_program_in(&path, name, rustix::process::geteuid().is_root())
+}
+
+/// Returns the directories of the PATH in which [`find_program`] would start a program.
+#[must_use]
+pub fn search_directories() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_root = rustix::process::geteuid().is_root();
+    let directories = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
+    directories.filter(|directory| refusal(directory, is_root).is_none()).collect()
+}
+
+/// Returns the reason why no program of a directory is started.
+fn refusal(directory: &Path, is_root: bool) -> Option<TrustError> {
+    match (is_root, directory.canonicalize()) {
+        (true, Ok(directory)) => TrustedDir::open(&directory).err(),
+        _ => None,
+    }
+}
+
+fn find_program_in(path: &OsStr, name: &str, is_root: bool) -> io::Result<PathBuf> {
+    let mut reasons = Vec::new();
+    for directory in std::env::split_paths(path).filter(|directory| directory.is_absolute()) {
+        let program = directory.join(name);
+        if !is_executable(&program) {
+            continue;
+        }
+        // The program itself may be a link of the system (alternatives), in a directory of root.
+        match refusal(&directory, is_root) {
+            None => return Ok(program),
+            Some(reason) => reasons.push(reason.to_string()),
+        }
+    }
+    let text = match reasons.is_empty() {
+        true => format!("{name} is not on the PATH"),
+        false => format!("{name} is not started as root: {}", reasons.join("; ")),
+    };
+    Err(io::Error::new(
+        if reasons.is_empty() { io::ErrorKind::NotFound } else { io::ErrorKind::PermissionDenied },
+        text,
+    ))
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_starts_no_program_that_others_can_replace() {
+        let directory = std::env::temp_dir().join(format!("host-programs-{}", std::process::id()));
+        let [open, closed] = ["open", "closed"].map(|name| directory.join(name));
+        for place in [&open, &closed] {
+            fs::create_dir_all(place).unwrap();
+            fs::write(place.join("tool"), "").unwrap();
+            fs::set_permissions(place.join("tool"), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::write(open.join("text"), "").unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = std::env::join_paths([Path::new("."), Path::new(""), &open, &closed]).unwrap();
+        let find = |name: &str, is_root| find_program_in(&path, name, is_root);
+        assert_eq!(find("tool", false).unwrap(), open.join("tool"));
+        assert_eq!(find("tool", true).unwrap(), closed.join("tool"));
+        let only_open = open.as_os_str();
+        let refused = find_program_in(only_open, "tool", true).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        assert!(refused.to_string().contains("can be changed by other users"), "{refused}");
+        for name in ["text", "missing", "Cargo.toml"] {
+            assert_eq!(find(name, true).unwrap_err().kind(), io::ErrorKind::NotFound, "{name}");
+        }
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}
