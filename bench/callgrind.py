@@ -40,6 +40,15 @@ _ADDR_NO_RANDOMIZE = 0x0040000
 _EPOLL_WAITS = (b"232 ", b"281 ", b"441 ")
 
 
+def _read(path):
+    """Returns the bytes of a file of a thread; none if the thread has ended."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 def unsupported():
     """Returns the reason why figures of this machine do not compare with those of others; None if they do."""
     if os.uname().machine != "x86_64":
@@ -62,8 +71,13 @@ class Subject:
                    f"--callgrind-out-file={self.out}", f"--vgdb-prefix={self.pipe}",
                    f"--log-file={os.path.join(folder, 'valgrind.log')}", *argv]
         self.output = open(os.path.join(folder, "output"), "w+")
-        self.process = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, preexec_fn=self._prepare,
-                                        stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.STDOUT)
+        try:
+            self.process = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, preexec_fn=self._prepare,
+                                            stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.STDOUT)
+        except subprocess.SubprocessError:
+            self.clock.close()
+            raise Failed("cannot pass clock_gettime to the driver: allow seccomp filters with a listener here "
+                         "(Linux 5.9; a container may forbid them)") from None
 
     def _prepare(self):
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -118,9 +132,8 @@ class Subject:
         while time.monotonic() < until:
             self.check()
             for task in glob.glob(f"/proc/{self.process.pid}/task/*"):
-                with open(f"{task}/comm") as file:
-                    if re.fullmatch(r"[a-z]+-0\n", file.read()):
-                        return f"{task}/syscall"
+                if re.fullmatch(rb"[a-z]+-0\n", _read(f"{task}/comm")):
+                    return f"{task}/syscall"
             time.sleep(0.01)
         raise Failed(f"no thread of a core: {self.process.args}")
 
@@ -137,8 +150,8 @@ class Subject:
     def _sleeps(self, task):
         # Valgrind's lock is a pipe, so a thread that waits for it is in read(2), number 0; 228 is a reading of
         # the clock.
-        with open(f"/proc/{self.process.pid}/task/{task}/syscall", "rb") as file:
-            return not file.read().startswith((b"running", b"0 ", b"228 "))
+        call = _read(f"/proc/{self.process.pid}/task/{task}/syscall")
+        return not call.startswith((b"running", b"0 ", b"228 "))
 
     def start_counting(self):
         """Starts the instrumentation, and stops the clock if it still runs."""
