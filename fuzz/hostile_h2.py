@@ -154,7 +154,7 @@ def report(scene, program, memory, process, after, extra=""):
         failures.append(f"{scene}, {program}: grew by {mib(memory.peak - memory.before).strip()} MiB")
     if after - memory.before > max(KEPT_FRACTION_MAX * memory.before, KEPT_BYTES_MAX):
         failures.append(f"{scene}, {program}: kept {mib(after - memory.before).strip()} MiB")
-    if process.poll() is not None:
+    if process is not None and process.poll() is not None:
         failures.append(f"{scene}, {program}: ended")
 
 
@@ -378,7 +378,7 @@ class HostileServer:
         connection.close()
 
 
-def attack_clients(scene, weir, directory):
+def attack_clients(scene, weir, directory, origin):
     """A hostile server against `weir proxy` with HTTP/2, and against `weir load`."""
     hostile = HostileServer(scene)
     port, path = free_port(), f"{directory}/proxy.toml"
@@ -416,16 +416,23 @@ http = "2"
     report(scene, server.name, memory, server.process, after)
     server.stop()
 
-    command = [weir, "load", "--http", "2", "-c", str(CONNECTIONS), "-m", "10", "-t", "1", "-d", "4s", f"http://127.0.0.1:{hostile.port}/"]
+    # Most of the memory of a load is its record: it is compared with a load of an honest origin.
+    honest, _ = load_memory(weir, origin)
+    memory, _ = load_memory(weir, hostile.port)
+    memory.before = honest.peak
+    report(scene, "weir load", memory, None, memory.before)
+    hostile.listener.close()
+
+
+def load_memory(weir, port):
+    command = [weir, "load", "--no-baseline", "--http", "2", "-c", str(CONNECTIONS), "-m", "10", "-t", "1", "-d", "3s",
+               "-w", "10s", f"http://127.0.0.1:{port}/"]
     load = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(0.02)
     memory = Memory(load.pid)
-    time.sleep(3.4)
-    memory.stop()
-    # Its memory is measured from its first sample: most of it is its own.
-    report(scene, "weir load", memory, load, memory.before)
     load.wait()
-    hostile.listener.close()
+    memory.stop()
+    return memory, load
 
 
 def main():
@@ -449,7 +456,7 @@ def main():
                         server.stop()
             for scene in [*BLOCKS, "interim"]:
                 if is_wanted(f"{scene} server"):
-                    attack_clients(scene, weir, directory)
+                    attack_clients(scene, weir, directory, port)
         finally:
             origin.stop()
     for failure in failures:

@@ -37,13 +37,18 @@ fn small_heads_that_become_large_ones_are_refused_without_memory() {
     let proxy = start_proxy("", &server.authority, "");
     assert_eq!(proxy.get("/echo").status, 200);
     let before = crate::support::anonymous_bytes(proxy.process.id());
-    // Each of 90 heads would have 48 MB.
-    assert_eq!(run_client(&proxy, "hpack_bomb", &["91"]), "sent\n");
+    // Each of 90 heads would have 32 kB, which is less than twice the limit.
+    assert_eq!(run_client(&proxy, "hpack_bomb", &["91", "8"]), "sent\n");
     let metrics = proxy.metrics_until("all have left", |metrics| {
         metrics.sum_known(CONNECTIONS_OPEN, &[("listener", "web")]) == 0.0
     });
     let rejected = [("from", "client"), ("reason", "head_too_large")];
     assert_eq!(metrics.sum_known("weir_messages_rejected_total", &rejected), 90.0, "{metrics}");
+    // The first of heads that would have 48 MB ends the connection.
+    assert_eq!(run_client(&proxy, "hpack_bomb", &["91", "12000"]), "sent\n");
+    proxy.metrics_until("the fault is counted", |metrics| {
+        metrics.sum_known(FAULTS, &[("fault", "block_too_large")]) == 1.0
+    });
     let grown = crate::support::anonymous_bytes(proxy.process.id()).saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} B more");
     assert_eq!(proxy.get("/echo").status, 200);

@@ -524,8 +524,8 @@ def flood(port, kind):
     print("ended", sent < 200_000)
 
 
-def hpack_bomb(port, count):
-    """Small heads that refer to a large field thousands of times. Prints how many got an answer."""
+def hpack_bomb(port, count, references):
+    """Small heads that refer to a large field many times."""
     connection = raw_connection(port)
     head = literal([(":method", "GET"), (":scheme", "http"), (":authority", "test"), (":path", "/bomb")])
     value = b"y" * 4000
@@ -535,7 +535,7 @@ def hpack_bomb(port, count):
     try:
         connection.sendall(frame(HEADERS, 5, 1, head + entry))
         for at in range(1, int(count)):
-            connection.sendall(frame(HEADERS, 5, 2 * at + 1, head + b"\xbe" * 12_000))
+            connection.sendall(frame(HEADERS, 5, 2 * at + 1, head + b"\xbe" * int(references)))
         connection.sendall(frame(PING, 0, 0, b"12345678"))
         while b"12345678" not in received and (data := connection.recv(65536)):
             received += data

@@ -144,10 +144,13 @@ fn a_head_over_the_limits_is_answered() {
     let server = scripted_server();
     let proxy = start_proxy("limits = { head = '4k', headers = 20 }", &server.authority, "");
     assert_eq!(run_client(&proxy, "large_head", &["2000"]), "200 0 end\n200 0 end\n");
-    let text = run_client(&proxy, "large_head", &["12000"]);
+    let text = run_client(&proxy, "large_head", &["8000"]);
     assert!(text.starts_with("431 ") && text.ends_with("\n200 0 end\n"), "{text}");
     let line = &json_lines(&proxy, "\"status\":431", 1)[0];
     assert_eq!((&line["end"], &line["refusal"]), (&"bad_request".into(), &"head_too_large".into()), "{line}");
+    // A head of more than twice the limit ends the connection.
+    assert_eq!(run_client(&proxy, "large_head", &["12000"]), "None 0 open\nNone 0 open\n");
+    assert_eq!(proxy.metrics().sum_known(FAULTS, &[("fault", "block_too_large")]), 1.0);
 }
 
 #[test]
