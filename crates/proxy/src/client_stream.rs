@@ -13,7 +13,7 @@ use rt::clock::MonotonicTime;
 use rt::deadlines::DeadlineRegistration;
 use rt::stream::Stream;
 
-pub(crate) use h2_client::H2Client;
+pub(crate) use h2_client::{H2Client, STALLED_CODE};
 
 use crate::admission::{Rejection, SourceSlot};
 use crate::core::{Core, ListenerGeneration, ListenerSettings, PollContext, TICK_NS};
@@ -122,10 +122,8 @@ pub(crate) enum TimeoutKind {
     Tarpit,
     Tunnel,
     Linger,
-    /// Until streams of HTTP/2 without progress are reset.
-    StreamWrite,
-    /// Until an idle HTTP/2 connection frees memory.
-    Shrink,
+    /// The first of the timers of an HTTP/2 connection.
+    Http2,
 }
 
 /// Connection state of a client that nothing is read from at the moment.
@@ -395,14 +393,6 @@ impl ClientStream {
     #[inline]
     pub(crate) fn buffer_bytes(&mut self, core: &Core, bytes: &[u8]) -> bool {
         bytes.is_empty() || self.buffered.append(&core.memory.buffers, bytes)
-    }
-
-    /// Restarts the current timeout after progress. The first-byte timeout is a total time and does
-    /// not restart.
-    pub(crate) fn note_progress(&mut self) {
-        if self.timeout_kind != TimeoutKind::FirstByte {
-            self.timeout_kind = TimeoutKind::None;
-        }
     }
 
     /// Returns whether the wait for `kind` has exceeded `timeout_ns`. Starts the wait if it has

@@ -167,7 +167,7 @@ impl Exchange {
             return StepResult::Finished(self.finish(ctx, client));
         }
         if !matches!(self.stage, ExchangeStage::Connected) || has_request_progress || has_response_progress {
-            client.note_progress();
+            self.note_progress(ctx.core, client);
             return StepResult::Progressed;
         }
         self.poll_timeout(ctx, client, input)
@@ -197,19 +197,8 @@ impl Exchange {
         client: &mut ClientStream,
         input: &mut [u8],
     ) -> StepResult {
-        let Wait { kind, timeout_ns } = self.current_wait(client);
-        let has_timed_out = match kind {
-            TimeoutKind::RequestBody if !self.is_body_in_time(ctx.core, client) => true,
-            TimeoutKind::ClientWrite | TimeoutKind::ServerWrite => {
-                self.is_peer_stalled(ctx, client, kind, timeout_ns)
-            }
-            TimeoutKind::FirstByte => {
-                let left_ns = self.first_byte_left_ns(ctx.core, timeout_ns);
-                client.has_timed_out(ctx, kind, left_ns)
-            }
-            _ => client.has_timed_out(ctx, kind, timeout_ns),
-        };
-        if has_timed_out {
+        let wait = self.current_wait(client);
+        if let Some(kind) = self.expired_timeout(ctx, client, wait) {
             let (end, phase) = match kind {
                 TimeoutKind::ClientWrite => (EndReason::WriteTimeout, self.phase()),
                 TimeoutKind::RequestBody => (EndReason::BodyTimeout, EndPhase::Request),
@@ -288,15 +277,12 @@ impl Exchange {
     fn poll_responding(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) -> StepResult {
         let _section = ctx.core.profile.enter(ProfilePhase::ForwardResponse);
         let bytes_before = self.outcome.bytes_out;
-        let write_ns = client.timeouts().write_ns;
+        let wait = Wait { kind: TimeoutKind::ClientWrite, timeout_ns: client.timeouts().write_ns };
         match self.response_relay.poll_flush(ctx.cx, &mut client.stream, &mut self.outcome.bytes_out) {
             Poll::Ready(Ok(())) => StepResult::Finished(self.finish(ctx, client)),
             Poll::Ready(Err(_)) => self.fail(ctx, client, EndReason::ClientGone, EndPhase::Last),
-            Poll::Pending if self.outcome.bytes_out > bytes_before => {
-                client.note_progress();
-                StepResult::Progressed
-            }
-            Poll::Pending if self.is_peer_stalled(ctx, client, TimeoutKind::ClientWrite, write_ns) => {
+            Poll::Pending if self.outcome.bytes_out > bytes_before => StepResult::Progressed,
+            Poll::Pending if self.expired_timeout(ctx, client, wait).is_some() => {
                 self.fail(ctx, client, EndReason::WriteTimeout, EndPhase::Last)
             }
             Poll::Pending => StepResult::Blocked,

@@ -10,8 +10,8 @@ use rt::clock::MonotonicTime;
 use rt::splice::Pipe;
 
 use outcome_builder::OutcomeBuilder;
-use stages::{Attempt, ProgressMarks, RequestFacts, SlotTerms};
-pub(crate) use stages::{ByteMark, Connecting, DetachedNames};
+use stages::{Attempt, ProgressTimers, RequestFacts, SlotTerms};
+pub(crate) use stages::{Connecting, DetachedNames};
 
 use crate::config_generation::ConfigGeneration;
 use crate::plan::{Priority, ServerId};
@@ -41,7 +41,7 @@ pub(crate) struct Exchange {
     pub(crate) pipe: Option<Pipe>,
     pub(crate) response: ResponseProgress,
     pub(crate) interim_count: u32,
-    pub(crate) progress: ProgressMarks,
+    pub(crate) progress: ProgressTimers,
     /// True if the client's connection may stay open after this request.
     pub(crate) keeps_client: bool,
     pub(crate) outcome: OutcomeBuilder,
@@ -97,7 +97,7 @@ impl Exchange {
             pipe: None,
             response: ResponseProgress::Head,
             interim_count: 0,
-            progress: ProgressMarks::default(),
+            progress: ProgressTimers::default(),
             keeps_client: false,
             outcome: OutcomeBuilder::default(),
         }
@@ -123,7 +123,7 @@ impl Exchange {
         self.terms.priority = Priority::Normal;
         self.terms.deadline = NO_DEADLINE;
         self.attempt.first_byte_wait_start = MonotonicTime::ZERO;
-        self.progress = ProgressMarks::default();
+        self.progress = ProgressTimers::default();
         self.outcome.clear();
     }
 }

@@ -7,7 +7,7 @@
 //!                         Front          Lanes
 //! ```
 //! `lane` is one stream with its channel, `lanes` the table of them. `shutdown` announces the end of the
-//! connection, and has its timeouts.
+//! connection, `timeouts` has its timeouts.
 //!
 //! One poll has a few rounds. Each reads at most [`READS_MAX`] times, then passes on responses: at most
 //! one frame of each stream in turn, until [`OUTPUT_BYTES_MAX`] wait to be written, and then writes them
@@ -20,15 +20,17 @@ mod ping;
 mod response;
 mod response_head;
 mod shutdown;
+mod timeouts;
 mod websocket_key;
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rt::clock::MonotonicTime;
+use server_shell::h2_timers::{H2Load, H2Timers, control_bytes};
 use wire::h2::{Connection, Event, FaultKind, Role};
 
-use crate::client_stream::{ClientStream, TimeoutKind};
+use crate::client_stream::ClientStream;
 use crate::core::{Core, PollContext};
 use crate::metrics::H2Count;
 use crate::profile::ProfilePhase;
@@ -60,19 +62,20 @@ pub(crate) struct Front {
     shutdown: Shutdown,
     /// True if received bytes may be processed without reading more.
     has_unprocessed: bool,
-    /// True if the last bytes received are a part of a frame.
-    has_partial_frame: bool,
     /// Size of the heads that were passed on in this poll.
     head_bytes: usize,
     /// True while the connection counts as busy.
     is_busy: bool,
     /// True if the client has ended its side, and still gets its responses.
     is_half_closed: bool,
-    /// Bytes that the socket had not sent when it blocked.
-    blocked_bytes: u64,
+    timers: H2Timers,
     pings: PingState,
-    /// End of the current wait for streams or for the next one.
-    wait_end: MonotonicTime,
+    /// Deadline that is set.
+    armed: MonotonicTime,
+    /// Bytes of the output that are no responses.
+    control_bytes: u64,
+    /// True if memory may have been allocated since the connection freed it.
+    holds_memory: bool,
 }
 
 /// Fate of the connection.
@@ -114,13 +117,14 @@ impl Front {
             output: Output::default(),
             shutdown: Shutdown::default(),
             has_unprocessed: !client.buffered.is_empty(),
-            has_partial_frame: false,
             head_bytes: 0,
             is_busy: false,
             is_half_closed: false,
-            blocked_bytes: 0,
+            timers: H2Timers::new(now),
             pings: PingState::new(now),
-            wait_end: MonotonicTime::ZERO,
+            armed: MonotonicTime::MAX,
+            control_bytes: 0,
+            holds_memory: true,
         })
     }
 
@@ -167,6 +171,10 @@ impl Front {
                 return self.wait(ctx, client);
             }
             self.announce_shutdown_if_due(core, client);
+        }
+        // A client that never stops to send must not stop the timers.
+        if let Poll::Ready(end) = self.wait(ctx, client) {
+            return Poll::Ready(end);
         }
         rt::cores::yield_turn(ctx.cx);
         Poll::Pending
@@ -229,14 +237,16 @@ impl Front {
                 self.pings.note_received(core.ticks.now.get());
             }
             client.buffered.release();
+            let output_before = self.connection.output().len();
             let used = match self.process(ctx, &input[..end]) {
                 Ok(used) => used,
                 Err(fault) => return Poll::Ready(Err(ReadEnd::Fault(fault))),
             };
-            if used > 0 || !self.has_partial_frame {
-                client.note_h2_progress(self.connection.is_head_incomplete());
-            }
-            self.has_partial_frame = used < end;
+            self.holds_memory = true;
+            self.control_bytes += control_bytes(output_before, self.connection.output().len());
+            let has_rest = used < end && !self.has_unprocessed;
+            let open_head = self.connection.incomplete_head();
+            self.timers.note_input(used, has_rest, open_head, core.ticks.now.get());
             if !client.buffer_bytes(core, &input[used..end]) {
                 return Poll::Ready(Err(ReadEnd::Gone));
             }
@@ -277,12 +287,7 @@ impl Front {
     /// Writes the output. Pending: the socket does not accept all of it.
     fn flush(&mut self, cx: &mut Context<'_>, client: &mut ClientStream) -> Poll<std::io::Result<()>> {
         let Self { connection, lanes, output, .. } = self;
-        let before = output.unwritten_bytes(connection);
-        let result = output.poll_write(cx, &mut client.stream, connection, lanes);
-        if client.timeout_kind() == TimeoutKind::ClientWrite && output.unwritten_bytes(connection) < before {
-            client.disarm();
-        }
-        result
+        output.poll_write(cx, &mut client.stream, connection, lanes)
     }
 
     /// Counts the connection as busy while it has streams.
@@ -294,8 +299,14 @@ impl Front {
         }
     }
 
+    /// Returns what the timers depend on.
+    fn load(&mut self) -> H2Load {
+        H2Load { has_streams: self.lanes.in_use() > 0, has_unsent: !self.connection.output().is_empty() }
+    }
+
     /// Closes what an idle connection does not need.
     fn shrink(&mut self) {
+        self.holds_memory = false;
         self.lanes.close_idle();
         let output = self.connection.output();
         if output.is_empty() && output.capacity() > OUTPUT_BYTES_KEPT {

@@ -137,7 +137,9 @@ HTTP/1.1. If the server does not change the protocol with 101, the client gets 5
 §8.5), also before the response.
 
 Streams send in turns of at most 16 KiB. A client can send as much of a body as the server takes, and a window more. \
-A stream that the client's window blocks is reset if it sends less than `write-progress-bytes` in `timeouts.write`.
+A stream that the client's window blocks is reset if it sends less than `write-progress-bytes` in `timeouts.write`, \
+and the connection if the client acknowledges less than that for each stream with a backlog, up to 16 of them. No frame \
+of a client prolongs a timeout, unless what the timeout protects has progressed.
 
 A drain, `requests-max`, `timeouts.keep-alive` and the removal of a listener announce the end of a connection: \
 GOAWAY with the highest stream, a PING, and after its acknowledgement GOAWAY with the last accepted stream. Streams \

@@ -33,15 +33,20 @@
 //! stalled reader holds all that its pipe holds.
 //!
 //! The end of one side's stream is forwarded once all bytes before it are delivered. The tunnel
-//! ends with the second one. It has no timeouts: see [`Tunnel::take_progress`].
+//! ends with the second one. `timer` is its timeout.
+
+mod timer;
 
 use std::io;
 use std::net::Shutdown;
 use std::task::{Context, Poll, ready};
 
 use rt::buffers::{BufferPool, PooledBuffer};
+use rt::clock::MonotonicTime;
 use rt::splice::{Pipe, PipePool, poll_drain, poll_fill};
 use rt::stream::Stream;
+
+use timer::{Direction, TunnelTimer};
 
 /// One of the two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +101,7 @@ pub(crate) struct Tunnel {
     down: Lane,
     first_to_end: Option<Side>,
     has_progress: bool,
+    timer: TunnelTimer,
 }
 
 /// Number of consecutive reads of the whole scratch buffer that switch a lane to splicing.
@@ -119,6 +125,7 @@ impl Tunnel {
             down: Lane::new(from_server),
             first_to_end: None,
             has_progress: false,
+            timer: TunnelTimer::default(),
         }
     }
 
@@ -170,10 +177,21 @@ impl Tunnel {
         }
     }
 
-    /// Returns whether a byte was read or written since the last call, so that the idle deadline
-    /// must be reset.
-    pub(crate) fn take_progress(&mut self) -> bool {
-        std::mem::take(&mut self.has_progress)
+    /// Returns the time at which the tunnel has been idle for `timeout_ns`, if nothing moves until then.
+    pub(crate) fn due(&mut self, timeout_ns: u64, now: MonotonicTime) -> MonotonicTime {
+        let directions = [&self.up, &self.down].map(|lane| Direction {
+            received_bytes: lane.byte_counts.received,
+            sent_bytes: lane.byte_counts.sent,
+            has_backlog: lane.has_backlog(),
+        });
+        self.timer.due(directions, timeout_ns, now)
+    }
+
+    /// Notes bytes that moved since the last call.
+    pub(crate) fn note_progress(&mut self, timeout_ns: u64, now: MonotonicTime) {
+        if std::mem::take(&mut self.has_progress) {
+            self.due(timeout_ns, now);
+        }
     }
 
     /// Returns the byte counts from the client.
@@ -242,6 +260,11 @@ impl Lane {
             eof_forwarded: false,
             byte_counts: ByteCounts::default(),
         }
+    }
+
+    /// Returns whether bytes wait for the receiver.
+    fn has_backlog(&self) -> bool {
+        !self.pending.is_empty() || self.pipe.as_ref().is_some_and(|pipe| pipe.buffered_bytes() > 0)
     }
 
     #[inline]

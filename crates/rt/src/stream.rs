@@ -173,6 +173,15 @@ impl Stream {
         }
     }
 
+    /// Returns the bytes that the peer has acknowledged of the `written_bytes` so far, from any start; with
+    /// TLS those of the records, also of a write that is not complete. Without a report of the kernel all
+    /// sent bytes count.
+    #[must_use]
+    pub fn confirmed_bytes(&self, written_bytes: u64) -> u64 {
+        let sent_bytes = self.tls_byte_counts().map_or(written_bytes, |counts| counts.sent);
+        sent_bytes.wrapping_sub(self.unacked_bytes().unwrap_or(0))
+    }
+
     /// Returns true if the socket is a TCP socket.
     #[must_use]
     pub fn is_tcp(&self) -> bool {

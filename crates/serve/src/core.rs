@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 
 use rt::buffers::BufferPool;
-use rt::clock::{MILLISECOND_NS, now_ns};
+use rt::clock::{MILLISECOND_NS, MonotonicTime, now_ns};
 use rt::conn_balancer::ConnectionBalancer;
 use rt::conn_limit::ConnectionLimit;
 use rt::core_senders::CoreSenders;
@@ -121,6 +121,11 @@ impl OriginCore {
             draining: Cell::new(false),
             plan: parts.plan,
         })
+    }
+
+    /// Returns the time of the last tick.
+    pub(crate) fn now(&self) -> MonotonicTime {
+        MonotonicTime::from_ns(self.now_ns.get())
     }
 
     /// Handles periodic work, once every [`TICK_NS`].

@@ -23,9 +23,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use rt::clock::now_ns;
+use rt::clock::{MonotonicTime, now_ns};
 use rt::cores::yield_turn;
 use rt::timers::Sleep;
+use server_shell::h2_timers::H2Timers;
 use wire::h2::{Connection, Counters, ErrorCode, Role, StreamKey};
 
 use crate::conn::Conn;
@@ -52,14 +53,11 @@ struct Http2Conn<'c> {
     /// Streams that wait for the next one.
     stats_streams: VecDeque<StreamKey>,
     shutdown: ShutdownState,
-    /// Time at which the connection had no stream for the last time.
-    idle_since_ns: u64,
+    timers: H2Timers,
     /// Time to wait for the next stream.
     idle_timeout_ns: u64,
-    /// Time at which the incomplete frame or head began; 0: there is none.
-    head_since_ns: u64,
     /// Deadline that is set.
-    armed_ns: u64,
+    armed: MonotonicTime,
     /// True while buffers for messages may be allocated.
     holds_memory: bool,
     /// Frames that are in the counters of the core.
@@ -84,7 +82,7 @@ enum ShutdownState {
     /// The client was asked to open no further streams. Those on their way are accepted until this
     /// time, or until it has acknowledged a PING (RFC 9113 §6.8).
     Announced {
-        until_ns: u64,
+        until: MonotonicTime,
     },
     /// No further streams are accepted; the connection ends with the last one.
     Final(CloseReason),
@@ -131,10 +129,9 @@ impl<'c> Http2Conn<'c> {
             stats_query: None,
             stats_streams: VecDeque::new(),
             shutdown: ShutdownState::Open,
-            idle_since_ns: conn.core.now_ns.get(),
+            timers: H2Timers::new(conn.core.now()),
             idle_timeout_ns: plan.idle_timeout_ns,
-            head_since_ns: 0,
-            armed_ns: u64::MAX,
+            armed: MonotonicTime::MAX,
             holds_memory: true,
             counted: Counters::default(),
             conn,
@@ -261,7 +258,7 @@ impl<'c> Http2Conn<'c> {
         self.wire.go_away(ErrorCode::NO_ERROR, false);
         self.wire.ping(SHUTDOWN_PING);
         add(&core.counters.h2_goaways_sent, 1);
-        self.shutdown = ShutdownState::Announced { until_ns: core.now_ns.get() + ANNOUNCEMENT_NS };
+        self.shutdown = ShutdownState::Announced { until: core.now() + ANNOUNCEMENT_NS };
     }
 
     /// Responds to the requests whose delay has passed.

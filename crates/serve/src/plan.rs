@@ -11,6 +11,7 @@ use record::units::{
 };
 use rt::address::Address;
 use server_shell::log::LogTarget;
+use server_shell::progress::{BODY_RATE_MIN, ProgressRule, WRITE_RATE_MIN};
 
 use crate::files::plan::FilesPlan;
 pub use crate::files::plan::FilesPlanText;
@@ -131,8 +132,8 @@ pub struct OriginPlan {
     pub(crate) tls: Option<OriginTls>,
     pub(crate) idle_timeout_ns: u64,
     pub(crate) head_timeout_ns: u64,
-    pub(crate) body_timeout_ns: u64,
-    pub(crate) write_timeout_ns: u64,
+    pub(crate) body: ProgressRule,
+    pub(crate) write: ProgressRule,
     pub(crate) drain_timeout_ns: u64,
     /// `None`: as many as the descriptors allow, which is determined at the start.
     pub(crate) connections_max: Option<usize>,
@@ -165,8 +166,14 @@ impl OriginPlan {
             tls: problems.tls(&text.tls, http),
             idle_timeout_ns: problems.timeout("--idle-timeout", &text.idle_timeout, IDLE_TIMEOUT_NS),
             head_timeout_ns: problems.timeout("--head-timeout", &text.head_timeout, HEAD_TIMEOUT_NS),
-            body_timeout_ns: problems.timeout("--body-timeout", &text.body_timeout, BODY_TIMEOUT_NS),
-            write_timeout_ns: problems.timeout("--write-timeout", &text.write_timeout, WRITE_TIMEOUT_NS),
+            body: ProgressRule::from_rate(
+                problems.timeout("--body-timeout", &text.body_timeout, BODY_TIMEOUT_NS),
+                BODY_RATE_MIN,
+            ),
+            write: ProgressRule::from_rate(
+                problems.timeout("--write-timeout", &text.write_timeout, WRITE_TIMEOUT_NS),
+                WRITE_RATE_MIN,
+            ),
             drain_timeout_ns: problems.timeout("--drain-timeout", &text.drain_timeout, DRAIN_TIMEOUT_NS),
             connections_max: problems.connections_max(&text.connections_max, threads),
             head_bytes_max: problems.head_bytes_max(&text.head_bytes_max),
@@ -220,8 +227,8 @@ impl OriginPlan {
         let timeouts = [
             ("idle", self.idle_timeout_ns),
             ("head", self.head_timeout_ns),
-            ("body", self.body_timeout_ns),
-            ("write", self.write_timeout_ns),
+            ("body", self.body.interval_ns),
+            ("write", self.write.interval_ns),
             ("drain", self.drain_timeout_ns),
         ];
         let timeouts = timeouts.map(|(name, time_ns)| format!("{name} {}", format_duration_ns(time_ns)));

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rt::clock::{MILLISECOND_NS, SECOND_NS, now_ns};
+use server_shell::progress::ProgressTimer;
 use wire::{BodyDecoder, Refusal, encode};
 
 use crate::body::{ChunkedBody, RemainingBody};
@@ -275,35 +276,35 @@ async fn send_stats(conn: &mut Conn, exchange: &SlowExchange, continues: bool) -
 }
 
 async fn send(conn: &mut Conn, mut outgoing: Outgoing<'_>) -> Result<(), CloseReason> {
-    poll_fn(|cx| poll_send(conn, cx, &mut outgoing)).await
+    let mut timer = ProgressTimer::default();
+    poll_fn(|cx| poll_send(conn, cx, &mut outgoing, &mut timer)).await
 }
 
 fn poll_send(
     conn: &mut Conn,
     cx: &mut Context<'_>,
     outgoing: &mut Outgoing<'_>,
+    timer: &mut ProgressTimer,
 ) -> Poll<Result<(), CloseReason>> {
     let core = Rc::clone(&conn.core);
-    let before = (outgoing.sent, outgoing.body.remaining);
     match outgoing.poll_send(cx, &core, &mut conn.stream) {
         Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
         Poll::Ready(Err(_)) => Poll::Ready(Err(CloseReason::Broken)),
-        Poll::Pending if before != (outgoing.sent, outgoing.body.remaining) => {
-            conn.arm_progress(cx, core.plan.write_timeout_ns);
-            Poll::Pending
+        Poll::Pending => {
+            let written_bytes = (outgoing.sent as u64).wrapping_sub(outgoing.body.remaining);
+            match conn.is_write_stalled(cx, timer, written_bytes) {
+                true => Poll::Ready(Err(CloseReason::WriteStall)),
+                false => Poll::Pending,
+            }
         }
-        Poll::Pending if conn.is_stalled(cx, core.plan.write_timeout_ns) => {
-            Poll::Ready(Err(CloseReason::WriteStall))
-        }
-        Poll::Pending => Poll::Pending,
     }
 }
 
 /// Reads the body to its end, or up to `max` bytes of content, and discards it.
 async fn read_body(conn: &mut Conn, body: &mut BodyDecoder, max: Option<u64>) -> Result<(), JobError> {
     let mut remaining = max.unwrap_or(u64::MAX);
-    conn.disarm();
-    poll_fn(|cx| poll_body(conn, cx, body, &mut remaining)).await
+    let mut timer = ProgressTimer::default();
+    poll_fn(|cx| poll_body(conn, cx, body, &mut remaining, &mut timer)).await
 }
 
 fn poll_body(
@@ -311,10 +312,11 @@ fn poll_body(
     cx: &mut Context<'_>,
     body: &mut BodyDecoder,
     remaining: &mut u64,
+    timer: &mut ProgressTimer,
 ) -> Poll<Result<(), JobError>> {
     let core = Rc::clone(&conn.core);
     let input = &mut core.scratch.borrow_mut().input;
-    let mut progress = false;
+    let rule = core.plan.body;
     let mut reads = 0;
     while *remaining > 0 && !body.is_done() {
         reads += 1;
@@ -332,14 +334,14 @@ fn poll_body(
                 Poll::Ready(Err(error)) => {
                     return Poll::Ready(Err(CloseReason::from_io_error(&error).into()));
                 }
-                Poll::Pending if progress => {
-                    conn.arm_progress(cx, core.plan.body_timeout_ns);
-                    return Poll::Pending;
+                Poll::Pending => {
+                    // Only content counts: the framing of chunks and trailers prolong nothing.
+                    let content_bytes = 0_u64.wrapping_sub(*remaining);
+                    return match conn.is_stalled(cx, timer, (rule, rule.interval_ns), |_| content_bytes) {
+                        true => Poll::Ready(Err(CloseReason::BodyTimeout.into())),
+                        false => Poll::Pending,
+                    };
                 }
-                Poll::Pending if conn.is_stalled(cx, core.plan.body_timeout_ns) => {
-                    return Poll::Ready(Err(CloseReason::BodyTimeout.into()));
-                }
-                Poll::Pending => return Poll::Pending,
             }
         } else {
             input[..conn.unparsed.len()].copy_from_slice(&conn.unparsed);
@@ -347,10 +349,10 @@ fn poll_body(
             conn.release_buffer();
             unparsed_len
         };
-        progress = true;
         match body.skip(&input[..end]) {
             Ok(skipped) => {
                 *remaining = remaining.saturating_sub(skipped.data_bytes);
+                timer.note(rule, 0_u64.wrapping_sub(*remaining), core.now());
                 if !conn.keep_unparsed(&input[skipped.consumed..end], false) {
                     return Poll::Ready(Err(CloseReason::NoBuffer.into()));
                 }
@@ -383,7 +385,7 @@ fn poll_lingering_close(conn: &mut Conn, cx: &mut Context<'_>, remaining: &mut u
                 *remaining -= read;
             }
             Poll::Ready(_) => return Poll::Ready(()),
-            Poll::Pending if conn.is_stalled(cx, LINGER_TIMEOUT_NS) => return Poll::Ready(()),
+            Poll::Pending if conn.has_waited(cx, LINGER_TIMEOUT_NS) => return Poll::Ready(()),
             Poll::Pending => return Poll::Pending,
         }
     }

@@ -4,6 +4,8 @@
 //! - [`accept`]: the connections of one core, from its listening sockets and from other cores; it
 //!   pauses at a limit, and serves deferred connections when there is room. The server decides
 //!   ([`accept::Admission`]).
+//! - [`progress`] and [`h2_timers`]: the timers that protect memory and slots from slow and hostile
+//!   peers, as decisions without I/O.
 //! - [`date`]: the wall clock of a core, and a second in the forms of heads and logs, rendered once.
 //! - [`log`]: access logs. Each core fills batches of lines, one thread writes them. A core never
 //!   waits: it drops lines and counts them.
@@ -16,5 +18,7 @@
 
 pub mod accept;
 pub mod date;
+pub mod h2_timers;
 pub mod log;
+pub mod progress;
 pub mod web_ui;

@@ -52,7 +52,7 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             long: "body-timeout",
             value: "TIME",
             default: "30s",
-            doc: "Max time without progress of a request body; default unit: s",
+            doc: "Max time in which a request body brings less than 546 B/s, framing not counted; default unit: s",
             valid: &["5"],
             invalid: &["0", "x"],
             ..FLAG_DEFAULTS
@@ -61,7 +61,7 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             long: "write-timeout",
             value: "TIME",
             default: "30s",
-            doc: "Max time in which a client reads no response bytes; default unit: s",
+            doc: "Max time in which a client with unread responses takes less than 136 B/s; default unit: s",
             valid: &["5"],
             invalid: &["0", "x"],
             ..FLAG_DEFAULTS

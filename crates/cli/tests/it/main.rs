@@ -46,6 +46,7 @@ mod smuggling;
 mod streams;
 mod support;
 mod tidy;
+mod timers;
 mod tls;
 mod truth;
 mod tune;

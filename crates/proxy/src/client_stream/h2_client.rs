@@ -13,11 +13,14 @@ use std::rc::Rc;
 use rt::byte_channel::{ChannelAddresses, ChannelEnd};
 use rt::stream::Stream;
 
-use super::{ClientStream, Peer, RareState, RequestRejection, TimeoutKind};
+use super::{ClientStream, Peer, RareState, RequestRejection};
 use crate::admission::SourceSlot;
 use crate::core::{ListenerGeneration, ListenerSettings};
 use crate::metrics::H2Counters;
 use crate::outcome::{EndReason, Protocol};
+
+/// Code of a stream's channel that ends because its client does not take the response.
+pub(crate) const STALLED_CODE: u32 = 1;
 
 /// Properties of a client's HTTP/2 connection that its streams share.
 #[derive(Debug)]
@@ -96,13 +99,6 @@ impl ClientStream {
         }
     }
 
-    /// Restarts the timeout of a partial frame or head after a complete one.
-    pub(crate) fn note_h2_progress(&mut self, is_head_incomplete: bool) {
-        if self.timeout_kind == TimeoutKind::Head && !is_head_incomplete {
-            self.disarm();
-        }
-    }
-
     /// Returns the maximum number of requests on one connection.
     pub(crate) fn requests_max(&self) -> Option<u32> {
         self.settings.plan.requests_max
@@ -132,8 +128,13 @@ impl ClientStream {
     pub(crate) fn gone_reason(&self) -> EndReason {
         match self.h2_client() {
             Some(client) if client.is_killed.get() => EndReason::Killed,
+            _ if self.is_stalled_h2_stream() => EndReason::WriteTimeout,
             _ => EndReason::ClientGone,
         }
+    }
+
+    fn is_stalled_h2_stream(&self) -> bool {
+        matches!(&self.stream, Stream::Channel(end) if end.reset_code() == Some(STALLED_CODE))
     }
 
     /// Returns whether the client uses TLS.

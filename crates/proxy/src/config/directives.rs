@@ -249,12 +249,12 @@ directives! {
     "listener.*.timeouts" {
         "head", Time, Literal("'10s'"), "'5s'", "'5 s'", "Maximum time from the first to the last byte of a head; then 408.";
         "body", Time, Literal("'1h'"), "'10m'", "'0s'", "Maximum time from the first byte of a request to the last of its body; then 408.";
-        "body-idle", Time, Literal("'30s'"), "'1m'", "'0s'", "Maximum time without a byte of an expected body; then 408.";
+        "body-idle", Time, Literal("'30s'"), "'1m'", "'0s'", "Maximum time without content of an expected body; framing of chunks and trailers do not count; then 408.";
         "body-progress", Time, Literal("'30s'"), "'1m'", "true", "Interval in which a body must bring `body-progress-bytes`, or end; otherwise 408.";
         "body-progress-bytes", Size(0, SIZE_MAX), Literal("'16k'"), "0", "'4s'", "Bytes in each `body-progress` interval; the defaults are a minimum of 546 bytes a second.";
-        "write", Time, Literal("'30s'"), "'1m'", "'1y'", "Interval in which a client with a backlog must acknowledge `write-progress-bytes` of its response (TCP); otherwise its connection is closed.";
+        "write", Time, Literal("'30s'"), "'1m'", "'1y'", "Interval in which a client with a backlog must acknowledge `write-progress-bytes` of its response (TCP); otherwise its connection is closed. With HTTP/2 it must acknowledge as much for each stream with a backlog, up to 16 of them.";
         "write-progress-bytes", Size(0, SIZE_MAX), Literal("'4k'"), "0", "'4s'", "Bytes in each `write` interval; 0: any byte is enough.";
-        "keep-alive", Time, Literal("'60s'"), "'500ms'", "'-1s'", "Maximum idle time between two requests, and before the first.";
+        "keep-alive", Time, Literal("'60s'"), "'500ms'", "'-1s'", "Maximum idle time between two requests, and before the first. Only a complete request restarts it.";
     }
     "route[]" {
         "name", Text("a name"), Unset("`route-N`, by its position"), "'api'", "'a b'", "Name in logs and metrics.";
@@ -431,9 +431,9 @@ directives! {
     "pool.*.timeouts" {
         "connect", Time, Literal("'5s'"), "'1s'", "'1'", "Maximum time to connect; then 503.";
         "first-byte", Time, Literal("'60s'"), "'2m'", "2", "Maximum time from the last byte of the request to the response head; then 504.";
-        "idle", Time, Literal("'30s'"), "'1m'", "'9999h'", "Maximum time without a byte of a response. A server that reads a request slowly must also acknowledge 4 KiB in each such interval (TCP).";
+        "idle", Time, Literal("'30s'"), "'1m'", "'9999h'", "Maximum time without content of a response; framing of chunks and trailers do not count. A server that reads a request slowly must also acknowledge 4 KiB in each such interval (TCP).";
         "abandoned", Time, Literal("'10s'"), "'30s'", "'0s'", "Maximum time that a limited server keeps the connection slot of a request whose client has left, unless the response or the connection ends first.";
-        "tunnel", Time, Literal("'1h'"), "'1m'", "''", "Maximum time without a byte in either direction of a tunnel (Upgrade, CONNECT, TCP), a gRPC stream or a stream of server-sent events (`text/event-stream`).";
+        "tunnel", Time, Literal("'1h'"), "'1m'", "''", "Maximum time without a byte in either direction of a tunnel (Upgrade, CONNECT, TCP), a gRPC stream or a stream of server-sent events (`text/event-stream`). A tunnel also ends if one side takes none of the bytes that wait for it for so long.";
     }
     "pool.*.limits" {
         "head", Size(256, 1 << 16), Literal("'16k'"), "'32k'", "'16'", "Maximum size of a response head in bytes, up to 64 KiB; larger is 502.";

@@ -71,11 +71,10 @@ impl Conn {
                 (TunnelResult::NoBuffer, _) => EndReason::NoBuffer,
             },
             Poll::Pending => {
-                if tunnel.take_progress() {
-                    client.timeout_kind = TimeoutKind::None;
-                }
+                let now = ctx.core.ticks.now.get();
+                tunnel.note_progress(*tunnel_timeout_ns, now);
                 let is_drained = ctx.core.drain.is_draining.get() && ctx.core.drain.closes_tunnels.get();
-                if !is_drained && !client.has_timed_out(ctx, TimeoutKind::Tunnel, *tunnel_timeout_ns) {
+                if !is_drained && !has_timed_out(ctx, client, tunnel, *tunnel_timeout_ns) {
                     return Poll::Pending;
                 }
                 if is_drained { EndReason::Drained } else { EndReason::TunnelIdle }
@@ -84,6 +83,22 @@ impl Conn {
         active.end(ctx.core, client, &mut ctx.work.rng, end);
         Poll::Ready(ConnState::Closed)
     }
+}
+
+/// Returns whether a tunnel has been idle for too long.
+fn has_timed_out(
+    ctx: &PollContext<'_, '_>,
+    client: &mut ClientStream,
+    tunnel: &mut Tunnel,
+    timeout_ns: u64,
+) -> bool {
+    if client.timeout_kind() == TimeoutKind::Tunnel && !client.is_deadline_expired() {
+        return false;
+    }
+    let now = ctx.core.ticks.now.get();
+    let due = tunnel.due(timeout_ns, now);
+    client.arm(ctx, TimeoutKind::Tunnel, due.since(now));
+    due <= now
 }
 
 impl ActiveTunnel {

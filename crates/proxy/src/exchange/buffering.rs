@@ -61,7 +61,7 @@ impl Exchange {
             else {
                 return StepResult::Blocked;
             };
-            client.note_progress();
+            client.disarm();
             // For its time in a queue, the request is complete only now.
             let now = MonotonicTime::now();
             self.outcome.times.head = now;
@@ -83,7 +83,7 @@ impl Exchange {
                     self.fail(ctx, client, EndReason::NoBuffer, EndPhase::Request)
                 }
                 Ok(_) => {
-                    client.note_progress();
+                    self.note_progress(ctx.core, client);
                     StepResult::Progressed
                 }
                 Err(result) => result,
@@ -113,25 +113,27 @@ impl Exchange {
 
     /// Returns whether a body of unknown length has had enough time.
     fn is_wait_over(&self, core: &Core) -> bool {
-        let waited_ns = core.ticks.now.get().since(self.outcome.times.head);
-        self.request_relay.length_left().is_none() && waited_ns >= CHUNKED_WAIT_NS
+        self.request_relay.length_left().is_none() && self.chunked_wait_end() <= core.ticks.now.get()
+    }
+
+    fn chunked_wait_end(&self) -> MonotonicTime {
+        self.outcome.times.head.saturating_add(CHUNKED_WAIT_NS)
     }
 
     fn wait_for_body(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) -> StepResult {
-        let idle_ns = client.timeouts().body_idle_ns;
+        if client.timeout_kind() == TimeoutKind::RequestBody && !client.is_deadline_expired() {
+            return StepResult::Blocked;
+        }
+        let now = ctx.core.ticks.now.get();
+        let mut due = self.body_due(client, now);
+        if due <= now {
+            return self.fail(ctx, client, EndReason::BodyTimeout, EndPhase::Request);
+        }
         if self.request_relay.length_left().is_none() {
-            // Polls again when the wait is over, which comes first.
-            let wait_ns = idle_ns.min(CHUNKED_WAIT_NS);
-            let has_ended = client.has_timed_out(ctx, TimeoutKind::RequestBody, wait_ns);
-            if has_ended && idle_ns > CHUNKED_WAIT_NS {
-                return StepResult::Progressed;
-            }
+            // Polls again when the wait is over.
+            due = due.min(self.chunked_wait_end());
         }
-        let is_in_time = self.is_body_in_time(ctx.core, client)
-            && !client.has_timed_out(ctx, TimeoutKind::RequestBody, idle_ns);
-        match is_in_time {
-            true => StepResult::Blocked,
-            false => self.fail(ctx, client, EndReason::BodyTimeout, EndPhase::Request),
-        }
+        client.arm(ctx, TimeoutKind::RequestBody, due.since(now));
+        StepResult::Blocked
     }
 }

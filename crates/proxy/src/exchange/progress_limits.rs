@@ -1,100 +1,188 @@
 //! Limits for slow peers: the total time until a response's head, and the minimum progress of
-//! bodies.
+//! bodies. Each limit has a timer of its own, which only the progress of its message prolongs: that of the
+//! other direction, and framing without content, do not.
 //!
 //! A blocked socket becomes writable only when a third of its send buffer is free, for which a slow
 //! peer may need minutes. So the progress of a blocked receiver is what it has confirmed
 //! (`SIOCOUTQ`).
 
 use rt::clock::MonotonicTime;
+use server_shell::progress::{ProgressRule, ProgressTimer};
 
+use super::Wait;
 use crate::client_stream::{ClientStream, TimeoutKind};
 use crate::core::{Core, PollContext, TICK_NS};
-use crate::exchange_state::{ByteMark, Exchange};
+use crate::exchange_state::{Exchange, ResponseProgress};
 
-/// Number of progress checks within the time that a stall may last.
-const STALL_CHECKS: u64 = 8;
 /// Bytes that a server must confirm in each `idle` of its pool while it blocks the proxy.
 const SERVER_PROGRESS_BYTES: u64 = 4096;
 
 impl Exchange {
-    /// Returns whether the request's body arrives fast enough. Checked when bytes have arrived, so
-    /// that a client that sends a trickle is found. A client that sends nothing at all runs into
-    /// another timeout.
-    pub(super) fn is_body_in_time(&mut self, core: &Core, client: &ClientStream) -> bool {
-        let ByteMark { bytes, at } = self.progress.body;
-        let now = core.ticks.now.get();
-        if now.since(self.outcome.times.start) >= client.timeouts().body_ns {
-            return false;
-        }
-        if at == MonotonicTime::ZERO {
-            self.mark_body(now);
-        } else if now.since(at) >= client.timeouts().body_progress_ns {
-            self.mark_body(now);
-            return self.request_relay.content_bytes - bytes >= client.timeouts().body_progress_bytes;
-        }
-        true
-    }
-
-    fn mark_body(&mut self, now: MonotonicTime) {
-        self.progress.body = ByteMark { bytes: self.request_relay.content_bytes, at: now };
-    }
-
-    /// Returns the time left until the response's head is due. Bytes of the head do not restart it.
-    pub(super) fn first_byte_left_ns(&mut self, core: &Core, timeout_ns: u64) -> u64 {
-        let now = core.ticks.now.get();
-        if self.attempt.first_byte_wait_start == MonotonicTime::ZERO {
-            self.attempt.first_byte_wait_start = now;
-        }
-        timeout_ns.saturating_sub(now - self.attempt.first_byte_wait_start)
-    }
-
-    /// Returns whether a blocked peer has confirmed too little for `timeout_ns`. Called while
-    /// nothing can be written to it. The first check comes soon, so that a short wait costs no
-    /// system call.
-    pub(super) fn is_peer_stalled(
+    /// Returns the timeout that has passed during a wait. Called while nothing can move.
+    #[inline]
+    pub(super) fn expired_timeout(
         &mut self,
         ctx: &PollContext<'_, '_>,
         client: &mut ClientStream,
+        wait: Wait,
+    ) -> Option<TimeoutKind> {
+        if client.timeout_kind() == wait.kind && !client.is_deadline_expired() {
+            return None;
+        }
+        self.check_wait(ctx, client, wait).err()
+    }
+
+    /// Checks the timers of a wait, and sets the deadline for the next check.
+    ///
+    /// # Errors
+    /// The timeout that has passed.
+    fn check_wait(
+        &mut self,
+        ctx: &PollContext<'_, '_>,
+        client: &mut ClientStream,
+        Wait { kind, timeout_ns }: Wait,
+    ) -> Result<(), TimeoutKind> {
+        let now = ctx.core.ticks.now.get();
+        let due = match kind {
+            TimeoutKind::RequestBody => self.body_due(client, now),
+            TimeoutKind::ClientWrite | TimeoutKind::ServerWrite => {
+                self.write_due(client, kind, timeout_ns, now)
+            }
+            TimeoutKind::FirstByte => self.first_byte_due(timeout_ns, now),
+            _ => {
+                let (due, total) = (self.response_due(timeout_ns, now), self.body_total_due(client));
+                if total <= now {
+                    return Err(TimeoutKind::RequestBody);
+                }
+                due.min(total)
+            }
+        };
+        if due <= now {
+            return Err(kind);
+        }
+        client.arm(ctx, kind, due.since(now));
+        Ok(())
+    }
+
+    /// Notes that something has moved.
+    pub(super) fn note_progress(&mut self, core: &Core, client: &ClientStream) {
+        let now = core.ticks.now.get();
+        // Who waited for another peer gets a new interval.
+        if self.progress.server_write.is_running() && self.request_relay.is_flushed() {
+            self.progress.server_write.stop();
+            self.progress.body.stop();
+            self.progress.body_idle.stop();
+        }
+        if self.progress.client_write.is_running() && self.is_response_flushed() {
+            self.progress.client_write.stop();
+            self.progress.response.stop();
+        }
+        if !self.request_relay.is_received() {
+            self.note_body(client, now);
+        }
+        if self.response == ResponseProgress::Body {
+            self.note_response(now);
+        }
+    }
+
+    fn note_body(&mut self, client: &ClientStream, now: MonotonicTime) {
+        let bytes = self.request_relay.content_bytes;
+        self.progress.body_idle.note(any_byte(client.timeouts().body_idle_ns), bytes, now);
+        self.progress.body.note(body_rule(client), bytes, now);
+    }
+
+    fn note_response(&mut self, now: MonotonicTime) {
+        // A server that responds meanwhile may wait for the request.
+        let bytes = self.response_relay.content_bytes + self.request_relay.content_bytes;
+        self.progress.response.note(any_byte(0), bytes, now);
+    }
+
+    /// Returns the time at which the request's body is too slow.
+    pub(super) fn body_due(&mut self, client: &ClientStream, now: MonotonicTime) -> MonotonicTime {
+        self.note_body(client, now);
+        let rate_due = match client.timeouts().body_progress_bytes {
+            0 => MonotonicTime::MAX,
+            _ => self.progress.body.due(body_rule(client)),
+        };
+        let idle_due = self.progress.body_idle.due(any_byte(client.timeouts().body_idle_ns));
+        rate_due.min(idle_due).min(self.body_total_due(client))
+    }
+
+    /// Returns the time at which the request's body must be complete.
+    fn body_total_due(&self, client: &ClientStream) -> MonotonicTime {
+        let is_limited = !self.facts.is_streaming && !self.request_relay.is_received();
+        match is_limited && !self.attempt.is_request_broken {
+            true => self.outcome.times.start.saturating_add(client.timeouts().body_ns),
+            false => MonotonicTime::MAX,
+        }
+    }
+
+    /// Returns the time at which the response's head is due. Bytes of the head, and interim responses, do
+    /// not prolong it.
+    fn first_byte_due(&mut self, timeout_ns: u64, now: MonotonicTime) -> MonotonicTime {
+        if self.attempt.first_byte_wait_start == MonotonicTime::ZERO {
+            self.attempt.first_byte_wait_start = now;
+        }
+        self.attempt.first_byte_wait_start.saturating_add(timeout_ns)
+    }
+
+    fn response_due(&mut self, timeout_ns: u64, now: MonotonicTime) -> MonotonicTime {
+        self.note_response(now);
+        self.progress.response.due(any_byte(timeout_ns))
+    }
+
+    /// Returns the time of the next check of a blocked receiver; `now`: it has confirmed too little. The
+    /// first check comes soon, so that a short wait costs no system call.
+    fn write_due(
+        &mut self,
+        client: &ClientStream,
         kind: TimeoutKind,
         timeout_ns: u64,
-    ) -> bool {
-        let now = ctx.core.ticks.now.get();
-        if client.timeout_kind() != kind {
-            self.progress.stalled = None;
-            client.arm(ctx, kind, TICK_NS.min(timeout_ns));
-            return false;
-        }
-        if !client.is_deadline_expired() {
-            return false;
-        }
-        // The time limit of the request's body is suspended while its server is the slow peer.
-        self.mark_body(now);
-        let (stream, min_bytes) = match (kind, &self.server) {
-            (TimeoutKind::ServerWrite, Some(server)) => (&server.stream, SERVER_PROGRESS_BYTES),
-            _ => (&client.stream, client.timeouts().write_progress_bytes.max(1)),
-        };
-        // A blocked TLS session still sends records, whose write is not complete.
-        let sent_bytes = stream.tls_byte_counts().map_or(0, |counts| counts.sent);
-        let confirmed_bytes =
-            stream.unacked_bytes().map(|unacked_bytes| sent_bytes.wrapping_sub(unacked_bytes));
-        let waited_ns = match (self.progress.stalled, confirmed_bytes) {
-            (Some(ByteMark { bytes, at }), Some(confirmed_bytes))
-                if (confirmed_bytes.wrapping_sub(bytes) as i64).max(0) < min_bytes as i64 =>
-            {
-                now.since(at)
+        now: MonotonicTime,
+    ) -> MonotonicTime {
+        let (stream, written_bytes, bytes_min, timer) = match (kind, &self.server) {
+            (TimeoutKind::ServerWrite, Some(server)) => {
+                let written_bytes = self.attempt.request_written_bytes;
+                (&server.stream, written_bytes, SERVER_PROGRESS_BYTES, &mut self.progress.server_write)
             }
-            (Some(ByteMark { at, .. }), None) => now.since(at),
+            // The client's connection limits the times of its streams.
+            _ if client.is_h2_stream() => {
+                self.progress.client_write.begin(now);
+                return MonotonicTime::MAX;
+            }
             _ => {
-                let bytes = confirmed_bytes.unwrap_or(0);
-                self.progress.stalled = Some(ByteMark { bytes, at: now });
-                0
+                let bytes_min = client.timeouts().write_progress_bytes;
+                (&client.stream, self.outcome.bytes_out, bytes_min, &mut self.progress.client_write)
             }
         };
-        if waited_ns >= timeout_ns {
-            return true;
-        }
-        let next_ns = (timeout_ns / STALL_CHECKS).max(TICK_NS);
-        client.arm(ctx, kind, next_ns.min(timeout_ns - waited_ns));
-        false
+        let rule = ProgressRule::new(timeout_ns, bytes_min);
+        check_receiver(timer, rule, || stream.confirmed_bytes(written_bytes), now)
     }
+}
+
+fn check_receiver(
+    timer: &mut ProgressTimer,
+    rule: ProgressRule,
+    confirmed_bytes: impl FnOnce() -> u64,
+    now: MonotonicTime,
+) -> MonotonicTime {
+    if !timer.is_running() {
+        timer.begin(now);
+        return now.saturating_add(TICK_NS.min(rule.interval_ns));
+    }
+    if timer.is_stalled(rule, confirmed_bytes(), now) {
+        return now;
+    }
+    let next_ns = rule.check_interval_ns().max(TICK_NS);
+    timer.due(rule).min(now.saturating_add(next_ns))
+}
+
+/// Returns the rule of a message that may be arbitrarily slow, but must not pause for longer.
+fn any_byte(interval_ns: u64) -> ProgressRule {
+    ProgressRule { interval_ns, bytes_min: 1 }
+}
+
+fn body_rule(client: &ClientStream) -> ProgressRule {
+    let timeouts = client.timeouts();
+    ProgressRule::new(timeouts.body_progress_ns, timeouts.body_progress_bytes)
 }

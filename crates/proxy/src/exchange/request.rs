@@ -108,6 +108,7 @@ impl Exchange {
                 Poll::Ready(Err(_)) => self.attempt.is_request_broken = true,
                 Poll::Pending => is_blocked = true,
             }
+            self.attempt.request_written_bytes += sent_bytes;
             at += batch.consumed;
             if batch.is_last {
                 break;
@@ -135,7 +136,9 @@ impl Exchange {
             return StepResult::Blocked;
         };
         let mut sent_bytes = 0;
-        match self.request_relay.poll_flush(cx, &mut server.stream, &mut sent_bytes) {
+        let flushed = self.request_relay.poll_flush(cx, &mut server.stream, &mut sent_bytes);
+        self.attempt.request_written_bytes += sent_bytes;
+        match flushed {
             Poll::Ready(Ok(())) => StepResult::Progressed,
             Poll::Ready(Err(_)) => {
                 self.attempt.is_request_broken = true;

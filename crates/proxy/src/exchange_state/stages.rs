@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use rt::clock::MonotonicTime;
 use rt::stream::Stream;
+use server_shell::progress::ProgressTimer;
 
 use crate::dial::ConnectError;
 use crate::plan::Priority;
@@ -70,6 +71,8 @@ pub(crate) struct Attempt {
     pub(crate) unreceived_count: u8,
     /// Time when the wait for the response's head began; 0: not yet.
     pub(crate) first_byte_wait_start: MonotonicTime,
+    /// Bytes of the request that the servers' sockets have accepted.
+    pub(crate) request_written_bytes: u64,
     /// Bytes that the server's TLS session had sent before the request.
     pub(crate) tls_sent_before: u64,
 }
@@ -82,20 +85,17 @@ pub(crate) struct DetachedNames {
     pub(crate) server: Option<Box<str>>,
 }
 
-/// The last checks of the peers' progress.
+/// Progress of both messages: of their senders, and of blocked receivers.
 #[derive(Default)]
-pub(crate) struct ProgressMarks {
-    /// Bytes of the request's body; time 0: not checked yet.
-    pub(crate) body: ByteMark,
-    /// Bytes that the blocked receiver had confirmed, from any start.
-    pub(crate) stalled: Option<ByteMark>,
-}
-
-/// A number of bytes, and the time when it was read.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct ByteMark {
-    pub(crate) bytes: u64,
-    pub(crate) at: MonotonicTime,
+pub(crate) struct ProgressTimers {
+    /// Content of the request: the minimum rate, and the longest pause.
+    pub(crate) body: ProgressTimer,
+    pub(crate) body_idle: ProgressTimer,
+    /// Content of the response.
+    pub(crate) response: ProgressTimer,
+    /// Bytes that the client, and the server, have confirmed.
+    pub(crate) client_write: ProgressTimer,
+    pub(crate) server_write: ProgressTimer,
 }
 
 impl Connecting {

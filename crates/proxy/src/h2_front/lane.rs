@@ -5,11 +5,14 @@ use std::cell::Ref;
 use std::net::Shutdown;
 
 use rt::byte_channel::{ChannelEnd, ReceiveState};
+use server_shell::h2_timers::{StreamBacklog, StreamWait, WriteCheck};
+use server_shell::progress::ProgressTimer;
 use wire::h2::translate::write_h1_request;
 use wire::h2::{ErrorCode, Fields, RequestHead, StreamKey};
 use wire::{BodyDecoder, Framing, Limits, RequestKind, encode};
 
 use super::websocket_key::websocket_key;
+use crate::client_stream::STALLED_CODE;
 
 /// Expected length of a head in HTTP/1.1.
 const HEAD_BYTES: usize = 512;
@@ -35,9 +38,11 @@ pub(super) struct Lane {
     pub(super) deferred_bytes: usize,
     /// True if the channel is to be closed then.
     closes_after_write: bool,
-    /// Bytes of the engine that were sent, from any start, and those at the last check.
-    sent_bytes: u64,
-    checked_bytes: u64,
+    /// Bytes of the engine that were sent, from any start.
+    pub(super) sent_bytes: u64,
+    /// Position in the connection's output behind them.
+    pub(super) sent_until: u64,
+    write_timer: ProgressTimer,
 }
 
 /// Form of the rest of the request in the channel.
@@ -94,7 +99,8 @@ impl Lane {
             deferred_bytes: 0,
             closes_after_write: false,
             sent_bytes: 0,
-            checked_bytes: 0,
+            sent_until: 0,
+            write_timer: ProgressTimer::default(),
         }
     }
 
@@ -115,6 +121,7 @@ impl Lane {
         self.kind = RequestKind::Other;
         self.is_extended_connect = false;
         self.unreturned_bytes = 0;
+        self.write_timer.stop();
     }
 
     /// Begins a stream: passes on the head of its request.
@@ -201,13 +208,20 @@ impl Lane {
         self.request == RequestProgress::Done && self.response == ResponseProgress::Sent
     }
 
-    /// Returns whether the client's window has blocked the response since the last check, so that less
-    /// than `bytes_min` were sent.
-    pub(super) fn is_stalled(&mut self, bytes_min: u64) -> bool {
-        let progress =
-            self.sent_bytes.wrapping_sub(std::mem::replace(&mut self.checked_bytes, self.sent_bytes));
-        let has_unsent = self.end.as_ref().is_some_and(|end| !end.received().is_empty());
-        self.stream.is_some() && has_unsent && progress < bytes_min.max(1)
+    /// Checks whether the client takes the response.
+    pub(super) fn check_progress(&mut self, check: &mut WriteCheck, window_bytes: u64) -> StreamWait {
+        let received_bytes = self.end.as_ref().map_or(0, |end| end.received().len());
+        let unsent_bytes = received_bytes.saturating_sub(self.deferred_bytes) as u64;
+        let is_delivered = check.is_delivered(self.sent_until);
+        let backlog = StreamBacklog { sent_bytes: self.sent_bytes, unsent_bytes, window_bytes, is_delivered };
+        check.check_stream(&mut self.write_timer, backlog)
+    }
+
+    /// Lets the engine report the end of the request as a timeout of the client.
+    pub(super) fn note_stalled(&self) {
+        if let Some(end) = &self.end {
+            end.set_reset_code(STALLED_CODE);
+        }
     }
 
     /// Aborts the request: the engine notices that its client has gone.

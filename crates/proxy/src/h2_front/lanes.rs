@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::task::Waker;
 
 use rt::byte_channel::{CHANNEL_BYTES, ChannelEnd, ReadyQueue};
+use server_shell::h2_timers::{StreamWait, WriteCheck};
 use wire::Refusal;
 use wire::h2::{Connection, ErrorCode, FaultKind, Fields, RequestHead, StreamKey};
 
@@ -261,7 +262,12 @@ impl Lanes {
             }
             return true;
         }
-        match lane.serve(connection, output, (&self.client.settings.plan.limits, &mut self.last_head)) {
+        let sent_before = lane.sent_bytes;
+        let turn = lane.serve(connection, output, (&self.client.settings.plan.limits, &mut self.last_head));
+        if lane.sent_bytes != sent_before {
+            lane.sent_until = output.total_queued(connection);
+        }
+        match turn {
             Turn::Waiting => {}
             Turn::More => self.ready.push(number),
             Turn::Over { keeps_engine, reset } => {
@@ -288,11 +294,13 @@ impl Lanes {
         }
     }
 
-    /// Resets the streams that the client's windows block.
-    pub(super) fn reset_stalled(&mut self, core: &Core, connection: &mut Connection, bytes_min: u64) {
+    /// Checks all streams, and resets those whose windows the client keeps closed.
+    pub(super) fn reset_stalled(&mut self, core: &Core, connection: &mut Connection, check: &mut WriteCheck) {
         for number in 0..self.lanes.len() {
             let lane = &mut self.lanes[number];
-            if let Some(stream) = lane.stream().filter(|_| lane.is_stalled(bytes_min)) {
+            let Some(stream) = lane.stream() else { continue };
+            if lane.check_progress(check, connection.stream_send_window(stream)) == StreamWait::Stalled {
+                lane.note_stalled();
                 lane.reset();
                 connection.reset(stream, ErrorCode::CANCEL);
                 // Lanes have numbers of 32 bits.
@@ -301,6 +309,11 @@ impl Lanes {
                 self.count(|counters| counters.count_reset_sent(ErrorCode::CANCEL));
             }
         }
+    }
+
+    /// Lets the engines report the end of their requests as a timeout of the client.
+    pub(super) fn note_stalled(&self) {
+        self.lanes.iter().for_each(Lane::note_stalled);
     }
 
     /// Closes the unused channels.

@@ -42,9 +42,22 @@ pub(super) struct Output {
     written: usize,
     segments: Vec<Segment>,
     segment_bytes: usize,
+    /// Number of bytes that the socket has accepted since the begin of the connection.
+    total_written: u64,
 }
 
 impl Output {
+    /// Returns the number of bytes that the socket has accepted.
+    pub(super) fn total_written(&self) -> u64 {
+        self.total_written
+    }
+
+    /// Returns the number of bytes of the connection so far.
+    #[inline]
+    pub(super) fn total_queued(&self, connection: &mut Connection) -> u64 {
+        self.total_written + self.unwritten_bytes(connection) as u64
+    }
+
     /// Returns the number of bytes that are to be written.
     #[inline]
     pub(super) fn unwritten_bytes(&self, connection: &mut Connection) -> usize {
@@ -98,7 +111,9 @@ impl Output {
                 }
                 return Poll::Pending;
             };
-            self.written += written?;
+            let written = written?;
+            self.written += written;
+            self.total_written += written as u64;
         }
         output.clear();
         self.written = 0;
@@ -131,6 +146,7 @@ impl Output {
             Poll::Ready(Ok(written)) => *written,
             _ => 0,
         };
+        self.total_written += written as u64;
         let total: usize = slices.iter().map(|slice| slice.len()).sum();
         let mut rest = Vec::with_capacity(total - written);
         for slice in slices {

@@ -41,12 +41,17 @@ impl PingState {
         *self = Self::new(now);
     }
 
-    /// Checks the silence.
-    pub(super) fn check(&mut self, times: PingTimes, now: MonotonicTime) -> PingCheck {
-        let due = match self.sent {
+    /// Returns the time of the next check.
+    pub(super) fn due(&self, times: PingTimes) -> MonotonicTime {
+        match self.sent {
             Some(sent) => sent.saturating_add(times.timeout_ns),
             None => self.last_received.saturating_add(times.interval_ns),
-        };
+        }
+    }
+
+    /// Checks the silence.
+    pub(super) fn check(&mut self, times: PingTimes, now: MonotonicTime) -> PingCheck {
+        let due = self.due(times);
         if now < due {
             PingCheck::WaitUntil(due)
         } else if self.sent.is_some() {

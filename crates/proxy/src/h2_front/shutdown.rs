@@ -1,4 +1,4 @@
-//! The end of a client's HTTP/2 connection: announced by GOAWAY, and its timeouts.
+//! The end of a client's HTTP/2 connection, announced by GOAWAY.
 //!
 //! ```text
 //! open -- drain, requests-max, idle --> announced -- round trip --> final -- no streams --> closed
@@ -7,30 +7,24 @@
 //! Between the two GOAWAY frames streams that were on their way are accepted (RFC 9113 §6.8), so no
 //! request is lost.
 
-use std::task::Poll;
-
+use rt::clock::MonotonicTime;
 use wire::h2::ErrorCode;
 
-use super::ping::PingCheck;
-use super::{Front, FrontEnd};
-use crate::client_stream::{ClientStream, LINGER_TIMEOUT_NS, TimeoutKind};
-use crate::core::{Core, PollContext};
-use crate::metrics::H2Count;
+use super::Front;
+use crate::client_stream::{ClientStream, LINGER_TIMEOUT_NS};
+use crate::core::Core;
 
-/// Payloads of PING frames: behind the announcement of the end, and to a silent client.
+/// Payload of the PING frame behind the announcement of the end.
 const ANNOUNCEMENT_PAYLOAD: u64 = 0;
-const PING_PAYLOAD: u64 = u64::from_be_bytes(*b"weirping");
-
-/// Time without streams after which a connection frees what it does not need.
-const SHRINK_NS: u64 = 300_000_000;
 
 /// Progress of the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Shutdown {
     #[default]
     Open,
-    /// The end is announced. Streams that were on their way are accepted.
-    Announced,
+    /// The end is announced. Streams that were on their way are accepted until then, or until the client
+    /// has answered the PING.
+    Announced { until: MonotonicTime },
     /// No further streams are accepted.
     Final,
 }
@@ -39,15 +33,14 @@ impl Shutdown {
     pub(super) fn is_announced(self) -> bool {
         self != Self::Open
     }
-}
 
-/// State of a wait.
-enum Wait {
-    Pending,
-    /// The time is over.
-    Over,
-    /// The client is dead.
-    Lost,
+    /// Returns the end of the announcement.
+    pub(super) fn announced_until(self) -> MonotonicTime {
+        match self {
+            Self::Announced { until } => until,
+            Self::Open | Self::Final => MonotonicTime::MAX,
+        }
+    }
 }
 
 impl Front {
@@ -61,12 +54,14 @@ impl Front {
             || client.is_rejected() && self.lanes.request_count() > 0
             || client.requests_max().is_some_and(|max| self.lanes.request_count() >= max);
         if must_end {
-            self.announce_shutdown();
+            self.announce_shutdown(core);
         }
     }
 
-    fn announce_shutdown(&mut self) {
-        self.shutdown = Shutdown::Announced;
+    pub(super) fn announce_shutdown(&mut self, core: &Core) {
+        // A client that does not answer the PING has had the time to.
+        let until = core.ticks.now.get().saturating_add(LINGER_TIMEOUT_NS);
+        self.shutdown = Shutdown::Announced { until };
         self.connection.go_away(ErrorCode::NO_ERROR, false);
         self.connection.ping(ANNOUNCEMENT_PAYLOAD);
     }
@@ -80,7 +75,7 @@ impl Front {
 
     /// Ends the announcement: the client has received it.
     pub(super) fn finish_announcement(&mut self) {
-        if self.shutdown == Shutdown::Announced {
+        if let Shutdown::Announced { .. } = self.shutdown {
             self.shutdown = Shutdown::Final;
             self.connection.go_away(ErrorCode::NO_ERROR, true);
             self.lanes.count(|counters| counters.count_goaway_sent(ErrorCode::NO_ERROR));
@@ -90,119 +85,5 @@ impl Front {
     /// Returns whether nothing is left to do.
     pub(super) fn is_finished(&self) -> bool {
         self.lanes.in_use() == 0 && (self.shutdown == Shutdown::Final || self.is_half_closed)
-    }
-
-    /// Waits for the client or the engine, unless a timeout has expired.
-    pub(super) fn wait(
-        &mut self,
-        ctx: &mut PollContext<'_, '_>,
-        client: &mut ClientStream,
-    ) -> Poll<FrontEnd> {
-        let timeouts = *client.timeouts();
-        let is_unsent = !self.connection.output().is_empty();
-        if self.has_partial_frame || self.connection.is_head_incomplete() {
-            let timeout_ns = client.effective_timeout_ns(timeouts.head_ns);
-            if client.has_timed_out(ctx, TimeoutKind::Head, timeout_ns) {
-                return Poll::Ready(FrontEnd::Linger);
-            }
-        } else if is_unsent {
-            return self.wait_for_client(ctx, client, timeouts.write_ns);
-        } else if self.lanes.in_use() > 0 {
-            // The engine limits the time of a stream until its response is in the channel.
-            match self.poll_wait(ctx, client, TimeoutKind::StreamWrite, timeouts.write_ns) {
-                Wait::Pending => {}
-                Wait::Lost => return Poll::Ready(FrontEnd::Reset),
-                Wait::Over => {
-                    self.lanes.reset_stalled(ctx.core, &mut self.connection, timeouts.write_progress_bytes);
-                    client.disarm();
-                    ctx.cx.waker().wake_by_ref();
-                }
-            }
-        } else {
-            return self.wait_idle(ctx, client);
-        }
-        Poll::Pending
-    }
-
-    /// Waits for the end of a time, and checks meanwhile whether the client lives.
-    fn poll_wait(
-        &mut self,
-        ctx: &mut PollContext<'_, '_>,
-        client: &mut ClientStream,
-        kind: TimeoutKind,
-        time_ns: u64,
-    ) -> Wait {
-        let now = ctx.core.ticks.now.get();
-        if client.timeout_kind() != kind {
-            self.wait_end = now.saturating_add(time_ns);
-        } else if !client.is_deadline_expired() {
-            return Wait::Pending;
-        } else if now >= self.wait_end {
-            return Wait::Over;
-        }
-        let next = match self.pings.check(self.lanes.ping_times(), now) {
-            PingCheck::WaitUntil(next) => next,
-            PingCheck::Send(next) => {
-                self.connection.ping(PING_PAYLOAD);
-                ctx.cx.waker().wake_by_ref();
-                next
-            }
-            PingCheck::Lost => {
-                self.lanes.count(|counters| counters.count(H2Count::PingsLost, 1));
-                return Wait::Lost;
-            }
-        };
-        client.arm(ctx, kind, next.min(self.wait_end).since(now));
-        Wait::Pending
-    }
-
-    /// Waits for a client that does not read.
-    fn wait_for_client(
-        &mut self,
-        ctx: &mut PollContext<'_, '_>,
-        client: &mut ClientStream,
-        timeout_ns: u64,
-    ) -> Poll<FrontEnd> {
-        if !client.has_timed_out(ctx, TimeoutKind::ClientWrite, timeout_ns) {
-            return Poll::Pending;
-        }
-        // A blocked socket becomes writable only when a third of its buffer is free.
-        let unsent_bytes = client.stream.unacked_bytes().unwrap_or_default();
-        let has_progress = unsent_bytes != std::mem::replace(&mut self.blocked_bytes, unsent_bytes);
-        if !has_progress {
-            return Poll::Ready(FrontEnd::Reset);
-        }
-        client.arm(ctx, TimeoutKind::ClientWrite, timeout_ns);
-        Poll::Pending
-    }
-
-    /// Waits for the next request.
-    fn wait_idle(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream) -> Poll<FrontEnd> {
-        if self.shutdown.is_announced() {
-            // A client that does not answer the PING has had the time to.
-            if client.has_timed_out(ctx, TimeoutKind::Linger, LINGER_TIMEOUT_NS) {
-                self.finish_announcement();
-                ctx.cx.waker().wake_by_ref();
-                client.arm(ctx, TimeoutKind::Linger, LINGER_TIMEOUT_NS);
-            }
-            return Poll::Pending;
-        }
-        let keep_alive_ns = client.effective_timeout_ns(client.timeouts().keep_alive_ns);
-        let shrink_ns = SHRINK_NS.min(keep_alive_ns);
-        if client.timeout_kind() != TimeoutKind::KeepAlive {
-            if !client.has_timed_out(ctx, TimeoutKind::Shrink, shrink_ns) {
-                return Poll::Pending;
-            }
-            self.shrink();
-        }
-        match self.poll_wait(ctx, client, TimeoutKind::KeepAlive, keep_alive_ns - shrink_ns) {
-            Wait::Pending => Poll::Pending,
-            Wait::Lost => Poll::Ready(FrontEnd::Reset),
-            Wait::Over => {
-                self.announce_shutdown();
-                ctx.cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-        }
     }
 }

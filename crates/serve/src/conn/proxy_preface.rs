@@ -20,7 +20,7 @@ impl Conn {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(CloseReason::Peer)),
                 Poll::Ready(Ok(read)) => read,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(CloseReason::from_io_error(&error))),
-                Poll::Pending if self.is_stalled(cx, self.core.plan.head_timeout_ns) => {
+                Poll::Pending if self.has_waited(cx, self.core.plan.head_timeout_ns) => {
                     return Poll::Ready(Err(CloseReason::HeadTimeout));
                 }
                 Poll::Pending => return Poll::Pending,

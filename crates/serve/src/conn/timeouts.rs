@@ -4,6 +4,7 @@
 use std::task::{Context, Poll};
 
 use rt::deadlines::Deadline;
+use server_shell::progress::{ProgressRule, ProgressTimer};
 
 use crate::core::{OriginCore, TICK_NS};
 use crate::stats::{CloseReason, add};
@@ -88,26 +89,57 @@ impl Conn {
     pub(crate) fn set_idle_timeout(&mut self, cx: &Context<'_>, idle_timeout_ns: Option<u64>) {
         match idle_timeout_ns {
             Some(idle_timeout_ns) => self.arm(cx, DeadlineKind::IdleFromTarget, idle_timeout_ns),
-            None if self.deadline_kind == DeadlineKind::IdleFromTarget => {
+            // The head that was awaited is complete: the next one has a time of its own.
+            None if matches!(self.deadline_kind, DeadlineKind::IdleFromTarget | DeadlineKind::Head) => {
                 self.deadline_kind = DeadlineKind::Unset
             }
             None => {}
         }
     }
 
-    /// Sets the deadline for the progress of a slow job.
-    pub(crate) fn arm_progress(&mut self, cx: &Context<'_>, timeout_ns: u64) {
-        self.arm(cx, DeadlineKind::Progress, timeout_ns);
-    }
-
-    /// Returns whether the deadline of [`Conn::arm_progress`] has passed; sets it if it was not
-    /// set.
-    pub(crate) fn is_stalled(&mut self, cx: &Context<'_>, timeout_ns: u64) -> bool {
+    /// Returns whether a slow job has waited for `timeout_ns`, whatever arrives meanwhile. The first call
+    /// begins the wait.
+    pub(crate) fn has_waited(&mut self, cx: &Context<'_>, timeout_ns: u64) -> bool {
         if self.deadline_kind == DeadlineKind::Progress {
             return self.deadline_expired();
         }
-        self.arm_progress(cx, timeout_ns);
+        self.arm(cx, DeadlineKind::Progress, timeout_ns);
         false
+    }
+
+    /// Returns whether a slow job makes too little progress. `bytes` returns its bytes so far; it is
+    /// called when the deadline has passed, which is `check_ns` later at most.
+    pub(crate) fn is_stalled(
+        &mut self,
+        cx: &Context<'_>,
+        timer: &mut ProgressTimer,
+        (rule, check_ns): (ProgressRule, u64),
+        bytes: impl FnOnce(&Self) -> u64,
+    ) -> bool {
+        let now = self.core.now();
+        if !timer.is_running() {
+            timer.begin(now);
+        } else if self.deadline_kind == DeadlineKind::Progress && !self.deadline_expired() {
+            return false;
+        } else if timer.is_stalled(rule, bytes(self), now) {
+            return true;
+        }
+        let check_ns = check_ns.max(TICK_NS).min(timer.due(rule).since(now));
+        self.arm(cx, DeadlineKind::Progress, check_ns);
+        false
+    }
+
+    /// Returns whether the client takes too little of a response, of which the socket has accepted
+    /// `written_bytes`, from any start.
+    pub(crate) fn is_write_stalled(
+        &mut self,
+        cx: &Context<'_>,
+        timer: &mut ProgressTimer,
+        written_bytes: u64,
+    ) -> bool {
+        let rule = self.core.plan.write;
+        let confirmed = |conn: &Self| conn.stream.confirmed_bytes(written_bytes);
+        self.is_stalled(cx, timer, (rule, rule.check_interval_ns()), confirmed)
     }
 
     /// Clears the deadline.

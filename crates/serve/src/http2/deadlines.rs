@@ -1,7 +1,10 @@
-//! Timeouts of a connection and of its streams: one deadline of the core's table for all of them.
+//! Timeouts of a connection and of its streams: one deadline of the core's table for all of them. The
+//! decisions are in [`server_shell::h2_timers`].
 
 use std::task::Context;
 
+use rt::clock::MonotonicTime;
+use server_shell::h2_timers::{H2Load, H2Timeout, H2Timeouts, OutputProgress, StreamWait, WriteCheck};
 use wire::h2::{ErrorCode, StreamKey};
 
 use crate::core::{OriginCore, TICK_NS};
@@ -16,99 +19,123 @@ const MEMORY_TIMEOUT_NS: u64 = TICK_NS;
 impl Http2Conn<'_> {
     /// Sets the deadline for the first of the timeouts.
     pub(super) fn arm(&mut self, cx: &Context<'_>, core: &OriginCore) {
-        let is_head_incomplete = !self.conn.unparsed.is_empty() || self.wire.is_receiving_block();
-        if !is_head_incomplete {
-            self.head_since_ns = 0;
-        } else if self.head_since_ns == 0 {
-            self.head_since_ns = core.now_ns.get();
-        }
-        let deadline_ns = self.next_deadline_ns(core);
-        if deadline_ns != self.armed_ns {
-            self.armed_ns = deadline_ns;
+        let (timeouts, load) = (self.timeouts(core), self.load());
+        let due = self.timers.update(&timeouts, load, core.now());
+        let due = due.min(self.exchanges.deadline).min(self.memory_due()).min(self.announced_until());
+        // An earlier deadline stays: when it expires, the next one is set.
+        if due < self.armed {
+            self.armed = due;
             // The core's time is up to a tick old, and a deadline must never pass early.
-            self.conn.set_deadline(cx, deadline_ns.saturating_add(TICK_NS));
+            self.conn.set_deadline(cx, due.saturating_add(TICK_NS).as_ns());
         }
     }
 
-    fn next_deadline_ns(&self, core: &OriginCore) -> u64 {
+    fn timeouts(&self, core: &OriginCore) -> H2Timeouts {
         let plan = &core.plan;
-        let mut deadline_ns = self.exchanges.deadline_ns;
-        let mut set_max = |since_ns: u64, timeout_ns: u64| {
-            deadline_ns = deadline_ns.min(since_ns.saturating_add(timeout_ns));
-        };
-        if !self.output.is_empty() {
-            set_max(self.output.progress_ns, plan.write_timeout_ns);
-        }
-        if self.head_since_ns != 0 {
-            set_max(self.head_since_ns, plan.head_timeout_ns);
-        } else if self.is_idle() {
-            // Memory is released after a while only, so that a busy connection keeps it.
-            let timeout_ns = if self.holds_memory { MEMORY_TIMEOUT_NS } else { u64::MAX };
-            set_max(self.idle_since_ns, self.idle_timeout_ns.min(timeout_ns));
-        }
-        if let ShutdownState::Announced { until_ns } = self.shutdown {
-            set_max(until_ns, 0);
-        }
-        deadline_ns
+        H2Timeouts { head_ns: plan.head_timeout_ns, idle_ns: self.idle_timeout_ns, write: plan.write }
     }
 
-    fn is_idle(&self) -> bool {
-        self.exchanges.streams.is_empty() && self.output.is_empty() && self.wire.open_streams() == 0
+    fn load(&self) -> H2Load {
+        let has_streams = !self.exchanges.streams.is_empty() || self.wire.open_streams() > 0;
+        H2Load { has_streams, has_unsent: !self.output.is_empty() }
+    }
+
+    /// Returns the time at which an idle connection releases its memory: only after a while, so that a
+    /// busy connection keeps it.
+    fn memory_due(&self) -> MonotonicTime {
+        match self.timers.idle_since() {
+            Some(since) if self.holds_memory && self.output.is_empty() => {
+                since.saturating_add(MEMORY_TIMEOUT_NS)
+            }
+            _ => MonotonicTime::MAX,
+        }
+    }
+
+    fn announced_until(&self) -> MonotonicTime {
+        match self.shutdown {
+            ShutdownState::Announced { until } => until,
+            _ => MonotonicTime::MAX,
+        }
     }
 
     /// Handles the timeouts that have passed. Returns the reason if the connection must end at once.
     pub(super) fn handle_deadline(&mut self, core: &OriginCore) -> Option<CloseReason> {
-        if self.armed_ns == u64::MAX || !self.conn.deadline_expired() {
+        if self.armed == MonotonicTime::MAX || !self.conn.deadline_expired() {
             return None;
         }
-        self.armed_ns = u64::MAX;
-        let (plan, now_ns) = (&core.plan, core.now_ns.get());
-        let has_passed = |since_ns: u64, timeout_ns: u64| since_ns.saturating_add(timeout_ns) <= now_ns;
-        if !self.output.is_empty() && has_passed(self.output.progress_ns, plan.write_timeout_ns) {
+        self.armed = MonotonicTime::MAX;
+        let (timeouts, now) = (self.timeouts(core), core.now());
+        if self.timers.is_check_due(now) && self.is_stalled(core, &timeouts, now) {
             return Some(CloseReason::WriteStall);
         }
-        if self.head_since_ns != 0 && has_passed(self.head_since_ns, plan.head_timeout_ns) {
-            self.end_with_goaway(CloseReason::HeadTimeout);
-        } else if self.is_idle() && has_passed(self.idle_since_ns, self.idle_timeout_ns) {
-            self.end_with_goaway(CloseReason::IdleTimeout);
-        } else if self.is_idle() && has_passed(self.idle_since_ns, MEMORY_TIMEOUT_NS) {
-            self.release_memory();
+        if let ShutdownState::Failed(reason) = self.shutdown {
+            // The time for the last frames is over.
+            return self.timers.expired(&timeouts, now).map(|_| reason);
         }
-        if let ShutdownState::Announced { until_ns } = self.shutdown
-            && has_passed(until_ns, 0)
-        {
+        match self.timers.expired(&timeouts, now) {
+            Some(H2Timeout::Head) => self.end_with_goaway(CloseReason::HeadTimeout),
+            Some(H2Timeout::Idle) => self.end_with_goaway(CloseReason::IdleTimeout),
+            None if self.memory_due() <= now => self.release_memory(),
+            None => {}
+        }
+        if self.announced_until() <= now {
             self.close_when_done(CloseReason::Drained);
         }
-        if self.exchanges.deadline_ns <= now_ns {
-            self.reset_stalled(core, now_ns);
+        if self.exchanges.deadline <= now {
+            self.reset_slow_requests(core, now);
         }
         None
     }
 
-    /// Resets the streams that made no progress for too long.
-    fn reset_stalled(&mut self, core: &OriginCore, now_ns: u64) {
-        let mut next_ns = u64::MAX;
-        let mut stalled: Vec<StreamKey> = Vec::new();
+    /// Resets the streams whose windows the client keeps closed. Returns whether it takes too little of
+    /// all others.
+    fn is_stalled(&mut self, core: &OriginCore, timeouts: &H2Timeouts, now: MonotonicTime) -> bool {
+        let written_bytes = self.output.written_bytes;
+        let output = OutputProgress {
+            queued_bytes: self.output.total_queued(self.wire.output().len()),
+            written_bytes,
+            confirmed_bytes: self.conn.stream.confirmed_bytes(written_bytes),
+            control_bytes: self.output.control_bytes,
+            unacked_bytes: self.conn.stream.unacked_bytes().unwrap_or(0),
+        };
+        let mut check = WriteCheck::new(timeouts, output, now);
+        let mut stalled = Vec::new();
         for exchange in self.exchanges.streams.iter_mut() {
-            if exchange.deadline_ns <= now_ns {
+            let window_bytes = self.wire.stream_send_window(exchange.stream);
+            if exchange.check_progress(&mut check, window_bytes) == StreamWait::Stalled {
                 stalled.push(exchange.stream);
-            } else {
-                next_ns = next_ns.min(exchange.deadline_ns);
             }
         }
-        self.exchanges.deadline_ns = next_ns;
         for stream in stalled {
-            let is_answered = self
-                .exchanges
-                .streams
-                .get_mut(stream)
-                .is_some_and(|one| one.phase == ExchangePhase::Discarding);
-            // The client has the response and needs no error.
-            let code = if is_answered { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL };
-            add(&core.counters.h2_streams_timed_out, 1);
-            add(&core.counters.h2_resets_sent, 1);
-            self.abandon(core, stream);
-            self.wire.reset(stream, code);
+            self.reset_late(core, stream, ErrorCode::CANCEL);
         }
+        self.timers.is_connection_stalled(&check, !self.output.is_empty())
+    }
+
+    /// Resets the streams whose requests arrive too slowly.
+    fn reset_slow_requests(&mut self, core: &OriginCore, now: MonotonicTime) {
+        let mut next = MonotonicTime::MAX;
+        let mut late: Vec<(StreamKey, ErrorCode)> = Vec::new();
+        for exchange in self.exchanges.streams.iter_mut() {
+            if exchange.deadline <= now {
+                // A client that has the response needs no error.
+                let is_answered = exchange.phase == ExchangePhase::Discarding;
+                let code = if is_answered { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL };
+                late.push((exchange.stream, code));
+            } else {
+                next = next.min(exchange.deadline);
+            }
+        }
+        self.exchanges.deadline = next;
+        for (stream, code) in late {
+            self.reset_late(core, stream, code);
+        }
+    }
+
+    fn reset_late(&mut self, core: &OriginCore, stream: StreamKey, code: ErrorCode) {
+        add(&core.counters.h2_streams_timed_out, 1);
+        add(&core.counters.h2_resets_sent, 1);
+        self.abandon(core, stream);
+        self.wire.reset(stream, code);
     }
 }

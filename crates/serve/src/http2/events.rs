@@ -2,6 +2,7 @@
 
 use std::task::{Context, Poll, ready};
 
+use server_shell::h2_timers::control_bytes;
 use wire::h2::{ErrorCode, Event, FaultKind, StreamKey};
 
 use crate::core::{OriginCore, ScratchBuffers};
@@ -49,6 +50,8 @@ impl Http2Conn<'_> {
         };
         scratch.input[..unparsed_len].copy_from_slice(&self.conn.unparsed);
         let used = self.handle_input(core, scratch, end);
+        let has_rest = used < end && !self.conn.recheck_input;
+        self.timers.note_input(used, has_rest, self.wire.incomplete_head(), core.now());
         if !self.conn.keep_unparsed(&scratch.input[used..end], used == 0 && unparsed_len > 0) {
             return Poll::Ready(Err(CloseReason::NoBuffer));
         }
@@ -66,11 +69,15 @@ impl Http2Conn<'_> {
                 self.conn.recheck_input = used < end;
                 return used;
             }
+            let output_before = self.wire.output().len();
             let event = match self.wire.next_event(&input[used..end]) {
                 Ok((bytes, event)) => {
                     used += bytes;
                     match event {
-                        None => return used,
+                        None => {
+                            self.note_control(output_before);
+                            return used;
+                        }
                         Some(Event::Request { stream, head, is_end }) => {
                             let cached = head.path.and_then(|path| targets.find(path.as_bytes()));
                             if let Some(target) = cached.and_then(|index| targets.simple(index))
@@ -78,6 +85,7 @@ impl Http2Conn<'_> {
                                 && !is_logged
                             {
                                 let is_head = head.method == "HEAD";
+                                self.note_control(output_before);
                                 self.respond_from_cache(core, target, stream, is_head, bytes);
                                 continue;
                             }
@@ -93,8 +101,15 @@ impl Http2Conn<'_> {
                     return end;
                 }
             };
+            self.note_control(output_before);
             self.handle_event(core, rng, event);
         }
+    }
+
+    /// Notes the output since `output_before`, which answers frames of the client and is no response.
+    #[inline]
+    fn note_control(&mut self, output_before: usize) {
+        self.output.control_bytes += control_bytes(output_before, self.wire.output().len());
     }
 
     fn handle_event(&mut self, core: &OriginCore, rng: &mut fastrand::Rng, event: InputEvent) {
@@ -111,7 +126,7 @@ impl Http2Conn<'_> {
                 add(&core.counters.h2_streams, 1);
                 core.counters.count_rejection(refusal.kind());
                 self.respond_with_error(core, stream, refusal.status());
-                self.idle_since_ns = core.now_ns.get();
+                self.timers.note_request(core.now());
             }
             InputEvent::Data { stream, bytes, is_end } => {
                 self.handle_data(core, rng, stream, bytes, is_end);
@@ -159,8 +174,7 @@ impl Http2Conn<'_> {
         if is_end || unread_bytes == 0 {
             self.handle_received(core, rng, stream);
         } else {
-            let deadline_ns = core.now_ns.get().saturating_add(core.plan.body_timeout_ns);
-            self.exchanges.set_deadline(stream, deadline_ns);
+            self.exchanges.begin_body(stream, core.plan.body, core.now());
         }
     }
 
@@ -182,7 +196,7 @@ impl Http2Conn<'_> {
             ExchangePhase::Receiving => {
                 exchange.unread_bytes = exchange.unread_bytes.saturating_sub(bytes as u64);
                 let is_enough = is_end || exchange.unread_bytes == 0;
-                exchange.deadline_ns = core.now_ns.get().saturating_add(core.plan.body_timeout_ns);
+                exchange.note_body(bytes, core.plan.body, core.now());
                 self.wire.consume(stream, bytes);
                 if is_enough {
                     self.handle_received(core, rng, stream);
@@ -193,11 +207,11 @@ impl Http2Conn<'_> {
                 exchange.unconsumed_bytes += bytes;
             }
             ExchangePhase::Discarding => {
-                exchange.deadline_ns = core.now_ns.get().saturating_add(core.plan.body_timeout_ns);
+                exchange.note_body(bytes, core.plan.body, core.now());
                 self.wire.consume(stream, bytes);
                 if is_end {
                     self.exchanges.streams.remove(stream);
-                    self.idle_since_ns = core.now_ns.get();
+                    self.timers.note_request(core.now());
                 }
             }
         }
@@ -206,7 +220,7 @@ impl Http2Conn<'_> {
     /// Continues a request of which as much is received as its response needs.
     fn handle_received(&mut self, core: &OriginCore, rng: &mut fastrand::Rng, stream: StreamKey) {
         let Some(exchange) = self.exchanges.streams.get_mut(stream) else { return };
-        exchange.deadline_ns = u64::MAX;
+        exchange.end_body();
         if exchange.request.is_immediate() {
             self.respond_stored(core, rng, stream);
         } else if exchange.request.spec.delay_ns > 0 {
@@ -223,7 +237,7 @@ impl Http2Conn<'_> {
     pub(super) fn abandon(&mut self, core: &OriginCore, stream: StreamKey) {
         let Some(mut exchange) = self.exchanges.streams.remove(stream) else { return };
         self.consume(&mut exchange);
-        self.idle_since_ns = core.now_ns.get();
+        self.timers.note_request(core.now());
         count_abandoned(core, &exchange);
     }
 

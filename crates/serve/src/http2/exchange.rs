@@ -4,6 +4,9 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
+use rt::clock::MonotonicTime;
+use server_shell::h2_timers::{StreamBacklog, StreamWait, WriteCheck};
+use server_shell::progress::{ProgressRule, ProgressTimer};
 use wire::h2::{OnStream, StreamKey, StreamTable};
 
 use crate::body::{BodyBlocks, RemainingBody};
@@ -24,8 +27,14 @@ pub(super) struct Exchange {
     pub(super) unread_bytes: u64,
     /// Received bytes that were not returned to the client's window.
     pub(super) unconsumed_bytes: usize,
-    /// Time without progress at which the stream is reset; `u64::MAX`: none.
-    pub(super) deadline_ns: u64,
+    /// Progress of the request's body, and of the response.
+    pub(super) timer: ProgressTimer,
+    pub(super) body_bytes: u64,
+    /// Position in the connection's output behind the sent content.
+    pub(super) sent_until: u64,
+    /// Time at which the stream is reset without more of the request's body;
+    /// [`MonotonicTime::MAX`]: none.
+    pub(super) deadline: MonotonicTime,
     /// True if the request is complete, with its body.
     pub(super) is_received: bool,
     /// True if it is in the queue of streams that can send.
@@ -70,6 +79,15 @@ impl Content {
         }
     }
 
+    /// Returns the number of sent bytes, from any start.
+    fn sent(&self) -> u64 {
+        match self {
+            Self::File(body) => body.sent_bytes(),
+            Self::Block(body) => 0_u64.wrapping_sub(body.remaining),
+            Self::Text(_, sent) => *sent as u64,
+        }
+    }
+
     /// Moves the next bytes to `out`.
     pub(super) fn copy_to(&mut self, blocks: &BodyBlocks, bytes: usize, out: &mut Vec<u8>) {
         match self {
@@ -95,7 +113,10 @@ impl Exchange {
             content: Content::EMPTY,
             unread_bytes: 0,
             unconsumed_bytes: 0,
-            deadline_ns: u64::MAX,
+            timer: ProgressTimer::default(),
+            body_bytes: 0,
+            sent_until: 0,
+            deadline: MonotonicTime::MAX,
             is_received: true,
             is_ready: false,
         }
@@ -105,9 +126,32 @@ impl Exchange {
     fn queue(&mut self, ready: &mut VecDeque<StreamKey>) {
         if self.phase == ExchangePhase::Sending && !self.is_ready {
             self.is_ready = true;
-            self.deadline_ns = u64::MAX;
             ready.push_back(self.stream);
         }
+    }
+
+    /// Notes content of the request's body.
+    pub(super) fn note_body(&mut self, bytes: usize, rule: ProgressRule, now: MonotonicTime) {
+        self.body_bytes += bytes as u64;
+        self.timer.note(rule, self.body_bytes, now);
+        self.deadline = self.timer.due(rule);
+    }
+
+    /// Ends the wait for the request's body.
+    pub(super) fn end_body(&mut self) {
+        self.timer.stop();
+        self.deadline = MonotonicTime::MAX;
+    }
+
+    /// Checks whether the client takes the response.
+    pub(super) fn check_progress(&mut self, check: &mut WriteCheck, window_bytes: u64) -> StreamWait {
+        if self.phase != ExchangePhase::Sending {
+            return StreamWait::Nothing;
+        }
+        let (sent_bytes, unsent_bytes) = (self.content.sent(), self.content.remaining());
+        let is_delivered = check.is_delivered(self.sent_until);
+        let backlog = StreamBacklog { sent_bytes, unsent_bytes, window_bytes, is_delivered };
+        check.check_stream(&mut self.timer, backlog)
     }
 
     /// Returns whether it counts as in flight.
@@ -129,21 +173,22 @@ pub(super) struct ExchangeTable {
     /// Streams that can send, in their order.
     ready: VecDeque<StreamKey>,
     /// A time before which no deadline of a stream passes.
-    pub(super) deadline_ns: u64,
+    pub(super) deadline: MonotonicTime,
 }
 
 impl Default for ExchangeTable {
     fn default() -> Self {
-        Self { streams: StreamTable::default(), ready: VecDeque::new(), deadline_ns: u64::MAX }
+        Self { streams: StreamTable::default(), ready: VecDeque::new(), deadline: MonotonicTime::MAX }
     }
 }
 
 impl ExchangeTable {
-    /// Sets the time without progress after which a stream is reset.
-    pub(super) fn set_deadline(&mut self, stream: StreamKey, deadline_ns: u64) {
+    /// Begins to wait for the body of a request, or for the rest of it.
+    pub(super) fn begin_body(&mut self, stream: StreamKey, rule: ProgressRule, now: MonotonicTime) {
         if let Some(exchange) = self.streams.get_mut(stream) {
-            exchange.deadline_ns = deadline_ns;
-            self.deadline_ns = self.deadline_ns.min(deadline_ns);
+            exchange.timer.stop();
+            exchange.note_body(0, rule, now);
+            self.deadline = self.deadline.min(exchange.deadline);
         }
     }
 

@@ -34,8 +34,9 @@ pub(super) struct OutputQueue {
     pending_bytes: u64,
     /// Number of bytes written in this poll.
     poll_bytes: u64,
-    /// Time of the last write, or of the end of the last empty output.
-    pub(super) progress_ns: u64,
+    /// Bytes that the socket accepted, and those of them and of the output that are no responses.
+    pub(super) written_bytes: u64,
+    pub(super) control_bytes: u64,
 }
 
 /// Content that follows the first `position` bytes of the frames.
@@ -67,7 +68,8 @@ impl Default for OutputQueue {
             write_bytes_max: 0,
             pending_bytes: 0,
             poll_bytes: 0,
-            progress_ns: 0,
+            written_bytes: 0,
+            control_bytes: 0,
         }
     }
 }
@@ -88,6 +90,11 @@ impl OutputQueue {
     pub(super) fn is_full_with(&self, frames_bytes: usize) -> bool {
         let unsent = frames_bytes - self.sent;
         unsent >= FRAMES_BYTES || unsent as u64 + self.inserted_bytes >= OUTPUT_BYTES
+    }
+
+    /// Returns the number of bytes of the connection so far, with frames of this size in the output.
+    pub(super) fn total_queued(&self, frames_bytes: usize) -> u64 {
+        self.written_bytes + (frames_bytes - self.sent) as u64 + self.inserted_bytes
     }
 
     /// Limits the size of writes until everything is sent.
@@ -228,10 +235,7 @@ impl Http2Conn<'_> {
                 output.write_bytes_max = 0;
                 return Poll::Ready(Ok(()));
             }
-            if !output.has_unsent {
-                output.has_unsent = true;
-                output.progress_ns = core.now_ns.get();
-            }
+            output.has_unsent = true;
             if output.is_poll_budget_used() {
                 return Poll::Pending;
             }
@@ -255,7 +259,7 @@ impl Http2Conn<'_> {
                 }
             };
             output.pending_bytes = 0;
-            output.progress_ns = core.now_ns.get();
+            output.written_bytes += written;
             output.poll_bytes += written;
             output.advance(written, frames.len());
             let uncounted = written.min(output.uncounted_bytes);

@@ -83,7 +83,7 @@ impl Http2Conn<'_> {
         counters.count_response(cached.spec.status);
         self.output.responses += 1;
         self.idle_timeout_ns = core.plan.idle_timeout_ns;
-        self.idle_since_ns = core.now_ns.get();
+        self.timers.note_request(core.now());
         let size = if is_head { 0 } else { cached.spec.size };
         self.send_cached_head(core, cached, stream, is_head, size == 0);
         if size == 0 {
@@ -133,9 +133,9 @@ impl Http2Conn<'_> {
         content: Content,
     ) {
         add(&core.counters.in_flight, 1);
-        self.exchanges
-            .streams
-            .insert(Exchange { content, ..Exchange::new(stream, request, ExchangePhase::Sending) });
+        let sent_until = self.output.total_queued(self.wire.output().len());
+        let exchange = Exchange::new(stream, request, ExchangePhase::Sending);
+        self.exchanges.streams.insert(Exchange { content, sent_until, ..exchange });
         self.exchanges.push_ready(stream);
     }
 
@@ -156,7 +156,6 @@ impl Http2Conn<'_> {
         let Some(mut exchange) = self.exchanges.streams.remove(stream) else { return };
         exchange.phase = ExchangePhase::Sending;
         exchange.content = self.send_head(core, rng, stream, &mut exchange.request);
-        exchange.deadline_ns = u64::MAX;
         let is_sent = exchange.content.remaining() == 0;
         self.exchanges.streams.insert(exchange);
         if is_sent {
@@ -245,8 +244,12 @@ impl Http2Conn<'_> {
             if is_stats {
                 self.output.uncounted_bytes += (self.wire.output().len() - before) as u64;
             }
+            let sent_until = self.output.total_queued(self.wire.output().len());
             if let Some(exchange) = self.exchanges.streams.get_mut(stream) {
                 exchange.content = content;
+                if !matches!(sent, SentContent::Blocked) {
+                    exchange.sent_until = sent_until;
+                }
             }
             match sent {
                 SentContent::All => self.finish_exchange(core, stream),
@@ -261,10 +264,8 @@ impl Http2Conn<'_> {
                     self.exchanges.push_ready(stream);
                     return;
                 }
-                SentContent::Blocked => {
-                    let deadline_ns = core.now_ns.get().saturating_add(core.plan.write_timeout_ns);
-                    self.exchanges.set_deadline(stream, deadline_ns);
-                }
+                // An event reports when the client's windows allow more.
+                SentContent::Blocked => {}
             }
         }
     }
@@ -332,8 +333,7 @@ impl Http2Conn<'_> {
             // The rest of the body is read after the response.
             exchange.phase = ExchangePhase::Discarding;
             self.exchanges.streams.insert(exchange);
-            let deadline_ns = core.now_ns.get().saturating_add(core.plan.body_timeout_ns);
-            self.exchanges.set_deadline(stream, deadline_ns);
+            self.exchanges.begin_body(stream, core.plan.body, core.now());
         }
         self.end_response(core, &spec);
     }
@@ -341,7 +341,7 @@ impl Http2Conn<'_> {
     /// Handles the options of a target that take effect after the response.
     fn end_response(&mut self, core: &OriginCore, spec: &ResponseSpec) {
         self.idle_timeout_ns = spec.idle_timeout_ns.unwrap_or(core.plan.idle_timeout_ns);
-        self.idle_since_ns = core.now_ns.get();
+        self.timers.note_request(core.now());
         if !spec.closes_http2() {
             return;
         }

@@ -6,6 +6,7 @@ use std::io;
 use std::task::{Context, Poll};
 
 use rt::cores::yield_turn;
+use server_shell::progress::ProgressTimer;
 use wire::encode;
 
 use super::send;
@@ -121,7 +122,8 @@ async fn end_turn() {
 
 /// Sends the head, and the range of a file by the kernel.
 async fn send_range(conn: &mut Conn, head: &mut Vec<u8>, body: &mut FileBody) -> Result<(), CloseReason> {
-    let mut progress = RangeProgress { head_sent: 0, cached_until: 0 };
+    let mut progress =
+        RangeProgress { head_sent: 0, cached_until: 0, written_bytes: 0, timer: ProgressTimer::default() };
     let result = poll_fn(|cx| poll_send_range(conn, cx, head, &mut progress, body)).await;
     head.clear();
     result
@@ -132,6 +134,8 @@ struct RangeProgress {
     head_sent: usize,
     /// Position in the file before which everything was in the page cache.
     cached_until: u64,
+    written_bytes: u64,
+    timer: ProgressTimer,
 }
 
 fn poll_send_range(
@@ -142,7 +146,6 @@ fn poll_send_range(
     body: &mut FileBody,
 ) -> Poll<Result<(), CloseReason>> {
     let mut budget = POLL_BYTES_MAX;
-    let mut progress = false;
     loop {
         let written = if range_progress.head_sent < head.len() {
             let written = conn.stream.poll_write_more(cx, &head[range_progress.head_sent..]);
@@ -164,7 +167,6 @@ fn poll_send_range(
             }
             sent_by_kernel
         };
-        let timeout_ns = conn.core.plan.write_timeout_ns;
         match written {
             Poll::Ready(Ok(0)) => {
                 // The file has become shorter.
@@ -172,18 +174,17 @@ fn poll_send_range(
                 return Poll::Ready(Err(CloseReason::FileFailed));
             }
             Poll::Ready(Ok(written)) => {
-                progress = true;
+                range_progress.written_bytes += written as u64;
                 add(&conn.core.counters.bytes_out, written as u64);
             }
             Poll::Ready(Err(error)) => return Poll::Ready(Err(reason_of(conn, &error))),
-            Poll::Pending if progress => {
-                conn.arm_progress(cx, timeout_ns);
-                return Poll::Pending;
+            Poll::Pending => {
+                let RangeProgress { written_bytes, timer, .. } = range_progress;
+                return match conn.is_write_stalled(cx, timer, *written_bytes) {
+                    true => Poll::Ready(Err(CloseReason::WriteStall)),
+                    false => Poll::Pending,
+                };
             }
-            Poll::Pending if conn.is_stalled(cx, timeout_ns) => {
-                return Poll::Ready(Err(CloseReason::WriteStall));
-            }
-            Poll::Pending => return Poll::Pending,
         }
     }
 }

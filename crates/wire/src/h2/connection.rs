@@ -356,12 +356,6 @@ impl Connection {
         self.abuse.counters
     }
 
-    /// Returns whether a head was received in part: the rest is in CONTINUATION frames to come.
-    #[must_use]
-    pub fn is_head_incomplete(&self) -> bool {
-        self.open_block.is_some()
-    }
-
     /// Checks the limits of memory, and sums, for fuzz targets.
     ///
     /// # Panics

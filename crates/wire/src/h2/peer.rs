@@ -1,5 +1,6 @@
 //! State of the other end, for callers that report it.
 
+use super::config::StreamKey;
 use super::connection::Connection;
 
 impl Connection {
@@ -28,6 +29,19 @@ impl Connection {
     #[must_use]
     pub fn last_head_bytes(&self) -> usize {
         self.head.size()
+    }
+
+    /// Returns the open part of the window that the peer gives a stream, in bytes; 0 if the stream is over.
+    #[must_use]
+    pub fn stream_send_window(&mut self, stream: StreamKey) -> u64 {
+        self.streams.get_open(stream).map_or(0, |open| u64::try_from(open.send_window).unwrap_or(0))
+    }
+
+    /// Returns the stream of a head of which only a part was received: the rest is in CONTINUATION frames
+    /// to come.
+    #[must_use]
+    pub fn incomplete_head(&self) -> Option<u32> {
+        self.open_block.map(|block| block.stream)
     }
 
     /// Returns whether the peer sent a GOAWAY: it processes no streams beyond those that it named.

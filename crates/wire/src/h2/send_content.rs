@@ -44,10 +44,4 @@ impl Connection {
         }
         taken
     }
-
-    /// Returns whether a field block has begun whose last frame has not arrived.
-    #[must_use]
-    pub fn is_receiving_block(&self) -> bool {
-        self.open_block.is_some()
-    }
 }

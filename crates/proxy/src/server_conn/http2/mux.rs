@@ -161,7 +161,11 @@ impl<C: CoreServices> Mux<C> {
             }
         }
         yield_turn(cx);
-        Poll::Pending
+        // A server that never stops to send must not stop the timers.
+        match self.deadline.as_ref().is_some_and(Deadline::is_expired) {
+            true => self.poll_idle(cx),
+            false => Poll::Pending,
+        }
     }
 
     /// Serves the virtual connections with news, and those that can have a stream now.

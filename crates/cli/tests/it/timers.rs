@@ -1,0 +1,359 @@
+//! Timeouts that a peer cannot hold off by doing nearly nothing, over real sockets. The decisions have their
+//! tests, with many more peers, in `server_shell`.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::proxy_faults::{CONFIG_HEAD, end_in_json_log};
+use crate::support::faulty_origins::{ok_response, respond_to_each};
+use crate::support::peers::{ScriptPeer, ScriptedServer};
+use crate::support::proxy_under_test::ProxyUnderTest;
+use crate::support::{EVENT_TIMEOUT, OriginProcess, pause_ms, shared_machine, within};
+
+/// Interval between two pieces of a hostile peer.
+const PIECE_INTERVAL: Duration = Duration::from_millis(50);
+/// Requests: GET, http, :authority "a", and a :path. The first response fits between the proxy's tasks.
+const GET: &[u8] = b"\x82\x86\x41\x01a\x44\x09/?s=60000";
+const GET_LONG: &[u8] = b"\x82\x86\x41\x01a\x44\x09/?s=99999";
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Begins HTTP/2 with an initial window, and requests.
+fn connect_h2(authority: &str, window: u32, (streams, request): (u32, &[u8])) -> TcpStream {
+    let settings = frame(4, 0, 0, &[&[0, 4], &window.to_be_bytes()[..]].concat());
+    let mut bytes =
+        [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &settings, &frame(4, 1, 0, b"")].concat();
+    for number in 0..streams {
+        bytes.extend(frame(1, 5, 2 * number + 1, request));
+    }
+    let mut stream = TcpStream::connect(authority).unwrap();
+    stream.write_all(&bytes).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    stream
+}
+
+/// Frames that a client received, as far as they matter here.
+#[derive(Debug, Default)]
+struct Received {
+    bytes: Vec<u8>,
+    resets: u32,
+    has_goaway: bool,
+    is_closed: bool,
+}
+
+impl Received {
+    /// Reads what has arrived.
+    fn read(&mut self, stream: &mut TcpStream) {
+        let mut buffer = [0; 16 * 1024];
+        while !self.is_closed {
+            match stream.read(&mut buffer) {
+                Ok(0) => self.is_closed = true,
+                Ok(bytes) => self.bytes.extend_from_slice(&buffer[..bytes]),
+                Err(error) if is_timeout(&error) => break,
+                Err(_) => self.is_closed = true,
+            }
+        }
+        while let Some(header) = self.bytes.get(..9) {
+            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize;
+            let kind = header[3];
+            if self.bytes.len() < 9 + length {
+                break;
+            }
+            self.resets += u32::from(kind == 3);
+            self.has_goaway |= kind == 7;
+            self.bytes.drain(..9 + length);
+        }
+    }
+}
+
+fn is_timeout(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// Sends the same bytes in two pieces again and again, so that a part of a frame is always missing, until
+/// `is_over` or the connection ends. Returns what was received.
+fn send_pieces(stream: &mut TcpStream, unit: &[u8], is_over: impl Fn(&Received) -> bool) -> Received {
+    let (begun, mut received) = (Instant::now(), Received::default());
+    let middle = unit.len() / 2;
+    let mut bytes = unit[..middle].to_vec();
+    while begun.elapsed() < EVENT_TIMEOUT {
+        received.is_closed = stream.write_all(&bytes).is_err();
+        received.read(stream);
+        if received.is_closed || is_over(&received) {
+            break;
+        }
+        bytes = [&unit[middle..], &unit[..middle]].concat();
+        std::thread::sleep(PIECE_INTERVAL);
+    }
+    received
+}
+
+/// Frames that prolong nothing.
+fn useless_frames() -> Vec<(&'static str, Vec<u8>)> {
+    let one = 1_u32.to_be_bytes();
+    vec![
+        ("ping", frame(6, 0, 0, b"12345678")),
+        ("settings", frame(4, 0, 0, b"")),
+        ("priority", frame(2, 0, 1, &[0, 0, 0, 0, 9])),
+        ("unknown", frame(200, 0, 0, b"unknown frame")),
+        ("window of the connection", frame(8, 0, 0, &one)),
+        ("window of a stream", frame(8, 0, 1, &one)),
+        ("window of another stream", frame(8, 0, 3, &one)),
+    ]
+}
+
+fn start_proxy(origin: &str, timeouts: &str, pool: &str) -> ProxyUnderTest {
+    ProxyUnderTest::weir(&format!(
+        "{CONFIG_HEAD}[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\ntimeouts = {{ {timeouts} }}\n\
+         [pool.app]\nservers = [\"{origin}\"]\n{pool}"
+    ))
+}
+
+const SHORT_TIMEOUTS: &str = "head = '1s', write = '1s', keep-alive = '1s', body-idle = '1s'";
+
+/// Asserts that each client with blocked streams, and each idle one, is released while it sends.
+fn assert_released(authority: &str, name: &str) {
+    let streams = 20;
+    std::thread::scope(|scope| {
+        for (unit_name, unit) in useless_frames() {
+            let unit = std::sync::Arc::new(unit);
+            let for_idle = std::sync::Arc::clone(&unit);
+            scope.spawn(move || {
+                let mut client = connect_h2(authority, 0, (streams, GET));
+                let is_over = |received: &Received| received.resets >= streams;
+                let received = send_pieces(&mut client, &unit, is_over);
+                // The connection has a time of its own.
+                assert_eq!(received.resets, streams, "{name}: {unit_name} holds streams: {received:?}");
+            });
+            scope.spawn(move || {
+                let mut client = connect_h2(authority, 100_000, (1, GET));
+                let is_over = |received: &Received| received.has_goaway;
+                let received = send_pieces(&mut client, &for_idle, is_over);
+                assert!(received.has_goaway || received.is_closed, "{name}: {unit_name} holds a connection");
+            });
+        }
+    });
+}
+
+#[test]
+fn no_frame_holds_streams_or_idle_connections_of_the_origin() {
+    let _shared = shared_machine();
+    let flags = ["-t", "1", "--write-timeout", "1s", "--idle-timeout", "1s", "--head-timeout", "10s"];
+    let origin = OriginProcess::start(&flags);
+    assert_released(&origin.authority, "serve");
+    let is_released = || {
+        let stats = origin.stats();
+        stats["in_flight"] == 0 && stats["buffers_in_use"] == 0
+    };
+    assert!(within(EVENT_TIMEOUT, is_released), "{:#}", origin.stats());
+}
+
+#[test]
+fn no_frame_holds_streams_or_idle_connections_of_the_proxy() {
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1"]);
+    let proxy = start_proxy(&origin.authority, SHORT_TIMEOUTS, "");
+    assert_released(proxy.authority(), "proxy");
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn a_slow_client_with_http2_keeps_its_streams() {
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1", "--write-timeout", "5s", "--idle-timeout", "5s"]);
+    let proxy = start_proxy(&origin.authority, "head = '5s', write = '5s', keep-alive = '5s'", "");
+    std::thread::scope(|scope| {
+        for authority in [origin.authority.as_str(), proxy.authority()] {
+            scope.spawn(move || {
+                // 200 B of window and a PING in two pieces every 50 ms, for three times the timeout.
+                let mut client = connect_h2(authority, 1_000, (1, GET_LONG));
+                let unit = [frame(8, 0, 1, &200_u32.to_be_bytes()), frame(6, 0, 0, b"12345678")].concat();
+                let begun = Instant::now();
+                let is_over = |received: &Received| {
+                    received.resets > 0 || received.has_goaway || begun.elapsed() > Duration::from_secs(15)
+                };
+                send_pieces(&mut client, &unit, is_over);
+                assert!(begun.elapsed() > Duration::from_secs(15), "{authority}: cut off");
+            });
+        }
+    });
+}
+
+/// Sends the pieces of `body` behind a head, until the server closes. Returns what it sent.
+fn dribble(authority: &str, head: &str, mut next: impl FnMut() -> Vec<u8>, reads: bool) -> Vec<u8> {
+    let mut stream = TcpStream::connect(authority).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(PIECE_INTERVAL)).unwrap();
+    let (begun, mut received) = (Instant::now(), Vec::new());
+    while begun.elapsed() < EVENT_TIMEOUT {
+        if stream.write_all(&next()).is_err() {
+            return received;
+        }
+        if !reads {
+            std::thread::sleep(PIECE_INTERVAL);
+            continue;
+        }
+        let mut buffer = [0; 4_096];
+        match stream.read(&mut buffer) {
+            Ok(0) => return received,
+            Ok(bytes) => received.extend_from_slice(&buffer[..bytes]),
+            Err(error) if is_timeout(&error) => {}
+            Err(_) => return received,
+        }
+    }
+    panic!("{authority}: held by {head}");
+}
+
+/// Sends a request, and returns all that follows.
+fn get_to_end(proxy: &ProxyUnderTest, target: &str) -> String {
+    let mut client = proxy.client();
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").as_bytes());
+    String::from_utf8(client.read_to_end()).unwrap()
+}
+
+const POST: &str = "POST /trickle HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\n";
+const POST_CHUNKED: &str = "POST /chunks HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+#[test]
+fn a_body_byte_by_byte_ends_in_time() {
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1", "--body-timeout", "1s"]);
+    let timeouts = "body-idle = '1s', body-progress = '1s', body-progress-bytes = '1k'";
+    let proxy = start_proxy(&origin.authority, timeouts, "");
+    for authority in [origin.authority.as_str(), proxy.authority()] {
+        dribble(authority, POST, || b"x".to_vec(), true);
+        dribble(authority, POST_CHUNKED, || b"1\r\nx\r\n".to_vec(), true);
+        // Only framing: a chunk size with an extension that does not end.
+        let mut is_first = true;
+        let extension = || if std::mem::take(&mut is_first) { b"1;a=".to_vec() } else { b"b".to_vec() };
+        dribble(authority, POST_CHUNKED, extension, true);
+    }
+    assert_eq!(end_in_json_log(&proxy, "/trickle"), "body_timeout");
+    let closed = || origin.stats()["closed_by_reason"]["body_timeout"].as_u64() >= Some(3);
+    assert!(within(EVENT_TIMEOUT, closed), "{:#}", origin.stats());
+}
+
+#[test]
+fn bytes_of_a_request_hold_no_unread_response() {
+    let _shared = shared_machine();
+    // Responds at once, and reads the request to its end.
+    let origin = ScriptedServer::start(|peer: &mut ScriptPeer| {
+        peer.request()?;
+        let mut reader = peer.stream.try_clone()?;
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4_096];
+            while reader.read(&mut buffer).is_ok_and(|bytes| bytes > 0) {}
+        });
+        peer.send(&ok_response(&vec![b'x'; 64 << 20]))
+    });
+    let timeouts = "write = '1s', body-progress-bytes = 0";
+    let proxy = start_proxy(&origin.authority, timeouts, "timeouts = { idle = '1h' }\n");
+    dribble(proxy.authority(), POST, || b"x".to_vec(), false);
+    assert_eq!(end_in_json_log(&proxy, "/trickle"), "write_timeout");
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn framing_of_a_server_holds_no_request() {
+    let _shared = shared_machine();
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
+    let cases: [(&str, String, &str); 4] = [
+        ("trailers", format!("{chunked}0\r\nX-A: "), "server_timeout"),
+        ("extension", format!("{chunked}3;a="), "server_timeout"),
+        ("head", "HTTP/1.1 200 OK\r\nX-A: ".to_owned(), "server_timeout"),
+        ("interim", "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 103 Early".to_owned(), "server_timeout"),
+    ];
+    for (name, start, end) in cases {
+        let origin = ScriptedServer::start(move |peer: &mut ScriptPeer| {
+            peer.request()?;
+            peer.send(start.as_bytes())?;
+            let begun = Instant::now();
+            while begun.elapsed() < EVENT_TIMEOUT {
+                peer.send(b"b")?;
+                std::thread::sleep(PIECE_INTERVAL);
+            }
+            Ok(())
+        });
+        let pool = "timeouts = { idle = '1s', first-byte = '1s' }\n";
+        let proxy = start_proxy(&origin.authority, "write = '1m'", pool);
+        let begun = Instant::now();
+        get_to_end(&proxy, &format!("/{name}"));
+        assert!(begun.elapsed() < EVENT_TIMEOUT, "{name}");
+        assert_eq!(end_in_json_log(&proxy, &format!("/{name}")), end, "{name}");
+        proxy.assert_all_returned();
+    }
+}
+
+#[test]
+fn a_server_that_sends_an_event_now_and_then_is_no_slow_one() {
+    let _shared = shared_machine();
+    let origin = ScriptedServer::start(|peer: &mut ScriptPeer| {
+        peer.request()?;
+        peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+        for _ in 0..40 {
+            peer.send(b"1\r\n:\r\n")?;
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        peer.send(b"0\r\n\r\n")
+    });
+    let proxy = start_proxy(&origin.authority, "write = '1s'", "timeouts = { idle = '3s' }\n");
+    let received = get_to_end(&proxy, "/events");
+    assert_eq!(received.matches("\r\n:\r\n").count(), 40, "{received}");
+    assert_eq!(end_in_json_log(&proxy, "/events"), "done");
+}
+
+#[test]
+fn a_tunnel_is_not_held_by_one_direction() {
+    let _shared = shared_machine();
+    // Sends bytes now and then, and reads nothing.
+    let origin = ScriptedServer::start(|peer: &mut ScriptPeer| {
+        let begun = Instant::now();
+        while begun.elapsed() < EVENT_TIMEOUT {
+            peer.send(b"b")?;
+            std::thread::sleep(PIECE_INTERVAL);
+        }
+        Ok(())
+    });
+    let proxy = ProxyUnderTest::weir(&format!(
+        "{CONFIG_HEAD}[listener.web]\nbind = \"127.0.0.1:0\"\nmode = \"tcp\"\npool = \"app\"\n\
+         [pool.app]\nservers = [\"{}\"]\ntimeouts = {{ tunnel = '1s' }}\n",
+        origin.authority
+    ));
+    let mut client = TcpStream::connect(proxy.authority()).unwrap();
+    client.set_write_timeout(Some(PIECE_INTERVAL)).unwrap();
+    client.set_read_timeout(Some(PIECE_INTERVAL)).unwrap();
+    let (begun, block, mut buffer) = (Instant::now(), vec![0; 64 * 1024], [0; 64]);
+    let mut is_ended = false;
+    while !is_ended && begun.elapsed() < EVENT_TIMEOUT {
+        is_ended = client.write(&block).is_err_and(|error| !is_timeout(&error))
+            || client.read(&mut buffer).map_or_else(|error| !is_timeout(&error), |bytes| bytes == 0);
+    }
+    assert!(is_ended, "the tunnel is held");
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn a_connection_that_always_begins_its_next_head_is_served() {
+    let _shared = shared_machine();
+    let origin = OriginProcess::start(&["-t", "1", "--head-timeout", "3s"]);
+    let backend = respond_to_each(|_, _| Some(ok_response(b"small")));
+    let proxy = start_proxy(&backend.authority, "head = '3s'", "");
+    for authority in [origin.authority.as_str(), proxy.authority()] {
+        let mut client = TcpStream::connect(authority).unwrap();
+        client.set_read_timeout(Some(EVENT_TIMEOUT)).unwrap();
+        let request = b"GET /?s=5 HTTP/1.1\r\nHost: t\r\n\r\n";
+        client.write_all(&request[..5]).unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(8) {
+            client.write_all(&[&request[5..], &request[..5]].concat()).unwrap();
+            let mut response = [0; 1_024];
+            let bytes = client.read(&mut response).unwrap();
+            assert!(response[..bytes].starts_with(b"HTTP/1.1 200"), "{authority}");
+            pause_ms(100);
+        }
+    }
+}
