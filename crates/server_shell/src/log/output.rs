@@ -1,11 +1,13 @@
 //! An open log target. It writes lines and reports its progress. Retries are the caller's task.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
+
+use rt::append_file::open_append;
 
 use super::LogTarget;
 
@@ -36,9 +38,7 @@ impl LogOutput {
     pub(super) fn open(target: &LogTarget) -> io::Result<Self> {
         let result = match target {
             LogTarget::Stdout => io::stdout().as_fd().try_clone_to_owned().map(|fd| Self::Stream(fd.into())),
-            LogTarget::File(path) => {
-                OpenOptions::new().append(true).create(true).open(path).map(Self::Stream)
-            }
+            LogTarget::File(path) => open_append(path).map(Self::Stream),
             LogTarget::SyslogUdp(server) => connect_udp(*server).map(Self::Udp),
             LogTarget::SyslogUnix(path) => UnixDatagram::unbound().and_then(|socket| {
                 socket.connect(path)?;
