@@ -23,6 +23,7 @@ const ROOT_DIRECTORY: &str = "/run/weir-root";
 /// Parent of the directory of another user without a runtime directory of the session.
 const SHARED_DIRECTORY: &str = "/tmp";
 const DIRECTORY_MODE: u32 = 0o700;
+const TOP_DIRECTORY_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o600;
 /// Mode bits with which the group or everybody may write. The mask of an access control list is in them too.
 const OTHERS_WRITE: u32 = 0o022;
@@ -173,6 +174,14 @@ impl TrustedDir {
         walk(path, Requirement::Shared, false)
     }
 
+    /// Returns another handle of the same open directory.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { directory: self.directory.try_clone()?, path: self.path.clone(), user: self.user })
+    }
+
     /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -188,9 +197,9 @@ impl TrustedDir {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.directory).map_err(&failed)?.take(ENTRIES_MAX) {
             let entry = entry.map_err(&failed)?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if Path::new(&name).extension().is_some_and(|ending| ending == extension) {
-                names.push(name);
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if Path::new(name).extension().is_some_and(|ending| ending == extension) {
+                names.push(name.to_owned());
             }
         }
         names.sort();
@@ -344,7 +353,9 @@ fn walk(path: &Path, requirement: Requirement, creates: bool) -> Result<TrustedD
         let open = || open_checked(directory.as_fd(), name, &current, user, requirement);
         let opened = match open() {
             Err(error) if creates && error.is_not_found() => {
-                match mkdirat(&directory, *name, Mode::from_raw_mode(DIRECTORY_MODE)) {
+                // Directories like /run, which a minimal container may not have, are for all users.
+                let mode = if index == 0 { TOP_DIRECTORY_MODE } else { DIRECTORY_MODE };
+                match mkdirat(&directory, *name, Mode::from_raw_mode(mode)) {
                     Ok(()) | Err(Errno::EXIST) => open(),
                     Err(errno) => Err(TrustError::system(&current)(errno)),
                 }

@@ -8,6 +8,7 @@
 
 pub mod accept;
 pub mod address;
+pub mod append_file;
 mod async_fd;
 pub mod buffers;
 pub mod byte_channel;

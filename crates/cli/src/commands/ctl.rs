@@ -119,3 +119,13 @@ fn command_failure(first: &str, rest: &str) -> Failure {
     };
     Failure::Usage(lines.map(problem).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_gives_no_orders_to_the_terminal() {
+        assert_eq!(printable("a\tb\nc\x1b]0;x\x07\u{9b}2J\r"), "a\tb\nc?]0;x??2J?");
+    }
+}

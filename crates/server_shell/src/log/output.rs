@@ -1,16 +1,16 @@
 //! An open log target. It writes lines and reports its progress. Retries are the caller's task.
 
-use std::fs::{File, FileType, OpenOptions};
+use std::fs::{File, FileType};
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::Duration;
 
+use rt::append_file::open_append;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
 
 use super::LogTarget;
 
@@ -70,11 +70,7 @@ impl LogOutput {
 /// Opens a file, a FIFO or a device. The open of a FIFO without a reader fails at once, instead of waiting
 /// for the reader.
 fn open_file(path: &Path) -> io::Result<LogOutput> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let mut options = OpenOptions::new();
-    // The bits of open flags fit: the kernel takes an `int`.
-    options.append(true).create(true).custom_flags(flags.bits() as i32);
-    let file = match options.open(path) {
+    let file = match open_append(path) {
         Ok(file) => file,
         Err(error) => {
             return Err(match std::fs::metadata(path) {

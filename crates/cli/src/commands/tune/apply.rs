@@ -77,7 +77,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         print("nothing to change\n");
         return Ok(Exit::Done);
     }
-    let journals = create_journals(args)?;
+    let journals = directory.try_clone()?;
     let journal = run_in_target(&request.target, || apply(&plan, &options, journals, &mut kill_hook()))?;
     let journal = journal.map_err(|error| {
         // The apply failed; the error of the apply is the one to report.

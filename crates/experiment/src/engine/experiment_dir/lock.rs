@@ -6,10 +6,12 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use host::journal::ProcessIdentity;
+use rustix::fs::OFlags;
 
 const LOCK_FILE: &str = "lock";
 /// Maximum size of the file: a PID and a start time are shorter.
@@ -40,6 +42,8 @@ impl DirLock {
     pub(super) fn acquire(directory: &Path) -> Result<Self, LockError> {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
+        // The text is replaced, which must not happen to the target of a link.
+        options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let mut file = options.open(directory.join(LOCK_FILE)).map_err(LockError::Io)?;
         let mut attempts = 0;
         loop {
@@ -132,5 +136,11 @@ mod tests {
         assert!(matches!(DirLock::acquire(path), Err(LockError::InUse(Some(_)))));
         std::fs::write(path.join(LOCK_FILE), "{").unwrap();
         drop(DirLock::acquire(path).unwrap());
+        let victim = path.join("victim");
+        std::fs::write(&victim, "kept").unwrap();
+        std::fs::remove_file(path.join(LOCK_FILE)).unwrap();
+        std::os::unix::fs::symlink(&victim, path.join(LOCK_FILE)).unwrap();
+        assert!(matches!(DirLock::acquire(path), Err(LockError::Io(_))));
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "kept");
     }
 }
