@@ -1,4 +1,5 @@
-//! The program `weir`: the only crate that knows the command line, stdout and exit codes.
+//! The program `weir`: the only crate that knows the command line, stdout and exit codes. It is a library, because
+//! Cargo compiles a library beside the crates that it uses, and a binary after them.
 //!
 //! Reads flags into texts, lets the engines parse the texts into plans, runs the plans, and shows
 //! the records. It decides nothing that an engine decides.
@@ -39,7 +40,10 @@ use record::problem::{InputProblem, InvalidValue};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> ExitCode {
+/// Runs the command of the process's arguments. Returns its exit code.
+#[must_use]
+pub fn run() -> ExitCode {
+    rt::address::limit_static_lookups();
     let arguments: Vec<String> = match arguments() {
         Ok(arguments) => arguments,
         Err(error) => {

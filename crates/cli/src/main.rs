@@ -1,0 +1,7 @@
+//! Start of the program `weir`.
+
+#![forbid(unsafe_code)]
+
+fn main() -> std::process::ExitCode {
+    cli::run()
+}
