@@ -94,6 +94,24 @@ pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, ResolveError> {
         .ok_or_else(|| ResolveError::NoAddress(host.to_owned()))
 }
 
+/// Limits name lookups of a static binary to the hosts file and DNS, which are linked into it. The other services
+/// of nsswitch.conf(5) are shared libraries, made for the C library of the machine and not for the binary's own.
+/// A binary with shared libraries does what nsswitch.conf says.
+#[cfg_attr(all(target_env = "gnu", target_feature = "crt-static"), allow(unsafe_code))]
+pub fn limit_static_lookups() {
+    #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+    {
+        unsafe extern "C" {
+            fn __nss_configure_lookup(
+                database: *const libc::c_char,
+                services: *const libc::c_char,
+            ) -> libc::c_int;
+        }
+        // SAFETY: both texts end with NUL, and glibc copies them. It fails only for an unknown database.
+        unsafe { __nss_configure_lookup(c"hosts".as_ptr(), c"files dns".as_ptr()) };
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -187,7 +187,7 @@ fn find_in_executable(image: &Image) -> Option<&'static AllocatorKind> {
 
 fn open_image(pid: i32, mapping: &Mapping) -> Option<(File, Image)> {
     maps::open_candidates(pid, mapping).find_map(|file| {
-        let image = Image::read(file.try_clone().ok()?, Some(pid)).ok()?;
+        let image = Image::read(file.try_clone().ok()?, Some(pid), mapping.plain_path()).ok()?;
         Some((file, image))
     })
 }

@@ -8,7 +8,7 @@
 //! Source lines and inlined calls are not covered.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::ops::Range;
 use std::path::Path;
 
@@ -18,8 +18,8 @@ use super::process_file::{BoundedFile, open_of_process, open_regular};
 
 /// Maximum number of symbols read per file.
 const SYMBOLS_MAX: usize = 4_000_000;
-/// Directory of separate debug files by build id, as distributions install them.
-const DEBUG_DIRECTORY: &str = "/usr/lib/debug/.build-id";
+/// Directory of separate debug files, by build id and by the path of the other file, as distributions install them.
+const DEBUG_ROOT: &str = "/usr/lib/debug";
 
 /// One function of a file, at addresses of the file's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,15 +68,14 @@ pub(super) enum AddressLocation<'a> {
 }
 
 impl Image {
-    /// Reads a file, and its separate debug file if there is one in the file system of process `pid`.
-    pub(super) fn read(file: File, pid: Option<i32>) -> io::Result<Self> {
+    /// Reads the file at `path`, and its separate debug file if there is one, both in the file system of process
+    /// `pid`.
+    pub(super) fn read(file: File, pid: Option<i32>, path: &str) -> io::Result<Self> {
         let cache = ReadCache::new(BoundedFile::new(file)?);
         let parsed = object::File::parse(&cache).map_err(io::Error::other)?;
         let mut image = Self::from_object(&parsed);
         if !image.is_complete
-            && let Some(path) = debug_file_path(&parsed)
-            && let Ok(file) =
-                pid.map_or_else(|| open_regular(Path::new(&path)), |pid| open_of_process(pid, &path))
+            && let Some(file) = open_debug_file(&parsed, pid, path)
         {
             let cache = ReadCache::new(BoundedFile::new(file)?);
             if let Ok(debug) = object::File::parse(&cache) {
@@ -196,12 +195,54 @@ impl Image {
     }
 }
 
-/// Returns the path of the separate debug file, by the build id of the other.
-fn debug_file_path<'data, R: object::ReadRef<'data>>(file: &object::File<'data, R>) -> Option<String> {
+/// Opens the separate debug file: by the build id of the other, or by the name that the other links to
+/// (`.gnu_debuglink`), in the directories where debuggers search it. A linked file with another checksum belongs to
+/// another build.
+fn open_debug_file<'data, R: object::ReadRef<'data>>(
+    file: &object::File<'data, R>,
+    pid: Option<i32>,
+    path: &str,
+) -> Option<File> {
+    let open = |path: String| match pid {
+        Some(pid) => open_of_process(pid, &path).ok(),
+        None => open_regular(Path::new(&path)).ok(),
+    };
+    if let Some(file) = build_id_path(file).and_then(open) {
+        return Some(file);
+    }
+    let (name, checksum) = file.gnu_debuglink().ok().flatten()?;
+    let name = std::str::from_utf8(name).ok().filter(|name| !name.contains('/'))?;
+    let directory = path.rsplit_once('/')?.0;
+    let candidates = [
+        format!("{directory}/{name}"),
+        format!("{directory}/.debug/{name}"),
+        format!("{DEBUG_ROOT}{directory}/{name}"),
+    ];
+    candidates.into_iter().find_map(|path| {
+        let file = open(path)?;
+        (checksum_of(file.try_clone().ok()?).ok()? == checksum).then_some(file)
+    })
+}
+
+/// Returns the path of the separate debug file by the build id of the other.
+fn build_id_path<'data, R: object::ReadRef<'data>>(file: &object::File<'data, R>) -> Option<String> {
     let id = file.build_id().ok().flatten()?;
     let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let (directory, name) = hex.split_at_checked(2)?;
-    Some(format!("{DEBUG_DIRECTORY}/{directory}/{name}.debug"))
+    Some(format!("{DEBUG_ROOT}/.build-id/{directory}/{name}.debug"))
+}
+
+/// Returns the CRC-32 of a file.
+fn checksum_of(file: File) -> io::Result<u32> {
+    let mut file = BoundedFile::new(file)?;
+    let mut hasher = crc32fast::Hasher::new();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hasher.finalize()),
+            bytes => hasher.update(&buffer[..bytes]),
+        }
+    }
 }
 
 /// Parses `.eh_frame_hdr`, a table of function starts, in the only form that linkers write: four
@@ -271,7 +312,7 @@ mod tests {
 
     #[test]
     fn this_program_is_read() {
-        let image = Image::read(File::open("/proc/self/exe").unwrap(), None).unwrap();
+        let image = Image::read(File::open("/proc/self/exe").unwrap(), None, "/proc/self/exe").unwrap();
         assert!(image.is_complete && !image.symbols.is_empty());
         let name = &image.symbols[image.symbols.len() / 2].name;
         let offset = image.offset_of(name).unwrap();
@@ -281,6 +322,43 @@ mod tests {
     #[test]
     fn other_files_are_rejected() {
         assert!(Image::from_bytes(b"#!/bin/sh").is_none());
-        assert!(Image::read(File::open("/proc/self/cmdline").unwrap(), None).is_err());
+        assert!(Image::read(File::open("/proc/self/cmdline").unwrap(), None, "").is_err());
+    }
+
+    #[test]
+    fn symbols_of_a_linked_debug_file_are_read() {
+        use std::process::Command;
+
+        if Command::new("objcopy").arg("--version").output().is_err() {
+            return test_needs::skip("objcopy", "not installed");
+        }
+        let directory = std::env::temp_dir().join(format!("weir-debuglink-{}", std::process::id()));
+        let objcopy = |arguments: &[&str]| {
+            assert!(Command::new("objcopy").args(arguments).current_dir(&directory).status().unwrap().success());
+        };
+        let program = directory.join("program");
+        let is_named = || {
+            let image = Image::read(File::open(&program).unwrap(), None, program.to_str().unwrap()).unwrap();
+            let name = "symbols_of_a_linked_debug_file_are_read";
+            let is_named = image.symbols.iter().any(|symbol| symbol.name.contains(name));
+            assert_eq!(image.is_complete, is_named);
+            is_named
+        };
+        std::fs::create_dir_all(directory.join(".debug")).unwrap();
+        let this = std::env::current_exe().unwrap();
+        let this = this.to_str().unwrap();
+        // Without its build id, so that only the link leads to the debug file.
+        let without_id = ["--remove-section", ".note.gnu.build-id"];
+        objcopy(&[&["--only-keep-debug"], &without_id[..], &[this, "p.debug"]].concat());
+        objcopy(&[&["--strip-all"], &without_id[..], &[this, "program"]].concat());
+        assert!(!is_named());
+        objcopy(&["--add-gnu-debuglink=p.debug", "program"]);
+        assert!(is_named());
+        // In the second directory, and then of another build.
+        std::fs::rename(directory.join("p.debug"), directory.join(".debug/p.debug")).unwrap();
+        assert!(is_named());
+        std::fs::copy(this, directory.join(".debug/p.debug")).unwrap();
+        assert!(!is_named());
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -139,7 +139,8 @@ impl SymbolCache {
 
 /// Reads the file of a mapping; `None`: no candidate path is readable.
 pub(super) fn read_image(pid: i32, mapping: &Mapping) -> Option<Image> {
-    maps::open_candidates(pid, mapping).filter_map(|file| Image::read(file, Some(pid)).ok()).next()
+    let path = mapping.plain_path();
+    maps::open_candidates(pid, mapping).find_map(|file| Image::read(file, Some(pid), path).ok())
 }
 
 fn unknown_function(module: &str) -> Function {
