@@ -21,9 +21,15 @@ for routes and for `hash`, and each is forwarded unchanged. HAProxy's `percent-d
 nginx decodes every triplet before it compares. A server that decodes all triplets sees one path: a `deny` on a path \
 with one of ``!$&'()*+,;=:@`` must name both forms.
 
-A path is 400 if servers interpret even its normal form in different ways: a backslash; an encoded slash, \
-backslash or NUL (`%2F`, `%5C`, `%00`); one of these or a dot encoded twice (`%252E`) or in too many \
+A path is 400 if servers interpret even its normal form in different ways: a backslash; an encoded \
+backslash or NUL (`%5C`, `%00`); one of these, a slash or a dot encoded twice (`%252E`) or in too many \
 bytes (`%C0%AE`); parameters of an empty or a dot segment (`/;/`, `/..;/`).
+
+An encoded slash (`%2F`, as in `/projects/group%2Fname`) is a part of a segment for some servers, and a slash for others. \
+Both forms of such a path are routed. If they have the same route, the path is forwarded with its encoded slash; \
+otherwise it is 400, and so it is if a dot segment would result (`/..%2Fadmin`). `path-rule` of a route replaces `path` of \
+the listener for the requests of this route: `raw` for one application that needs its paths unchanged, `strict` for one \
+that must get no other spelling.
 
 The conditions of a route, and the prefix that `rewrite-prefix` replaces, ignore empty segments and \
 parameters (`;…`): `//admin` and `/admin;a=b` are both below `/admin`. A regular expression is matched against \
@@ -31,13 +37,24 @@ the path with its parameters and without them.
 
 ## Fields
 
+Conditions, the keys of limits and of `hash`, sticky cookies and logs see the fields that the server gets, before the \
+changes of the route. These do not count and are not forwarded: fields that `Connection` names; the field of \
+`client-certificate-header` as clients send it, with either separator (its only value is the subject of the verified \
+certificate); and, unless the peer is `trusted`, the request id, fields with the client's address or the original target \
+(`Forwarded`, `X-Forwarded-*`, `X-Real-IP` and such), and names with an underscore (`underscores`). `Host` is that of the \
+target if it has one. Fields that the proxy adds (`X-Forwarded-*`, `Via`, a new request id) are not seen: use `source`, \
+`host` and `listener`. `--explain` lists the fields that do not count.
+
 `set-request-header` replaces every field of that name, including `Host` and the fields that the proxy \
 writes. `add-request-header` adds a line. `remove-request-header` removes the fields, also in the trailer \
 section; `x-internal-*` matches all fields with that prefix. The same applies to the fields of responses from \
 the proxy; the cookie of `sticky` is always sent.
 
-In a trailer section, hop-by-hop fields, fields that a route sets or removes, and fields that only trusted \
+In a trailer section, `Content-Length`, hop-by-hop fields, fields that a route sets or removes, and fields that only trusted \
 peers may send in the head are not forwarded.
+
+`Upgrade` of a final response is kept, such as that of 426 (RFC 9110 §15.5.22), without HTTP/2, to which the \
+proxy forwards no upgrade.
 
 A `Content-Length` with leading zeros is 400 in a request, and forwarded without them in a response. Up \
 to eight empty lines before a request line are ignored. The connection of a CONNECT without a tunnel \
@@ -48,8 +65,8 @@ with 405.
 
 A listener with `tls` accepts TLS 1.2 and 1.3; clients that negotiate a protocol (ALPN) get `h2` or `http/1.1`. The handshake \
 follows the PROXY header, if there is one, and has the time `timeouts.head`, from the accept. If it fails or takes \
-longer, the connection is closed, with an alert where TLS has one, and counts as `client_tls_failed`: also that of a \
-client that speaks plain HTTP. A connection that ends before its first byte is not a failure. Servers get \
+longer, the connection is closed, with an alert where TLS has one, and counts as `client_tls_failed`. A client that \
+speaks plain HTTP gets 400 with the address to use, and counts as `plain_http`. A connection that ends before its first byte is not a failure. Servers get \
 `X-Forwarded-Proto: https`, and `proto=https` in `Forwarded`.
 
 `cipher-suites` and `groups` enable only the named algorithms; all that exist have forward secrecy and authenticated \

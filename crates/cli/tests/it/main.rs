@@ -39,6 +39,7 @@ mod proxy_status;
 mod proxy_tcp;
 mod proxy_tls;
 mod proxy_upgrade;
+mod proxy_view;
 mod regression;
 mod robust;
 mod serve_files;

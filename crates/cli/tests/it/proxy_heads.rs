@@ -131,6 +131,15 @@ const PATHS: &[(&str, u16, &str)] = &[
     ("/a%2cb", 200, "/a%2Cb"),
     ("/pub/..;/admin", 400, ""),
     ("/pub/..%2Fadmin", 400, ""),
+    ("/api/projects/group%2fproj?a=%2f", 200, "/api/projects/group%2Fproj?a=%2f"),
+    ("/@scope%2Fpkg", 200, "/@scope%2Fpkg"),
+    ("/api/queues/%2F/q", 200, "/api/queues/%2F/q"),
+    ("/admin/a%2Fb", 403, ""),
+    ("/admin%2Fa", 400, ""),
+    ("/%2Fadmin", 400, ""),
+    ("//%2fadmin%2Fx", 400, ""),
+    ("/pub%252Fadmin", 400, ""),
+    ("http://client.example/a%2Fb", 200, "/a%2Fb"),
     ("/;/admin", 400, ""),
     ("/pub\\..\\admin", 400, ""),
     ("/pub/..%5cadmin", 400, ""),
@@ -168,6 +177,53 @@ fn the_path_that_is_routed_is_the_path_that_is_forwarded() {
     for (target, expected) in [("/a/../b%2fc", Some("/a/../b%2fc")), ("/x/../admin", None)] {
         let (_, request) = forward_get(&raw, &origin, target, "");
         assert_eq!(request.as_ref().map(StrictMessage::target), expected, "{target}");
+    }
+}
+
+#[test]
+fn a_route_has_its_own_rule_for_paths() {
+    let _shared = shared_machine();
+    let origin = start_origin();
+    let with = |listener: &str| {
+        ProxyUnderTest::weir(&format!(
+            "{CONFIG_HEAD}[listener.web]\nbind = \"127.0.0.1:0\"\npool = \"app\"\n{listener}\n\
+             [[route]]\npath-prefix = \"/raw\"\npath-rule = \"raw\"\npool = \"app\"\n\
+             [[route]]\npath-prefix = \"/strict\"\npath-rule = \"strict\"\npool = \"app\"\n\
+             [[route]]\npath-prefix = \"/normal\"\npath-rule = \"normalise\"\npool = \"app\"\n\
+             [[route]]\npath-prefix = \"/admin\"\ndeny = true\n[pool.app]\nservers = [\"{}\"]\n",
+            origin.authority()
+        ))
+    };
+    let everywhere = [
+        ("/raw/..%2Fadmin%2f", 200, "/raw/..%2Fadmin%2f"),
+        ("/raw/a\\b", 200, "/raw/a\\b"),
+        ("/strict/a%2Fb", 400, ""),
+        ("/strict/%61", 400, ""),
+        ("/strict/a", 200, "/strict/a"),
+        ("/normal/a%2fb/../c", 200, "/normal/c"),
+        ("/normal/..;/x", 400, ""),
+        ("/normal%2Fx", 400, ""),
+    ];
+    // The listener's own rule holds for the other routes.
+    let other_paths = [("", ("/x/..;/y", 400, "")), ("path = \"raw\"", ("/x/..;/y", 200, "/x/..;/y"))];
+    for (listener, other) in other_paths {
+        let proxy = with(listener);
+        for (target, status, forwarded) in everywhere.into_iter().chain([other]) {
+            // With `raw` of the listener, the encoded slash of `/normal%2Fx` is not decoded.
+            let is_raw = listener != "" && target == "/normal%2Fx";
+            let (status, forwarded) = if is_raw { (200, target) } else { (status, forwarded) };
+            let (got, request) = forward_get(&proxy, &origin, target, "");
+            let target_seen = request.as_ref().map_or("", StrictMessage::target);
+            assert_eq!((got, target_seen), (status, forwarded), "{target} {listener}");
+        }
+    }
+    let mut client = with("").client();
+    for (target, reason) in [("/admin%2Fx", "another route if that is decoded"), ("/x/..;/", "different ways")] {
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        let response = client.read_response().unwrap();
+        let text = String::from_utf8(response.body).unwrap();
+        let has_both = text.contains(reason) && text.contains("path-rule of the route");
+        assert!(response.status == 400 && has_both, "{target}: {text}");
     }
 }
 

@@ -10,6 +10,7 @@ mod files;
 mod manifest;
 mod scan;
 mod sizes;
+mod stale;
 mod weights;
 mod words;
 
@@ -377,6 +378,29 @@ fn the_documents_name_what_there_is() {
         }
     }
     report("documents", &problems);
+}
+
+#[test]
+fn the_documents_deny_nothing_that_exists() {
+    let mut problems = Vec::new();
+    for (feature, path, evidence) in stale::FEATURES {
+        if !read(path).contains(evidence) {
+            problems.push(format!("tidy/stale.rs: no '{evidence}' in {path}: {feature} is gone, or elsewhere"));
+        }
+    }
+    let root = repository();
+    for directory in ["", "docs", "packaging", "bench", "fuzz"] {
+        for entry in fs::read_dir(root.join(directory)).expect("a directory of documents") {
+            let path = entry.expect("an entry").path();
+            // The changelog tells of times when something did not exist.
+            if path.extension().is_some_and(|end| end == "md") && !path.ends_with("CHANGELOG.md") {
+                let text = fs::read_to_string(&path).expect("a document");
+                let name = path.strip_prefix(&root).unwrap_or(&path).display();
+                problems.extend(stale::problems(&text).iter().map(|problem| format!("{name}: {problem}")));
+            }
+        }
+    }
+    report("statements", &problems);
 }
 
 /// Fails with all problems at once.

@@ -43,7 +43,7 @@ fn remedy(kind: RefusalKind) -> &'static str {
         RefusalKind::AmbiguousPath | RefusalKind::EncodedSlash => {
             " (the operator can allow it: path-rule of the route, or path of the listener)"
         }
-        RefusalKind::UnderscoreInFieldName => " (underscores in forwarding of the listener)",
+        RefusalKind::UnderscoreInFieldName => " (underscores of the listener)",
         _ => "",
     }
 }

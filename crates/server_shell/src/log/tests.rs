@@ -112,7 +112,7 @@ fn half_a_line_is_not_continued() {
 
 /// A FIFO, and a log of one core that writes to it.
 struct FifoLog {
-    path: std::path::PathBuf,
+    path: PathBuf,
     _directory: tempfile::TempDir,
     messages: std::sync::mpsc::Receiver<String>,
     sender: LogSender,

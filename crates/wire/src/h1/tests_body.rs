@@ -164,7 +164,7 @@ fn trailers() {
     check("0\r\nX: y\r\nCONTENT-length: x\r\nZ: y\r\n\r\n", "", "", "X: y\r\nZ: y\r\n");
     check("0\r\nContent-Length-X: 5\r\n\r\n", "", "", "Content-Length-X: 5\r\n");
     check_refused("0\r\nContent-Length : 5\r\n\r\n", RefusalKind::TrailerInvalid);
-    let many = "Content-Length: 1\r\n".repeat(crate::HEADERS_CAP + 1);
+    let many = "Content-Length: 1\r\n".repeat(HEADERS_CAP + 1);
     check_refused(&format!("0\r\n{many}\r\n"), RefusalKind::TrailersTooLarge);
     check_refused("0\r\nX: y\r\ntransfer-encoding: chunked\r\n\r\n", RefusalKind::TrailerForbidden);
     check_refused("0\r\nHOST: b\r\n\r\n", RefusalKind::TrailerForbidden);

@@ -205,3 +205,37 @@ fn top_shows_what_happens_within_a_second() {
     // A real client, not only the counters.
     assert_eq!(Client::connect(proxy.authority()).get("/").status, 200);
 }
+
+#[test]
+fn a_server_keeps_its_sticky_clients_until_its_maintenance() {
+    let _shared = shared_machine();
+    let (a, b) = (echoing_server("a"), echoing_server("b"));
+    let sticky = "sticky = { cookie = \"SRV\", key = \"0123456789abcdef\" }\n";
+    let proxy = ProxyUnderTest::weir(&(config(&[&a.authority, &b.authority]) + sticky));
+    ctl_output(&proxy, "server app/b maint");
+    let mut client = proxy.client();
+    let head = client.get("/").head;
+    let cookie = crate::support::faulty_origins::field(&head, "set-cookie").unwrap();
+    let cookie = format!("Cookie: {}\r\n", cookie.split(';').next().unwrap());
+    ctl_output(&proxy, "server app/b ready");
+    let mut served_by = |fields: &str| {
+        let body = String::from_utf8(client.get_with_fields("/", fields).body).unwrap();
+        body.lines().next().unwrap().to_owned()
+    };
+    for change in ["drain", "weight 0"] {
+        let output = ctl_output(&proxy, &format!("server app/a {change}"));
+        assert!(output.contains("clients with its sticky cookie stay; maint moves them too"), "{output}");
+        assert_eq!((served_by(&cookie), served_by("")), ("a".to_owned(), "b".to_owned()), "{change}");
+        for undo in ["ready", "weight default", "weight 1", "maxconn default"] {
+            let output = ctl_output(&proxy, &format!("server app/a {undo}"));
+            assert!(!output.contains("sticky"), "{output}");
+        }
+        assert_eq!(served_by(&cookie), "a");
+    }
+    let output = ctl_output(&proxy, "server app/a maint");
+    assert!(!output.contains("sticky"), "{output}");
+    assert_eq!(served_by(&cookie), "b");
+    // A pool without the cookie needs no note.
+    let plain = start_proxy(&[&a, &b]);
+    assert!(!ctl_output(&plain, "server app/a drain").contains("sticky"));
+}

@@ -178,3 +178,37 @@ fn log_lines_on_stdout_are_complete_between_other_lines() {
         assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok(), "{line}");
     }
 }
+
+#[test]
+fn a_fifo_without_a_reader_stops_neither_server() {
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    let path = directory.path().join("fifo");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let text = path.to_str().unwrap();
+    let setup = LoggedProxy::start(&[&format!("to = \"file:{text}\"\nformat = \"combined\"")]);
+    assert!(setup.proxy.stderr().contains("no process reads this FIFO"), "{}", setup.proxy.stderr());
+    let written = |name: &str| setup.proxy.metrics().sum_known("weir_log_lines_total", &[("result", name)]);
+    assert_eq!(setup.proxy.get("/lost").status, 200);
+    assert!(within(EVENT_TIMEOUT, || written("failed") + written("backoff") == 1.0));
+    // Waits for the writer, which tries again with the next lines.
+    let reader = std::thread::spawn(move || {
+        use std::io::BufRead as _;
+        let mut line = String::new();
+        std::io::BufReader::new(File::open(path).unwrap()).read_line(&mut line).unwrap();
+        line
+    });
+    assert!(within(EVENT_TIMEOUT, || {
+        setup.proxy.get("/read");
+        written("written") >= 1.0
+    }));
+    assert!(reader.join().unwrap().contains("\"GET /read HTTP/1.1\""));
+    setup.proxy.assert_all_returned();
+    let origin = crate::support::OriginProcess::start(&["--access-log", text]);
+    let stats = || {
+        let body = crate::support::client::Client::connect(&origin.authority).get("/stats").body;
+        serde_json::from_slice::<serde_json::Value>(&body).unwrap()
+    };
+    assert!(within(EVENT_TIMEOUT, || stats()["log_dropped"].as_u64() > Some(0)), "{}", stats());
+}

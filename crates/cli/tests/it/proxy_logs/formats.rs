@@ -268,3 +268,38 @@ fn secrets_of_a_query_are_in_no_log() {
     let metrics = setup.proxy.metrics();
     assert!(!metrics.samples.iter().any(|one| one.labels.values().any(|text| text.contains("hunter2"))));
 }
+
+#[test]
+fn invalid_heads_are_logged_with_what_could_be_read() {
+    let _shared = shared_machine();
+    let setup = LoggedProxy::start(&["to = \"file:HOME/json\"", "to = \"file:HOME/haproxy\"\nformat = \"haproxy\""]);
+    let send = |bytes: &[u8]| {
+        let mut stream = crate::support::hostile_client::connect(setup.proxy.authority());
+        std::io::Write::write_all(&mut stream, bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut received = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut stream, &mut received);
+    };
+    let long = format!("GET /long HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(200_000));
+    let table: [(&[u8], Option<&str>, Option<&str>); 9] = [
+        (b"GET /space in it HTTP/1.1\r\nHost: a\r\n\r\n", Some("GET"), Some("/space in it")),
+        (b"GET /no-host HTTP/1.1\r\n\r\n", Some("GET"), Some("/no-host")),
+        (b"POST /framing HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", Some("POST"), Some("/framing")),
+        (b"\r\nPUT /version HTTP/3.0\r\nHost: a\r\n\r\n", Some("PUT"), Some("/version")),
+        (b"DELETE /raw\xc3\xa4\x01 HTTP/1.1\r\nHost: a\r\n\r\n", Some("DELETE"), Some("/raw")),
+        (b"GET /half?token=secret", Some("GET"), Some("/half?token=***")),
+        (long.as_bytes(), Some("GET"), Some("/long")),
+        (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", None, None),
+        (b"G@T /method HTTP/1.1\r\nHost: a\r\n\r\n", None, None),
+    ];
+    for (at, (bytes, method, target)) in table.into_iter().enumerate() {
+        send(bytes);
+        let line: serde_json::Value = serde_json::from_str(&setup.proxy.wait_for_lines("json", at + 1)[at]).unwrap();
+        assert_eq!(line["method"].as_str(), method, "{line}");
+        let logged = line["target"].as_str();
+        assert_eq!(logged.is_some(), target.is_some(), "{line}");
+        assert!(logged.unwrap_or_default().starts_with(target.unwrap_or_default()), "{line}");
+    }
+    let haproxy = setup.proxy.wait_for_lines("haproxy", 9);
+    assert!(haproxy[1].ends_with("\"GET /no-host HTTP/1.1\"") && haproxy[7].ends_with("\"<BADREQ>\""), "{haproxy:#?}");
+}

@@ -191,8 +191,8 @@ fn what_is_no_tls_is_closed_and_counted() {
         let _ = stream.read_to_end(&mut received);
         received
     };
-    let plain = read_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", false);
-    assert!(plain.starts_with(b"\x15\x03"), "an alert: {plain:?}");
+    let binary = read_all(&[0x80; 100], false);
+    assert!(binary.starts_with(b"\x15\x03"), "an alert: {binary:?}");
     read_all(&[0xff; 100], false);
     read_all(HALF_HELLO, true);
     let lines = json_lines(&proxy, "client_tls_failed", 3);
@@ -215,6 +215,60 @@ fn what_is_no_tls_is_closed_and_counted() {
     });
     assert_eq!(json_lines(&proxy, "\"listener\":\"web\"", 4).len(), 4);
     proxy.assert_all_returned();
+}
+
+#[test]
+fn plain_http_on_a_port_for_tls_gets_the_address_to_use() {
+    let _shared = shared_machine();
+    let origin = echoing_server("origin");
+    let tls = "trusted = [\"127.0.0.1\"]\ntls = { self-signed = true, hsts = \"1d\" }";
+    let plain = start_proxy(tls, &[&origin.authority], "");
+    let behind_header = start_proxy(&format!("proxy-protocol = true\n{tls}"), &[&origin.authority], "");
+    let exchange = |proxy: &ProxyUnderTest, pieces: &[&[u8]]| {
+        let mut stream = connect(proxy.authority());
+        for piece in pieces {
+            // The proxy may have responded and closed already.
+            let _ = stream.write_all(piece);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut received = Vec::new();
+        let _ = stream.read_to_end(&mut received);
+        String::from_utf8_lossy(&received).into_owned()
+    };
+    let head = b"GET /a?b=c HTTP/1.1\r\nHost: a.test:8443\r\n\r\n";
+    let header = b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n";
+    let with_header = [&header[..], head].concat();
+    let post = b"POST /a?b=c HTTP/1.1\r\nHost: a.test:8443\r\nContent-Length: 100000\r\n\r\nx";
+    let cases: [(&ProxyUnderTest, &[&[u8]]); 6] = [
+        (&plain, &[head]),
+        (&plain, &[&head[..1], &head[1..9], &head[9..]]),
+        (&plain, &[post, b"xx"]),
+        (&plain, &[head, head]),
+        (&behind_header, &[&with_header]),
+        (&behind_header, &[header, head]),
+    ];
+    for (proxy, pieces) in cases {
+        let text = exchange(proxy, pieces);
+        assert!(text.starts_with("HTTP/1.1 400 ") && text.contains("\r\nConnection: close\r\n"), "{text}");
+        assert!(text.contains("use https://a.test:8443/a?b=c\n"), "{text}");
+        assert!(!text.to_lowercase().contains("strict-transport-security"), "{text}");
+        assert_eq!(text.matches("HTTP/1.1 ").count(), 1, "{text}");
+    }
+    let without_host = exchange(&plain, &[b"GET / HTTP/1.0\r\n\r\n"]);
+    assert!(without_host.contains("use https://\n"), "{without_host}");
+    let invalid = exchange(&plain, &[b"HELO there\r\n\r\n"]);
+    assert!(invalid.starts_with("HTTP/1.1 400 "), "{invalid}");
+    let lines = json_lines(&plain, "plain_http", 5);
+    assert_eq!((&lines[0]["method"], &lines[0]["target"]), (&json!("GET"), &json!("/a?b=c")), "{}", lines[0]);
+    plain.assert_all_returned();
+    behind_header.assert_all_returned();
+    // A tunnel has no HTTP to respond with.
+    let tcp = ProxyUnderTest::weir(&format!(
+        "admin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\nmode = \"tcp\"\npool = \"app\"\n\
+         tls = {{ self-signed = true }}\n[pool.app]\nservers = [\"{}\"]\n",
+        origin.authority
+    ));
+    assert!(exchange(&tcp, &[head]).starts_with('\x15'));
 }
 
 #[test]
