@@ -76,11 +76,13 @@ pub(crate) fn describe_failure(error: &io::Error, version: HttpVersion) -> (Fail
             format!("TLS: certificate not trusted: {reason} (use --cacert FILE or --insecure)")
         }
         Some(TlsFault::NotTls) => "TLS: the server does not speak TLS (use http://)".to_owned(),
-        Some(TlsFault::Alert(alert)) if version == HttpVersion::Http2 && alert == "NoApplicationProtocol" => {
+        Some(TlsFault::NoApplicationProtocol) if version == HttpVersion::Http2 => {
             return (FailureKind::NoHttp2, missing_http2_text());
         }
-        Some(TlsFault::Alert(alert)) => format!("TLS: the server sent the alert {alert}"),
-        Some(TlsFault::Protocol(reason)) => format!("TLS: {reason}"),
+        Some(TlsFault::NoApplicationProtocol) => {
+            "TLS: the server has no protocol in common (ALPN http/1.1): use --http 2".to_owned()
+        }
+        Some(TlsFault::Alert(reason) | TlsFault::Protocol(reason)) => format!("TLS: {reason}"),
         None => format!("TLS: {error}"),
     };
     (FailureKind::from_io_error(error), text)

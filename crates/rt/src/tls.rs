@@ -2,7 +2,9 @@
 //! connection. [`Stream`](crate::stream::Stream) reads and writes through it, so that an engine
 //! handles encrypted and plain connections in the same way.
 
+mod alerts;
 mod algorithms;
+mod certificate_faults;
 mod certificates;
 mod challenges;
 mod client;
@@ -12,10 +14,12 @@ mod close;
 mod der;
 mod distinguished_name;
 mod fault;
+mod fault_text;
 mod handshake_turn;
 mod info;
 mod key_log;
 mod ocsp;
+mod peer_trust;
 mod receive;
 mod records;
 mod server;
@@ -30,6 +34,7 @@ pub(crate) use client::parse_server_name;
 pub use client::{ClientTls, ClientTlsOptions, Verification, check_server_name};
 pub use distinguished_name::certificate_subject;
 pub use fault::TlsFault;
+pub use fault_text::describe_tls_error;
 pub use info::{HandshakeKind, TlsByteCounts, TlsInfo};
 pub use server::{CertificateFiles, ServerTls, ServerTlsOptions};
 pub use session::TlsStream;
@@ -50,6 +55,15 @@ pub struct TlsConfigError {
 impl TlsConfigError {
     fn in_file(path: &std::path::Path, reason: impl std::fmt::Display) -> Self {
         Self { path: Some(path.to_owned()), reason: reason.to_string() }
+    }
+
+    /// Creates the error for a fault of TLS in a file, with its sentence.
+    fn in_file_tls(path: &std::path::Path, error: &rustls::Error) -> Self {
+        Self::in_file(path, fault_text::describe(error))
+    }
+
+    fn without_file_tls(error: &rustls::Error) -> Self {
+        Self::without_file(fault_text::describe(error))
     }
 
     fn without_file(reason: impl std::fmt::Display) -> Self {
@@ -96,3 +110,5 @@ fn crypto_provider() -> std::sync::Arc<rustls::crypto::CryptoProvider> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_trust;

@@ -39,7 +39,7 @@ impl TlsAlpnChallenge {
         // Without the check that key and certificate belong together: its parser refuses the critical
         // extension of the challenge (RFC 8737 §3).
         let key = crypto_provider().key_provider.load_private_key(key);
-        let key = key.map_err(TlsConfigError::without_file)?;
+        let key = key.map_err(|error| TlsConfigError::without_file_tls(&error))?;
         let key = CertifiedKey::new(vec![certificate.der().clone()], key);
         let mut all = CHALLENGES.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         all.insert(name.clone(), Arc::new(key));

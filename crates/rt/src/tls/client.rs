@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{Resumption, WebPkiServerVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, SignatureScheme};
+use rustls::pki_types::ServerName;
 
-use super::certificates::{read_certified_key, read_host_roots, read_roots};
+use super::certificates::{read_certified_key, read_host_roots};
 use super::client_sessions::ClientSessions;
 use super::key_log::KeyLogFile;
+use super::peer_trust::{AnyServer, ServerVerifier};
 use super::server::CertificateFiles;
 use super::{TlsAlgorithms, TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
 
@@ -26,9 +26,9 @@ pub enum Verification {
     /// Against the certificate authorities that this host trusts.
     #[default]
     HostRoots,
-    /// Against those of a PEM file.
+    /// Against those of a PEM file. A certificate that is itself in the file is trusted without an issuer.
     CaFile(PathBuf),
-    /// None: any server is accepted, also one in the middle.
+    /// None: any certificate is accepted, also that of a server in the middle.
     Off,
 }
 
@@ -86,7 +86,7 @@ impl ClientTls {
         }
         let builder = ClientConfig::builder_with_provider(options.algorithms.provider())
             .with_protocol_versions(&protocol_versions(options.version_min, options.version_max))
-            .map_err(TlsConfigError::without_file)?
+            .map_err(|error| TlsConfigError::without_file_tls(&error))?
             .dangerous()
             .with_custom_certificate_verifier(verifier(&options.verification)?);
         let mut config = match &options.certificate {
@@ -167,57 +167,13 @@ pub(crate) fn parse_server_name(name: &str) -> Result<ServerName<'static>, TlsCo
 }
 
 fn verifier(verification: &Verification) -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError> {
-    let (roots, path) = match verification {
-        Verification::Off => return Ok(Arc::new(AnyServer)),
-        Verification::HostRoots => (read_host_roots()?, None),
-        Verification::CaFile(path) => (Arc::new(read_roots(path)?), Some(path)),
-    };
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots, crypto_provider()).build();
-    match (verifier, path) {
-        (Ok(verifier), _) => Ok(verifier),
-        (Err(error), Some(path)) => Err(TlsConfigError::in_file(path, error)),
-        (Err(error), None) => Err(TlsConfigError::without_file(error)),
-    }
-}
-
-/// Accepts any certificate. Signatures of the handshake are verified nevertheless, so that its cost
-/// is that of a verified one but for the chain.
-#[derive(Debug)]
-struct AnyServer;
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &crypto_provider().signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &crypto_provider().signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        crypto_provider().signature_verification_algorithms.supported_schemes()
+    match verification {
+        Verification::Off => Ok(Arc::new(AnyServer)),
+        Verification::CaFile(path) => Ok(Arc::new(ServerVerifier::read(path)?)),
+        Verification::HostRoots => {
+            let builder = WebPkiServerVerifier::builder_with_provider(read_host_roots()?, crypto_provider());
+            let verifier = builder.build().map_err(TlsConfigError::without_file)?;
+            Ok(verifier)
+        }
     }
 }

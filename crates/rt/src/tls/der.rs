@@ -1,5 +1,6 @@
 //! Elements of DER (X.690), as certificates and OCSP responses have them.
 
+const BOOLEAN: u8 = 0x01;
 pub(super) const INTEGER: u8 = 0x02;
 pub(super) const OCTET_STRING: u8 = 0x04;
 pub(super) const OBJECT_IDENTIFIER: u8 = 0x06;
@@ -8,8 +9,13 @@ pub(super) const GENERALIZED_TIME: u8 = 0x18;
 pub(super) const UTC_TIME: u8 = 0x17;
 pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
+pub(super) const BIT_STRING: u8 = 0x03;
+/// Object identifier of subjectAltName.
+pub(super) const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
 /// Explicit context-specific tag 0.
 pub(super) const CONTEXT_0: u8 = 0xa0;
+/// Explicit context-specific tag 3.
+const CONTEXT_3: u8 = 0xa3;
 
 /// Splits the first element off: its tag, its content, and the bytes behind it.
 pub(super) fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
@@ -39,10 +45,14 @@ pub(super) struct CertificateParts<'a> {
     pub(super) serial: &'a [u8],
     /// Name of the issuer, with its tag.
     pub(super) issuer: &'a [u8],
-    /// Start and end of the validity, in seconds since 1970.
-    pub(super) validity_s: (u64, u64),
+    /// Start and end of the validity, in seconds since 1970; `None`: a time is not valid.
+    pub(super) validity_s: Option<(u64, u64)>,
     /// Content of the subject's name.
     pub(super) subject: &'a [u8],
+    /// Public key of the subject (SubjectPublicKeyInfo), with its tag.
+    pub(super) public_key: &'a [u8],
+    /// Extensions; empty without any, as in version 1.
+    extensions: &'a [u8],
 }
 
 impl<'a> CertificateParts<'a> {
@@ -58,11 +68,44 @@ impl<'a> CertificateParts<'a> {
         let (_, after_issuer) = expect(SEQUENCE, rest)?;
         let issuer = &rest[..rest.len() - after_issuer.len()];
         let (validity, rest) = expect(SEQUENCE, after_issuer)?;
-        let (start_s, validity) = parse_time(validity)?;
-        let (end_s, _) = parse_time(validity)?;
-        let (subject, _) = expect(SEQUENCE, rest)?;
-        Some(Self { serial, issuer, validity_s: (start_s, end_s), subject })
+        let (subject, rest) = expect(SEQUENCE, rest)?;
+        let (_, mut after_key) = expect(SEQUENCE, rest)?;
+        let public_key = &rest[..rest.len() - after_key.len()];
+        let mut extensions = &[][..];
+        while !after_key.is_empty() {
+            let (tag, content, after) = element(after_key)?;
+            if tag == CONTEXT_3 {
+                (extensions, _) = expect(SEQUENCE, content)?;
+            }
+            after_key = after;
+        }
+        let validity_s = parse_validity(validity);
+        Some(Self { serial, issuer, validity_s, subject, public_key, extensions })
     }
+
+    /// Returns the value of an extension by its object identifier.
+    pub(super) fn extension(&self, identifier: &[u8]) -> Option<&'a [u8]> {
+        let mut rest = self.extensions;
+        while let Some((extension, after)) = expect(SEQUENCE, rest) {
+            rest = after;
+            let (found, mut value) = expect(OBJECT_IDENTIFIER, extension)?;
+            if found != identifier {
+                continue;
+            }
+            if let Some((_, after_critical)) = expect(BOOLEAN, value) {
+                value = after_critical;
+            }
+            return expect(OCTET_STRING, value).map(|(value, _)| value);
+        }
+        None
+    }
+}
+
+/// Parses the start and the end of a validity.
+fn parse_validity(validity: &[u8]) -> Option<(u64, u64)> {
+    let (start_s, validity) = parse_time(validity)?;
+    let (end_s, _) = parse_time(validity)?;
+    Some((start_s, end_s))
 }
 
 /// Splits a time off: seconds since 1970, and the bytes behind it.

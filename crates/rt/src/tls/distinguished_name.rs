@@ -3,11 +3,13 @@
 
 use std::fmt::Write as _;
 
-use super::der::{CertificateParts, OBJECT_IDENTIFIER, SET, element};
+use super::der::{CertificateParts, OBJECT_IDENTIFIER, SET, element, expect};
 
+/// Object identifier of the common name.
+const COMMON_NAME: &[u8] = &[0x55, 4, 3];
 /// Attribute types with a short name: their object identifiers in DER (RFC 4514 §3).
 const SHORT_NAMES: &[(&[u8], &str)] = &[
-    (&[0x55, 4, 3], "CN"),
+    (COMMON_NAME, "CN"),
     (&[0x55, 4, 5], "serialNumber"),
     (&[0x55, 4, 6], "C"),
     (&[0x55, 4, 7], "L"),
@@ -39,6 +41,26 @@ pub fn certificate_subject(certificate: &[u8]) -> Option<String> {
     }
     parts.reverse();
     Some(parts.join(","))
+}
+
+/// Returns the common name of a subject, the content of a name in DER: its last one, if it is UTF-8 text.
+pub(super) fn common_name(mut subject: &[u8]) -> Option<&str> {
+    let mut found = None;
+    while !subject.is_empty() {
+        let (mut set, after) = expect(SET, subject)?;
+        subject = after;
+        while !set.is_empty() {
+            let (_, attribute, after) = element(set)?;
+            set = after;
+            let (kind, value) = expect(OBJECT_IDENTIFIER, attribute)?;
+            if kind == COMMON_NAME {
+                let (value_type, value, _) = element(value)?;
+                let is_text = TEXT_TYPES.contains(&value_type);
+                found = std::str::from_utf8(value).ok().filter(|_| is_text);
+            }
+        }
+    }
+    found
 }
 
 /// Returns one level of a name: its attributes, joined by `+`.
@@ -94,6 +116,11 @@ fn hexadecimal(tag: u8, value: &[u8]) -> String {
         let _ = write!(text, "{byte:02X}");
     }
     text
+}
+
+/// Writes the object identifier that an algorithm identifier in DER starts with.
+pub(super) fn dotted_encoded(algorithm: &[u8]) -> String {
+    expect(OBJECT_IDENTIFIER, algorithm).map_or_else(|| "unknown".to_owned(), |(identifier, _)| dotted(identifier))
 }
 
 /// Writes an object identifier with dots (X.690 §8.19).

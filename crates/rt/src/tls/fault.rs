@@ -2,7 +2,11 @@
 
 use std::io;
 
-use rustls::{Error, InvalidMessage};
+use rustls::{AlertDescription, Error, InvalidMessage};
+
+use super::alerts::describe_alert;
+use super::certificate_faults::describe_certificate_fault;
+use super::fault_text::{SessionError, describe};
 
 /// Fault that ended a session or its handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +15,9 @@ pub enum TlsFault {
     UntrustedCertificate(String),
     /// The peer sent something else than TLS.
     NotTls,
-    /// The peer sent this alert (RFC 8446 §6.2).
+    /// The peer supports none of the protocols of ALPN (RFC 7301).
+    NoApplicationProtocol,
+    /// The peer sent an alert (RFC 8446 §6.2): its name and its usual cause.
     Alert(String),
     /// Any other violation of the protocol.
     Protocol(String),
@@ -22,15 +28,18 @@ impl TlsFault {
     /// error is one of the socket.
     #[must_use]
     pub fn from_error(error: &io::Error) -> Option<Self> {
-        let fault = error.get_ref()?.downcast_ref::<Error>()?;
+        let SessionError { fault } = error.get_ref()?.downcast_ref::<SessionError>()?;
         Some(match fault {
-            Error::InvalidCertificate(reason) => Self::UntrustedCertificate(reason.to_string()),
-            Error::NoCertificatesPresented => Self::UntrustedCertificate("none was sent".to_owned()),
+            Error::InvalidCertificate(reason) => {
+                Self::UntrustedCertificate(describe_certificate_fault(reason))
+            }
+            Error::NoCertificatesPresented => Self::UntrustedCertificate("the peer sent none".to_owned()),
             Error::InvalidMessage(
                 InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
             ) => Self::NotTls,
-            Error::AlertReceived(alert) => Self::Alert(format!("{alert:?}")),
-            other => Self::Protocol(other.to_string()),
+            Error::AlertReceived(AlertDescription::NoApplicationProtocol) => Self::NoApplicationProtocol,
+            Error::AlertReceived(alert) => Self::Alert(describe_alert(*alert)),
+            other => Self::Protocol(describe(other)),
         })
     }
 }

@@ -5,15 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, TrustAnchor, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::{ClientHello, ResolvesServerCert, ServerSessionMemoryCache, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
-use super::certificates::{names_in, read_certified_key, read_roots};
+use super::certificates::{names_in, read_certified_key};
 use super::challenges::{ACME_PROTOCOL, challenge_of};
 use super::key_log::KeyLogFile;
 use super::ocsp::read_ocsp_response;
+use super::peer_trust::{ClientVerifier, TrustedCertificates};
 use super::tickets::{TicketKeyExport, TicketKeys};
 use super::{TlsAlgorithms, TlsConfigError, TlsVersion, crypto_provider, protocol_versions};
 
@@ -72,7 +73,7 @@ pub struct ServerTls {
 /// Rules for clients' certificates. A resumed session is not verified again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ClientVerification {
-    roots: Vec<TrustAnchor<'static>>,
+    trusted: Option<TrustedCertificates>,
     is_optional: bool,
 }
 
@@ -90,16 +91,15 @@ impl ServerTls {
         for certificate in read.chain(self_signed) {
             certificate.map_or_else(|failure| failures.push(failure), |one| certificates.push(one));
         }
-        let roots = options.client_ca.as_deref().map(read_roots).transpose();
-        let roots = roots.unwrap_or_else(|failure| {
+        let trusted = options.client_ca.as_deref().map(TrustedCertificates::read).transpose();
+        let (trusted, roots) = trusted.unwrap_or_else(|failure| {
             failures.push(failure);
             None
-        });
-        let client_verification = ClientVerification {
-            roots: roots.as_ref().map(|roots| roots.roots.clone()).unwrap_or_default(),
-            is_optional: options.client_certificate_optional,
-        };
-        let verifier = client_verifier(options, roots).map_err(|failure| failures.push(failure)).ok();
+        }).unzip();
+        let client_verification =
+            ClientVerification { trusted, is_optional: options.client_certificate_optional };
+        let verifier = client_verifier(options, &client_verification, roots);
+        let verifier = verifier.map_err(|failure| failures.push(failure)).ok();
         if certificates.is_empty() && failures.is_empty() {
             failures.push(TlsConfigError::without_file("TLS needs a certificate"));
         }
@@ -177,10 +177,8 @@ impl ClientVerification {
             context.update(bytes);
         };
         add(&[u8::from(self.is_optional)]);
-        for root in &self.roots {
-            add(&root.subject);
-            add(&root.subject_public_key_info);
-            add(root.name_constraints.as_deref().unwrap_or_default());
+        for certificate in self.trusted.iter().flat_map(TrustedCertificates::iter) {
+            add(certificate);
         }
         let mut bytes = [0; 32];
         // SHA-256 has 32 bytes.
@@ -201,14 +199,14 @@ type Verifier = Arc<dyn rustls::server::danger::ClientCertVerifier>;
 
 fn client_verifier(
     options: &ServerTlsOptions,
+    verification: &ClientVerification,
     roots: Option<RootCertStore>,
 ) -> Result<Verifier, TlsConfigError> {
-    let (Some(path), Some(roots)) = (&options.client_ca, roots) else {
+    let (Some(path), Some(trusted), Some(roots)) = (&options.client_ca, &verification.trusted, roots) else {
         return Ok(WebPkiClientVerifier::no_client_auth());
     };
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto_provider());
-    let builder = if options.client_certificate_optional { builder.allow_unauthenticated() } else { builder };
-    builder.build().map_err(|error| TlsConfigError::in_file(path, error))
+    let verifier = ClientVerifier::new(trusted.clone(), roots, verification.is_optional);
+    Ok(Arc::new(verifier.map_err(|error| TlsConfigError::in_file(path, error))?))
 }
 
 fn build(
@@ -218,7 +216,7 @@ fn build(
 ) -> Result<ServerConfig, TlsConfigError> {
     let mut config = ServerConfig::builder_with_provider(options.algorithms.provider())
         .with_protocol_versions(&protocol_versions(options.version_min, TlsVersion::Tls13))
-        .map_err(TlsConfigError::without_file)?
+        .map_err(|error| TlsConfigError::without_file_tls(&error))?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(CertificatesByName::new(certificates, options.answers_acme)));
     config.alpn_protocols.clone_from(&options.alpn);
@@ -237,7 +235,8 @@ fn self_signed_key() -> Result<CertifiedKey, TlsConfigError> {
     let key =
         PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(TlsConfigError::without_file)?;
     let chain: Vec<CertificateDer<'static>> = vec![made.cert.der().clone()];
-    CertifiedKey::from_der(chain, key, &crypto_provider()).map_err(TlsConfigError::without_file)
+    let key = CertifiedKey::from_der(chain, key, &crypto_provider());
+    key.map_err(|error| TlsConfigError::without_file_tls(&error))
 }
 
 /// A certificate with its key, and the OCSP response for it.

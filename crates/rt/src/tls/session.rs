@@ -21,6 +21,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncryptError};
 use rustls::{ClientConfig, CommonState, ServerConfig};
 
+use super::fault_text::SessionError;
 use super::handshake_turn::HandshakeTurn;
 use super::info::TlsByteCounts;
 use super::records::{Output, RecordWriter, Step, UnfinishedWrite, advance};
@@ -442,5 +443,5 @@ impl Session {
 }
 
 fn invalid_data(error: rustls::Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
+    io::Error::new(io::ErrorKind::InvalidData, SessionError::from(error))
 }

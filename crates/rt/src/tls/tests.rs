@@ -8,12 +8,17 @@ use crate::stream::Stream;
 
 /// Returns both ends of a session over a socket pair, before its handshake.
 fn pair(server: &ServerTls, client: &ClientTls) -> (Stream, Stream) {
+    pair_for(server, client, "localhost")
+}
+
+/// Returns both ends of a session with a server of this name.
+pub(super) fn pair_for(server: &ServerTls, client: &ClientTls, name: &str) -> (Stream, Stream) {
     let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
     let stream = |socket: std::os::unix::net::UnixStream| {
         socket.set_nonblocking(true).unwrap();
         Stream::from_fd(socket.into(), crate::socket::SocketFamily::Unix).unwrap()
     };
-    (stream(near).accept_tls(server).unwrap(), stream(far).connect_tls(client, "localhost").unwrap())
+    (stream(near).accept_tls(server).unwrap(), stream(far).connect_tls(client, name).unwrap())
 }
 
 fn self_signed() -> ServerTls {
@@ -35,7 +40,7 @@ fn client(change: impl FnOnce(&mut ClientTlsOptions)) -> ClientTls {
     ClientTls::new(&options).unwrap()
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     runtime.block_on(future)
 }
@@ -217,7 +222,7 @@ fn an_untrusted_server_and_garbage_fail_the_handshake_at_both_ends() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ca.pem");
     let other = rcgen::generate_simple_self_signed(["other".to_owned()]).unwrap();
-    std::fs::write(&path, pem_of(other.cert.der())).unwrap();
+    std::fs::write(&path, pem_of("CERTIFICATE", other.cert.der())).unwrap();
     let client_tls = client(|options| options.verification = Verification::CaFile(path.clone()));
     block_on(async {
         let (mut server, mut client) = pair(&server_tls, &client_tls);
@@ -267,10 +272,10 @@ fn files_at_fault_are_all_reported() {
     assert!(ServerTls::new(&ServerTlsOptions::default()).is_err());
 }
 
-fn pem_of(der: &[u8]) -> String {
+pub(super) fn pem_of(label: &str, der: &[u8]) -> String {
     use base64::Engine as _;
     let text = base64::engine::general_purpose::STANDARD.encode(der);
-    format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+    format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
 }
 
 #[test]
