@@ -31,6 +31,7 @@ pub use client::{ClientTls, ClientTlsOptions, Verification, check_server_name};
 pub use distinguished_name::certificate_subject;
 pub use fault::TlsFault;
 pub use info::{HandshakeKind, TlsByteCounts, TlsInfo};
+pub(crate) use ocsp::is_ocsp_response_for;
 pub use server::{CertificateFiles, ServerTls, ServerTlsOptions};
 pub use session::TlsStream;
 pub use tickets::{TICKET_LIFETIME_S, TicketKeyExport};

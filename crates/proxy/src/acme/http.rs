@@ -1,24 +1,56 @@
-//! HTTP client of the ACME protocol: one connection for each request, over the TLS of `rt`.
+//! HTTP client of the ACME protocol: one connection for each request, over the TLS of `rt`. Each request
+//! has a maximum time and a maximum size, and ends with the future that waits for it. So a server that
+//! accepts and never responds, or that responds byte by byte, holds one thread for a minute.
 
 use std::future::poll_fn;
 use std::io;
 use std::net::ToSocketAddrs as _;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request};
+use http::Request;
 use http_body::Body as _;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use rt::address::Address;
+use rt::clock::{MonotonicTime, SECOND_NS};
 use rt::stream::Stream;
+use rt::timers::Timers;
 use rt::tls::ClientTls;
-use rt::tokio::runtime::Builder;
+use rt::tokio::runtime::{Builder, LocalOptions};
 use rt::tokio::sync::oneshot;
-use wire::{BodyDecoder, Limits, Parsed, RequestKind, encode};
+use wire::{RequestKind, encode};
 
-/// Maximum length of a response: a chain has a few kB.
-const RESPONSE_BYTES_MAX: usize = 1 << 20;
+use super::response::{AcmeResponse, ResponseReader};
+
+/// Maximum time of a request, from the look-up of the host to the end of the response.
+const REQUEST_TIMEOUT_NS: u64 = 60 * SECOND_NS;
+/// Maximum number of threads with requests. Orders make one request at a time; a second thread may still
+/// wait for the look-up of a host, which cannot be cancelled.
+const REQUEST_THREADS_MAX: usize = 2;
 const HTTPS_PORT: u16 = 443;
+
+/// Number of threads with requests.
+static REQUEST_THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// Slot of a thread, until it is dropped.
+struct ThreadSlot;
+
+impl ThreadSlot {
+    fn acquire() -> io::Result<Self> {
+        let slot = Self;
+        match REQUEST_THREADS.fetch_add(1, Ordering::Relaxed) < REQUEST_THREADS_MAX {
+            true => Ok(slot),
+            false => Err(io::Error::other("earlier requests still wait for the look-up of their host")),
+        }
+    }
+}
+
+impl Drop for ThreadSlot {
+    fn drop(&mut self) {
+        REQUEST_THREADS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Client with the authorities of the ACME server.
 pub(super) struct AcmeHttp {
@@ -33,10 +65,18 @@ impl HttpClient for AcmeHttp {
         let tls = self.tls.clone();
         Box::pin(async move {
             let uri = request.uri().clone();
-            let (done, result) = oneshot::channel();
+            let (mut done, result) = oneshot::channel();
             // A stream belongs to its thread, and the caller's future must be `Send`.
             let thread = std::thread::Builder::new().name("acme-request".to_owned());
-            let result = match thread.spawn(move || drop(done.send(block_on(&tls, request)))) {
+            let spawned = ThreadSlot::acquire().and_then(|slot| {
+                thread.spawn(move || {
+                    let response = block_on(&tls, request, &mut done);
+                    drop(slot);
+                    // Fails if nobody waits for the response any more.
+                    let _ = done.send(response);
+                })
+            });
+            let result = match spawned {
                 Ok(_) => result.await.unwrap_or_else(|_| Err(io::Error::other("the request was abandoned"))),
                 Err(error) => Err(error),
             };
@@ -45,12 +85,38 @@ impl HttpClient for AcmeHttp {
     }
 }
 
-fn block_on(tls: &ClientTls, request: Request<BodyWrapper<Bytes>>) -> io::Result<BytesResponse> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(exchange(tls, request))
+fn block_on(
+    tls: &ClientTls,
+    request: Request<BodyWrapper<Bytes>>,
+    done: &mut oneshot::Sender<io::Result<BytesResponse>>,
+) -> io::Result<BytesResponse> {
+    let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?;
+    runtime.block_on(exchange_in_time(tls, request, done))
 }
 
-async fn exchange(tls: &ClientTls, request: Request<BodyWrapper<Bytes>>) -> io::Result<BytesResponse> {
+/// Makes a request, until its maximum time or until nobody waits for the response any more.
+async fn exchange_in_time(
+    tls: &ClientTls,
+    request: Request<BodyWrapper<Bytes>>,
+    done: &mut oneshot::Sender<io::Result<BytesResponse>>,
+) -> io::Result<BytesResponse> {
+    let timers = Timers::start()?;
+    let deadline = MonotonicTime::now() + REQUEST_TIMEOUT_NS;
+    rt::tokio::select! {
+        response = exchange(tls, request) => {
+            response.map(|AcmeResponse { parts, content }| {
+                BytesResponse { parts, body: Box::new(Bytes::from(content)) }
+            })
+        }
+        () = timers.sleep_until(deadline.as_ns()) => {
+            let seconds = REQUEST_TIMEOUT_NS / SECOND_NS;
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no complete response within {seconds} s")))
+        }
+        () = done.closed() => Err(io::Error::other("the request was abandoned")),
+    }
+}
+
+async fn exchange(tls: &ClientTls, request: Request<BodyWrapper<Bytes>>) -> io::Result<AcmeResponse> {
     let (parts, mut body) = request.into_parts();
     let mut content = Vec::new();
     while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
@@ -65,23 +131,18 @@ async fn exchange(tls: &ClientTls, request: Request<BodyWrapper<Bytes>>) -> io::
     poll_fn(|cx| stream.poll_handshake(cx)).await?;
     stream.send(&request_bytes(&parts, &host, port, &content)).await?;
     // Nonces are requested with HEAD, whose responses have no content.
-    let kind = RequestKind::from_method(parts.method.as_str());
-    let mut received = Vec::new();
+    let mut reader = ResponseReader::new(RequestKind::from_method(parts.method.as_str()));
     let mut buffer = vec![0; 16 * 1024];
     loop {
-        if let Some(response) = parse(&received, kind, false)? {
-            return Ok(response);
-        }
         match stream.read(&mut buffer).await? {
-            0 => break,
-            bytes => received.extend_from_slice(&buffer[..bytes]),
-        }
-        if received.len() > RESPONSE_BYTES_MAX {
-            return Err(io::Error::other("the response is too long"));
+            0 => return reader.handle_eof(),
+            bytes => {
+                if let Some(response) = reader.receive(&buffer[..bytes])? {
+                    return Ok(response);
+                }
+            }
         }
     }
-    let truncated = || io::Error::new(io::ErrorKind::UnexpectedEof, "the response is not complete");
-    parse(&received, kind, true)?.ok_or_else(truncated)
 }
 
 async fn connect(host: &str, port: u16) -> io::Result<Stream> {
@@ -113,37 +174,4 @@ fn request_bytes(parts: &http::request::Parts, host: &str, port: u16, content: &
     encode::end_of_head(&mut out);
     out.extend_from_slice(content);
     out
-}
-
-/// Parses a response; `None`: it is not complete. `is_end` is true at the end of the stream.
-fn parse(received: &[u8], kind: RequestKind, is_end: bool) -> io::Result<Option<BytesResponse>> {
-    let malformed = |refusal: wire::Refusal| io::Error::other(format!("malformed response: {refusal}"));
-    let limits = Limits::default();
-    let mut slots = wire::header_slots();
-    let parsed = wire::parse_response(received, &limits, kind, &mut slots);
-    let Parsed::Complete { head, bytes } = parsed.map_err(malformed)? else { return Ok(None) };
-    let mut decoder = BodyDecoder::new(head.framing, &limits);
-    let (mut rest, mut content) = (&received[bytes..], Vec::new());
-    let mut is_complete = false;
-    while !is_complete {
-        let step = decoder.decode(rest).map_err(malformed)?;
-        content.extend_from_slice(&rest[step.data.clone()]);
-        is_complete = step.end;
-        if step.consumed == 0 && !step.end {
-            break;
-        }
-        rest = &rest[step.consumed..];
-    }
-    let is_delimited_by_end = head.framing == wire::Framing::UntilClose;
-    if !(is_complete || is_end && is_delimited_by_end) {
-        return Ok(None);
-    }
-    let mut builder = http::Response::builder().status(head.status);
-    for header in head.headers {
-        if let Ok(value) = HeaderValue::from_bytes(header.value) {
-            builder = builder.header(header.name, value);
-        }
-    }
-    let (parts, ()) = builder.body(()).map_err(io::Error::other)?.into_parts();
-    Ok(Some(BytesResponse { parts, body: Box::new(Bytes::from(content)) }))
 }
