@@ -1,6 +1,9 @@
 //! Allocator that counts the memory of each thread.
 
-#![allow(unsafe_code, reason = "an allocator is unsafe by its interface; it only counts and calls the system's")]
+#![allow(
+    unsafe_code,
+    reason = "an allocator is unsafe by its interface; it only counts and calls the system's"
+)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

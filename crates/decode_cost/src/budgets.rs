@@ -23,8 +23,8 @@ const STEPS_BASE: u64 = 200_000;
 
 /// All budgets, in the order of the table.
 pub const BUDGETS: &[Budget] = &[
-    budget("request_head", 4, 1, 1, 400),
-    budget("response_head", 4, 1, 1, 400),
+    budget("request_head", 4, 1, 1, 3_000),
+    budget("response_head", 4, 1, 1, 3_000),
     budget("chunked_body", 16, 4, 8, 100),
     budget("proxy_header", 4, 1, 64, 400),
     budget("h2_server", 512, 30, 8_000, 8_000),
@@ -33,15 +33,15 @@ pub const BUDGETS: &[Budget] = &[
     budget("differential", 64, 30, 200, 1_000),
     budget("forward_request", 64, 30, 300, 3_000),
     budget("forward_response", 64, 30, 300, 3_000),
-    budget("proxy_target", 16, 16, 64, 1_000),
+    budget("proxy_target", 16, 30, 200, 1_000),
     budget("client_hello", 4, 8, 16, 100),
     budget("dns_answer", 16, 24, 100, 1_000),
-    budget("acme_response", 16, 8, 40, 600),
+    budget("acme_response", 16, 8, 40, 4_000),
     budget("certificate", 4, 30, 100, 200),
     budget("ocsp_response", 16, 16, 32, 200),
     budget("replay_log", 16, 30, 200, 1_500),
     budget("histogram", 3_072, 8, 8, 100),
-    budget("run_record", 64, 30, 200, 1_500),
+    budget("run_record", 12_288, 30, 200, 1_500),
     budget("fleet_message", 3_072, 30, 200, 1_500),
     budget("proxy_config", 1_024, 100, 2_000, 10_000),
 ];

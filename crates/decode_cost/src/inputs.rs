@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use crate::check;
 
 /// Mutations, and repetitions, of each seed in a normal run.
-const ROUNDS: usize = 24;
+const ROUNDS: usize = 8;
 /// Length of an input that repeats a part: enough that work per byte that grows with the input is far
 /// above each factor.
-const REPEATED_BYTES: usize = 24 * 1024;
+const REPEATED_BYTES: usize = 16 * 1024;
 /// Maximum length of a repeated part.
 const PART_BYTES_MAX: usize = 96;
 

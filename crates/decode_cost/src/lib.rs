@@ -68,28 +68,22 @@ pub fn measure(call: impl FnOnce()) -> Cost {
 /// The cost is above the budget in each of several measurements, there is no budget of this name, or
 /// [`CountingAllocator`] is not installed.
 pub fn check(target: &str, input: &[u8], mut decode: impl FnMut(&[u8])) {
-    if let Err(excess) = within(Budget::of(target), input, &mut decode) {
-        panic!("{target}: {excess}");
-    }
+    let excess = excess(Budget::of(target), input, &mut decode);
+    assert!(excess.is_none(), "{target}: {}", excess.unwrap_or_default());
 }
 
-/// Returns the excess of the cheapest of several measurements.
-fn within(budget: &Budget, input: &[u8], decode: &mut impl FnMut(&[u8])) -> Result<(), String> {
+/// Returns the excess of the cheapest of several measurements; `None`: one is within the budget.
+fn excess(budget: &Budget, input: &[u8], decode: &mut impl FnMut(&[u8])) -> Option<String> {
     static IS_INSTALLED: OnceLock<bool> = OnceLock::new();
     let is_installed = IS_INSTALLED
         .get_or_init(|| measure(|| drop(black_box(Vec::<u8>::with_capacity(4096)))).allocated_bytes > 0);
     assert!(*is_installed, "decode_cost::CountingAllocator is not the global allocator of this binary");
-    let mut best: Option<Cost> = None;
-    for _ in 0..MEASUREMENTS_MAX {
-        let cost = measure(|| decode(black_box(input)));
-        let cost = best.map_or(cost, |best| best.min(cost));
-        if budget.excess(input.len(), cost).is_none() {
-            return Ok(());
-        }
-        best = Some(cost);
+    let mut cheapest = measure(|| decode(black_box(input)));
+    for _ in 1..MEASUREMENTS_MAX {
+        budget.excess(input.len(), cheapest)?;
+        cheapest = cheapest.min(measure(|| decode(black_box(input))));
     }
-    let excess = best.and_then(|cost| budget.excess(input.len(), cost));
-    excess.map_or(Ok(()), Err)
+    budget.excess(input.len(), cheapest)
 }
 
 impl Cost {

@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use rt::tls::client_hello::{ClientHelloReader, ParsedClientHello, parse_client_hello};
 use wire::{Framing, Limits, Parsed, RequestHead, RequestKind, ResponseHead, Version, encode};
 
+use crate::acme::response::ResponseReader;
 use crate::balance::sticky::{
     Cookie, ServerTokens, StickyCookie, cookies, is_cookie_field, write_cookie_field,
 };
-use crate::acme::response::ResponseReader;
 use crate::config;
 use crate::dns::message::{RecordData, RecordType, parse_answer};
 use crate::field_names::{has_underscore, is_identity_field};
@@ -184,7 +184,10 @@ pub fn dns_answer(bytes: &[u8]) -> bool {
         assert!(answer.data.len() * 10 <= bytes.len(), "{} records", answer.data.len());
         for data in &answer.data {
             if let RecordData::Service { target, .. } = data {
-                assert!(target.len() <= 253 && target.bytes().all(|byte| byte.is_ascii_graphic()), "{target}");
+                assert!(
+                    target.len() <= 253 && target.bytes().all(|byte| byte.is_ascii_graphic()),
+                    "{target}"
+                );
             }
         }
     }

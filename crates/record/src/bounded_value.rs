@@ -6,8 +6,9 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Maximum number of values in a value, itself included: they take at most 30 MiB.
-pub const VALUES_MAX: usize = 64 * 1024;
+/// Maximum number of values in a value, itself included: they take at most 12 MiB. The plan of a load has
+/// a few thousand.
+pub const VALUES_MAX: usize = 32 * 1024;
 
 /// Deserializes a value of at most [`VALUES_MAX`] values, for `#[serde(deserialize_with)]`.
 ///
@@ -128,7 +129,7 @@ mod tests {
             format!("{{\"a\":{}}}", list("null", VALUES_MAX)),
         ] {
             let error = read(&bomb).unwrap_err().to_string();
-            assert!(error.contains("more than 65536 values"), "{error}");
+            assert!(error.contains("more than 32768 values"), "{error}");
         }
     }
 }

@@ -126,7 +126,8 @@ impl ReplayLog {
                     let checked = wire::encode::check_target(&entry.target)
                         .and_then(|()| wire::encode::check_method(&entry.method));
                     if let Err(error) = checked {
-                        let request = printable(&format!("{} {}", entry.method, entry.target), SHOWN_BYTES_MAX);
+                        let request =
+                            printable(&format!("{} {}", entry.method, entry.target), SHOWN_BYTES_MAX);
                         let why = format!("'{request}': {error}");
                         problems.push(InputProblem::new(location, why));
                         if problems.len() >= PROBLEMS_MAX {
@@ -268,7 +269,8 @@ mod tests {
 
     #[test]
     fn extreme_times_and_hostile_texts_are_handled() {
-        let log = "{\"ts\":-1e300,\"uri\":\"/a\"}\n{\"ts\":1e300,\"uri\":\"/b\"}\n{\"ts\":1e300,\"uri\":\"/c\"}\n";
+        let log =
+            "{\"ts\":-1e300,\"uri\":\"/a\"}\n{\"ts\":1e300,\"uri\":\"/b\"}\n{\"ts\":1e300,\"uri\":\"/c\"}\n";
         for speed in [0.001, 1.0, 10_000.0] {
             let (_, entries) = plan_of(log, speed);
             assert!(entries[0].0 == 0 && entries[1].0 > 1 << 49, "{entries:?}");

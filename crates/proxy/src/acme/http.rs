@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body::Body as _;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use record::units::format_duration_ns;
 use rt::address::Address;
 use rt::clock::{MonotonicTime, SECOND_NS};
 use rt::stream::Stream;
@@ -24,7 +25,7 @@ use wire::{RequestKind, encode};
 use super::response::{AcmeResponse, ResponseReader};
 
 /// Maximum time of a request, from the look-up of the host to the end of the response.
-const REQUEST_TIMEOUT_NS: u64 = 60 * SECOND_NS;
+pub(super) const REQUEST_TIMEOUT_NS: u64 = 60 * SECOND_NS;
 /// Maximum number of threads with requests. Orders make one request at a time; a second thread may still
 /// wait for the look-up of a host, which cannot be cancelled.
 const REQUEST_THREADS_MAX: usize = 2;
@@ -55,6 +56,8 @@ impl Drop for ThreadSlot {
 /// Client with the authorities of the ACME server.
 pub(super) struct AcmeHttp {
     pub(super) tls: ClientTls,
+    /// Maximum time of a request.
+    pub(super) timeout_ns: u64,
 }
 
 impl HttpClient for AcmeHttp {
@@ -62,7 +65,7 @@ impl HttpClient for AcmeHttp {
         &self,
         request: Request<BodyWrapper<Bytes>>,
     ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
-        let tls = self.tls.clone();
+        let (tls, timeout_ns) = (self.tls.clone(), self.timeout_ns);
         Box::pin(async move {
             let uri = request.uri().clone();
             let (mut done, result) = oneshot::channel();
@@ -70,7 +73,7 @@ impl HttpClient for AcmeHttp {
             let thread = std::thread::Builder::new().name("acme-request".to_owned());
             let spawned = ThreadSlot::acquire().and_then(|slot| {
                 thread.spawn(move || {
-                    let response = block_on(&tls, request, &mut done);
+                    let response = block_on(exchange_in_time(&tls, request, timeout_ns, &mut done));
                     drop(slot);
                     // Fails if nobody waits for the response any more.
                     let _ = done.send(response);
@@ -85,23 +88,19 @@ impl HttpClient for AcmeHttp {
     }
 }
 
-fn block_on(
-    tls: &ClientTls,
-    request: Request<BodyWrapper<Bytes>>,
-    done: &mut oneshot::Sender<io::Result<BytesResponse>>,
-) -> io::Result<BytesResponse> {
-    let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?;
-    runtime.block_on(exchange_in_time(tls, request, done))
+fn block_on<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    Builder::new_current_thread().enable_io().build_local(LocalOptions::default())?.block_on(future)
 }
 
 /// Makes a request, until its maximum time or until nobody waits for the response any more.
 async fn exchange_in_time(
     tls: &ClientTls,
     request: Request<BodyWrapper<Bytes>>,
+    timeout_ns: u64,
     done: &mut oneshot::Sender<io::Result<BytesResponse>>,
 ) -> io::Result<BytesResponse> {
     let timers = Timers::start()?;
-    let deadline = MonotonicTime::now() + REQUEST_TIMEOUT_NS;
+    let deadline = MonotonicTime::now() + timeout_ns;
     rt::tokio::select! {
         response = exchange(tls, request) => {
             response.map(|AcmeResponse { parts, content }| {
@@ -109,8 +108,8 @@ async fn exchange_in_time(
             })
         }
         () = timers.sleep_until(deadline.as_ns()) => {
-            let seconds = REQUEST_TIMEOUT_NS / SECOND_NS;
-            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no complete response within {seconds} s")))
+            let timeout = format_duration_ns(timeout_ns);
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no complete response within {timeout}")))
         }
         () = done.closed() => Err(io::Error::other("the request was abandoned")),
     }
@@ -174,4 +173,77 @@ fn request_bytes(parts: &http::request::Parts, host: &str, port: u16, content: &
     encode::end_of_head(&mut out);
     out.extend_from_slice(content);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    use rt::tls::{ClientTlsOptions, Verification};
+
+    use super::*;
+
+    fn client(timeout_ns: u64) -> AcmeHttp {
+        let options = ClientTlsOptions { verification: Verification::Off, ..ClientTlsOptions::default() };
+        AcmeHttp { tls: ClientTls::new(&options).unwrap(), timeout_ns }
+    }
+
+    fn request(
+        client: &AcmeHttp,
+        listener: &TcpListener,
+    ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
+        let uri = format!("https://{}/dir", listener.local_addr().unwrap());
+        client.request(Request::builder().uri(uri).body(BodyWrapper::default()).unwrap())
+    }
+
+    fn wait_for_threads(count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while REQUEST_THREADS.load(Ordering::Relaxed) != count {
+            assert!(Instant::now() < deadline, "{} threads", REQUEST_THREADS.load(Ordering::Relaxed));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Sends the start of a TLS record, a byte at a time, until the client leaves.
+    fn drip(mut client: TcpStream) {
+        let record = [&[22, 3, 3, 0x40, 0, 2, 0, 0x3f, 0xfc][..], &[0; 16_000]].concat();
+        for byte in record {
+            if client.write_all(&[byte]).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_server_that_never_responds_leaves_no_thread_behind() {
+        // It accepts in its queue.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let dripping = TcpListener::bind("127.0.0.1:0").unwrap();
+        let accepting = dripping.try_clone().unwrap();
+        std::thread::spawn(move || {
+            (0..3).for_each(|_| accepting.accept().map(|(client, _)| drip(client)).unwrap())
+        });
+        let impatient = client(SECOND_NS / 20);
+        for listener in [&silent, &silent, &silent, &dripping, &dripping, &dripping] {
+            let error = rt::cores::block_on(request(&impatient, listener)).err().unwrap().to_string();
+            assert!(error.contains("no complete response within"), "{error}");
+            wait_for_threads(0);
+        }
+        // A request ends with the future that waits for it, and their number is bounded.
+        let patient = client(3_600 * SECOND_NS);
+        let (mut first, mut second) = (request(&patient, &silent), request(&patient, &silent));
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(Pin::new(&mut first).poll(&mut cx).is_pending());
+        assert!(Pin::new(&mut second).poll(&mut cx).is_pending());
+        wait_for_threads(REQUEST_THREADS_MAX);
+        let error = rt::cores::block_on(request(&patient, &silent)).err().unwrap().to_string();
+        assert!(error.contains("earlier requests"), "{error}");
+        drop(first);
+        wait_for_threads(1);
+        drop(second);
+        wait_for_threads(0);
+    }
 }

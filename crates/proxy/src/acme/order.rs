@@ -9,7 +9,7 @@ use rt::clock::{MonotonicTime, SECOND_NS};
 use rt::timers::Timers;
 use rt::tls::{ClientTls, ClientTlsOptions, TlsAlpnChallenge, Verification};
 
-use super::http::AcmeHttp;
+use super::http::{AcmeHttp, REQUEST_TIMEOUT_NS};
 use super::storage;
 use super::tokens::TokenChallenge;
 use crate::plan::{AcmeChallenge, AcmePlan};
@@ -58,7 +58,7 @@ async fn account(plan: &AcmePlan) -> io::Result<Account> {
     let options =
         ClientTlsOptions { verification, alpn: vec![b"http/1.1".to_vec()], ..ClientTlsOptions::default() };
     let tls = ClientTls::new(&options).map_err(io::Error::other)?;
-    let builder = Account::builder_with_http(Box::new(AcmeHttp { tls }));
+    let builder = Account::builder_with_http(Box::new(AcmeHttp { tls, timeout_ns: REQUEST_TIMEOUT_NS }));
     if let Some(credentials) = storage::read_account(plan)? {
         return builder.from_credentials(credentials).await.map_err(io::Error::other);
     }

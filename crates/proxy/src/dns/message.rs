@@ -471,7 +471,8 @@ mod tests {
             assert!(text.contains('?') && position.labels(&bytes).is_name(&text), "{text}");
         }
         let bytes = [&[0; 12][..], b"\x01A\x02bC\0"].concat();
-        for (name, is_equal) in [("a.bc", true), ("a.b", false), ("a.bcd", false), ("a", false), ("", false)] {
+        for (name, is_equal) in [("a.bc", true), ("a.b", false), ("a.bcd", false), ("a", false), ("", false)]
+        {
             assert_eq!(NamePosition(12).labels(&bytes).is_name(name), is_equal, "{name}");
         }
         assert!(NamePosition(0).labels(&[0]).is_name(""));

@@ -353,7 +353,8 @@ mod tests {
         for (text, is_there) in [("abcabc", true), ("cabd", true), ("c", true), ("abdd", false), ("", true)] {
             for split in 0..=content.len() {
                 let mut search = TextSearch::default();
-                let found = search.finds(text.as_bytes(), &content[..split]) || search.finds(text.as_bytes(), content);
+                let found = search.finds(text.as_bytes(), &content[..split])
+                    || search.finds(text.as_bytes(), content);
                 assert_eq!(found, is_there, "{text} at {split}");
             }
         }

@@ -5,8 +5,8 @@ use rt::stream::Stream;
 use wire::h2::{Config, Connection, ErrorCode, Event, Role};
 
 use super::probe::{
-    BODY_BYTES_MAX, CheckFailure, CheckResult, HEAD_BYTES_MAX, TextSearch, check_status, host_of, missing_text,
-    receive, send,
+    BODY_BYTES_MAX, CheckFailure, CheckResult, HEAD_BYTES_MAX, TextSearch, check_status, host_of,
+    missing_text, receive, send,
 };
 use crate::plan::HttpCheck;
 

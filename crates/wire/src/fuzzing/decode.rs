@@ -26,10 +26,7 @@ pub fn response_head(bytes: &[u8]) {
     let limits = Limits::default();
     read_head(bytes, &limits, |received| {
         let mut slots = header_slots();
-        matches!(
-            parse_response(received, &limits, RequestKind::Other, &mut slots),
-            Ok(Parsed::Incomplete)
-        )
+        matches!(parse_response(received, &limits, RequestKind::Other, &mut slots), Ok(Parsed::Incomplete))
     });
 }
 

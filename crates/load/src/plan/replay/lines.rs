@@ -7,7 +7,8 @@ use std::marker::PhantomData;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use record::problem::printable;
+use record::invalid_value;
+use record::problem::{InvalidValue, printable};
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -314,7 +315,9 @@ struct ArchiveField {
 /// List whose items are converted, or left out, while they arrive.
 struct List<T, U, F>(F, PhantomData<(T, U)>);
 
-impl<'de, T: Deserialize<'de>, U, F: FnMut(T) -> Result<Option<U>, String>> Visitor<'de> for List<T, U, F> {
+impl<'de, T: Deserialize<'de>, U, F: FnMut(T) -> Result<Option<U>, InvalidValue>> Visitor<'de>
+    for List<T, U, F>
+{
     type Value = Vec<U>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -338,13 +341,13 @@ fn deserialize_entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec
     let (mut number, mut kept) = (0, 0);
     let convert = |entry: ArchiveEntry| {
         number += 1;
-        let entry =
-            convert_entry(entry).ok_or_else(|| format!("entry {number} has no time, method or URL"))?;
+        let entry = convert_entry(entry)
+            .ok_or_else(|| invalid_value!("entry {number} has no time, method or URL"))?;
         // Entries of data: and blob: URLs were no requests.
         let entry = Some(entry).filter(|entry| !entry.target.is_empty());
         kept += usize::from(entry.is_some());
         if kept > REPLAY_REQUESTS_MAX {
-            return Err(format!("more than {REPLAY_REQUESTS_MAX} requests"));
+            return Err(invalid_value!("more than {REPLAY_REQUESTS_MAX} requests"));
         }
         Ok(entry)
     };
