@@ -1,4 +1,4 @@
 //! See `wire::fuzzing::chunked_body`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| wire::fuzzing::chunked_body(bytes));
+weir_fuzz::target!("chunked_body", wire::fuzzing::chunked_body, wire::fuzzing::decode::chunked_body);

@@ -1,6 +1,4 @@
 //! See `proxy::fuzzing::client_hello`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    proxy::fuzzing::client_hello(bytes);
-});
+weir_fuzz::target!("client_hello", proxy::fuzzing::client_hello, proxy::fuzzing::decode_client_hello);

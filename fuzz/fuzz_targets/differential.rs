@@ -4,4 +4,4 @@
 #[path = "../../crates/wire/tests/it/hyper_peer.rs"]
 mod hyper_peer;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hyper_peer::check(bytes));
+weir_fuzz::target!("differential", hyper_peer::check, wire::fuzzing::accepted_requests);

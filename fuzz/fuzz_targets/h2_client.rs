@@ -1,4 +1,4 @@
 //! See `wire::fuzzing::h2_client`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| wire::fuzzing::h2_client(bytes));
+weir_fuzz::target!("h2_client", wire::fuzzing::h2_client, wire::fuzzing::decode::h2_client);

@@ -1,4 +1,4 @@
 //! See `wire::fuzzing::h2_server`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| wire::fuzzing::h2_server(bytes));
+weir_fuzz::target!("h2_server", wire::fuzzing::h2_server, wire::fuzzing::decode::h2_server);

@@ -1,4 +1,4 @@
 //! See `wire::fuzzing::hpack`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| wire::fuzzing::hpack(bytes));
+weir_fuzz::target!("hpack", wire::fuzzing::hpack, wire::fuzzing::decode::hpack);

@@ -1,6 +1,4 @@
 //! See `proxy::fuzzing::config`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    proxy::fuzzing::config(bytes);
-});
+weir_fuzz::target!("proxy_config", proxy::fuzzing::config);

@@ -1,6 +1,4 @@
 //! See `proxy::fuzzing::proxy_header`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    proxy::fuzzing::proxy_header(bytes);
-});
+weir_fuzz::target!("proxy_header", proxy::fuzzing::proxy_header, wire::fuzzing::decode::proxy_header);

@@ -1,6 +1,4 @@
 //! See `proxy::fuzzing::target`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    proxy::fuzzing::target(bytes);
-});
+weir_fuzz::target!("proxy_target", proxy::fuzzing::target);

@@ -1,4 +1,4 @@
 //! See `wire::fuzzing::request_head`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| wire::fuzzing::request_head(bytes));
+weir_fuzz::target!("request_head", wire::fuzzing::request_head, wire::fuzzing::decode::request_head);

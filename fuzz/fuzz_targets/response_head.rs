@@ -1,4 +1,4 @@
 //! See `wire::fuzzing::response_head`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| wire::fuzzing::response_head(bytes));
+weir_fuzz::target!("response_head", wire::fuzzing::response_head, wire::fuzzing::decode::response_head);

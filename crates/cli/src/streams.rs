@@ -5,6 +5,7 @@
 //! and the command ends with its own exit code. Any other error (a full disk) is reported once, at
 //! the end, and the exit code is 1. An error of stderr cannot be reported.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
@@ -12,13 +13,49 @@ use std::sync::OnceLock;
 /// First error of stdout, if there was one.
 static STDOUT_ERROR: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints to stdout.
+/// Prints to stdout, without control characters other than line ends, tabs and colours.
 pub(crate) fn print(text: &str) {
+    print_with_controls(&without_controls(text));
+}
+
+/// Prints to stdout with all control characters, for texts of weir alone.
+pub(crate) fn print_with_controls(text: &str) {
     if STDOUT_ERROR.get().is_some() {
         return;
     }
     let mut stdout = io::stdout().lock();
     record_result(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
+}
+
+/// Replaces the control characters in a text that may contain texts of peers: of records, of agents, of
+/// servers. They could change the terminal. Line ends, tabs and colours (SGR sequences) stay.
+fn without_controls(text: &str) -> Cow<'_, str> {
+    let is_forbidden = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    if !text.contains(is_forbidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(is_forbidden) {
+        clean.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let length = colour_length(rest).unwrap_or_else(|| {
+            clean.push(char::REPLACEMENT_CHARACTER);
+            0
+        });
+        clean.push_str(&rest[..length]);
+        let skipped = rest.chars().next().map_or(0, char::len_utf8);
+        rest = &rest[length.max(skipped)..];
+    }
+    clean.push_str(rest);
+    Cow::Owned(clean)
+}
+
+/// Returns the length of the SGR sequence at the start of a text, such as `ESC [ 1 ; 31 m`.
+fn colour_length(text: &str) -> Option<usize> {
+    let parameters = text.strip_prefix("\x1b[")?;
+    let end = parameters.find(|letter: char| !letter.is_ascii_digit() && letter != ';')?;
+    parameters[end..].starts_with('m').then_some(2 + end + 1)
 }
 
 /// Stores the error of a failed print to stdout.
@@ -40,9 +77,10 @@ pub(crate) fn stdout_error_text() -> Option<String> {
     Some(format!("standard output: {error}"))
 }
 
-/// Prints text for `note!`, and ignores a failure.
+/// Prints text for `warn!` as [`print`] does, and ignores a failure.
 pub(crate) fn write_stderr(text: fmt::Arguments<'_>) {
-    let _ = io::stderr().lock().write_fmt(text);
+    let text = text.to_string();
+    let _ = io::stderr().lock().write_all(without_controls(&text).as_bytes());
 }
 
 /// Prints a line to stderr, as `eprintln!` does, but without a panic if the stream is closed or
@@ -51,4 +89,23 @@ macro_rules! warn {
     ($($text:tt)*) => {
         $crate::streams::write_stderr(format_args!("{}\n", format_args!($($text)*)))
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_line_ends_tabs_and_colours_reach_a_terminal() {
+        for (text, clean) in [
+            ("a\tb\n", "a\tb\n"),
+            ("\x1b[1;31mx\x1b[0m", "\x1b[1;31mx\x1b[0m"),
+            ("\x1b[2J\x1b]0;title\x07", "\u{fffd}[2J\u{fffd}]0;title\u{fffd}"),
+            ("\u{9b}2J\r\x1b[", "\u{fffd}2J\u{fffd}\u{fffd}["),
+            ("\x1b[31\x1b[m", "\u{fffd}[31\x1b[m"),
+            ("é\0é", "é\u{fffd}é"),
+        ] {
+            assert_eq!(without_controls(text), clean, "{text:?}");
+        }
+    }
 }

@@ -30,6 +30,7 @@ pub mod agent;
 pub mod clock;
 pub mod coordinator;
 pub mod embedded;
+pub mod fuzzing;
 pub mod message;
 pub mod plan_file;
 pub mod result;

@@ -6,7 +6,7 @@ use std::fmt;
 
 use record::facts::HostFacts;
 use record::invalid_value;
-use record::problem::InvalidValue;
+use record::problem::{InvalidValue, printable};
 use record::run::Interval;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -67,7 +67,8 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MessageError> {
     if bytes.len() > MESSAGE_BYTES_MAX {
         return Err(MessageError::TooLong(bytes.len()));
     }
-    let form = |error: serde_json::Error| MessageError::Form(error.to_string());
+    // The error may repeat a text of the message.
+    let form = |error: serde_json::Error| MessageError::Form(bounded(&error.to_string()));
     let Version { version } = serde_json::from_slice(bytes).map_err(form)?;
     if version != PROTOCOL {
         return Err(MessageError::Version(version));
@@ -319,10 +320,10 @@ impl Refusal {
     }
 }
 
-/// Returns a text within the limit of a problem.
+/// Returns a text within the limit of a problem, without control characters.
 #[must_use]
 pub fn bounded(text: &str) -> String {
-    text.get(..text.floor_char_boundary(PROBLEM_BYTES_MAX)).unwrap_or_default().to_owned()
+    printable(text, PROBLEM_BYTES_MAX)
 }
 
 /// Record on the disk of an agent.

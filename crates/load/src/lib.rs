@@ -17,6 +17,7 @@ mod core;
 mod core_state;
 mod dispatcher;
 pub mod failure;
+pub mod fuzzing;
 mod in_flight;
 mod inspection;
 mod latency_estimator;

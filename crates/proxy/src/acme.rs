@@ -1,10 +1,11 @@
 //! Automatic certificates (ACME, RFC 8555): orders them, and renews them at two thirds of their
-//! lifetime, in a thread of its own. `order` has one order, `http` its client, `storage` the files,
-//! `tokens` the answers to challenges over HTTP; `rt::tls` has those over TLS. The control thread
+//! lifetime, in a thread of its own. `order` has one order, `http` its client, `response` what it reads,
+//! `storage` the files, `tokens` the answers to challenges over HTTP; `rt::tls` has those over TLS. The control thread
 //! puts a new certificate into force as a reload does.
 
 mod http;
 mod order;
+pub(crate) mod response;
 mod schedule;
 mod storage;
 mod tokens;
@@ -15,6 +16,7 @@ use std::io;
 use std::sync::Mutex;
 use std::sync::{Arc, mpsc as std_mpsc};
 
+use record::problem::printable;
 use rt::clock::{MonotonicTime, SECOND_NS, unix_ns};
 use rt::timers::Timers;
 use rt::tokio::sync::watch;
@@ -28,6 +30,8 @@ pub(crate) use tokens::{CHALLENGE_PREFIX, answer_to_challenge};
 const ORDER_TIMEOUT_NS: u64 = 300 * SECOND_NS;
 /// Maximum time between two checks of the stored certificates.
 const CHECK_NS: u64 = 3_600 * SECOND_NS;
+/// Maximum length of the reason of a failure.
+const ERROR_BYTES_MAX: usize = 2_048;
 
 /// State of a certificate, for people and metrics.
 #[derive(Clone, Debug, Default)]
@@ -173,10 +177,12 @@ async fn renew(plan: &AcmePlan, timers: &Timers, schedule: &mut Schedule, issued
             issued.send_modify(|count| *count += 1);
         }
         Err(error) => {
+            // The server chooses a part of the text.
+            let error = printable(&error.to_string(), ERROR_BYTES_MAX);
             let retry_s = schedule.failed(plan, unix_ns() / SECOND_NS);
             change_status(plan, |status| {
                 status.failed += 1;
-                status.last_error = error.to_string();
+                status.last_error.clone_from(&error);
             });
             eprintln!("weir: certificate of {name} not issued: {error}; next attempt in {retry_s} s");
         }

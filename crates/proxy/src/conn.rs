@@ -22,6 +22,7 @@ use std::task::{Context, Poll};
 
 use rt::clock::MonotonicTime;
 use rt::stream::Stream;
+use rt::tls::client_hello::ClientHelloReader;
 use wire::h2::PrefaceMatch;
 use wire::{Parsed, head_may_be_complete};
 
@@ -50,7 +51,7 @@ struct Conn {
 #[derive(Debug)]
 enum ConnState {
     ProxyPreface,
-    ClientHello,
+    ClientHello(Box<ClientHelloReader>),
     TlsHandshake(#[expect(dead_code, reason = "its drop frees the slot")] HandshakeSlot),
     Idle,
     Exchange(Box<Exchange>),
@@ -176,7 +177,7 @@ impl Conn {
                 },
                 ConnState::Tunnel(_) => self.poll_tunnel(ctx, input),
                 ConnState::ProxyPreface => self.poll_proxy_preface(ctx, input),
-                ConnState::ClientHello => self.poll_client_hello(ctx, input),
+                ConnState::ClientHello(_) => self.poll_client_hello(ctx, input),
                 ConnState::TlsHandshake(_) => self.poll_tls_handshake(ctx),
                 ConnState::Http2(_) => self.poll_http2(ctx, input),
                 ConnState::RejectedStream => Poll::Ready(self.reject_stream(ctx)),
@@ -430,7 +431,7 @@ impl Conn {
             Mode::Http => ConnState::Idle,
             Mode::Tcp(_) if self.client.settings.plan.sni.is_some() => {
                 self.client.parses_buffered_first = !self.client.buffered.is_empty();
-                ConnState::ClientHello
+                ConnState::ClientHello(Box::default())
             }
             Mode::Tcp(_) => self.begin_tcp(ctx, None),
         }

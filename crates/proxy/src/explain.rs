@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use record::problem::InputProblem;
 use rt::address::Address;
-use rt::tls::client_hello::ClientHelloNames;
+use rt::tls::client_hello::{AlpnProtocols, ClientHelloNames};
 use wire::{Framing, Header, RequestHead};
 
 use crate::field_names::has_underscore;
@@ -274,7 +274,7 @@ fn tcp_pool(
     };
     let name = request.host.as_deref().map(|host| without_port(host).to_ascii_lowercase());
     lines.push(format!("sni         {}", name.as_deref().unwrap_or("none")));
-    match sni.pick(&ClientHelloNames { server_name: name.map(Into::into), alpn: Vec::new() }) {
+    match sni.pick(&ClientHelloNames { server_name: name.map(Into::into), alpn: AlpnProtocols::default() }) {
         SniMatch::Route(pool) | SniMatch::Default(pool) => Some(pool),
         SniMatch::None => None,
     }

@@ -6,13 +6,15 @@
 
 use std::net::IpAddr;
 
-use rt::tls::client_hello::{ParsedClientHello, parse_client_hello};
+use rt::tls::client_hello::{ClientHelloReader, ParsedClientHello, parse_client_hello};
 use wire::{Framing, Header, Limits, Parsed, RequestHead, RequestKind, ResponseHead, Version, encode};
 
+use crate::acme::response::ResponseReader;
 use crate::balance::sticky::{
     Cookie, ServerTokens, StickyCookie, cookies, is_cookie_field, write_cookie_field,
 };
 use crate::config;
+use crate::dns::message::{RecordData, RecordType, parse_answer};
 use crate::field_names::{has_underscore, is_identity_field};
 use crate::forward::{
     ClientFraming, Origin, Persistence, RequestParts, ResponseParts, client_framing, origin_form,
@@ -168,6 +170,74 @@ pub fn proxy_header(bytes: &[u8]) -> bool {
         }
     }
     true
+}
+
+/// Checks answers to a question about `a.b`: each kind of record is data of the message, and a name is
+/// printable. `true`: one of the kinds is an answer.
+///
+/// # Panics
+/// One of the properties does not hold.
+pub fn dns_answer(bytes: &[u8]) -> bool {
+    let mut is_answer = false;
+    for record_type in [RecordType::A, RecordType::Aaaa, RecordType::Srv] {
+        let Ok(answer) = parse_answer(bytes, DNS_ID, "a.b", record_type) else { continue };
+        is_answer = true;
+        assert!(answer.data.len() * 10 <= bytes.len(), "{} records", answer.data.len());
+        for data in &answer.data {
+            if let RecordData::Service { target, .. } = data {
+                assert!(
+                    target.len() <= 253 && target.bytes().all(|byte| byte.is_ascii_graphic()),
+                    "{target}"
+                );
+            }
+        }
+    }
+    is_answer
+}
+
+/// ID of the question of [`dns_answer`].
+const DNS_ID: u16 = 0x1234;
+
+/// Checks that the response of an ACME server does not depend on the pieces in which it arrives. `true`: it
+/// was complete.
+///
+/// # Panics
+/// The property does not hold.
+pub fn acme_response(bytes: &[u8]) -> bool {
+    let read = |piece_bytes: usize| {
+        let mut reader = ResponseReader::new(RequestKind::Other);
+        for piece in bytes.chunks(piece_bytes) {
+            match reader.receive(piece) {
+                Ok(None) => {}
+                Ok(Some(response)) => return Ok((response.parts.status, response.content)),
+                Err(error) => return Err(error.kind()),
+            }
+        }
+        let response = reader.handle_eof().map_err(|error| error.kind())?;
+        Ok((response.parts.status, response.content))
+    };
+    let at_once = read(usize::MAX);
+    match (&at_once, read(1)) {
+        (Ok(at_once), Ok(by_byte)) => assert_eq!(*at_once, by_byte, "one byte at a time"),
+        // A bad byte may be found at the end of its line, or not at all before the end of the stream.
+        (Err(_), Err(_)) => {}
+        (at_once, by_byte) => panic!("{at_once:?} but by byte {by_byte:?}"),
+    }
+    at_once.is_ok()
+}
+
+/// Reads a ClientHello as it arrives, for measurements of its cost.
+pub fn decode_client_hello(bytes: &[u8]) {
+    for piece_bytes in [usize::MAX, 1] {
+        let mut reader = ClientHelloReader::default();
+        let mut end = 0;
+        while end < bytes.len() {
+            end = end.saturating_add(piece_bytes).min(bytes.len());
+            if reader.read(&bytes[..end]) != Ok(ParsedClientHello::Incomplete) {
+                break;
+            }
+        }
+    }
 }
 
 /// Checks that a config is valid, or that every problem has a position and a message. `true`: it

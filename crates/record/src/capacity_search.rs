@@ -27,6 +27,7 @@ pub struct CapacitySearch {
     /// Machine that generated the load.
     pub host: HostFacts,
     /// Settings common to all trials.
+    #[serde(deserialize_with = "crate::bounded_value::deserialize")]
     pub plan: serde_json::Value,
     /// Searched quantity: `rate`, `connections-per-second`, `connections` or `bandwidth`.
     pub quantity: String,

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
 
 use crate::run::{Run, SCHEMA};
 
@@ -150,6 +150,14 @@ pub fn read_run(path: &Path) -> Result<Run, ReadError> {
     read_record(path, SCHEMA)
 }
 
+/// Parses the record of a run that was not read from a file.
+///
+/// # Errors
+/// It is not JSON of this form.
+pub fn parse_run(bytes: &[u8]) -> serde_json::Result<Run> {
+    serde_json::from_slice(bytes)
+}
+
 /// Returns the schema that a record names; `none` if it names none.
 ///
 /// # Errors
@@ -202,10 +210,19 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
 }
 
 fn schema_in(path: &Path, bytes: &[u8]) -> Result<String, ReadError> {
-    let value: serde_json::Value =
-        serde_json::from_slice(bytes).map_err(|error| syntax_error(path, &error))?;
-    let found = value.get("schema").and_then(serde_json::Value::as_str);
-    Ok(found.unwrap_or("none").to_owned())
+    parse_schema(bytes).map_err(|error| syntax_error(path, &error))
+}
+
+/// Returns the schema that a record names. All other fields are skipped, and take no memory.
+pub(crate) fn parse_schema(bytes: &[u8]) -> serde_json::Result<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        schema: String,
+    }
+    match serde_json::from_slice(bytes) {
+        Ok(Named { schema }) => Ok(schema),
+        Err(_) => serde_json::from_slice::<IgnoredAny>(bytes).map(|_| "none".to_owned()),
+    }
 }
 
 fn syntax_error(path: &Path, error: &serde_json::Error) -> ReadError {

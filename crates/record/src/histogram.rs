@@ -4,8 +4,11 @@
 //! Latencies are neither sampled nor averaged: adding two histograms adds their counts. The text
 //! form is HdrHistogram's own V2 encoding (deflated, base64), which other tools read.
 
+use std::io::Read as _;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use flate2::read::ZlibDecoder;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +65,21 @@ pub enum HistogramDecodeError {
     /// It is not a V2 HdrHistogram.
     #[error("the histogram is not an HdrHistogram V2: {0}")]
     Encoding(String),
+    /// It is inflated to more than a histogram of these digits can have.
+    #[error("the histogram has more than {PAYLOAD_BYTES_MAX} bytes of counts")]
+    TooLarge,
+    /// It distinguishes more values than [`SIGNIFICANT_DIGITS`] do, which takes more memory.
+    #[error("the histogram has {0} significant digits; the limit is {SIGNIFICANT_DIGITS}")]
+    TooManyDigits(u32),
 }
+
+/// Maximum size of the encoded counts: those of all values of 64 bits with [`SIGNIFICANT_DIGITS`], which are
+/// 55 ranges of 1024 counts, with 9 bytes each.
+const PAYLOAD_BYTES_MAX: usize = 56 * 1024 * 9;
+/// Header of the V2 encoding: cookie, length of the counts, offset, digits, bounds, ratio.
+const HEADER_BYTES: usize = 40;
+const V2_COOKIE: u32 = 0x1c84_9313;
+const V2_DEFLATED_COOKIE: u32 = 0x1c84_9314;
 
 impl LatencyHistogram {
     /// Creates an empty histogram; about 270 kB, of which only the touched part takes memory.
@@ -168,9 +185,11 @@ impl LatencyHistogram {
     /// Decodes the output of [`LatencyHistogram::encode`] or of another HdrHistogram library.
     ///
     /// # Errors
-    /// The text is not base64 or not a V2 histogram.
+    /// The text is not base64 or not a V2 histogram, or its histogram needs more memory than one of
+    /// [`SIGNIFICANT_DIGITS`].
     pub fn decode(text: &str) -> Result<Self, HistogramDecodeError> {
-        let bytes = STANDARD.decode(text)?;
+        let bytes = inflate(STANDARD.decode(text)?)?;
+        check_counts(&bytes)?;
         let read: hdrhistogram::Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .map_err(|error| HistogramDecodeError::Encoding(error.to_string()))?;
@@ -200,6 +219,47 @@ impl LatencyHistogram {
     pub(crate) fn inner(&self) -> &hdrhistogram::Histogram<u64> {
         &self.inner
     }
+}
+
+/// Returns the encoding without compression, of a bounded length: a few bytes can be inflated to a thousand
+/// times as many.
+fn inflate(bytes: Vec<u8>) -> Result<Vec<u8>, HistogramDecodeError> {
+    match bytes.split_first_chunk::<8>() {
+        Some((&[a, b, c, d, ..], deflated)) if u32::from_be_bytes([a, b, c, d]) == V2_DEFLATED_COOKIE => {
+            let limit = HEADER_BYTES + PAYLOAD_BYTES_MAX;
+            let mut inflated = Vec::new();
+            let read = ZlibDecoder::new(deflated).take(limit as u64 + 1).read_to_end(&mut inflated);
+            read.map_err(|error| HistogramDecodeError::Encoding(error.to_string()))?;
+            if inflated.len() > limit { Err(HistogramDecodeError::TooLarge) } else { Ok(inflated) }
+        }
+        _ => Ok(bytes),
+    }
+}
+
+/// Checks the fields that decide how much memory a decoder takes: the length of the counts, and the digits.
+fn check_counts(bytes: &[u8]) -> Result<(), HistogramDecodeError> {
+    let malformed = |text: &str| HistogramDecodeError::Encoding(text.to_owned());
+    let (header, payload) =
+        bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| malformed("it is too short"))?;
+    let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    if number(0) != V2_COOKIE {
+        return Err(malformed("it does not begin with the number of the format"));
+    }
+    if number(4) as usize > payload.len() {
+        return Err(malformed("it is truncated"));
+    }
+    if payload.len() > PAYLOAD_BYTES_MAX {
+        return Err(HistogramDecodeError::TooLarge);
+    }
+    let digits = number(12);
+    if digits > u32::from(SIGNIFICANT_DIGITS) {
+        return Err(HistogramDecodeError::TooManyDigits(digits));
+    }
+    // The negative number of this encoding has no positive one.
+    if payload.windows(9).any(|number| number == [0xff; 9]) {
+        return Err(malformed("a count is too large"));
+    }
+    Ok(())
 }
 
 /// Latencies as stored in a record: the usual figures, and the histogram that they came from.
@@ -255,6 +315,49 @@ mod tests {
         assert_eq!(LatencyHistogram::decode(&latencies.encode()).unwrap(), latencies);
         assert!(LatencyHistogram::decode("not base64!").is_err());
         assert!(LatencyHistogram::decode("AAAA").is_err());
+    }
+
+    /// Returns the encoding of these counts, deflated if `deflates` is set.
+    fn encoding(digits: u32, high: u64, payload_bytes: u32, payload: &[u8], deflates: bool) -> String {
+        let mut bytes = V2_COOKIE.to_be_bytes().to_vec();
+        for number in [payload_bytes, 0, digits] {
+            bytes.extend(number.to_be_bytes());
+        }
+        for number in [1, high, 1.0_f64.to_bits()] {
+            bytes.extend(number.to_be_bytes());
+        }
+        bytes.extend(payload);
+        if deflates {
+            let mut deflater = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+            std::io::Write::write_all(&mut deflater, &bytes).unwrap();
+            let deflated = deflater.finish().unwrap();
+            let length = (deflated.len() as u32).to_be_bytes();
+            bytes = [&V2_DEFLATED_COOKIE.to_be_bytes()[..], &length, &deflated].concat();
+        }
+        STANDARD.encode(bytes)
+    }
+
+    #[test]
+    fn a_foreign_histogram_is_read_and_a_bomb_is_not() {
+        for deflates in [false, true] {
+            // The second value occurs five times.
+            let decode = |digits, high, payload_bytes, payload: &[u8]| {
+                LatencyHistogram::decode(&encoding(digits, high, payload_bytes, payload, deflates))
+            };
+            let read = decode(2, 3_600_000_000, 2, &[1, 10]).unwrap();
+            assert_eq!((read.count(), read.min_ns()), (5, 1));
+            let wide = decode(3, u64::MAX, 2, &[1, 10]).unwrap();
+            assert_eq!(wide.count(), 5);
+            // 4 GiB of counts are announced, and none follows.
+            assert!(matches!(decode(3, 1 << 40, u32::MAX, &[1]), Err(HistogramDecodeError::Encoding(_))));
+            // 55 MB of empty counts.
+            assert!(matches!(decode(5, u64::MAX, 1, &[2]), Err(HistogramDecodeError::TooManyDigits(5))));
+            let zeros = vec![0; 16 << 20];
+            let bomb = decode(3, 1 << 40, zeros.len() as u32, &zeros);
+            assert!(matches!(bomb, Err(HistogramDecodeError::TooLarge)), "{bomb:?}");
+            let smallest = decode(3, 1 << 40, 9, &[0xff; 9]);
+            assert!(matches!(smallest, Err(HistogramDecodeError::Encoding(_))), "{smallest:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bounded_value;
 pub mod breakdown;
 pub mod capacity_search;
 pub mod checks;
@@ -16,6 +17,7 @@ pub mod experiment;
 pub mod facts;
 pub mod file;
 pub mod fleet;
+pub mod fuzzing;
 pub mod histogram;
 pub mod interval_log;
 pub mod merge;

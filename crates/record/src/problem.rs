@@ -43,6 +43,20 @@ impl InvalidValue {
     }
 }
 
+/// Returns a text of a peer for a person: at most `bytes_max` bytes, and control characters replaced, which
+/// could change a terminal or forge a line of a log. Line ends and tabs become spaces.
+#[must_use]
+pub fn printable(text: &str, bytes_max: usize) -> String {
+    let shown = &text[..text.floor_char_boundary(bytes_max)];
+    let shown = shown.chars().map(|letter| match letter {
+        '\n' | '\r' | '\t' => ' ',
+        letter if letter.is_control() => char::REPLACEMENT_CHARACTER,
+        letter => letter,
+    });
+    let shown: String = shown.collect();
+    if shown.len() <= bytes_max { shown } else { shown[..shown.floor_char_boundary(bytes_max)].to_owned() }
+}
+
 /// Creates an [`InvalidValue`](crate::problem::InvalidValue) from the arguments of `format!`.
 #[macro_export]
 macro_rules! invalid_value {
@@ -77,6 +91,12 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_of_a_peer_changes_no_terminal_and_has_a_maximum_length() {
+        assert_eq!(printable("a\u{1b}[2J\nb\u{9b}c\u{7f}é", 100), "a\u{fffd}[2J b\u{fffd}c\u{fffd}é");
+        assert_eq!((printable("éé", 3), printable("\0\0\0", 4)), ("é".to_owned(), "\u{fffd}".to_owned()));
+    }
 
     #[test]
     fn the_nearest_word_is_suggested() {

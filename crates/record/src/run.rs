@@ -53,6 +53,7 @@ pub struct Run {
     /// Machine that generated the load.
     pub host: HostFacts,
     /// All settings of the run.
+    #[serde(deserialize_with = "crate::bounded_value::deserialize")]
     pub plan: serde_json::Value,
     /// Validity of the result.
     pub validity: Validity,

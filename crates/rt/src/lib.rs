@@ -23,6 +23,7 @@ pub mod drain;
 pub mod fd_channel;
 pub mod fd_stream;
 pub mod file;
+pub mod fuzzing;
 pub mod limits;
 pub mod listen;
 pub mod machine;

@@ -36,6 +36,7 @@ pub use distinguished_name::certificate_subject;
 pub use fault::TlsFault;
 pub use fault_text::describe_tls_error;
 pub use info::{HandshakeKind, TlsByteCounts, TlsInfo};
+pub(crate) use ocsp::is_ocsp_response_for;
 pub use server::{CertificateFiles, ServerTls, ServerTlsOptions};
 pub use session::TlsStream;
 pub use tickets::{TICKET_LIFETIME_S, TicketKeyExport};

@@ -3,6 +3,7 @@
 //! For tests and fuzz targets only: the tests of this crate replay the corpora under `fuzz/corpus`
 //! through these functions, so that a case found once stays fixed. Nothing in a product calls them.
 
+pub mod decode;
 mod h2;
 
 pub use h2::{h2_client, h2_server, hpack};

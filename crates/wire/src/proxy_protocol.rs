@@ -81,7 +81,7 @@ header_errors! {
     TooLong, "a version 2 header is longer than 552 bytes";
     TooShort, "a version 2 header is too short for the addresses of its family";
     BadTlv, "an extension of a version 2 header exceeds the header";
-    BadChecksum, "the CRC32c checksum of a version 2 header is wrong";
+    BadChecksum, "the CRC32c checksum of a version 2 header is wrong, or there are two";
 }
 
 impl fmt::Display for HeaderError {
@@ -240,6 +240,7 @@ fn parse_v2_addresses(block: &[u8]) -> Header {
 
 /// Iterates over the extensions, which must end where the header ends, and verifies the checksum.
 fn check_extensions(header: &[u8], mut offset: usize) -> Result<(), HeaderError> {
+    let mut has_checksum = false;
     while offset < header.len() {
         let Some(&[kind, high, low]) = header.get(offset..offset + 3) else {
             return Err(HeaderError::BadTlv);
@@ -248,6 +249,10 @@ fn check_extensions(header: &[u8], mut offset: usize) -> Result<(), HeaderError>
         let end = value + usize::from(u16::from_be_bytes([high, low]));
         let Some(bytes) = header.get(value..end) else { return Err(HeaderError::BadTlv) };
         if kind == TLV_CRC32C {
+            // Each checksum takes the time of the complete header.
+            if std::mem::replace(&mut has_checksum, true) {
+                return Err(HeaderError::BadChecksum);
+            }
             let Ok(checksum) = <[u8; 4]>::try_from(bytes) else { return Err(HeaderError::BadChecksum) };
             let parts = [&header[..value], &[0; 4], &header[end..]];
             if crc32c(parts.into_iter().flatten()) != u32::from_be_bytes(checksum) {

@@ -10,6 +10,7 @@ use record::problem::InputProblem;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, SOCKET_DEFAULT};
 use crate::output::print;
+use crate::streams::print_with_controls;
 
 /// Read and write timeout. A reload opens files and queries name servers, which takes time.
 const TIMEOUT: Duration = Duration::from_secs(90);
@@ -42,7 +43,8 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if is_live && !args.is_set("once") && io::stdout().is_terminal() {
         loop {
             let text = send_command(&socket, &line)?;
-            print(&format!("{CLEAR}{text}"));
+            print_with_controls(CLEAR);
+            print(&text);
         }
     }
     print(&send_command(&socket, &line)?);

@@ -91,7 +91,10 @@ impl LiveSum {
                 members: [member].into(),
             });
         let is_complete = entry.members.len() >= self.running;
-        let has_waited = self.seconds.keys().next().is_some_and(|first| first + LATE_SECONDS_MAX <= second);
+        // The newest second may be an earlier one than this: agents send them in any order, and their number
+        // stays bounded.
+        let bounds = self.seconds.first_key_value().zip(self.seconds.last_key_value());
+        let has_waited = bounds.is_some_and(|((first, _), (last, _))| last - first >= LATE_SECONDS_MAX);
         if is_complete || has_waited { self.take_first() } else { None }
     }
 
@@ -112,7 +115,7 @@ impl LiveSum {
 
     fn take_first(&mut self) -> Option<Interval> {
         let (second, first) = self.seconds.pop_first()?;
-        self.next_second = second + 1;
+        self.next_second = second.saturating_add(1);
         Some(first.finish())
     }
 }
@@ -148,6 +151,19 @@ mod tests {
         let broken = LiveSecond { interval: second(1.0, 2).interval, latencies: Some("?".to_owned()) };
         let sum = live.add(1, &broken.into()).unwrap();
         assert_eq!((sum.p50_ns, sum.responses), (None, 100));
+    }
+
+    #[test]
+    fn the_number_of_waiting_seconds_is_bounded_in_any_order() {
+        let mut live = LiveSum::new(2);
+        for at in (100..1_000).rev() {
+            live.add(0, &second(f64::from(at), 1));
+            assert!(live.seconds.len() <= 1 + LATE_SECONDS_MAX as usize, "{}", live.seconds.len());
+        }
+        for at in [f64::MAX, f64::INFINITY, f64::NAN, -1.0] {
+            live.add(0, &second(at, 1));
+            assert!(live.seconds.len() <= 1 + LATE_SECONDS_MAX as usize);
+        }
     }
 
     #[test]

@@ -7,7 +7,9 @@ use record::fleet::AgentOutcome;
 use super::assembly::RecordAssembly;
 use super::{CoordinatorAction, MemberPlan, MemberResult, round_trip};
 use crate::clock::{ClockEstimator, ClockOffset};
-use crate::message::{AgentCommand, AgentName, AgentStatus, Job, Pong, RunId, RunState, StoredRun, bounded};
+use crate::message::{
+    AgentCommand, AgentName, AgentStatus, Job, PROBLEMS_MAX, Pong, RunId, RunState, StoredRun, bounded,
+};
 
 /// Agent of a run.
 #[derive(Clone, Debug)]
@@ -177,7 +179,7 @@ impl Member {
         match run {
             Some(OwnRun::Stored(stored)) => self.take_record(stored),
             Some(OwnRun::Refused(problems)) if self.state == MemberState::Invited => {
-                self.problems = problems;
+                self.problems = problems.iter().take(PROBLEMS_MAX).map(|text| bounded(text)).collect();
                 self.state = MemberState::Failed;
             }
             Some(OwnRun::State(state, factor)) => {

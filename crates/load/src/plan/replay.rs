@@ -6,11 +6,11 @@ mod lines;
 use std::collections::HashMap;
 
 use record::invalid_value;
-use record::problem::{InputProblem, InvalidValue};
+use record::problem::{InputProblem, InvalidValue, printable};
 use serde::{Serialize, Serializer};
 
 use super::{RenderedRequest, Url};
-use lines::LogEntry;
+use lines::{LogEntry, REPLAY_REQUESTS_MAX};
 
 /// Requests of a log, in the order of their times.
 #[derive(Clone, Debug, Default)]
@@ -30,8 +30,8 @@ pub struct ReplaySchedule {
 /// Parts that make requests of a log equal: method, target, fields and body.
 type RequestKey<'a> = (&'a str, &'a str, &'a [(String, String)], &'a [u8]);
 
-/// Maximum number of requests of a log.
-const REPLAY_REQUESTS_MAX: usize = 5_000_000;
+/// Maximum length of a request in a problem.
+const SHOWN_BYTES_MAX: usize = 200;
 /// Maximum number of problems that are reported of a log.
 const PROBLEMS_MAX: usize = 10;
 /// Range of the factor of the speed.
@@ -52,6 +52,10 @@ impl ReplayLog {
         } else {
             for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
                 match lines::parse_line(line) {
+                    Ok(_) if log.entries.len() == REPLAY_REQUESTS_MAX => {
+                        let why = format!("more than {REPLAY_REQUESTS_MAX} requests");
+                        return Err(vec![InputProblem::new(name, why)]);
+                    }
                     Ok(entry) => log.entries.push(entry),
                     Err((column, why)) => {
                         log.skipped += 1;
@@ -67,10 +71,6 @@ impl ReplayLog {
                 problems.push(InputProblem::new(format!("{name}:1:1"), "no request"));
             }
             return Err(problems);
-        }
-        if log.entries.len() > REPLAY_REQUESTS_MAX {
-            let why = format!("more than {REPLAY_REQUESTS_MAX} requests");
-            return Err(vec![InputProblem::new(name, why)]);
         }
         log.order();
         Ok(log)
@@ -98,7 +98,8 @@ impl ReplayLog {
                 let second_ns = self.entries[start].at_ns;
                 let count = self.entries[start..].iter().take_while(|entry| entry.at_ns == second_ns).count();
                 for (index, entry) in self.entries[start..start + count].iter_mut().enumerate() {
-                    entry.at_ns += 1_000_000_000 * index as i64 / count as i64;
+                    let offset_ns = 1_000_000_000 * index as i64 / count as i64;
+                    entry.at_ns = entry.at_ns.saturating_add(offset_ns);
                 }
                 start += count;
             }
@@ -107,7 +108,7 @@ impl ReplayLog {
 
     /// Returns the requests to the authority of `url`, each different one once, and their schedule at
     /// `speed` times the original.
-    pub(super) fn schedule(
+    pub(crate) fn schedule(
         &self,
         template: &RenderedRequest,
         speed: f64,
@@ -125,7 +126,9 @@ impl ReplayLog {
                     let checked = wire::encode::check_target(&entry.target)
                         .and_then(|()| wire::encode::check_method(&entry.method));
                     if let Err(error) = checked {
-                        let why = format!("'{} {}': {error}", entry.method, entry.target);
+                        let request =
+                            printable(&format!("{} {}", entry.method, entry.target), SHOWN_BYTES_MAX);
+                        let why = format!("'{request}': {error}");
                         problems.push(InputProblem::new(location, why));
                         if problems.len() >= PROBLEMS_MAX {
                             return Err(problems);
@@ -142,9 +145,9 @@ impl ReplayLog {
                     index
                 }
             };
-            let at_ns = ((entry.at_ns - first_ns) as f64 / speed) as u64;
+            let at_ns = (entry.at_ns.saturating_sub(first_ns) as f64 / speed) as u64;
             // The due time identifies the request, so no two are equal.
-            let at_ns = last_ns.map_or(at_ns, |last_ns: u64| at_ns.max(last_ns + 1));
+            let at_ns = last_ns.map_or(at_ns, |last_ns: u64| at_ns.max(last_ns.saturating_add(1)));
             last_ns = Some(at_ns);
             entries.push((at_ns, index));
         }
@@ -262,6 +265,41 @@ mod tests {
         let is_kept = |name: &str| !name.starts_with(':') && !name.eq_ignore_ascii_case("host");
         assert!(log.entries.iter().flat_map(|entry| &entry.fields).all(|(name, _)| is_kept(name)));
         assert!(log.entries[0].fields.iter().any(|(name, _)| name == "user-agent"));
+    }
+
+    #[test]
+    fn extreme_times_and_hostile_texts_are_handled() {
+        let log =
+            "{\"ts\":-1e300,\"uri\":\"/a\"}\n{\"ts\":1e300,\"uri\":\"/b\"}\n{\"ts\":1e300,\"uri\":\"/c\"}\n";
+        for speed in [0.001, 1.0, 10_000.0] {
+            let (_, entries) = plan_of(log, speed);
+            assert!(entries[0].0 == 0 && entries[1].0 > 1 << 49, "{entries:?}");
+        }
+        // The texts of a log cannot change a terminal, and are cut.
+        let long = "x".repeat(100_000);
+        for log in [format!("[\u{1b}[2J{long}]"), format!("{{\"ts\":\"\\u001b[2J{long}\"}}")] {
+            let problem = ReplayLog::parse("a.log", &log).unwrap_err()[0].to_string();
+            assert!(problem.len() < 300 && !problem.contains('\u{1b}'), "{problem}");
+        }
+        let log = ReplayLog::parse("a.log", &format!("{{\"ts\":1,\"uri\":\"/\\u001b[2J{long}\"}}")).unwrap();
+        let template = RenderedRequest::new(Url::parse("http://a:1/").unwrap(), "GET", &[], b"");
+        let problem = log.schedule(&template, 1.0, "--replay").unwrap_err()[0].to_string();
+        assert!(problem.len() < 400 && !problem.contains('\u{1b}'), "{problem}");
+    }
+
+    #[test]
+    fn other_parts_of_a_line_are_skipped() {
+        let line = "{\"a\":[{\"b\":[1,{}]}],\"time\":\"2024-01-01T00:00:00Z\",\"path\":null,\"uri\":\"/x\",\
+            \"method\":\"PUT\",\"request\":{\"method\":\"GET\"}}\n";
+        assert_eq!(plan_of(line, 1.0).0, ["PUT http://a:1/x"]);
+        let har = r#"{"log": {"version": {"a": []}, "entries": [{"x": [{}], "startedDateTime":
+            "2024-01-01T00:00:00Z", "request": {"method": "GET", "url": "http://b/p", "headers": null,
+            "postData": null, "cookies": [{"name": "c"}]}, "response": {"content": {"text": "x"}}},
+            {"startedDateTime": "2024-01-01T00:00:00Z", "request": {"method": "GET", "url": "data:,x"}}]}}"#;
+        assert_eq!(plan_of(har, 1.0).0, ["GET http://a:1/p"]);
+        let without_url = har.replace("\"url\": \"http://b/p\"", "\"uri\": 5");
+        let problem = ReplayLog::parse("a.har", &without_url).unwrap_err()[0].to_string();
+        assert!(problem.contains("entry 1 has no time, method or URL"), "{problem}");
     }
 
     #[test]

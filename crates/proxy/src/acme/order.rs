@@ -9,7 +9,7 @@ use rt::clock::{MonotonicTime, SECOND_NS};
 use rt::timers::Timers;
 use rt::tls::{ClientTls, ClientTlsOptions, TlsAlpnChallenge, Verification};
 
-use super::http::AcmeHttp;
+use super::http::{AcmeHttp, REQUEST_TIMEOUT_NS};
 use super::storage;
 use super::tokens::TokenChallenge;
 use crate::plan::{AcmeChallenge, AcmePlan};
@@ -36,7 +36,7 @@ pub(super) async fn order_certificate(plan: &AcmePlan, timers: &Timers) -> io::R
         let state = order.refresh().await.map_err(io::Error::other)?;
         match state.status {
             OrderStatus::Ready | OrderStatus::Valid => break,
-            OrderStatus::Invalid => return Err(refusal(&mut order).await),
+            OrderStatus::Invalid => return Err(refusal(plan, &mut order).await),
             OrderStatus::Pending | OrderStatus::Processing => {
                 timers.sleep_until((MonotonicTime::now() + POLL_NS).as_ns()).await
             }
@@ -58,7 +58,7 @@ async fn account(plan: &AcmePlan) -> io::Result<Account> {
     let options =
         ClientTlsOptions { verification, alpn: vec![b"http/1.1".to_vec()], ..ClientTlsOptions::default() };
     let tls = ClientTls::new(&options).map_err(io::Error::other)?;
-    let builder = Account::builder_with_http(Box::new(AcmeHttp { tls }));
+    let builder = Account::builder_with_http(Box::new(AcmeHttp { tls, timeout_ns: REQUEST_TIMEOUT_NS }));
     if let Some(credentials) = storage::read_account(plan)? {
         return builder.from_credentials(credentials).await.map_err(io::Error::other);
     }
@@ -78,8 +78,13 @@ async fn offer_challenges(plan: &AcmePlan, order: &mut Order) -> io::Result<Vec<
     };
     let mut offered = Vec::new();
     let mut authorizations = order.authorizations();
+    let mut count = 0;
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization.map_err(io::Error::other)?;
+        count += 1;
+        if count > plan.domains.len() {
+            return Err(io::Error::other("the server asks for more proofs than there are names"));
+        }
         match authorization.status {
             AuthorizationStatus::Valid => continue,
             AuthorizationStatus::Pending => {}
@@ -90,7 +95,8 @@ async fn offer_challenges(plan: &AcmePlan, order: &mut Order) -> io::Result<Vec<
         let key_authorization = challenge.key_authorization();
         offered.push(match plan.challenge {
             AcmeChallenge::Http01 => {
-                Offered::Http { _token: TokenChallenge::offer(&challenge.token, key_authorization.as_str()) }
+                let token = TokenChallenge::offer(&challenge.token, key_authorization.as_str());
+                Offered::Http { _token: token.ok_or_else(|| io::Error::other("the token is invalid"))? }
             }
             AcmeChallenge::TlsAlpn01 => {
                 let name = challenge.identifier().to_string();
@@ -104,10 +110,11 @@ async fn offer_challenges(plan: &AcmePlan, order: &mut Order) -> io::Result<Vec<
 }
 
 /// Returns the reason why the server did not accept the proofs.
-async fn refusal(order: &mut Order) -> io::Error {
+async fn refusal(plan: &AcmePlan, order: &mut Order) -> io::Error {
     let mut reasons = Vec::new();
     let mut authorizations = order.authorizations();
-    while let Some(Ok(mut authorization)) = authorizations.next().await {
+    for _ in &plan.domains {
+        let Some(Ok(mut authorization)) = authorizations.next().await else { break };
         if let Ok(state) = authorization.refresh().await {
             let problems = state.challenges.iter().filter_map(|challenge| challenge.error.as_ref());
             reasons.extend(problems.map(ToString::to_string));

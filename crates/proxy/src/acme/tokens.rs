@@ -17,11 +17,19 @@ pub(super) struct TokenChallenge {
     token: String,
 }
 
+/// Maximum length of a token: servers use about 43 bytes.
+const TOKEN_BYTES_MAX: usize = 256;
+
 impl TokenChallenge {
-    pub(super) fn offer(token: &str, key_authorization: &str) -> Self {
+    /// Offers an answer; `None`: the token is not in base64url (RFC 8555 §8.3), or too long.
+    pub(super) fn offer(token: &str, key_authorization: &str) -> Option<Self> {
+        let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        if token.is_empty() || token.len() > TOKEN_BYTES_MAX || !token.bytes().all(is_valid) {
+            return None;
+        }
         let mut all = TOKENS.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         all.insert(token.to_owned(), key_authorization.to_owned());
-        Self { token: token.to_owned() }
+        Some(Self { token: token.to_owned() })
     }
 }
 
@@ -36,4 +44,22 @@ pub(crate) fn answer_to_challenge(path: &str) -> Option<String> {
     let token = path.strip_prefix(CHALLENGE_PREFIX)?;
     let all = TOKENS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     all.get(token).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_of_another_form_is_not_offered() {
+        let path = format!("{CHALLENGE_PREFIX}evaGxfADs6pSRb2LAv9IZf17Dt3juxGJ-PCt92wr-oA");
+        let token = &path[CHALLENGE_PREFIX.len()..];
+        let offered = TokenChallenge::offer(token, "a.b").unwrap();
+        assert_eq!(answer_to_challenge(&path).as_deref(), Some("a.b"));
+        drop(offered);
+        assert_eq!(answer_to_challenge(&path), None);
+        for invalid in ["", "a/../b", "a b", "\u{1b}[2J", &"a".repeat(257)] {
+            assert!(TokenChallenge::offer(invalid, "a.b").is_none(), "{invalid:?}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use rt::clock::MonotonicTime;
 use rt::tls::client_hello::{
-    CLIENT_HELLO_BYTES_MAX, ClientHelloNames, ParsedClientHello, UNRECOGNIZED_NAME_ALERT, parse_client_hello,
+    CLIENT_HELLO_BYTES_MAX, ClientHelloNames, ParsedClientHello, UNRECOGNIZED_NAME_ALERT,
 };
 
 use super::{Conn, ConnState, READS_MAX};
@@ -37,7 +37,10 @@ impl Conn {
                 }
             }
             self.client.note_head_start(MonotonicTime::now());
-            match parse_client_hello(self.client.buffered.bytes()) {
+            let ConnState::ClientHello(reader) = &mut self.state else {
+                return Poll::Ready(ConnState::Closed);
+            };
+            match reader.read(self.client.buffered.bytes()) {
                 Ok(ParsedClientHello::Complete(names)) => {
                     return Poll::Ready(self.forward_by_hello(ctx, names));
                 }

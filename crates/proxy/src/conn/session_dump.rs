@@ -38,7 +38,7 @@ impl Conn {
         let description = exchange.map(|exchange| exchange.describe()).unwrap_or_default();
         let state = match &self.state {
             ConnState::ProxyPreface => SessionState::ProxyHeader,
-            ConnState::ClientHello => SessionState::ClientHello,
+            ConnState::ClientHello(_) => SessionState::ClientHello,
             ConnState::TlsHandshake(_) => SessionState::TlsHandshake,
             ConnState::Idle if client.buffered.is_empty() => SessionState::Idle,
             ConnState::Idle => SessionState::RequestHead,

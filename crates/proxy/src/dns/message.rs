@@ -44,6 +44,9 @@ const TYPE_CNAME: u16 = 5;
 const HEADER_BYTES: usize = 12;
 /// Maximum length of a name in bytes, with its length bytes (RFC 1035 §2.3.4).
 const NAME_BYTES_MAX: usize = 255;
+/// Maximum number of compression pointers in a name: one for each label that fits into a name. Without it a
+/// chain of pointers makes each name as long as the message.
+const POINTERS_MAX: usize = NAME_BYTES_MAX / 2;
 /// Maximum number of aliases followed.
 const ALIASES_MAX: usize = 8;
 /// Maximum number of records of an answer that are parsed.
@@ -105,9 +108,9 @@ pub(crate) fn parse_answer(
         let error_answer = DnsAnswer { code, truncated, data: Vec::new(), ttl_s: 0 };
         return if is_error { Ok(error_answer) } else { Err(AnswerError::Mismatch) };
     }
-    let answered_name = reader.read_name().ok_or(AnswerError::Malformed)?;
+    let answered_name = reader.skip_name().ok_or(AnswerError::Malformed)?;
     let [kind, class] = reader.read_u16s().ok_or(AnswerError::Malformed)?;
-    if *answered_name != *name || kind != record_type as u16 || class != CLASS_IN {
+    if !answered_name.labels(bytes).is_name(name) || kind != record_type as u16 || class != CLASS_IN {
         return Err(AnswerError::Mismatch);
     }
     let mut records = Vec::new();
@@ -119,43 +122,137 @@ pub(crate) fn parse_answer(
             None => return Err(AnswerError::Malformed),
         }
     }
-    let (data, ttl_s) = follow_aliases(&records, name);
+    let (data, ttl_s) = follow_aliases(bytes, &records, name);
     Ok(DnsAnswer { code, truncated, data, ttl_s })
 }
 
-/// A relevant record: owner, TTL and content.
+/// A relevant record: owner, TTL and content. It holds positions of names and not their text: a pointer of
+/// two bytes can stand for 255.
 struct ResourceRecord {
-    owner: Box<str>,
+    owner: NamePosition,
     ttl_s: u32,
     content: RecordContent,
 }
 
 enum RecordContent {
-    Cname(Box<str>),
-    Data(RecordData),
+    Cname(NamePosition),
+    Address(IpAddr),
+    Service { priority: u16, weight: u16, port: u16, target: NamePosition },
 }
 
 /// Returns the data of `name` or of the name that it is an alias of, with the minimum TTL.
-fn follow_aliases(records: &[ResourceRecord], name: &str) -> (Vec<RecordData>, u32) {
-    let (mut name, mut ttl_s) = (name, u32::MAX);
+fn follow_aliases(bytes: &[u8], records: &[ResourceRecord], name: &str) -> (Vec<RecordData>, u32) {
+    let (mut name, mut ttl_s) = (Box::<str>::from(name), u32::MAX);
     for _ in 0..=ALIASES_MAX {
-        let own_records = records.iter().filter(|record| *record.owner == *name);
+        let own_records = records.iter().filter(|record| record.owner.labels(bytes).is_name(&name));
         let mut data = Vec::new();
         let mut alias = None;
         for record in own_records {
-            match &record.content {
-                RecordContent::Data(record_data) => data.push(record_data.clone()),
-                RecordContent::Cname(target) => alias = Some(&**target),
+            match record.content {
+                RecordContent::Address(ip) => data.push(RecordData::Address(ip)),
+                RecordContent::Service { priority, weight, port, target } => {
+                    let target = target.labels(bytes).to_text();
+                    data.push(RecordData::Service { priority, weight, port, target });
+                }
+                RecordContent::Cname(target) => alias = Some(target),
             }
             ttl_s = ttl_s.min(record.ttl_s);
         }
         match alias {
             _ if !data.is_empty() => return (data, ttl_s),
-            Some(target) => name = target,
+            Some(target) => name = target.labels(bytes).to_text(),
             None => break,
         }
     }
     (Vec::new(), 0)
+}
+
+/// Position of a name in a message that [`MessageReader::skip_name`] has checked.
+#[derive(Clone, Copy)]
+struct NamePosition(usize);
+
+impl NamePosition {
+    fn labels(self, bytes: &[u8]) -> Labels<'_> {
+        Labels { bytes, position: self.0, end: None, pointer_limit: self.0, name_bytes: 1, pointers: 0 }
+    }
+}
+
+/// Labels of a name in a message.
+struct Labels<'a> {
+    bytes: &'a [u8],
+    position: usize,
+    /// Position behind the name, once a pointer has left it.
+    end: Option<usize>,
+    /// A pointer must lead to an earlier position than this.
+    pointer_limit: usize,
+    name_bytes: usize,
+    pointers: usize,
+}
+
+impl<'a> Labels<'a> {
+    /// Returns the next label, an empty one at the end of the name; `None`: the name is malformed.
+    fn next(&mut self) -> Option<&'a [u8]> {
+        loop {
+            let length = usize::from(*self.bytes.get(self.position)?);
+            match length >> 6 {
+                0 => {
+                    let start = self.position + 1;
+                    let label = self.bytes.get(start..start + length)?;
+                    self.name_bytes += if length == 0 { 0 } else { 1 + length };
+                    if self.name_bytes > NAME_BYTES_MAX {
+                        return None;
+                    }
+                    self.position = start + length;
+                    return Some(label);
+                }
+                3 => {
+                    let low = usize::from(*self.bytes.get(self.position + 1)?);
+                    let target = (length & 0x3f) << 8 | low;
+                    self.pointers += 1;
+                    if target >= self.pointer_limit || self.pointers > POINTERS_MAX {
+                        return None;
+                    }
+                    self.end.get_or_insert(self.position + 2);
+                    (self.position, self.pointer_limit) = (target, target);
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// Returns the name in lower case, without the final dot. Bytes that no valid name contains become
+    /// `?`, so that the name still matches no valid name.
+    fn to_text(mut self) -> Box<str> {
+        let mut name = String::new();
+        while let Some(label @ [_, ..]) = self.next() {
+            if !name.is_empty() {
+                name.push('.');
+            }
+            name.extend(label.iter().map(|byte| name_char(*byte)));
+        }
+        name.into()
+    }
+
+    /// Returns whether [`Labels::to_text`] would return `name`.
+    fn is_name(mut self, name: &str) -> bool {
+        let mut rest = name;
+        while let Some(label @ [_, ..]) = self.next() {
+            if rest.len() < name.len() {
+                let Some(after) = rest.strip_prefix('.') else { return false };
+                rest = after;
+            }
+            let Some((start, after)) = rest.split_at_checked(label.len()) else { return false };
+            if !start.chars().eq(label.iter().map(|byte| name_char(*byte))) {
+                return false;
+            }
+            rest = after;
+        }
+        rest.is_empty()
+    }
+}
+
+fn name_char(byte: u8) -> char {
+    if byte.is_ascii_graphic() && byte != b'.' { char::from(byte.to_ascii_lowercase()) } else { '?' }
 }
 
 struct MessageReader<'a> {
@@ -175,64 +272,27 @@ impl MessageReader<'_> {
         Some(std::array::from_fn(|at| u16::from_be_bytes([bytes[2 * at], bytes[2 * at + 1]])))
     }
 
-    /// Reads a name in lower case, without the final dot. A pointer must lead to an earlier
-    /// position than itself, so that this terminates.
-    fn read_name(&mut self) -> Option<Box<str>> {
-        let (mut position, mut end, mut limit) = (self.position, None, self.position);
-        let mut name = String::new();
-        let mut name_bytes = 1;
-        loop {
-            let length = usize::from(*self.bytes.get(position)?);
-            match length >> 6 {
-                0 if length == 0 => {
-                    self.position = end.unwrap_or(position + 1);
-                    return Some(name.into());
-                }
-                0 => {
-                    let label = self.bytes.get(position + 1..position + 1 + length)?;
-                    name_bytes += 1 + length;
-                    if name_bytes > NAME_BYTES_MAX {
-                        return None;
-                    }
-                    if !name.is_empty() {
-                        name.push('.');
-                    }
-                    // Maps bytes that no valid name contains so that the name still matches no
-                    // valid name.
-                    let to_char = |byte: &u8| match byte {
-                        b'.' => '\u{fffd}',
-                        byte => char::from(byte.to_ascii_lowercase()),
-                    };
-                    name.extend(label.iter().map(to_char));
-                    position += 1 + length;
-                }
-                3 => {
-                    let low = usize::from(*self.bytes.get(position + 1)?);
-                    let target = (length & 0x3f) << 8 | low;
-                    if target >= limit {
-                        return None;
-                    }
-                    end = end.or(Some(position + 2));
-                    (position, limit) = (target, target);
-                }
-                _ => return None,
-            }
-        }
+    /// Checks a name, and moves behind it. A pointer must lead to an earlier position than itself, so that
+    /// this terminates.
+    fn skip_name(&mut self) -> Option<NamePosition> {
+        let name = NamePosition(self.position);
+        let mut labels = name.labels(self.bytes);
+        while !labels.next()?.is_empty() {}
+        self.position = labels.end.unwrap_or(labels.position);
+        Some(name)
     }
 
     /// Reads a record. `Some(None)`: an irrelevant one.
     fn read_record(&mut self, record_type: RecordType) -> Option<Option<ResourceRecord>> {
-        let owner = self.read_name()?;
+        let owner = self.skip_name()?;
         let [kind, class, ttl_high, ttl_low, length] = self.read_u16s()?;
         let start = self.position;
         let end = start.checked_add(usize::from(length))?;
         self.bytes.get(start..end)?;
         let content = match kind {
             _ if class != CLASS_IN => None,
-            TYPE_CNAME => Some(RecordContent::Cname(self.read_name()?)),
-            kind if kind == record_type as u16 => {
-                Some(RecordContent::Data(self.read_data(record_type, length)?))
-            }
+            TYPE_CNAME => Some(RecordContent::Cname(self.skip_name()?)),
+            kind if kind == record_type as u16 => Some(self.read_data(record_type, length)?),
             _ => None,
         };
         // The parsed length must equal the record's length.
@@ -246,19 +306,19 @@ impl MessageReader<'_> {
         Some(content.map(|content| ResourceRecord { owner, ttl_s, content }))
     }
 
-    fn read_data(&mut self, record_type: RecordType, length: u16) -> Option<RecordData> {
+    fn read_data(&mut self, record_type: RecordType, length: u16) -> Option<RecordContent> {
         match (record_type, length) {
             (RecordType::A, 4) => {
                 let bytes: [u8; 4] = self.take(4)?.try_into().ok()?;
-                Some(RecordData::Address(IpAddr::from(bytes)))
+                Some(RecordContent::Address(IpAddr::from(bytes)))
             }
             (RecordType::Aaaa, 16) => {
                 let bytes: [u8; 16] = self.take(16)?.try_into().ok()?;
-                Some(RecordData::Address(IpAddr::from(bytes)))
+                Some(RecordContent::Address(IpAddr::from(bytes)))
             }
             (RecordType::Srv, _) => {
                 let [priority, weight, port] = self.read_u16s()?;
-                Some(RecordData::Service { priority, weight, port, target: self.read_name()? })
+                Some(RecordContent::Service { priority, weight, port, target: self.skip_name()? })
             }
             _ => None,
         }
@@ -373,6 +433,49 @@ mod tests {
         assert!(parsed.truncated && parsed.data.is_empty());
         let error = parse(&message("a", RecordType::A, 0x8183, &[])).unwrap();
         assert_eq!((error.code, error.data), (3, Vec::new()));
+    }
+
+    #[test]
+    fn a_name_follows_as_many_pointers_as_it_has_labels_and_no_more() {
+        // Each name is a label, and a pointer to the one before.
+        let chain = |names: usize, part: &[u8]| {
+            let mut bytes = encode_question(ID, "a", RecordType::A);
+            bytes[2..4].copy_from_slice(&0x8180_u16.to_be_bytes());
+            bytes[6..8].copy_from_slice(&2_u16.to_be_bytes());
+            let mut data = encoded_name("b");
+            // The data begins behind the owner, the type, the class, the TTL and the length.
+            let (start, mut last) = (bytes.len() + 12, bytes.len() + 12);
+            for _ in 0..names {
+                let name = start + data.len();
+                data.extend([part, &(0xc000 | last as u16).to_be_bytes()].concat());
+                last = name;
+            }
+            bytes.extend(record(OWNER, 16, 1, &data));
+            bytes.extend(record(&(0xc000 | last as u16).to_be_bytes(), 1, 1, &[1, 2, 3, 4]));
+            parse_answer(&bytes, ID, "a", RecordType::A)
+        };
+        // The owner itself is one more pointer.
+        assert!(chain(POINTERS_MAX - 2, b"\x01x").is_ok());
+        assert_eq!(chain(POINTERS_MAX, b""), Err(AnswerError::Malformed));
+        assert_eq!(chain(4_000, b""), Err(AnswerError::Malformed));
+    }
+
+    #[test]
+    fn names_with_impossible_bytes_match_none() {
+        let odd = |label: &[u8]| [&[label.len() as u8], label, b"\x01x\0"].concat();
+        for (label, name) in [(&b"a.b"[..], "a.b.x"), (b"\xe4", "\u{e4}.x"), (b"a\x1b", "a\x1b.x")] {
+            let bytes = [&[0; 12][..], &odd(label)].concat();
+            let position = NamePosition(12);
+            assert!(!position.labels(&bytes).is_name(name));
+            let text = position.labels(&bytes).to_text();
+            assert!(text.contains('?') && position.labels(&bytes).is_name(&text), "{text}");
+        }
+        let bytes = [&[0; 12][..], b"\x01A\x02bC\0"].concat();
+        for (name, is_equal) in [("a.bc", true), ("a.b", false), ("a.bcd", false), ("a", false), ("", false)]
+        {
+            assert_eq!(NamePosition(12).labels(&bytes).is_name(name), is_equal, "{name}");
+        }
+        assert!(NamePosition(0).labels(&[0]).is_name(""));
     }
 
     /// Any bytes yield an answer or an error, and never more records than there are.

@@ -129,7 +129,12 @@ impl DiscardedResponse {
         if let Some(body) = &mut self.body {
             return decode_body(body, bytes);
         }
+        let is_first = self.head.is_empty();
         self.head.extend_from_slice(bytes);
+        let is_long = self.head.len() >= self.limits.head_bytes_max;
+        if !(is_first || is_long || wire::head_may_be_complete(bytes)) {
+            return None;
+        }
         let mut at = 0;
         loop {
             let mut slots = wire::header_slots();

@@ -59,9 +59,6 @@ impl Exchange {
             return StepResult::Blocked;
         };
         let unprocessed = self.unprocessed.len();
-        if unprocessed > 0 {
-            input[..unprocessed].copy_from_slice(&self.unprocessed);
-        }
         let has_body_bytes = unprocessed > 0 && self.response == ResponseProgress::Body;
         let mut end = unprocessed;
         if !has_body_bytes {
@@ -77,6 +74,18 @@ impl Exchange {
                 }
                 Poll::Ready(Ok(read)) => end += read,
             }
+            // A server that sends single bytes causes a parse for each line, and not for each byte.
+            let new_bytes = &input[unprocessed..end];
+            if unprocessed > 0
+                && end < self.response_limits().head_bytes_max
+                && !wire::head_may_be_complete(new_bytes)
+            {
+                self.unprocessed.extend_from_slice(new_bytes);
+                return StepResult::Progressed;
+            }
+        }
+        if unprocessed > 0 {
+            input[..unprocessed].copy_from_slice(&self.unprocessed);
         }
         self.unprocessed = Vec::new();
         self.response_relay.borrow_scratch(&mut ctx.work.out);

@@ -188,6 +188,16 @@ fn a_client_hello_has_the_same_names_however_it_arrives() {
 }
 
 #[test]
+fn an_answer_of_a_name_server_has_only_its_own_data() {
+    run_mutations(&read_corpus("dns_answer"), 4, super::dns_answer);
+}
+
+#[test]
+fn a_response_of_an_acme_server_is_the_same_however_it_arrives() {
+    run_mutations(&read_corpus("acme_response"), 20, super::acme_response);
+}
+
+#[test]
 fn a_target_has_one_normal_form_and_stays_a_target() {
     let seeds = to_bytes(&[
         "/a/./b/../c%2fd%7Ee?x=/../",

@@ -260,8 +260,14 @@ async fn check_response(stream: &mut Stream, check: &HttpCheck) -> Result<(), Ch
     let kind = RequestKind::from_method(&check.method);
     let mut bytes = Vec::new();
     let head = loop {
+        let received = bytes.len();
         let has_more = receive(stream, &mut bytes).await?;
-        if let Some(head) = read_head(&bytes, kind)? {
+        // A server that sends single bytes causes a parse for each line, and not for each byte.
+        let is_worth_parsing = received == 0
+            || !has_more
+            || bytes.len() >= HEAD_BYTES_MAX
+            || wire::head_may_be_complete(&bytes[received..]);
+        if is_worth_parsing && let Some(head) = read_head(&bytes, kind)? {
             break head;
         }
         if !has_more {
@@ -273,15 +279,33 @@ async fn check_response(stream: &mut Stream, check: &HttpCheck) -> Result<(), Ch
     let Some(expected) = &check.body else { return Ok(()) };
     bytes.drain(..head_bytes);
     let mut content = Vec::new();
+    let mut search = TextSearch::default();
     loop {
         let is_complete = decode(&mut decoder, &mut bytes, &mut content)?;
-        if memchr::memmem::find(&content, expected.as_bytes()).is_some() {
+        if search.finds(expected.as_bytes(), &content) {
             return Ok(());
         }
         let is_full = content.len() >= BODY_BYTES_MAX;
         if is_complete || is_full || !receive(stream, &mut bytes).await? {
             return Err(missing_text(expected));
         }
+    }
+}
+
+/// Search of a text in content that arrives: it reads each byte once, whatever pieces it comes in.
+#[derive(Debug, Default)]
+pub(super) struct TextSearch {
+    /// Number of bytes in which the text does not begin.
+    searched: usize,
+}
+
+impl TextSearch {
+    /// Returns whether `text` is in `content`, which has grown since the last call.
+    pub(super) fn finds(&mut self, text: &[u8], content: &[u8]) -> bool {
+        let rest = &content[self.searched.min(content.len())..];
+        let is_found = memchr::memmem::find(rest, text).is_some();
+        self.searched = content.len().saturating_sub(text.len().saturating_sub(1)).max(self.searched);
+        is_found
     }
 }
 
@@ -322,6 +346,24 @@ fn decode(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_found_across_every_split_and_each_byte_is_searched_once() {
+        let content = b"abcabdabcabc";
+        for (text, is_there) in [("abcabc", true), ("cabd", true), ("c", true), ("abdd", false), ("", true)] {
+            for split in 0..=content.len() {
+                let mut search = TextSearch::default();
+                let found = search.finds(text.as_bytes(), &content[..split])
+                    || search.finds(text.as_bytes(), content);
+                assert_eq!(found, is_there, "{text} at {split}");
+            }
+        }
+        let mut search = TextSearch::default();
+        for end in 0..=content.len() {
+            assert!(!search.finds(b"xyz", &content[..end]));
+            assert_eq!(search.searched, end.saturating_sub(2));
+        }
+    }
 
     #[test]
     fn a_request_is_one_complete_head() {

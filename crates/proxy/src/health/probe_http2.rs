@@ -5,8 +5,8 @@ use rt::stream::Stream;
 use wire::h2::{Config, Connection, ErrorCode, Event, Role};
 
 use super::probe::{
-    BODY_BYTES_MAX, CheckFailure, CheckResult, HEAD_BYTES_MAX, check_status, host_of, missing_text, receive,
-    send,
+    BODY_BYTES_MAX, CheckFailure, CheckResult, HEAD_BYTES_MAX, TextSearch, check_status, host_of,
+    missing_text, receive, send,
 };
 use crate::plan::HttpCheck;
 
@@ -15,6 +15,7 @@ use crate::plan::HttpCheck;
 struct CheckedResponse {
     status: Option<u16>,
     content: Vec<u8>,
+    search: TextSearch,
     is_complete: bool,
 }
 
@@ -113,13 +114,13 @@ impl CheckedResponse {
     }
 
     /// Returns the result of the check; `None` if more must be received.
-    fn evaluate(&self, check: &HttpCheck) -> Option<Result<(), CheckFailure>> {
+    fn evaluate(&mut self, check: &HttpCheck) -> Option<Result<(), CheckFailure>> {
         let status = self.status?;
         if let Err(failure) = check_status(check, status) {
             return Some(Err(failure));
         }
         let Some(expected) = &check.body else { return Some(Ok(())) };
-        if memchr::memmem::find(&self.content, expected.as_bytes()).is_some() {
+        if self.search.finds(expected.as_bytes(), &self.content) {
             return Some(Ok(()));
         }
         let is_over = self.is_complete || self.content.len() >= BODY_BYTES_MAX;

@@ -68,7 +68,7 @@ impl SniRoute {
     fn matches(&self, names: &ClientHelloNames) -> bool {
         let has_name =
             |name: &str| self.server_names.iter().any(|pattern| matches_host_pattern(pattern, name));
-        let offers = |protocol: &str| names.alpn.iter().any(|offered| **offered == *protocol.as_bytes());
+        let offers = |protocol: &str| names.alpn.iter().any(|offered| offered == protocol.as_bytes());
         (self.server_names.is_empty() || names.server_name.as_deref().is_some_and(has_name))
             && (self.alpn.is_empty() || self.alpn.iter().any(|protocol| offers(protocol)))
     }
@@ -80,7 +80,7 @@ mod tests {
 
     fn pick(plan: &SniPlan, name: &str, alpn: &[&str]) -> SniMatch {
         let server_name = (!name.is_empty()).then(|| name.into());
-        let alpn = alpn.iter().map(|protocol| protocol.as_bytes().into()).collect();
+        let alpn = alpn.iter().map(|protocol| protocol.as_bytes()).collect();
         plan.pick(&ClientHelloNames { server_name, alpn })
     }
 

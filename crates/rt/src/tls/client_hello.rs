@@ -24,7 +24,38 @@ pub struct ClientHelloNames {
     /// Server name (RFC 6066 §3) in lower case, without a final dot.
     pub server_name: Option<Box<str>>,
     /// Protocols of ALPN (RFC 7301), the preferred one first.
-    pub alpn: Vec<Box<[u8]>>,
+    pub alpn: AlpnProtocols,
+}
+
+/// Protocols of ALPN as they were sent, each behind a byte with its length: so thousands of short ones
+/// take no more memory than their bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AlpnProtocols(Box<[u8]>);
+
+impl AlpnProtocols {
+    /// Returns the protocols in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.0[..];
+        std::iter::from_fn(move || {
+            let (&length, after) = rest.split_first()?;
+            let (protocol, after) = after.split_at_checked(usize::from(length))?;
+            rest = after;
+            Some(protocol)
+        })
+    }
+}
+
+impl<'a> FromIterator<&'a [u8]> for AlpnProtocols {
+    /// Collects protocols; one of more than 255 bytes is cut off.
+    fn from_iter<T: IntoIterator<Item = &'a [u8]>>(protocols: T) -> Self {
+        let mut list = Vec::new();
+        for protocol in protocols {
+            let protocol = &protocol[..protocol.len().min(255)];
+            list.push(protocol.len() as u8);
+            list.extend_from_slice(protocol);
+        }
+        Self(list.into())
+    }
 }
 
 /// Result of reading the start of a connection.
@@ -64,25 +95,49 @@ impl std::error::Error for ClientHelloFault {}
 /// # Errors
 /// The bytes are not, or cannot become, a valid message.
 pub fn parse_client_hello(bytes: &[u8]) -> Result<ParsedClientHello, ClientHelloFault> {
-    let mut joined = Vec::new();
-    let mut is_first = true;
-    // Bytes beyond the maximum count as not received, so that the result does not depend on reads.
-    let is_full = bytes.len() >= CLIENT_HELLO_BYTES_MAX;
-    let mut rest = &bytes[..bytes.len().min(CLIENT_HELLO_BYTES_MAX)];
-    loop {
-        let Some((fragment, after)) = split_record(rest)? else {
-            return if is_full { Err(ClientHelloFault::TooLong) } else { Ok(ParsedClientHello::Incomplete) };
-        };
-        // Nearly always the message is in one record, and nothing is copied.
-        if is_first && let Some(message) = complete_message(fragment)? {
-            return parse_body(message).map(ParsedClientHello::Complete);
+    ClientHelloReader::default().read(bytes)
+}
+
+/// Reader of the first bytes of a connection while they arrive. It reads each record once, so a client
+/// that sends single bytes in tiny records causes no more work than another.
+#[derive(Clone, Debug, Default)]
+pub struct ClientHelloReader {
+    /// Number of bytes in the complete records so far.
+    used: usize,
+    /// Content of these records.
+    joined: Vec<u8>,
+}
+
+impl ClientHelloReader {
+    /// Reads all bytes that were received so far, from the first one on.
+    ///
+    /// # Errors
+    /// The bytes are not, or cannot become, a valid message.
+    pub fn read(&mut self, bytes: &[u8]) -> Result<ParsedClientHello, ClientHelloFault> {
+        // Bytes beyond the maximum count as not received, so that the result does not depend on reads.
+        let is_full = bytes.len() >= CLIENT_HELLO_BYTES_MAX;
+        let received = &bytes[..bytes.len().min(CLIENT_HELLO_BYTES_MAX)];
+        loop {
+            let rest = received.get(self.used..).unwrap_or_default();
+            let Some((fragment, after)) = split_record(rest)? else {
+                return if is_full {
+                    Err(ClientHelloFault::TooLong)
+                } else {
+                    Ok(ParsedClientHello::Incomplete)
+                };
+            };
+            // Nearly always the message is in one record, and nothing is copied.
+            if self.joined.is_empty()
+                && let Some(message) = complete_message(fragment)?
+            {
+                return parse_body(message).map(ParsedClientHello::Complete);
+            }
+            self.joined.extend_from_slice(fragment);
+            if let Some(message) = complete_message(&self.joined)? {
+                return parse_body(message).map(ParsedClientHello::Complete);
+            }
+            self.used = received.len() - after.len();
         }
-        is_first = false;
-        joined.extend_from_slice(fragment);
-        if let Some(message) = complete_message(&joined)? {
-            return parse_body(message).map(ParsedClientHello::Complete);
-        }
-        rest = after;
     }
 }
 
@@ -210,20 +265,18 @@ fn parse_server_name(mut content: Fields<'_>) -> Result<Box<str>, ClientHelloFau
     Ok(String::from_utf8_lossy(name).to_ascii_lowercase().into())
 }
 
-fn parse_alpn(mut content: Fields<'_>) -> Result<Vec<Box<[u8]>>, ClientHelloFault> {
-    let mut list = content.vector(2)?;
-    let mut protocols = Vec::new();
-    while !list.is_empty() {
-        let protocol = list.vector(1)?.0;
-        if protocol.is_empty() {
-            return Err(ClientHelloFault::Malformed);
-        }
-        protocols.push(protocol.into());
-    }
-    if !content.is_empty() || protocols.is_empty() {
+fn parse_alpn(mut content: Fields<'_>) -> Result<AlpnProtocols, ClientHelloFault> {
+    let list = content.vector(2)?;
+    if !content.is_empty() || list.is_empty() {
         return Err(ClientHelloFault::Malformed);
     }
-    Ok(protocols)
+    let mut protocols = Fields(list.0);
+    while !protocols.is_empty() {
+        if protocols.vector(1)?.is_empty() {
+            return Err(ClientHelloFault::Malformed);
+        }
+    }
+    Ok(AlpnProtocols(list.0.into()))
 }
 
 #[cfg(test)]
@@ -275,7 +328,8 @@ mod tests {
         let bytes = records(&message(&extensions.concat()), usize::MAX);
         let names = complete(&bytes);
         assert_eq!(names.server_name.as_deref(), Some("app.example"));
-        assert_eq!(names.alpn, [Box::from(&b"h2"[..]), Box::from(&b"x"[..])]);
+        assert!(names.alpn.iter().eq([&b"h2"[..], b"x"]));
+        assert_eq!(names.alpn, [&b"h2"[..], b"x"].into_iter().collect());
         assert_eq!(complete(&records(&message(&[]), usize::MAX)), ClientHelloNames::default());
     }
 
@@ -289,6 +343,27 @@ mod tests {
                 assert_eq!(parse_client_hello(&bytes[..end]), Ok(ParsedClientHello::Incomplete), "{end}");
             }
         }
+    }
+
+    #[test]
+    fn a_record_is_read_once_however_its_bytes_arrive() {
+        let message = message_of_bytes(1_000);
+        let bytes = records(&message, 3);
+        let mut reader = ClientHelloReader::default();
+        for end in 0..bytes.len() {
+            assert_eq!(reader.read(&bytes[..end]), Ok(ParsedClientHello::Incomplete), "{end}");
+            // Only an incomplete record is still to be read.
+            assert!(end - reader.used < RECORD_HEADER_BYTES + 3, "{end}");
+            assert_eq!(reader.joined.len(), reader.used / (RECORD_HEADER_BYTES + 3) * 3);
+        }
+        assert_eq!(reader.read(&bytes), Ok(ParsedClientHello::Complete(ClientHelloNames::default())));
+    }
+
+    #[test]
+    fn many_protocols_take_no_more_than_their_bytes() {
+        let many = vec![&b"x"[..]; 8_000];
+        let names = complete(&records(&message(&alpn(&many)), usize::MAX));
+        assert_eq!((names.alpn.iter().count(), names.alpn.0.len()), (8_000, 16_000));
     }
 
     #[test]

@@ -52,6 +52,11 @@ pub(super) fn read_ocsp_response(path: &Path, certificate: &[u8]) -> Result<Ocsp
         .map_err(|reason| TlsConfigError::in_file(path, reason))
 }
 
+/// Returns whether a response in DER is a good one for a certificate.
+pub(crate) fn is_ocsp_response_for(der: &[u8], certificate: &[u8]) -> bool {
+    check_response(der, certificate).is_ok()
+}
+
 /// Returns the time of the next update of a response for a certificate.
 fn check_response(der: &[u8], certificate: &[u8]) -> Result<Option<u64>, &'static str> {
     let (status, basic) = split_response(der).ok_or("it is no OCSP response in DER")?;

@@ -161,10 +161,14 @@ pub(super) async fn read_request<T>(
         if read == 0 {
             break;
         }
+        let (is_first, new_bytes) = (filled == 0, filled..filled + read);
         filled += read;
-        let request = parse(&buffer[..filled]);
-        if request.is_some() {
-            return Ok(request);
+        // A client that sends single bytes causes a parse for each line, and not for each byte.
+        if is_first || filled == bytes_max || wire::head_may_be_complete(&buffer[new_bytes]) {
+            let request = parse(&buffer[..filled]);
+            if request.is_some() {
+                return Ok(request);
+            }
         }
     }
     Ok(None)

@@ -279,7 +279,7 @@ impl EndedLoad<'_> {
         let FleetRecords { results, records, is_stopped, .. } = self.records;
         let mut members = Vec::new();
         for (mut result, facts) in results.into_iter().zip(&self.agents) {
-            let record = records.get(&result.name).map(|bytes| serde_json::from_slice::<Run>(bytes));
+            let record = records.get(&result.name).map(|bytes| record::file::parse_run(bytes));
             let record = record.transpose().unwrap_or_else(|error| {
                 result.problems.push(format!("its record cannot be read: {error}"));
                 None
