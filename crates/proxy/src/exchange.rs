@@ -25,6 +25,7 @@ mod connect;
 mod detached;
 mod finish;
 mod grpc;
+mod local_responses;
 mod progress_limits;
 mod queued;
 mod request;

@@ -345,7 +345,8 @@ fn check_forwarded_request(
     let mut target = Vec::new();
     let mut buffer = String::new();
     let checked = check_target(head.target, &mut buffer);
-    let Ok(target_in_form) = checked.map_or(Ok(head.target), |checked| checked.form(PathRule::Normalise)) else {
+    let Ok(target_in_form) = checked.map_or(Ok(head.target), |checked| checked.form(PathRule::Normalise))
+    else {
         return;
     };
     check_forwarded_form(head.target, target_in_form);

@@ -172,8 +172,9 @@ impl<'a> RequestView<'a> {
     /// Returns whether the client accepts trailers. Without `TE: trailers` a server may omit its trailers
     /// (RFC 9110 §10.1.4); the proxy passes them on.
     pub(crate) fn accepts_trailers(&self) -> bool {
-        wire::field_value(self.head.headers, "te")
-            .is_some_and(|value| value.split(|&byte| byte == b',').any(|part| part.trim_ascii() == b"trailers"))
+        wire::field_value(self.head.headers, "te").is_some_and(|value| {
+            value.split(|&byte| byte == b',').any(|part| part.trim_ascii() == b"trailers")
+        })
     }
 
     /// Returns the connection options of the server connection; it is persistent without any.
@@ -309,7 +310,10 @@ mod tests {
         let view = |head| RequestView { head, ..view(&plain) };
         assert_eq!(values(&view(&request), "upgrade"), ["websocket"]);
         assert_eq!(values(&view(&request), "connection"), ["upgrade, TE"]);
-        assert_eq!((values(&view(&plain), "te"), values(&view(&plain), "host")), (vec!["trailers"], vec!["h"]));
+        assert_eq!(
+            (values(&view(&plain), "te"), values(&view(&plain), "host")),
+            (vec!["trailers"], vec!["h"])
+        );
         for absent in ["upgrade", "keep-alive", "trailer", "expect", "transfer-encoding"] {
             assert!(values(&view(&plain), absent).is_empty(), "{absent}");
         }

@@ -25,9 +25,9 @@ use crate::uri::{normalise, normalise_host, split_target, without_parameters};
 #[allow(unused_imports)]
 pub(crate) use buckets::{Buckets, Limiter, RateLimitKey, RetryAfterNs};
 pub(crate) use rewrite::{build_location, changes_target, rewrite_target};
-pub(crate) use target::{CheckedTarget, check_target};
 #[cfg(test)]
 pub(crate) use target::is_plain;
+pub(crate) use target::{CheckedTarget, check_target};
 
 use conditions::{ComparedPath, all_match};
 
@@ -104,7 +104,11 @@ impl Router {
             }
         });
         let listeners = listeners.collect();
-        Self { conditions, listeners, has_path_rules: plan.routes.iter().any(|route| route.path_rule.is_some()) }
+        Self {
+            conditions,
+            listeners,
+            has_path_rules: plan.routes.iter().any(|route| route.path_rule.is_some()),
+        }
     }
 
     /// Returns whether a route has a rule for paths of its own.

@@ -455,6 +455,6 @@ fn is_trailer(line: &[u8]) -> bool {
     let Ok(httparse::Status::Complete((_, [field]))) = httparse::parse_headers(&section, &mut slots) else {
         return false;
     };
-    let forbidden = ["content-length", "transfer-encoding", "host"];
+    let forbidden = ["transfer-encoding", "host"];
     line.ends_with(b"\r\n") && !forbidden.iter().any(|name| field.name.eq_ignore_ascii_case(name))
 }

@@ -48,6 +48,15 @@ const CONFIG_FLAGS: &[&str] = &[
 /// Problem of such a flag together with `--config`.
 const CONFIG_CONFLICT: &str = "not allowed with --config; set it in the config file";
 
+/// Prints the route of a hypothetical request.
+fn explain_request(args: CommandArgs<'_>, plan: &Plan, request: &str) -> Result<Exit, Failure> {
+    let source = args.text("source").unwrap_or_default();
+    let request = ExplainRequest::parse(request, &args.texts("header"), &source)?
+        .with_certificate(&args.text("certificate").unwrap_or_default());
+    print(&proxy::explain(plan, &request)?.to_string());
+    Ok(Exit::Done)
+}
+
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if args.is_set("schema") {
         // A value built here always serialises.
@@ -57,11 +66,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let file = args.text("config").map(PathBuf::from);
     let (watch, plan) = (start_watch(args, file.as_deref())?, read_plan(args, file.as_deref())?);
     if let Some(request) = args.text("explain") {
-        let source = args.text("source").unwrap_or_default();
-        let request = ExplainRequest::parse(&request, &args.texts("header"), &source)?
-            .with_certificate(&args.text("certificate").unwrap_or_default());
-        print(&proxy::explain(&plan, &request)?.to_string());
-        return Ok(Exit::Done);
+        return explain_request(args, &plan, &request);
     }
     if args.is_set("check") {
         let name = file.as_ref().map_or_else(|| "flags".to_owned(), |file| file.display().to_string());

@@ -93,7 +93,11 @@ fn only_a_certificate_opens_a_route_for_its_subject() {
                 for (has_certificate, subjects) in [(true, 1), (false, 0)] {
                     let (_, head) = setup.request(version, has_certificate, "/twin", fields);
                     let head = head.to_lowercase().replace('_', "-");
-                    assert_eq!(head.matches("\r\nx-client-dn:").count(), subjects, "{listener} {fields:?} {head}");
+                    assert_eq!(
+                        head.matches("\r\nx-client-dn:").count(),
+                        subjects,
+                        "{listener} {fields:?} {head}"
+                    );
                 }
             }
         }
@@ -186,7 +190,10 @@ fn fields_that_connection_names_have_no_effect() {
     send("/logged", "User-Agent: two\r\nReferer: http://r/\r\nConnection: user-agent, Referer\r\n");
     let lines = proxy.wait_for_lines_with("access.json", "/logged", 2);
     let line = |at: usize| serde_json::from_str::<serde_json::Value>(&lines[at]).unwrap();
-    assert_eq!((line(0)["user_agent"].as_str(), line(0)["referer"].as_str()), (Some("one"), Some("http://r/")));
+    assert_eq!(
+        (line(0)["user_agent"].as_str(), line(0)["referer"].as_str()),
+        (Some("one"), Some("http://r/"))
+    );
     assert!(line(1)["user_agent"].is_null() && line(1)["referer"].is_null(), "{}", line(1));
     proxy.assert_all_returned();
 }

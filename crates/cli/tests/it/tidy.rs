@@ -386,7 +386,8 @@ fn the_documents_deny_nothing_that_exists() {
     let mut problems = Vec::new();
     for (feature, path, evidence) in stale::FEATURES {
         if !read(path).contains(evidence) {
-            problems.push(format!("tidy/stale.rs: no '{evidence}' in {path}: {feature} is gone, or elsewhere"));
+            problems
+                .push(format!("tidy/stale.rs: no '{evidence}' in {path}: {feature} is gone, or elsewhere"));
         }
     }
     let root = repository();

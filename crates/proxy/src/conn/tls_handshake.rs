@@ -122,8 +122,7 @@ impl Conn {
                 return Some(ConnState::Closed);
             }
             self.client.count_as_rejected();
-            self.client.rejection =
-                Some(RequestRejection { end: EndReason::PlainHttp, retry_after_s: 0 });
+            self.client.rejection = Some(RequestRejection { end: EndReason::PlainHttp, retry_after_s: 0 });
         }
         self.client.timeout_kind = TimeoutKind::None;
         if !self.client.buffer_bytes(ctx.core, &text) {

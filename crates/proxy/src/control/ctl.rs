@@ -93,8 +93,14 @@ const COMMANDS: &[CommandSpec] = &[
         name: "server",
         usages: &[
             ("POOL/NAME ready", "lets the server receive requests"),
-            ("POOL/NAME drain", "sends no new clients to the server; requests in flight complete, and clients with its sticky cookie stay"),
-            ("POOL/NAME maint", "sends no new requests at all, also none with its sticky cookie; stops health checks, closes idle connections"),
+            (
+                "POOL/NAME drain",
+                "sends no new clients to the server; requests in flight complete, and clients with its sticky cookie stay",
+            ),
+            (
+                "POOL/NAME maint",
+                "sends no new requests at all, also none with its sticky cookie; stops health checks, closes idle connections",
+            ),
             ("POOL/NAME weight N|default", "sets the weight, 0 to 256; default: from the config"),
             (
                 "POOL/NAME maxconn N|default",

@@ -6,22 +6,20 @@ use std::rc::Rc;
 use rt::clock::MonotonicTime;
 use wire::{Framing, RefusalKind, RequestHead, RequestKind};
 
-use super::finish::{ALLOWED_METHODS, OwnResponse};
 use crate::acme::{CHALLENGE_PREFIX, answer_to_challenge};
-use crate::client_stream::{ClientStream, TimeoutKind};
+use crate::client_stream::ClientStream;
 use crate::core::{ConfigGeneration, Core, ListenerGeneration, PollContext, WorkBuffers};
 use crate::exchange_state::{Exchange, ExchangeStage, ServerSlot};
 use crate::field_names::has_underscore;
 use crate::forward::{
     ClientFraming, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request,
 };
-use crate::outcome::{EndPhase, EndReason};
+use crate::outcome::EndReason;
 use crate::plan::{Action, ListenerPlan, PathRule, PoolId, Reuse, Underscores};
 use crate::profile::ProfilePhase;
 use crate::request_view::{CertificateField, RequestView};
 use crate::route::{
-    CheckedTarget, RateLimitKey, RetryAfterNs, RouteRequest, build_location, changes_target, check_target,
-    rewrite_target,
+    CheckedTarget, RateLimitKey, RetryAfterNs, RouteRequest, changes_target, check_target, rewrite_target,
 };
 use crate::server_conn::ServerConn;
 use crate::uri::split_target;
@@ -101,7 +99,9 @@ impl Exchange {
         let checked = check_target(head.target, target_buffer);
         match checked.map_or(Ok(head.target), |checked| checked.form(listener.path)) {
             // A rule of its route may allow it.
-            Err(kind) if listener.redirect_https.is_some() || !start.active.generation.router.has_path_rules() => {
+            Err(kind)
+                if listener.redirect_https.is_some() || !start.active.generation.router.has_path_rules() =>
+            {
                 self.refuse(ctx, client, kind);
             }
             _ if is_last_hop(view) => self.respond_as_last_hop(core, client, head.method),
@@ -230,102 +230,6 @@ impl Exchange {
         self.terms.requirements = Self::tcp_server_requirements(&generation.pools[pool], client.peer.address);
         let pool = Rc::clone(&generation.pools[pool]);
         self.acquire_or_enqueue(ctx, client, pool, start.now);
-    }
-
-    /// Responds as the final recipient of a request (RFC 9110 §7.6.2).
-    fn respond_as_last_hop(&mut self, core: &Core, client: &ClientStream, method: &str) {
-        if method == "OPTIONS" {
-            let fields: &[(&str, &[u8])] = &[("Allow", ALLOWED_METHODS.as_bytes())];
-            let response = OwnResponse { status: 200, content_type: "", body: b"", fields };
-            return self.respond(core, client, &response);
-        }
-        let body = b"405 Method Not Allowed: this proxy does not reflect requests\n";
-        let response = OwnResponse { status: 405, content_type: "text/plain", body, fields: &[] };
-        self.respond(core, client, &response);
-    }
-
-    /// Answers the challenge of an ACME server that validates a name of this proxy.
-    fn answer_challenge(&mut self, core: &Core, client: &ClientStream, target: &str) {
-        let answer = answer_to_challenge(target).unwrap_or_default();
-        let content_type = "application/octet-stream";
-        let response = OwnResponse { status: 200, content_type, body: answer.as_bytes(), fields: &[] };
-        self.respond(core, client, &response);
-    }
-
-    /// Responds to plain HTTP on a port for TLS with the address to use.
-    fn respond_to_plain_http(&mut self, core: &Core, client: &ClientStream, view: &RequestView<'_>) {
-        let start = "400 Bad Request: this port expects TLS, and the request came without it";
-        let host = view.head.host.filter(|host| !host.is_empty() && view.head.target.starts_with('/'));
-        let body = match host {
-            Some(host) => format!("{start}: use https://{host}{}\n", view.head.target),
-            None => format!("{start}: use https://\n"),
-        };
-        let response = OwnResponse { status: 400, content_type: "text/plain", body: body.as_bytes(), fields: &[] };
-        self.respond(core, client, &response);
-        self.outcome.end = EndReason::PlainHttp;
-    }
-
-    /// Redirects the request to the same target with https.
-    fn redirect_to_https(
-        &mut self,
-        core: &Core,
-        client: &ClientStream,
-        head: &RequestHead<'_, '_>,
-        status: u16,
-    ) {
-        let location = build_location("https://{host}{path}{query}", head.host, head.target);
-        self.redirect(core, client, status, &location);
-    }
-
-    fn redirect(&mut self, core: &Core, client: &ClientStream, status: u16, location: &[u8]) {
-        let fields = &[("Location", location)];
-        let response = OwnResponse { status, content_type: "text/plain", body: b"", fields };
-        self.respond(core, client, &response);
-    }
-
-    /// Rejects the request. The connection stays open if possible.
-    fn reject(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream, end: EndReason) {
-        // The poll that follows handles the result.
-        let _ = self.fail(ctx, client, end, EndPhase::Request);
-    }
-
-    /// Rejects an invalid request.
-    #[cold]
-    fn refuse(&mut self, ctx: &mut PollContext<'_, '_>, client: &mut ClientStream, kind: RefusalKind) {
-        self.outcome.refusal = Some(kind);
-        self.outcome.refusal_status = kind.status();
-        self.reject(ctx, client, EndReason::BadRequest);
-    }
-
-    /// Performs an action that needs no server.
-    fn run_action(
-        &mut self,
-        ctx: &mut PollContext<'_, '_>,
-        client: &mut ClientStream,
-        request: &RouteRequest<'_>,
-        action: &Action,
-    ) {
-        match action {
-            Action::Forward(_) => {}
-            Action::Redirect { status, location: template } => {
-                let location_value = build_location(template, request.host, request.target);
-                self.redirect(ctx.core, client, *status, &location_value);
-            }
-            Action::Return { status, content_type, body } => {
-                let response = OwnResponse { status: *status, content_type, body, fields: &[] };
-                self.respond(ctx.core, client, &response);
-            }
-            Action::Deny(status) => {
-                self.outcome.refusal_status = *status;
-                self.reject(ctx, client, EndReason::Denied);
-            }
-            Action::SilentDrop => self.reject(ctx, client, EndReason::SilentlyDropped),
-            Action::Tarpit { delay_ns, status } => {
-                self.outcome.refusal_status = *status;
-                self.stage = ExchangeStage::Tarpit;
-                client.arm(ctx, TimeoutKind::Tarpit, *delay_ns);
-            }
-        }
     }
 
     fn write_upstream_head(
@@ -461,8 +365,7 @@ fn redirects_to_https(listener: &ListenerPlan, head: &RequestHead<'_, '_>, targe
 
 /// Returns whether `Max-Forwards` forbids to forward a request.
 fn is_last_hop(view: &RequestView<'_>) -> bool {
-    uses_max_forwards(view.head.method)
-        && view.value("max-forwards").and_then(max_forwards) == Some(0)
+    uses_max_forwards(view.head.method) && view.value("max-forwards").and_then(max_forwards) == Some(0)
 }
 
 /// Returns the end code if the listener rejects such a request regardless of its route.

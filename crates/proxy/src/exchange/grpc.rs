@@ -3,8 +3,8 @@
 //! resets is reset with its code. Clients would replace a status of HTTP by a less precise one.
 
 use rt::stream::Stream;
-use wire::h2::ErrorCode;
 use wire::Framing;
+use wire::h2::ErrorCode;
 
 use super::finish::OwnResponse;
 use crate::client_stream::ClientStream;

@@ -237,8 +237,7 @@ fn write_x_forwarded(
     changes: &[RouteChange],
     out: &mut Vec<u8>,
 ) {
-    let has =
-        |name: &str| view.is_trusted && view.value(name).is_some_and(|value| !value.is_empty());
+    let has = |name: &str| view.is_trusted && view.value(name).is_some_and(|value| !value.is_empty());
     let keeps_received = view.forwarding.only_if_none && has("x-forwarded-for");
     if !keeps_received && writes_own_field(changes, "x-forwarded-for", true) {
         write_x_forwarded_for(view, origin, out);
@@ -359,12 +358,7 @@ mod tests {
             protocol: Protocol::Http11,
         };
         let target = origin_form(head.method, head.target);
-        let parts = RequestParts {
-            target: &target,
-            default_host: "server",
-            changes,
-            sticky: None,
-        };
+        let parts = RequestParts { target: &target, default_host: "server", changes, sticky: None };
         let mut out = Vec::new();
         let certificate = certificate.map(|(name, subject)| CertificateField { name, subject });
         let view = RequestView { head: &head, is_trusted: trusted, forwarding, certificate };

@@ -120,7 +120,8 @@ fn write_upgrade_offer(headers: &[Header<'_>], persistence: Persistence, out: &m
     };
     out.extend_from_slice(options);
     let values = headers.iter().filter(|header| header.name.eq_ignore_ascii_case("upgrade"));
-    let protocols = values.flat_map(|header| header.value.split(|&byte| byte == b',')).map(<[u8]>::trim_ascii);
+    let protocols =
+        values.flat_map(|header| header.value.split(|&byte| byte == b',')).map(<[u8]>::trim_ascii);
     let is_offered = |protocol: &&[u8]| {
         let is_http2 = protocol.get(..2).is_some_and(|start| start.eq_ignore_ascii_case(b"h2"));
         !protocol.is_empty() && !is_http2

@@ -14,15 +14,7 @@ fn plan(text: &str) -> Plan {
 fn request_for<'a>(target: &'a str, host: Option<&'a str>) -> RouteRequest<'a> {
     static HEAD: RequestHead<'static, 'static> = fixtures::head(&[]);
     static VIEW: RequestView<'static> = fixtures::view(&HEAD);
-    RouteRequest {
-        listener: 0,
-        method: "GET",
-        target,
-        is_plain: false,
-        host,
-        view: &VIEW,
-        source: None,
-    }
+    RouteRequest { listener: 0, method: "GET", target, is_plain: false, host, view: &VIEW, source: None }
 }
 
 /// Returns the name of the chosen route.

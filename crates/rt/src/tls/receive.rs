@@ -34,7 +34,10 @@ impl TlsStream {
     /// Computes the handshake's next step from the received bytes once it is this session's turn.
     fn poll_deferred(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.has_text() {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sent text, not TLS")));
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the peer sent text, not TLS",
+            )));
         }
         let Some(turn) = &mut self.turn else { return Poll::Ready(Ok(0)) };
         let guard = ready!(turn.poll_acquire(cx));

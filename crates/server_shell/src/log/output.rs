@@ -89,7 +89,8 @@ fn open_file(path: &Path) -> io::Result<LogOutput> {
 
 /// Names the kind of a path that cannot be opened, and the remedy.
 fn explain_open_error(error: io::Error, file_type: FileType) -> io::Error {
-    let text = if file_type.is_fifo() && error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) {
+    let text = if file_type.is_fifo() && error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error())
+    {
         NO_READER
     } else if file_type.is_socket() {
         "it is a socket: write syslog:PATH for a syslog socket, or the path of a file"

@@ -212,7 +212,9 @@ fn paths_that_are_no_files_are_named_and_the_null_device_is_a_target() {
     let socket = directory.path().join("socket");
     make_node(&socket, rustix::fs::FileType::Socket);
     let open = |path: &std::path::Path| start(&[LogTarget::File(path.into())], 1).map(drop);
-    for (path, expected) in [(socket.as_path(), "it is a socket: write syslog:"), (directory.path(), "it is a directory")] {
+    for (path, expected) in
+        [(socket.as_path(), "it is a socket: write syslog:"), (directory.path(), "it is a directory")]
+    {
         let error = open(path).unwrap_err().to_string();
         assert!(error.contains(expected) && error.contains(&path.display().to_string()), "{error}");
     }

@@ -219,7 +219,8 @@ fn a_server_keeps_its_sticky_clients_until_its_maintenance() {
     let cookie = format!("Cookie: {}\r\n", cookie.split(';').next().unwrap());
     ctl_output(&proxy, "server app/b ready");
     let mut served_by = |fields: &str| {
-        let body = String::from_utf8(client.get_with_fields("/", fields).body).unwrap();
+        let body =
+            String::from_utf8(client.get_with_fields("/", &format!("Host: test\r\n{fields}")).body).unwrap();
         body.lines().next().unwrap().to_owned()
     };
     for change in ["drain", "weight 0"] {

@@ -186,7 +186,7 @@ fn a_fifo_without_a_reader_stops_neither_server() {
     let path = directory.path().join("fifo");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    let text = path.to_str().unwrap();
+    let text = path.to_str().unwrap().to_owned();
     let setup = LoggedProxy::start(&[&format!("to = \"file:{text}\"\nformat = \"combined\"")]);
     assert!(setup.proxy.stderr().contains("no process reads this FIFO"), "{}", setup.proxy.stderr());
     let written = |name: &str| setup.proxy.metrics().sum_known("weir_log_lines_total", &[("result", name)]);
@@ -205,7 +205,7 @@ fn a_fifo_without_a_reader_stops_neither_server() {
     }));
     assert!(reader.join().unwrap().contains("\"GET /read HTTP/1.1\""));
     setup.proxy.assert_all_returned();
-    let origin = crate::support::OriginProcess::start(&["--access-log", text]);
+    let origin = crate::support::OriginProcess::start(&["--access-log", &text]);
     let stats = || {
         let body = crate::support::client::Client::connect(&origin.authority).get("/stats").body;
         serde_json::from_slice::<serde_json::Value>(&body).unwrap()

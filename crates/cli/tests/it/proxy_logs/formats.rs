@@ -272,7 +272,8 @@ fn secrets_of_a_query_are_in_no_log() {
 #[test]
 fn invalid_heads_are_logged_with_what_could_be_read() {
     let _shared = shared_machine();
-    let setup = LoggedProxy::start(&["to = \"file:HOME/json\"", "to = \"file:HOME/haproxy\"\nformat = \"haproxy\""]);
+    let setup =
+        LoggedProxy::start(&["to = \"file:HOME/json\"", "to = \"file:HOME/haproxy\"\nformat = \"haproxy\""]);
     let send = |bytes: &[u8]| {
         let mut stream = crate::support::hostile_client::connect(setup.proxy.authority());
         std::io::Write::write_all(&mut stream, bytes).unwrap();
@@ -294,12 +295,15 @@ fn invalid_heads_are_logged_with_what_could_be_read() {
     ];
     for (at, (bytes, method, target)) in table.into_iter().enumerate() {
         send(bytes);
-        let line: serde_json::Value = serde_json::from_str(&setup.proxy.wait_for_lines("json", at + 1)[at]).unwrap();
+        let line: Value = serde_json::from_str(&setup.proxy.wait_for_lines("json", at + 1)[at]).unwrap();
         assert_eq!(line["method"].as_str(), method, "{line}");
         let logged = line["target"].as_str();
         assert_eq!(logged.is_some(), target.is_some(), "{line}");
         assert!(logged.unwrap_or_default().starts_with(target.unwrap_or_default()), "{line}");
     }
     let haproxy = setup.proxy.wait_for_lines("haproxy", 9);
-    assert!(haproxy[1].ends_with("\"GET /no-host HTTP/1.1\"") && haproxy[7].ends_with("\"<BADREQ>\""), "{haproxy:#?}");
+    assert!(
+        haproxy[1].ends_with("\"GET /no-host HTTP/1.1\"") && haproxy[7].ends_with("\"<BADREQ>\""),
+        "{haproxy:#?}"
+    );
 }

@@ -58,13 +58,12 @@ pub(super) fn run_server(request: &CommandRequest<'_>) -> CommandResult {
     let change = ServerChange::parse(args).map_err(CommandError::invalid)?;
     let Some(change) = change else { return Err(request.usage_error("server")) };
     let server_name = split_server_name(name)?;
-    let is_sticky = request.context.run_on_owner(move |active| apply_change(active, &server_name, change))??;
+    let is_sticky =
+        request.context.run_on_owner(move |active| apply_change(active, &server_name, change))??;
     request.context.refresh_servers()?;
     request.log_change(&format!("server {}", request.args.join(" ")));
-    let keeps_clients = matches!(
-        change,
-        ServerChange::AdminState(AdminState::Drain) | ServerChange::Weight(Some(0))
-    );
+    let keeps_clients =
+        matches!(change, ServerChange::AdminState(AdminState::Drain) | ServerChange::Weight(Some(0)));
     let note = if is_sticky && keeps_clients { STICKY_NOTE } else { "" };
     Ok(Some(format!("server {name}: {}{note}\n", args.join(" "))))
 }

@@ -1,0 +1,127 @@
+//! Responses to requests that go to no server: those of a route's action, and those that the proxy owes itself.
+
+use wire::{RefusalKind, RequestHead};
+
+use super::finish::{ALLOWED_METHODS, OwnResponse};
+use crate::acme::answer_to_challenge;
+use crate::client_stream::{ClientStream, TimeoutKind};
+use crate::core::{Core, PollContext};
+use crate::exchange_state::{Exchange, ExchangeStage};
+use crate::outcome::{EndPhase, EndReason};
+use crate::plan::Action;
+use crate::request_view::RequestView;
+use crate::route::{RouteRequest, build_location};
+
+impl Exchange {
+    /// Responds as the final recipient of a request (RFC 9110 §7.6.2).
+    pub(super) fn respond_as_last_hop(&mut self, core: &Core, client: &ClientStream, method: &str) {
+        if method == "OPTIONS" {
+            let fields: &[(&str, &[u8])] = &[("Allow", ALLOWED_METHODS.as_bytes())];
+            let response = OwnResponse { status: 200, content_type: "", body: b"", fields };
+            return self.respond(core, client, &response);
+        }
+        let body = b"405 Method Not Allowed: this proxy does not reflect requests\n";
+        let response = OwnResponse { status: 405, content_type: "text/plain", body, fields: &[] };
+        self.respond(core, client, &response);
+    }
+
+    /// Answers the challenge of an ACME server that validates a name of this proxy.
+    pub(super) fn answer_challenge(&mut self, core: &Core, client: &ClientStream, target: &str) {
+        let answer = answer_to_challenge(target).unwrap_or_default();
+        let content_type = "application/octet-stream";
+        let response = OwnResponse { status: 200, content_type, body: answer.as_bytes(), fields: &[] };
+        self.respond(core, client, &response);
+    }
+
+    /// Responds to plain HTTP on a port for TLS with the address to use.
+    pub(super) fn respond_to_plain_http(
+        &mut self,
+        core: &Core,
+        client: &ClientStream,
+        view: &RequestView<'_>,
+    ) {
+        let start = "400 Bad Request: this port expects TLS, and the request came without it";
+        let host = view.head.host.filter(|host| !host.is_empty() && view.head.target.starts_with('/'));
+        let body = match host {
+            Some(host) => format!("{start}: use https://{host}{}\n", view.head.target),
+            None => format!("{start}: use https://\n"),
+        };
+        let response =
+            OwnResponse { status: 400, content_type: "text/plain", body: body.as_bytes(), fields: &[] };
+        self.respond(core, client, &response);
+        self.outcome.end = EndReason::PlainHttp;
+    }
+
+    /// Redirects the request to the same target with https.
+    pub(super) fn redirect_to_https(
+        &mut self,
+        core: &Core,
+        client: &ClientStream,
+        head: &RequestHead<'_, '_>,
+        status: u16,
+    ) {
+        let location = build_location("https://{host}{path}{query}", head.host, head.target);
+        self.redirect(core, client, status, &location);
+    }
+
+    fn redirect(&mut self, core: &Core, client: &ClientStream, status: u16, location: &[u8]) {
+        let fields = &[("Location", location)];
+        let response = OwnResponse { status, content_type: "text/plain", body: b"", fields };
+        self.respond(core, client, &response);
+    }
+
+    /// Rejects the request. The connection stays open if possible.
+    pub(super) fn reject(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        end: EndReason,
+    ) {
+        // The poll that follows handles the result.
+        let _ = self.fail(ctx, client, end, EndPhase::Request);
+    }
+
+    /// Rejects an invalid request.
+    #[cold]
+    pub(super) fn refuse(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        kind: RefusalKind,
+    ) {
+        self.outcome.refusal = Some(kind);
+        self.outcome.refusal_status = kind.status();
+        self.reject(ctx, client, EndReason::BadRequest);
+    }
+
+    /// Performs an action that needs no server.
+    pub(super) fn run_action(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        request: &RouteRequest<'_>,
+        action: &Action,
+    ) {
+        match action {
+            Action::Forward(_) => {}
+            Action::Redirect { status, location: template } => {
+                let location_value = build_location(template, request.host, request.target);
+                self.redirect(ctx.core, client, *status, &location_value);
+            }
+            Action::Return { status, content_type, body } => {
+                let response = OwnResponse { status: *status, content_type, body, fields: &[] };
+                self.respond(ctx.core, client, &response);
+            }
+            Action::Deny(status) => {
+                self.outcome.refusal_status = *status;
+                self.reject(ctx, client, EndReason::Denied);
+            }
+            Action::SilentDrop => self.reject(ctx, client, EndReason::SilentlyDropped),
+            Action::Tarpit { delay_ns, status } => {
+                self.outcome.refusal_status = *status;
+                self.stage = ExchangeStage::Tarpit;
+                client.arm(ctx, TimeoutKind::Tarpit, *delay_ns);
+            }
+        }
+    }
+}
