@@ -169,6 +169,11 @@ impl<'a> RequestView<'a> {
         self.head.upgrade.filter(|protocols| !contains_http2(protocols))
     }
 
+    /// Returns whether the client requests an upgrade to HTTP/2.
+    pub(crate) fn requests_http2(&self) -> bool {
+        self.head.upgrade.is_some_and(contains_http2)
+    }
+
     /// Returns whether the client accepts trailers. Without `TE: trailers` a server may omit its trailers
     /// (RFC 9110 §10.1.4); the proxy passes them on.
     pub(crate) fn accepts_trailers(&self) -> bool {

@@ -332,7 +332,7 @@ impl Exchange {
 /// Returns the reason to reject the request because of one of its fields.
 fn head_refusal(view: &RequestView<'_>, client: &ClientStream) -> Option<RefusalKind> {
     // On a stream, only extended CONNECT has an upgrade.
-    if view.head.upgrade.is_some_and(contains_http2) && client.is_h2_stream() {
+    if view.requests_http2() && client.is_h2_stream() {
         return Some(RefusalKind::ProtocolUnsupported);
     }
     let rejects_underscores = view.forwarding.underscores == Underscores::Reject && !view.is_trusted;
