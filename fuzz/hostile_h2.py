@@ -13,7 +13,9 @@ SCENE is a part of the name of a scene; the default is all. Needs only Python's 
 """
 
 import os
+import resource
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -32,7 +34,9 @@ DATA, HEADERS, RST, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6
 GET = b"\x82\x86\x84\x01\x01a"
 POST = b"\x83\x86\x84\x01\x01a"
 OK = b"\x88"
+MEMORY_MAX = 8 * 2**30
 failures = []
+running = []
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -174,18 +178,26 @@ def wait_for(port):
     sys.exit(f"error: nothing listens on port {port}")
 
 
+def limit_memory():
+    """Limits the memory of a program under test, so that a fault does not harm the machine."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
+
+
 class Server:
     """A running program: `h2` and `h1` are its ports."""
 
     def __init__(self, name, command, h2, h1):
         self.name, self.h2, self.h1 = name, h2, h1
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                        preexec_fn=limit_memory)
+        running.append(self.process)
         wait_for(h2)
         wait_for(h1)
 
     def stop(self):
         self.process.terminate()
         self.process.wait()
+        running.remove(self.process)
 
 
 def servers(weir, directory, origin):
@@ -288,18 +300,20 @@ def attack_memory(scene, server):
 def latencies(port, seconds, result):
     """Sends one request after the other, and returns the latencies in ms."""
     end = time.monotonic() + seconds
-    connection = socket.create_connection(("127.0.0.1", port))
+    connection = socket.create_connection(("127.0.0.1", port), timeout=seconds)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     while time.monotonic() < end:
         begin = time.monotonic()
-        connection.sendall(b"GET /?s=10 HTTP/1.1\r\nHost: a\r\n\r\n")
         received = b""
-        while b"\r\n\r\n" not in received or len(received.split(b"\r\n\r\n", 1)[1]) < 10:
-            part = connection.recv(65536)
-            if not part:
-                connection = socket.create_connection(("127.0.0.1", port))
-                break
-            received += part
+        try:
+            connection.sendall(b"GET /?s=10 HTTP/1.1\r\nHost: a\r\n\r\n")
+            while b"\r\n\r\n" not in received or len(received.split(b"\r\n\r\n", 1)[1]) < 10:
+                part = connection.recv(65536)
+                if not part:
+                    raise ConnectionError
+                received += part
+        except OSError:
+            connection = socket.create_connection(("127.0.0.1", port), timeout=seconds)
         result.append((time.monotonic() - begin) * 1000)
         time.sleep(0.002)
 
@@ -438,6 +452,7 @@ def load_memory(weir, port):
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: stopped"))
     weir, wanted = sys.argv[1], sys.argv[2:]
     is_wanted = lambda name: not wanted or any(part in name for part in wanted)
     with tempfile.TemporaryDirectory() as directory:
@@ -458,7 +473,9 @@ def main():
                 if is_wanted(f"{scene} server"):
                     attack_clients(scene, weir, directory, port)
         finally:
-            origin.stop()
+            for process in running:
+                process.terminate()
+                process.wait()
     for failure in failures:
         print(f"FAILED: {failure}")
     sys.exit(1 if failures else 0)
