@@ -45,7 +45,7 @@ pub enum EntryError {
 /// Things that one run may have made.
 #[derive(Clone, Debug)]
 pub(super) struct AllowList {
-    run: String,
+    pub(super) run: String,
     /// Parent of the directory of the run.
     pub(super) run_directories: PathBuf,
     /// Mount points of control groups.

@@ -33,7 +33,7 @@ impl Place {
             run_directories: self.path("runs"),
             cgroup_mounts: vec![self.path("groups")],
             is_setting: |path| path.parent().is_some_and(|parent| parent.ends_with("settings")),
-            ..AllowList::of_this_machine(run)
+            run: run.to_owned(),
         }
     }
 
