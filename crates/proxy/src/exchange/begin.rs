@@ -18,7 +18,7 @@ use crate::forward::{
 use crate::outcome::{EndPhase, EndReason};
 use crate::plan::{Action, ListenerPlan, PathRule, PoolId, Reuse, Underscores};
 use crate::profile::ProfilePhase;
-use crate::request_view::{CertificateField, RequestView};
+use crate::request_view::{CertificateField, RequestView, contains_http2};
 use crate::route::{
     CheckedTarget, RateLimitKey, RetryAfterNs, RouteRequest, build_location, changes_target, check_target,
     rewrite_target,
