@@ -25,6 +25,7 @@ pub mod file;
 pub mod limits;
 pub mod listen;
 pub mod machine;
+pub mod memory;
 pub mod namespace;
 pub mod notify;
 pub mod privileges;

@@ -17,6 +17,7 @@ use server_shell::date::DateCache;
 use crate::body::BodyBlocks;
 use crate::cache::ResponseCache;
 use crate::files::FileSite;
+use crate::free_memory::FreeMemory;
 use crate::log::CoreAccessLog;
 use crate::plan::OriginPlan;
 use crate::stats::{CoreCounters, CoreStats, OriginStats, add};
@@ -52,6 +53,8 @@ pub(crate) struct OriginCore {
     pub(crate) log: Option<CoreAccessLog>,
     /// Files to serve; `None`: responses are generated.
     pub(crate) files: Option<FileSite>,
+    /// Bytes that were just read from a file; unowned between two polls.
+    pub(crate) file_slice: RefCell<Vec<u8>>,
     pub(crate) conn_limit: ConnectionLimit,
     /// Channels to the counters of all cores, including this one.
     pub(crate) queries: CoreSenders<StatsQuery>,
@@ -62,6 +65,7 @@ pub(crate) struct OriginCore {
     /// passed.
     pub(crate) tick: Cell<u32>,
     pub(crate) draining: Cell<bool>,
+    free_memory: Cell<FreeMemory>,
 }
 
 /// Scratch buffers of one poll of a connection; unowned between two polls.
@@ -113,12 +117,14 @@ impl OriginCore {
             }),
             log: parts.log,
             files: parts.plan.files.as_ref().map(FileSite::open).transpose()?,
+            file_slice: RefCell::default(),
             conn_limit: ConnectionLimit::new(parts.connections_max),
             queries: parts.queries,
             started_ns: parts.started_ns,
             now_ns: Cell::new(now_ns()),
             tick: Cell::new(0),
             draining: Cell::new(false),
+            free_memory: Cell::default(),
             plan: parts.plan,
         })
     }
@@ -132,6 +138,12 @@ impl OriginCore {
         if let Some(log) = &self.log {
             log.hand_over();
         }
+        let mut free_memory = self.free_memory.get();
+        let load = self.conn_limit.active_count() as u64 + self.counters.in_flight.get();
+        if free_memory.is_due(load, now_ns) {
+            rt::memory::return_free_memory();
+        }
+        self.free_memory.set(free_memory);
     }
 
     /// Starts the drain: each response is now the last of its connection, and idle connections end.
@@ -151,6 +163,12 @@ impl OriginCore {
         {
             // The cores share this count, so only the first core reports it.
             stats.totals.log_dropped += log.write_failed_lines();
+        }
+        if let Some(site) = &self.files {
+            let totals = &mut stats.totals;
+            totals.files_compressing = site.encoders.encoders();
+            totals.files_uncompressed = site.encoders.refused();
+            (totals.files_roots_replaced, totals.files_roots_removed) = site.root_changes();
         }
         stats
     }

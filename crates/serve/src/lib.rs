@@ -16,6 +16,7 @@ mod conn_task;
 mod core;
 pub mod distribution;
 mod files;
+mod free_memory;
 mod help;
 mod http2;
 mod log;
@@ -33,5 +34,5 @@ pub mod url_options;
 
 pub use help::reference_markdown;
 pub use plan::{OriginPlan, OriginPlanText};
-pub use run::{RunningOrigin, start, start_exclusive};
+pub use run::{RunningOrigin, StatsReader, start, start_exclusive};
 pub use stats::OriginStats;

@@ -39,6 +39,7 @@ mod proxy_tls;
 mod proxy_upgrade;
 mod regression;
 mod robust;
+mod serve_deployments;
 mod serve_files;
 mod smuggling;
 mod streams;
