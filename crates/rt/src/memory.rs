@@ -42,7 +42,8 @@ impl MemoryReturn {
 }
 
 /// Returns memory that the calling thread has freed to the kernel, as far as it was freed long enough
-/// ago. Has no effect if the process has another allocator than mimalloc.
+/// ago, and memory that C libraries have freed (malloc_trim(3)). Has no effect on Rust's memory if the process
+/// has another allocator than mimalloc.
 #[allow(unsafe_code)]
 pub fn return_freed_memory() {
     unsafe extern "C" {
@@ -50,6 +51,11 @@ pub fn return_freed_memory() {
     }
     // SAFETY: the function of mimalloc has this signature and may be called at any time by any thread.
     unsafe { mi_collect(false) };
+    // SAFETY: malloc_trim has no preconditions, and may be called by any thread at any time.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 #[cfg(test)]

@@ -52,6 +52,8 @@ pub(crate) struct OriginCore {
     pub(crate) log: Option<CoreAccessLog>,
     /// Files to serve; `None`: responses are generated.
     pub(crate) files: Option<FileSite>,
+    /// Bytes that were just read from a file; unowned between two polls.
+    pub(crate) file_slice: RefCell<Vec<u8>>,
     pub(crate) conn_limit: ConnectionLimit,
     /// Channels to the counters of all cores, including this one.
     pub(crate) queries: CoreSenders<StatsQuery>,
@@ -113,6 +115,7 @@ impl OriginCore {
             }),
             log: parts.log,
             files: parts.plan.files.as_ref().map(FileSite::open).transpose()?,
+            file_slice: RefCell::default(),
             conn_limit: ConnectionLimit::new(parts.connections_max),
             queries: parts.queries,
             started_ns: parts.started_ns,
@@ -156,6 +159,12 @@ impl OriginCore {
         {
             // The cores share this count, so only the first core reports it.
             stats.totals.log_dropped += log.write_failed_lines();
+        }
+        if let Some(site) = &self.files {
+            let totals = &mut stats.totals;
+            totals.files_compressing = site.encoders.encoders();
+            totals.files_uncompressed = site.encoders.refused();
+            (totals.files_roots_replaced, totals.files_roots_removed) = site.root_changes();
         }
         stats
     }

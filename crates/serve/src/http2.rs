@@ -12,6 +12,7 @@
 mod deadlines;
 mod events;
 mod exchange;
+mod file_content;
 mod output;
 mod request;
 mod respond;

@@ -138,10 +138,10 @@ impl LoggedRequest {
 }
 
 /// Returns the line of a response without a request, from the request on.
-pub(crate) fn line_without_request(format: AccessLogFormat, status: u16) -> Vec<u8> {
+pub(crate) fn line_without_request(format: AccessLogFormat, status: u16, content_bytes: u64) -> Vec<u8> {
     match format {
-        AccessLogFormat::Combined => format!("\"-\" {status} 0 \"-\" \"-\"\n"),
-        AccessLogFormat::Json => format!("\"status\":{status},\"bytes\":0}}\n"),
+        AccessLogFormat::Combined => format!("\"-\" {status} {content_bytes} \"-\" \"-\"\n"),
+        AccessLogFormat::Json => format!("\"status\":{status},\"bytes\":{content_bytes}}}\n"),
     }
     .into_bytes()
 }

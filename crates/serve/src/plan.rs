@@ -2,6 +2,7 @@
 //! problem at once. It starts nothing; it only resolves names, and reads the files of certificates.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -69,6 +70,8 @@ pub struct OriginPlanText {
     pub access_log: String,
     /// Format of the access log: `combined` or `json`; default: `combined`.
     pub access_log_format: String,
+    /// Address of the counters alone; default: none.
+    pub stats_listen: String,
     /// TLS of all listeners; default: none.
     pub tls: OriginTlsText,
     /// See [`IDLE_TIMEOUT_NS`]; bare numbers are seconds.
@@ -129,6 +132,7 @@ pub struct OriginPlan {
     pub(crate) proxy_protocol: bool,
     pub(crate) access_log: Option<LogTarget>,
     pub(crate) access_log_format: AccessLogFormat,
+    pub(crate) stats_listen: Option<SocketAddr>,
     pub(crate) tls: Option<OriginTls>,
     pub(crate) idle_timeout_ns: u64,
     pub(crate) head_timeout_ns: u64,
@@ -161,6 +165,7 @@ impl OriginPlan {
             spin: text.spin,
             access_log: LogTarget::from_flag(&text.access_log),
             access_log_format: problems.access_log_format(text),
+            stats_listen: problems.stats_listen(&text.stats_listen),
             files: problems.files(&text.files),
             proxy_protocol: text.proxy_protocol,
             tls: problems.tls(&text.tls, http),
@@ -199,6 +204,12 @@ impl OriginPlan {
     #[must_use]
     pub fn uses_tls(&self) -> bool {
         self.tls.is_some()
+    }
+
+    /// Returns the address of the counters alone, if there is one.
+    #[must_use]
+    pub fn stats_listen(&self) -> Option<SocketAddr> {
+        self.stats_listen
     }
 
     /// Returns the file for the secrets of all TLS sessions, if there is one.
@@ -321,6 +332,18 @@ impl FlagProblems {
             other => self.add(flag, format!("'{other}' is not combined or json")),
         }
         AccessLogFormat::Combined
+    }
+
+    fn stats_listen(&mut self, text: &str) -> Option<SocketAddr> {
+        if text.is_empty() {
+            return None;
+        }
+        match text.parse::<Address>() {
+            Ok(Address::Tcp(address)) => return Some(address),
+            Ok(Address::Unix(_)) => self.add("--stats-listen", format!("'{text}' is not a TCP address")),
+            Err(error) => self.add("--stats-listen", error),
+        }
+        None
     }
 
     fn timeout(&mut self, flag: &str, text: &str, default_ns: u64) -> u64 {

@@ -68,6 +68,9 @@ pub(crate) struct SlowExchange {
     pub(crate) logged_request: Option<LoggedRequest>,
 }
 
+/// Status in the access log of a response whose file could not be read to its end, although its head has
+/// another one.
+pub(crate) const FAILED_FILE_STATUS: u16 = 500;
 /// Header field for text.
 pub(crate) const TEXT: &[u8] = b"Content-Type: text/plain; charset=utf-8\r\n";
 
@@ -401,14 +404,28 @@ impl ResponseDecision {
 #[cold]
 pub(crate) fn reject(core: &OriginCore, error: Refusal, peer: Option<&str>, out: &mut Vec<u8>) {
     core.counters.count_rejection(error.kind());
-    write_error_response(core, error.status(), peer, out);
+    write_error_response(core, error.status(), &error.to_string(), peer, out);
 }
 
-/// Adds an empty response after which the connection ends.
-pub(crate) fn write_error_response(core: &OriginCore, status: u16, peer: Option<&str>, out: &mut Vec<u8>) {
+/// Adds a response with a reason as its text, after which the connection ends.
+pub(crate) fn write_error_response(
+    core: &OriginCore,
+    status: u16,
+    reason: &str,
+    peer: Option<&str>,
+    out: &mut Vec<u8>,
+) {
     let request = RequestProperties { version: Version::Http11, is_head: false, keep_alive: false };
-    ResponseSpec::with_size(status, 0).write_head(out, request, false, &core.dates.http(), b"");
+    let text = error_text(status, reason);
+    let spec = ResponseSpec::with_size(status, text.len() as u64);
+    spec.write_head(out, request, false, &core.dates.http(), TEXT);
+    out.extend_from_slice(text.as_bytes());
     core.counters.count_response(status);
     // There is no request to log.
-    core.log_line(peer, &line_without_request(core.plan.access_log_format, status));
+    core.log_line(peer, &line_without_request(core.plan.access_log_format, status, text.len() as u64));
+}
+
+/// Returns the text of a response to a rejected request.
+pub(crate) fn error_text(status: u16, reason: &str) -> String {
+    format!("{status} {}: {reason}\n", wire::encode::reason(status))
 }

@@ -36,10 +36,27 @@ pub struct RunningOrigin {
     /// Our own copies of the listening sockets. Tools such as `ss -ltnp` show only the sockets in
     /// the process's first descriptor table. Empty if the cores share that table.
     listener_copies: Vec<Listener>,
-    queries: CoreSenders<StatsQuery>,
     log_writer: Option<LogWriter>,
+    stats: StatsReader,
+}
+
+/// Counters of a running origin, for other threads than those of its cores.
+#[derive(Clone, Debug)]
+pub struct StatsReader {
+    queries: CoreSenders<StatsQuery>,
     drain: DrainWatch,
     started_ns: u64,
+}
+
+impl StatsReader {
+    /// Returns the current counters of all cores. Waits for each core, so a core's own thread must
+    /// not call it.
+    #[must_use]
+    pub fn read(&self) -> OriginStats {
+        // Without a deadline it cannot time out.
+        let cores = self.queries.ask_blocking(None, |reply| reply).unwrap_or_default();
+        OriginStats::from_cores(cores, now_ns() - self.started_ns, self.drain.stage() != DrainStage::Running)
+    }
 }
 
 /// Data that one core takes to its thread.
@@ -127,10 +144,8 @@ fn start_with_tables(plan: OriginPlan, drain: Drain, own_fd_tables: bool) -> io:
         cores,
         bound_addresses,
         listener_copies,
-        queries,
         log_writer,
-        drain: watch,
-        started_ns,
+        stats: StatsReader { queries, drain: watch, started_ns },
     })
 }
 
@@ -163,7 +178,7 @@ impl RunningOrigin {
     /// Returns whether the origin drains, or its cores have ended.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
-        self.drain.stage() != DrainStage::Running || self.is_finished()
+        self.stats.drain.stage() != DrainStage::Running || self.is_finished()
     }
 
     /// Returns whether all cores have ended.
@@ -176,9 +191,13 @@ impl RunningOrigin {
     /// not call it.
     #[must_use]
     pub fn stats(&self) -> OriginStats {
-        // Without a deadline it cannot time out.
-        let cores = self.queries.ask_blocking(None, |reply| reply).unwrap_or_default();
-        OriginStats::from_cores(cores, now_ns() - self.started_ns, self.drain.stage() != DrainStage::Running)
+        self.stats.read()
+    }
+
+    /// Returns the counters for other threads.
+    #[must_use]
+    pub fn stats_reader(&self) -> StatsReader {
+        self.stats.clone()
     }
 
     /// Opens the access log again, after its file was renamed.
@@ -201,7 +220,7 @@ impl RunningOrigin {
         }
         self.listener_copies.clear();
         let cores = self.cores.join().into_iter().collect::<Result<Vec<_>, _>>();
-        let uptime_ns = now_ns() - self.started_ns;
+        let uptime_ns = now_ns() - self.stats.started_ns;
         // Its senders were dropped with the cores, so it writes the rest and ends.
         if let Some(log) = self.log_writer {
             log.finish(log::FINISH_TIMEOUT);
@@ -217,6 +236,7 @@ async fn run_core(mut parts: OriginCoreParts, init: OriginCoreInit, drain: Drain
     let core = Rc::new(OriginCore::new(parts)?);
     spawn_local(run_ticks(Rc::clone(&core)));
     spawn_local(answer_queries(Rc::clone(&core), queries));
+    spawn_local(tag_files(Rc::clone(&core)));
     let mut watch = drain.watch();
     let (acceptor, helpers) = Acceptor::start(OriginAdmission(Rc::clone(&core)), inbox, drain)?;
     watch.wait_for(DrainStage::Draining).await;
@@ -272,6 +292,13 @@ async fn answer_queries(core: Rc<OriginCore>, mut queries: mpsc::Receiver<StatsQ
     while let Some(reply_sender) = queries.recv().await {
         // The requester may have left.
         let _ = reply_sender.send(core.read_stats());
+    }
+}
+
+/// Reads files whose entity tags are made from their content.
+async fn tag_files(core: Rc<OriginCore>) {
+    if let Some(site) = &core.files {
+        site.untagged.run().await;
     }
 }
 

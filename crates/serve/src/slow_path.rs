@@ -18,7 +18,7 @@ use crate::body::{ChunkedBody, RemainingBody};
 use crate::burn;
 use crate::conn::{Conn, FollowUp, SlowJob};
 use crate::output::Outgoing;
-use crate::respond::{BodyKind, SlowExchange, TEXT, reject};
+use crate::respond::{BodyKind, FAILED_FILE_STATUS, SlowExchange, TEXT, reject};
 use crate::response_spec::ResponseSpec;
 use crate::stats::{CloseReason, add};
 
@@ -183,7 +183,9 @@ async fn send_response(
             let is_chunked = !exchange.request.is_head && exchange.spec.is_chunked(exchange.request);
             let sent = file_content::send_content(conn, &mut out, &mut file.body, is_chunked).await;
             // Only now is the size of content known that is encoded on the fly.
-            log_response(conn, exchange, exchange.spec.status, file.body.sent_bytes());
+            let is_failed = matches!(sent, Err(CloseReason::FileFailed));
+            let status = if is_failed { FAILED_FILE_STATUS } else { exchange.spec.status };
+            log_response(conn, exchange, status, file.body.sent_bytes());
             sent
         }
         None => {

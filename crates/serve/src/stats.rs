@@ -78,6 +78,10 @@ counters! {
     log_lines: "Lines passed to the access log.",
     proxy_headers_rejected: "Connections that ended because they did not start with a header of the PROXY protocol.",
     files_failed: "Responses whose file could not be read to its end, so that their connection or stream ended.",
+    files_compressing: "Encoders of responses that are compressed on the fly now.",
+    files_uncompressed: "Responses that were not compressed because the encoders of their thread used the memory of --compress-memory.",
+    files_roots_replaced: "Times that a thread found another directory at the path of the files, and opened it.",
+    files_roots_removed: "Times that a thread found no directory at the path of the files.",
     log_dropped: "Lines that the access log dropped, because its file was too slow or failed.",
 }
 

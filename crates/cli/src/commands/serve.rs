@@ -1,15 +1,17 @@
 //! `weir serve`.
 
+use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use record::problem::InputProblem;
 use record::units::format_plural;
 use rt::address::Address;
-use rt::drain::{Drain, SignalHandlers, SignalSet, block_signals};
+use rt::drain::{Drain, DrainStage, SignalHandlers, SignalSet, block_signals};
 use rt::listen::AcceptMode;
 use serve::plan::OriginPlan;
 use serve::{OriginStats, RunningOrigin};
+use server_shell::web_ui::{self, WebPage, WebRequest, WebRoute};
 
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, serve_flags};
@@ -26,7 +28,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     preflight::check_descriptors(plan.connections_max().unwrap_or(0) as u64)?;
-    let (threads, uses_tls) = (plan.threads(), plan.uses_tls());
+    let (threads, uses_tls, stats_listen) = (plan.threads(), plan.uses_tls(), plan.stats_listen());
     if let Some(path) = plan.tls_key_log() {
         warn!("weir: warning: the secrets of all TLS sessions are written to {}", path.display());
     }
@@ -44,6 +46,12 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     };
     signals.spawn_handler(drain.clone(), Some(signals_do))?;
     let running = serve::start_exclusive(plan, drain.clone())?;
+    if let Some(address) = stats_listen
+        && let Err(failure) = serve_stats(&running, address, &drain)
+    {
+        drain.advance(DrainStage::Abort);
+        return Err(failure);
+    }
     print(&format_addresses(&running, threads, uses_tls));
     if args.is_set("until-stdin-closes") {
         drain_on_stdin_close(drain);
@@ -52,6 +60,30 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let stats = running.join().map_err(|failure| Failure::cannot("serve", failure))?;
     warn!("{}", format_totals(&stats, uses_tls));
     Ok(Exit::Done)
+}
+
+/// Serves the counters at an address of their own, until the drain.
+fn serve_stats(running: &RunningOrigin, address: SocketAddr, drain: &Drain) -> Result<(), Failure> {
+    let (reader, stop) = (running.stats_reader(), drain.watch());
+    let (started, result) = mpsc::channel();
+    let failed = started.clone();
+    let serve = move || {
+        let page = move |_: &WebRequest| WebPage::new(web_ui::JSON, reader.read().to_json());
+        let listening = |address: SocketAddr| {
+            // Without a receiver the start was given up.
+            let _ = started.send(Ok(address));
+        };
+        if let Err(error) = web_ui::run(address, vec![WebRoute::new("/stats", page)], stop, listening) {
+            let _ = failed.send(Err(error.to_string()));
+        }
+    };
+    std::thread::Builder::new().name("stats".to_owned()).spawn(serve)?;
+    match result.recv() {
+        Ok(Ok(address)) => warn!("weir: counters at http://{address}/stats"),
+        Ok(Err(why)) => return Err(Failure::cannot(format!("--stats-listen {address}"), why)),
+        Err(_) => return Err(Failure::cannot("--stats-listen", "its thread has ended")),
+    }
+    Ok(())
 }
 
 /// Formats the listening addresses, one a line.
@@ -79,12 +111,28 @@ fn format_totals(stats: &OriginStats, uses_tls: bool) -> String {
         totals.tls_failed
     );
     format!(
-        "served {} on {}{}{}",
+        "served {} on {}{}{}{}",
         format_plural(totals.requests, "request"),
         format_plural(stats.sum.connections_accepted, "connection"),
         if totals.h2_connections > 0 { http2_summary(stats) } else { String::new() },
-        if uses_tls { &handshakes } else { "" }
+        if uses_tls { &handshakes } else { "" },
+        files_summary(stats)
     )
+}
+
+/// Returns the counts of files that an operator should know: those that are 0 are left out.
+fn files_summary(stats: &OriginStats) -> String {
+    let totals = &stats.sum.totals;
+    let mut text = String::new();
+    for (count, noun, what) in [
+        (totals.files_failed, "response", "cut off because its file could not be read to its end"),
+        (totals.files_uncompressed, "response", "not compressed for lack of memory (--compress-memory)"),
+    ] {
+        if count > 0 {
+            text += &format!(", {} {what}", format_plural(count, noun));
+        }
+    }
+    text
 }
 
 /// Signal that the main thread handles.

@@ -16,7 +16,8 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
           documents the URL options, a superset of httpterm's. GET /stats returns counters as JSON, so \
           that a client's counters can be checked against them.\n\nWith a directory, a file or - (standard \
           input), the URL is the path of a file: with validators, ranges, content codings, and nothing \
-          outside of the directory. All flags of listeners, limits, TLS and logs apply to both.\n\nSIGUSR1 \
+          outside of the directory. A directory that is replaced, by a link, a new one or a mount, is served \
+          within a second or two. All flags of listeners, limits, TLS and logs apply to both.\n\nSIGUSR1 \
           reopens the access log, SIGTERM drains and stops.",
     values: Some(("DIR|FILE|-", "Directory, file or standard input to serve; default: generated responses")),
     flags: &[
@@ -125,6 +126,17 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             ..FLAG_DEFAULTS
         },
         Flag {
+            long: "stats-listen",
+            value: "ADDRESS",
+            default: "off",
+            doc: "Address that serves the counters alone, at /stats: with files too, whose names cannot collide \
+                  with it; port 0: chosen by the kernel; requests must name an address of this machine, or \
+                  localhost",
+            valid: &["127.0.0.1:0"],
+            invalid: &["8000", "unix:/tmp/weir.sock"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
             long: "proxy-protocol",
             doc: "Expect a PROXY protocol header, version 1 or 2, at the start of every connection; its \
                   client is the one in the access log; only for listeners that nobody but the proxy reaches",
@@ -160,7 +172,7 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
         },
         Flag {
             long: "no-symlinks",
-            doc: "Files: refuse all symbolic links; without it those within the directory are followed",
+            doc: "Files: refuse all symbolic links; without it those that end in the directory are followed",
             ..FLAG_DEFAULTS
         },
         Flag {
@@ -224,9 +236,31 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             ..FLAG_DEFAULTS
         },
         Flag {
+            long: "compress-memory",
+            value: "SIZE",
+            default: "32m",
+            doc: "Files: max memory of the encoders of each thread, 0.4 to 84 MiB each (br:4 2.3, zstd:3 2.5, gzip \
+                  0.4); responses beyond it are sent without a coding, and counted (files_uncompressed)",
+            valid: &["64m"],
+            invalid: &["x"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
+            long: "etag",
+            value: "content|mtime-size|inode",
+            default: "mtime-size",
+            doc: "Files: source of entity tags; mtime-size: the same on replicas whose copies keep the times of \
+                  files; content: a digest, for builds that give all files one time, or replicas with other \
+                  times (a file over 32 KiB has no tag until it was read once); inode: differs on replicas",
+            valid: &["content", "inode"],
+            invalid: &["size"],
+            ..FLAG_DEFAULTS
+        },
+        Flag {
             long: "no-precompressed",
             doc: "Files: ignore .br, .zst and .gz files beside a file; without it they are sent instead of the \
-                  file if the client accepts the coding and they are not older",
+                  file if the client accepts the coding and they are not older, and instead of compressing \
+                  on the fly",
             ..FLAG_DEFAULTS
         },
         Flag {
@@ -295,6 +329,8 @@ pub(crate) fn serve_flags(args: CommandArgs<'_>) -> OriginPlanText {
             basic_auth: args.texts("basic-auth"),
             compress: text("compress"),
             compress_min: text("compress-min"),
+            compress_memory: text("compress-memory"),
+            etag: text("etag"),
             no_precompressed: args.is_set("no-precompressed"),
             file_cache: text("file-cache"),
             file_cache_valid: text("file-cache-valid"),
@@ -302,6 +338,7 @@ pub(crate) fn serve_flags(args: CommandArgs<'_>) -> OriginPlanText {
         proxy_protocol: args.is_set("proxy-protocol"),
         access_log: text("access-log"),
         access_log_format: text("access-log-format"),
+        stats_listen: text("stats-listen"),
         tls: OriginTlsText {
             certificates: args.texts("tls-cert"),
             keys: args.texts("tls-key"),

@@ -42,6 +42,7 @@ mod proxy_upgrade;
 mod proxy_view;
 mod regression;
 mod robust;
+mod serve_deployments;
 mod serve_files;
 mod smuggling;
 mod streams;

@@ -10,8 +10,7 @@ const UNKNOWN_ISSUER: &str = "no trusted authority issued it: trust its authorit
 const NOT_DER: &str = "it is not encoded as DER (X.690): create it again";
 const EXPIRED: &str = "it has expired: renew it";
 const NOT_VALID_YET: &str = "it is not valid yet: check the clocks of this machine and of the authority";
-const OTHER_ALGORITHM: &str =
-    "its key or its signature has an algorithm that is not supported: issue it again with RSA of 2,048 bits \
+const OTHER_ALGORITHM: &str = "its key or its signature has an algorithm that is not supported: issue it again with RSA of 2,048 bits \
      or more, ECDSA or Ed25519, and SHA-256";
 const NO_STATUS: &str = "whether it was revoked is not known: renew the revocation list";
 const WITHOUT_NAME: &str = "it is for other names: connect by one of its names, or issue it for this one";
@@ -29,7 +28,9 @@ pub(super) fn describe_certificate_fault(fault: &CertificateError) -> String {
         CertificateError::NotValidYet => NOT_VALID_YET,
         CertificateError::NotValidYetContext { time, not_before } => {
             let days = days_between(*time, *not_before);
-            return format!("it is valid only in {days}: check the clocks of this machine and of the authority");
+            return format!(
+                "it is valid only in {days}: check the clocks of this machine and of the authority"
+            );
         }
         CertificateError::Revoked => "it was revoked: replace it",
         CertificateError::UnhandledCriticalExtension => {
@@ -46,13 +47,20 @@ pub(super) fn describe_certificate_fault(fault: &CertificateError) -> String {
         }
         CertificateError::UnsupportedSignatureAlgorithmContext { signature_algorithm_id, .. } => {
             let algorithm = dotted_encoded(signature_algorithm_id);
-            return format!("it is signed with an algorithm that is not supported (object identifier \
-                            {algorithm}), for example with SHA-1: issue it again with SHA-256");
+            return format!(
+                "it is signed with an algorithm that is not supported (object identifier \
+                            {algorithm}), for example with SHA-1: issue it again with SHA-256"
+            );
         }
-        CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { public_key_algorithm_id, .. } => {
+        CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext {
+            public_key_algorithm_id,
+            ..
+        } => {
             let algorithm = dotted_encoded(public_key_algorithm_id);
-            return format!("its key has an algorithm that is not supported (object identifier {algorithm}): \
-                            use RSA of 2,048 bits or more, ECDSA or Ed25519");
+            return format!(
+                "its key has an algorithm that is not supported (object identifier {algorithm}): \
+                            use RSA of 2,048 bits or more, ECDSA or Ed25519"
+            );
         }
         CertificateError::NotValidForName => WITHOUT_NAME,
         CertificateError::NotValidForNameContext { expected, presented } => {
@@ -165,7 +173,9 @@ fn describe_other_name(expected: &str, presented: &[String]) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!("it is for {shown}{rest}, not for {expected}: connect by one of its names, or issue it for this one")
+    format!(
+        "it is for {shown}{rest}, not for {expected}: connect by one of its names, or issue it for this one"
+    )
 }
 
 /// Maximum number of names of a certificate in a message.
@@ -249,12 +259,17 @@ mod tests {
             Fault::NotValidForNameContext { expected: name(), presented: Vec::new() },
             Fault::NotValidForNameContext {
                 expected: name(),
-                presented: ["DnsName(\"b.test\")", "IpAddress(127.0.0.1)", "DirectoryName"].map(str::to_owned).into(),
+                presented: ["DnsName(\"b.test\")", "IpAddress(127.0.0.1)", "DirectoryName"]
+                    .map(str::to_owned)
+                    .into(),
             },
             Fault::InvalidPurpose,
             Fault::InvalidPurposeContext { required: ExtendedKeyPurpose::ServerAuth, presented: Vec::new() },
             Fault::InvalidPurposeContext { required: ExtendedKeyPurpose::ClientAuth, presented: Vec::new() },
-            Fault::InvalidPurposeContext { required: ExtendedKeyPurpose::Other(vec![1]), presented: Vec::new() },
+            Fault::InvalidPurposeContext {
+                required: ExtendedKeyPurpose::Other(vec![1]),
+                presented: Vec::new(),
+            },
             Fault::InvalidOcspResponse,
             Fault::ApplicationVerificationFailure,
         ];
@@ -347,11 +362,18 @@ mod tests {
     fn names_and_times_are_those_of_the_certificate() {
         let presented: Vec<String> = (1..=6).map(|number| format!("DnsName(\"{number}.test\")")).collect();
         let text = describe_other_name("a.test", &presented);
-        assert!(text.starts_with("it is for 1.test, 2.test, 3.test, 4.test and 2 more, not for a.test: "), "{text}");
+        assert!(
+            text.starts_with("it is for 1.test, 2.test, 3.test, 4.test and 2 more, not for a.test: "),
+            "{text}"
+        );
         assert!(describe_other_name("a.test", &[]).contains("no names (subjectAltName)"));
-        for (seconds, expected) in
-            [(1, "1 second"), (119, "119 seconds"), (7_100, "118 minutes"), (90_000, "25 hours"), (864_000, "10 days")]
-        {
+        for (seconds, expected) in [
+            (1, "1 second"),
+            (119, "119 seconds"),
+            (7_100, "118 minutes"),
+            (90_000, "25 hours"),
+            (864_000, "10 days"),
+        ] {
             assert_eq!(days_between(at(5), at(5 + seconds)), expected);
         }
     }

@@ -31,7 +31,10 @@ pub(super) fn read_certified_key(chain_path: &Path, key_path: &Path) -> Result<C
     // The list of certificates is not empty.
     let leaf = chain.first().and_then(|leaf| CertificateParts::parse(leaf));
     let leaf = leaf.ok_or_else(|| {
-        TlsConfigError::in_file(chain_path, "the first certificate is not one in DER (X.690): create it again")
+        TlsConfigError::in_file(
+            chain_path,
+            "the first certificate is not one in DER (X.690): create it again",
+        )
     })?;
     let belongs = key.public_key().is_none_or(|public_key| public_key.as_ref() == leaf.public_key);
     if !belongs {
@@ -118,7 +121,11 @@ pub fn certificate_names(path: &Path) -> Result<Vec<String>, TlsConfigError> {
 pub(super) fn names_in(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Some(parts) = CertificateParts::parse(certificate) else { return Vec::new() };
     if parts.extension(SUBJECT_ALT_NAME).is_none() {
-        return common_name(parts.subject).filter(|name| is_dns_name(name)).map(String::from).into_iter().collect();
+        return common_name(parts.subject)
+            .filter(|name| is_dns_name(name))
+            .map(String::from)
+            .into_iter()
+            .collect();
     }
     let parsed = webpki::EndEntityCert::try_from(certificate);
     parsed.map(|certificate| certificate.valid_dns_names().map(String::from).collect()).unwrap_or_default()

@@ -120,7 +120,8 @@ fn hexadecimal(tag: u8, value: &[u8]) -> String {
 
 /// Writes the object identifier that an algorithm identifier in DER starts with.
 pub(super) fn dotted_encoded(algorithm: &[u8]) -> String {
-    expect(OBJECT_IDENTIFIER, algorithm).map_or_else(|| "unknown".to_owned(), |(identifier, _)| dotted(identifier))
+    expect(OBJECT_IDENTIFIER, algorithm)
+        .map_or_else(|| "unknown".to_owned(), |(identifier, _)| dotted(identifier))
 }
 
 /// Writes an object identifier with dots (X.690 §8.19).

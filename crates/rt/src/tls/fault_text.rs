@@ -45,7 +45,9 @@ pub(super) fn describe(error: &Error) -> String {
             return format!("the peer violates TLS: {}", words_of(&format!("{fault:?}")));
         }
         Error::InvalidEncryptedClientHello(fault) => match fault {
-            EncryptedClientHelloError::InvalidConfigList => "the keys for an encrypted ClientHello are invalid",
+            EncryptedClientHelloError::InvalidConfigList => {
+                "the keys for an encrypted ClientHello are invalid"
+            }
             EncryptedClientHelloError::NoCompatibleConfig => {
                 "no key for an encrypted ClientHello has a known algorithm"
             }
@@ -145,7 +147,9 @@ fn describe_incompatible(fault: &PeerIncompatible) -> String {
         PeerIncompatible::ServerSentHelloRetryRequestWithUnknownExtension => {
             "the server asks for an unknown extension: update its TLS library"
         }
-        PeerIncompatible::ServerRejectedEncryptedClientHello(_) => "the server rejected the encrypted ClientHello",
+        PeerIncompatible::ServerRejectedEncryptedClientHello(_) => {
+            "the server rejected the encrypted ClientHello"
+        }
         PeerIncompatible::IncorrectCertificateTypeExtension
         | PeerIncompatible::UnsolicitedCertificateTypeExtension => {
             "the peer wants another type of certificate than X.509"
@@ -312,8 +316,10 @@ pub(super) mod tests {
         for (fault, words) in [
             (PeerMisbehaved::SelectedUnofferedCipherSuite, "selected unoffered cipher suite"),
             (PeerMisbehaved::SelectedUnofferedPsk, "selected unoffered psk"),
-            (PeerMisbehaved::AttemptedDowngradeToTls12WhenTls13IsSupported,
-             "attempted downgrade to tls12 when tls13 is supported"),
+            (
+                PeerMisbehaved::AttemptedDowngradeToTls12WhenTls13IsSupported,
+                "attempted downgrade to tls12 when tls13 is supported",
+            ),
             (PeerMisbehaved::KeyUpdateReceivedInQuicConnection, "key update received in quic connection"),
         ] {
             let text = describe(&Error::PeerMisbehaved(fault.clone()));

@@ -18,7 +18,9 @@ use rustls::{
 };
 
 use super::certificates::read_certificates;
-use super::der::{BIT_STRING, CertificateParts, INTEGER, OBJECT_IDENTIFIER, SEQUENCE, SUBJECT_ALT_NAME, expect};
+use super::der::{
+    BIT_STRING, CertificateParts, INTEGER, OBJECT_IDENTIFIER, SEQUENCE, SUBJECT_ALT_NAME, expect,
+};
 use super::distinguished_name::common_name;
 use super::{TlsConfigError, crypto_provider};
 
@@ -239,8 +241,7 @@ fn check_trusted(
     if now > at(end_s) {
         return Err(CertificateError::ExpiredContext { time: now, not_after: at(end_s) }.into());
     }
-    let Some((mut usages, _)) =
-        parts.extension(EXTENDED_KEY_USAGE).and_then(|value| expect(SEQUENCE, value))
+    let Some((mut usages, _)) = parts.extension(EXTENDED_KEY_USAGE).and_then(|value| expect(SEQUENCE, value))
     else {
         return Ok(());
     };
@@ -320,7 +321,12 @@ fn verify_tls13_signature(
     signature: &DigitallySignedStruct,
 ) -> Result<HandshakeSignatureValid, Error> {
     let algorithms = crypto_provider().signature_verification_algorithms;
-    rustls::crypto::verify_tls13_signature_with_raw_key(message, &public_key(certificate)?, signature, &algorithms)
+    rustls::crypto::verify_tls13_signature_with_raw_key(
+        message,
+        &public_key(certificate)?,
+        signature,
+        &algorithms,
+    )
 }
 
 fn webpki_fault(fault: webpki::Error) -> Error {

@@ -92,10 +92,12 @@ impl ServerTls {
             certificate.map_or_else(|failure| failures.push(failure), |one| certificates.push(one));
         }
         let trusted = options.client_ca.as_deref().map(TrustedCertificates::read).transpose();
-        let (trusted, roots) = trusted.unwrap_or_else(|failure| {
-            failures.push(failure);
-            None
-        }).unzip();
+        let (trusted, roots) = trusted
+            .unwrap_or_else(|failure| {
+                failures.push(failure);
+                None
+            })
+            .unzip();
         let client_verification =
             ClientVerification { trusted, is_optional: options.client_certificate_optional };
         let verifier = client_verifier(options, &client_verification, roots);

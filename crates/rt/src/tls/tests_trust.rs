@@ -44,7 +44,10 @@ impl Files {
         change(&mut params);
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
-        self.write(name, &(pem_of("CERTIFICATE", certificate.der()) + &pem_of("PRIVATE KEY", &key.serialize_der())))
+        self.write(
+            name,
+            &(pem_of("CERTIFICATE", certificate.der()) + &pem_of("PRIVATE KEY", &key.serialize_der())),
+        )
     }
 }
 
@@ -86,7 +89,11 @@ fn a_certificate_of_version_1_serves_clients_that_trust_it_or_verify_nothing() {
     let server = server(&path, |_| {});
     for version in VERSIONS {
         for verification in [Verification::Off, Verification::CaFile(path.clone())] {
-            assert_eq!(handshake(&server, &client(verification, version), "localhost"), Ok(()), "{version:?}");
+            assert_eq!(
+                handshake(&server, &client(verification, version), "localhost"),
+                Ok(()),
+                "{version:?}"
+            );
         }
         let other = handshake(&server, &client(Verification::CaFile(path.clone()), version), "a.test");
         let text = other.unwrap_err();

@@ -76,7 +76,8 @@ impl Conn {
 
     fn handle_head_timeout(&mut self, cx: &mut Context<'_>) -> FastPathExit {
         let mut out = Vec::new();
-        crate::respond::write_error_response(&self.core, 408, self.peer.as_deref(), &mut out);
+        let reason = "the head of the request did not arrive in time";
+        crate::respond::write_error_response(&self.core, 408, reason, self.peer.as_deref(), &mut out);
         // The peer may not even read it, so it is not worth a wait.
         if let Poll::Ready(Ok(written)) = self.stream.poll_write(cx, &out) {
             add(&self.core.counters.bytes_out, written as u64);

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::compress::Encoder;
+use super::encoder_budget::EncoderPermit;
 use super::open_file::OpenFile;
 use super::ranges::ByteRange;
 
@@ -24,10 +25,18 @@ pub(crate) struct FileBody {
     /// Bytes that were read or encoded, and the number of those that were sent.
     buffer: Vec<u8>,
     buffer_sent: usize,
-    encoder: Option<Box<Encoder>>,
+    encoder: Option<Box<PermittedEncoder>>,
     /// Number of unsent bytes, if the content is not encoded.
     remaining: u64,
     sent: u64,
+}
+
+/// An encoder with its part of the core's budget.
+#[derive(Debug)]
+struct PermittedEncoder {
+    encoder: Encoder,
+    /// Returned to the budget together with the memory of the encoder.
+    _permit: EncoderPermit,
 }
 
 /// A piece of the content.
@@ -66,10 +75,10 @@ impl FileBody {
     }
 
     /// Encoded content of a complete file.
-    pub(crate) fn encoded(file: &Rc<OpenFile>, encoder: Encoder) -> Self {
+    pub(crate) fn encoded(file: &Rc<OpenFile>, encoder: Encoder, permit: EncoderPermit) -> Self {
         let mut body = Self::default();
         body.push_range(file, ByteRange { start: 0, end: file.size() });
-        body.encoder = Some(Box::new(encoder));
+        body.encoder = Some(Box::new(PermittedEncoder { encoder, _permit: permit }));
         body
     }
 
@@ -182,7 +191,8 @@ impl FileBody {
 
     /// Encodes the next slice into the buffer.
     fn encode_slice(&mut self) -> io::Result<()> {
-        let Some(encoder) = &mut self.encoder else { return Ok(()) };
+        let Some(permitted) = &mut self.encoder else { return Ok(()) };
+        let encoder = &mut permitted.encoder;
         let is_done = match self.pieces.front_mut() {
             None => true,
             Some(Piece::Memory { content, start, end }) => {
@@ -210,9 +220,9 @@ impl FileBody {
             self.pieces.pop_front();
         }
         if self.pieces.is_empty()
-            && let Some(encoder) = self.encoder.take()
+            && let Some(permitted) = self.encoder.take()
         {
-            encoder.finish(&mut self.buffer)?;
+            permitted.encoder.finish(&mut self.buffer)?;
             self.remaining = self.buffer.len() as u64;
         }
         Ok(())
@@ -253,6 +263,32 @@ impl FileBody {
         match self.pieces.front() {
             Some(Piece::File { file, range }) => Some((file.descriptor()?, *range)),
             _ => None,
+        }
+    }
+
+    /// Returns whether the next bytes are in a file that must be read.
+    pub(crate) fn is_reading_next(&self) -> bool {
+        self.file_range().is_some()
+    }
+
+    /// Reads the next bytes of a file, at most `bytes_max`, as the content of `slice`, and counts them as sent.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has become shorter.
+    pub(crate) fn read_range(&mut self, bytes_max: usize, slice: &mut Vec<u8>) -> io::Result<()> {
+        slice.clear();
+        let Some(Piece::File { file, range }) = self.pieces.front() else { return Ok(()) };
+        let length = range.len().min(bytes_max as u64);
+        file.append_to(range.start, length as usize, slice)?;
+        self.advance_range(length);
+        Ok(())
+    }
+
+    /// Releases the memory of bytes that were sent, for a stream that waits.
+    pub(crate) fn release_memory(&mut self) {
+        if self.buffer_sent == self.buffer.len() && self.buffer.capacity() > 0 {
+            self.buffer = Vec::new();
+            self.buffer_sent = 0;
         }
     }
 

@@ -87,6 +87,12 @@ impl FileCache {
         self.by_path.insert(path.into(), index);
     }
 
+    /// Removes all lookups.
+    pub(crate) fn clear(&mut self) {
+        self.by_path.clear();
+        self.entries.clear();
+    }
+
     /// Returns the index of the entry that was unused for the longest time, of a few random ones.
     fn choose_victim(&mut self) -> usize {
         let samples = (0..EVICTION_SAMPLES).map(|_| self.rng.usize(0..self.entries.len()));

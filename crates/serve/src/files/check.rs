@@ -18,9 +18,7 @@ impl FilesPlan {
         // Writing to a String cannot fail.
         let _ = match &self.source {
             FilesSource::Directory(directory) => writeln!(text, "files: {}", directory.display()),
-            FilesSource::File { directory, name } => {
-                writeln!(text, "file: {} at / and /{name}", directory.join(name).display())
-            }
+            FilesSource::File { path, name } => writeln!(text, "file: {} at / and /{name}", path.display()),
             FilesSource::Memory(memory) => {
                 let size = format_bytes(memory.content.len() as f64);
                 writeln!(text, "standard input: {size} at /, as {}", memory.content_type)
@@ -41,6 +39,7 @@ impl FilesPlan {
             }
         }
         self.describe_codings(&mut text);
+        let _ = writeln!(text, "entity tags: {}", self.etags.name());
         let users = self.credentials.len();
         if users > 0 {
             let _ = writeln!(text, "access: Basic, {}", format_plural(users as u64, "user"));
@@ -90,7 +89,13 @@ impl FilesPlan {
         }
         if self.compression.is_any() {
             let min = format_bytes(self.compress_bytes_min as f64);
-            let _ = writeln!(text, "compressed on the fly: {}, from {min}", self.compression);
+            let memory = format_bytes(self.compress_memory_bytes as f64);
+            let _ = writeln!(
+                text,
+                "compressed on the fly: {}, from {min}; encoders: max {memory} per thread, without a coding \
+                 beyond it",
+                self.compression
+            );
         }
     }
 }

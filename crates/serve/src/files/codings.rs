@@ -1,6 +1,6 @@
 //! Content codings: their names, and the choice by `Accept-Encoding` (RFC 9110 §12.5.3). Pure.
 
-use super::request::FileRequest;
+use super::request::{FileRequest, parse_element};
 
 /// A content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +39,15 @@ impl Coding {
     pub(crate) fn index(self) -> usize {
         self as usize
     }
+}
+
+/// Cost of a representation in a coding, the lowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum CodingCost {
+    /// The coded file exists.
+    Precompressed,
+    /// An encoder makes it.
+    Encoded,
 }
 
 /// Qualities that a client gives to the codings, in thousandths; 0: not acceptable.
@@ -83,42 +92,25 @@ impl AcceptedCodings {
         self.by_coding[coding.index()] > 0
     }
 
-    /// Chooses the coding with the highest quality among those for which `is_available`; `None`: no
-    /// coding.
-    pub(crate) fn choose(&self, mut is_available: impl FnMut(Coding) -> bool) -> Option<Coding> {
-        let mut best = (self.identity.unwrap_or(0), None);
+    /// Chooses the coding with the highest quality, and among equal ones that with the lowest cost; `None`: no
+    /// coding. `cost_of` returns `None` for one that is not available.
+    pub(crate) fn choose(&self, mut cost_of: impl FnMut(Coding) -> Option<CodingCost>) -> Option<Coding> {
+        let mut best: Option<(u16, CodingCost, Coding)> = None;
         for coding in Coding::ALL {
             let quality = self.by_coding[coding.index()];
-            let is_better = quality > best.0 || (quality == best.0 && best.1.is_none() && quality > 0);
-            if is_better && is_available(coding) {
-                best = (quality, Some(coding));
+            if quality == 0 || quality < self.identity.unwrap_or(0) {
+                continue;
+            }
+            let Some(cost) = cost_of(coding) else { continue };
+            let is_better = best.is_none_or(|(other_quality, other_cost, _)| {
+                quality > other_quality || (quality == other_quality && cost < other_cost)
+            });
+            if is_better {
+                best = Some((quality, cost, coding));
             }
         }
-        best.1
+        best.map(|(.., coding)| coding)
     }
-}
-
-/// Splits an element of the list into its name and its quality.
-fn parse_element(element: &[u8]) -> (&[u8], u16) {
-    let mut parts = element.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
-    let name = parts.next().unwrap_or_default();
-    let quality = parts.find_map(|part| part.strip_prefix(b"q=").or_else(|| part.strip_prefix(b"Q=")));
-    (name, quality.map_or(1000, parse_quality))
-}
-
-/// Parses a quality to thousandths; one that is not valid counts as 0.
-fn parse_quality(text: &[u8]) -> u16 {
-    let (units, fraction) = match text {
-        [units @ (b'0' | b'1')] => (units, &[][..]),
-        [units @ (b'0' | b'1'), b'.', fraction @ ..] if fraction.len() <= 3 => (units, fraction),
-        _ => return 0,
-    };
-    if !fraction.iter().all(u8::is_ascii_digit) {
-        return 0;
-    }
-    let digit = |index: usize| fraction.get(index).map_or(0, |digit| u16::from(digit - b'0'));
-    let quality = u16::from(units - b'0') * 1000 + digit(0) * 100 + digit(1) * 10 + digit(2);
-    if quality <= 1000 { quality } else { 0 }
 }
 
 #[cfg(test)]
@@ -131,7 +123,8 @@ mod tests {
         let headers: Vec<Header<'_>> =
             values.iter().map(|value| Header { name: "Accept-Encoding", value: value.as_bytes() }).collect();
         let request = FileRequest { method: "GET", target: "/", fields: RequestFields::Http1(&headers) };
-        AcceptedCodings::parse(&request).choose(|coding| available.contains(&coding))
+        AcceptedCodings::parse(&request)
+            .choose(|coding| available.contains(&coding).then_some(CodingCost::Encoded))
     }
 
     #[test]
@@ -168,5 +161,21 @@ mod tests {
         assert_eq!(choose(&["br"], &[Coding::Gzip]), None);
         assert_eq!(choose(&[], &Coding::ALL), None, "no field");
         assert_eq!(choose(&["br;q=0", "gzip"], &Coding::ALL), Some(Coding::Gzip), "two fields");
+    }
+
+    #[test]
+    fn a_coded_file_is_preferred_to_an_encoder_with_the_same_quality() {
+        let choose = |value: &str| {
+            let headers = [Header { name: "Accept-Encoding", value: value.as_bytes() }];
+            let request = FileRequest { method: "GET", target: "/", fields: RequestFields::Http1(&headers) };
+            let cost_of = |coding| match coding {
+                Coding::Gzip => Some(CodingCost::Precompressed),
+                _ => Some(CodingCost::Encoded),
+            };
+            AcceptedCodings::parse(&request).choose(cost_of)
+        };
+        assert_eq!(choose("gzip, br, zstd"), Some(Coding::Gzip));
+        assert_eq!(choose("gzip;q=0.9, br"), Some(Coding::Brotli), "the client prefers it");
+        assert_eq!(choose("br, zstd"), Some(Coding::Brotli));
     }
 }

@@ -1,17 +1,22 @@
 //! Lists of directories, as HTML and as JSON. Everything that is not markup passes through [`Escaped`].
 
+use std::collections::BinaryHeap;
+use std::ffi::{CStr, CString};
 use std::fmt::{self, Write};
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, Dir, FileType, fstat, statat};
+use rustix::fs::{AtFlags, Dir, FileType, Stat, fstat, statat};
 use serde::Serialize;
 use server_shell::date::format_http_date;
 
 use super::root::Root;
-use super::target::encode_segment;
+use super::target::{encode_segment, is_served_name};
 
 /// Maximum number of names in a list; a longer directory is cut off, and the list reports it.
 pub(crate) const NAMES_MAX: usize = 10_000;
+/// Maximum number of names that are read from a directory, so that a core is not held up for long. The list has
+/// the first ones of these.
+const NAMES_READ_MAX: usize = 100_000;
 
 /// Text that is safe in HTML, in an element and in a quoted attribute.
 struct Escaped<'t>(&'t str);
@@ -58,51 +63,80 @@ pub(crate) struct DirectoryList {
     is_cut_off: bool,
 }
 
+/// A name in the order of the list: directories first.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct OrderedName {
+    is_file: bool,
+    name: CString,
+}
+
 /// Reads the names below `path` that are served: no hidden ones unless `shows_hidden`, no links out of the
-/// root, and only files and directories.
+/// root, no names that no target can have, and only files and directories.
 pub(crate) fn read(
     root: &Root,
     path: &[u8],
     directory: OwnedFd,
     shows_hidden: bool,
 ) -> rustix::io::Result<DirectoryList> {
-    let mut names = Vec::new();
+    let stat_of = |name: &CStr| stat_target(root, path, &directory, name);
+    // The greatest name is first, and leaves if there are too many.
+    let mut first_names = BinaryHeap::new();
     let mut is_cut_off = false;
-    let reader = Dir::read_from(&directory)?;
-    for entry in reader {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if matches!(name, b"." | b"..") || (name.starts_with(b".") && !shows_hidden) {
-            continue;
-        }
-        if names.len() == NAMES_MAX {
+    for (count, entry) in Dir::read_from(&directory)?.enumerate() {
+        if count == NAMES_READ_MAX {
             is_cut_off = true;
             break;
         }
-        let Ok(mut stat) = statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
-            let full = [path, if path.is_empty() { b"" } else { b"/" }, name].concat();
-            match root.open_name(&full).and_then(fstat) {
-                Ok(target) => stat = target,
-                Err(_) => continue,
-            }
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_hidden = name.to_bytes().starts_with(b".");
+        if !is_served_name(name.to_bytes()) || (is_hidden && !shows_hidden) {
+            continue;
         }
-        let (kind, size) = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => ("directory", None),
-            FileType::RegularFile => ("file", Some(u64::try_from(stat.st_size).unwrap_or(0))),
+        let is_file = match entry.file_type() {
+            FileType::Directory => false,
+            FileType::RegularFile => true,
+            FileType::Symlink | FileType::Unknown => match stat_of(name) {
+                Some(stat) => FileType::from_raw_mode(stat.st_mode) != FileType::Directory,
+                None => continue,
+            },
             _ => continue,
         };
-        let mut href = String::new();
-        encode_segment(name, &mut href);
-        if kind == "directory" {
-            href.push('/');
+        first_names.push(OrderedName { is_file, name: name.to_owned() });
+        if first_names.len() > NAMES_MAX {
+            first_names.pop();
+            is_cut_off = true;
         }
-        let modified = format_http_date(u64::try_from(stat.st_mtime).unwrap_or(0));
-        let name = String::from_utf8_lossy(name).into_owned();
-        names.push(ListedName { name, href, kind, size, modified });
     }
-    names.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
-    Ok(DirectoryList { names, is_cut_off })
+    let names = first_names.into_sorted_vec();
+    let names = names.iter().filter_map(|ordered| describe(&ordered.name, &stat_of(&ordered.name)?));
+    Ok(DirectoryList { names: names.collect(), is_cut_off })
+}
+
+/// Reads the properties of a name, or of the target of a link; `None`: it is not served.
+fn stat_target(root: &Root, path: &[u8], directory: &OwnedFd, name: &CStr) -> Option<Stat> {
+    let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+        return Some(stat);
+    }
+    let full = [path, if path.is_empty() { b"" } else { b"/" }, name.to_bytes()].concat();
+    root.open_name(&full).and_then(fstat).ok()
+}
+
+fn describe(name: &CStr, stat: &Stat) -> Option<ListedName> {
+    let (kind, size) = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => ("directory", None),
+        FileType::RegularFile => ("file", Some(u64::try_from(stat.st_size).unwrap_or(0))),
+        _ => return None,
+    };
+    let mut href = String::new();
+    encode_segment(name.to_bytes(), &mut href);
+    if kind == "directory" {
+        href.push('/');
+    }
+    let modified = format_http_date(u64::try_from(stat.st_mtime).unwrap_or(0));
+    let name = String::from_utf8_lossy(name.to_bytes()).into_owned();
+    Some(ListedName { name, href, kind, size, modified })
 }
 
 impl DirectoryList {
@@ -143,7 +177,7 @@ impl DirectoryList {
         }
         page += "</table>\n";
         if self.is_cut_off {
-            let _ = writeln!(page, "<p>Only {NAMES_MAX} names are shown.</p>");
+            let _ = writeln!(page, "<p>The directory has more names; these are the first {NAMES_MAX}.</p>");
         }
         page + "</body></html>\n"
     }
@@ -183,5 +217,36 @@ mod tests {
         assert_eq!(json["is_cut_off"], false);
         let all = read(&root, b"", root.open_beneath(b"").unwrap(), true).unwrap();
         assert!(all.names.iter().any(|name| name.name == ".hidden"));
+    }
+
+    #[test]
+    fn only_names_that_a_target_can_have_are_listed() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["a\\b", "a\nb", "a\u{7f}", "a b%2f", "a:b", "é", "..."] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        let root = Root::open(directory.path(), true).unwrap();
+        let list = read(&root, b"", root.open_beneath(b"").unwrap(), true).unwrap();
+        let hrefs: Vec<&str> = list.names.iter().map(|name| name.href.as_str()).collect();
+        assert_eq!(hrefs, ["...", "a%20b%252f", "a%3Ab", "%C3%A9"]);
+        for href in hrefs {
+            assert!(super::super::target::parse(&format!("/{href}"), true).is_ok(), "{href}");
+        }
+    }
+
+    #[test]
+    fn a_long_list_has_the_first_names() {
+        let directory = tempfile::tempdir().unwrap();
+        // Not in the order of their creation, which many file systems keep.
+        for number in (0..NAMES_MAX + 50).rev() {
+            fs::File::create(directory.path().join(format!("{number:05}"))).unwrap();
+        }
+        fs::create_dir(directory.path().join("z")).unwrap();
+        let root = Root::open(directory.path(), true).unwrap();
+        let list = read(&root, b"", root.open_beneath(b"").unwrap(), false).unwrap();
+        let names: Vec<&str> = list.names.iter().map(|name| name.name.as_str()).collect();
+        assert!(list.is_cut_off && names.len() == NAMES_MAX);
+        assert_eq!((names[0], names[1], names[NAMES_MAX - 1]), ("z", "00000", "09998"));
+        assert!(names[1..].is_sorted());
     }
 }

@@ -1,6 +1,7 @@
 //! An open file: its properties, its fields, and its content in memory if that is small.
 
-use std::cell::RefCell;
+use std::borrow::Cow;
+use std::cell::{OnceCell, RefCell};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -12,7 +13,9 @@ use server_shell::date::format_http_date;
 
 use super::codings::Coding;
 use super::conditions::Validators;
-use super::media_types::media_type;
+use super::etag::{self, EtagSource};
+use super::file_identity::FileIdentity;
+use super::media_types::{HEAD_BYTES, media_type};
 use super::root::Root;
 
 /// Maximum size of a file whose content is kept in memory. Larger files are read, or sent by the
@@ -33,13 +36,25 @@ pub(crate) enum Lookup {
 pub(crate) struct OpenFile {
     content: FileContent,
     pub(crate) identity: FileIdentity,
-    /// Entity tag with its quotes.
-    pub(crate) etag: Box<str>,
-    pub(crate) content_type: &'static str,
-    /// Fields of a response with this file, as lines: validators and ranges.
-    pub(crate) fields: Box<[u8]>,
+    /// Tag and fields; empty as long as the content is being read for its tag.
+    tagged: OnceCell<TaggedFields>,
+    untagged: TaggedFields,
+    pub(crate) content_type: Cow<'static, str>,
+    /// True if its modification is later than its opening: a response has an earlier time (RFC 9110 §8.8.2.1).
+    is_from_future: bool,
+    /// True if its tag need not change as long as its identity does not.
+    is_settled: bool,
     /// Coded content of a small file, by [`Coding::index`].
     pub(crate) coded: CodedContents,
+}
+
+/// Entity tag, and the fields that have it.
+#[derive(Debug, Default)]
+struct TaggedFields {
+    /// Tag with its quotes; empty: not known.
+    etag: Box<str>,
+    /// Fields of a response with this file, as lines: validators and ranges.
+    fields: Box<[u8]>,
 }
 
 /// Coded contents that were made before.
@@ -53,45 +68,14 @@ enum FileContent {
     Descriptor(OwnedFd),
 }
 
-/// Properties that distinguish versions of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileIdentity {
-    pub(crate) size: u64,
-    device: u64,
-    inode: u64,
-    modified_s: i64,
-    modified_ns: u64,
-    changed_s: i64,
-    changed_ns: u64,
-}
-
-impl FileIdentity {
-    fn from_stat(stat: &rustix::fs::Stat) -> Self {
-        Self {
-            size: u64::try_from(stat.st_size).unwrap_or(0),
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            modified_s: stat.st_mtime,
-            modified_ns: stat.st_mtime_nsec,
-            changed_s: stat.st_ctime,
-            changed_ns: stat.st_ctime_nsec,
-        }
-    }
-
-    /// Returns the second of the last modification since 1970; earlier ones are 0.
-    pub(crate) fn modified_s(&self) -> u64 {
-        u64::try_from(self.modified_s).unwrap_or(0)
-    }
-
-    /// Returns the entity tag. The inode is in it because a file that replaces another may have the same
-    /// size and time, for example from a reproducible build.
-    fn etag(&self) -> String {
-        format!("\"{:x}-{:x}.{:x}-{:x}\"", self.inode, self.modified_s, self.modified_ns, self.size)
-    }
-}
-
-/// Opens a path from the root, unless it is the same file as `known`.
-pub(crate) fn look_up(root: &Root, path: &[u8], known: Option<&Rc<OpenFile>>) -> Lookup {
+/// Opens a path from the root, unless it is the same file as `known`. `unix_s` are the seconds since 1970.
+pub(crate) fn look_up(
+    root: &Root,
+    path: &[u8],
+    known: Option<&Rc<OpenFile>>,
+    etags: EtagSource,
+    unix_s: u64,
+) -> Lookup {
     let opened = root.open_beneath(path).and_then(|fd| fstat(&fd).map(|stat| (fd, stat)));
     let (fd, stat) = match opened {
         Ok(opened) => opened,
@@ -104,21 +88,41 @@ pub(crate) fn look_up(root: &Root, path: &[u8], known: Option<&Rc<OpenFile>>) ->
         _ => return Lookup::Failed(404),
     }
     let identity = FileIdentity::from_stat(&stat);
-    if let Some(known) = known.filter(|known| known.identity == identity) {
+    let keeps_tag = |known: &OpenFile| known.is_settled || etags != EtagSource::MtimeSize;
+    if let Some(known) = known.filter(|known| known.identity == identity && keeps_tag(known)) {
         return Lookup::File(Rc::clone(known));
     }
     match read_small(fd, identity.size) {
         Ok((content, size)) => {
             let identity = FileIdentity { size, ..identity };
-            let content_type = media_type(path);
-            Lookup::File(Rc::new(OpenFile::new(content, identity, identity.etag(), content_type)))
+            let content_type = media_type(path, &head_of(&content));
+            let etag = match (etags, &content) {
+                (EtagSource::Content, FileContent::Memory(content)) => etag::from_content(content),
+                (EtagSource::Content, FileContent::Descriptor(_)) => String::new(),
+                _ => etag::from_properties(etags, &identity, path, unix_s),
+            };
+            Lookup::File(Rc::new(OpenFile::new(content, identity, &etag, content_type, unix_s)))
         }
         Err(error) => Lookup::Failed(status_of(error)),
     }
 }
 
+/// Returns the start of the content, by which its type is recognised.
+fn head_of(content: &FileContent) -> Cow<'_, [u8]> {
+    match content {
+        FileContent::Memory(content) => Cow::Borrowed(&content[..content.len().min(HEAD_BYTES)]),
+        FileContent::Descriptor(fd) => {
+            let mut head = vec![0; HEAD_BYTES];
+            // A file that cannot be read has no recognisable type; the response will report it.
+            let read = pread(fd, &mut head, 0).unwrap_or(0);
+            head.truncate(read);
+            Cow::Owned(head)
+        }
+    }
+}
+
 /// Returns the status for a path that cannot be opened.
-fn status_of(error: Errno) -> u16 {
+pub(crate) fn status_of(error: Errno) -> u16 {
     match error {
         Errno::ACCESS | Errno::PERM => 403,
         // No descriptor or no memory is left.
@@ -151,29 +155,73 @@ fn read_small(fd: OwnedFd, size: u64) -> Result<(FileContent, u64), Errno> {
 }
 
 impl OpenFile {
-    fn new(content: FileContent, identity: FileIdentity, etag: String, content_type: &'static str) -> Self {
-        let mut fields = Vec::new();
-        // Writing to a Vec cannot fail.
-        let _ = write!(
-            fields,
-            "Last-Modified: {}\r\nETag: {etag}\r\nAccept-Ranges: bytes\r\n",
-            format_http_date(identity.modified_s())
-        );
-        Self {
+    /// Creates a file; without a tag it gets one with [`OpenFile::set_etag`].
+    fn new(
+        content: FileContent,
+        identity: FileIdentity,
+        etag: &str,
+        content_type: Cow<'static, str>,
+        unix_s: u64,
+    ) -> Self {
+        let mut file = Self {
             content,
             identity,
-            etag: etag.into(),
+            tagged: OnceCell::new(),
+            untagged: TaggedFields::default(),
             content_type,
-            fields: fields.into(),
+            is_from_future: identity.modified_s() > unix_s,
+            is_settled: etag::is_settled(&identity, unix_s),
             coded: CodedContents::default(),
+        };
+        file.untagged = file.fields_with("");
+        if !etag.is_empty() {
+            file.set_etag(etag);
         }
+        file
+    }
+
+    fn fields_with(&self, etag: &str) -> TaggedFields {
+        let mut fields = Vec::new();
+        // Writing to a Vec cannot fail.
+        if !self.is_from_future {
+            let _ = write!(fields, "Last-Modified: {}\r\n", format_http_date(self.identity.modified_s()));
+        }
+        if !etag.is_empty() {
+            let _ = write!(fields, "ETag: {etag}\r\n");
+        }
+        fields.extend_from_slice(b"Accept-Ranges: bytes\r\n");
+        TaggedFields { etag: etag.into(), fields: fields.into() }
+    }
+
+    /// Sets the tag of a file that has none.
+    pub(crate) fn set_etag(&self, etag: &str) {
+        // A second tag of the same content is the same one.
+        let _ = self.tagged.set(self.fields_with(etag));
+    }
+
+    fn tagged(&self) -> &TaggedFields {
+        self.tagged.get().unwrap_or(&self.untagged)
+    }
+
+    /// Returns the entity tag with its quotes; empty: it is not known yet.
+    pub(crate) fn etag(&self) -> &str {
+        &self.tagged().etag
+    }
+
+    /// Writes the fields of a response with this file: validators and ranges.
+    pub(crate) fn write_fields(&self, fields: &mut Vec<u8>, unix_s: u64) {
+        if self.is_from_future {
+            let modified_s = self.validators(unix_s).modified_s;
+            wire::encode::field(fields, "Last-Modified", format_http_date(modified_s).as_bytes());
+        }
+        fields.extend_from_slice(&self.tagged().fields);
     }
 
     /// Creates a file that exists only in memory.
     pub(crate) fn from_memory(
         content: Arc<[u8]>,
         modified_s: u64,
-        etag: String,
+        etag: &str,
         content_type: &'static str,
     ) -> Self {
         let identity = FileIdentity {
@@ -185,15 +233,16 @@ impl OpenFile {
             changed_s: 0,
             changed_ns: 0,
         };
-        Self::new(FileContent::Memory(content), identity, etag, content_type)
+        Self::new(FileContent::Memory(content), identity, etag, content_type.into(), modified_s)
     }
 
     pub(crate) fn size(&self) -> u64 {
         self.identity.size
     }
 
-    pub(crate) fn validators(&self) -> Validators<'_> {
-        Validators { etag: self.etag.as_bytes(), modified_s: self.identity.modified_s() }
+    /// Returns the validators of a response at this time, which is never before the modification.
+    pub(crate) fn validators(&self, unix_s: u64) -> Validators<'_> {
+        Validators { etag: self.etag().as_bytes(), modified_s: self.identity.modified_s().min(unix_s) }
     }
 
     /// Returns the content, if it is in memory.
@@ -212,7 +261,10 @@ impl OpenFile {
         }
     }
 
-    /// Reads `bytes` from `offset` and appends them; an error if the file has become shorter.
+    /// Reads `bytes` from `offset` and appends them.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has become shorter.
     pub(crate) fn append_to(&self, offset: u64, bytes: usize, out: &mut Vec<u8>) -> io::Result<()> {
         let fd = match &self.content {
             FileContent::Memory(content) => {

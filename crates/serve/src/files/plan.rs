@@ -2,7 +2,6 @@
 //! once. It reads the properties of the root, standard input, and the file of credentials.
 
 use std::fs;
-use std::hash::{DefaultHasher, Hasher};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -16,12 +15,15 @@ use wire::encode::{check_field_name, check_field_value};
 
 use super::auth::Credentials;
 use super::compress::CompressionLevels;
+use super::etag::{self, EtagSource};
 use super::media_types::sniff;
 
 /// Name of the file that stands for its directory.
 pub(crate) const INDEX_DEFAULT: &str = "index.html";
 /// Minimum size of a file that is compressed on the fly: 1 KiB.
 pub(crate) const COMPRESS_BYTES_MIN: u64 = 1024;
+/// Memory of the encoders of a thread: 32 MiB.
+pub(crate) const COMPRESS_MEMORY_BYTES: u64 = 32 << 20;
 /// Number of lookups that a thread keeps: 1,024.
 pub(crate) const CACHE_ENTRIES: usize = 1024;
 /// Time for which a lookup is valid: 1 s.
@@ -59,6 +61,10 @@ pub struct FilesPlanText {
     pub compress: String,
     /// Minimum size of a file that is compressed on the fly; default: 1 KiB.
     pub compress_min: String,
+    /// Maximum memory of the encoders of a thread; default: 32 MiB.
+    pub compress_memory: String,
+    /// Source of entity tags: `content`, `mtime-size` or `inode`; default: `mtime-size`.
+    pub etag: String,
     /// True if `.br`, `.zst` and `.gz` files beside a file are not used.
     pub no_precompressed: bool,
     /// Number of lookups that a thread keeps; default: 1,024; `0`: no cache.
@@ -84,6 +90,8 @@ pub(crate) struct FilesPlan {
     pub(crate) credentials: Credentials,
     pub(crate) compression: CompressionLevels,
     pub(crate) compress_bytes_min: u64,
+    pub(crate) compress_memory_bytes: u64,
+    pub(crate) etags: EtagSource,
     pub(crate) uses_precompressed: bool,
     pub(crate) cache_entries: usize,
     pub(crate) cache_valid_ns: u64,
@@ -92,10 +100,11 @@ pub(crate) struct FilesPlan {
 /// Source of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FilesSource {
+    /// Absolute path of a directory as it was given, with its links.
     Directory(PathBuf),
-    /// One file of a directory, at `/` and at its name.
+    /// One file, at `/` and at its name: its absolute path as it was given.
     File {
-        directory: PathBuf,
+        path: PathBuf,
         name: String,
     },
     Memory(MemorySource),
@@ -153,6 +162,10 @@ impl FilesPlan {
             problems.extend(texts.into_iter().map(|text| InputProblem::new("--compress", text)));
             CompressionLevels::default()
         });
+        let etags = EtagSource::parse(&text.etag).unwrap_or_else(|why| {
+            problems.push(InputProblem::new("--etag", why));
+            EtagSource::default()
+        });
         let mut or_problem = |flag: &str, result: Result<u64, InvalidValue>| {
             result.unwrap_or_else(|why| {
                 problems.push(InputProblem::new(flag, why));
@@ -161,6 +174,8 @@ impl FilesPlan {
         };
         let compress_bytes_min =
             or_problem("--compress-min", size_or(&text.compress_min, COMPRESS_BYTES_MIN));
+        let compress_memory_bytes =
+            or_problem("--compress-memory", size_or(&text.compress_memory, COMPRESS_MEMORY_BYTES));
         let cache_entries = or_problem("--file-cache", entries(&text.file_cache)) as usize;
         let cache_valid_ns = or_problem("--file-cache-valid", valid_time(&text.file_cache_valid));
         let plan = Self {
@@ -176,6 +191,8 @@ impl FilesPlan {
             credentials,
             compression,
             compress_bytes_min,
+            compress_memory_bytes,
+            etags,
             uses_precompressed: !text.no_precompressed,
             cache_entries,
             cache_valid_ns,
@@ -186,7 +203,8 @@ impl FilesPlan {
     /// Returns the directory in which paths are resolved; `None`: the content is in memory.
     pub(crate) fn root(&self) -> Option<&Path> {
         match &self.source {
-            FilesSource::Directory(directory) | FilesSource::File { directory, .. } => Some(directory),
+            FilesSource::Directory(directory) => Some(directory),
+            FilesSource::File { path, .. } => path.parent(),
             FilesSource::Memory(_) => None,
         }
     }
@@ -206,6 +224,8 @@ fn first_flag(text: &FilesPlanText) -> Option<&'static str> {
         (!text.basic_auth.is_empty(), "--basic-auth"),
         (!text.compress.is_empty(), "--compress"),
         (!text.compress_min.is_empty(), "--compress-min"),
+        (!text.compress_memory.is_empty(), "--compress-memory"),
+        (!text.etag.is_empty(), "--etag"),
         (text.no_precompressed, "--no-precompressed"),
         (!text.file_cache.is_empty(), "--file-cache"),
         (!text.file_cache_valid.is_empty(), "--file-cache-valid"),
@@ -222,19 +242,20 @@ fn parse_source(target: &str, problems: &mut Vec<InputProblem>) -> FilesSource {
 }
 
 fn find_source(target: &str) -> Result<FilesSource, InvalidValue> {
-    let path = fs::canonicalize(target).map_err(|error| invalid_value!("{target}: {error}"))?;
-    let metadata = fs::metadata(&path).map_err(|error| invalid_value!("{target}: {error}"))?;
+    let metadata = fs::metadata(target).map_err(|error| invalid_value!("{target}: {error}"))?;
+    // The links of the path stay, so that a link that is replaced later is followed again.
+    let path = std::path::absolute(target).map_err(|error| invalid_value!("{target}: {error}"))?;
     if metadata.is_dir() {
         return Ok(FilesSource::Directory(path));
     }
     if !metadata.is_file() {
         return Err(invalid_value!("{target}: neither a directory nor a regular file"));
     }
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+    let Some(name) = path.file_name() else {
         return Err(invalid_value!("{target}: not a file in a directory"));
     };
     match std::str::from_utf8(name.as_bytes()) {
-        Ok(name) => Ok(FilesSource::File { directory: directory.to_owned(), name: name.to_owned() }),
+        Ok(name) => Ok(FilesSource::File { name: name.to_owned(), path }),
         Err(_) => Err(invalid_value!("{target}: the name is not UTF-8; serve its directory")),
     }
 }
@@ -246,11 +267,9 @@ fn read_stdin() -> Result<FilesSource, InvalidValue> {
     if content.len() as u64 > STDIN_BYTES_MAX {
         return Err(invalid_value!("standard input is larger than 256 MiB; serve it from a file"));
     }
-    let mut hasher = DefaultHasher::new();
-    hasher.write(&content);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     Ok(FilesSource::Memory(MemorySource {
-        etag: format!("\"{:x}-{:x}\"", hasher.finish(), content.len()),
+        etag: etag::from_content(&content),
         content_type: sniff(&content),
         modified_s: now.map_or(0, |since| since.as_secs()),
         content: content.into(),
@@ -381,6 +400,8 @@ mod tests {
             text.basic_auth = vec!["ann".into()];
             text.compress = "lzma".into();
             text.compress_min = "x".into();
+            text.compress_memory = "x".into();
+            text.etag = "size".into();
             text.file_cache = "2m".into();
             text.file_cache_valid = "0".into();
             text.cache_control = "\r".into();
@@ -389,7 +410,9 @@ mod tests {
         let expected = [
             "--basic-auth",
             "--compress",
+            "--etag",
             "--compress-min",
+            "--compress-memory",
             "--file-cache",
             "--file-cache-valid",
             "DIR|FILE|-",

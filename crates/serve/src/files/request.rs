@@ -3,6 +3,15 @@
 use wire::Header;
 use wire::h2::Fields;
 
+/// Times of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestTime {
+    /// Time of the core's clock.
+    pub(crate) now_ns: u64,
+    /// Seconds since 1970.
+    pub(crate) unix_s: u64,
+}
+
 /// A request for a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileRequest<'r> {
@@ -58,15 +67,41 @@ impl<'r> FileRequest<'r> {
         self.method == "HEAD"
     }
 
-    /// Returns whether the list in the field `Accept` names a media type literally.
-    pub(crate) fn accepts_literally(&self, media_type: &[u8]) -> bool {
-        let mut is_named = false;
+    /// Returns the quality that the field `Accept` gives to a media type by its name, in thousandths; 0 without
+    /// the name.
+    pub(crate) fn literal_quality(&self, media_type: &[u8]) -> u16 {
+        let mut quality = 0;
         self.for_each("accept", |value| {
             for range in value.split(|&byte| byte == b',') {
-                let name = range.split(|&byte| byte == b';').next().unwrap_or_default();
-                is_named |= name.trim_ascii().eq_ignore_ascii_case(media_type);
+                let (name, own) = parse_element(range);
+                if name.eq_ignore_ascii_case(media_type) {
+                    quality = quality.max(own);
+                }
             }
         });
-        is_named
+        quality
     }
+}
+
+/// Splits an element of a list into its name and its quality in thousandths (RFC 9110 §12.4.2).
+pub(crate) fn parse_element(element: &[u8]) -> (&[u8], u16) {
+    let mut parts = element.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
+    let name = parts.next().unwrap_or_default();
+    let quality = parts.find_map(|part| part.strip_prefix(b"q=").or_else(|| part.strip_prefix(b"Q=")));
+    (name, quality.map_or(1000, parse_quality))
+}
+
+/// Parses a quality to thousandths; one that is not valid counts as 0.
+fn parse_quality(text: &[u8]) -> u16 {
+    let (units, fraction) = match text {
+        [units @ (b'0' | b'1')] => (units, &[][..]),
+        [units @ (b'0' | b'1'), b'.', fraction @ ..] if fraction.len() <= 3 => (units, fraction),
+        _ => return 0,
+    };
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return 0;
+    }
+    let digit = |index: usize| fraction.get(index).map_or(0, |digit| u16::from(digit - b'0'));
+    let quality = u16::from(units - b'0') * 1000 + digit(0) * 100 + digit(1) * 10 + digit(2);
+    if quality <= 1000 { quality } else { 0 }
 }

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use server_shell::date::format_http_date;
 
 use super::body::FileBody;
-use super::codings::{AcceptedCodings, Coding};
+use super::codings::{AcceptedCodings, Coding, CodingCost};
 use super::compress::{self, Encoder};
 use super::conditions::{Precondition, Validators, evaluate, range_applies};
+use super::encoder_budget::encoder_bytes;
 use super::media_types::is_compressible;
 use super::open_file::{Lookup, OpenFile};
 use super::ranges::{self, ByteRange, RequestedRanges};
-use super::request::FileRequest;
+use super::request::{FileRequest, RequestTime};
 use super::site::FileSite;
 use super::target::{self, FilePath};
 
@@ -31,20 +32,11 @@ pub(crate) struct FileResponse {
     pub(crate) is_repeatable: bool,
 }
 
-/// Times of a request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestTime {
-    /// Time of the core's clock.
-    pub(crate) now_ns: u64,
-    /// Seconds since 1970.
-    pub(crate) unix_s: u64,
-}
-
 /// A representation: the file with its content, and its coding.
 struct Representation<'f> {
     file: &'f Rc<OpenFile>,
     /// Type of the file without its coding.
-    content_type: &'static str,
+    content_type: &'f str,
     coding: Option<Coding>,
     /// True if the coding is made on the fly.
     is_made: bool,
@@ -90,7 +82,7 @@ fn decide(site: &FileSite, request: &FileRequest<'_>, time: RequestTime) -> Resu
         _ => return Err(405),
     }
     let path = target::parse(request.target, plan.serves_hidden).map_err(|error| error.status())?;
-    match find(site, request, &path, time.now_ns) {
+    match find(site, request, &path, time) {
         Found::File(file, path) => Ok(file_response(site, request, &file, &path, time)),
         Found::Redirect => Ok(redirect_response(&path)),
         Found::List => list_response(site, request, &path).ok_or(404),
@@ -109,9 +101,9 @@ enum Found {
     Failed(u16),
 }
 
-fn find(site: &FileSite, request: &FileRequest<'_>, path: &FilePath<'_>, now_ns: u64) -> Found {
+fn find(site: &FileSite, request: &FileRequest<'_>, path: &FilePath<'_>, time: RequestTime) -> Found {
     let plan = &site.plan;
-    let status = match site.look_up_target(&path.path, now_ns) {
+    let status = match site.look_up_target(&path.path, time) {
         Lookup::File(file) if !path.is_directory || path.path.is_empty() => {
             return Found::File(file, path.path.clone());
         }
@@ -120,7 +112,7 @@ fn find(site: &FileSite, request: &FileRequest<'_>, path: &FilePath<'_>, now_ns:
         Lookup::Directory => {
             for name in &plan.index {
                 let index = join(&path.path, name.as_bytes());
-                if let Lookup::File(file) = site.look_up(&index, now_ns) {
+                if let Lookup::File(file) = site.look_up(&index, time) {
                     return Found::File(file, index);
                 }
             }
@@ -133,7 +125,7 @@ fn find(site: &FileSite, request: &FileRequest<'_>, path: &FilePath<'_>, now_ns:
     };
     if status == 404 && plan.is_spa && is_navigation(request, &path.path) {
         for name in &plan.index {
-            if let Lookup::File(file) = site.look_up(name.as_bytes(), now_ns) {
+            if let Lookup::File(file) = site.look_up(name.as_bytes(), time) {
                 return Found::File(file, name.clone().into_bytes());
             }
         }
@@ -145,7 +137,7 @@ fn find(site: &FileSite, request: &FileRequest<'_>, path: &FilePath<'_>, now_ns:
 /// HTML by name, as browsers do for pages, or the last name has no extension.
 fn is_navigation(request: &FileRequest<'_>, path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-    !name.contains(&b'.') || request.accepts_literally(b"text/html")
+    !name.contains(&b'.') || request.literal_quality(b"text/html") > 0
 }
 
 fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
@@ -162,32 +154,34 @@ fn file_response(
     let accepted = AcceptedCodings::parse(request);
     // A path is empty for a single file at `/`, or standard input.
     let has_siblings = site.plan.uses_precompressed && !path.is_empty();
-    let siblings = if has_siblings {
-        find_siblings(site, file, path, accepted, time.now_ns)
-    } else {
-        [const { None }; 3]
-    };
-    let representation = choose_representation(site, file, &siblings, accepted, has_siblings);
+    let siblings =
+        if has_siblings { find_siblings(site, file, path, accepted, time) } else { [const { None }; 3] };
+    let mut representation = choose_representation(site, file, &siblings, accepted, has_siblings);
     if representation.is_made {
-        return made_response(site, request, &representation).unwrap_or_else(|| error_response(500));
+        if let Some(response) = made_response(site, request, &representation, time.unix_s) {
+            return response;
+        }
+        // Without an encoder the client gets the file as it is.
+        representation = Representation { coding: None, is_made: false, ..representation };
     }
     let file = representation.file;
+    let validators = file.validators(time.unix_s);
     let mut fields = Vec::with_capacity(512);
-    match evaluate(request, file.validators()) {
+    match evaluate(request, validators) {
         Precondition::Failed => return error_response(412),
         Precondition::NotModified => {
-            write_validators(&mut fields, site, &representation);
+            write_validators(&mut fields, site, &representation, time.unix_s);
             return empty_response(304, fields);
         }
         Precondition::Met => {}
     }
     let ranges = match request.get("range") {
-        Some(value) if request.method == "GET" && range_applies(request, file.validators(), time.unix_s) => {
+        Some(value) if request.method == "GET" && range_applies(request, validators, time.unix_s) => {
             ranges::parse(value, file.size())
         }
         _ => RequestedRanges::Complete,
     };
-    write_validators(&mut fields, site, &representation);
+    write_validators(&mut fields, site, &representation, time.unix_s);
     if let Some(coding) = representation.coding {
         write_field(&mut fields, "Content-Encoding", coding.name());
     }
@@ -215,13 +209,13 @@ fn find_siblings(
     file: &OpenFile,
     path: &[u8],
     accepted: AcceptedCodings,
-    now_ns: u64,
+    time: RequestTime,
 ) -> [Option<Rc<OpenFile>>; 3] {
     Coding::ALL.map(|coding| {
         if !accepted.accepts(coding) {
             return None;
         }
-        match site.look_up(&[path, coding.extension()].concat(), now_ns) {
+        match site.look_up(&[path, coding.extension()].concat(), time) {
             Lookup::File(sibling) if sibling.identity.modified_s() >= file.identity.modified_s() => {
                 Some(sibling)
             }
@@ -238,19 +232,21 @@ fn choose_representation<'f>(
     has_siblings: bool,
 ) -> Representation<'f> {
     let plan = &site.plan;
-    let is_compressible = is_compressible(file.content_type);
+    let is_compressible = is_compressible(&file.content_type);
     let is_made = plan.compression.is_any() && file.size() >= plan.compress_bytes_min && is_compressible;
     // A client that accepts no coding causes no lookup, so a type that compresses may have a coded file.
     let varies = is_made || (has_siblings && is_compressible) || siblings.iter().any(Option::is_some);
     let identity =
-        Representation { file, content_type: file.content_type, coding: None, is_made: false, varies };
+        Representation { file, content_type: &file.content_type, coding: None, is_made: false, varies };
     if !varies {
         return identity;
     }
-    let is_available = |coding: Coding| {
-        siblings[coding.index()].is_some() || (is_made && plan.compression.level(coding).is_some())
+    // A coded file costs nothing, so it wins over an encoder for a coding that the client likes as much.
+    let cost_of = |coding: Coding| match &siblings[coding.index()] {
+        Some(_) => Some(CodingCost::Precompressed),
+        None => plan.compression.level(coding).filter(|_| is_made).map(|_| CodingCost::Encoded),
     };
-    let Some(coding) = accepted.choose(is_available) else { return identity };
+    let Some(coding) = accepted.choose(cost_of) else { return identity };
     match &siblings[coding.index()] {
         Some(sibling) => Representation { file: sibling, coding: Some(coding), ..identity },
         None => Representation { coding: Some(coding), is_made: true, ..identity },
@@ -258,19 +254,25 @@ fn choose_representation<'f>(
 }
 
 /// Responds with a file that is compressed on the fly. It has no ranges, and a weak tag: another version of
-/// the library may make other bytes. `None`: the encoder failed.
+/// the library may make other bytes. `None`: there is no memory for the encoder, or it failed.
 fn made_response(
     site: &FileSite,
     request: &FileRequest<'_>,
     representation: &Representation<'_>,
+    unix_s: u64,
 ) -> Option<FileResponse> {
     let (file, coding) = (representation.file, representation.coding?);
     let level = site.plan.compression.level(coding)?;
-    let etag = format!("W/{}-{}\"", file.etag.trim_end_matches('"'), coding.name());
-    let validators = Validators { etag: etag.as_bytes(), ..file.validators() };
+    let etag = match file.etag() {
+        "" => String::new(),
+        etag => format!("W/{}-{}\"", etag.trim_end_matches('"'), coding.name()),
+    };
+    let validators = Validators { etag: etag.as_bytes(), ..file.validators(unix_s) };
     let mut fields = Vec::with_capacity(512);
     write_field(&mut fields, "Last-Modified", &format_http_date(validators.modified_s));
-    write_field(&mut fields, "ETag", &etag);
+    if !etag.is_empty() {
+        write_field(&mut fields, "ETag", &etag);
+    }
     write_variation(&mut fields, site, representation);
     match evaluate(request, validators) {
         Precondition::Failed => return Some(error_response(412)),
@@ -291,8 +293,9 @@ fn made_response(
     if request.is_head() {
         return Some(FileResponse { content_length: None, ..empty_response(200, fields) });
     }
+    let permit = site.encoders.acquire(encoder_bytes(coding, level))?;
     let encoder = Encoder::new(coding, level, file.size()).ok()?;
-    let body = FileBody::encoded(file, encoder);
+    let body = FileBody::encoded(file, encoder, permit);
     Some(FileResponse { status: 200, fields, content_length: None, body, is_repeatable: false })
 }
 
@@ -336,7 +339,8 @@ fn redirect_response(path: &FilePath<'_>) -> FileResponse {
 fn list_response(site: &FileSite, request: &FileRequest<'_>, path: &FilePath<'_>) -> Option<FileResponse> {
     let list = site.list(&path.path)?;
     let mut fields = b"Vary: Accept\r\nCache-Control: no-cache\r\n".to_vec();
-    let text = if request.accepts_literally(b"application/json") {
+    let json_quality = request.literal_quality(b"application/json");
+    let text = if json_quality > 0 && json_quality >= request.literal_quality(b"text/html") {
         write_field(&mut fields, "Content-Type", "application/json");
         list.to_json()
     } else {
@@ -386,8 +390,8 @@ fn content_response(status: u16, fields: Vec<u8>, body: FileBody) -> FileRespons
 }
 
 /// Writes the fields that a 304 has as well.
-fn write_validators(fields: &mut Vec<u8>, site: &FileSite, representation: &Representation<'_>) {
-    fields.extend_from_slice(&representation.file.fields);
+fn write_validators(fields: &mut Vec<u8>, site: &FileSite, representation: &Representation<'_>, unix_s: u64) {
+    representation.file.write_fields(fields, unix_s);
     write_variation(fields, site, representation);
 }
 

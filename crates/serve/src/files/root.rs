@@ -3,22 +3,41 @@
 //! `openat2` with `RESOLVE_BENEATH` leaves the decision to the kernel, which has no race. Where the
 //! kernel does not have it (before 5.6, or a seccomp filter), each segment of a path is opened on its
 //! own, and symbolic links are refused altogether.
+//!
+//! The kernel refuses absolute links and those that leave the root on their way, also if they end in it. Their
+//! path is resolved by name, and if it ends in the root, the kernel opens the resolved path without links.
 
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, open, openat, openat2, stat};
 use rustix::io::Errno;
 
 /// Root directory of one core.
 #[derive(Debug)]
 pub(crate) struct Root {
+    path: PathBuf,
     directory: OwnedFd,
+    identity: DirectoryIdentity,
     confinement: Confinement,
     follows_symlinks: bool,
+}
+
+/// Device and inode of a directory. An open directory keeps its inode, so that another one never gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirectoryIdentity {
+    device: u64,
+    inode: u64,
+}
+
+impl DirectoryIdentity {
+    /// Returns the identity of the directory that a path names now.
+    pub(crate) fn of_path(path: &Path) -> Result<Self, Errno> {
+        stat(path).map(|stat| Self { device: stat.st_dev, inode: stat.st_ino })
+    }
 }
 
 /// Method that keeps paths below the root.
@@ -38,15 +57,27 @@ const ATTEMPTS_MAX: usize = 8;
 impl Root {
     /// Opens the root directory.
     pub(crate) fn open(path: &Path, follows_symlinks: bool) -> io::Result<Self> {
+        Self::open_path(path, follows_symlinks)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    }
+
+    /// Opens the root directory, with an error for programs.
+    pub(crate) fn open_path(path: &Path, follows_symlinks: bool) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = open(path, flags, Mode::empty())
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        let directory = open(path, flags, Mode::empty())?;
+        let opened = fstat(&directory)?;
+        let identity = DirectoryIdentity { device: opened.st_dev, inode: opened.st_ino };
         let probed = openat2(&directory, ".", flags, Mode::empty(), ResolveFlags::BENEATH);
         let confinement = match probed {
             Ok(_) => Confinement::Kernel,
             Err(_) => Confinement::Walk,
         };
-        Ok(Self { directory, confinement, follows_symlinks })
+        Ok(Self { path: path.to_owned(), directory, identity, confinement, follows_symlinks })
+    }
+
+    /// Returns the identity of the open directory.
+    pub(crate) fn identity(&self) -> DirectoryIdentity {
+        self.identity
     }
 
     /// Returns the method that keeps paths below the root.
@@ -75,6 +106,26 @@ impl Root {
 
     fn open_by_kernel(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
         let links = if self.follows_symlinks { ResolveFlags::empty() } else { ResolveFlags::NO_SYMLINKS };
+        match self.open_beneath_with(path, flags, links) {
+            Err(Errno::XDEV) if self.follows_symlinks => {
+                let resolved = self.resolve_by_name(path).ok_or(Errno::XDEV)?;
+                self.open_beneath_with(resolved.as_os_str().as_bytes(), flags, ResolveFlags::NO_SYMLINKS)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Resolves all links of a path by their names; `None`: it ends out of the root, or nowhere.
+    fn resolve_by_name(&self, path: &[u8]) -> Option<PathBuf> {
+        let root = std::fs::canonicalize(&self.path).ok()?;
+        let target = std::fs::canonicalize(root.join(OsStr::from_bytes(path))).ok()?;
+        match target.strip_prefix(&root).ok()? {
+            inside if inside.as_os_str().is_empty() => Some(PathBuf::from(".")),
+            inside => Some(inside.to_owned()),
+        }
+    }
+
+    fn open_beneath_with(&self, path: &[u8], flags: OFlags, links: ResolveFlags) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | links;
         let open_once = || openat2(&self.directory, OsStr::from_bytes(path), flags, Mode::empty(), resolve);
         let mut opened = open_once();
@@ -169,6 +220,52 @@ mod tests {
         }
         let without_links = Root::open(&directory.path().join("root"), false).unwrap();
         assert!(is_open(&without_links, "a/b/file") && !is_open(&without_links, "inside"));
+    }
+
+    #[test]
+    fn links_by_another_way_end_in_the_root_or_are_refused() {
+        let directory = tree();
+        let path = |name: &str| directory.path().join(name);
+        let root_path = path("root");
+        symlink(&root_path, path("alias")).unwrap();
+        let absolute = |name: &str| format!("{}/{name}", directory.path().display());
+        for (target, link, is_inside) in [
+            (absolute("root/a/b/file"), "to-file", true),
+            (absolute("root/a"), "to-directory", true),
+            (absolute("alias/a/b/file"), "by-an-alias", true),
+            (absolute("root"), "to-the-root", true),
+            ("../root/a/b/file".to_owned(), "out-and-in", true),
+            (absolute("root/to-file"), "to-a-link", true),
+            (absolute("secret"), "to-the-secret", false),
+            (absolute("root/../secret"), "in-and-out", false),
+            (absolute("root-other/file"), "like-the-root", false),
+            (absolute("alias/outside"), "to-a-link-out", false),
+            (absolute("root/missing"), "dangling", false),
+            ("/".to_owned(), "to-all", false),
+            ("/proc/self/root".to_owned(), "magic", false),
+            (absolute("root/endless"), "endless", false),
+        ] {
+            symlink(target, root_path.join(link)).unwrap();
+            for follows in [true, false] {
+                let root = Root::open(&root_path, follows).unwrap();
+                if root.confinement() == Confinement::Kernel {
+                    assert_eq!(is_open(&root, link), is_inside && follows, "{link}");
+                }
+            }
+        }
+        fs::create_dir(path("root-other")).unwrap();
+        fs::write(path("root-other/file"), "").unwrap();
+        for root_path in [root_path, path("alias")] {
+            let root = Root::open(&root_path, true).unwrap();
+            if root.confinement() == Confinement::Kernel {
+                for path in ["to-directory/b/file", "to-the-root/a/b/file", "to-the-root"] {
+                    assert!(is_open(&root, path), "{path}");
+                }
+                for path in ["like-the-root", "to-all/etc/passwd", "to-directory/up/../../../secret"] {
+                    assert!(!is_open(&root, path), "{path}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -107,6 +107,11 @@ fn decode(raw: &[u8]) -> Result<Vec<u8>, PathError> {
     Ok(path)
 }
 
+/// Returns whether a target can have a name as a segment.
+pub(crate) fn is_served_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && name.iter().all(|&byte| checked(byte).is_ok())
+}
+
 /// Refuses bytes that no name of a served file contains.
 fn checked(byte: u8) -> Result<u8, PathError> {
     match byte {

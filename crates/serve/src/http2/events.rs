@@ -125,7 +125,7 @@ impl Http2Conn<'_> {
             InputEvent::Rejected { stream, refusal } => {
                 add(&core.counters.h2_streams, 1);
                 core.counters.count_rejection(refusal.kind());
-                self.respond_with_error(core, stream, refusal.status());
+                self.respond_with_error(core, stream, refusal);
                 self.timers.note_request(core.now());
             }
             InputEvent::Data { stream, bytes, is_end } => {
@@ -235,7 +235,13 @@ impl Http2Conn<'_> {
 
     /// Removes a request whose stream is over before its end, and counts it.
     pub(super) fn abandon(&mut self, core: &OriginCore, stream: StreamKey) {
+        self.abandon_with(core, stream, None);
+    }
+
+    /// Does the same with the status of a response whose file failed, for the log.
+    pub(super) fn abandon_with(&mut self, core: &OriginCore, stream: StreamKey, failed_status: Option<u16>) {
         let Some(mut exchange) = self.exchanges.streams.remove(stream) else { return };
+        self.log_file(core, &mut exchange.request, &exchange.content, failed_status);
         self.consume(&mut exchange);
         self.timers.note_request(core.now());
         count_abandoned(core, &exchange);
@@ -243,12 +249,9 @@ impl Http2Conn<'_> {
 
     /// Removes all requests at the end of the connection.
     pub(super) fn abandon_all(&mut self) {
-        let core = &self.conn.core;
-        for exchange in self.exchanges.drain() {
-            count_abandoned(core, &exchange);
-        }
+        self.abandon_all_exchanges();
         if !self.output.is_empty() {
-            add(&core.counters.responses_lost, self.output.responses);
+            add(&self.conn.core.counters.responses_lost, self.output.responses);
         }
     }
 
@@ -273,8 +276,9 @@ impl Http2Conn<'_> {
     }
 
     fn abandon_all_exchanges(&mut self) {
-        let core = &self.conn.core;
-        for exchange in self.exchanges.drain() {
+        for mut exchange in self.exchanges.drain() {
+            let core = &self.conn.core;
+            self.log_file(core, &mut exchange.request, &exchange.content, None);
             count_abandoned(core, &exchange);
         }
     }

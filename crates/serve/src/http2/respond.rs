@@ -10,34 +10,18 @@ use wire::h2::{ErrorCode, FieldEncoder, StreamKey};
 use crate::body::RemainingBody;
 use crate::burn;
 use crate::core::{OriginCore, ScratchBuffers};
-use crate::files::{FileBody, FileResponse, Prepared};
 use crate::help::help_page;
 use crate::log::line_without_request;
-use crate::respond::BodyKind;
+use crate::respond::{BodyKind, FAILED_FILE_STATUS, error_text};
 use crate::response_spec::{RequestProperties, ResponseSpec};
 use crate::stats::{CloseReason, OriginStats, add};
 use crate::target_cache::CachedTarget;
 
 use super::exchange::{Content, Exchange, ExchangePhase};
+use super::file_content::SentContent;
 use super::request::Http2Request;
 use super::{DelayTarget, Http2Conn};
 
-/// Result of sending content.
-enum SentContent {
-    /// All of it.
-    All,
-    /// A frame; more follows.
-    Frame,
-    /// Nothing: the windows are full.
-    Blocked,
-    /// Nothing: the file cannot be read to its end.
-    Failed,
-    /// Nothing yet: the encoder collects more.
-    Encoding,
-}
-
-/// Cost of encoding a slice of content, in bytes of the budget of a poll.
-const ENCODED_SLICE_COST_BYTES: u64 = 256 * 1024;
 /// Minimum size of a frame whose content is not copied to the output.
 const INSERT_BYTES_MIN: usize = 4096;
 /// Maximum size of a body that is sent at once, without its turn.
@@ -54,11 +38,18 @@ impl Http2Conn<'_> {
         mut request: Http2Request,
     ) {
         let mut content = self.send_head(core, rng, stream, &mut request);
+        if let Content::File(body) = &content
+            && body.in_memory().is_none()
+        {
+            // A file is read in its turn; its line in the log follows its last byte.
+            return self.queue_content(core, stream, request, content);
+        }
         let frame_bytes_max = request.frame_bytes_max();
         if (1..=IMMEDIATE_BYTES_MAX).contains(&content.remaining()) {
             while let SentContent::Frame = self.send_frame(core, stream, &mut content, frame_bytes_max) {}
         }
         if content.remaining() == 0 {
+            self.log_file(core, &mut request, &content, None);
             return self.end_response(core, &request.spec);
         }
         self.queue_content(core, stream, request, content);
@@ -203,22 +194,6 @@ impl Http2Conn<'_> {
         }
     }
 
-    /// Sends the head of a response from files, counts it, and returns its content.
-    fn send_file_head(
-        &mut self,
-        core: &OriginCore,
-        stream: StreamKey,
-        request: &Http2Request,
-        file: FileResponse,
-    ) -> Content {
-        self.wire.send_headers(stream, file.body.is_empty(), |fields| {
-            request.spec.write_fields(fields, request.properties, &core.dates.http(), false);
-            write_lines(fields, &file.fields);
-        });
-        self.count_response(core, request, file.status, file.body.remaining().unwrap_or(0));
-        Content::File(file.body)
-    }
-
     fn count_response(&mut self, core: &OriginCore, request: &Http2Request, status: u16, content_bytes: u64) {
         self.output.responses += 1;
         if request.body_kind != BodyKind::Stats {
@@ -256,7 +231,7 @@ impl Http2Conn<'_> {
                 SentContent::Failed => {
                     add(&core.counters.files_failed, 1);
                     add(&core.counters.h2_resets_sent, 1);
-                    self.abandon(core, stream);
+                    self.abandon_with(core, stream, Some(FAILED_FILE_STATUS));
                     self.wire.reset(stream, ErrorCode::INTERNAL_ERROR);
                 }
                 SentContent::Frame => self.exchanges.push_ready(stream),
@@ -279,7 +254,10 @@ impl Http2Conn<'_> {
         frame_bytes_max: u64,
     ) -> SentContent {
         if let Content::File(body) = content {
-            return self.send_file_frame(stream, body);
+            return match body.is_reading_next() {
+                true => self.send_file_slice(core, stream, body),
+                false => self.send_file_frame(stream, body),
+            };
         }
         let remaining = content.remaining();
         let bytes = usize::try_from(remaining.min(frame_bytes_max)).unwrap_or(usize::MAX);
@@ -296,32 +274,10 @@ impl Http2Conn<'_> {
         if content.remaining() == 0 { SentContent::All } else { SentContent::Frame }
     }
 
-    /// Sends one DATA frame of content from files.
-    fn send_file_frame(&mut self, stream: StreamKey, body: &mut FileBody) -> SentContent {
-        if body.is_encoding_next() {
-            self.output.spend_poll_budget(ENCODED_SLICE_COST_BYTES);
-        }
-        let bytes = match body.prepare() {
-            Ok(Prepared::Ready) => body.ready().len(),
-            Ok(Prepared::Again) => return SentContent::Encoding,
-            Ok(Prepared::End) => {
-                self.wire.begin_data_frame(stream, 0, true);
-                return SentContent::All;
-            }
-            Err(_) => return SentContent::Failed,
-        };
-        let sent = self.wire.begin_data_frame(stream, bytes, body.is_last());
-        if sent == 0 {
-            return SentContent::Blocked;
-        }
-        self.wire.output().extend_from_slice(&body.ready()[..sent]);
-        body.advance(sent);
-        if body.is_empty() { SentContent::All } else { SentContent::Frame }
-    }
-
     /// Ends a request in the table whose response is sent.
     fn finish_exchange(&mut self, core: &OriginCore, stream: StreamKey) {
         let Some(mut exchange) = self.exchanges.streams.remove(stream) else { return };
+        self.log_file(core, &mut exchange.request, &exchange.content, None);
         if exchange.is_in_flight() {
             core.counters.in_flight.set(core.counters.in_flight.get() - 1);
         }
@@ -383,17 +339,28 @@ impl Http2Conn<'_> {
         }
     }
 
-    /// Sends an empty response to a rejected request.
-    pub(super) fn respond_with_error(&mut self, core: &OriginCore, stream: StreamKey, status: u16) {
-        let spec = ResponseSpec::with_size(status, 0);
-        self.wire.send_headers(stream, true, |fields| {
-            fields.status(spec.status);
+    /// Sends a response with the reason to a rejected request.
+    pub(super) fn respond_with_error(
+        &mut self,
+        core: &OriginCore,
+        stream: StreamKey,
+        refusal: wire::Refusal,
+    ) {
+        let status = refusal.status();
+        let text = error_text(status, &refusal.to_string());
+        let length = text.len().to_string();
+        self.wire.send_headers(stream, false, |fields| {
+            fields.status(status);
             fields.field("date", &core.dates.http());
-            fields.field("content-length", b"0");
+            fields.field("content-type", b"text/plain; charset=utf-8");
+            fields.field("content-length", length.as_bytes());
         });
+        // Without a window for the text, the reset below ends the response early.
+        let sent = self.wire.send_data(stream, text.as_bytes(), true);
         self.output.responses += 1;
         core.counters.count_response(status);
-        core.log_line(self.conn.peer.as_deref(), &line_without_request(core.plan.access_log_format, status));
+        let line = line_without_request(core.plan.access_log_format, status, sent as u64);
+        core.log_line(self.conn.peer.as_deref(), &line);
         // The rest of the request is not wanted; nothing is sent if it is complete.
         self.wire.reset(stream, ErrorCode::NO_ERROR);
     }
@@ -423,16 +390,6 @@ impl Http2Conn<'_> {
         } else {
             self.exchanges.push_ready(stream);
         }
-    }
-}
-
-/// Writes fields that are lines of HTTP/1.1.
-fn write_lines(fields: &mut FieldEncoder<'_>, lines: &[u8]) {
-    for line in lines.split(|&byte| byte == b'\n') {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
-        let Ok(name) = std::str::from_utf8(&line[..colon]) else { continue };
-        fields.field(name, line[colon + 1..].trim_ascii_start());
     }
 }
 

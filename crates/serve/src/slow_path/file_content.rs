@@ -97,10 +97,12 @@ async fn send_chunks(conn: &mut Conn, out: &mut Vec<u8>, body: &mut FileBody) ->
 
 /// Reads or encodes the next slice. A file that fails ends the connection: its head has announced more.
 fn prepare(conn: &Conn, body: &mut FileBody) -> Result<Prepared, CloseReason> {
-    body.prepare().map_err(|_| {
-        add(&conn.core.counters.files_failed, 1);
-        CloseReason::FileFailed
-    })
+    body.prepare().map_err(|_| count_failed(conn))
+}
+
+fn count_failed(conn: &Conn) -> CloseReason {
+    add(&conn.core.counters.files_failed, 1);
+    CloseReason::FileFailed
 }
 
 async fn send_all(conn: &mut Conn, bytes: &[u8]) -> Result<(), CloseReason> {
@@ -162,17 +164,22 @@ fn poll_send_range(
             let bytes = sendable_slice(file, range, &mut range_progress.cached_until).min(budget);
             let sent_by_kernel = conn.stream.poll_send_file(cx, file, range.start, bytes as usize);
             if let Poll::Ready(Ok(written)) = sent_by_kernel {
-                body.advance_range(written as u64);
-                budget -= (written as u64).min(budget);
+                let written = written as u64;
+                // A socket that is full and a file that has become shorter look the same. In the second case
+                // the socket would never become writable.
+                let is_file_shorter = written < bytes && !rt::file::has_bytes(file, range.start + written);
+                body.advance_range(written);
+                budget -= written.min(budget);
+                if is_file_shorter {
+                    add(&conn.core.counters.bytes_out, written);
+                    return Poll::Ready(Err(count_failed(conn)));
+                }
             }
             sent_by_kernel
         };
         match written {
-            Poll::Ready(Ok(0)) => {
-                // The file has become shorter.
-                add(&conn.core.counters.files_failed, 1);
-                return Poll::Ready(Err(CloseReason::FileFailed));
-            }
+            // The file has become shorter.
+            Poll::Ready(Ok(0)) => return Poll::Ready(Err(count_failed(conn))),
             Poll::Ready(Ok(written)) => {
                 range_progress.written_bytes += written as u64;
                 add(&conn.core.counters.bytes_out, written as u64);
@@ -209,9 +216,6 @@ fn reason_of(conn: &Conn, error: &io::Error) -> CloseReason {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::NotConnected => {
             CloseReason::Broken
         }
-        _ => {
-            add(&conn.core.counters.files_failed, 1);
-            CloseReason::FileFailed
-        }
+        _ => count_failed(conn),
     }
 }

@@ -317,3 +317,157 @@ fn a_single_file_has_two_paths() {
         assert_eq!(get(&site, target, &[]).status, status, "{target}");
     }
 }
+
+#[test]
+fn replicas_have_the_same_tags_unless_the_inode_is_in_them() {
+    let (one, other) = (Tree::new(), Tree::new());
+    for name in ["small.txt", "large.txt"] {
+        let [from, to] = [&one, &other].map(|tree| tree.directory.path().join("root").join(name));
+        let modified = fs::metadata(&from).unwrap().modified().unwrap();
+        // Many tools copy whole seconds.
+        let since = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let seconds = SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs());
+        fs::File::options().append(true).open(to).unwrap().set_modified(seconds).unwrap();
+    }
+    for (etag, is_same) in [("", true), ("mtime-size", true), ("inode", false)] {
+        let sites = [&one, &other].map(|tree| tree.site(|text| text.etag = etag.into()));
+        for target in ["/small.txt", "/large.txt"] {
+            let [tag, other_tag] =
+                sites.each_ref().map(|site| get(site, target, &[]).field("ETag").unwrap().to_owned());
+            assert_eq!(tag == other_tag, is_same, "{etag} {target}: {tag} {other_tag}");
+        }
+    }
+}
+
+#[test]
+fn a_tag_from_the_content_does_not_depend_on_times() {
+    let tree = Tree::new();
+    let site = tree.site(|text| text.etag = "content".into());
+    let tag = get(&site, "/small.txt", &[]).field("ETag").unwrap().to_owned();
+    let expected = crate::files::etag::from_content(b"0123456789");
+    assert_eq!(tag, expected);
+    // A file that is not in memory has no tag before it was read, and its responses are complete ones.
+    let untagged = get(&site, "/large.txt", &[("If-None-Match", "\"\""), ("Accept-Encoding", "gzip")]);
+    assert_eq!((untagged.status, untagged.field("ETag"), untagged.body == text()), (200, None, true));
+    let runtime = rt::tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(site.untagged.tag_waiting_files());
+    let tagged = get(&site, "/large.txt", &[]);
+    let tag = tagged.field("ETag").unwrap();
+    assert_eq!(tag, crate::files::etag::from_content(&text()));
+    assert_eq!(get(&site, "/large.txt", &[("If-None-Match", tag)]).status, 304);
+}
+
+#[test]
+fn a_modification_in_the_future_is_replaced_by_the_time_of_the_response() {
+    let tree = Tree::new();
+    let later = SystemTime::now() + Duration::from_secs(1_000_000);
+    for name in ["small.txt", "large.txt", "coded.js", "coded.js.gz"] {
+        let path = tree.directory.path().join("root").join(name);
+        fs::File::options().append(true).open(path).unwrap().set_modified(later).unwrap();
+    }
+    let site = tree.site(|text| (text.compress, text.compress_min) = ("gzip".into(), "5".into()));
+    for (target, coding) in
+        [("/small.txt", ""), ("/large.txt", ""), ("/large.txt", "gzip"), ("/coded.js", "gzip")]
+    {
+        let accept = ("Accept-Encoding", coding);
+        let before_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        let seen = get(&site, target, &[accept]);
+        let modified = seen.field("Last-Modified").unwrap().to_owned();
+        let modified_s = server_shell::date::parse_http_date(modified.as_bytes()).unwrap();
+        assert!((before_s..=before_s + 100).contains(&modified_s), "{target} {coding}: {modified}");
+        assert_eq!(seen.fields.matches("Last-Modified").count(), 1, "{}", seen.fields);
+        let again = get(&site, target, &[accept, ("If-Modified-Since", EARLIER)]);
+        assert_eq!(again.status, 200, "{target} {coding}");
+    }
+}
+
+const EARLIER: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+#[test]
+fn a_coded_file_is_sent_although_an_encoder_could_make_a_better_one() {
+    let tree = Tree::new();
+    let site = tree.site(|text| (text.compress, text.compress_min) = ("all".into(), "1".into()));
+    let codings = ("Accept-Encoding", "gzip, deflate, br, zstd");
+    assert_eq!(get(&site, "/coded.js", &[codings]).body, b"gzipped");
+    // A stale one is not, and neither is one that the client likes less.
+    assert_eq!(get(&site, "/old.js", &[codings]).field("Content-Encoding"), Some("br"));
+    let preferring = ("Accept-Encoding", "gzip;q=0.5, br");
+    assert_eq!(get(&site, "/coded.js", &[preferring]).field("Content-Encoding"), Some("br"));
+}
+
+#[test]
+fn a_media_type_with_quality_0_is_not_accepted() {
+    let tree = Tree::new();
+    let site = tree.site(|text| (text.list, text.spa) = (true, true));
+    for (accept, expected) in [
+        ("application/json", "application/json"),
+        ("text/html;q=0.5, application/json;q=0.5", "application/json"),
+        ("application/json;q=0", "text/html; charset=utf-8"),
+        ("application/json;q=0.000, */*", "text/html; charset=utf-8"),
+        ("text/html, application/json;q=0.9", "text/html; charset=utf-8"),
+        ("*/*", "text/html; charset=utf-8"),
+    ] {
+        let list = get(&site, "/sub/", &[("Accept", accept)]);
+        assert_eq!(list.field("Content-Type"), Some(expected), "{accept}");
+    }
+    for (accept, status) in [("text/html;q=0", 404), ("text/html; q=0.0, */*", 404), ("text/html;q=0.1", 200)]
+    {
+        assert_eq!(get(&site, "/missing.js", &[("Accept", accept)]).status, status, "{accept}");
+    }
+}
+
+#[test]
+fn responses_beyond_the_memory_of_encoders_have_no_coding() {
+    let tree = Tree::new();
+    let site = tree.site(|text| (text.compress, text.compress_memory) = ("br".into(), "5m".into()));
+    let request = |fields: &[(&str, &str)]| {
+        let fields = [&[("Accept-Encoding", "br")], fields].concat();
+        let headers: Vec<Header<'_>> =
+            fields.iter().map(|(name, value)| Header { name, value: value.as_bytes() }).collect();
+        let request =
+            FileRequest { method: "GET", target: "/large.txt", fields: RequestFields::Http1(&headers) };
+        respond(&site, &request, RequestTime { now_ns: 1, unix_s: 2_000_000_000 })
+    };
+    let is_coded = |response: &FileResponse| response.content_length.is_none();
+    let first: Vec<FileResponse> = (0..3).map(|_| request(&[])).collect();
+    assert_eq!(first.iter().map(is_coded).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!((site.encoders.encoders(), site.encoders.refused()), (2, 1));
+    let plain = String::from_utf8(first[2].fields.clone()).unwrap();
+    assert!(plain.contains("Vary: Accept-Encoding\r\n") && plain.contains("ETag: \""), "{plain}");
+    assert!(!plain.contains("Content-Encoding") && plain.contains("Accept-Ranges: bytes"), "{plain}");
+    // Files in memory and conditions need no encoder that lives on.
+    assert_eq!(get(&site, "/large.txt", &[("Accept-Encoding", "gzip")]).status, 200);
+    drop(first);
+    assert_eq!(site.encoders.encoders(), 0);
+    assert!(is_coded(&request(&[])), "the memory was returned");
+    // A response that was sent completely needs none either.
+    let mut sent = request(&[]);
+    while sent.body.prepare().unwrap() != Prepared::End {
+        let bytes = sent.body.ready().len();
+        sent.body.advance(bytes);
+    }
+    assert_eq!(site.encoders.encoders(), 0);
+}
+
+#[test]
+fn a_root_that_is_replaced_is_served() {
+    let tree = Tree::new();
+    let root = tree.directory.path().join("root");
+    let site = tree.site(|_| {});
+    let at = |seconds: u64, target: &str| {
+        let request = FileRequest { method: "GET", target, fields: RequestFields::Http1(&[]) };
+        let time = RequestTime { now_ns: seconds * 1_000_000_000, unix_s: 2_000_000_000 };
+        let response = respond(&site, &request, time);
+        (response.status, response.body.in_memory().unwrap_or_default().to_vec())
+    };
+    let old = || (200, b"0123456789".to_vec());
+    assert_eq!(at(10, "/small.txt"), old());
+    fs::rename(&root, tree.directory.path().join("previous")).unwrap();
+    assert_eq!(at(10, "/small.txt"), old(), "the lookup is valid");
+    assert_eq!(at(12, "/small.txt").0, 404);
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("small.txt"), "new").unwrap();
+    assert_eq!(at(14, "/small.txt"), (200, b"new".to_vec()));
+    assert_eq!(at(14, "/index.html").0, 404, "a file of the old directory");
+    assert_eq!(site.root_changes(), (1, 1));
+}
