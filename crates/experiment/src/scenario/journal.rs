@@ -182,6 +182,12 @@ impl Journal {
         self.file.append(&text)
     }
 
+    /// Allows control groups below another directory, for a test without any.
+    #[cfg(test)]
+    pub(super) fn allow_cgroups_in(&mut self, mount: &Path) {
+        self.allow_list.cgroup_mounts.push(mount.to_owned());
+    }
+
     /// Undoes everything, the last first. Things that could not be undone stay in the file for the
     /// next start, and are returned as text.
     pub fn undo(&mut self) -> Vec<String> {

@@ -64,7 +64,13 @@ fn sleeper(run: Option<&str>) -> Child {
     if let Some(run) = run {
         command.env(RUN_VARIABLE, run);
     }
-    command.arg("60").stdin(Stdio::null()).spawn().unwrap()
+    let child = command.arg("60").stdin(Stdio::null()).spawn().unwrap();
+    // A new program has its environment a moment after the call that starts it has returned.
+    let environment = format!("/proc/{}/environ", child.id());
+    while fs::read(&environment).unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    child
 }
 
 fn identity(child: &Child) -> ProcessIdentity {

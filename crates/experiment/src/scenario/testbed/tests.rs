@@ -145,6 +145,7 @@ fn without_cgroups_only_limits_fail() {
         ..CgroupHierarchies::default()
     };
     testbed.cgroups.clear();
+    testbed.journal.allow_cgroups_in(Path::new("/sys"));
     testbed.create_cgroups(&nowhere).unwrap();
     assert!(testbed.cgroups.is_empty());
     let quota = CpuQuota { cpus: 0.5, period_ns: 100_000_000 };
