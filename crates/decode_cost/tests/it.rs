@@ -1,6 +1,8 @@
 //! Cost of every decoder of a peer's bytes: for the corpora of the fuzz targets, mutations of them, and long
 //! inputs that repeat a part of them.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::path::{Path, PathBuf};
 
 use decode_cost::{BUDGETS, CountingAllocator, check_seeds};

@@ -179,7 +179,7 @@ fn request_bytes(parts: &http::request::Parts, host: &str, port: u16, content: &
 mod tests {
     use std::io::Write as _;
     use std::net::{TcpListener, TcpStream};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use rt::tls::{ClientTlsOptions, Verification};
 
@@ -199,9 +199,9 @@ mod tests {
     }
 
     fn wait_for_threads(count: usize) {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = MonotonicTime::now() + 60 * SECOND_NS;
         while REQUEST_THREADS.load(Ordering::Relaxed) != count {
-            assert!(Instant::now() < deadline, "{} threads", REQUEST_THREADS.load(Ordering::Relaxed));
+            assert!(MonotonicTime::now() < deadline, "{} threads", REQUEST_THREADS.load(Ordering::Relaxed));
             std::thread::sleep(Duration::from_millis(5));
         }
     }

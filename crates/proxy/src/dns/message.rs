@@ -110,7 +110,7 @@ pub(crate) fn parse_answer(
     }
     let answered_name = reader.skip_name().ok_or(AnswerError::Malformed)?;
     let [kind, class] = reader.read_u16s().ok_or(AnswerError::Malformed)?;
-    if !answered_name.labels(bytes).is_name(name) || kind != record_type as u16 || class != CLASS_IN {
+    if !answered_name.labels(bytes).equals(name) || kind != record_type as u16 || class != CLASS_IN {
         return Err(AnswerError::Mismatch);
     }
     let mut records = Vec::new();
@@ -144,14 +144,14 @@ enum RecordContent {
 fn follow_aliases(bytes: &[u8], records: &[ResourceRecord], name: &str) -> (Vec<RecordData>, u32) {
     let (mut name, mut ttl_s) = (Box::<str>::from(name), u32::MAX);
     for _ in 0..=ALIASES_MAX {
-        let own_records = records.iter().filter(|record| record.owner.labels(bytes).is_name(&name));
+        let own_records = records.iter().filter(|record| record.owner.labels(bytes).equals(&name));
         let mut data = Vec::new();
         let mut alias = None;
         for record in own_records {
             match record.content {
                 RecordContent::Address(ip) => data.push(RecordData::Address(ip)),
                 RecordContent::Service { priority, weight, port, target } => {
-                    let target = target.labels(bytes).to_text();
+                    let target = target.labels(bytes).into_text();
                     data.push(RecordData::Service { priority, weight, port, target });
                 }
                 RecordContent::Cname(target) => alias = Some(target),
@@ -160,7 +160,7 @@ fn follow_aliases(bytes: &[u8], records: &[ResourceRecord], name: &str) -> (Vec<
         }
         match alias {
             _ if !data.is_empty() => return (data, ttl_s),
-            Some(target) => name = target.labels(bytes).to_text(),
+            Some(target) => name = target.labels(bytes).into_text(),
             None => break,
         }
     }
@@ -222,7 +222,7 @@ impl<'a> Labels<'a> {
 
     /// Returns the name in lower case, without the final dot. Bytes that no valid name contains become
     /// `?`, so that the name still matches no valid name.
-    fn to_text(mut self) -> Box<str> {
+    fn into_text(mut self) -> Box<str> {
         let mut name = String::new();
         while let Some(label @ [_, ..]) = self.next() {
             if !name.is_empty() {
@@ -233,8 +233,8 @@ impl<'a> Labels<'a> {
         name.into()
     }
 
-    /// Returns whether [`Labels::to_text`] would return `name`.
-    fn is_name(mut self, name: &str) -> bool {
+    /// Returns whether [`Labels::into_text`] would return `name`.
+    fn equals(mut self, name: &str) -> bool {
         let mut rest = name;
         while let Some(label @ [_, ..]) = self.next() {
             if rest.len() < name.len() {
@@ -466,16 +466,16 @@ mod tests {
         for (label, name) in [(&b"a.b"[..], "a.b.x"), (b"\xe4", "\u{e4}.x"), (b"a\x1b", "a\x1b.x")] {
             let bytes = [&[0; 12][..], &odd(label)].concat();
             let position = NamePosition(12);
-            assert!(!position.labels(&bytes).is_name(name));
-            let text = position.labels(&bytes).to_text();
-            assert!(text.contains('?') && position.labels(&bytes).is_name(&text), "{text}");
+            assert!(!position.labels(&bytes).equals(name));
+            let text = position.labels(&bytes).into_text();
+            assert!(text.contains('?') && position.labels(&bytes).equals(&text), "{text}");
         }
         let bytes = [&[0; 12][..], b"\x01A\x02bC\0"].concat();
         for (name, is_equal) in [("a.bc", true), ("a.b", false), ("a.bcd", false), ("a", false), ("", false)]
         {
-            assert_eq!(NamePosition(12).labels(&bytes).is_name(name), is_equal, "{name}");
+            assert_eq!(NamePosition(12).labels(&bytes).equals(name), is_equal, "{name}");
         }
-        assert!(NamePosition(0).labels(&[0]).is_name(""));
+        assert!(NamePosition(0).labels(&[0]).equals(""));
     }
 
     /// Any bytes yield an answer or an error, and never more records than there are.

@@ -17,7 +17,7 @@ use crate::forward::{
 use crate::outcome::EndReason;
 use crate::plan::{Action, ListenerPlan, PathRule, PoolId, Reuse, Underscores};
 use crate::profile::ProfilePhase;
-use crate::request_view::{CertificateField, RequestView, contains_http2};
+use crate::request_view::{CertificateField, RequestView};
 use crate::route::{
     CheckedTarget, RateLimitKey, RetryAfterNs, RouteRequest, changes_target, check_target, rewrite_target,
 };

@@ -189,7 +189,7 @@ fn a_client_hello_has_the_same_names_however_it_arrives() {
 
 #[test]
 fn an_answer_of_a_name_server_has_only_its_own_data() {
-    run_mutations(&read_corpus("dns_answer"), 4, super::dns_answer);
+    run_mutations(&read_corpus("dns_answer"), 20, super::dns_answer);
 }
 
 #[test]
