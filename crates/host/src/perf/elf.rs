@@ -334,7 +334,9 @@ mod tests {
         }
         let directory = std::env::temp_dir().join(format!("weir-debuglink-{}", std::process::id()));
         let objcopy = |arguments: &[&str]| {
-            assert!(Command::new("objcopy").args(arguments).current_dir(&directory).status().unwrap().success());
+            assert!(
+                Command::new("objcopy").args(arguments).current_dir(&directory).status().unwrap().success()
+            );
         };
         let program = directory.join("program");
         let is_named = || {
