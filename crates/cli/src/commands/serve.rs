@@ -45,7 +45,11 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         ..SignalHandlers::with_on_drain(send(OriginSignal::Drain))
     };
     signals.spawn_handler(drain.clone(), Some(signals_do))?;
-    let running = serve::start_exclusive(plan, drain.clone())?;
+    // The counters have a runtime of their own, so the cores cannot have descriptor tables of their own.
+    let running = match stats_listen {
+        Some(_) => serve::start(plan, drain.clone())?,
+        None => serve::start_exclusive(plan, drain.clone())?,
+    };
     if let Some(address) = stats_listen
         && let Err(failure) = serve_stats(&running, address, &drain)
     {

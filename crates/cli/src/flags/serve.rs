@@ -131,7 +131,7 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             default: "off",
             doc: "Address that serves the counters alone, at /stats: with files too, whose names cannot collide \
                   with it; port 0: chosen by the kernel; requests must name an address of this machine, or \
-                  localhost",
+                  localhost; threads then share a table of descriptors, which costs some CPU time",
             valid: &["127.0.0.1:0"],
             invalid: &["8000", "unix:/tmp/weir.sock"],
             ..FLAG_DEFAULTS

@@ -89,7 +89,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("regex-automata", &["load"]),
     ("rustc-demangle", &["host"]),
     ("rustls", &["rt"]),
-    ("sha2", &["load", "proxy", "record"]),
+    ("sha2", &["load", "proxy", "record", "serve"]),
     ("socket2", &["rt"]),
     ("statrs", &["stats"]),
     ("tokio-rustls", &["rt"]),

@@ -307,7 +307,7 @@ pub(super) mod tests {
             Fault::UnknownHelloRetryRequestExtension,
             Fault::UnknownCertificateExtension,
         ] {
-            assert_sentence(&fault, &describe(&Error::InvalidMessage(fault.clone())));
+            assert_sentence(&fault, &describe(&Error::InvalidMessage(fault)));
         }
     }
 

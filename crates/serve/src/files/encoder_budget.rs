@@ -18,7 +18,8 @@ const GZIP_KIB: u64 = 448;
 
 /// Returns the memory of an encoder, at most.
 pub(crate) fn encoder_bytes(coding: Coding, level: u8) -> u64 {
-    let of_level = |table: &[u64]| table.get(usize::from(level)).or(table.last()).copied().unwrap_or(0);
+    let of_level =
+        |table: &[u64]| table.get(usize::from(level)).or_else(|| table.last()).copied().unwrap_or(0);
     let kib = match coding {
         Coding::Gzip => GZIP_KIB,
         Coding::Brotli => of_level(&BROTLI_KIB),
