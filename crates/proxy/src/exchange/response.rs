@@ -37,17 +37,10 @@ impl Exchange {
         input: &mut [u8],
     ) -> StepResult {
         let _section = ctx.core.profile.enter(ProfilePhase::ReadResponse);
-        if !self.response_relay.is_flushed() {
-            let _section = ctx.core.profile.enter(ProfilePhase::ForwardResponse);
-            let bytes_before = self.outcome.bytes_out;
-            match self.response_relay.poll_flush(ctx.cx, &mut client.stream, &mut self.outcome.bytes_out) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return self.fail_client_gone(ctx, client),
-                Poll::Pending if self.outcome.bytes_out > bytes_before => {
-                    return StepResult::Progressed;
-                }
-                Poll::Pending => return StepResult::Blocked,
-            }
+        if !self.response_relay.is_flushed()
+            && let Some(result) = self.poll_flush_response(ctx, client)
+        {
+            return result;
         }
         if let Some(result) = self.poll_splice(ctx, client) {
             return result;
@@ -93,6 +86,22 @@ impl Exchange {
         // A new tunnel has taken the buffer along.
         self.response_relay.return_scratch(&mut ctx.work.out);
         result
+    }
+
+    /// Sends what was processed before. `None`: all of it is sent.
+    fn poll_flush_response(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+    ) -> Option<StepResult> {
+        let _section = ctx.core.profile.enter(ProfilePhase::ForwardResponse);
+        let bytes_before = self.outcome.bytes_out;
+        match self.response_relay.poll_flush(ctx.cx, &mut client.stream, &mut self.outcome.bytes_out) {
+            Poll::Ready(Ok(())) => None,
+            Poll::Ready(Err(_)) => Some(self.fail_client_gone(ctx, client)),
+            Poll::Pending if self.outcome.bytes_out > bytes_before => Some(StepResult::Progressed),
+            Poll::Pending => Some(StepResult::Blocked),
+        }
     }
 
     /// Processes received bytes.
