@@ -84,7 +84,7 @@ fn the_access_log_has_a_line_for_each_response() {
         ("\"GET /?s=5 HTTP/1.1\" 200 5 \"/a\" \"it\"", 3),
         ("\"GET /?s=6&t=1 HTTP/1.1\" 200 6 \"-\" \"-\"", 1),
         ("\"HEAD /?s=7r HTTP/1.1\" 200 0 \"-\" \"-\"", 1),
-        ("\"-\" 400 0 \"-\" \"-\"", 1),
+        ("\"-\" 400 83 \"-\" \"-\"", 1),
     ]);
     assert_eq!(lines, expected);
 }
