@@ -41,6 +41,26 @@ fn a_websocket_handshake_becomes_an_extended_connect() {
 }
 
 #[test]
+fn a_handshake_with_a_body_is_an_ordinary_request() {
+    let Some(server) = H2Server::start(&["connect=1"]) else { return };
+    let proxy = start_proxy(&[&server.authority], "");
+    // Without the framing of the body, this would be the start of the next request on the same stream.
+    let body = "GET /ok-forged HTTP/1.1\r\nHost: h\r\nX-Rest: ";
+    let mut client = proxy.client();
+    let length = body.len();
+    client.send(
+        format!("GET /ok HTTP/1.1\r\nHost: h\r\n{HANDSHAKE}Content-Length: {length}\r\n\r\n").as_bytes(),
+    );
+    client.send(body.as_bytes());
+    let response = client.read_response().unwrap();
+    assert!(response.head.to_lowercase().contains("x-method: get\r\n"), "{}", response.head);
+    assert_eq!(response.body, body.as_bytes());
+    let response = proxy.get("/ok");
+    assert!(response.head.to_lowercase().contains("x-path: /ok\r\n"), "{}", response.head);
+    proxy.assert_all_returned();
+}
+
+#[test]
 fn a_server_without_extended_connect_gets_no_websocket() {
     let Some(server) = H2Server::start(&[]) else { return };
     let proxy = start_proxy(&[&server.authority], "");

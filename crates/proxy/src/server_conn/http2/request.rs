@@ -108,7 +108,8 @@ impl<'a> EngineHead<'a> {
             if line.len() <= 1 {
                 split.lines = &bytes[start..at - length - 1];
                 split.bytes = at;
-                split.websocket_key = key.filter(|_| is_websocket);
+                // A handshake has no body: that of a denied one would be read as the next request.
+                split.websocket_key = key.filter(|_| is_websocket && !split.has_body());
                 return Ok(Some(split));
             }
             let Some((name, value)) = split_field(line) else { continue };
@@ -150,7 +151,11 @@ impl<'a> EngineHead<'a> {
 
     /// Returns whether nothing follows the head.
     pub(super) fn is_end(&self) -> bool {
-        self.purpose() == Purpose::Exchange && matches!(self.framing, Framing::None | Framing::Length(0))
+        self.purpose() == Purpose::Exchange && !self.has_body()
+    }
+
+    fn has_body(&self) -> bool {
+        !matches!(self.framing, Framing::None | Framing::Length(0))
     }
 
     /// Writes the head of the stream.
@@ -251,6 +256,14 @@ mod tests {
             (Purpose::WebSocket, Some(&b"k"[..]))
         );
         assert!(!split(websocket).is_end());
+        for framing in ["Content-Length: 3", "Transfer-Encoding: chunked"] {
+            let text = websocket.replace("Host: h", &format!("Host: h\r\n{framing}"));
+            assert_eq!(
+                (split(&text).purpose(), split(&text).is_end()),
+                (Purpose::Exchange, false),
+                "{framing}"
+            );
+        }
         let other = "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: other\r\n\r\n";
         assert_eq!((split(other).purpose(), split(other).is_end()), (Purpose::Exchange, true));
         let connect = "CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n";
