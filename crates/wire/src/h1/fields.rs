@@ -7,6 +7,10 @@ use super::head::{Framing, Header, Version};
 use super::refusal::RefusalKind;
 use super::rules::list_members;
 
+/// Maximum size of the `Connection` fields of a head, together: an intermediary compares each field with each
+/// of their options.
+const CONNECTION_BYTES_MAX: usize = 1_024;
+
 /// Decisions from the fields. Small and flat, because one is made for each head.
 #[derive(Debug, Default)]
 pub(super) struct FieldSemantics<'b> {
@@ -16,6 +20,7 @@ pub(super) struct FieldSemantics<'b> {
     keep_alive: bool,
     upgrade_option: bool,
     pub(super) has_connection_options: bool,
+    connection_bytes: usize,
     upgrade: Option<&'b [u8]>,
     content_length: Option<u64>,
     chunked: bool,
@@ -83,7 +88,7 @@ impl<'b> FieldSemantics<'b> {
             7 if name_is(header.name, b"upgrade") => {
                 self.upgrade = self.upgrade.or(Some(header.value));
             }
-            10 if name_is(header.name, b"connection") => self.handle_connection(header.value),
+            10 if name_is(header.name, b"connection") => self.handle_connection(header.value)?,
             14 if name_is(header.name, b"content-length") => {
                 let length = parse_content_length(header.value)?;
                 if self.content_length.replace(length).is_some() {
@@ -117,12 +122,22 @@ impl<'b> FieldSemantics<'b> {
         Ok(())
     }
 
-    fn handle_connection(&mut self, value: &[u8]) {
+    fn handle_connection(&mut self, value: &[u8]) -> Result<(), RefusalKind> {
         // The usual values, without splitting a list.
         match value {
-            b"keep-alive" => return self.keep_alive = true,
-            b"close" => return self.close = true,
+            b"keep-alive" => {
+                self.keep_alive = true;
+                return Ok(());
+            }
+            b"close" => {
+                self.close = true;
+                return Ok(());
+            }
             _ => {}
+        }
+        self.connection_bytes += value.len();
+        if self.connection_bytes > CONNECTION_BYTES_MAX {
+            return Err(RefusalKind::TooManyFields);
         }
         for option in list_members(value) {
             match option.len() {
@@ -134,6 +149,7 @@ impl<'b> FieldSemantics<'b> {
                 }
             }
         }
+        Ok(())
     }
 
     /// Checks combinations of fields. Request smuggling uses them: each of two recipients trusts

@@ -122,7 +122,7 @@ refusal_kinds! {
     InvalidRequestLine, "invalid_request_line", 400, "RFC 9112 §3", "the request line is not method, target and version";
     InvalidStatusLine, "invalid_status_line", 502, "RFC 9112 §4", "the status line is malformed";
     HeadTooLarge, "head_too_large", 431, "RFC 6585 §5", "the head is longer than allowed";
-    TooManyFields, "too_many_fields", 431, "RFC 6585 §5", "the head has more field lines than allowed";
+    TooManyFields, "too_many_fields", 431, "RFC 6585 §5", "the head has more field lines than allowed, or more than 1 KiB of Connection fields";
     EmptyFieldName, "empty_field_name", 400, "RFC 9110 §5.1", "a field line has no name";
     InvalidFieldName, "invalid_field_name", 400, "RFC 9110 §5.1", "a field name is not a token, or its colon is missing";
     SpaceInFieldName, "space_in_field_name", 400, "RFC 9112 §5.1", "there is whitespace between a field name and its colon";

@@ -112,6 +112,13 @@ fn connections() {
     ] {
         check(format!("GET / HTTP/1.0\r\n{lines}\r\n"), expect);
     }
+    // Each option costs a comparison for each field of the head, also an empty one.
+    for member in ["a,", ",,", "aa"] {
+        let list = |bytes: usize| format!("Connection: {}\r\n", member.repeat(bytes / 2));
+        check(with_fields(&list(1_024)), "POST / 1.1 a none keep");
+        check(with_fields(&list(1_026)), "431 too_many_fields");
+        check(with_fields(&list(600).repeat(2)), "431 too_many_fields");
+    }
 }
 
 #[test]
