@@ -51,9 +51,7 @@ impl<'a> EngineHead<'a> {
             at += line_len + 1;
             let (name, value) = split_field(line).ok_or(())?;
             match name.len() {
-                10 if name.eq_ignore_ascii_case(b"connection") => {
-                    closes |= value.eq_ignore_ascii_case(b"close")
-                }
+                10 if name.eq_ignore_ascii_case(b"connection") => closes |= has_close(value),
                 14 if name.eq_ignore_ascii_case(b"content-length") => {
                     length =
                         Some(std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).ok_or(())?);
@@ -84,6 +82,11 @@ impl<'a> EngineHead<'a> {
     pub(super) fn send(&self, connection: &mut Connection, stream: StreamKey, is_end: bool) {
         connection.send_headers(stream, is_end, |fields| self.encode(fields));
     }
+}
+
+/// Returns whether one of the connection options is `close`.
+fn has_close(options: &[u8]) -> bool {
+    options.split(|&byte| byte == b',').any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
 }
 
 /// Determines the framing (RFC 9112 §6.3).
@@ -212,6 +215,8 @@ mod tests {
             "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
             "HTTP/1.1 204 No Content\r\n\r\n",
             "HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 426 X\r\nConnection: upgrade, close\r\nUpgrade: a\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 426 X\r\nConnection: upgrade\r\nUpgrade: close\r\nContent-Length: 0\r\n\r\n",
             "HTTP/1.1 200 OK\r\nX: a\r\n\r\n",
             "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n",
             "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
