@@ -74,8 +74,11 @@ impl Exchange {
         self.facts.kind = RequestKind::from_method(head.method);
         self.facts.version = head.version;
         self.facts.may_pipeline = head.keep_alive;
-        // Bytes after a CONNECT belong to a tunnel, even if none is opened.
-        self.keeps_client = head.keep_alive && self.facts.kind != RequestKind::Connect;
+        // Bytes after a CONNECT belong to a tunnel, even if none is opened. On a stream, those after an upgrade
+        // do, too: it is an extended CONNECT.
+        let is_tunnel =
+            self.facts.kind == RequestKind::Connect || head.upgrade.is_some() && client.is_h2_stream();
+        self.keeps_client = head.keep_alive && !is_tunnel;
         self.facts.is_idempotent =
             matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
         self.note_grpc(view);
