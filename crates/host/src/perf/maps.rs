@@ -102,7 +102,8 @@ fn parse_line(line: &str) -> Option<Mapping> {
 }
 
 /// Opens the file of a mapping in all possible ways, the best first: in the process's own file system;
-/// by the name here, if the process has ended; or through the mapping itself, if the file was deleted.
+/// by the name here, if the process has ended (a living one could lead root to other files); or through the mapping
+/// itself, if the file was deleted.
 pub(super) fn open_candidates(pid: i32, mapping: &Mapping) -> impl Iterator<Item = File> {
     let path = mapping.plain_path().to_owned();
     let by_mapping = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
@@ -111,7 +112,9 @@ pub(super) fn open_candidates(pid: i32, mapping: &Mapping) -> impl Iterator<Item
     let is_executable =
         std::fs::read_link(&executable).is_ok_and(|to| to.as_os_str() == mapping.path.as_str());
     let by_path = (!mapping.is_deleted()).then_some(path);
-    let others = by_path.clone().map(PathBuf::from).into_iter().chain([by_mapping]);
+    let has_ended = std::fs::metadata(format!("/proc/{pid}/root")).is_err();
+    let by_name_here = by_path.clone().filter(|_| has_ended).map(PathBuf::from);
+    let others = by_name_here.into_iter().chain([by_mapping]);
     let others = others.chain(is_executable.then_some(executable));
     let in_process = by_path.into_iter().filter_map(move |path| open_of_process(pid, &path).ok());
     in_process.chain(others.filter_map(|path| open_regular(&path).ok()))
