@@ -4,6 +4,7 @@
 //! This module does not read the mapped files.
 
 use std::fs::File;
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use super::process_file::{open_of_process, open_regular};
@@ -59,7 +60,10 @@ pub(super) struct AddressSpace {
 impl AddressSpace {
     /// Reads `/proc/PID/maps`; empty for an ended process.
     pub(super) fn read(pid: i32) -> Self {
-        let bytes = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let mut bytes = Vec::new();
+        let file = File::open(format!("/proc/{pid}/maps"));
+        // A process that has ended has none, and its part that was read counts.
+        let _ = file.and_then(|file| file.take(MAPS_BYTES_MAX).read_to_end(&mut bytes));
         Self { mappings: parse(&String::from_utf8_lossy(&bytes)) }
     }
 
@@ -82,6 +86,8 @@ impl AddressSpace {
     }
 }
 
+/// Maximum number of bytes read from the list of mappings: each has a path, which the process chooses.
+const MAPS_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of mappings kept per process; a process with a JIT compiler may have many.
 const MAPPINGS_MAX: usize = 65_536;
 
