@@ -214,7 +214,7 @@ fn plan_put(
     let known = group(objects);
     let of_name = known.iter().filter(|run| run.name == *records.name);
     // A clock that was set back gives no older run.
-    let stored_unix_ns = of_name.map(|run| run.stored_unix_ns + 1).fold(now_unix_ns, u64::max);
+    let stored_unix_ns = of_name.map(|run| run.stored_unix_ns.saturating_add(1)).fold(now_unix_ns, u64::max);
     let (runs, others) = current(known);
     let is_stale = |run: &RunEntry| {
         run.is_complete()

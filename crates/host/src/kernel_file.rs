@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -141,10 +141,12 @@ impl Drop for CountedFile {
     }
 }
 
-/// Reads one small file once, without its trailing line end.
+/// Reads one small file once, without its trailing line end. A longer one is cut off: a process chooses the length of
+/// its command line (prctl(2), `PR_SET_MM_MAP`).
 pub(crate) fn read_once(figure: &'static str, path: &str) -> Result<String, NotObservable> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned()),
+    let mut bytes = Vec::new();
+    match File::open(path).and_then(|file| file.take(MAX_BYTES as u64).read_to_end(&mut bytes)) {
+        Ok(_) => Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned()),
         Err(error) => Err(NotObservable::io(figure, path, &error)),
     }
 }
@@ -160,6 +162,15 @@ const MAX_BYTES: usize = 4 * 1024 * 1024;
 mod tests {
     use super::*;
     use std::io::Write as _;
+
+    #[test]
+    fn a_long_file_is_cut_off() {
+        let path = std::env::temp_dir().join(format!("host-long-file-{}", std::process::id()));
+        File::create(&path).unwrap().set_len(2 * MAX_BYTES as u64).unwrap();
+        let text = read_once("test", path.to_str().unwrap()).unwrap();
+        assert_eq!(text.len(), MAX_BYTES);
+        std::fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     fn a_missing_file_says_which_and_why() {

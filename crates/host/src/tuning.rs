@@ -55,14 +55,15 @@ pub fn sysctl_path(name: &str) -> Option<PathBuf> {
 /// Directories of `/sys` with settings of the machine.
 const SETTING_DIRECTORIES: [&str; 5] =
     ["/sys/devices/system", "/sys/kernel/mm", "/sys/class/net", "/sys/block", "/sys/module"];
-/// Sysctls that name a program, or text that the kernel runs as one: whoever writes them becomes root.
-const PROGRAM_SYSCTLS: [&str; 6] = [
+/// Files that name a program, or text or firmware that the kernel runs: whoever writes them becomes root.
+const PROGRAM_FILES: [&str; 7] = [
     "/proc/sys/kernel/core_pattern",
     "/proc/sys/kernel/modprobe",
     "/proc/sys/kernel/hotplug",
     "/proc/sys/kernel/poweroff_cmd",
     "/proc/sys/kernel/usermodehelper",
     "/proc/sys/fs/binfmt_misc",
+    "/sys/module/firmware_class",
 ];
 
 /// Returns whether a file is a setting of the machine that weir changes and restores: a sysctl that names no
@@ -71,9 +72,9 @@ const PROGRAM_SYSCTLS: [&str; 6] = [
 pub fn is_host_setting(path: &Path) -> bool {
     let is_plain = path.components().all(|part| matches!(part, Component::Normal(_) | Component::RootDir));
     let is_below = |directory: &&str| path.starts_with(directory) && path != Path::new(directory);
-    let is_sysctl =
-        is_below(&"/proc/sys") && !PROGRAM_SYSCTLS.iter().any(|program| path.starts_with(program));
-    is_plain && (is_sysctl || SETTING_DIRECTORIES.iter().any(|directory| is_below(&directory)))
+    let names_program = PROGRAM_FILES.iter().any(|program| path.starts_with(program));
+    let is_setting = is_below(&"/proc/sys") || SETTING_DIRECTORIES.iter().any(is_below);
+    is_plain && is_setting && !names_program
 }
 
 /// Returns the directories of `/sys` with settings, for messages.
@@ -313,6 +314,7 @@ mod tests {
             "/proc/sys/fs/binfmt_misc/register",
             "/proc/sys/net/../kernel/core_pattern",
             "/sys/kernel/uevent_helper",
+            "/sys/module/firmware_class/parameters/path",
             "/sys/fs/cgroup/release_agent",
             "/sys/kernel/mmx",
             "proc/sys/vm/swappiness",

@@ -54,22 +54,23 @@ pub enum ReadError {
 }
 
 /// Writes `bytes` to a temporary file beside `path` and renames it. So a reader never sees a part,
-/// and a failure leaves the old file. The old file's mode is kept, and a link's target is replaced.
+/// and a failure leaves the old file. The mode of an old file of this user is kept, and a link's target is replaced.
 /// Anything but a regular file (a device, a pipe) cannot be replaced, and is written to directly.
 ///
 /// # Errors
 /// Those of the file system, with the path in the message.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let with_path = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let target = link_target(path).map_err(with_path)?;
     let old_metadata = fs::metadata(path).ok();
     if old_metadata.as_ref().is_some_and(|before| !before.is_file()) {
         let written = fs::File::options().write(true).open(path);
         return written.and_then(|mut file| file.write_all(bytes)).map_err(with_path);
     }
-    let target = link_target(path).map_err(with_path)?;
     let (temporary, mut file) = create_temporary(&target).map_err(with_path)?;
     let write = || {
-        if let Some(before) = old_metadata {
+        // The mode of another user's file may let everybody write.
+        if let Some(before) = old_metadata.filter(|before| is_own(before.uid())) {
             file.set_permissions(before.permissions())?;
         }
         file.write_all(bytes)?;
@@ -103,6 +104,11 @@ pub fn create_temporary(path: &Path) -> io::Result<(PathBuf, fs::File)> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("all names like .{name}.{pid}.part are taken")))
 }
 
+/// Returns whether a user is that of this process.
+fn is_own(user: u32) -> bool {
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == user)
+}
+
 /// Returns the file that a path names, through links. A link of another user in a directory like `/tmp` is refused,
 /// as the kernel does when it opens one (`fs.protected_symlinks`).
 ///
@@ -119,8 +125,7 @@ pub(crate) fn link_target(path: &Path) -> io::Result<PathBuf> {
         let parent = parent.unwrap_or_else(|| Path::new(".")).to_owned();
         let directory = fs::metadata(&parent)?;
         let is_like_tmp = directory.mode() & LIKE_TMP == LIKE_TMP;
-        let is_own = || fs::metadata("/proc/self").is_ok_and(|process| process.uid() == link.uid());
-        if is_like_tmp && link.uid() != directory.uid() && !is_own() {
+        if is_like_tmp && link.uid() != directory.uid() && !is_own(link.uid()) {
             let text = format!(
                 "it is a symbolic link of user {}, in a directory where everybody may create files",
                 link.uid()
@@ -322,6 +327,19 @@ mod tests {
             let error = write_atomically(&link, b"new").unwrap_err().to_string();
             assert!(error.contains("symbolic link of user 65534"), "{error}");
             assert_eq!(fs::read(&victim).unwrap(), b"kept");
+            // Also to a device, which could be a disk.
+            let device = shared.join("device.json");
+            symlink("/dev/null", &device).unwrap();
+            lchown(&device, Some(65_534), None).unwrap();
+            assert!(write_atomically(&device, b"new").is_err());
+            // The owner of the old file does not choose the mode of the new one.
+            let open = shared.join("open.json");
+            fs::write(&open, b"old").unwrap();
+            fs::set_permissions(&open, fs::Permissions::from_mode(0o666)).unwrap();
+            lchown(&open, Some(65_534), None).unwrap();
+            write_atomically(&open, b"new").unwrap();
+            let mode = fs::metadata(&open).unwrap().permissions().mode();
+            assert_eq!(mode & 0o022, 0, "{mode:o}");
             // A link of this user, and one in a directory of this user, are followed.
             fs::remove_file(&link).unwrap();
             symlink("run.json", &link).unwrap();

@@ -29,7 +29,8 @@ impl IntervalLog {
     pub fn create(path: &Path, started_at: &str) -> io::Result<Self> {
         // Same rules as for other files ([`crate::file::write_atomically`]).
         let is_file = fs::metadata(path).map_or(true, |before| before.is_file());
-        let path = if is_file { link_target(path)? } else { path.to_owned() };
+        let target = link_target(path)?;
+        let path = if is_file { target } else { path.to_owned() };
         let (temporary, file) = match is_file {
             true => create_temporary(&path)?,
             false => (path.clone(), File::options().write(true).open(&path)?),

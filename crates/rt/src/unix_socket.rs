@@ -140,8 +140,10 @@ impl Drop for SocketFile {
     }
 }
 
+/// Returns the identity of the socket at a path. Other files are never those of a socket: the path of an inherited one
+/// comes from another process.
 fn file_identity(path: &Path) -> Option<FileIdentity> {
-    let file = fs::symlink_metadata(path).ok()?;
+    let file = fs::symlink_metadata(path).ok().filter(|file| file.file_type().is_socket())?;
     Some((file.dev(), file.ino(), file.created().ok()))
 }
 

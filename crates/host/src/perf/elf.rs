@@ -18,6 +18,10 @@ use super::process_file::{BoundedFile, open_of_process, open_regular};
 
 /// Maximum number of symbols read per file.
 const SYMBOLS_MAX: usize = 4_000_000;
+/// Maximum length of all names read per file, in bytes: all symbols of a hostile file may have the same long name.
+const NAME_BYTES_MAX: usize = 256 << 20;
+/// Maximum number of segments read per file.
+const SEGMENTS_MAX: usize = 65_536;
 /// Directory of separate debug files, by build id and by the path of the other file, as distributions install them.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
@@ -50,6 +54,8 @@ pub(super) struct Image {
     /// Jumps to functions of other files.
     plt_ranges: Vec<Range<u64>>,
     segments: Vec<Segment>,
+    /// Length of all names, at most [`NAME_BYTES_MAX`].
+    name_bytes: usize,
     /// True if the file has a full symbol table, its own or a separate one.
     pub(super) is_complete: bool,
 }
@@ -104,6 +110,7 @@ impl Image {
                 let (offset, length) = segment.file_range();
                 Segment { address: segment.address(), offset, length }
             })
+            .take(SEGMENTS_MAX)
             .collect();
         if let Some(section) = file.section_by_name(".eh_frame_hdr")
             && let Ok(bytes) = section.data()
@@ -112,7 +119,7 @@ impl Image {
         }
         for name in [".plt", ".plt.sec", ".plt.got"] {
             if let Some(section) = file.section_by_name(name) {
-                image.plt_ranges.push(section.address()..section.address() + section.size());
+                image.plt_ranges.push(section.address()..section.address().saturating_add(section.size()));
             }
         }
         image
@@ -122,12 +129,16 @@ impl Image {
         let functions = symbols.filter(|symbol| {
             symbol.kind() == SymbolKind::Text && symbol.is_definition() && symbol.address() != 0
         });
+        let mut name_bytes_left = NAME_BYTES_MAX - self.name_bytes;
         for symbol in functions.take(SYMBOLS_MAX.saturating_sub(self.symbols.len())) {
             let start = symbol.address();
             let Ok(name) = symbol.name() else { continue };
+            let Some(left) = name_bytes_left.checked_sub(name.len()) else { break };
+            name_bytes_left = left;
             let end = start.saturating_add(symbol.size());
             self.symbols.push(Symbol { start, end, name: name.to_owned() });
         }
+        self.name_bytes = NAME_BYTES_MAX - name_bytes_left;
     }
 
     /// Sorts the symbols, keeps one name per address, and sets missing sizes.
@@ -152,17 +163,24 @@ impl Image {
         for (at, symbol) in self.symbols.iter_mut().enumerate() {
             if symbol.end == symbol.start {
                 // A label in assembly; the end of the last one is unknown.
-                symbol.end = starts.get(at + 1).map_or(symbol.start + 1, |&next| next);
+                symbol.end = starts.get(at + 1).map_or(symbol.start.saturating_add(1), |&next| next);
             }
         }
         self.function_starts.sort_unstable();
+    }
+
+    /// Returns its memory, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let names = (self.symbols.len() + self.aliases.len()) * size_of::<Symbol>() + self.name_bytes;
+        names + self.function_starts.len() * size_of::<u64>() + self.segments.len() * size_of::<Segment>()
     }
 
     /// Converts a file offset to the file's own address.
     pub(super) fn address_of(&self, offset: u64) -> Option<u64> {
         let holds = |segment: &&Segment| offset >= segment.offset && offset - segment.offset < segment.length;
         let segment = self.segments.iter().find(holds)?;
-        Some(segment.address + (offset - segment.offset))
+        // The addresses of a hostile file may be any.
+        Some(segment.address.wrapping_add(offset - segment.offset))
     }
 
     /// Returns the file offset of the function with this name, in bytes.
@@ -173,7 +191,7 @@ impl Image {
         let holds =
             |segment: &&Segment| address >= segment.address && address - segment.address < segment.length;
         let segment = self.segments.iter().find(holds)?;
-        Some(segment.offset + (address - segment.address))
+        Some(segment.offset.wrapping_add(address - segment.address))
     }
 
     /// Returns the location of an address of the file's own.
@@ -252,7 +270,7 @@ fn parse_function_starts(bytes: &[u8], section: u64) -> Option<Vec<u64>> {
     let rest = bytes.strip_prefix(&ENCODING)?.get(4..)?;
     let (count, rows) = rest.split_first_chunk()?;
     let count = u32::from_le_bytes(*count) as usize;
-    let rows = rows.chunks_exact(8).take(count);
+    let rows = rows.chunks_exact(8).take(count.min(SYMBOLS_MAX));
     let start = |row: &[u8]| {
         let relative = i32::from_le_bytes([row[0], row[1], row[2], row[3]]);
         section.wrapping_add_signed(i64::from(relative))
@@ -282,6 +300,7 @@ mod tests {
             function_starts: vec![0x300, 0x100],
             plt_ranges: vec![0x80..0x90, 0xa0..0xb0],
             segments: vec![Segment { address: 0x1000, offset: 0x400, length: 0x100 }],
+            name_bytes: 0,
             is_complete: true,
         };
         image.sort_symbols();
@@ -295,6 +314,22 @@ mod tests {
         assert_eq!(image.offset_of("read"), None);
         assert_eq!((image.offset_of("free"), image.offset_of("cfree")), (Some(0x410), Some(0x410)));
         assert_eq!(image.locate(0x1011), AddressLocation::Named("free"));
+    }
+
+    #[test]
+    fn addresses_of_a_hostile_file_do_not_overflow() {
+        let mut image = Image {
+            symbols: vec![symbol(u64::MAX, u64::MAX, "last")],
+            segments: vec![Segment { address: u64::MAX, offset: 0x400, length: u64::MAX }],
+            ..Image::default()
+        };
+        image.sort_symbols();
+        assert_eq!(image.address_of(0x402), Some(1));
+        assert_eq!(image.locate(u64::MAX), AddressLocation::Unknown);
+        image.segments[0] = Segment { address: 0, offset: u64::MAX, length: u64::MAX };
+        image.symbols[0].start = 2;
+        assert_eq!(image.offset_of("last"), Some(1));
+        assert!(image.memory_bytes() > 0);
     }
 
     #[test]

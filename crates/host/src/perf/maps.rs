@@ -4,6 +4,7 @@
 //! This module does not read the mapped files.
 
 use std::fs::File;
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use super::process_file::{open_of_process, open_regular};
@@ -59,7 +60,10 @@ pub(super) struct AddressSpace {
 impl AddressSpace {
     /// Reads `/proc/PID/maps`; empty for an ended process.
     pub(super) fn read(pid: i32) -> Self {
-        let bytes = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let mut bytes = Vec::new();
+        let file = File::open(format!("/proc/{pid}/maps"));
+        // A process that has ended has none, and its part that was read counts.
+        let _ = file.and_then(|file| file.take(MAPS_BYTES_MAX).read_to_end(&mut bytes));
         Self { mappings: parse(&String::from_utf8_lossy(&bytes)) }
     }
 
@@ -82,6 +86,8 @@ impl AddressSpace {
     }
 }
 
+/// Maximum number of bytes read from the list of mappings: each has a path, which the process chooses.
+const MAPS_BYTES_MAX: u64 = 16 << 20;
 /// Maximum number of mappings kept per process; a process with a JIT compiler may have many.
 const MAPPINGS_MAX: usize = 65_536;
 
@@ -102,7 +108,8 @@ fn parse_line(line: &str) -> Option<Mapping> {
 }
 
 /// Opens the file of a mapping in all possible ways, the best first: in the process's own file system;
-/// by the name here, if the process has ended; or through the mapping itself, if the file was deleted.
+/// by the name here, if the process has ended (a living one could lead root to other files); or through the mapping
+/// itself, if the file was deleted.
 pub(super) fn open_candidates(pid: i32, mapping: &Mapping) -> impl Iterator<Item = File> {
     let path = mapping.plain_path().to_owned();
     let by_mapping = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
@@ -111,7 +118,9 @@ pub(super) fn open_candidates(pid: i32, mapping: &Mapping) -> impl Iterator<Item
     let is_executable =
         std::fs::read_link(&executable).is_ok_and(|to| to.as_os_str() == mapping.path.as_str());
     let by_path = (!mapping.is_deleted()).then_some(path);
-    let others = by_path.clone().map(PathBuf::from).into_iter().chain([by_mapping]);
+    let has_ended = std::fs::metadata(format!("/proc/{pid}/root")).is_err();
+    let by_name_here = by_path.clone().filter(|_| has_ended).map(PathBuf::from);
+    let others = by_name_here.into_iter().chain([by_mapping]);
     let others = others.chain(is_executable.then_some(executable));
     let in_process = by_path.into_iter().filter_map(move |path| open_of_process(pid, &path).ok());
     in_process.chain(others.filter_map(|path| open_regular(&path).ok()))

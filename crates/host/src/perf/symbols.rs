@@ -22,6 +22,12 @@ const VDSO_BYTES_MAX: u64 = 1 << 20;
 const PERF_MAP_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of files whose symbols are cached.
 const IMAGES_MAX: usize = 1024;
+/// Memory of all cached symbols, in bytes, after which no other file is read: observed processes choose their files.
+const CACHED_BYTES_MAX: usize = 2 << 30;
+/// Maximum number of functions read from a perf map.
+const JIT_FUNCTIONS_MAX: usize = 1_000_000;
+/// Maximum size of a demangled name, in bytes: a name of a few bytes may stand for any length.
+const DEMANGLED_BYTES_MAX: usize = 64 << 10;
 
 /// A function with its readable name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,6 +40,9 @@ pub struct Function {
     pub is_kernel: bool,
 }
 
+/// JIT-compiled function: start, end and name.
+type JitFunction = (u64, u64, String);
+
 /// Cache of the symbols that were read.
 #[derive(Debug, Default)]
 pub(super) struct SymbolCache {
@@ -42,8 +51,10 @@ pub(super) struct SymbolCache {
     images: HashMap<(String, String), Option<Image>>,
     /// Mount namespaces by PID.
     mount_namespaces: HashMap<i32, String>,
-    /// JIT-compiled functions by PID: start, end and name.
-    jit_functions: HashMap<i32, Vec<(u64, u64, String)>>,
+    /// JIT-compiled functions by PID.
+    jit_functions: HashMap<i32, Vec<JitFunction>>,
+    /// Memory of the images and the compiled functions.
+    cached_bytes: usize,
     /// Descriptions of functions without names, and their causes.
     pub(super) notes: Vec<String>,
 }
@@ -84,7 +95,7 @@ impl SymbolCache {
             return unknown_function(&module);
         };
         // Offset in the file. The mapping of the vdso has offset 0: its offset is that in the image.
-        let offset = address - mapping.start + mapping.offset;
+        let offset = (address - mapping.start).wrapping_add(mapping.offset);
         let Some(file_address) = image.address_of(offset) else { return unknown_function(&module) };
         let name = match image.locate(file_address) {
             AddressLocation::Named(name) => demangle(name),
@@ -102,7 +113,8 @@ impl SymbolCache {
         });
         let path = &mapping.path;
         let key = (mount_namespace.clone(), path.clone());
-        if !self.images.contains_key(&key) && self.images.len() < IMAGES_MAX {
+        let has_room = self.images.len() < IMAGES_MAX && self.cached_bytes < CACHED_BYTES_MAX;
+        if has_room && !self.images.contains_key(&key) {
             let read = if path == VDSO { read_vdso() } else { read_image(pid, mapping) };
             match &read {
                 None => {
@@ -115,6 +127,7 @@ impl SymbolCache {
                 )),
                 Some(_) => {}
             }
+            self.cached_bytes += read.as_ref().map_or(0, Image::memory_bytes);
             self.images.insert(key.clone(), read);
         }
         self.images.get(&key)?.as_ref()
@@ -123,10 +136,14 @@ impl SymbolCache {
     /// Returns the JIT-compiled function at an address, if the process wrote it to its perf map
     /// (`/tmp/perf-PID.map`).
     fn jit_function(&mut self, pid: i32, address: u64, module: &str) -> Function {
-        let functions = self
-            .jit_functions
-            .entry(pid)
-            .or_insert_with(|| parse_perf_map(&read_perf_map(pid).unwrap_or_default()));
+        let cached_bytes = &mut self.cached_bytes;
+        let functions = self.jit_functions.entry(pid).or_insert_with(|| {
+            let text = (*cached_bytes < CACHED_BYTES_MAX).then(|| read_perf_map(pid)).flatten();
+            let functions = parse_perf_map(&text.unwrap_or_default());
+            let bytes = |function: &JitFunction| size_of::<JitFunction>() + function.2.len();
+            *cached_bytes += functions.iter().map(bytes).sum::<usize>();
+            functions
+        });
         let after = functions.partition_point(|(start, ..)| *start <= address);
         match functions[..after].last().filter(|(_, end, _)| address < *end) {
             Some((_, _, name)) => {
@@ -151,6 +168,19 @@ fn unknown_function(module: &str) -> Function {
     Function { name, module: module.to_owned(), is_kernel: false }
 }
 
+/// Text of at most [`DEMANGLED_BYTES_MAX`]: a longer one is an error.
+struct BoundedText(String);
+
+impl std::fmt::Write for BoundedText {
+    fn write_str(&mut self, part: &str) -> std::fmt::Result {
+        if self.0.len() + part.len() > DEMANGLED_BYTES_MAX {
+            return Err(std::fmt::Error);
+        }
+        self.0.push_str(part);
+        Ok(())
+    }
+}
+
 /// Demangles a name: Rust without the hash, C++ with its arguments.
 fn demangle(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
@@ -158,9 +188,11 @@ fn demangle(name: &str) -> String {
     }
     if name.starts_with("_Z")
         && let Ok(symbol) = cpp_demangle::Symbol::new(name)
-        && let Ok(text) = symbol.demangle()
     {
-        return text;
+        let mut text = BoundedText(String::new());
+        if symbol.structured_demangle(&mut text, &cpp_demangle::DemangleOptions::default()).is_ok() {
+            return text.0;
+        }
     }
     // Removes a symbol version: `memcpy@@GLIBC_2.14`.
     name.split('@').next().unwrap_or(name).to_owned()
@@ -191,14 +223,14 @@ fn read_perf_map(pid: i32) -> Option<String> {
 
 /// Parses lines of "start size name", both in hexadecimal
 /// (`tools/perf/Documentation/jit-interface.txt`).
-fn parse_perf_map(text: &str) -> Vec<(u64, u64, String)> {
+fn parse_perf_map(text: &str) -> Vec<JitFunction> {
     let line = |line: &str| {
         let mut fields = line.splitn(3, ' ');
         let start = u64::from_str_radix(fields.next()?, 16).ok()?;
         let size = u64::from_str_radix(fields.next()?, 16).ok()?;
         Some((start, start.checked_add(size)?, fields.next()?.to_owned()))
     };
-    let mut functions: Vec<_> = text.lines().filter_map(line).collect();
+    let mut functions: Vec<_> = text.lines().filter_map(line).take(JIT_FUNCTIONS_MAX).collect();
     functions.sort();
     functions
 }

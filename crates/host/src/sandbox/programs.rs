@@ -24,15 +24,18 @@ pub fn search_directories() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_root = rustix::process::geteuid().is_root();
     let directories = std::env::split_paths(&path).filter(|directory| directory.is_absolute());
-    directories.filter(|directory| refusal(directory, is_root).is_none()).collect()
+    directories.filter_map(|directory| checked(&directory, is_root).ok()).collect()
 }
 
-/// Returns the reason why no program of a directory is started.
-fn refusal(directory: &Path, is_root: bool) -> Option<TrustError> {
-    match (is_root, directory.canonicalize()) {
-        (true, Ok(directory)) => TrustedDir::open(&directory).err(),
-        _ => None,
+/// Returns the directory whose programs are started. For root it is without links: another user could change one on
+/// the way after the check.
+fn checked(directory: &Path, is_root: bool) -> Result<PathBuf, TrustError> {
+    if !is_root {
+        return Ok(directory.to_owned());
     }
+    let explain = |source| TrustError::System { path: directory.to_owned(), source };
+    let resolved = directory.canonicalize().map_err(explain)?;
+    TrustedDir::open(&resolved).map(|_| resolved)
 }
 
 fn find_program_in(path: &OsStr, name: &str, is_root: bool) -> io::Result<PathBuf> {
@@ -43,9 +46,9 @@ fn find_program_in(path: &OsStr, name: &str, is_root: bool) -> io::Result<PathBu
             continue;
         }
         // The program itself may be a link of the system (alternatives), in a directory of root.
-        match refusal(&directory, is_root) {
-            None => return Ok(program),
-            Some(reason) => reasons.push(reason.to_string()),
+        match checked(&directory, is_root) {
+            Ok(directory) => return Ok(directory.join(name)),
+            Err(reason) => reasons.push(reason.to_string()),
         }
     }
     let text = match reasons.is_empty() {
@@ -82,7 +85,12 @@ mod tests {
         let path = std::env::join_paths([Path::new("."), Path::new(""), &open, &closed]).unwrap();
         let find = |name: &str, is_root| find_program_in(&path, name, is_root);
         assert_eq!(find("tool", false).unwrap(), open.join("tool"));
-        assert_eq!(find("tool", true).unwrap(), closed.join("tool"));
+        assert_eq!(find("tool", true).unwrap(), closed.canonicalize().unwrap().join("tool"));
+        // Another user could lead this name to another directory after the check.
+        let link = directory.join("link");
+        std::os::unix::fs::symlink(&closed, &link).unwrap();
+        let by_link = find_program_in(link.as_os_str(), "tool", true).unwrap();
+        assert_eq!(by_link, closed.canonicalize().unwrap().join("tool"));
         let only_open = open.as_os_str();
         let refused = find_program_in(only_open, "tool", true).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);

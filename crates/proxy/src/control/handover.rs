@@ -253,7 +253,12 @@ impl InheritedSockets {
             !set.is_taken && label.kind == kind && is_same_address && label.namespace.as_deref() == namespace
         };
         let set = self.socket_sets.iter_mut().find(matches)?;
-        let address = set.label.address.parse().ok()?;
+        let address: Address = set.label.address.parse().ok()?;
+        // Only the kernel chooses another address than the configured one, and only the port of one. The file of a unix
+        // socket is removed at the end, so that it must be the configured one.
+        if matches!(address, Address::Unix(_)) && address != *configured {
+            return None;
+        }
         set.is_taken = true;
         Some((address, std::mem::take(&mut set.sockets)))
     }

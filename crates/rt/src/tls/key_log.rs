@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::TlsConfigError;
+use crate::unix_socket::effective_uid;
 
 /// Mode of a new file.
 const MODE: u32 = 0o600;
@@ -49,7 +50,15 @@ impl KeyLogFile {
     fn open(&self) -> Option<File> {
         let mut options = OpenOptions::new();
         options.create(true).append(true).mode(MODE);
-        options.custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(&self.path).ok()
+        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC);
+        let file = options.open(&self.path).ok()?;
+        // Another user may have made it after the check, or may be its owner.
+        let metadata = file.metadata().ok()?;
+        let is_private = metadata.is_file()
+            && metadata.uid() == effective_uid()
+            && metadata.mode() & GROUP_AND_OTHERS == 0
+            && metadata.nlink() == 1;
+        is_private.then_some(file)
     }
 }
 

@@ -70,6 +70,8 @@ impl Root {
         let probed = openat2(&directory, ".", flags, Mode::empty(), ResolveFlags::BENEATH);
         let confinement = match probed {
             Ok(_) => Confinement::Kernel,
+            // The system call is there, and this root must not lose its links for ever.
+            Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(error),
             Err(_) => Confinement::Walk,
         };
         Ok(Self { path: path.to_owned(), directory, identity, confinement, follows_symlinks })

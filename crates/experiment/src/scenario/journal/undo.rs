@@ -2,7 +2,7 @@
 //! opened before the check, so that no other process with the same PID is hit.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ use crate::scenario::system_commands;
 /// Number of attempts to remove something that is still in use, and the interval between them.
 const REMOVE_ATTEMPTS: u32 = 150;
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum number of bytes read of the environment of a process, which chooses its length (prctl(2)).
+const ENVIRONMENT_BYTES_MAX: u64 = 16 << 20;
 
 /// Undoes resources, the last first. Returns those that could not be undone, and the reasons.
 pub(super) fn undo_all(
@@ -139,7 +141,10 @@ fn is_of_run(pid: i32, run: &str) -> bool {
     if groups.lines().flat_map(|line| line.split('/')).any(|part| part.starts_with(&prefix)) {
         return true;
     }
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mut environment = Vec::new();
+    // A process that has ended has none.
+    let _ = fs::File::open(format!("/proc/{pid}/environ"))
+        .and_then(|file| file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut environment));
     let variable = format!("{RUN_VARIABLE}={run}");
     environment.split(|&byte| byte == 0).any(|entry| entry == variable.as_bytes())
 }

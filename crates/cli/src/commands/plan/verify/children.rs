@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
+use host::trusted_dir::TrustedDir;
 use plan::verification::VerifiedPlan;
 use record::problem::InputProblem;
 use rustix::process::{Pid, Signal, kill_process};
@@ -156,9 +157,15 @@ fn origin_addresses(plan: &VerifiedPlan, subject: &VerifySubject) -> Result<Vec<
 /// Creates a private directory for the files of a subject, which its value removes. A program that drops its
 /// privileges can still open files in it.
 pub(super) fn run_directory() -> Result<TempDir, Failure> {
+    let subject = "the directory of the subject";
+    let parent = std::env::temp_dir().canonicalize().map_err(|error| Failure::cannot(subject, error))?;
+    if rustix::process::geteuid().is_root() {
+        // Root may have the TMPDIR of another user (sudo), who could replace the files.
+        TrustedDir::open_shared(&parent).map_err(|error| Failure::cannot(subject, error))?;
+    }
     let mut builder = tempfile::Builder::new();
     builder.prefix("weir-plan-").permissions(Permissions::from_mode(0o711));
-    builder.tempdir().map_err(|error| Failure::cannot("the directory of the subject", error))
+    builder.tempdir_in(parent).map_err(|error| Failure::cannot(subject, error))
 }
 
 /// Starts weir proxy; returns it with its URL and its gauges.

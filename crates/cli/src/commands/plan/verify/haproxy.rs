@@ -44,7 +44,8 @@ impl HaproxyProcess {
         record::file::write_atomically(&path, text.as_bytes()).map_err(failed)?;
         // The process inherits the listening socket.
         fcntl_setfd(&listener, FdFlags::empty()).map_err(|errno| failed(errno.into()))?;
-        let mut command = Command::new(PROGRAM);
+        let program = host::sandbox::programs::find_program(PROGRAM).map_err(failed)?;
+        let mut command = Command::new(program);
         command.arg("-db").arg("-f").arg(&path);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let child = Launch::default().spawn(&mut command).map_err(failed)?;
