@@ -163,7 +163,7 @@ impl Image {
         for (at, symbol) in self.symbols.iter_mut().enumerate() {
             if symbol.end == symbol.start {
                 // A label in assembly; the end of the last one is unknown.
-                symbol.end = starts.get(at + 1).map_or(symbol.start.saturating_add(1), |&next| next);
+                symbol.end = starts.get(at + 1).map_or_else(|| symbol.start.saturating_add(1), |&next| next);
             }
         }
         self.function_starts.sort_unstable();
