@@ -33,7 +33,8 @@ mod tests {
 
     #[test]
     fn a_request_line_is_read_as_far_as_it_goes() {
-        let table: [(&[u8], Option<(&str, &str)>); 13] = [
+        type Salvaged = Option<(&'static str, &'static str)>;
+        let table: [(&[u8], Salvaged); 13] = [
             (b"GET /a HTTP/1.1\r\nbad header\r\n\r\n", Some(("GET", "/a"))),
             (b"GET /a b HTTP/1.1\r\n", Some(("GET", "/a b"))),
             (b"\r\nPOST /x HTTP/9.9\n", Some(("POST", "/x"))),

@@ -110,7 +110,7 @@ impl AllowList {
 
     fn check_setting(&self, path: &Path, previous: &str) -> Result<(), EntryError> {
         let is_quota = self.is_in_cgroups(path) && path.file_name().is_some_and(|name| name == CPU_MAX);
-        if !is_quota && !(is_plain(path) && (self.is_setting)(path)) {
+        if !(is_quota || is_plain(path) && (self.is_setting)(path)) {
             return Err(EntryError::Setting(path.to_owned()));
         }
         match previous.len() <= VALUE_BYTES_MAX && !previous.contains(['\n', '\0']) {
