@@ -210,7 +210,7 @@ fn a_route_has_its_own_rule_for_paths() {
         let proxy = with(listener);
         for (target, status, forwarded) in everywhere.into_iter().chain([other]) {
             // With `raw` of the listener, the encoded slash of `/normal%2Fx` is not decoded.
-            let is_raw = listener != "" && target == "/normal%2Fx";
+            let is_raw = !listener.is_empty() && target == "/normal%2Fx";
             let (status, forwarded) = if is_raw { (200, target) } else { (status, forwarded) };
             let (got, request) = forward_get(&proxy, &origin, target, "");
             let target_seen = request.as_ref().map_or("", StrictMessage::target);

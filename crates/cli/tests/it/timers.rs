@@ -3,7 +3,9 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use rt::clock::now_ns;
 
 use crate::proxy_faults::{CONFIG_HEAD, end_in_json_log};
 use crate::support::faulty_origins::{ok_response, respond_to_each};
@@ -16,6 +18,10 @@ const PIECE_INTERVAL: Duration = Duration::from_millis(50);
 /// Requests: GET, http, :authority "a", and a :path. The first response fits between the proxy's tasks.
 const GET: &[u8] = b"\x82\x86\x41\x01a\x44\x09/?s=60000";
 const GET_LONG: &[u8] = b"\x82\x86\x41\x01a\x44\x09/?s=99999";
+
+fn elapsed_since(begun_ns: u64) -> Duration {
+    Duration::from_nanos(now_ns() - begun_ns)
+}
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
@@ -77,10 +83,10 @@ fn is_timeout(error: &std::io::Error) -> bool {
 /// Sends the same bytes in two pieces again and again, so that a part of a frame is always missing, until
 /// `is_over` or the connection ends. Returns what was received.
 fn send_pieces(stream: &mut TcpStream, unit: &[u8], is_over: impl Fn(&Received) -> bool) -> Received {
-    let (begun, mut received) = (Instant::now(), Received::default());
+    let (begun, mut received) = (now_ns(), Received::default());
     let middle = unit.len() / 2;
     let mut bytes = unit[..middle].to_vec();
-    while begun.elapsed() < EVENT_TIMEOUT {
+    while elapsed_since(begun) < EVENT_TIMEOUT {
         received.is_closed = stream.write_all(&bytes).is_err();
         received.read(stream);
         if received.is_closed || is_over(&received) {
@@ -172,12 +178,14 @@ fn a_slow_client_with_http2_keeps_its_streams() {
                 // 200 B of window and a PING in two pieces every 50 ms, for three times the timeout.
                 let mut client = connect_h2(authority, 1_000, (1, GET_LONG));
                 let unit = [frame(8, 0, 1, &200_u32.to_be_bytes()), frame(6, 0, 0, b"12345678")].concat();
-                let begun = Instant::now();
+                let begun = now_ns();
                 let is_over = |received: &Received| {
-                    received.resets > 0 || received.has_goaway || begun.elapsed() > Duration::from_secs(15)
+                    received.resets > 0
+                        || received.has_goaway
+                        || elapsed_since(begun) > Duration::from_secs(15)
                 };
                 send_pieces(&mut client, &unit, is_over);
-                assert!(begun.elapsed() > Duration::from_secs(15), "{authority}: cut off");
+                assert!(elapsed_since(begun) > Duration::from_secs(15), "{authority}: cut off");
             });
         }
     });
@@ -188,8 +196,8 @@ fn dribble(authority: &str, head: &str, mut next: impl FnMut() -> Vec<u8>, reads
     let mut stream = TcpStream::connect(authority).unwrap();
     stream.write_all(head.as_bytes()).unwrap();
     stream.set_read_timeout(Some(PIECE_INTERVAL)).unwrap();
-    let (begun, mut received) = (Instant::now(), Vec::new());
-    while begun.elapsed() < EVENT_TIMEOUT {
+    let (begun, mut received) = (now_ns(), Vec::new());
+    while elapsed_since(begun) < EVENT_TIMEOUT {
         if stream.write_all(&next()).is_err() {
             return received;
         }
@@ -271,8 +279,8 @@ fn framing_of_a_server_holds_no_request() {
         let origin = ScriptedServer::start(move |peer: &mut ScriptPeer| {
             peer.request()?;
             peer.send(start.as_bytes())?;
-            let begun = Instant::now();
-            while begun.elapsed() < EVENT_TIMEOUT {
+            let begun = now_ns();
+            while elapsed_since(begun) < EVENT_TIMEOUT {
                 peer.send(b"b")?;
                 std::thread::sleep(PIECE_INTERVAL);
             }
@@ -280,9 +288,9 @@ fn framing_of_a_server_holds_no_request() {
         });
         let pool = "timeouts = { idle = '1s', first-byte = '1s' }\n";
         let proxy = start_proxy(&origin.authority, "write = '1m'", pool);
-        let begun = Instant::now();
+        let begun = now_ns();
         get_to_end(&proxy, &format!("/{name}"));
-        assert!(begun.elapsed() < EVENT_TIMEOUT, "{name}");
+        assert!(elapsed_since(begun) < EVENT_TIMEOUT, "{name}");
         assert_eq!(end_in_json_log(&proxy, &format!("/{name}")), end, "{name}");
         proxy.assert_all_returned();
     }
@@ -311,8 +319,8 @@ fn a_tunnel_is_not_held_by_one_direction() {
     let _shared = shared_machine();
     // Sends bytes now and then, and reads nothing.
     let origin = ScriptedServer::start(|peer: &mut ScriptPeer| {
-        let begun = Instant::now();
-        while begun.elapsed() < EVENT_TIMEOUT {
+        let begun = now_ns();
+        while elapsed_since(begun) < EVENT_TIMEOUT {
             peer.send(b"b")?;
             std::thread::sleep(PIECE_INTERVAL);
         }
@@ -326,9 +334,9 @@ fn a_tunnel_is_not_held_by_one_direction() {
     let mut client = TcpStream::connect(proxy.authority()).unwrap();
     client.set_write_timeout(Some(PIECE_INTERVAL)).unwrap();
     client.set_read_timeout(Some(PIECE_INTERVAL)).unwrap();
-    let (begun, block, mut buffer) = (Instant::now(), vec![0; 64 * 1024], [0; 64]);
+    let (begun, block, mut buffer) = (now_ns(), vec![0; 64 * 1024], [0; 64]);
     let mut is_ended = false;
-    while !is_ended && begun.elapsed() < EVENT_TIMEOUT {
+    while !is_ended && elapsed_since(begun) < EVENT_TIMEOUT {
         is_ended = client.write(&block).is_err_and(|error| !is_timeout(&error))
             || client.read(&mut buffer).map_or_else(|error| !is_timeout(&error), |bytes| bytes == 0);
     }
@@ -347,8 +355,8 @@ fn a_connection_that_always_begins_its_next_head_is_served() {
         client.set_read_timeout(Some(EVENT_TIMEOUT)).unwrap();
         let request = b"GET /?s=5 HTTP/1.1\r\nHost: t\r\n\r\n";
         client.write_all(&request[..5]).unwrap();
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(8) {
+        let begun = now_ns();
+        while elapsed_since(begun) < Duration::from_secs(8) {
             client.write_all(&[&request[5..], &request[..5]].concat()).unwrap();
             let mut response = [0; 1_024];
             let bytes = client.read(&mut response).unwrap();
