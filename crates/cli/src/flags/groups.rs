@@ -326,7 +326,15 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             (
                 "Server",
                 &["listen", "threads", "access-log"],
-                &["access-log-format", "proxy-protocol", "check", "pin", "spin", "until-stdin-closes"],
+                &[
+                    "access-log-format",
+                    "stats-listen",
+                    "proxy-protocol",
+                    "check",
+                    "pin",
+                    "spin",
+                    "until-stdin-closes",
+                ],
             ),
             (
                 "Files",
@@ -338,6 +346,8 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                     "no-symlinks",
                     "no-precompressed",
                     "compress-min",
+                    "compress-memory",
+                    "etag",
                     "file-cache",
                     "file-cache-valid",
                 ],

@@ -90,7 +90,7 @@ fn every_flag_accepts_its_valid_and_rejects_its_invalid_values() {
                 (
                     "serve",
                     "index" | "header" | "cache-control" | "cors" | "basic-auth" | "compress"
-                    | "compress-min" | "file-cache" | "file-cache-valid",
+                    | "compress-min" | "compress-memory" | "etag" | "file-cache" | "file-cache-valid",
                 ) => &["."],
                 ("serve", "tls-ciphers" | "tls-groups" | "tls-key-log") => &["--tls-self-signed"],
                 (_, "streams" | "window" | "connection-window") => &["--http", "2"],
