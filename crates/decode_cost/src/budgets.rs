@@ -13,7 +13,7 @@ pub struct Budget {
     pub memory_factor: u64,
     /// Sum of the allocations, in bytes per byte of input, besides eight times the fixed part of the memory.
     pub allocated_factor: u64,
-    /// CPU time, in steps per byte of input, besides [`STEPS_BASE`] and one step for each byte of the fixed part
+    /// CPU time, in steps per byte of input, besides `STEPS_BASE` and one step for each byte of the fixed part
     /// of the memory.
     pub steps_factor: u64,
 }
