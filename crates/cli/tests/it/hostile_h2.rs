@@ -35,7 +35,7 @@ const CONNECTIONS: usize = 20;
 /// Maximum growth of a process.
 const GROWTH_MAX: u64 = 30 << 20;
 /// Memory of a load without anything hostile, which depends on the number of its responses.
-const LOAD_BYTES: u64 = 192 << 20;
+const LOAD_BYTES: u64 = 128 << 20;
 /// Memory that a process may keep in addition to a tenth of what it had: allocators round up.
 const KEPT_MAX: u64 = 2 << 20;
 
