@@ -35,7 +35,7 @@ def response(body_bytes):
 
 
 class Client:
-    """A connection of HTTP/1.1, with TLS if `context` is given. With `differ`, no request is that of before."""
+    """A connection of HTTP/1.1, with TLS if `context` is given. With `differ`, each request differs from the previous one."""
 
     def __init__(self, port, path, context=None, differ=False):
         self.socket = _prepared(socket.create_connection(("127.0.0.1", port), LIMIT_S))
