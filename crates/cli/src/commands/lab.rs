@@ -77,8 +77,9 @@ pub(super) fn list_old_journals(kind: &str, then: &str) {
         let (path, new) = (one.path.display(), one.new_path.display());
         let directory = one.new_path.parent().unwrap_or(&one.new_path).display();
         warn!(
-            "weir: not obeyed: {path} is in a directory that a service user can change; read it, and if weir wrote \
-             it, type: install -d -m 700 {directory} && install -m 600 {path} {new} && rm {path} && {then}"
+            "weir: not obeyed: {path} is in a directory that a service user can change; type: install -d -m 700 \
+             {directory} && install -m 600 {path} {new}.copy, read the copy, which nobody else can change, and if \
+             weir wrote it, type: mv {new}.copy {new} && rm {path} && {then}"
         );
     }
     if let Some(more) = old.len().checked_sub(OLD_JOURNALS_SHOWN).filter(|more| *more > 0) {

@@ -80,9 +80,14 @@ pub(crate) fn randomize_case(name: &str, bits: [u8; 6]) -> String {
         .collect()
 }
 
-/// Returns whether an answer repeats the question byte by byte, or has no question.
+/// Code of an answer that a name does not exist.
+const NXDOMAIN: u8 = 3;
+
+/// Returns whether an answer repeats the question byte by byte, or is an error of the nameserver without a question.
+/// That a name does not exist is no such error: it ends the lookup.
 pub(crate) fn repeats_question(answer: &[u8], question: &[u8]) -> bool {
-    let has_no_question = answer.get(4..6) == Some(&[0, 0]);
+    let is_nameserver_error = answer.get(3).is_some_and(|flags| flags & 0xf != NXDOMAIN);
+    let has_no_question = answer.get(4..6) == Some(&[0, 0]) && is_nameserver_error;
     let sent_question = &question[HEADER_BYTES.min(question.len())..];
     has_no_question || answer.get(HEADER_BYTES..).is_some_and(|rest| rest.starts_with(sent_question))
 }
@@ -398,6 +403,28 @@ mod tests {
         let bytes = encode_question(ID, "a.bc", RecordType::Srv);
         let expected = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x01a\x02bc\0\0\x21\0\x01";
         assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn only_an_error_of_the_nameserver_needs_no_question() {
+        let question = encode_question(ID, "aB.c", RecordType::A);
+        let answer = |code: u8, has_question: bool| {
+            let mut bytes = question.clone();
+            bytes[2..4].copy_from_slice(&[0x81, 0x80 | code]);
+            if !has_question {
+                bytes[4..6].fill(0);
+                bytes.truncate(HEADER_BYTES);
+            }
+            // It is an answer in any case, which a TCP connection proves.
+            assert!(parse_answer(&bytes, ID, "ab.c", RecordType::A).is_ok() || code == 0);
+            repeats_question(&bytes, &question)
+        };
+        // FORMERR, SERVFAIL, NOTIMP, REFUSED; NXDOMAIN ends the lookup, and so does an answer.
+        assert_eq!([1, 2, 4, 5, 3].map(|code| answer(code, false)), [true, true, true, true, false]);
+        assert_eq!([0, 2, 3].map(|code| answer(code, true)), [true; 3]);
+        let other_case = encode_question(ID, "ab.c", RecordType::A);
+        assert!(!repeats_question(&other_case, &question));
+        assert!(!repeats_question(&[0, 0, 0], &question));
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Memory of the encoders of one core. An encoder lives as long as its response, so that many slow clients
-//! would hold any amount; beyond the budget a response has no coding.
+//! Memory that responses of one core hold until their clients have read them, so that many slow clients would hold any
+//! amount: encoders, beyond whose budget a response has no coding, and lists of directories, beyond whose budget it is
+//! 503.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -30,53 +31,53 @@ pub(crate) fn encoder_bytes(coding: Coding, level: u8) -> u64 {
 
 /// Budget of one core.
 #[derive(Debug)]
-pub(crate) struct EncoderBudget {
+pub(crate) struct MemoryBudget {
     bytes_max: u64,
     used_bytes: Cell<u64>,
-    encoders: Cell<u64>,
+    permits: Cell<u64>,
     refused: Cell<u64>,
 }
 
-/// Part of the budget that one encoder holds.
+/// Part of the budget that one response holds.
 #[derive(Debug)]
-pub(crate) struct EncoderPermit {
-    budget: Rc<EncoderBudget>,
+pub(crate) struct MemoryPermit {
+    budget: Rc<MemoryBudget>,
     bytes: u64,
 }
 
-impl EncoderBudget {
+impl MemoryBudget {
     pub(crate) fn new(bytes_max: u64) -> Self {
-        Self { bytes_max, used_bytes: Cell::new(0), encoders: Cell::new(0), refused: Cell::new(0) }
+        Self { bytes_max, used_bytes: Cell::new(0), permits: Cell::new(0), refused: Cell::new(0) }
     }
 
-    /// Takes the memory of an encoder; `None`, which is counted: the budget is used up. A single encoder
-    /// always fits, so that a high level is not off.
-    pub(crate) fn acquire(self: &Rc<Self>, bytes: u64) -> Option<EncoderPermit> {
+    /// Takes memory; `None`, which is counted: the budget is used up. A single response always fits, so that
+    /// a high level of an encoder is not off.
+    pub(crate) fn acquire(self: &Rc<Self>, bytes: u64) -> Option<MemoryPermit> {
         let used_bytes = self.used_bytes.get().saturating_add(bytes);
-        if self.encoders.get() > 0 && used_bytes > self.bytes_max {
+        if self.permits.get() > 0 && used_bytes > self.bytes_max {
             self.refused.set(self.refused.get() + 1);
             return None;
         }
         self.used_bytes.set(used_bytes);
-        self.encoders.set(self.encoders.get() + 1);
-        Some(EncoderPermit { budget: Rc::clone(self), bytes })
+        self.permits.set(self.permits.get() + 1);
+        Some(MemoryPermit { budget: Rc::clone(self), bytes })
     }
 
-    /// Returns the number of encoders now.
-    pub(crate) fn encoders(&self) -> u64 {
-        self.encoders.get()
+    /// Returns the number of responses with a part of the budget now.
+    pub(crate) fn permits(&self) -> u64 {
+        self.permits.get()
     }
 
-    /// Returns the number of responses that got no encoder.
+    /// Returns the number of responses that got nothing.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.get()
     }
 }
 
-impl Drop for EncoderPermit {
+impl Drop for MemoryPermit {
     fn drop(&mut self) {
         self.budget.used_bytes.set(self.budget.used_bytes.get() - self.bytes);
-        self.budget.encoders.set(self.budget.encoders.get() - 1);
+        self.budget.permits.set(self.budget.permits.get() - 1);
     }
 }
 
@@ -86,15 +87,15 @@ mod tests {
 
     #[test]
     fn permits_are_limited_by_memory_and_returned() {
-        let budget = Rc::new(EncoderBudget::new(100));
+        let budget = Rc::new(MemoryBudget::new(100));
         let first = budget.acquire(60).unwrap();
         assert!(budget.acquire(41).is_none());
         let second = budget.acquire(40).unwrap();
-        assert_eq!((budget.encoders(), budget.refused()), (2, 1));
+        assert_eq!((budget.permits(), budget.refused()), (2, 1));
         drop((first, second));
-        assert_eq!(budget.encoders(), 0);
+        assert_eq!(budget.permits(), 0);
         let large = budget.acquire(1_000);
-        assert!(large.is_some(), "a single encoder always fits");
+        assert!(large.is_some(), "a single response always fits");
         assert!(budget.acquire(1).is_none());
     }
 
