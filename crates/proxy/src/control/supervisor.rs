@@ -6,29 +6,45 @@ use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use proxy::ctl::{ControlCommand, OwnerError};
-use proxy::handover::{Handoff, UpgradeCommand};
-use proxy::{FileWatch, ListenAddressInfo, RunningProxy};
+use record::problem::InputProblem;
 use rt::clock::{MonotonicTime, now_ns};
 use rt::drain::{Drain, DrainStage};
 use rt::notify::{ServiceManager, ServiceState};
 
-use super::{listening_on, read_config};
-use crate::output::print;
+use super::ctl::{ControlCommand, OwnerError};
+use super::handover::{Handoff, UpgradeCommand};
+use super::{FileWatch, ListenAddressInfo, RunningProxy};
+use crate::plan::Plan;
 
 /// Request of a signal or of the control socket.
-pub(super) enum SupervisorCommand {
+pub enum SupervisorCommand {
+    /// Read the config again and apply it.
     Reload,
+    /// Open the logs again.
     Reopen,
+    /// Stop listening.
     Drain,
     /// Command from the control socket.
     Control(ControlCommand),
 }
 
+/// Source of the plans of a reload, and the output of the process.
+#[derive(Clone, Copy)]
+pub struct SupervisorContext<'a> {
+    /// File of the config; `None`: the plan is from flags.
+    pub file: Option<&'a Path>,
+    /// Reads the plan in the file; reports every problem.
+    pub read_config: fn(&Path) -> Result<Plan, Vec<InputProblem>>,
+    /// Prints a result to stdout.
+    pub print: fn(&str),
+    /// Prints a line to stderr.
+    pub warn: fn(&str),
+}
+
 /// Supervisor of the proxy.
-pub(super) struct Supervisor<'a> {
+pub struct Supervisor<'a> {
     running: &'a mut RunningProxy,
-    file: Option<&'a Path>,
+    context: SupervisorContext<'a>,
     /// `None`: changes of the files are not followed.
     watch: Option<FileWatch>,
     drain: Drain,
@@ -53,9 +69,10 @@ enum HandoffState {
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl<'a> Supervisor<'a> {
-    pub(super) fn new(
+    /// Creates a supervisor. With `watch`, it follows changes of the config's files.
+    pub fn new(
         running: &'a mut RunningProxy,
-        (file, mut watch): (Option<&'a Path>, Option<FileWatch>),
+        (context, mut watch): (SupervisorContext<'a>, Option<FileWatch>),
         drain: Drain,
         manager: &'a ServiceManager,
     ) -> Self {
@@ -63,11 +80,11 @@ impl<'a> Supervisor<'a> {
             running.watch_files(watch, None);
         }
         let (handoff_state, last_watchdog_ns) = (HandoffState::Idle, now_ns());
-        Self { running, file, watch, drain, manager, handoff_state, last_watchdog_ns }
+        Self { running, context, watch, drain, manager, handoff_state, last_watchdog_ns }
     }
 
     /// Executes requests until all cores have ended.
-    pub(super) fn run(&mut self, commands: &Receiver<SupervisorCommand>) {
+    pub fn run(&mut self, commands: &Receiver<SupervisorCommand>) {
         while !self.running.is_finished() {
             match commands.recv_timeout(POLL_INTERVAL) {
                 Ok(SupervisorCommand::Reopen) => self.reopen_by_signal(),
@@ -94,7 +111,7 @@ impl<'a> Supervisor<'a> {
                     }
                 };
                 if let Err(error) = &result {
-                    report(error);
+                    self.report(error);
                 }
                 // The requester may have left, here and below.
                 let _ = reply.try_send(result);
@@ -102,7 +119,7 @@ impl<'a> Supervisor<'a> {
             ControlCommand::Reopen(reply) => {
                 let result = self.running.reopen_logs().map_err(OwnerError::Logs);
                 if let Err(error) = &result {
-                    report(error);
+                    self.report(error);
                 }
                 let _ = reply.try_send(result.map(|()| "logs reopened\n".to_owned()));
             }
@@ -117,7 +134,7 @@ impl<'a> Supervisor<'a> {
 
     fn reopen_by_signal(&mut self) {
         if let Err(error) = self.running.reopen_logs() {
-            report(&error);
+            self.report(&error);
         }
     }
 
@@ -135,7 +152,7 @@ impl<'a> Supervisor<'a> {
                     self.handoff_state = HandoffState::Preparing;
                     let _ = reply.send(offers);
                 }
-                Err(error) => warn!("weir: cannot pass the listening sockets: {error}"),
+                Err(error) => (self.context.warn)(&format!("cannot pass the listening sockets: {error}")),
             },
             UpgradeCommand::HandOff(handoff, done) => {
                 self.drain_after_handoff(&handoff);
@@ -154,7 +171,7 @@ impl<'a> Supervisor<'a> {
     /// Drains: another process has taken over.
     fn drain_after_handoff(&mut self, handoff: &Handoff) {
         let name = handoff.process.map_or_else(String::new, |id| format!(" {id}"));
-        warn!("weir: process{name} has taken over; draining");
+        (self.context.warn)(&format!("process{name} has taken over; draining"));
         match handoff.process.filter(|_| handoff.same_service) {
             Some(id) => self.manager.notify(ServiceState::MainPid(id)),
             None => self.manager.notify(ServiceState::Stopping),
@@ -164,14 +181,14 @@ impl<'a> Supervisor<'a> {
 
     fn reload_by_signal(&mut self) {
         if self.running.is_draining() {
-            report(&OwnerError::Stopping);
+            self.report(&OwnerError::Stopping);
             self.reopen_by_signal();
             return;
         }
         match self.handoff_state {
             HandoffState::Idle => match self.reload() {
-                Ok(text) => print(&text),
-                Err(error) => report(&error),
+                Ok(text) => (self.context.print)(&text),
+                Err(error) => self.report(&error),
             },
             HandoffState::Preparing | HandoffState::PreparingReloadPending => {
                 self.handoff_state = HandoffState::PreparingReloadPending;
@@ -195,7 +212,7 @@ impl<'a> Supervisor<'a> {
     fn reload(&mut self) -> Result<String, OwnerError> {
         self.manager.notify(ServiceState::Reloading);
         let before = self.watch.as_ref().map(FileWatch::current);
-        let result = reload(self.running, self.file);
+        let result = reload(self.running, &self.context);
         if let Some(watch) = &mut self.watch {
             self.running.watch_files(watch, before);
         }
@@ -216,24 +233,30 @@ impl<'a> Supervisor<'a> {
             self.last_watchdog_ns = now_ns();
         }
     }
+
+    fn report(&self, error: &dyn std::error::Error) {
+        self.context.report(error);
+    }
 }
 
-fn report(error: &dyn std::error::Error) {
-    error.to_string().lines().for_each(|line| warn!("weir: {line}"));
+impl SupervisorContext<'_> {
+    fn report(&self, error: &dyn std::error::Error) {
+        error.to_string().lines().for_each(self.warn);
+    }
 }
 
-fn reload(running: &mut RunningProxy, file: Option<&Path>) -> Result<String, OwnerError> {
-    let Some(file) = file else { return Err(OwnerError::NoFile(running.reopen_logs().err())) };
-    let plan = read_config(file, false).map_err(OwnerError::Invalid)?;
+fn reload(running: &mut RunningProxy, context: &SupervisorContext<'_>) -> Result<String, OwnerError> {
+    let Some(file) = context.file else { return Err(OwnerError::NoFile(running.reopen_logs().err())) };
+    let plan = (context.read_config)(file).map_err(OwnerError::Invalid)?;
     let before = running.listen_addresses();
     let reopened = running.reload(plan).map_err(OwnerError::NotApplied)?;
     let warning = reopened.map_or_else(String::new, |error| {
-        report(&error);
+        context.report(&error);
         format!("warning: {error}\n")
     });
     let is_new = |opened: &&ListenAddressInfo| !before.contains(*opened);
     let threads = running.threads();
     let opened = running.listen_addresses();
-    let lines = opened.iter().filter(is_new).map(|opened| listening_on(opened, threads));
+    let lines = opened.iter().filter(is_new).map(|opened| opened.announcement(threads));
     Ok(format!("{}{warning}config applied\n", lines.collect::<String>()))
 }
