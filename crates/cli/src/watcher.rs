@@ -1,5 +1,6 @@
 //! Watches the host while a load runs, for its record and its verdict, and shows each second.
 
+use runner::observation::Observation;
 use std::io;
 
 use host::cpu_window::{CpuSampler, CpuSnapshot, CpuWindow, window_between};
@@ -15,7 +16,6 @@ use rt::clock::{now_ns, thread_cpu_ns};
 
 use crate::full_screen::FullScreen;
 use crate::load_control::{LoadController, report};
-use crate::observation::Observation;
 use crate::output::live::LiveTable;
 use crate::output::openmetrics::MetricsExport;
 

@@ -5,25 +5,26 @@ use load::calibrate::{
     CLIENT_UTILISATION, Calibration, CalibrationTrial, LoadProfile, REFERENCE_TRIAL_S_MIN,
     REFERENCE_TRIALS_MIN, SPREAD_MAX, clients_needed, open_trial_plan, summarise, trial_plan,
 };
-use load::failure::FAILURE_KINDS;
 use load::plan::RunPlan;
 use load::recorder::Counters;
+use record::failure::FAILURE_KINDS;
 use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 use record::units::{
     DurationUnit, SECOND_NS, format_plural, format_rate, parse_count, parse_duration_ns, parse_size,
 };
+use report::text::summary::largest_counts;
 use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
+use runner::embedded::Origin;
+use runner::store;
 
-use crate::embedded::Origin;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, calibrate_flags};
 use crate::output::file::write_json;
 use crate::output::print;
-use crate::output::summary::largest_counts;
+use crate::preflight;
 use crate::progress_bar::ProgressBar;
 use crate::watcher::RunWatcher;
-use crate::{preflight, store};
 
 /// Number and length of the calibration trials, and the process of the origin.
 #[derive(Clone, Copy, Debug)]

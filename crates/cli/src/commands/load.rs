@@ -5,6 +5,8 @@ mod confirm;
 mod outputs;
 mod run_record;
 
+use runner::embedded::Origin;
+use runner::observation::{Observation, diagnose};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,11 +27,9 @@ pub(super) use run_record::{build_run, host_record, random_id};
 
 use self::outputs::{full_screen, metrics_address, peer_format, prints_summary, write_results};
 use super::calibrate::{self, TrialSettings};
-use crate::embedded::Origin;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, embedded_placeholder_url, load_flags, subject_pids};
 use crate::load_control::LoadController;
-use crate::observation::{Observation, diagnose};
 use crate::output::live::LiveTable;
 use crate::output::load_plan::describe_plan;
 use crate::output::print;

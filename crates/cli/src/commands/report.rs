@@ -1,6 +1,8 @@
 //! `weir load report FILE...`: prints one record of `weir load`, compares several, or merges them
 //! (`--merge`). `record::merge` does the merge.
 
+use report::text::run_ratios::format_run_ratios;
+use report::text::summary::summary;
 use std::path::Path;
 
 use load::report::reevaluate_objectives;
@@ -12,8 +14,6 @@ use record::run::Run;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
-use crate::output::run_ratios::format_run_ratios;
-use crate::output::summary::summary;
 use crate::output::{is_coloured, print};
 use crate::preflight;
 

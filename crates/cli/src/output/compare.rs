@@ -3,9 +3,8 @@
 
 use experiment::format::{better_fraction, probability, value};
 use record::experiment::ComparisonOutcome;
+use report::text::table::table;
 use serde::Serialize;
-
-use super::table::table;
 
 /// Name of this schema.
 pub(crate) const SCHEMA: &str = "weir.comparison/1";

@@ -11,10 +11,9 @@ use record::experiment::{
     ONLY_LOAD, ValueDistribution, counted_blocks,
 };
 use report::TrialRecords;
+use report::text::table::table;
 use stats::multiple_comparisons::{p_adjusted_min, pairs_to_conclude};
 use stats::signed_rank::PAIRS_MIN;
-
-use super::table::table;
 
 /// Formats the complete experiment.
 pub(crate) fn format_experiment(experiment: &Experiment, raw: &dyn TrialRecords) -> String {

@@ -2,14 +2,14 @@
 //! and pending, CPU use of the generator. A line names each kind of error when it occurs first. The
 //! CSV file has all columns.
 
+use report::text::layout::fit;
+use report::text::summary::WIDTH;
 use std::collections::BTreeSet;
 
 use record::run::Interval;
 use record::units::{format_bytes, format_count, format_duration_ns};
 
 use super::print;
-use super::summary::WIDTH;
-use crate::text::fit;
 
 /// Prints each second.
 #[derive(Debug, Default)]

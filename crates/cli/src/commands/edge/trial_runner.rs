@@ -1,6 +1,7 @@
 //! Runs one trial: a load with its watcher, and on request an observer that sends few requests
 //! beside it. Returns the complete record and the judgement of the level; decides nothing else.
 
+use runner::observation::{Observation, diagnose};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,7 +18,6 @@ use super::super::load::{LoadJob, Subjects, baseline, build_run, find_subjects};
 use super::options::EdgeOptions;
 use crate::exit::Failure;
 use crate::flags::CommandArgs;
-use crate::observation::{Observation, diagnose};
 use crate::preflight;
 use crate::watcher::RunWatcher;
 

@@ -1,5 +1,7 @@
 //! `weir fleet agent`.
 
+use runner::embedded::Origin;
+use runner::store;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -15,12 +17,10 @@ use rt::drain::Drain;
 use super::{clocks, count_signals, job, notice};
 use crate::commands::calibrate::{self, TrialSettings};
 use crate::commands::load::host_record;
-use crate::embedded::Origin;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options, nats_problems};
 use crate::output::print;
 use crate::progress_bar::ProgressBar;
-use crate::store;
 
 /// Options of an agent.
 #[derive(Clone, Debug)]

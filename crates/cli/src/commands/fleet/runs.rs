@@ -1,5 +1,8 @@
 //! `weir fleet runs`, and the storage of the runs of `weir fleet load --store`.
 
+use report::text::fleet::format_fleet_agents;
+use report::text::summary::summary;
+use report::text::table::table;
 use std::path::{Path, PathBuf};
 
 use fleet::message::{AgentName, RunId};
@@ -15,9 +18,7 @@ use super::fleet_load::MergedLoad;
 use super::{CONNECT_WAIT, notice, run_files};
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options, nats_problems};
-use crate::output::fleet::{format_fleet_agents, run_description};
-use crate::output::summary::summary;
-use crate::output::table::table;
+use crate::output::fleet::run_description;
 use crate::output::{is_coloured, print};
 
 /// Storage of a run.

@@ -1,5 +1,6 @@
 //! `weir lab diagnose`.
 
+use report::text::diagnosis::format_diagnosis;
 use std::path::Path;
 
 use diagnose::counter_test::{apply_confirmation, earlier_confirmation};
@@ -14,7 +15,6 @@ use record::units::{format_count, format_plural};
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
-use crate::output::diagnosis::format_diagnosis;
 use crate::output::file::write_json;
 use crate::output::print;
 use crate::preflight;

@@ -470,12 +470,12 @@ mod tests {
         assert_eq!(ended("reruns", std::slice::from_ref(&good)).unwrap(), Some(Exit::Invalid));
         for code in ["reruns", "failed"] {
             let failure = ended(code, &[good.clone(), bad.clone()]).unwrap_err();
-            assert_eq!(failure.exit(), Exit::CannotRun, "{code}");
+            assert_eq!(Exit::from(&failure), Exit::CannotRun, "{code}");
             let text = failure.lines().join("\n");
             for part in ["why it ended", "b under x ", "it does not start", "kept/trials/2.json"] {
                 assert!(text.contains(part), "{part}: {text}");
             }
         }
-        assert_eq!(ended("failed", &[]).unwrap_err().exit(), Exit::CannotRun);
+        assert_eq!(Exit::from(&ended("failed", &[]).unwrap_err()), Exit::CannotRun);
     }
 }

@@ -1,5 +1,10 @@
 //! Outputs of `weir load` beside its lines: the result in every form, live figures, the full screen.
 
+use report::text::csv::csv;
+use report::text::junit::junit;
+use report::text::markdown::markdown;
+use report::text::peer_format::PeerFormat;
+use report::text::summary::summary;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,16 +17,11 @@ use super::{LoadJob, STDOUT_FLAGS};
 use crate::exit::Failure;
 use crate::flags::CommandArgs;
 use crate::full_screen::FullScreen;
-use crate::output::csv::csv;
 use crate::output::file::{write_json, write_text};
-use crate::output::junit::junit;
 use crate::output::load_plan::describe_plan;
 use crate::output::load_screen::LoadView;
-use crate::output::markdown::markdown;
 use crate::output::openmetrics::MetricsExport;
-use crate::output::peer_format::PeerFormat;
 use crate::output::percentiles::format_percentiles;
-use crate::output::summary::summary;
 use crate::output::{is_coloured, print};
 use crate::preflight;
 

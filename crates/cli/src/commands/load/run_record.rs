@@ -1,5 +1,6 @@
 //! Record of a finished load: the measurement, the host, the calibration and the verdict.
 
+use runner::store;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use host::facts::HostFacts;
@@ -12,7 +13,6 @@ use record::observed::MachineObservation;
 use record::run::{CalibratedCapacity, Run, RunIdentity, WeirVersion};
 
 use super::LoadJob;
-use crate::store;
 use crate::watcher::{self, RunWatcher};
 
 /// Builds the record of a run, with its verdict.

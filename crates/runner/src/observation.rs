@@ -39,7 +39,7 @@ const CALL_COUNT_NS_MAX: u64 = SECOND_NS;
 
 /// Collectors beside a running load.
 #[derive(Debug)]
-pub(crate) struct Observation {
+pub struct Observation {
     monitor: Monitor,
     subjects: Vec<RoleSpec>,
     missing: Vec<NotObservable>,
@@ -72,7 +72,7 @@ struct ProbeResult {
 impl Observation {
     /// Starts to observe the generator, the listener at the plan's target (or the subject that was
     /// `named`), and the servers behind it.
-    pub(crate) fn start(plan: &RunPlan, named: &[i32]) -> Self {
+    pub fn start(plan: &RunPlan, named: &[i32]) -> Self {
         let mut topology = discover_topology_at(&tcp_targets(plan), named);
         if let Some(path) = plan.unix.as_ref().filter(|_| named.is_empty())
             && let Ok(pids) = host::sockets::find_unix_listeners(path)
@@ -97,13 +97,13 @@ impl Observation {
 
     /// Discards earlier observations, such as a baseline's requests, but keeps the origins that
     /// were found.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.monitor.restart();
         self.started_ns = now_ns();
     }
 
     /// Begins the measured window and starts the probe, which costs the subject a little.
-    pub(crate) fn start_probe(&mut self) {
+    pub fn start_probe(&mut self) {
         if self.subjects.is_empty() {
             return;
         }
@@ -123,7 +123,7 @@ impl Observation {
 
     /// Returns the complete observation; times count from `origin_ns`. `sampler_ns` is the CPU time
     /// of the sampling for the verdict meanwhile.
-    pub(crate) fn finish(self, origin_ns: u64, started_at: String, sampler_ns: u64) -> MachineObservation {
+    pub fn finish(self, origin_ns: u64, started_at: String, sampler_ns: u64) -> MachineObservation {
         let elapsed_ns = now_ns().saturating_sub(self.started_ns);
         let mut observed = self.monitor.finish(origin_ns);
         observed.started_at = started_at;
@@ -257,7 +257,7 @@ fn run_probe(subjects: &[RoleSpec], length_ns: u64, stop_receiver: &Receiver<()>
 }
 
 /// Puts the observation and its diagnosis into the record.
-pub(crate) fn diagnose(run: &mut Run, observed: MachineObservation) {
+pub fn diagnose(run: &mut Run, observed: MachineObservation) {
     run.observed = vec![observed];
     run.diagnosis = Some(diagnose::diagnose(run));
 }

@@ -15,7 +15,7 @@ const WIDTH: usize = 100;
 const MARGIN: usize = 13;
 
 /// Formats the complete diagnosis; empty where there is none. `all` shows every line of it.
-pub(crate) fn format_diagnosis(run: &Run, all: bool) -> String {
+pub fn format_diagnosis(run: &Run, all: bool) -> String {
     match &run.diagnosis {
         Some(diagnosis) => format_under_label(diagnosis, "bottleneck", all) + &observation_cost(run),
         None => String::new(),
@@ -30,7 +30,7 @@ const PROOFS_SHOWN: usize = 2;
 
 /// Formats the verdict and its best proofs, a line each. The result of a counter-test is the best
 /// proof.
-pub(crate) fn brief_diagnosis(run: &Run) -> Vec<String> {
+pub fn brief_diagnosis(run: &Run) -> Vec<String> {
     let Some(diagnosis) = &run.diagnosis else { return Vec::new() };
     let verdict = format!("{}{}: {}", diagnosis.verdict, confidence(diagnosis), diagnosis.claim);
     let mut lines = vec![format!("{:<MARGIN$}{verdict}", "bottleneck")];
@@ -44,7 +44,7 @@ pub(crate) fn brief_diagnosis(run: &Run) -> Vec<String> {
 }
 
 /// Formats one diagnosis under its label.
-pub(crate) fn format_under_label(diagnosis: &Diagnosis, label: &str, all: bool) -> String {
+pub fn format_under_label(diagnosis: &Diagnosis, label: &str, all: bool) -> String {
     let mut text = head(diagnosis, label);
     for line in &diagnosis.evidence {
         text += &wrap_labelled("", &format!("- {line}"));

@@ -5,12 +5,12 @@ use record::run::{RequestResult, Run, StageResult};
 use record::units::{format_count, format_duration_ns, format_rate};
 
 /// Columns of the stages.
-pub(crate) const STAGE_COLUMNS: [&str; 6] = ["stage", "goodput", "not good", "p50", "p99", "max"];
+pub const STAGE_COLUMNS: [&str; 6] = ["stage", "goodput", "not good", "p50", "p99", "max"];
 /// Columns of the requests.
-pub(crate) const REQUEST_COLUMNS: [&str; 4] = ["request", "good", "bad", "failed checks"];
+pub const REQUEST_COLUMNS: [&str; 4] = ["request", "good", "bad", "failed checks"];
 
 /// Returns the cells of each stage. Latencies are from the due time.
-pub(crate) fn stage_rows(run: &Run) -> Vec<Vec<String>> {
+pub fn stage_rows(run: &Run) -> Vec<Vec<String>> {
     let is_rate = run.plan["pace"]["loop"].as_str() == Some("open");
     run.stages.iter().map(|stage| stage_row(stage, is_rate)).collect()
 }
@@ -31,7 +31,7 @@ fn stage_row(stage: &StageResult, is_rate: bool) -> Vec<String> {
 }
 
 /// Returns the cells of each request of a plan with several.
-pub(crate) fn request_rows(run: &Run) -> Vec<Vec<String>> {
+pub fn request_rows(run: &Run) -> Vec<Vec<String>> {
     run.requests.iter().map(request_row).collect()
 }
 

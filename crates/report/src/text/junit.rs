@@ -7,7 +7,7 @@ use record::validity::ValidityVerdict;
 use super::summary::objective_text;
 
 /// Formats a record as a JUnit report.
-pub(crate) fn junit(run: &Run) -> String {
+pub fn junit(run: &Run) -> String {
     let mut cases = Vec::new();
     let reasons: Vec<String> =
         run.validity.reasons.iter().map(|reason| format!("{}: {}", reason.code, reason.text)).collect();
@@ -64,7 +64,7 @@ mod tests {
     fn a_missed_objective_is_a_failed_test_case() {
         let objective =
             |text: &str, met| record::run::ObjectiveResult { text: text.to_owned(), met, value: 2e6 };
-        let mut run: Run = crate::output::summary::tests::run_with_everything();
+        let mut run: Run = super::super::summary::tests::run_with_everything();
         run.objectives = vec![objective("p99<5ms", true), objective("p50<1ms", false)];
         let text = junit(&run);
         assert!(text.contains("tests=\"3\" failures=\"2\""), "{text}");

@@ -14,7 +14,7 @@ const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 
 /// Formats the histogram of a latency in two lines. Empty if the record has none, or if all values
 /// are the same.
-pub(crate) fn latency_histogram(summary: &LatencySummary) -> String {
+pub fn latency_histogram(summary: &LatencySummary) -> String {
     let Ok(histogram) = LatencyHistogram::decode(&summary.hdr) else { return String::new() };
     let (min_ns, max_ns) = (histogram.value_at_quantile(0.0).max(1), histogram.max_ns());
     let counts = bucket_fractions(&histogram, min_ns, max_ns);

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use host::trusted_dir::{TrustError, TrustedDir};
 use load::calibrate::{Calibration, SCHEMA};
 
-use crate::exit::Failure;
+use crate::failure::Failure;
 
 /// Maximum number of kept calibrations; the oldest are removed.
 const STORED_MAX: usize = 64;
 
 /// Returns the directory of weir's state; `None` if the environment names none.
-pub(crate) fn state_directory() -> Option<PathBuf> {
+pub fn state_directory() -> Option<PathBuf> {
     let state = match std::env::var_os("XDG_STATE_HOME") {
         Some(path) if !path.is_empty() => PathBuf::from(path),
         _ => PathBuf::from(std::env::var_os("HOME")?).join(".local/state"),
@@ -23,7 +23,7 @@ pub(crate) fn state_directory() -> Option<PathBuf> {
 
 /// Checks that no other user can change a directory that root uses: `HOME` may be that of another user (sudo). Other
 /// users have what their `HOME` has.
-pub(crate) fn check_trusted(directory: &Path) -> Result<(), TrustError> {
+pub fn check_trusted(directory: &Path) -> Result<(), TrustError> {
     match rustix::process::geteuid().is_root() {
         true => TrustedDir::open(directory).map(|_| ()),
         false => Ok(()),
@@ -42,7 +42,7 @@ fn path() -> Result<PathBuf, Failure> {
 
 /// Returns the calibrations made on a host like this one. An unreadable file, or one that another user could change
 /// and root would read, counts as an empty one.
-pub(crate) fn load(fingerprint: &str) -> Vec<Calibration> {
+pub fn load(fingerprint: &str) -> Vec<Calibration> {
     let mut all = read_all();
     all.retain(|one| one.schema == SCHEMA && one.host_fingerprint == fingerprint);
     all
@@ -54,7 +54,7 @@ fn read_all() -> Vec<Calibration> {
 }
 
 /// Stores a calibration in place of an older one of the same profile; returns the path of the file.
-pub(crate) fn save(calibration: &Calibration) -> Result<PathBuf, Failure> {
+pub fn save(calibration: &Calibration) -> Result<PathBuf, Failure> {
     let path = path()?;
     let mut all = read_all();
     all.retain(|one| {

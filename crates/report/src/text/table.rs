@@ -1,7 +1,7 @@
 //! Columns of text, as wide as their content.
 
 /// Lays out rows: the first column to the left, the others to the right, two spaces between.
-pub(crate) fn table(rows: &[Vec<String>]) -> String {
+pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));

@@ -2,10 +2,10 @@
 
 use record::run::Run;
 
-use load::failure::FAILURE_KINDS;
+use record::failure::FAILURE_KINDS;
 
 /// Formats all seconds of a run.
-pub(crate) fn csv(run: &Run) -> String {
+pub fn csv(run: &Run) -> String {
     let mut text = String::from(
         "time_s,length_s,measured,connections,connections_opened,responses,good,status_1xx,status_2xx,\
          status_3xx,status_4xx,status_5xx,bytes_in,bytes_out,in_flight,pending,dropped,\

@@ -13,12 +13,12 @@ use super::breakdown::{STAGE_COLUMNS, stage_rows};
 use super::diagnosis::brief_diagnosis;
 use super::fleet::format_fleet;
 use super::histogram::latency_histogram;
+use super::layout::fit;
 use super::table::table;
 use super::verbose::verbose_summary;
-use crate::text::fit;
 
 /// Width of the default summary.
-pub(crate) const WIDTH: usize = 80;
+pub const WIDTH: usize = 80;
 /// Maximum number of status codes, and of kinds of errors.
 const KINDS_SHOWN: usize = 4;
 /// Maximum number of lines about unusual counts: timeouts, dropped requests, lost connections.
@@ -33,7 +33,7 @@ const REASONS_SHOWN: usize = 3;
 const MORE: &str = "-v shows the rest: generator, calibration, CPU use, other phases, ruled out";
 
 /// Formats a record: all of it, or the default summary.
-pub(crate) fn summary(run: &Run, is_verbose: bool, colour: bool) -> String {
+pub fn summary(run: &Run, is_verbose: bool, colour: bool) -> String {
     if is_verbose { verbose_summary(run, colour) } else { short_summary(run, colour) }
 }
 
@@ -56,12 +56,12 @@ fn short_summary(run: &Run, colour: bool) -> String {
 }
 
 /// Formats a line with its label in the left column.
-pub(crate) fn labelled(label: &str, text: &str) -> String {
+pub fn labelled(label: &str, text: &str) -> String {
     format!("{label:<12} {text}")
 }
 
 /// Formats the first URL and the number of the others.
-pub(crate) fn format_target(run: &Run) -> String {
+pub fn format_target(run: &Run) -> String {
     let requests = run.plan["requests"].as_array().map(Vec::as_slice).unwrap_or_default();
     let Some(first) = requests.first() else { return "?".to_owned() };
     let part = |name: &str| first[name].as_str().unwrap_or("?");
@@ -74,7 +74,7 @@ pub(crate) fn format_target(run: &Run) -> String {
 }
 
 /// Formats connections, threads, the loop with its rate, and the duration.
-pub(crate) fn format_plan(run: &Run) -> String {
+pub fn format_plan(run: &Run) -> String {
     let plan = &run.plan;
     let number = |name: &str| plan[name].as_u64().unwrap_or(0);
     let pace = match plan["pace"]["loop"].as_str() {
@@ -128,7 +128,7 @@ fn format_streams(http2: &serde_json::Value) -> String {
 }
 
 /// Formats the unusual counts of HTTP/2; `None` if there are none.
-pub(crate) fn format_http2(http2: &Http2Totals) -> Option<String> {
+pub fn format_http2(http2: &Http2Totals) -> Option<String> {
     let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
     let mut parts = Vec::new();
     parts.extend(
@@ -157,7 +157,7 @@ pub(crate) fn format_http2(http2: &Http2Totals) -> Option<String> {
 }
 
 /// Formats what the first session negotiated, and the number of handshakes of each kind.
-pub(crate) fn format_tls(tls: &TlsSessions) -> String {
+pub fn format_tls(tls: &TlsSessions) -> String {
     let mut text = match (&tls.version, &tls.cipher_suite) {
         (Some(version), Some(cipher_suite)) => format!("{version}, {cipher_suite}"),
         _ => "no session".to_owned(),
@@ -197,7 +197,7 @@ fn outcome(run: &Run) -> Vec<String> {
 }
 
 /// Formats the largest counts and the number of the others.
-pub(crate) fn largest_counts(counts: impl Iterator<Item = (String, u64)>) -> String {
+pub fn largest_counts(counts: impl Iterator<Item = (String, u64)>) -> String {
     let mut counts: Vec<_> = counts.collect();
     if counts.is_empty() {
         return "none".to_owned();
@@ -305,7 +305,7 @@ fn objectives(run: &Run) -> Vec<String> {
 }
 
 /// Formats an objective with its outcome.
-pub(crate) fn objective_text(run: &Run, objective: &ObjectiveResult) -> String {
+pub fn objective_text(run: &Run, objective: &ObjectiveResult) -> String {
     let value = if objective.value.is_finite() {
         objective.value_text()
     } else {
@@ -363,12 +363,12 @@ fn paint_verdict(line: &str, colour: bool) -> String {
 }
 
 /// Code of green in a terminal.
-pub(crate) const GREEN: &str = "32";
+pub const GREEN: &str = "32";
 /// Code of red in a terminal.
-pub(crate) const RED: &str = "31";
+pub const RED: &str = "31";
 
 /// Formats the verdict with all its reasons.
-pub(crate) fn verdict(run: &Run, colour: bool) -> String {
+pub fn verdict(run: &Run, colour: bool) -> String {
     let (word, code) = verdict_word(run.validity.verdict);
     let mut text = format!("verdict      {}", paint(word, code, colour));
     if run.validity.reasons.is_empty() {
@@ -382,7 +382,7 @@ pub(crate) fn verdict(run: &Run, colour: bool) -> String {
 }
 
 /// Paints a word bold in a colour, where colours are allowed.
-pub(crate) fn paint(word: &str, code: &str, colour: bool) -> String {
+pub fn paint(word: &str, code: &str, colour: bool) -> String {
     if colour { format!("\x1b[1;{code}m{word}\x1b[0m") } else { word.to_owned() }
 }
 

@@ -1,7 +1,7 @@
 //! Layout of text in columns: lines that are cut, and paragraphs that are broken into lines.
 
 /// Cuts a line to at most `width` columns; an ellipsis marks the cut.
-pub(crate) fn fit(line: &str, width: usize) -> String {
+pub fn fit(line: &str, width: usize) -> String {
     if line.chars().count() <= width {
         return line.to_owned();
     }
@@ -10,7 +10,7 @@ pub(crate) fn fit(line: &str, width: usize) -> String {
 }
 
 /// Breaks a text between words into lines of at most `width` columns; at least one line, which may be empty.
-pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![String::new()];
     for word in text.split_whitespace() {
         let last = lines.last().map_or(0, |line| line.chars().count());

@@ -9,10 +9,14 @@ use record::run::{Interval, Run};
 
 /// Forms of `--format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PeerFormat {
+pub enum PeerFormat {
+    /// ApacheBench.
     Ab,
+    /// wrk.
     Wrk,
+    /// h1load.
     H1load,
+    /// h2load.
     H2load,
 }
 
@@ -21,7 +25,7 @@ impl PeerFormat {
     ///
     /// # Errors
     /// There is no such form.
-    pub(crate) fn parse(text: &str) -> Result<Option<Self>, InvalidValue> {
+    pub fn parse(text: &str) -> Result<Option<Self>, InvalidValue> {
         Ok(match text {
             "text" => None,
             "ab" => Some(Self::Ab),
@@ -33,7 +37,7 @@ impl PeerFormat {
     }
 
     /// Formats a record.
-    pub(crate) fn format(self, run: &Run) -> String {
+    pub fn format(self, run: &Run) -> String {
         match self {
             Self::Ab => ab(run),
             Self::Wrk => wrk(run),
@@ -395,7 +399,7 @@ mod tests {
 
     #[test]
     fn every_form_has_the_lines_that_scripts_look_for() {
-        let run = crate::output::summary::tests::run_with_everything();
+        let run = super::super::summary::tests::run_with_everything();
         for (format, lines) in [
             ("ab", &["Requests per second:", "Time per request:", "Failed requests:", " 99% "][..]),
             ("wrk", &["Requests/sec:", "Transfer/sec:", "     99%"]),

@@ -8,7 +8,7 @@ use super::breakdown::{REQUEST_COLUMNS, STAGE_COLUMNS, request_rows, stage_rows}
 use super::summary::{format_plan, objective_text};
 
 /// Formats a record as Markdown.
-pub(crate) fn markdown(run: &Run) -> String {
+pub fn markdown(run: &Run) -> String {
     let requests = run.plan["requests"].as_array().map(Vec::as_slice).unwrap_or_default();
     let target = requests.first().map_or_else(String::new, |first| {
         let part = |name: &str| first[name].as_str().unwrap_or("?").to_owned();

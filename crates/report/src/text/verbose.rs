@@ -14,7 +14,7 @@ use super::summary::{
 use super::table::table;
 
 /// Formats the complete record.
-pub(crate) fn verbose_summary(run: &Run, colour: bool) -> String {
+pub(super) fn verbose_summary(run: &Run, colour: bool) -> String {
     let mut parts = vec![
         head(run),
         outcome(run),

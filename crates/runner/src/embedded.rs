@@ -4,11 +4,11 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-use crate::exit::Failure;
+use crate::failure::Failure;
 
 /// An origin that runs as long as this value lives.
 #[derive(Debug)]
-pub(crate) struct Origin {
+pub struct Origin {
     child: Child,
     /// Start of its URLs: scheme and authority.
     base_url: String,
@@ -17,14 +17,14 @@ pub(crate) struct Origin {
 impl Origin {
     /// Starts one on a port that the kernel chooses, with TLS and a self-signed certificate if
     /// `uses_tls`.
-    pub(crate) fn start(threads: usize, uses_tls: bool) -> Result<Self, Failure> {
+    pub fn start(threads: usize, uses_tls: bool) -> Result<Self, Failure> {
         let failed = |why: &dyn std::fmt::Display| Failure::cannot("the embedded origin", why);
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
         let mut child = Command::new(program)
             .args(["serve", "--listen", "127.0.0.1:0", "--threads", &threads.to_string()])
             .args(["--until-stdin-closes"])
             .args(uses_tls.then_some("--tls-self-signed"))
-            .env(crate::defaults::NO_DEFAULTS, "1")
+            .env(record::control::NO_DEFAULTS, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // Its final output is of no interest; the reason of a failed start is.
@@ -52,12 +52,12 @@ impl Origin {
     }
 
     /// Returns a URL with a response body of `size` bytes.
-    pub(crate) fn url(&self, size: u64) -> String {
+    pub fn url(&self, size: u64) -> String {
         format!("{}/?s={size}", self.base_url)
     }
 
     /// Returns its process id.
-    pub(crate) fn pid(&self) -> i32 {
+    pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap_or(0)
     }
 }

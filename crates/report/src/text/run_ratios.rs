@@ -34,7 +34,7 @@ const FIGURE_ROWS: &[FigureRow] = &[
 ];
 
 /// Formats the figures of named runs, and their ratios to those of the first.
-pub(crate) fn format_run_ratios(runs: &[(String, Run)], colour: bool) -> String {
+pub fn format_run_ratios(runs: &[(String, Run)], colour: bool) -> String {
     let Some(((_, first), others)) = runs.split_first() else {
         return String::new();
     };
