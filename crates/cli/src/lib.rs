@@ -21,7 +21,6 @@ mod load_control;
 mod output;
 mod preflight;
 mod progress_bar;
-mod watcher;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -3,7 +3,17 @@
 
 #![forbid(unsafe_code)]
 
+pub mod calibration;
+pub mod confirm;
 pub mod embedded;
 pub mod failure;
+pub mod load_run;
+pub mod local_driver;
 pub mod observation;
+pub mod preflight;
+pub mod run_record;
 pub mod store;
+pub mod subjects;
+pub mod verify;
+pub mod watch;
+pub mod watcher;

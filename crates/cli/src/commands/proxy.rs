@@ -14,13 +14,12 @@ use rt::drain::{Drain, SignalHandlers, SignalSet, block_signals};
 use rt::limits::raise_descriptor_limit;
 use rt::notify::{ManagerEnvironment, ServiceManager, ServiceState};
 
+use super::drain_on_stdin_close;
+use super::text_file::read_text_file;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, proxy_flags};
 use crate::output::{print, print_valid};
 use crate::streams::notice;
-
-use super::drain_on_stdin_close;
-use super::text_file::read_text_file;
 
 /// Flags whose values a config contains.
 const CONFIG_FLAGS: &[&str] = &[

@@ -1,8 +1,6 @@
 //! `weir load report FILE...`: prints one record of `weir load`, compares several, or merges them
 //! (`--merge`). `record::merge` does the merge.
 
-use report::text::run_ratios::format_run_ratios;
-use report::text::summary::summary;
 use std::path::Path;
 
 use load::report::reevaluate_objectives;
@@ -10,6 +8,8 @@ use record::file::read_run;
 use record::merge::merge;
 use record::problem::InputProblem;
 use record::run::Run;
+use report::text::run_ratios::format_run_ratios;
+use report::text::summary::summary;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;

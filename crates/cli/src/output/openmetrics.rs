@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use load::observer::{RunObserver, SecondLatencies};
 use record::histogram::{EXPORT_BOUNDS_NS, LatencyHistogram};
 use record::run::Interval;
 use rt::drain::{Drain, DrainStage, DrainWatch};
@@ -216,12 +217,6 @@ impl MetricsExport {
         Ok(export)
     }
 
-    /// Adds a second.
-    pub(crate) fn add(&mut self, interval: &Interval, latencies: &LatencyHistogram) {
-        self.totals.add(interval, latencies);
-        self.publish();
-    }
-
     /// Adds a second of an agent. It is published with the next second of all agents, so that the work does not
     /// grow with the square of their number.
     pub(crate) fn add_agent(
@@ -284,6 +279,19 @@ impl MetricsExport {
         let mut shared = lock(&self.shared.0);
         shared.text = text;
         shared.is_final = self.totals.is_finished;
+    }
+}
+
+impl RunObserver for MetricsExport {
+    fn on_start(&mut self, _start_ns: u64) {}
+
+    fn on_window_start(&mut self) {}
+
+    fn on_load_end(&mut self) {}
+
+    fn on_second(&mut self, interval: &mut Interval, latencies: &SecondLatencies) {
+        self.totals.add(interval, &latencies.response);
+        self.publish();
     }
 }
 

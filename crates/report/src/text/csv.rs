@@ -1,8 +1,7 @@
 //! Seconds of a run as CSV: one row each, names with their units, empty where there is no value.
 
-use record::run::Run;
-
 use record::failure::FAILURE_KINDS;
+use record::run::Run;
 
 /// Formats all seconds of a run.
 pub fn csv(run: &Run) -> String {

@@ -1,11 +1,5 @@
 //! `weir fleet load`.
 
-use report::text::csv::csv;
-use report::text::fleet::format_fleet_agents;
-use report::text::junit::junit;
-use report::text::markdown::markdown;
-use report::text::peer_format::PeerFormat;
-use report::text::summary::summary;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
@@ -15,6 +9,12 @@ use fleet::message::AgentName;
 use fleet::transport::NatsOptions;
 use record::problem::InputProblem;
 use record::run::{Interval, Run};
+use report::text::csv::csv;
+use report::text::fleet::format_fleet_agents;
+use report::text::junit::junit;
+use report::text::markdown::markdown;
+use report::text::peer_format::PeerFormat;
+use report::text::summary::summary;
 use rt::drain::{Drain, DrainStage};
 use rt::tokio::sync::watch;
 

@@ -1,8 +1,5 @@
 //! `weir fleet runs`, and the storage of the runs of `weir fleet load --store`.
 
-use report::text::fleet::format_fleet_agents;
-use report::text::summary::summary;
-use report::text::table::table;
 use std::path::{Path, PathBuf};
 
 use fleet::message::{AgentName, RunId};
@@ -13,6 +10,9 @@ use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 use record::run::Run;
 use record::units::{format_bytes, format_plural};
+use report::text::fleet::format_fleet_agents;
+use report::text::summary::summary;
+use report::text::table::table;
 
 use super::fleet_load::MergedLoad;
 use super::{CONNECT_WAIT, notice, run_files};

@@ -1,6 +1,5 @@
 //! `weir lab diagnose`.
 
-use report::text::diagnosis::format_diagnosis;
 use std::path::Path;
 
 use diagnose::counter_test::{apply_confirmation, earlier_confirmation};
@@ -12,6 +11,7 @@ use record::problem::{InputProblem, InvalidValue};
 use record::run::{self, Run};
 use record::trial::{self, ExperimentTrial};
 use record::units::{format_count, format_plural};
+use report::text::diagnosis::format_diagnosis;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;

@@ -23,17 +23,19 @@ use record::problem::{InputProblem, suggestion};
 use record::trial::TrialKind;
 use rt::clock::now_ns;
 use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
+use runner::run_record::host_record;
 
 pub(in crate::commands) use self::environment_checks::with_environment_checks;
 pub(in crate::commands) use self::options::parse_options;
+
 use self::progress::Progress;
 use self::trials::FileTrials;
 use super::experiments::{DIRECTORY_DEFAULT, directory_failure};
 use super::judging::{REPORT_HTML, Records, judge, parse, parse_stored, write_reports};
-use super::{build_info, context, own_path};
+use super::{context, own_path};
 use crate::commands::fleet::{ExperimentAgents, FleetRunner};
-use crate::commands::load::host_record;
 use crate::commands::text_file::decode_text;
+use crate::commands::weir_version;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options, nats_problems};
 use crate::output::experiment::{ArmText, format_experiment, plan as plan_text};
@@ -135,7 +137,7 @@ pub(in crate::commands) fn create_directory(
     let (weir, plan) = (own_path()?, file.plan());
     let recorded_programs = programs_to_record(file, &weir);
     let start = ExperimentStart {
-        weir: build_info(),
+        weir: weir_version(),
         command: arguments.to_vec(),
         started_at: wall_clock_now(),
         host: host_record(host::facts::read(), Vec::new()),
@@ -298,7 +300,7 @@ pub(in crate::commands) fn run_trials(
     stop: &DrainWatch,
 ) -> Result<Experiment, Failure> {
     let context = context(args);
-    let (weir, build) = (own_path()?, build_info());
+    let (weir, build) = (own_path()?, weir_version());
     let is_stopped = || stop.stage() > DrainStage::Running;
     let recorded_programs = programs_to_record(file, &weir);
     let fleet = FleetRunner::new(nats_options(args, "weir lab run"), stop);
@@ -310,7 +312,7 @@ pub(in crate::commands) fn run_trials(
         // Agents that cannot be asked at the end are no change.
         let agents_now = agents_now.unwrap_or_else(|| known_agents.clone());
         EnvironmentFacts {
-            weir: build_info(),
+            weir: weir_version(),
             host: host_record(host::facts::read(), Vec::new()),
             environment: environment::read(&recorded_programs).into_iter().chain(agents_now).collect(),
         }

@@ -1,10 +1,5 @@
 //! Outputs of `weir load` beside its lines: the result in every form, live figures, the full screen.
 
-use report::text::csv::csv;
-use report::text::junit::junit;
-use report::text::markdown::markdown;
-use report::text::peer_format::PeerFormat;
-use report::text::summary::summary;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,8 +7,14 @@ use std::sync::Arc;
 use load::recorder::PhaseHistograms;
 use record::problem::InputProblem;
 use record::run::Run;
+use report::text::csv::csv;
+use report::text::junit::junit;
+use report::text::markdown::markdown;
+use report::text::peer_format::PeerFormat;
+use report::text::summary::summary;
+use runner::run_record::LoadJob;
 
-use super::{LoadJob, STDOUT_FLAGS};
+use super::STDOUT_FLAGS;
 use crate::exit::Failure;
 use crate::flags::CommandArgs;
 use crate::full_screen::FullScreen;

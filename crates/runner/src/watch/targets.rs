@@ -13,7 +13,7 @@ use rt::address::{Address, ResolveError};
 
 use super::busiest;
 use super::plan::{TargetLocator, WatchPlan, WatchTarget};
-use crate::exit::Failure;
+use crate::failure::Failure;
 
 /// Number of programs shown when the user named none.
 const BUSIEST_SHOWN: usize = 5;
@@ -27,13 +27,18 @@ const QUEUE_INTERVAL_NS_MIN: u64 = 200_000_000;
 
 /// Resolved targets, and their metrics that cannot be observed.
 #[derive(Debug)]
-pub(in crate::commands) struct ResolvedTargets {
-    pub(in crate::commands) spec: MonitorSpec,
-    pub(in crate::commands) unobservable: Vec<UnobservableMetric>,
+pub struct ResolvedTargets {
+    /// Roles and ports of the monitor.
+    pub spec: MonitorSpec,
+    /// Metrics of the targets that cannot be observed.
+    pub unobservable: Vec<UnobservableMetric>,
 }
 
 /// Resolves all targets. The error lists every target that was not found.
-pub(in crate::commands) fn resolve_targets(plan: &WatchPlan) -> Result<ResolvedTargets, Failure> {
+///
+/// # Errors
+/// Targets that were not found, or that have two names.
+pub fn resolve_targets(plan: &WatchPlan) -> Result<ResolvedTargets, Failure> {
     let mut targets = TargetSet::default();
     let (mut absent, mut duplicates) = (Vec::new(), Vec::new());
     for target in &plan.targets {

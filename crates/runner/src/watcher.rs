@@ -1,6 +1,6 @@
-//! Watches the host while a load runs, for its record and its verdict, and shows each second.
+//! Watches the host while a load runs, for its record and its verdict, and passes each second on to the observers
+//! of the run.
 
-use runner::observation::Observation;
 use std::io;
 
 use host::cpu_window::{CpuSampler, CpuSnapshot, CpuWindow, window_between};
@@ -8,30 +8,28 @@ use load::measurement::RunMeasurement;
 use load::observer::{RunObserver, SecondLatencies};
 use load::recorder::PhaseHistograms;
 use load::run::THREAD_NAME;
-use record::control::{LoadEvent, encode_latencies};
 use record::interval_log::IntervalLog;
 use record::observed::MachineObservation;
 use record::run::{GeneratorCpu, Interval};
 use rt::clock::{now_ns, thread_cpu_ns};
 
-use crate::full_screen::FullScreen;
-use crate::load_control::{LoadController, report};
-use crate::output::live::LiveTable;
-use crate::output::openmetrics::MetricsExport;
+use crate::observation::Observation;
 
-/// Sampler of the host beside a running load.
-pub(crate) struct RunWatcher {
+/// Watcher of a running load, with its observers.
+pub struct RunWatcher<'a> {
+    host: HostWatch,
+    previous: Option<CpuSnapshot>,
+    observers: Vec<&'a mut dyn RunObserver>,
+}
+
+/// Findings about the host beside a load.
+pub struct HostWatch {
     sampler: CpuSampler,
     window_start: Option<CpuSnapshot>,
     window_end: Option<CpuSnapshot>,
-    previous: Option<CpuSnapshot>,
-    live: Option<LiveTable>,
     log: Option<IntervalLog>,
     log_error: Option<io::Error>,
     observation: Option<Observation>,
-    metrics: Option<MetricsExport>,
-    screen: Option<FullScreen>,
-    controller: Option<LoadController>,
     start_ns: u64,
     /// Start by the wall clock, in ns since 1970.
     start_unix_ns: u64,
@@ -39,59 +37,55 @@ pub(crate) struct RunWatcher {
     sampler_ns: u64,
 }
 
-impl RunWatcher {
+impl<'a> RunWatcher<'a> {
     /// Creates a watcher of this process and the subjects.
-    pub(crate) fn new(subjects: Vec<i32>, live: Option<LiveTable>, log: Option<IntervalLog>) -> Self {
-        Self {
+    #[must_use]
+    pub fn new(subjects: Vec<i32>) -> Self {
+        let host = HostWatch {
             sampler: CpuSampler::new(THREAD_NAME, subjects),
             window_start: None,
             window_end: None,
-            previous: None,
-            live,
-            log,
+            log: None,
             log_error: None,
             observation: None,
-            metrics: None,
-            screen: None,
-            controller: None,
             start_ns: 0,
             start_unix_ns: 0,
             sampler_ns: 0,
-        }
+        };
+        Self { host, previous: None, observers: Vec::new() }
     }
 
     /// Adds an observation of the complete machine.
-    pub(crate) fn with_observation(self, observation: Option<Observation>) -> Self {
-        Self { observation, ..self }
+    #[must_use]
+    pub fn with_observation(mut self, observation: Option<Observation>) -> Self {
+        self.host.observation = observation;
+        self
     }
 
-    /// Adds an export of the live figures.
-    pub(crate) fn with_metrics(self, metrics: Option<MetricsExport>) -> Self {
-        Self { metrics, ..self }
+    /// Adds a log of the latencies of each second.
+    #[must_use]
+    pub fn with_log(mut self, log: Option<IntervalLog>) -> Self {
+        self.host.log = log;
+        self
     }
 
-    /// Adds a full screen.
-    pub(crate) fn with_screen(self, screen: Option<FullScreen>) -> Self {
-        Self { screen, ..self }
+    /// Adds observers; each gets the seconds with the CPU use of the generator.
+    #[must_use]
+    pub fn with_observers(mut self, observers: Vec<&'a mut dyn RunObserver>) -> Self {
+        self.observers = observers;
+        self
     }
 
-    /// Adds the process that controls the load.
-    pub(crate) fn with_controller(self, controller: Option<LoadController>) -> Self {
-        Self { controller, ..self }
+    /// Ends the watch, and with it the use of the observers.
+    #[must_use]
+    pub fn end(self) -> HostWatch {
+        self.host
     }
+}
 
-    /// Ends the full screen, if there is one.
-    pub(crate) fn close_screen(&mut self) {
-        self.screen = None;
-    }
-
-    /// Returns the export of the live figures, for its end.
-    pub(crate) fn take_metrics(&mut self) -> Option<MetricsExport> {
-        self.metrics.take()
-    }
-
+impl HostWatch {
     /// Returns the observation of the machine, if there was one.
-    pub(crate) fn take_observed(&mut self, started_at: &str) -> Option<MachineObservation> {
+    pub fn take_observed(&mut self, started_at: &str) -> Option<MachineObservation> {
         let observation = self.observation.take()?;
         Some(observation.finish(self.start_ns, started_at.to_owned(), self.sampler_ns))
     }
@@ -104,22 +98,28 @@ impl RunWatcher {
     }
 
     /// Returns the host metrics of the measured window.
-    pub(crate) fn window(&self) -> Option<CpuWindow> {
+    #[must_use]
+    pub fn window(&self) -> Option<CpuWindow> {
         Some(window_between(self.window_start.as_ref()?, self.window_end.as_ref()?))
     }
 
     /// Returns the start of the load by the wall clock, in ns since 1970.
-    pub(crate) fn start_unix_ns(&self) -> u64 {
+    #[must_use]
+    pub fn start_unix_ns(&self) -> u64 {
         self.start_unix_ns
     }
 
     /// Lists the metrics that are not observable on this host.
-    pub(crate) fn not_observable(&self) -> Vec<String> {
+    #[must_use]
+    pub fn not_observable(&self) -> Vec<String> {
         self.sampler.not_observable().iter().map(ToString::to_string).collect()
     }
 
     /// Gives the interval log its final name, if there is one and nothing went wrong.
-    pub(crate) fn finish_log(&mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// A second could not be written, or the file cannot be renamed.
+    pub fn finish_log(&mut self) -> io::Result<()> {
         match (self.log_error.take(), self.log.take()) {
             (Some(error), _) => Err(error),
             (None, Some(log)) => log.finish(),
@@ -150,42 +150,35 @@ impl RunWatcher {
     }
 }
 
-impl RunObserver for RunWatcher {
+impl RunObserver for RunWatcher<'_> {
     fn start_time(&mut self, connections: u64, now_ns: u64) -> Option<u64> {
-        match &mut self.controller {
-            Some(controller) => controller.start_time(connections),
-            None => Some(now_ns),
-        }
+        self.observers
+            .iter_mut()
+            .try_fold(now_ns, |start_ns, observer| observer.start_time(connections, start_ns))
     }
 
     fn on_start(&mut self, start_ns: u64) {
-        self.start_ns = start_ns;
-        self.start_unix_ns = record::file::wall_clock_ns() + start_ns.saturating_sub(now_ns());
-        self.previous = Some(self.sample());
-        if self.controller.is_some() {
-            report(&LoadEvent::Started { clock_ns: start_ns, unix_ns: self.start_unix_ns });
-        }
-        if let Some(screen) = &self.screen {
-            screen.begin(start_ns);
-        }
-        if let Some(live) = &mut self.live {
-            live.print_header();
-        }
+        self.host.start_ns = start_ns;
+        self.host.start_unix_ns = record::file::wall_clock_ns() + start_ns.saturating_sub(now_ns());
+        self.previous = Some(self.host.sample());
+        self.observers.iter_mut().for_each(|observer| observer.on_start(start_ns));
     }
 
     fn on_window_start(&mut self) {
-        if let Some(observation) = &mut self.observation {
+        if let Some(observation) = &mut self.host.observation {
             observation.start_probe();
         }
-        self.window_start = Some(self.sample());
+        self.host.window_start = Some(self.host.sample());
+        self.observers.iter_mut().for_each(|observer| observer.on_window_start());
     }
 
     fn on_load_end(&mut self) {
-        self.window_end = Some(self.sample());
+        self.host.window_end = Some(self.host.sample());
+        self.observers.iter_mut().for_each(|observer| observer.on_load_end());
     }
 
     fn on_second(&mut self, interval: &mut Interval, latencies: &SecondLatencies) {
-        let now = self.sample();
+        let now = self.host.sample();
         if let Some(last) = &self.previous {
             let window = window_between(last, &now);
             let own_s = window.own_user_s.zip(window.own_system_s).map(|(user, system)| user + system);
@@ -193,21 +186,9 @@ impl RunObserver for RunWatcher {
                 own_s.filter(|_| window.seconds > 0.5).map(|seconds| seconds / window.seconds);
         }
         self.previous = Some(now);
-        if let Some(live) = &mut self.live {
-            live.print_second(interval);
-        }
-        if self.controller.is_some() {
-            let latencies = encode_latencies(&latencies.response);
-            report(&LoadEvent::Second { interval: Box::new(interval.clone()), latencies });
-        }
-        if let Some(screen) = &self.screen {
-            screen.add(interval, latencies);
-        }
-        if let Some(metrics) = &mut self.metrics {
-            metrics.add(interval, &latencies.response);
-        }
+        self.observers.iter_mut().for_each(|observer| observer.on_second(interval, latencies));
         let start_s = interval.time_s - interval.length_s;
-        self.append_log(start_s, interval.length_s, &latencies.phases);
+        self.host.append_log(start_s, interval.length_s, &latencies.phases);
     }
 }
 

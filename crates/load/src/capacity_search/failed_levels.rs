@@ -3,7 +3,7 @@
 //!
 //! No I/O. Does not decide whether a level held.
 
-use diagnose::verdicts::{NONE, UNKNOWN};
+use record::diagnosis::{NONE, UNKNOWN};
 use record::run::{Confidence, Diagnosis};
 use record::units::format_count;
 

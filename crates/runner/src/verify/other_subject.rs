@@ -8,7 +8,7 @@ use rt::drain::DrainWatch;
 
 use super::children::Setup;
 use super::{Phase, mean, measure_overload, stall_connections, stall_phase};
-use crate::exit::Failure;
+use crate::failure::Failure;
 
 /// Reasons why a figure has no measured value.
 const INSIDE: &str = "not observable: the queue is inside of the subject";
@@ -44,7 +44,7 @@ pub(super) fn measure(
     };
     let phase = if is_unbounded { stall_phase(plan, lengths) } else { steady };
     let name = if is_unbounded { "steady state and stall" } else { "steady state" };
-    warn!("weir: {name}: {:.0} s", phase.duration_s);
+    setup.notice(&format!("{name}: {:.0} s", phase.duration_s));
     let (samples, run) = phase.run(setup, plan, stop)?;
     setup.check_subject()?;
     measured.busy_connections =

@@ -5,10 +5,10 @@
 
 use diagnose::counter_test::{CounterTestError, PAIRS_PER_TEST, combine, decision_threshold, judge};
 use diagnose::verdicts::{CounterTest, NONE, Perturbation, ThroughputChange, find_rule};
-use experiment::cpu_throttle::{CpuThrottle, ThrottleError};
 use host::observe::GENERATOR;
 use host::process_tree::with_descendants;
 use load::measurement::RunError;
+use load::observer::NoopObserver;
 use load::pace::Pace;
 use load::plan::RunPlan;
 use record::run::{Confirmation, Run};
@@ -16,7 +16,7 @@ use record::units::{SECOND_NS, format_count, format_plural};
 use rt::drain::{DrainStage, DrainWatch};
 
 use crate::preflight;
-use crate::watcher::RunWatcher;
+use crate::run_record::LoadJob;
 
 /// Length of a trial.
 const TRIAL_NS: u64 = 3 * SECOND_NS;
@@ -25,7 +25,7 @@ const OFFERED_MET_FRACTION: f64 = 0.98;
 
 /// Reason why the verdict of a run is neither confirmed nor refuted.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ConfirmError {
+pub enum ConfirmError {
     /// The verdict names no limit, with the reason.
     #[error("{0}")]
     NoLimit(&'static str),
@@ -41,9 +41,9 @@ pub(super) enum ConfirmError {
     /// No test distinguishes the verdict, or its outcome is undecided.
     #[error(transparent)]
     CounterTest(#[from] CounterTestError),
-    /// The CPU time of the subject cannot be limited.
-    #[error(transparent)]
-    Throttle(#[from] ThrottleError),
+    /// The CPU time of the subject cannot be limited, with the reason.
+    #[error("{0}")]
+    Throttle(String),
     /// A trial failed.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -56,12 +56,45 @@ fn not_possible(reason: impl Into<String>) -> ConfirmError {
     ConfirmError::NotPossible(reason.into())
 }
 
+/// Limits the CPU time of processes to a number of CPUs while it calls a function; passes its result on.
+pub type Throttle =
+    fn(&[i32], f64, &mut dyn FnMut() -> Result<f64, ConfirmError>) -> Result<f64, ConfirmError>;
+
+/// Means of a counter-test beside the load generator.
+#[derive(Clone, Copy)]
+pub struct ConfirmContext {
+    /// Limits the CPU time of the subject.
+    pub throttle: Throttle,
+    /// Reports what is tested, and why nothing is.
+    pub notice: fn(&str),
+    /// True if only problems are reported.
+    pub quiet: bool,
+}
+
+/// Makes the counter-test of the diagnosis, and puts its outcome into the record. If the test is
+/// impossible, the verdict stays neither confirmed nor refuted, with the reason.
+pub fn confirm_diagnosis(job: &LoadJob<'_>, run: &mut Run, context: ConfirmContext, stop: &DrainWatch) {
+    let subjects = job.subjects.clone().unwrap_or_default();
+    match confirm(&job.plan, run, &subjects, context, stop) {
+        Ok(outcome) => {
+            run.diagnosis = run
+                .diagnosis
+                .take()
+                .map(|diagnosis| diagnose::counter_test::apply_confirmation(diagnosis, outcome));
+        }
+        Err(why) => {
+            (context.notice)(&format!("--confirm ran no test: {why}"));
+            run.diagnosis.iter_mut().for_each(|diagnosis| diagnosis.untested_reason = Some(why.to_string()));
+        }
+    }
+}
+
 /// Returns the outcome of the counter-test of a run's verdict, or why it cannot be made.
-pub(super) fn confirm(
+fn confirm(
     plan: &RunPlan,
     run: &Run,
     subjects: &[i32],
-    quiet: bool,
+    context: ConfirmContext,
     stop: &DrainWatch,
 ) -> Result<Confirmation, ConfirmError> {
     let code = run.diagnosis.as_ref().map_or(NONE, |diagnosis| diagnosis.verdict.as_str());
@@ -79,19 +112,20 @@ pub(super) fn confirm(
             Err(_) => break,
         }
     }
-    if !quiet {
-        warn!("weir: testing whether it is {code} takes {}", format_cost(changes.len()));
+    if !context.quiet {
+        (context.notice)(&format!("testing whether it is {code} takes {}", format_cost(changes.len())));
     }
     let mut tests = Vec::new();
     for (test, change) in changes {
-        let pairs = measure_pairs(plan, run, &change, subjects, stop)?;
+        let pairs = measure_pairs((plan, run), &change, (subjects, context.throttle), stop)?;
         tests.push(judge(code, test, &pairs)?);
     }
     combine(tests).ok_or_else(|| not_possible("weir has no change that tests it"))
 }
 
 /// Announces the cost of `--confirm` before the thing to test is known.
-pub(super) fn announcement() -> String {
+#[must_use]
+pub fn announcement() -> String {
     format!(
         "after this load --confirm tests the diagnosis with short loads: {}; {} with two changes",
         format_cost(1),
@@ -115,10 +149,9 @@ fn nothing_to_test(code: &str) -> &'static str {
 
 /// Measures the rates of the original and the changed plan, alternating.
 fn measure_pairs(
-    plan: &RunPlan,
-    run: &Run,
+    (plan, run): (&RunPlan, &Run),
     change: &PlanChange,
-    subjects: &[i32],
+    (subjects, throttle): (&[i32], Throttle),
     stop: &DrainWatch,
 ) -> Result<Vec<(f64, f64)>, ConfirmError> {
     let used_cpus = run.cpu.subject_cpus.unwrap_or(0.0);
@@ -129,10 +162,8 @@ fn measure_pairs(
             PlanChange::Plan(changed) => measure_rate(changed, stop)?,
             PlanChange::ThrottleCpu => {
                 let factor = Perturbation::LessCpuTime.factor();
-                let throttle = CpuThrottle::start(&with_descendants(subjects), used_cpus * factor)?;
-                let rate = measure_rate(plan, stop);
-                throttle.stop()?;
-                rate?
+                let quota_cpus = used_cpus * factor;
+                throttle(&with_descendants(subjects), quota_cpus, &mut || measure_rate(plan, stop))?
             }
         };
         pairs.push((base, changed));
@@ -269,7 +300,7 @@ fn measure_rate(plan: &RunPlan, stop: &DrainWatch) -> Result<f64, ConfirmError> 
     short.end.duration_ns = plan.ramp_ns + TRIAL_NS;
     short.end.requests = None;
     short.objectives.clear();
-    let measured = load::run::run(&short, stop, &mut RunWatcher::new(Vec::new(), None, None))?;
+    let measured = load::run::run(&short, stop, &mut NoopObserver)?;
     if stop.stage() != DrainStage::Running {
         return Err(ConfirmError::Stopped);
     }

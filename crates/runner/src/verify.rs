@@ -6,7 +6,7 @@ mod foreign;
 mod haproxy;
 mod other_subject;
 mod sampler;
-mod subject;
+pub mod subject;
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -17,18 +17,17 @@ use load::plan::{LoadFlags, RunPlan};
 use plan::verification::{Measured, VerifiedPlan};
 use record::run::Interval;
 use rt::clock::now_ns;
-use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
-
-pub(super) use self::subject::VerifySubject;
+use rt::drain::{DrainStage, DrainWatch};
 
 use self::children::Setup;
 use self::sampler::{GaugeSample, Sampler};
-use crate::exit::Failure;
+use self::subject::VerifySubject;
+use crate::failure::Failure;
 use crate::preflight;
 
 /// Lengths of the phases, in s.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PhaseLengths {
+pub struct PhaseLengths {
     /// Steady state before the stall.
     steady_s: f64,
     /// Part at the start of a phase that is left out.
@@ -44,7 +43,7 @@ pub(super) struct PhaseLengths {
 
 impl PhaseLengths {
     /// Lengths of a verification.
-    pub(super) const FULL: Self = Self {
+    pub const FULL: Self = Self {
         steady_s: 6.0,
         settle_s: 1.5,
         after_s: 2.0,
@@ -53,7 +52,7 @@ impl PhaseLengths {
         steady_bounded_s: 2.0,
     };
     /// Lengths with `--quick`.
-    pub(super) const QUICK: Self = Self {
+    pub const QUICK: Self = Self {
         steady_s: 0.8,
         settle_s: 0.2,
         after_s: 0.3,
@@ -72,16 +71,17 @@ const REST_FRACTION: f64 = 0.1;
 /// Runs the three phases after the baselines: the service time of single requests is that of the predictions,
 /// and the one with all slots busy is that of the drain. Both contain the time of the proxy and of this machine. A
 /// subject whose queue cannot be read has phases of its own.
-pub(super) fn verify(
+///
+/// # Errors
+/// A process cannot be started, a load cannot be run, the user stopped it, or this machine is too slow for the plan.
+pub fn verify(
     plan: &mut VerifiedPlan,
     timeout_s: f64,
     (subject, lengths): (&VerifySubject, PhaseLengths),
+    (stop, notice): (&DrainWatch, fn(&str)),
 ) -> Result<Measured, Failure> {
-    let drain = Drain::default();
-    let stop = drain.watch();
-    block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
-    let mut setup = Setup::start(plan, subject, lengths)?;
-    measure_baselines(&mut setup, plan, &stop)?;
+    let mut setup = Setup::start(plan, subject, lengths, notice)?;
+    measure_baselines(&mut setup, plan, stop)?;
     let plan = &*plan;
     if plan.pool().utilisation() >= 1.0 || plan.loaded_pool().utilisation() >= 1.0 {
         return Err(Failure::CannotRun(format!(
@@ -91,12 +91,12 @@ pub(super) fn verify(
     }
     let mut measured = Measured::default();
     if let VerifySubject::Program(_, queue) | VerifySubject::Running(_, queue) = subject {
-        other_subject::measure(&mut setup, (plan, *queue), timeout_s, &stop, &mut measured)?;
+        other_subject::measure(&mut setup, (plan, *queue), timeout_s, stop, &mut measured)?;
         return Ok(measured);
     }
-    measure_stall(&setup, plan, &stop, &mut measured)?;
-    measure_bounded_stall(&setup, plan, &stop, &mut measured)?;
-    measure_overload(&setup, plan, timeout_s, &stop, &mut measured)?;
+    measure_stall(&setup, plan, stop, &mut measured)?;
+    measure_bounded_stall(&setup, plan, stop, &mut measured)?;
+    measure_overload(&setup, plan, timeout_s, stop, &mut measured)?;
     Ok(measured)
 }
 
@@ -109,7 +109,7 @@ fn measure_stall(
 ) -> Result<(), Failure> {
     let lengths = setup.lengths();
     let phase = stall_phase(plan, lengths);
-    warn!("weir: steady state and stall: {:.0} s", phase.duration_s);
+    setup.notice(&format!("steady state and stall: {:.0} s", phase.duration_s));
     let (samples, _) = phase.run(setup, plan, stop)?;
     measured.busy_connections =
         Ok(mean(&samples, lengths.settle_s, lengths.steady_s, |sample| sample.in_flight));
@@ -156,7 +156,7 @@ fn measure_bounded_stall(
         connections: stall_connections(plan),
         timeout_s: 60.0 + plan.stall_s,
     };
-    warn!("weir: stall with shedding: {:.0} s", phase.duration_s);
+    setup.notice(&format!("stall with shedding: {:.0} s", phase.duration_s));
     let (samples, _) = phase.run(setup, plan, stop)?;
     measured.bounded_backlog = Ok(max(&samples, lengths.steady_bounded_s));
     Ok(())
@@ -181,7 +181,7 @@ fn measure_overload(
         connections: waiting.min(CONNECTIONS_MAX) + plan.pool().slots as f64 + 100.0,
         timeout_s,
     };
-    warn!("weir: overload: {:.0} s", phase.duration_s);
+    setup.notice(&format!("overload: {:.0} s", phase.duration_s));
     let (samples, run) = phase.run(setup, plan, stop)?;
     measured.overload_connections = Ok(mean(&samples, settle_s, overload_s, |sample| sample.in_flight));
     let is_complete =
@@ -198,6 +198,7 @@ fn measure_overload(
 /// Measures the mean response time of requests one at a time, and of as many as there are slots.
 fn measure_baselines(setup: &mut Setup, plan: &mut VerifiedPlan, stop: &DrainWatch) -> Result<(), Failure> {
     let baseline_s = setup.lengths().baseline_s;
+    setup.notice(&format!("baselines: 2 x {baseline_s:.1} s"));
     let mut measure = |connections: u64| {
         let phase = Phase {
             pool: "open",
@@ -214,7 +215,6 @@ fn measure_baselines(setup: &mut Setup, plan: &mut VerifiedPlan, stop: &DrainWat
         }
         Ok(service.mean_ns() / 1e9)
     };
-    warn!("weir: baselines: 2 x {baseline_s:.1} s");
     let (single_s, loaded_s) = (measure(1)?, measure(plan.pool().slots)?);
     (plan.service_s, plan.loaded_service_s) = (single_s, loaded_s);
     Ok(())

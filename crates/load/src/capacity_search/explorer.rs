@@ -3,29 +3,24 @@
 
 use std::time::Duration;
 
-use load::capacity_search::{
-    LevelSearch, SearchQuantity, SearchSettings, SearchStep, TrialPurpose, TrialSpec, added_latency,
-    closed_loop_plan, ladder_levels, level_objectives, observer_plan, observer_rate_per_s, operating_range,
-    scaling_connections, scaling_points, trial_plan,
-};
-use load::plan::{Objective, RunPlan};
 use record::capacity_search::{
     CapacitySearch, Conclusion, Knee, LevelOutcome, SCHEMA, Scaling, SearchEnd, SearchTrial,
 };
+use record::facts::HostFacts;
 use record::run::{Baseline, Run, WeirVersion};
 use stats::fit::FitError;
 use stats::knee::find_knee;
 use stats::scalability::fit_scalability;
 
-use super::super::load::host_record;
 use super::durations::{after_search_ns, duration_ns};
 use super::failed_levels::{FailedLevel, FailedLevels, HeldLevel};
-use super::options::EdgeOptions;
-use super::trial_runner::{CompletedTrial, TrialRunner, TrialSetup};
-use crate::exit::Failure;
-use crate::output::edge::{result_sentence, trial_line, trial_step};
-use crate::output::print;
-use crate::progress_bar::ProgressBar;
+use super::trial_runner::{CompletedTrial, TrialDriver, TrialRunner, TrialSetup};
+use super::{
+    LevelSearch, SearchOptions, SearchQuantity, SearchSettings, SearchStep, TrialPurpose, TrialSpec,
+    added_latency, closed_loop_plan, ladder_levels, level_objectives, observer_plan, observer_rate_per_s,
+    operating_range, scaling_connections, scaling_points, trial_plan,
+};
+use crate::plan::{Objective, RunPlan};
 
 /// Note about a search that took too long.
 const TIMED_OUT: &str = "stopped at the announced maximum duration";
@@ -37,13 +32,48 @@ const DIAGNOSIS: &str = "diagnosis";
 /// Pause after a trial that overloaded the subject or that something disturbed.
 const PAUSE_AFTER_OVERLOAD: Duration = Duration::from_millis(300);
 
+/// Step of a search that begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SearchActivity {
+    /// Requests one at a time, before the search.
+    Baseline,
+    /// A trial.
+    Trial {
+        /// Number, from 1.
+        number: usize,
+        /// Name of its purpose in the record.
+        purpose: &'static str,
+        /// Level, in the unit of the search; connections if the purpose is the scaling law.
+        level: f64,
+    },
+}
+
+/// Observer of a search.
+pub trait SearchObserver {
+    /// A step begins; the expected time left with it is in s.
+    fn on_step(&mut self, step: SearchActivity, remaining_s: f64);
+    /// A trial is complete.
+    fn on_trial(&mut self, trial: &SearchTrial);
+}
+
+/// Origin of a search, for its record.
+#[derive(Clone, Debug)]
+pub struct SearchIdentity {
+    /// Version of weir.
+    pub weir: WeirVersion,
+    /// Command line.
+    pub command: Vec<String>,
+    /// Start by the wall clock.
+    pub started_at: String,
+    /// This machine.
+    pub host: HostFacts,
+}
+
 /// Search with what follows it, and what it has found so far.
-pub(super) struct EdgeExplorer<'a> {
-    options: &'a EdgeOptions,
-    runner: TrialRunner<'a>,
-    arguments: &'a [String],
-    show_lines: bool,
-    bar: ProgressBar,
+pub struct Explorer<'a, D> {
+    options: &'a SearchOptions,
+    runner: TrialRunner<'a, D>,
+    observer: &'a mut dyn SearchObserver,
     /// Expected end, in s after the start.
     expected_end_s: f64,
     objectives: Vec<Objective>,
@@ -62,18 +92,16 @@ pub(super) struct EdgeExplorer<'a> {
     notes: Vec<String>,
 }
 
-impl<'a> EdgeExplorer<'a> {
-    pub(super) fn new(
-        options: &'a EdgeOptions,
-        arguments: &'a [String],
-        runner: TrialRunner<'a>,
-        show_lines: bool,
+impl<'a, D: TrialDriver> Explorer<'a, D> {
+    /// Creates a search that has found nothing.
+    pub fn new(
+        options: &'a SearchOptions,
+        runner: TrialRunner<'a, D>,
+        observer: &'a mut dyn SearchObserver,
     ) -> Self {
         Self {
             options,
-            arguments,
-            show_lines,
-            bar: ProgressBar::start(),
+            observer,
             expected_end_s: duration_ns(options).0 as f64 / 1e9,
             objectives: level_objectives(&options.base.objectives, None),
             baseline: None,
@@ -89,13 +117,18 @@ impl<'a> EdgeExplorer<'a> {
         }
     }
 
-    /// Runs everything, and returns the result.
-    pub(super) fn explore(
+    /// Runs everything, and returns the result without its summary. `descriptor_limit` is the sentence that reports
+    /// a limit of the connections by descriptors.
+    ///
+    /// # Errors
+    /// A trial could not be run, for a reason that the next one would have as well.
+    pub fn explore(
         mut self,
         descriptor_limit: Option<String>,
-        started_at: String,
-    ) -> Result<CapacitySearch, Failure> {
-        self.bar.set("requests one at a time", self.remaining_s(0));
+        identity: SearchIdentity,
+    ) -> Result<CapacitySearch, D::Error> {
+        let remaining_s = self.remaining_s(0);
+        self.observer.on_step(SearchActivity::Baseline, remaining_s);
         let options = self.options;
         self.baseline = self.measure_baseline(&options.base);
         self.direct_baseline = options.direct.as_ref().and_then(|direct| self.measure_baseline(direct));
@@ -121,7 +154,7 @@ impl<'a> EdgeExplorer<'a> {
         if self.runner.is_stopped() {
             self.notes.push("stopped by the user: partial result".to_owned());
         }
-        Ok(self.into_edge(conclusion, started_at))
+        Ok(self.into_record(conclusion, identity))
     }
 
     /// Sends requests one at a time, in the form of the trials' requests. Runs once per search: the
@@ -133,10 +166,9 @@ impl<'a> EdgeExplorer<'a> {
         self.options.baseline.then(|| self.runner.driver.baseline(&plan)).flatten()
     }
 
-    /// Returns the expected time left before a trial of so many ns, as a range.
-    fn remaining_s(&self, length_ns: u64) -> (f64, f64) {
-        let left_s = (self.expected_end_s - self.runner.elapsed_s()).max(length_ns as f64 / 1e9);
-        (left_s, left_s)
+    /// Returns the expected time left before a trial of so many ns.
+    fn remaining_s(&self, length_ns: u64) -> f64 {
+        (self.expected_end_s - self.runner.elapsed_s()).max(length_ns as f64 / 1e9)
     }
 
     /// Derives the results that depend on the edge from the last edge; without an edge, clears
@@ -150,7 +182,7 @@ impl<'a> EdgeExplorer<'a> {
     }
 
     /// Runs the trials that the search requests, until it ends or the user stops it.
-    fn run_search(&mut self, search: &mut LevelSearch) -> Result<Conclusion, Failure> {
+    fn run_search(&mut self, search: &mut LevelSearch) -> Result<Conclusion, D::Error> {
         loop {
             let spec = match search.next() {
                 SearchStep::Ended(conclusion) => return Ok(conclusion),
@@ -192,9 +224,10 @@ impl<'a> EdgeExplorer<'a> {
         spec: TrialSpec,
         purpose: &'static str,
         observer_plan: Option<RunPlan>,
-    ) -> Result<Option<CompletedTrial>, Failure> {
-        let step = trial_step(self.runner.trials.len() + 1, purpose, spec.level, self.options.quantity);
-        self.bar.set(step, self.remaining_s(spec.length_ns));
+    ) -> Result<Option<CompletedTrial>, D::Error> {
+        let number = self.runner.trials.len() + 1;
+        let remaining_s = self.remaining_s(spec.length_ns);
+        self.observer.on_step(SearchActivity::Trial { number, purpose, level: spec.level }, remaining_s);
         let baseline = if purpose == DIRECT { &self.direct_baseline } else { &self.baseline };
         let baseline = baseline.clone();
         let setup =
@@ -208,9 +241,7 @@ impl<'a> EdgeExplorer<'a> {
             self.runner.trials.pop();
             return Ok(None);
         }
-        if self.show_lines {
-            self.bar.print_above(|| print(&trial_line(&completed.trial, self.options.quantity)));
-        }
+        self.observer.on_trial(&completed.trial);
         if completed.trial.outcome != LevelOutcome::Held {
             std::thread::sleep(PAUSE_AFTER_OVERLOAD);
         }
@@ -258,7 +289,7 @@ impl<'a> EdgeExplorer<'a> {
     }
 
     /// Drives the ladder, alternating with the direct one, for the knee and the operating range.
-    fn run_ladder(&mut self, edge: f64) -> Result<(), Failure> {
+    fn run_ladder(&mut self, edge: f64) -> Result<(), D::Error> {
         for level in ladder_levels(edge, self.options.settings.max_level) {
             let spec = TrialSpec {
                 level,
@@ -299,7 +330,7 @@ impl<'a> EdgeExplorer<'a> {
     }
 
     /// Drives a closed loop with one connection and then ever more, for the scaling law.
-    fn run_scaling(&mut self) -> Result<(), Failure> {
+    fn run_scaling(&mut self) -> Result<(), D::Error> {
         if self.options.quantity != SearchQuantity::Rate {
             return Ok(());
         }
@@ -339,7 +370,7 @@ impl<'a> EdgeExplorer<'a> {
     }
 
     /// Drives a load clearly above the edge if no missed level shows what stops the subject.
-    fn run_diagnosis(&mut self, edge: Option<f64>) -> Result<(), Failure> {
+    fn run_diagnosis(&mut self, edge: Option<f64>) -> Result<(), D::Error> {
         let SearchSettings { max_level, verify_trial_ns, .. } = self.options.settings;
         let level = edge.and_then(|edge| self.failed_levels.diagnosis_level(edge, max_level));
         let Some(level) = level.filter(|_| !self.options.quantity.is_count()) else { return Ok(()) };
@@ -356,7 +387,7 @@ impl<'a> EdgeExplorer<'a> {
         Ok(())
     }
 
-    fn into_edge(mut self, conclusion: Conclusion, started_at: String) -> CapacitySearch {
+    fn into_record(mut self, conclusion: Conclusion, identity: SearchIdentity) -> CapacitySearch {
         let is_found = |(level, _): &(f64, Run)| Some(*level) == conclusion.level;
         let held = self.held_runs.into_iter().find(is_found).map(|(_, run)| run);
         let verdict = held.as_ref().and_then(|run| run.diagnosis.as_ref());
@@ -379,16 +410,14 @@ impl<'a> EdgeExplorer<'a> {
                 run.generator.in_flight_mean, self.options.base.connections
             ));
         }
-        let mut edge = CapacitySearch {
+        let SearchIdentity { weir, command, started_at, host } = identity;
+        CapacitySearch {
             schema: SCHEMA.to_owned(),
-            weir: WeirVersion {
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                commit: env!("WEIR_COMMIT").to_owned(),
-            },
-            command: self.arguments.to_vec(),
+            weir,
+            command,
             started_at,
             duration_s: self.runner.elapsed_s(),
-            host: host_record(host::facts::read(), Vec::new()),
+            host,
             plan: serde_json::to_value(&self.options.base).unwrap_or_default(),
             quantity: self.options.quantity.name().to_owned(),
             baseline: self.baseline,
@@ -405,9 +434,7 @@ impl<'a> EdgeExplorer<'a> {
             stopped_by,
             stopped_run,
             at_edge: at_edge.map(Box::new),
-        };
-        edge.summary = result_sentence(&edge);
-        edge
+        }
     }
 }
 

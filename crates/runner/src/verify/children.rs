@@ -17,7 +17,7 @@ use super::haproxy::HaproxyProcess;
 use super::sampler::GaugeSource;
 use super::subject::VerifySubject;
 use super::{PhaseLengths, stall_connections};
-use crate::exit::Failure;
+use crate::failure::Failure;
 
 /// Timeout and limit of the queue without shedding.
 const OPEN_QUEUE: &str = "limit = 1000000, timeout = \"10m\", order = \"oldest-first\"";
@@ -46,6 +46,8 @@ pub(super) struct Setup {
     base_url: String,
     gauges: GaugeSource,
     lengths: PhaseLengths,
+    /// Reports the phases.
+    notice: fn(&str),
 }
 
 impl Setup {
@@ -54,6 +56,7 @@ impl Setup {
         plan: &VerifiedPlan,
         subject: &VerifySubject,
         lengths: PhaseLengths,
+        notice: fn(&str),
     ) -> Result<Self, Failure> {
         let mut serve = vec!["serve".to_owned(), "--threads".to_owned(), "1".to_owned()];
         for address in origin_addresses(plan, subject)? {
@@ -78,7 +81,7 @@ impl Setup {
             }
             VerifySubject::Running(running, _) => (ProxyProcess::Running, running.url.clone(), stats()?),
         };
-        Ok(Self { proxy, origin, base_url, gauges, lengths })
+        Ok(Self { proxy, origin, base_url, gauges, lengths, notice })
     }
 
     /// Returns an error if a subject that weir started has ended.
@@ -107,6 +110,11 @@ impl Setup {
 
     pub(super) fn lengths(&self) -> PhaseLengths {
         self.lengths
+    }
+
+    /// Reports a phase.
+    pub(super) fn notice(&self, text: &str) {
+        (self.notice)(text);
     }
 
     /// Stops all servers until the value is dropped.
@@ -218,7 +226,7 @@ impl ChildProcess {
         let mut child = Command::new(program)
             .args(arguments)
             .arg("--until-stdin-closes")
-            .env(crate::defaults::NO_DEFAULTS, "1")
+            .env(record::control::NO_DEFAULTS, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,16 +1,16 @@
 //! The baseline: requests on one connection, one at a time, before the load. Its latency has no
 //! queueing in it, so the latency under load can be split into service and waiting.
 
-use load::pace::Pace;
-use load::plan::RunPlan;
 use record::run::Baseline;
 use record::units::SECOND_NS;
 use rt::drain::DrainWatch;
 
-use crate::watcher::RunWatcher;
+use crate::observer::NoopObserver;
+use crate::pace::Pace;
+use crate::plan::RunPlan;
 
 /// Length of the baseline, without the end of the last request.
-pub(in crate::commands) const DURATION_NS: u64 = SECOND_NS;
+pub const DURATION_NS: u64 = SECOND_NS;
 /// Maximum number of requests.
 const REQUESTS_MAX: u64 = 500;
 /// Maximum number of requests if each takes a new connection, and with it a local port that the
@@ -19,13 +19,14 @@ const REQUESTS_MAX_WITH_NEW_CONNECTIONS: u64 = 50;
 /// Maximum time of one request: a subject that hangs must not delay the load.
 const TIMEOUT_NS: u64 = 2 * SECOND_NS;
 /// Maximum length of the baseline, to the end of the last request.
-pub(in crate::commands) const DURATION_NS_MAX: u64 = DURATION_NS + TIMEOUT_NS;
+pub const DURATION_NS_MAX: u64 = DURATION_NS + TIMEOUT_NS;
 /// Minimum length of a load with a baseline; it would be a large part of a shorter one.
-pub(in crate::commands) const LOAD_NS_MIN: u64 = 3 * SECOND_NS;
+pub const LOAD_NS_MIN: u64 = 3 * SECOND_NS;
 
 /// Returns whether a load has a baseline: it must be limited by its time and have several
 /// connections. `-n` limits the number of requests, and the subject must get exactly those.
-pub(super) fn is_needed(plan: &RunPlan) -> bool {
+#[must_use]
+pub fn is_needed(plan: &RunPlan) -> bool {
     let open = matches!(plan.pace, Pace::Open { .. });
     // Load that changes has no single unloaded latency.
     let is_steady = plan.replay.is_none() && plan.stages.is_none();
@@ -36,9 +37,10 @@ pub(super) fn is_needed(plan: &RunPlan) -> bool {
 }
 
 /// Measures the baseline. Returns `None` if no request got a response, and after a signal.
-pub(in crate::commands) fn measure(plan: &RunPlan, stop: &DrainWatch) -> Option<Baseline> {
+#[must_use]
+pub fn measure(plan: &RunPlan, stop: &DrainWatch) -> Option<Baseline> {
     let plan = baseline_plan(plan);
-    let measured = load::run::run(&plan, stop, &mut RunWatcher::new(Vec::new(), None, None)).ok()?;
+    let measured = crate::run::run(&plan, stop, &mut NoopObserver).ok()?;
     let service = &measured.latencies.last_byte.service;
     let summary = service.summary();
     (summary.count > 0).then(|| Baseline {
@@ -86,7 +88,7 @@ fn mean_without_slowest(mean_ns: f64, max_ns: u64, count: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use load::plan::LoadFlags;
+    use crate::plan::LoadFlags;
 
     use super::*;
 

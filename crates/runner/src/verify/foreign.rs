@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use experiment::trial::port::free_port;
+use host::free_port::free_port;
 use host::sandbox::launch::Launch;
 use plan::verification::VerifiedPlan;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::children::run_directory;
 use super::subject::{SubjectProgram, SubjectValues};
-use crate::exit::Failure;
+use crate::failure::Failure;
 
 /// Time until it accepts connections, in steps.
 const READY_STEPS: u32 = 200;
@@ -58,7 +58,7 @@ impl ForeignProcess {
         let words = values.command(program);
         let output = File::create(directory.path().join("output")).map_err(failed)?;
         let mut command = Command::new(words.first().map_or("", String::as_str));
-        command.args(words.iter().skip(1)).env(crate::defaults::NO_DEFAULTS, "1");
+        command.args(words.iter().skip(1)).env(record::control::NO_DEFAULTS, "1");
         command.stdin(Stdio::null()).stdout(output.try_clone().map_err(failed)?).stderr(output);
         let child = Launch::default().spawn(&mut command).map_err(failed)?;
         let mut process = Self { child, name, directory };

@@ -14,7 +14,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use tempfile::TempDir;
 
 use super::children::run_directory;
-use crate::exit::Failure;
+use crate::failure::Failure;
 
 /// Name of the program.
 const PROGRAM: &str = "haproxy";

@@ -1,32 +1,61 @@
 //! Record of a finished load: the measurement, the host, the calibration and the verdict.
 
-use runner::store;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 
 use host::facts::HostFacts;
 use load::calibrate::{Calibration, LoadProfile, find_nearest};
+use load::control::RateControl;
 use load::measurement::RunMeasurement;
+use load::plan::RunPlan;
 use load::report::{RecordContext, build_record};
 use load::validity::{Evidence, HostEvidence, judge};
 use record::facts::{HostFacts as RecordedHost, HostLimits};
 use record::observed::MachineObservation;
 use record::run::{CalibratedCapacity, Run, RunIdentity, WeirVersion};
 
-use super::LoadJob;
-use crate::watcher::{self, RunWatcher};
+use crate::store;
+use crate::subjects::Subjects;
+use crate::watcher::{self, HostWatch};
+
+/// Version of weir, and the command line: what a record says about its origin.
+#[derive(Clone, Debug)]
+pub struct CommandIdentity {
+    /// Version of weir.
+    pub weir: WeirVersion,
+    /// Command line.
+    pub command: Vec<String>,
+}
+
+/// One load and its context.
+pub struct LoadJob<'a> {
+    /// Version of weir, and the command line.
+    pub identity: &'a CommandIdentity,
+    /// Plan of the load.
+    pub plan: RunPlan,
+    /// Processes under load.
+    pub subjects: Subjects,
+    /// Reason why source ports are tight, if they are.
+    pub scarce_ports: Option<String>,
+    /// Calibration that was just made for this run; `None` takes the nearest stored one.
+    pub calibration: Option<Calibration>,
+    /// Rate, which the user may change.
+    pub control: Arc<RateControl>,
+}
 
 /// Builds the record of a run, with its verdict.
-pub(in crate::commands) fn build_run(
+#[must_use]
+pub fn build_run(
     job: &LoadJob<'_>,
     measured: &RunMeasurement,
-    watcher: &RunWatcher,
+    watch: &HostWatch,
     observed: Option<&MachineObservation>,
     started_at: String,
 ) -> Run {
     let facts = host::facts::read();
-    let window = watcher.window();
+    let window = watch.window();
     let mut cpu = watcher::cpu_record(window.as_ref());
-    let mut not_observable = watcher.not_observable();
+    let mut not_observable = watch.not_observable();
     if let Err(unknown) = &job.subjects {
         not_observable.push(unknown.to_string());
         cpu.subject_cpus = None;
@@ -49,17 +78,14 @@ pub(in crate::commands) fn build_run(
         calibrated_fraction: calibrated.as_ref().map(|calibrated| calibrated.used_fraction),
     };
     let context = RecordContext {
-        weir: WeirVersion {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: env!("WEIR_COMMIT").to_owned(),
-        },
-        command: job.arguments.to_vec(),
+        weir: job.identity.weir.clone(),
+        command: job.identity.command.clone(),
         started_at,
         identity: RunIdentity {
             id: random_id(),
             host: facts.hostname.clone(),
             pid: std::process::id(),
-            start_unix_ns: watcher.start_unix_ns(),
+            start_unix_ns: watch.start_unix_ns(),
         },
         host: host_record(facts, not_observable),
         validity: judge(&Evidence { measured, host }),
@@ -73,7 +99,8 @@ pub(in crate::commands) fn build_run(
 }
 
 /// Returns 128 random bits; the operating system seeds the hashers of the standard library.
-pub(in crate::commands) fn random_id() -> String {
+#[must_use]
+pub fn random_id() -> String {
     let bits = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", bits(), bits())
 }
@@ -94,7 +121,9 @@ fn calibration_use(
     })
 }
 
-pub(in crate::commands) fn host_record(facts: HostFacts, mut not_observable: Vec<String>) -> RecordedHost {
+/// Returns the facts of this machine, in the form of a record.
+#[must_use]
+pub fn host_record(facts: HostFacts, mut not_observable: Vec<String>) -> RecordedHost {
     not_observable.extend(facts.not_observable.iter().map(ToString::to_string));
     RecordedHost {
         kernel: facts.kernel,

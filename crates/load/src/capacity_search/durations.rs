@@ -1,12 +1,11 @@
 //! Announced durations of a search.
 
-use load::capacity_search::{LADDER_FRACTIONS, SearchQuantity, scaling_connections};
-
-use super::super::load::baseline;
-use super::options::EdgeOptions;
+use super::{LADDER_FRACTIONS, SearchOptions, SearchQuantity, scaling_connections};
+use crate::baseline;
 
 /// Returns the usual and the maximum duration, in ns.
-pub(super) fn duration_ns(options: &EdgeOptions) -> (u64, u64) {
+#[must_use]
+pub fn duration_ns(options: &SearchOptions) -> (u64, u64) {
     let settings = &options.settings;
     let (mut usual_ns, mut max_ns) = settings.duration_ns();
     if options.baseline {
@@ -23,7 +22,7 @@ pub(super) fn duration_ns(options: &EdgeOptions) -> (u64, u64) {
 
 /// Returns the usual duration of what follows the first search: the ladder, the scaling law and the recheck. A load
 /// for the diagnosis, as long as a verification, is rare: the ladder shows the cause of most edges.
-pub(super) fn after_search_ns(options: &EdgeOptions) -> u64 {
+pub(super) fn after_search_ns(options: &SearchOptions) -> u64 {
     let settings = &options.settings;
     if options.search_only || options.quantity.is_count() {
         return 0;
