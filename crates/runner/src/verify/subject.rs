@@ -133,3 +133,42 @@ impl SubjectValues<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use plan::inputs::Inputs;
+    use plan::sizing::Sizing;
+
+    use super::*;
+
+    #[test]
+    fn a_template_repeats_the_lines_of_the_origins() {
+        let mut inputs = Inputs::default();
+        for (name, text) in [("rate", "100"), ("service", "10ms"), ("servers", "2"), ("maxconn", "3")] {
+            inputs.give_texts(name, &[text.to_owned()], "test").unwrap();
+        }
+        let plan = VerifiedPlan::new(&Sizing::compute(&inputs), &inputs).unwrap();
+        let origins = ["a:1".to_owned(), "b:2".to_owned()];
+        let values = SubjectValues {
+            plan: &plan,
+            port: 80,
+            origins: &origins,
+            connections: 9,
+            directory: "/d",
+            config: "/d/c",
+        };
+        let template =
+            ConfigSource::Template("on {listen}\n  to {origin} max {maxconn};\n{ ${x} }".to_owned());
+        let text = values.config_text(&template);
+        assert_eq!(text, "on 127.0.0.1:80\n  to a:1 max 3;\n  to b:2 max 3;\n{ ${x} }\n");
+        let program = SubjectProgram {
+            command: ["x", "{origins} {dir}", "{config}"].map(str::to_owned).to_vec(),
+            config: None,
+        };
+        assert_eq!(values.command(&program), ["x", "a:1,b:2 /d", "/d/c"]);
+        let nginx = values.config_text(&ConfigSource::Generated(ConfigTarget::Nginx));
+        for part in ["listen 127.0.0.1:80;", "server b:2 max_conns=3;", "access_log off;"] {
+            assert!(nginx.contains(part), "{part}: {nginx}");
+        }
+    }
+}

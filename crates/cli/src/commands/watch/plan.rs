@@ -112,7 +112,7 @@ fn parse_url(text: &str) -> Result<WatchTarget, InvalidValue> {
 
 #[cfg(test)]
 mod tests {
-    use load::plan::Scheme;
+    use load::plan::{Authority, Scheme};
 
     use super::*;
 
