@@ -1,8 +1,6 @@
 //! User output: the line per second, the summary, the comparison; and the files.
 
-pub(crate) mod compare;
 pub(crate) mod edge;
-pub(crate) mod experiment;
 pub(crate) mod file;
 pub(crate) mod fleet;
 pub(crate) mod live;

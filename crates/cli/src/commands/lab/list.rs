@@ -1,8 +1,9 @@
 //! `weir lab list DIR`: the experiments in a directory, one line each.
 
+use experiment::list::{ExperimentRow, ExperimentState, experiment_rows};
 use report::text::table::table;
 
-use super::experiments::{ExperimentRow, ExperimentState, experiment_rows, parse_directory};
+use super::experiments::parse_directory;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;

@@ -15,12 +15,14 @@ use experiment::engine::experiment_dir::{
     CONCLUSIONS_FILE, ExperimentDir, ExperimentDirError, ExperimentStart,
 };
 use experiment::engine::{EngineContext, EngineError, expected_duration_s};
+use experiment::judgement::{judge, parse, parse_stored};
 use experiment::scenario::setup::LabSetup;
 use experiment::trial::TrialTools;
 use record::experiment::{Experiment, ExperimentPlan, StopReason, TrialSummary, counted_blocks};
 use record::file::{wall_clock_now, wall_clock_ns};
 use record::problem::{InputProblem, suggestion};
 use record::trial::TrialKind;
+use report::text::experiment::{ArmText, format_experiment, plan as plan_text};
 use rt::clock::now_ns;
 use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
 use runner::run_record::host_record;
@@ -31,14 +33,13 @@ pub(in crate::commands) use self::options::parse_options;
 use self::progress::Progress;
 use self::trials::FileTrials;
 use super::experiments::{DIRECTORY_DEFAULT, directory_failure};
-use super::judging::{REPORT_HTML, Records, judge, parse, parse_stored, write_reports};
+use super::report_files::{REPORT_HTML, Records, write_reports};
 use super::{context, own_path};
 use crate::commands::fleet::{ExperimentAgents, FleetRunner};
 use crate::commands::text_file::decode_text;
 use crate::commands::weir_version;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options, nats_problems};
-use crate::output::experiment::{ArmText, format_experiment, plan as plan_text};
 use crate::output::file::write_json;
 use crate::output::{print, print_valid};
 

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use experiment::engine::experiment_dir::find_directories;
+use experiment::list::find_directory;
 use fleet::message::RunId;
 use fleet::run_store::{MERGED, RunDescription, RunEntry, RunStore, StoreError};
 use fleet::transport::NatsOptions;
 use record::fleet::MERGED_FILE;
 use record::run::Run;
 
-use super::experiments::find_directory;
 use crate::output::fleet::run_description;
 
 /// Maximum number of runs of a directory in a list: reading a record takes time.

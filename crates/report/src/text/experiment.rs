@@ -10,18 +10,19 @@ use record::experiment::{
     Arm, Comparison, ComparisonOutcome, Experiment, ExperimentCell, ExperimentMetric, ExperimentPlan,
     ONLY_LOAD, ValueDistribution, counted_blocks,
 };
-use report::TrialRecords;
-use report::text::table::table;
 use stats::multiple_comparisons::{p_adjusted_min, pairs_to_conclude};
 use stats::signed_rank::PAIRS_MIN;
 
+use super::table::table;
+use crate::TrialRecords;
+
 /// Formats the complete experiment.
-pub(crate) fn format_experiment(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
+pub fn format_experiment(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
     let mut text = head(experiment);
     for sentence in &experiment.summary {
         text.push_str(&format!("{sentence}\n"));
     }
-    match report::text_table(experiment, raw) {
+    match crate::text_table(experiment, raw) {
         // With one arm under several levels, the result at each level matters, not the ratio to the
         // baseline.
         Some(grid) => {
@@ -152,7 +153,7 @@ fn cells(one: &Comparison, unit: &str) -> Vec<String> {
 
 /// Text of an arm in a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ArmText {
+pub enum ArmText {
     /// The title and the changed values.
     Changes,
     /// Only the title, which names the changes.
@@ -160,7 +161,7 @@ pub(crate) enum ArmText {
 }
 
 /// Formats the plan of the experiment before it runs.
-pub(crate) fn plan(plan: &ExperimentPlan, expected_s: (f64, f64), arm_text: ArmText) -> String {
+pub fn plan(plan: &ExperimentPlan, expected_s: (f64, f64), arm_text: ArmText) -> String {
     let cells = plan.arms.len() * plan.loads.len();
     let (min, max) = trial_count_range(plan);
     let mut text = format!("{}: {}\n\n", plan.name, plan.title);
@@ -227,7 +228,7 @@ fn inconclusive(plan: &ExperimentPlan) -> Option<String> {
 }
 
 /// Returns the minimum and maximum number of trials, including pilots and repeated trials.
-pub(crate) fn trial_count_range(plan: &ExperimentPlan) -> (usize, usize) {
+pub fn trial_count_range(plan: &ExperimentPlan) -> (usize, usize) {
     let cells = plan.arms.len() * plan.loads.len();
     let of_own = plan.arms.iter().filter(|arm| arm.repeats.is_none()).count() * plan.loads.len();
     let pilots = if plan.warm_up_s.is_none() { cells } else { 0 };

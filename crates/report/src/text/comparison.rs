@@ -1,101 +1,18 @@
-//! `weir lab compare A B`: the comparison of two experiments or of two lists of runs, as JSON and
-//! as text. Does not compute it.
+//! `weir lab compare A B`: the comparison of two experiments or of two lists of runs, as text. Does
+//! not compute it.
 
+use experiment::comparison::{ComparisonReport, ComparisonRow};
 use experiment::format::{better_fraction, probability, value};
-use record::experiment::ComparisonOutcome;
-use report::text::table::table;
-use serde::Serialize;
 
-/// Name of this schema.
-pub(crate) const SCHEMA: &str = "weir.comparison/1";
+use super::table::table;
+
 /// Heads of the table: the arm and load of the row, and [`cells`].
 const COLUMN_HEADS: [&str; 9] = ["", "", "A", "B", "B/A", "interval", "p", "P(B better)", "B is"];
 /// Maximum number of differences that are printed; the JSON contains all.
 const DIFFERENCES_SHOWN_MAX: usize = 20;
 
-/// A comparison of two sides that did not alternate.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct ComparisonReport {
-    /// [`SCHEMA`].
-    pub(crate) schema: &'static str,
-    /// Baseline side of the ratios.
-    pub(crate) a: ComparisonSide,
-    /// The other side.
-    pub(crate) b: ComparisonSide,
-    /// Result of the primary metric as text, for each arm under each load; none for single runs.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) summary: Vec<String>,
-    /// Figures. Ratios are b / a.
-    pub(crate) rows: Vec<ComparisonRow>,
-    /// Differences between plans, programs and machines.
-    pub(crate) differences: Vec<Difference>,
-    /// Caveats of the comparison.
-    pub(crate) notes: Vec<String>,
-}
-
-/// One side.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct ComparisonSide {
-    /// Path of its records.
-    pub(crate) path: String,
-    /// Title of the experiment or of the runs.
-    pub(crate) title: String,
-    /// Start time; of several runs the first and the last.
-    pub(crate) started_at: String,
-}
-
-/// One figure of both sides.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct ComparisonRow {
-    /// Arm; empty for runs.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) arm: String,
-    /// Load; empty for runs.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) load: String,
-    /// Name of the metric.
-    pub(crate) metric: String,
-    /// Name of the metric in words.
-    pub(crate) title: String,
-    /// Unit of the metric.
-    pub(crate) unit: String,
-    /// Number of trials or runs of each side.
-    pub(crate) counts: (usize, usize),
-    /// Medians of both sides.
-    pub(crate) medians: (f64, f64),
-    /// Ratio of the medians, b / a.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ratio: Option<f64>,
-    /// Interval of the ratio, where there is enough data for one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) interval: Option<(f64, f64)>,
-    /// Two-sided p of the Mann-Whitney test.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) p: Option<f64>,
-    /// p after Holm's correction for the number of compared figures; it decides, and it is shown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) p_adjusted: Option<f64>,
-    /// Fraction of pairs in which b is better than a, where there are several.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) better_fraction: Option<f64>,
-    /// Outcome of b compared with a; absent where nothing was tested.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) outcome: Option<ComparisonOutcome>,
-}
-
-/// A fact that differs between the sides.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Difference {
-    /// Path of the fact.
-    pub(crate) path: String,
-    /// Value on the first side; absent if it has no such fact.
-    pub(crate) a: Option<String>,
-    /// Value on the second side.
-    pub(crate) b: Option<String>,
-}
-
 /// Formats the complete comparison.
-pub(crate) fn format_comparison(compared: &ComparisonReport) -> String {
+pub fn format_comparison(compared: &ComparisonReport) -> String {
     let mut text = String::new();
     if compared.rows.is_empty() {
         // An empty comparison is reported first.
@@ -147,7 +64,7 @@ pub(crate) fn format_comparison(compared: &ComparisonReport) -> String {
 
 /// Formats metric, both medians, ratio, interval, p, the fraction in which B is better, and the
 /// outcome.
-pub(crate) fn cells(row: &ComparisonRow) -> [String; 8] {
+pub fn cells(row: &ComparisonRow) -> [String; 8] {
     let none = || "-".to_owned();
     let (first, second) = row.medians;
     [
@@ -163,12 +80,15 @@ pub(crate) fn cells(row: &ComparisonRow) -> [String; 8] {
 }
 
 /// Formats one side of a difference.
-pub(crate) fn value_or_nothing(value: &Option<String>) -> &str {
+pub fn value_or_nothing(value: &Option<String>) -> &str {
     value.as_deref().unwrap_or("(nothing)")
 }
 
 #[cfg(test)]
 mod tests {
+    use experiment::comparison::{ComparisonSide, Difference, SCHEMA};
+    use record::experiment::ComparisonOutcome;
+
     use super::*;
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::output::compare::Difference;
+use super::Difference;
 
 /// Maximum number of characters shown of a value.
 const SHOWN_CHARS_MAX: usize = 120;
