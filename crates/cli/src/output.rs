@@ -1,32 +1,19 @@
 //! User output: the line per second, the summary, the comparison; and the files.
 
-pub(crate) mod breakdown;
-pub(crate) mod compare;
-pub(crate) mod csv;
-pub(crate) mod diagnosis;
 pub(crate) mod edge;
-pub(crate) mod experiment;
 pub(crate) mod file;
 pub(crate) mod fleet;
-pub(crate) mod histogram;
-pub(crate) mod junit;
 pub(crate) mod live;
 pub(crate) mod load_plan;
 pub(crate) mod load_screen;
-pub(crate) mod markdown;
 pub(crate) mod openmetrics;
-pub(crate) mod peer_format;
 pub(crate) mod percentiles;
 pub(crate) mod plan;
 pub(crate) mod plan_markdown;
 pub(crate) mod profile;
 pub(crate) mod reference;
-pub(crate) mod run_ratios;
 pub(crate) mod settings_reference;
-pub(crate) mod summary;
-pub(crate) mod table;
 pub(crate) mod tune;
-pub(crate) mod verbose;
 pub(crate) mod watch;
 
 use std::io::IsTerminal;

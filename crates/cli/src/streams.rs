@@ -103,6 +103,11 @@ macro_rules! warn {
     };
 }
 
+/// Prints a line to stderr with the name of the program, for crates that report by a function.
+pub(crate) fn notice(text: &str) {
+    warn!("weir: {text}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,9 +4,9 @@ mod compare;
 mod diagnose;
 mod experiments;
 mod faulty_server;
-pub(super) mod judging;
 mod list;
 mod profile;
+pub(super) mod report_files;
 pub(super) mod run;
 mod run_once;
 mod selftest;
@@ -20,7 +20,6 @@ use std::path::PathBuf;
 
 use experiment::scenario::journal::{SUBDIRECTORY, journal_directory};
 use experiment::scenario::testbed::{self, TestbedContext};
-use record::run::WeirVersion;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
@@ -91,11 +90,6 @@ pub(super) fn list_old_journals(kind: &str, then: &str) {
 /// experiments.
 fn own_path() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|error| Failure::cannot("the path of this program", error))
-}
-
-/// Returns version and commit of this weir, for records.
-fn build_info() -> WeirVersion {
-    WeirVersion { version: env!("CARGO_PKG_VERSION").to_owned(), commit: env!("WEIR_COMMIT").to_owned() }
 }
 
 /// Returns everything that is wrong with the flags of `weir lab profile`, for the test of the flag

@@ -7,9 +7,8 @@ use record::capacity_search::{CapacitySearch, Estimate, LevelOutcome, SearchEnd,
 use record::units::{
     format_bit_rate, format_byte_rate, format_count, format_duration_ns, format_plural, format_rate,
 };
-
-use super::table::table;
-use super::{diagnosis, summary};
+use report::text::table::table;
+use report::text::{diagnosis, summary};
 
 /// Announces the search and its duration.
 pub(crate) fn announcement(

@@ -5,10 +5,9 @@ use plan::inputs::format_input;
 use plan::sizing::Sizing;
 use plan::verification::{TOLERANCE, Verification};
 use record::units::{format_plural, format_rate, round_to_digits};
-
-use super::summary::WIDTH;
-use super::table::table;
-use crate::text::{fit, wrap};
+use report::text::layout::{fit, wrap};
+use report::text::summary::WIDTH;
+use report::text::table::table;
 
 /// Columns of the name and of the value.
 const NAME: usize = 26;

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use host::free_port::free_port;
 use host::sandbox::programs::program_to_start;
 use record::run::Run;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::driver::{DriverCall, DriverSpec};
-use super::port::free_port;
 use super::program_output::{create_empty, open_for_append, output_suffix, output_tail, read_output};
 use super::ready::ReadinessCheck;
 use super::tools::{TrialError, TrialTools};

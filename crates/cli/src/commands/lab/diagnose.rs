@@ -11,10 +11,10 @@ use record::problem::{InputProblem, InvalidValue};
 use record::run::{self, Run};
 use record::trial::{self, ExperimentTrial};
 use record::units::{format_count, format_plural};
+use report::text::diagnosis::format_diagnosis;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
-use crate::output::diagnosis::format_diagnosis;
 use crate::output::file::write_json;
 use crate::output::print;
 use crate::preflight;

@@ -7,21 +7,22 @@ use std::sync::Arc;
 use load::recorder::PhaseHistograms;
 use record::problem::InputProblem;
 use record::run::Run;
+use report::text::csv::csv;
+use report::text::junit::junit;
+use report::text::markdown::markdown;
+use report::text::peer_format::PeerFormat;
+use report::text::summary::summary;
+use runner::run_record::LoadJob;
 
-use super::{LoadJob, STDOUT_FLAGS};
+use super::STDOUT_FLAGS;
 use crate::exit::Failure;
 use crate::flags::CommandArgs;
 use crate::full_screen::FullScreen;
-use crate::output::csv::csv;
 use crate::output::file::{write_json, write_text};
-use crate::output::junit::junit;
 use crate::output::load_plan::describe_plan;
 use crate::output::load_screen::LoadView;
-use crate::output::markdown::markdown;
 use crate::output::openmetrics::MetricsExport;
-use crate::output::peer_format::PeerFormat;
 use crate::output::percentiles::format_percentiles;
-use crate::output::summary::summary;
 use crate::output::{is_coloured, print};
 use crate::preflight;
 

@@ -1,0 +1,88 @@
+//! `weir load report A B`: records of runs side by side, their ratios, and the differences between
+//! the plans. It does not judge which is better, because single runs cannot show that.
+
+use record::run::Run;
+use record::units::{format_count, format_duration_ns};
+
+use super::summary::verdict;
+use super::table::table;
+
+/// One figure of a run: its name, its value, and its format.
+type FigureRow = (&'static str, fn(&Run) -> f64, fn(f64) -> String);
+
+fn format_time(ns: f64) -> String {
+    format_duration_ns(ns as u64)
+}
+
+fn format_fraction(fraction: f64) -> String {
+    format!("{:.3} %", fraction * 100.0)
+}
+
+const FIGURE_ROWS: &[FigureRow] = &[
+    ("goodput/s", Run::goodput_per_s, format_count),
+    ("responses/s", |run| run.rates.responses_per_s, format_count),
+    ("errors", |run| run.totals.error_fraction(), format_fraction),
+    ("response p50", |run| run.latency.last_byte.response.p50_ns as f64, format_time),
+    ("response p90", |run| run.latency.last_byte.response.p90_ns as f64, format_time),
+    ("response p99", |run| run.latency.last_byte.response.p99_ns as f64, format_time),
+    ("response p99.9", |run| run.latency.last_byte.response.p999_ns as f64, format_time),
+    ("response max", |run| run.latency.last_byte.response.max_ns as f64, format_time),
+    ("service p50", |run| run.latency.last_byte.service.p50_ns as f64, format_time),
+    ("service p99", |run| run.latency.last_byte.service.p99_ns as f64, format_time),
+    ("first byte p50", |run| run.latency.first_byte.service.p50_ns as f64, format_time),
+    ("connect p50", |run| run.latency.connect.service.p50_ns as f64, format_time),
+];
+
+/// Formats the figures of named runs, and their ratios to those of the first.
+pub fn format_run_ratios(runs: &[(String, Run)], colour: bool) -> String {
+    let Some(((_, first), others)) = runs.split_first() else {
+        return String::new();
+    };
+    let mut head = vec![String::new()];
+    head.extend((0..runs.len()).map(run_label));
+    head.extend((1..runs.len()).map(|index| format!("{}/A", run_label(index))));
+    let mut rows = vec![head];
+    for (name, value, format_value) in FIGURE_ROWS {
+        let mut row = vec![(*name).to_owned()];
+        row.extend(runs.iter().map(|(_, run)| format_value(value(run))));
+        row.extend(others.iter().map(|(_, run)| match value(first) {
+            0.0 => "-".to_owned(),
+            base => format!("{:.3}", value(run) / base),
+        }));
+        rows.push(row);
+    }
+    let mut text = String::new();
+    for (index, (name, run)) in runs.iter().enumerate() {
+        text.push_str(&format!("{}: {name}, {}\n{}", run_label(index), run.started_at, verdict(run, colour)));
+        if index > 0 {
+            text.push_str(&plan_differences(first, run));
+        }
+    }
+    text.push('\n');
+    text.push_str(&table(&rows));
+    text.push_str(
+        "\nOne run each: a ratio may be noise. Repeat the runs alternately before you act on it.\n",
+    );
+    text
+}
+
+fn run_label(index: usize) -> String {
+    match u8::try_from(index) {
+        Ok(index) if index < 26 => char::from(b'A' + index).to_string(),
+        _ => format!("#{}", index + 1),
+    }
+}
+
+fn plan_differences(a: &Run, b: &Run) -> String {
+    let (Some(first), Some(second)) = (a.plan.as_object(), b.plan.as_object()) else {
+        return String::new();
+    };
+    let differing = first.keys().filter(|key| first.get(*key) != second.get(*key));
+    let keys: Vec<_> = differing.map(String::as_str).collect();
+    let warning = match keys.len() {
+        0 => return String::new(),
+        1 => "",
+        _ => "; several settings differ, so no difference can be attributed to one of them",
+    };
+    format!("  the plan differs from A's in: {}{warning}\n", keys.join(", "))
+}
