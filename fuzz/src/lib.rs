@@ -17,7 +17,7 @@ macro_rules! target {
         $crate::libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             $check(bytes);
             $crate::decode_cost::check($name, bytes, |bytes| {
-                $decode(bytes);
+                let _ = $decode(bytes);
             });
         });
     };
