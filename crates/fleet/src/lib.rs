@@ -5,6 +5,9 @@
 //! actions out. [`agent::service`], [`coordinator::service`] and [`transport`], the only module that knows
 //! NATS, do the I/O and decide nothing.
 //!
+//! [`fleet_load`], [`machines`] and [`search_driver`] are what commands run on a fleet: a load, the programs around
+//! it, and the trials of a search.
+//!
 //! # Protocol
 //!
 //! Messages ([`message`]) are JSON with a version, on the subjects of [`subjects`]. Both sides send states
@@ -30,11 +33,19 @@ pub mod agent;
 pub mod clock;
 pub mod coordinator;
 pub mod embedded;
+pub mod fleet_load;
 pub mod fuzzing;
+pub mod local_agent;
+pub mod machines;
 pub mod message;
 pub mod plan_file;
 pub mod result;
+pub mod role;
+pub mod run_files;
 pub mod run_store;
+pub mod search_driver;
+pub mod session;
 pub mod split;
+pub mod storage;
 pub mod subjects;
 pub mod transport;

@@ -3,31 +3,30 @@
 mod agent;
 mod agent_facts;
 mod edge;
-mod fleet_load;
 mod job;
 mod load;
+mod load_options;
 mod ls;
 mod role;
 mod run;
-mod run_files;
 mod runs;
 mod serve;
 mod trial;
 
-use std::time::Duration;
-
-use fleet::coordinator::service::{CoordinatorSession, FleetObserver};
-use fleet::transport::{NatsOptions, TransportError};
+use fleet::coordinator::service::CoordinatorSession;
+use fleet::session;
+use fleet::transport::NatsOptions;
 use rt::drain::{SignalSet, block_signals};
 use rt::tokio::sync::watch;
-
-use crate::exit::{Exit, Failure};
-use crate::flags::{CommandArgs, nats_problems, short_help_of};
-use crate::output::print;
 
 pub(super) use agent_facts::ExperimentAgents;
 pub(super) use runs::parse_bucket;
 pub(super) use trial::{FleetRunner, fleet_load_problems, machine_problems};
+
+use crate::exit::{Exit, Failure};
+use crate::flags::{CommandArgs, nats_problems, short_help_of};
+use crate::output::print;
+use crate::streams::notice;
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     match args.0.subcommand() {
@@ -57,51 +56,18 @@ fn count_signals(on_signal: impl Fn(u32) + Send + 'static) -> Result<watch::Rece
     Ok(receiver)
 }
 
-/// Maximum wait of a coordinator for a server that is not reachable.
-const CONNECT_WAIT: Duration = Duration::from_secs(10);
-
-/// Connects a coordinator. `signals` are the requests of the user to end; `None`: a signal ends the process.
+/// Connects a coordinator, which prints its notices.
 fn connect(
     nats: &NatsOptions,
     signals: Option<&watch::Receiver<u32>>,
 ) -> Result<CoordinatorSession, Failure> {
-    let stop = signals.cloned().unwrap_or_else(|| watch::channel(0).1);
-    let connected = CoordinatorSession::connect_within(nats, clocks, CONNECT_WAIT, stop, notice);
-    let session = connected.map_err(|error| {
-        Failure::CannotRun(match error {
-            TransportError::Unreachable { .. } => format!(
-                "{error} (waited {} s; name the server with --nats, or start one with weir fleet serve --embedded)",
-                CONNECT_WAIT.as_secs()
-            ),
-            error => error.to_string(),
-        })
-    })?;
-    session.ok_or_else(|| Failure::CannotRun("stopped before the NATS server was reachable".to_owned()))
+    session::connect(nats, signals, notice)
 }
 
 /// Checks the flags of the server.
 fn check_nats(args: CommandArgs<'_>) -> Result<(), Failure> {
     let problems = nats_problems(args);
     if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
-}
-
-/// Returns `CLOCK_MONOTONIC` and the wall clock, in ns.
-fn clocks() -> (u64, u64) {
-    (rt::clock::now_ns(), rt::clock::unix_ns())
-}
-
-/// Prints a change.
-fn notice(text: &str) {
-    warn!("weir: {text}");
-}
-
-/// Observer of a load without a live view.
-struct Notices;
-
-impl FleetObserver for Notices {
-    fn on_notice(&mut self, text: &str) {
-        notice(text);
-    }
 }
 
 /// Returns whether the flags of `weir fleet serve` and `weir fleet agent` are right, for the test of the flag
@@ -112,7 +78,7 @@ pub(crate) fn check(command: &str, args: CommandArgs<'_>) -> Result<(), Vec<reco
         "fleet serve" => serve::parse(args).map(|_| ()),
         "fleet agent" => agent::parse(args).map(|_| ()),
         "fleet runs" => runs::parse(args).map(|_| ()),
-        "fleet role" => role::RolePlan::parse(args).map(|_| ()),
-        _ => fleet_load::FleetFlags::parse(args).map(|_| ()),
+        "fleet role" => role::parse_role(args).map(|_| ()),
+        _ => load_options::parse_fleet_flags(args).map(|_| ()),
     }
 }

@@ -4,34 +4,23 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use fleet::agent::service::{AgentConfig, run as run_agent};
+use fleet::local_agent::{AgentOptions, facts, reference_plan, stored_capacity};
 use fleet::message::{AgentFacts, AgentName, AgentRole};
+use fleet::session::clocks;
 use fleet::transport::without_password;
-use load::calibrate::{LoadProfile, find_nearest};
-use load::plan::{LoadFlags, RunPlan};
 use record::problem::{InputProblem, suggestion};
 use record::units::SECOND_NS;
 use rt::drain::Drain;
 use runner::calibration::TrialSettings;
 use runner::embedded::Origin;
-use runner::run_record::{host_record, random_id};
 use runner::store;
 
-use super::{clocks, count_signals, job, notice};
+use super::{count_signals, job};
 use crate::commands::calibrate::calibrate_with_bar;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options, nats_problems};
 use crate::output::print;
-
-/// Options of an agent.
-#[derive(Clone, Debug)]
-pub(super) struct AgentOptions {
-    name: Option<AgentName>,
-    labels: BTreeMap<String, String>,
-    roles: Vec<AgentRole>,
-}
-
-/// Size of a typical small response, for the choice of a stored calibration.
-const RESPONSE_BYTES: u64 = 200;
+use crate::streams::notice;
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let options = parse(args)?;
@@ -52,7 +41,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let config = AgentConfig {
         nats,
         state_directory: state_directory(args, &name)?,
-        ..config(facts(name, &options, host, capacity_per_s))?
+        ..config(facts(name, &options, host, (env!("WEIR_VERSION"), capacity_per_s)))?
     };
     run_agent(config, signals).map_err(Failure::cannot_run)?;
     Ok(Exit::Done)
@@ -107,45 +96,6 @@ pub(super) fn parse(args: CommandArgs<'_>) -> Result<AgentOptions, Vec<InputProb
     if problems.is_empty() { Ok(AgentOptions { name, labels, roles }) } else { Err(problems) }
 }
 
-/// Returns the facts of an agent on this machine.
-pub(super) fn facts(
-    name: AgentName,
-    options: &AgentOptions,
-    host: host::facts::HostFacts,
-    capacity_per_s: Option<f64>,
-) -> AgentFacts {
-    // A load of this agent has only the CPUs of its affinity mask.
-    let cpus = rt::cores::available_cpus().len() as u32;
-    AgentFacts {
-        name,
-        instance: random_id(),
-        weir: env!("WEIR_VERSION").to_owned(),
-        host: record::facts::HostFacts { cpus, ..host_record(host, Vec::new()) },
-        links: links(),
-        labels: options.labels.clone(),
-        roles: options.roles.clone(),
-        capacity_per_s,
-        clock_synchronized: host::clock_sync::is_synchronized(),
-    }
-}
-
-impl AgentOptions {
-    /// Returns the options of an agent that only generates load.
-    pub(super) fn for_load() -> Self {
-        Self { name: None, labels: BTreeMap::new(), roles: vec![AgentRole::Load] }
-    }
-}
-
-/// Maximum number of links in the facts.
-const LINKS_MAX: usize = 16;
-
-fn links() -> Vec<(String, Option<f64>)> {
-    let Ok(mut links) = host::links::Links::open(None) else { return Vec::new() };
-    let Ok(sample) = links.sample() else { return Vec::new() };
-    let up = sample.iter().filter(|link| link.is_up()).take(LINKS_MAX);
-    up.map(|link| (link.name(), link.since(link, 1.0).speed_bits_per_s)).collect()
-}
-
 /// Returns the directory of an agent's records.
 pub(super) fn state_directory(args: CommandArgs<'_>, name: &AgentName) -> Result<PathBuf, Failure> {
     let base = match args.text("state") {
@@ -162,20 +112,6 @@ pub(super) fn state_directory(args: CommandArgs<'_>, name: &AgentName) -> Result
     // Records of the directory are sent to the coordinator, and removed.
     store::check_trusted(&directory).map_err(|error| Failure::cannot("--state", error))?;
     Ok(directory)
-}
-
-/// Returns the plan whose capacity is compared between machines: 64 connections, small responses.
-fn reference_plan(url: String) -> Result<RunPlan, Failure> {
-    let flags = LoadFlags { urls: vec![url], ..LoadFlags::default() };
-    Ok(RunPlan::parse(&flags, rt::cores::available_cpus().len())?)
-}
-
-/// Returns the maximum rate of this machine by the nearest stored calibration.
-pub(super) fn stored_capacity(host: &host::facts::HostFacts) -> Option<f64> {
-    let plan = reference_plan("http://127.0.0.1:1/".to_owned()).ok()?;
-    let stored = store::load(&host.fingerprint);
-    let calibration = find_nearest(&stored, &LoadProfile::from_plan(&plan, RESPONSE_BYTES))?;
-    Some(calibration.per_core_per_s * rt::cores::available_cpus().len() as f64)
 }
 
 /// Measures it with an embedded origin. A quick calibration like this is not kept.

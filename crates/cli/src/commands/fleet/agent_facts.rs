@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use experiment::scenario::setup::LabSetup;
+use fleet::fleet_load::SEARCH_TIME_ALL;
 use fleet::message::{AgentFacts, AgentRole};
 use fleet::split::{AgentSelection, SelectionError};
 use fleet::transport::NatsOptions;
 use rt::tokio::sync::watch;
 
 use super::connect;
-use super::fleet_load::SEARCH_TIME_ALL;
 use super::trial::role_of;
 use crate::exit::Failure;
 

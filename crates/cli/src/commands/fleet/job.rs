@@ -8,7 +8,7 @@ use fleet::message::{AgentRole, Job};
 use load::plan::RunPlan;
 use record::problem::InputProblem;
 
-use super::role::RolePlan;
+use super::role::parse_role_job;
 use crate::flags::{
     CommandArgs, agent_load_arguments, coordinator_flags_given, load_flags, nats_flags_given, parse_command,
 };
@@ -22,7 +22,7 @@ pub(super) fn check(job: &Job, record: &Path) -> Result<CheckedJob, Vec<String>>
 }
 
 fn check_role(job: &Job, record: &Path) -> Result<CheckedJob, Vec<String>> {
-    let plan = RolePlan::parse_job(job.role, &job.arguments).map_err(texts)?;
+    let plan = parse_role_job(job.role, &job.arguments).map_err(texts)?;
     let own = ["fleet".to_owned(), "role".to_owned(), format!("--json={}", record.display())];
     Ok(CheckedJob {
         arguments: own.into_iter().chain(plan.arguments()).collect(),

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use fleet::coordinator::AgentSecond;
 use fleet::coordinator::service::FleetObserver;
+use fleet::fleet_load::{find_agents, format_division};
+use fleet::machines::LoadSurroundings;
 use fleet::message::AgentName;
+use fleet::run_files;
 use fleet::transport::NatsOptions;
 use record::problem::InputProblem;
 use record::run::{Interval, Run};
@@ -18,30 +21,22 @@ use report::text::summary::summary;
 use rt::drain::{Drain, DrainStage};
 use rt::tokio::sync::watch;
 
-use super::fleet_load::{FleetLoad, find_agents, format_division};
-use super::{connect, count_signals, run_files};
+use super::load_options::parse_load;
+use super::{connect, count_signals};
 use crate::commands::load::metrics_export;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options};
 use crate::output::file::{write_json, write_text};
+use crate::output::fleet::run_description;
 use crate::output::live::LiveTable;
 use crate::output::load_plan::describe_plan;
 use crate::output::openmetrics::MetricsExport;
 use crate::output::{is_coloured, print};
 use crate::preflight;
+use crate::streams::notice;
 
 /// Results that may go to stdout.
 const STDOUT_FLAGS: &[&str] = &["json", "csv", "markdown", "junit"];
-/// Programs around a load.
-pub(super) trait LoadSurroundings {
-    /// Gets the number of the user's requests to end, before the start.
-    fn follow(&mut self, _: &watch::Receiver<u32>) {}
-    /// Starts them before the load, whose maximum duration is given in ns. Returns their description.
-    fn start(&mut self, load_ns: u64) -> Result<String, Failure>;
-    /// Ends them, and adds their observations to the result of the load that started at this time.
-    fn finish(&mut self, run: &mut Run, load_start_ns: u64);
-}
-
 /// No programs.
 struct NoSurroundings;
 
@@ -63,7 +58,7 @@ pub(super) fn run_in(
     nats: NatsOptions,
     surroundings: &mut dyn LoadSurroundings,
 ) -> Result<Exit, Failure> {
-    let load = FleetLoad::parse(args)?;
+    let load = parse_load(args)?;
     if args.is_set("check") {
         print(&describe_plan(&load.plan));
         return Ok(Exit::Done);
@@ -82,7 +77,7 @@ pub(super) fn run_in(
         print(&format_division(&agents));
     }
     if let Some(store) = &load.flags.store {
-        store.check(&nats);
+        store.check(&nats, notice);
     }
     let show_lines =
         !quiet && !args.is_set("quiet") && (std::io::stdout().is_terminal() || args.is_set("live"));
@@ -110,7 +105,8 @@ pub(super) fn run_in(
         metrics.finish(&stop)?;
     }
     if let Some(store) = &load.flags.store {
-        let stored = store.put(&nats, &merged, output.as_deref())?;
+        let stored =
+            store.put((&nats, notice), (&merged, &run_description(&merged.run)), output.as_deref())?;
         if !quiet {
             print(&stored);
         }

@@ -1,12 +1,10 @@
 //! `weir fleet role`: the child process of an agent for a role that does not generate load. It starts a program of
 //! weir, or finds one that runs already, and observes it from the start command to the stop command.
 
-use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use fleet::message::AgentRole;
+use fleet::role::{OBSERVE, RolePlan, RoleProgram, command_of};
 use host::observe::Monitor;
 use record::control::LoadEvent;
 use record::invalid_value;
@@ -26,102 +24,58 @@ use crate::preflight;
 
 /// Programs that a role may start.
 const PROGRAMS: &[&str] = &["serve", "proxy"];
-/// Command whose flags name a program that runs already.
-const OBSERVE: &str = "watch";
 /// Maximum duration of a role, and the default.
 const DURATION_NS_MAX: u64 = 24 * 3600 * SECOND_NS;
 const DURATION_NS_DEFAULT: u64 = 3600 * SECOND_NS;
 /// Interval at which the commands are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Maximum length of a line of a program.
-const LINE_BYTES_MAX: u64 = 4096;
-/// Text of the line by which a program reports that it accepts connections.
-const LISTENING: &str = "listening on ";
-
-/// Checked options of a role.
-#[derive(Debug)]
-pub(super) struct RolePlan {
-    /// Name of the role in the record.
-    role: String,
-    /// Command: one of [`PROGRAMS`], or [`OBSERVE`].
-    pub(super) command: String,
-    /// Arguments of the program, in one form.
-    arguments: Vec<String>,
-    /// Targets of [`OBSERVE`].
-    watch: Option<WatchPlan>,
-    pub(super) duration_ns: u64,
-}
-
-impl RolePlan {
-    /// Parses the flags and the command; reports every problem at once. Flags that read or write files of
-    /// the machine are problems.
-    pub(super) fn parse(args: CommandArgs<'_>) -> Result<Self, Vec<InputProblem>> {
-        let mut problems = Vec::new();
-        let role = args.text("as").unwrap_or_else(|| host::observe::SUBJECT.to_owned());
-        if role == host::observe::GENERATOR || role.is_empty() || !role.chars().all(is_role_letter) {
-            let text =
-                format!("'{role}' is not a role (subject, origin, or another name of letters, digits, '-')");
-            problems.push(InputProblem::new("--as", text));
+/// Parses the flags and the command; reports every problem at once. Flags that read or write files of
+/// the machine are problems.
+pub(super) fn parse_role(args: CommandArgs<'_>) -> Result<RolePlan, Vec<InputProblem>> {
+    let mut problems = Vec::new();
+    let role = args.text("as").unwrap_or_else(|| host::observe::SUBJECT.to_owned());
+    if role == host::observe::GENERATOR || role.is_empty() || !role.chars().all(is_role_letter) {
+        let text =
+            format!("'{role}' is not a role (subject, origin, or another name of letters, digits, '-')");
+        problems.push(InputProblem::new("--as", text));
+    }
+    let duration = args.text("duration").map_or(Ok(DURATION_NS_DEFAULT), |text| {
+        let duration_ns = parse_duration_ns(&text, DurationUnit::Seconds)?;
+        let is_valid = (1..=DURATION_NS_MAX).contains(&duration_ns);
+        is_valid.then_some(duration_ns).ok_or_else(|| invalid_value!("not within 1 ns to 24 hours"))
+    });
+    let duration_ns = duration.unwrap_or_else(|why| {
+        problems.push(InputProblem::new("--duration", why));
+        0
+    });
+    let values = args.values();
+    let command = values.first().cloned().unwrap_or_default();
+    let parsed = parse_program(&command, values.get(1..).unwrap_or_default());
+    match parsed {
+        Ok((arguments, watch)) if problems.is_empty() => {
+            Ok(RolePlan { role, command, arguments, watch, duration_ns })
         }
-        let duration = args.text("duration").map_or(Ok(DURATION_NS_DEFAULT), |text| {
-            let duration_ns = parse_duration_ns(&text, DurationUnit::Seconds)?;
-            let is_valid = (1..=DURATION_NS_MAX).contains(&duration_ns);
-            is_valid.then_some(duration_ns).ok_or_else(|| invalid_value!("not within 1 ns to 24 hours"))
-        });
-        let duration_ns = duration.unwrap_or_else(|why| {
-            problems.push(InputProblem::new("--duration", why));
-            0
-        });
-        let values = args.values();
-        let command = values.first().cloned().unwrap_or_default();
-        let parsed = parse_program(&command, values.get(1..).unwrap_or_default());
-        match parsed {
-            Ok((arguments, watch)) if problems.is_empty() => {
-                Ok(Self { role, command, arguments, watch, duration_ns })
-            }
-            Ok(_) => Err(problems),
-            Err(others) => {
-                problems.extend(others);
-                Err(problems)
-            }
+        Ok(_) => Err(problems),
+        Err(others) => {
+            problems.extend(others);
+            Err(problems)
         }
     }
 }
-
-impl RolePlan {
-    /// Checks the arguments that an agent gets for this role of a run.
-    pub(super) fn parse_job(role: AgentRole, arguments: &[String]) -> Result<Self, Vec<InputProblem>> {
-        let matches = parse_command("fleet role", arguments.iter().cloned())
-            .map_err(|why| vec![InputProblem::new("arguments", why)])?;
-        let args = CommandArgs(&matches);
-        if args.is_given("json") {
-            return Err(vec![super::job::refused_flag("json")]);
-        }
-        let plan = Self::parse(args)?;
-        match plan.command == command_of(role) {
-            true => Ok(plan),
-            false => Err(vec![InputProblem::new(
-                "COMMAND",
-                format!("the role {} has another program", role.name()),
-            )]),
-        }
+/// Checks the arguments that an agent gets for this role of a run.
+pub(super) fn parse_role_job(role: AgentRole, arguments: &[String]) -> Result<RolePlan, Vec<InputProblem>> {
+    let matches = parse_command("fleet role", arguments.iter().cloned())
+        .map_err(|why| vec![InputProblem::new("arguments", why)])?;
+    let args = CommandArgs(&matches);
+    if args.is_given("json") {
+        return Err(vec![super::job::refused_flag("json")]);
     }
-
-    /// Returns the arguments of `weir fleet role` in one form.
-    pub(super) fn arguments(&self) -> Vec<String> {
-        let duration_s = self.duration_ns.div_ceil(SECOND_NS);
-        let own = [format!("--as={}", self.role), format!("--duration={duration_s}s"), "--".to_owned()];
-        own.into_iter().chain([self.command.clone()]).chain(self.arguments.iter().cloned()).collect()
-    }
-}
-
-/// Returns the command of weir for a role that an agent allows.
-pub(super) fn command_of(role: AgentRole) -> &'static str {
-    match role {
-        AgentRole::Load => "load",
-        AgentRole::Serve => "serve",
-        AgentRole::Proxy => "proxy",
-        AgentRole::Observe => OBSERVE,
+    let plan = parse_role(args)?;
+    match plan.command == command_of(role) {
+        true => Ok(plan),
+        false => {
+            Err(vec![InputProblem::new("COMMAND", format!("the role {} has another program", role.name()))])
+        }
     }
 }
 
@@ -163,13 +117,13 @@ fn parse_program(
 }
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
-    let plan = RolePlan::parse(args)?;
+    let plan = parse_role(args)?;
     preflight::outputs(args, &[], &["json"])?;
     let drain = Drain::default();
     let stop = drain.watch();
     block_signals(SignalSet::Termination)?.spawn_handler(drain.clone(), None)?;
     let mut program = match plan.watch {
-        None => Some(Program::start(&plan)?),
+        None => Some(RoleProgram::start(&plan)?),
         Some(_) => None,
     };
     let mut controller = LoadController::start(drain, Default::default());
@@ -218,81 +172,13 @@ fn wait_until(time_ns: u64, stop: &DrainWatch) {
     }
 }
 
-/// Running program of a role. Its stdin closes with this process, however that ends, and it ends then.
-struct Program {
-    child: Child,
-}
-
-impl Program {
-    /// Starts the program and waits until it listens.
-    fn start(plan: &RolePlan) -> Result<Self, Failure> {
-        let failed = |why: &dyn std::fmt::Display| Failure::cannot(format!("weir {}", plan.command), why);
-        let path = std::env::current_exe().map_err(|error| failed(&error))?;
-        let mut program = Self { child: spawn(&path, plan).map_err(|error| failed(&error))? };
-        let Some(stdout) = program.child.stdout.take() else { return Err(failed(&"it has no output")) };
-        let mut lines = BufReader::new(stdout);
-        loop {
-            let mut line = String::new();
-            let read = lines.by_ref().take(LINE_BYTES_MAX).read_line(&mut line);
-            if read.map_err(|error| failed(&error))? == 0 {
-                return Err(failed(&program.error_text()));
-            }
-            if line.contains(LISTENING) {
-                break;
-            }
-        }
-        // A full pipe would block the program.
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        if let Some(mut messages) = program.child.stderr.take() {
-            std::thread::spawn(move || std::io::copy(&mut messages, &mut std::io::stderr()));
-        }
-        Ok(program)
-    }
-
-    fn pid(&self) -> i32 {
-        i32::try_from(self.child.id()).unwrap_or(0)
-    }
-
-    /// Returns the messages of a program that has ended.
-    fn error_text(&mut self) -> String {
-        drop(self.child.stdin.take());
-        let mut text = String::new();
-        if let Some(stderr) = self.child.stderr.take() {
-            // Without its message, only the failed start can be reported.
-            let _ = stderr.take(LINE_BYTES_MAX).read_to_string(&mut text);
-        }
-        let lines = text.lines().map(|line| line.strip_prefix("weir: ").unwrap_or(line));
-        format!("it did not start: {}", lines.collect::<Vec<_>>().join("; "))
-    }
-
-    /// Ends the program in order.
-    fn stop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-fn spawn(path: &Path, plan: &RolePlan) -> std::io::Result<Child> {
-    let mut command = Command::new(path);
-    command.arg(&plan.command).args(&plan.arguments).arg("--until-stdin-closes");
-    command.env(crate::defaults::NO_DEFAULTS, "1");
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn parse(role: AgentRole, arguments: &[&str]) -> Result<RolePlan, Vec<InputProblem>> {
         let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
-        RolePlan::parse_job(role, &arguments)
+        parse_role_job(role, &arguments)
     }
 
     #[test]

@@ -1,32 +1,25 @@
 //! `weir fleet runs`, and the storage of the runs of `weir fleet load --store`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fleet::message::{AgentName, RunId};
-use fleet::run_store::{BUCKET_DEFAULT, MERGED, RunEntry, RunRecords, RunStore, StoreError};
-use fleet::transport::NatsOptions;
+use fleet::run_files;
+use fleet::run_store::{BUCKET_DEFAULT, MERGED, RunEntry, RunStore, StoreError};
+use fleet::session::CONNECT_WAIT;
+use fleet::storage::StorePlan;
 use record::fleet::MERGED_FILE;
 use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 use record::run::Run;
-use record::units::{format_bytes, format_plural};
+use record::units::format_bytes;
 use report::text::fleet::format_fleet_agents;
 use report::text::summary::summary;
 use report::text::table::table;
 
-use super::fleet_load::MergedLoad;
-use super::{CONNECT_WAIT, notice, run_files};
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options, nats_problems};
-use crate::output::fleet::run_description;
 use crate::output::{is_coloured, print};
-
-/// Storage of a run.
-#[derive(Clone, Debug)]
-pub(super) struct StorePlan {
-    bucket: String,
-    name: Option<RunId>,
-}
+use crate::streams::notice;
 
 /// Options of `weir fleet runs`.
 #[derive(Clone, Debug)]
@@ -36,61 +29,16 @@ pub(super) struct RunsOptions {
     fetch: Option<PathBuf>,
 }
 
-impl StorePlan {
-    /// Parses `--store` and `--run-name`; `None` without a storage.
-    pub(super) fn parse(args: CommandArgs<'_>) -> Result<Option<Self>, Vec<InputProblem>> {
-        let mut problems = Vec::new();
-        let bucket = parse_bucket(args).map_err(|problem| problems.push(problem)).unwrap_or_default();
-        let name = args.text("run-name").map(|text| RunId::parse(&text)).transpose();
-        let name =
-            name.map_err(|why| problems.push(InputProblem::new("--run-name", why))).unwrap_or_default();
-        if name.is_some() && bucket.is_none() && problems.is_empty() {
-            problems.push(InputProblem::new("--run-name", "needs --store jetstream"));
-        }
-        if problems.is_empty() { Ok(bucket.map(|bucket| Self { bucket, name })) } else { Err(problems) }
+/// Parses `--store` and `--run-name`; `None` without a storage.
+pub(super) fn parse_store(args: CommandArgs<'_>) -> Result<Option<StorePlan>, Vec<InputProblem>> {
+    let mut problems = Vec::new();
+    let bucket = parse_bucket(args).map_err(|problem| problems.push(problem)).unwrap_or_default();
+    let name = args.text("run-name").map(|text| RunId::parse(&text)).transpose();
+    let name = name.map_err(|why| problems.push(InputProblem::new("--run-name", why))).unwrap_or_default();
+    if name.is_some() && bucket.is_none() && problems.is_empty() {
+        problems.push(InputProblem::new("--run-name", "needs --store jetstream"));
     }
-
-    /// Reports before a long load that its run cannot be stored.
-    pub(super) fn check(&self, nats: &NatsOptions) {
-        if let Err(error) = RunStore::open(nats, &self.bucket, true, CONNECT_WAIT, notice) {
-            warn!("weir: warning: the run cannot be stored and will be kept in files: {error}");
-        }
-    }
-
-    /// Stores a run. Returns a line about it. A run that cannot be stored is kept in files in `output`, or in the
-    /// working directory.
-    pub(super) fn put(
-        &self,
-        nats: &NatsOptions,
-        MergedLoad { id, run, records }: &MergedLoad,
-        output: Option<&Path>,
-    ) -> Result<String, Failure> {
-        let name = self.name.clone().unwrap_or_else(|| default_name(id, run));
-        let merged = serde_json::to_vec(run).map_err(|error| Failure::cannot("store the run", error))?;
-        let description = run_description(run);
-        let contents =
-            RunRecords { name: &name, description: &description, merged: &merged, agents: records };
-        let stored = RunStore::open(nats, &self.bucket, true, CONNECT_WAIT, notice)
-            .and_then(|store| store.put(contents, rt::clock::unix_ns()));
-        match stored {
-            Ok(deleted) => {
-                let made_way = match deleted.len() {
-                    0 => String::new(),
-                    count => format!("; {} made way", format_plural(count as u64, "old run")),
-                };
-                Ok(format!("stored       {name} in the bucket {}{made_way}\n", self.bucket))
-            }
-            Err(error) => {
-                let directory = output.unwrap_or_else(|| Path::new("")).join(format!("weir-run-{name}"));
-                run_files::write_agents(&directory, records)?;
-                run_files::write_merged(&directory, run)?;
-                let directory = directory.display();
-                Err(Failure::CannotRun(format!(
-                    "the run is not stored: {error}; its records are in {directory}"
-                )))
-            }
-        }
-    }
+    if problems.is_empty() { Ok(bucket.map(|bucket| StorePlan { bucket, name })) } else { Err(problems) }
 }
 
 /// Returns the bucket of `--store`.
@@ -104,12 +52,6 @@ pub(in crate::commands) fn parse_bucket(args: CommandArgs<'_>) -> Result<Option<
     };
     // The names of buckets have the letters of those of agents.
     AgentName::parse(bucket).map(|name| Some(name.to_string())).map_err(problem)
-}
-
-fn default_name(id: &RunId, run: &Run) -> RunId {
-    let seconds = run.started_at.split('.').next().unwrap_or_default();
-    let time: String = seconds.chars().filter(char::is_ascii_alphanumeric).collect();
-    RunId::from_host(&format!("{time}-{}", id.as_str().get(..8).unwrap_or_default()))
 }
 
 /// Parses the flags; reports every problem at once.

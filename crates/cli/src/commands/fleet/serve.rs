@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use fleet::agent::service::{AgentConfig, run as run_agent};
 use fleet::embedded::EmbeddedServer;
+use fleet::local_agent::{AgentOptions, facts, stored_capacity};
 use fleet::message::AgentName;
 use fleet::transport::NatsOptions;
 use host::sandbox::launch::Launch;
 use record::problem::InputProblem;
 use record::units::parse_count;
 
-use super::agent::{AgentOptions, config, facts, state_directory, stored_capacity};
+use super::agent::{config, state_directory};
 use super::count_signals;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
@@ -122,7 +123,12 @@ fn start_agents(
             ..NatsOptions::default()
         };
         let directory = state_directory(args, &name)?;
-        let facts = facts(name.clone(), &AgentOptions::for_load(), host.clone(), capacity_per_s);
+        let facts = facts(
+            name.clone(),
+            &AgentOptions::for_load(),
+            host.clone(),
+            (env!("WEIR_VERSION"), capacity_per_s),
+        );
         let signals = signals.clone();
         let thread = std::thread::Builder::new().name(format!("agent-{number}"));
         // The check of a job belongs to its thread.

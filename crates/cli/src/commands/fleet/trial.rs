@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 
 use experiment::scenario::machines::{MachineProgram, MachineSetup};
 use experiment::trial::{FleetTrial, FleetTrials, TrialError};
+use fleet::fleet_load::{EndedLoad, FleetLoad, find_agents};
+use fleet::machines::{LoadSurroundings as _, Machines, job_arguments};
 use fleet::message::AgentRole;
 use fleet::plan_file::MachinePlan;
+use fleet::session::Notices;
 use fleet::split::AgentSelection;
 use fleet::transport::NatsOptions;
 use record::problem::{InputProblem, InvalidValue};
@@ -16,12 +19,11 @@ use rt::drain::{DrainStage, DrainWatch};
 use rt::tokio::sync::watch;
 
 use super::agent_facts::ExperimentAgents;
-use super::fleet_load::{EndedLoad, FleetLoad, find_agents};
-use super::load::LoadSurroundings as _;
-use super::role::RolePlan;
-use super::run::{Machines, job_arguments};
-use super::{Notices, connect};
+use super::connect;
+use super::load_options::parse_trial_load;
+use super::role::parse_role_job;
 use crate::exit::Failure;
+use crate::streams::notice;
 
 /// Interval at which a request to stop is passed on.
 const STOP_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
@@ -60,8 +62,11 @@ impl<'a> FleetRunner<'a> {
         let loads_ns =
             [Some(&load), warm_up.as_ref()].into_iter().flatten().map(FleetLoad::duration_ns).sum();
         let machines = trial.machines.iter().map(machine_plan).collect::<Result<Vec<_>, _>>();
-        let mut machines =
-            Machines::new(machines.map_err(|why| TrialError::Program(why.to_string()))?, self.nats.clone());
+        let mut machines = Machines::new(
+            machines.map_err(|why| TrialError::Program(why.to_string()))?,
+            self.nats.clone(),
+            notice,
+        );
         machines.follow(stops);
         machines.start(loads_ns).map_err(|failure| TrialError::Program(text_of(&failure)))?;
         if let Some(warm_up) = warm_up {
@@ -82,7 +87,7 @@ impl<'a> FleetRunner<'a> {
     fn drive<'l>(&self, load: &'l FleetLoad, stops: &watch::Receiver<u32>) -> Result<EndedLoad<'l>, Failure> {
         let mut session = connect(&self.nats, Some(stops))?;
         let agents = find_agents(&mut session, &load.flags.selection)?;
-        load.divide(&agents)?.drive(&mut session, stops.clone(), &mut Notices)
+        load.divide(&agents)?.drive(&mut session, stops.clone(), &mut Notices(notice))
     }
 }
 
@@ -120,7 +125,7 @@ fn with_stops<T>(stop: &DrainWatch, work: impl FnOnce(&watch::Receiver<u32>) -> 
 
 /// Parses the load of a trial.
 fn parse_load(agents: &str, words: &[String]) -> Result<FleetLoad, Vec<InputProblem>> {
-    FleetLoad::parse_trial([format!("--agents={agents}")].into_iter().chain(words.iter().cloned()))
+    parse_trial_load([format!("--agents={agents}")].into_iter().chain(words.iter().cloned()))
 }
 
 fn as_load(failure: Failure) -> TrialError {
@@ -158,7 +163,7 @@ pub(in crate::commands) fn machine_problems(machine: &MachineSetup) -> Vec<(&'st
         Ok(plan) => plan,
         Err(why) => return vec![("agent", why.to_string())],
     };
-    let checked = RolePlan::parse_job(plan.allows, &job_arguments(&plan, SECOND_NS));
+    let checked = parse_role_job(plan.allows, &job_arguments(&plan, SECOND_NS));
     let problems = checked.err().unwrap_or_default().into_iter();
     let key = |location: &str| if location == "--as" { "role" } else { machine.program.key() };
     problems.map(|problem| (key(&problem.location), problem.to_string())).collect()

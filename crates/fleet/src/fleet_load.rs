@@ -4,29 +4,28 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fleet::coordinator::service::{CoordinatorSession, FleetObserver, FleetRecords};
-use fleet::coordinator::{FleetPlan, LossPolicy, MemberPlan, RunEnd};
-use fleet::message::{AgentCommand, AgentFacts, AgentName, AgentRole, Job, RunId, encode};
-use fleet::result::{ClockPair, MemberRecord, merge};
-use fleet::split::{AgentSelection, Split, SplitBasis, split};
-use fleet::transport::TransportError;
 use load::plan::{LoadFlags, RunPlan};
 use load::report::reevaluate_objectives;
 use record::problem::InputProblem;
 use record::run::Run;
-use record::units::{DurationUnit, SECOND_NS, format_plural, parse_duration_ns};
+use record::units::{SECOND_NS, format_plural};
 use rt::tokio::sync::watch;
+use runner::failure::Failure;
 use runner::run_record::random_id;
 
-use super::runs::StorePlan;
-use super::{clocks, job};
-use crate::exit::Failure;
-use crate::flags::{CommandArgs, agent_load_arguments, load_flags, nats_problems, parse_command};
+use crate::coordinator::service::{CoordinatorSession, FleetObserver, FleetRecords};
+use crate::coordinator::{FleetPlan, LossPolicy, MemberPlan, RunEnd};
+use crate::message::{AgentCommand, AgentFacts, AgentName, AgentRole, Job, RunId, encode};
+use crate::result::{ClockPair, MemberRecord, merge};
+use crate::session::clocks;
+use crate::split::{AgentSelection, Split, SplitBasis, split};
+use crate::storage::StorePlan;
+use crate::transport::TransportError;
 
 /// Maximum time for the search of agents; it ends as soon as there are enough.
 const SEARCH_TIME: Duration = Duration::from_secs(3);
 /// The same if all agents are wanted: nobody knows how many there are.
-pub(super) const SEARCH_TIME_ALL: Duration = Duration::from_millis(1500);
+pub const SEARCH_TIME_ALL: Duration = Duration::from_millis(1500);
 /// Maximum time for the connections of all agents and their baselines.
 const PREPARE_NS: u64 = 60 * SECOND_NS;
 /// Number of agents that the description of a division names.
@@ -34,98 +33,42 @@ const AGENTS_NAMED: usize = 8;
 
 /// Flags of `weir fleet load` itself.
 #[derive(Clone, Debug)]
-pub(super) struct FleetFlags {
-    pub(super) selection: AgentSelection,
-    on_loss: LossPolicy,
-    wait_ns: u64,
-    pub(super) store: Option<StorePlan>,
-}
-
-impl FleetFlags {
-    /// Parses the flags that `weir load` does not have; reports every problem at once.
-    pub(super) fn parse(args: CommandArgs<'_>) -> Result<Self, Vec<InputProblem>> {
-        let mut problems = nats_problems(args);
-        let selection =
-            args.text("agents").map_or(Ok(AgentSelection::All), |text| AgentSelection::parse(&text));
-        let selection = selection.map_err(|why| problems.push(InputProblem::new("--agents", why)));
-        let on_loss = match args.text("on-loss").as_deref() {
-            None | Some("mark") => LossPolicy::Mark,
-            Some("redistribute") => {
-                if !args.is_given("rate") && !args.is_given("stages") {
-                    let text =
-                        "a closed loop has no rate that other agents could take over: use --rate, or mark";
-                    problems.push(InputProblem::new("--on-loss", text));
-                }
-                LossPolicy::Redistribute
-            }
-            Some(other) => {
-                let text = format!("'{other}' is neither mark nor redistribute");
-                problems.push(InputProblem::new("--on-loss", text));
-                LossPolicy::Mark
-            }
-        };
-        let wait = args
-            .text("wait")
-            .map_or(Ok(10 * SECOND_NS), |text| parse_duration_ns(&text, DurationUnit::Seconds));
-        let wait_ns = wait.map_err(|why| problems.push(InputProblem::new("--wait", why)));
-        let store = StorePlan::parse(args).map_err(|others| problems.extend(others));
-        match (selection, wait_ns, store) {
-            (Ok(selection), Ok(wait_ns), Ok(store)) if problems.is_empty() => {
-                Ok(Self { selection, on_loss, wait_ns, store })
-            }
-            _ => Err(problems),
-        }
-    }
+pub struct FleetFlags {
+    /// Agents that share the load.
+    pub selection: AgentSelection,
+    /// Reaction to the loss of an agent.
+    pub on_loss: LossPolicy,
+    /// Maximum wait for the records, in ns.
+    pub wait_ns: u64,
+    /// Storage of the run.
+    pub store: Option<StorePlan>,
 }
 
 /// Load with its flags.
 #[derive(Clone, Debug)]
-pub(super) struct FleetLoad {
-    pub(super) flags: FleetFlags,
-    text: LoadFlags,
-    pub(super) plan: RunPlan,
+pub struct FleetLoad {
+    /// Flags of the fleet.
+    pub flags: FleetFlags,
+    /// Flags of the load as texts.
+    pub text: LoadFlags,
+    /// Plan of the complete load.
+    pub plan: RunPlan,
     /// Arguments of `weir load` on an agent.
-    arguments: Vec<String>,
+    pub arguments: Vec<String>,
 }
 
 impl FleetLoad {
-    /// Parses all flags; reports every problem at once.
-    pub(super) fn parse(args: CommandArgs<'_>) -> Result<Self, Vec<InputProblem>> {
-        let (arguments, refused) = agent_load_arguments(args);
-        let mut problems: Vec<InputProblem> = refused.into_iter().map(job::refused_flag).collect();
-        problems.extend(job::file_values(args));
-        let text = load_flags(args);
-        let flags = FleetFlags::parse(args).map_err(|own| problems.extend(own));
-        if text.urls.is_empty() {
-            problems.push(InputProblem::new("URL", "missing: agents have no embedded origin"));
-            return Err(problems);
-        }
-        let plan =
-            RunPlan::parse(&text, rt::cores::available_cpus().len()).map_err(|other| problems.extend(other));
-        match (flags, plan) {
-            (Ok(flags), Ok(plan)) if problems.is_empty() => Ok(Self { flags, text, plan, arguments }),
-            _ => Err(problems),
-        }
-    }
-
-    /// Parses the load of a trial, as a command line of `weir fleet load`. The command of the trials has the server
-    /// and the outputs, so that their flags are problems here.
-    pub(super) fn parse_trial(words: impl IntoIterator<Item = String>) -> Result<Self, Vec<InputProblem>> {
-        let matches = parse_command("fleet load", words)
-            .map_err(|why| vec![InputProblem::new("weir fleet load", why)])?;
-        let args = CommandArgs(&matches);
-        let mut problems = job::flags_of_the_command(args);
-        let load = Self::parse(args).map_err(|others| problems.extend(others));
-        load.ok().filter(|_| problems.is_empty()).ok_or(problems)
-    }
-
     /// Returns the maximum duration with the drain, in ns.
-    pub(super) fn duration_ns(&self) -> u64 {
+    #[must_use]
+    pub fn duration_ns(&self) -> u64 {
         self.plan.end.duration_ns.saturating_add(self.plan.drain_ns)
     }
 
     /// Divides the load among agents.
-    pub(super) fn divide(&self, agents: &[AgentFacts]) -> Result<DividedLoad<'_>, Failure> {
+    ///
+    /// # Errors
+    /// The agents cannot share it.
+    pub fn divide(&self, agents: &[AgentFacts]) -> Result<DividedLoad<'_>, Failure> {
         let division = split(agents);
         self.check_slices(&division)?;
         // Invariant: 32 hexadecimal digits are a name.
@@ -154,7 +97,10 @@ impl FleetLoad {
 
     /// Divides the load among the first agents, as many as can share it: a load of few connections needs no more
     /// agents than it has connections.
-    pub(super) fn divide_among_some(&self, agents: &[AgentFacts]) -> Result<DividedLoad<'_>, Failure> {
+    ///
+    /// # Errors
+    /// No number of agents can share it.
+    pub fn divide_among_some(&self, agents: &[AgentFacts]) -> Result<DividedLoad<'_>, Failure> {
         let connections = usize::try_from(self.plan.connections).unwrap_or(usize::MAX);
         let max = agents.len().min(connections);
         let divided = (1..=max).rev().find_map(|count| self.divide(&agents[..count]).ok());
@@ -181,7 +127,10 @@ impl FleetLoad {
 }
 
 /// Finds the agents of a load.
-pub(super) fn find_agents(
+///
+/// # Errors
+/// There are not enough agents.
+pub fn find_agents(
     session: &mut CoordinatorSession,
     selection: &AgentSelection,
 ) -> Result<Vec<AgentFacts>, Failure> {
@@ -195,7 +144,8 @@ pub(super) fn find_agents(
 }
 
 /// Describes the division of a load in one line.
-pub(super) fn format_division(agents: &[AgentFacts]) -> String {
+#[must_use]
+pub fn format_division(agents: &[AgentFacts]) -> String {
     let Split { basis, slices } = split(agents);
     let basis = match basis {
         SplitBasis::Capacity => "by calibrated capacity",
@@ -214,7 +164,7 @@ pub(super) fn format_division(agents: &[AgentFacts]) -> String {
 
 /// Load with its agents.
 #[derive(Clone, Debug)]
-pub(super) struct DividedLoad<'a> {
+pub struct DividedLoad<'a> {
     load: &'a FleetLoad,
     agents: Vec<AgentFacts>,
     plan: FleetPlan,
@@ -222,7 +172,10 @@ pub(super) struct DividedLoad<'a> {
 
 impl<'a> DividedLoad<'a> {
     /// Drives the load to its end. `stops` counts the user's requests to end it.
-    pub(super) fn drive(
+    ///
+    /// # Errors
+    /// The server is lost.
+    pub fn drive(
         self,
         session: &mut CoordinatorSession,
         stops: watch::Receiver<u32>,
@@ -234,22 +187,25 @@ impl<'a> DividedLoad<'a> {
     }
 }
 
-pub(super) fn cannot(error: TransportError) -> Failure {
+fn cannot(error: TransportError) -> Failure {
     Failure::cannot_run(error)
 }
 
 /// Load that has ended, with the records of its agents.
 #[derive(Clone, Debug)]
-pub(super) struct EndedLoad<'a> {
+pub struct EndedLoad<'a> {
     load: &'a FleetLoad,
     agents: Vec<AgentFacts>,
-    pub(super) run: RunId,
-    pub(super) records: FleetRecords,
+    /// Name of the run.
+    pub run: RunId,
+    /// Records of the agents.
+    pub records: FleetRecords,
 }
 
 impl EndedLoad<'_> {
     /// Returns the reason why there is no record, with the problems of the agents.
-    pub(super) fn problem(&self) -> Option<String> {
+    #[must_use]
+    pub fn problem(&self) -> Option<String> {
         let reason = match self.records.end {
             RunEnd::Records => return None,
             RunEnd::NotStarted if self.records.is_stopped => {
@@ -266,12 +222,16 @@ impl EndedLoad<'_> {
     }
 
     /// Returns the start of the first agent by the own clock, in ns.
-    pub(super) fn start_ns(&self) -> u64 {
+    #[must_use]
+    pub fn start_ns(&self) -> u64 {
         self.records.results.iter().filter_map(|result| result.start_ns).min().unwrap_or(0)
     }
 
     /// Merges the records; fails with the problem if there is none.
-    pub(super) fn merge(self) -> Result<MergedLoad, Failure> {
+    ///
+    /// # Errors
+    /// There is no record, or the records do not belong together.
+    pub fn merge(self) -> Result<MergedLoad, Failure> {
         if let Some(problem) = self.problem() {
             return Err(Failure::CannotRun(problem));
         }
@@ -303,8 +263,11 @@ impl EndedLoad<'_> {
 
 /// Result of a load, with the records of which it is the sum.
 #[derive(Clone, Debug)]
-pub(super) struct MergedLoad {
-    pub(super) id: RunId,
-    pub(super) run: Run,
-    pub(super) records: BTreeMap<AgentName, Vec<u8>>,
+pub struct MergedLoad {
+    /// Name of the run.
+    pub id: RunId,
+    /// Sum of the records.
+    pub run: Run,
+    /// Records of the agents.
+    pub records: BTreeMap<AgentName, Vec<u8>>,
 }
