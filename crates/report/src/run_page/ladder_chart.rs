@@ -48,7 +48,8 @@ fn draw_levels(svg: &mut Svg, plot: &Plot, search: &CapacitySearch) {
         mark(svg, plot, (level, "held"), 12.0, "zero");
     }
     if let Some(level) = conclusion.upper {
-        svg.add(plot.vertical(level).class("stroke thin bad").tooltip(&format!("missed at {}", level_text(search, level))));
+        let line = plot.vertical(level).class("stroke thin bad");
+        svg.add(line.tooltip(&format!("missed at {}", level_text(search, level))));
     }
 }
 

@@ -9,16 +9,14 @@ pub(super) fn grid(run: &Run) -> Markup {
     let rows = resource_grid(run);
     let sees_subject = run.observed.iter().any(|machine| machine.role_index(diagnose::window::SUBJECT).is_some());
     html! {
-        div.scroll {
-            table.use-grid {
-                caption { "Resources by utilisation, saturation and errors" }
-                thead {
-                    tr {
-                        @for head in ["Resource", "Utilisation", "Saturation", "Errors"] { th scope="col" { (head) } }
-                    }
+        table.use-grid {
+            caption { "Resources by utilisation, saturation and errors" }
+            thead {
+                tr {
+                    @for head in ["Resource", "Utilisation", "Saturation", "Errors"] { th scope="col" { (head) } }
                 }
-                tbody { @for row in &rows { (grid_row(row)) } }
             }
+            tbody { @for row in &rows { (grid_row(row)) } }
         }
         @if !sees_subject {
             p.note {
