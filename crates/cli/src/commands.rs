@@ -6,6 +6,7 @@ mod edge;
 mod fleet;
 mod lab;
 mod load;
+mod pages;
 mod plan;
 mod proxy;
 mod report;

@@ -19,6 +19,7 @@ mod flags;
 mod full_screen;
 mod load_control;
 mod output;
+mod peer_flags;
 mod preflight;
 mod progress_bar;
 
@@ -46,6 +47,7 @@ pub fn run() -> ExitCode {
             return Exit::Usage.into();
         }
     };
+    let arguments = with_version_flag(arguments);
     let matches = match flags::command_line_with_help().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         Err(error) => {
@@ -66,6 +68,14 @@ pub fn run() -> ExitCode {
         Ok(exit) => final_exit_code(exit),
         Err(Failure::Usage(problems)) => report(&Failure::Usage(defaults::locate(problems, &origins))),
         Err(failure) => report(&failure),
+    }
+}
+
+/// Returns `--version` for the command `version`, as other programs have it.
+fn with_version_flag(arguments: Vec<String>) -> Vec<String> {
+    match arguments.as_slice() {
+        [program, command] if command == "version" => vec![program.clone(), "--version".to_owned()],
+        _ => arguments,
     }
 }
 
@@ -124,6 +134,11 @@ fn usage_error_text(text: &str, arguments: &[String]) -> String {
         Some(file) => format!(" (for a config file: use --config {file})"),
         None => String::new(),
     };
+    let peer_hint = unexpected.and_then(|flag| peer_flags::hint(arguments.get(1).map(String::as_str), flag));
+    if let Some(instead) = peer_hint {
+        // The guess of clap would only distract from it.
+        return format!("weir: {first} ({instead}; weir load -h lists all flags)");
+    }
     format!("weir: {first}{hint}\n{rest}").trim_end().to_owned()
 }
 
@@ -156,5 +171,7 @@ mod tests {
         let text = text_of(&["weir", "proxy", "--check", "a.toml"]);
         assert!(text.lines().next().unwrap().contains("--config a.toml"), "{text}");
         assert!(!text_of(&["weir", "proxy", "--chek"]).contains("--config"));
+        let text = text_of(&["weir", "load", "-p", "4", "http://a/"]);
+        assert!(text.starts_with("weir: unexpected argument '-p' found (") && text.contains("--http 2"), "{text}");
     }
 }

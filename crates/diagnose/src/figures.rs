@@ -195,9 +195,11 @@ figures! {
 pub(crate) const SYN_QUEUE_COUNTERS: [&str; 3] =
     ["TcpExt.SyncookiesSent", "TcpExt.TCPReqQFullDoCookies", "TcpExt.TCPReqQFullDrop"];
 
-/// TCP counters of missing memory.
-pub(crate) const MEMORY_COUNTERS: [&str; 4] =
-    ["TcpExt.TCPMemoryPressures", "TcpExt.PruneCalled", "TcpExt.RcvPruned", "TcpExt.TCPAbortOnMemory"];
+/// TCP counters of missing memory of the machine (`tcp_mem`).
+pub(crate) const TCP_MEMORY_COUNTERS: [&str; 2] = ["TcpExt.TCPMemoryPressures", "TcpExt.TCPAbortOnMemory"];
+/// TCP counters of a full receive buffer of one socket: its process reads too slowly, whatever memory there is.
+pub(crate) const RECEIVE_BUFFER_COUNTERS: [&str; 3] =
+    ["TcpExt.PruneCalled", "TcpExt.RcvPruned", "TcpExt.TCPRcvQDrop"];
 
 fn part_of(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)

@@ -27,6 +27,7 @@ pub mod counter_test;
 mod diagnosis;
 pub mod figures;
 mod fingerprints;
+mod resource_grid;
 mod resource_headroom;
 mod rule_outcome;
 mod run_view;
@@ -40,6 +41,7 @@ pub mod verdicts;
 pub mod window;
 
 pub use diagnosis::diagnose;
+pub use resource_grid::{GridFigure, GridRow, resource_grid};
 pub use resource_headroom::{ResourceHeadroom, headroom};
 pub use unit::Unit;
 

@@ -431,6 +431,24 @@ fn disk_waits_are_distinguished_from_lack_of_memory() {
 }
 
 #[test]
+fn a_full_receive_buffer_of_a_socket_is_no_lack_of_memory() {
+    let with_counter = |name: &str| {
+        let mut run = run(16, 100 * MS);
+        change_samples(&mut run, |sample| {
+            sample.pressure = Some(Pressure { memory_some: 0.05, ..Pressure::default() });
+        });
+        set_counter(&mut run, name, 50.0);
+        diagnose(&run).verdict
+    };
+    for counter in ["TcpExt.PruneCalled", "TcpExt.RcvPruned", "TcpExt.TCPRcvQDrop"] {
+        assert_ne!(with_counter(counter), "memory_pressure", "{counter}");
+    }
+    for counter in ["TcpExt.TCPMemoryPressures", "TcpExt.TCPAbortOnMemory"] {
+        assert_eq!(with_counter(counter), "memory_pressure", "{counter}");
+    }
+}
+
+#[test]
 fn stalls_of_40_ms_are_recognised() {
     let mut run = run(20, 44 * MS);
     let rate = run.rates.responses_per_s;

@@ -1,12 +1,15 @@
 //! Validity of a load's result, as a table of rules. Each checks the evidence and returns its
 //! objection, with figures. No I/O; the sources of the bounds are next to them.
 
+mod live;
 mod stalls;
 
 use record::run::Interval;
 use record::units::{format_count, format_duration_ns, format_plural};
 use record::validity::{FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict};
 use stats::median;
+
+pub use live::{LiveLimits, live_signs};
 
 use crate::measurement::RunMeasurement;
 
@@ -253,11 +256,18 @@ fn format_percent(fraction: f64) -> String {
     }
 }
 
+/// Fraction of a core that the generator's busiest thread uses, from which a result is suspect, or invalid.
+const CLIENT_BUSY_SUSPECT: f64 = 0.80;
+const CLIENT_BUSY_INVALID: f64 = 0.95;
+/// 99th percentile of the lag from which a result is suspect, or invalid, if the median latency is small.
+const LAG_SUSPECT_NS: u64 = 1_000_000;
+const LAG_INVALID_NS: u64 = 10_000_000;
+
 type RuleResult = Option<(ValidityVerdict, String)>;
 
 fn client_bound(evidence: &Evidence<'_>) -> RuleResult {
     let fraction = evidence.host.busiest_thread_fraction?;
-    let verdict = grade(fraction, 0.80, 0.95)?;
+    let verdict = grade(fraction, CLIENT_BUSY_SUSPECT, CLIENT_BUSY_INVALID)?;
     let text = format!(
         "the generator was {} the limit: its busiest thread used {} of a core; use more threads \
          (-t), more machines, or a --rate below its capacity",
@@ -286,9 +296,9 @@ fn send_lag(evidence: &Evidence<'_>) -> RuleResult {
     let lag_ns = measured.lag.value_at_quantile(0.99);
     let median_ns = measured.latencies.last_byte.response.value_at_quantile(0.5);
     let event = if measured.plan.is_open_loop() { "sends" } else { "wake-ups" };
-    let verdict = if lag_ns > 10_000_000 && lag_ns > median_ns {
+    let verdict = if lag_ns > LAG_INVALID_NS && lag_ns > median_ns {
         ValidityVerdict::Invalid
-    } else if lag_ns > 1_000_000 && lag_ns > median_ns / 10 {
+    } else if lag_ns > LAG_SUSPECT_NS && lag_ns > median_ns / 10 {
         ValidityVerdict::Suspect
     } else {
         return None;

@@ -18,7 +18,7 @@ mod forest;
 mod functions;
 mod headroom;
 mod heat_map;
-mod latency;
+pub(crate) mod latency;
 mod queues;
 mod ratios;
 mod scaling;

@@ -1,5 +1,5 @@
 //! Reports from records, never by measuring: of an experiment, one self-contained HTML file and a short text
-//! for a pull request; of a load, the text forms in [`text`].
+//! for a pull request; of a load, the text forms in [`text`], and a page as of a search for the edge.
 //!
 //! The record contains the words, the outcomes and the warnings; the report only presents them.
 
@@ -13,12 +13,19 @@ mod markdown;
 mod page;
 mod plot;
 mod repro_command;
+mod run_comparison;
+mod run_page;
 #[cfg(test)]
 mod synthetic;
 #[cfg(test)]
 mod tests;
 pub mod text;
 mod unobservable;
+
+pub use run_comparison::{
+    ComparedFigure, ConditionResult, FigureChange, RegressionCondition, RegressionOutcome, RunComparison,
+};
+pub use run_page::{EdgePage, PageAnswer, PageBaseline, RUN_PAGE_BYTES_MAX, RunPage, edge_page, run_page};
 
 use record::experiment::Experiment;
 use record::trial::ExperimentTrial;

@@ -2,12 +2,13 @@
 //! with its style and script inside, which loads nothing. [`super::charts`] draws the charts. All
 //! markup is made by `html!`, which escapes every text.
 
-mod figure;
+pub(super) mod figure;
 mod reference;
 mod summary;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use record::experiment::Experiment;
+use record::run::WeirVersion;
 
 use super::charts::{CHARTS, ReportChart};
 use super::data_table::ROWS_MAX;
@@ -61,6 +62,36 @@ pub(super) fn render_page(experiment: &Experiment, raw: &dyn TrialRecords) -> Re
 
 fn page_markup(experiment: &Experiment, summary: &Markup, sections: &[PageSection]) -> Markup {
     let (plan, weir) = (&experiment.plan, &experiment.weir);
+    let made = html! { "weir lab · experiment " b { (plan.name) } };
+    let main = html! {
+        (summary)
+        nav aria-label="Sections" {
+            ol {
+                @for section in sections {
+                    li { a href={ "#" (section.anchor) } { (section.title) } }
+                }
+            }
+        }
+        @for PageSection { anchor, title, body } in sections {
+            section id=(anchor) aria-labelledby={ (anchor) "-title" } {
+                h2 id={ (anchor) "-title" } { (title) }
+                (body)
+            }
+        }
+    };
+    document(&plan.title, &made, &main, &footer(weir, &plan.name, &experiment.started_at))
+}
+
+/// Returns the last line of a page: its origin.
+pub(super) fn footer(weir: &WeirVersion, source: &str, started_at: &str) -> Markup {
+    html! {
+        "Created by weir " (weir.version) " (" (weir.commit) ") from " (source) ", " (started_at)
+        ". This page is self-contained: it loads no external resources."
+    }
+}
+
+/// Returns a complete document: `made` is its first line.
+pub(super) fn document(title: &str, made: &Markup, main: &Markup, footer: &Markup) -> Markup {
     html! {
         (DOCTYPE) "\n"
         html lang="en" {
@@ -70,34 +101,16 @@ fn page_markup(experiment: &Experiment, summary: &Markup, sections: &[PageSectio
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 link rel="icon" href="data:,";
-                title { (plan.title) }
+                title { (title) }
                 style { (PreEscaped(DRAWING_STYLE)) (PreEscaped(PAGE_STYLE)) }
             }
             body {
                 header {
-                    span.made { "weir lab · experiment " b { (plan.name) } }
+                    span.made { (made) }
                     button #theme type="button" hidden { "Dark" }
                 }
-                main {
-                    (summary)
-                    nav aria-label="Sections" {
-                        ol {
-                            @for section in sections {
-                                li { a href={ "#" (section.anchor) } { (section.title) } }
-                            }
-                        }
-                    }
-                    @for PageSection { anchor, title, body } in sections {
-                        section id=(anchor) aria-labelledby={ (anchor) "-title" } {
-                            h2 id={ (anchor) "-title" } { (title) }
-                            (body)
-                        }
-                    }
-                }
-                footer {
-                    "Created by weir " (weir.version) " (" (weir.commit) ") from " (plan.name) ", "
-                    (experiment.started_at) ". This page is self-contained: it loads no external resources."
-                }
+                main { (main) }
+                footer { (footer) }
                 div #tip role="status" hidden {}
                 script { (PreEscaped(SCRIPT)) }
             }

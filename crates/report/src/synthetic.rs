@@ -74,6 +74,13 @@ pub(crate) fn synthetic_experiment() -> (Experiment, SyntheticRecords) {
     with_loads(&LOADS)
 }
 
+/// Returns the run of a trial.
+pub(crate) fn synthetic_run() -> Run {
+    let (experiment, raw) = one_load();
+    let line = experiment.trials.iter().find(|line| line.is_counted()).unwrap();
+    raw.trial(&line.file).unwrap().run.unwrap()
+}
+
 /// Returns the same under one load without a name.
 pub(crate) fn one_load() -> (Experiment, SyntheticRecords) {
     with_loads(&[record::experiment::ONLY_LOAD])

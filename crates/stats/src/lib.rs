@@ -6,6 +6,7 @@
 //! | median and quantiles of a few exact values | [`quantiles`] | type 7 of Hyndman and Fan 1996 |
 //! | mean, deviation, outliers | this one | median absolute deviation |
 //! | interval of any statistic | [`bootstrap`] | percentile and BCa, Efron 1979 and 1987 |
+//! | interval of a difference between two series over time | [`block_bootstrap`] | moving blocks, Künsch 1989 |
 //! | interval of a mean, size of a difference | [`effect`] | Student, Welch, Hodges and Lehmann |
 //! | interval of a fraction | [`proportion`] | Wilson 1927 |
 //! | paired and unpaired tests | [`signed_rank`], [`rank_sum`] | Wilcoxon 1945, Mann and Whitney 1947, exact |
@@ -24,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod block_bootstrap;
 pub mod bootstrap;
 pub mod distribution;
 pub mod effect;

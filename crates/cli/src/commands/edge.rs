@@ -18,6 +18,7 @@ use runner::run_record::{CommandIdentity, host_record};
 pub(super) use options::parse_flags;
 
 use super::command_identity;
+use super::pages::write_edge_page;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::edge::{announcement, result_sentence, summary, trial_line, trial_step};
@@ -42,7 +43,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
 
 /// Checks that the results can be written, and creates the directory of the records.
 pub(super) fn check_outputs(args: CommandArgs<'_>, options: &SearchOptions) -> Result<(), Failure> {
-    preflight::outputs(args, &["json"], &[])?;
+    preflight::outputs(args, &["json"], &["html"])?;
     if let Some(directory) = &options.records_directory {
         std::fs::create_dir_all(directory)
             .map_err(|why| InputProblem::new("--keep", format!("{}: {why}", directory.display())))
@@ -92,6 +93,7 @@ impl EdgeSearch<'_> {
             print(&summary(&edge, is_coloured()));
         }
         write_json(&edge, json.as_deref())?;
+        write_edge_page(args, &edge)?;
         Ok(exit_code(&edge, options.has_max_level))
     }
 }

@@ -27,6 +27,7 @@ use runner::subjects::{check_subject_pids, find_subjects};
 pub(super) use outputs::metrics_export;
 
 use self::outputs::{full_screen, metrics_address, peer_format, prints_summary, write_results};
+use super::pages::Baseline;
 use super::{calibrate, command_identity};
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, embedded_placeholder_url, load_flags, subject_pids};
@@ -199,6 +200,7 @@ fn run_job(
     let show_screen = args.is_set("tui");
     let show_lines = !quiet && !show_screen && !args.is_set("quiet") && (terminal || args.is_set("live"));
     let observe = !args.is_set("no-watch");
+    let compared = Baseline::from_flags(args)?;
     let with_baseline = observe && !args.is_set("no-baseline");
     let settings = PrepareSettings { observe, with_baseline, named: &subject_pids(args)? };
     let prepared = PreparedLoad::prepare(job, settings, stop);
@@ -228,12 +230,12 @@ fn run_job(
         let context = ConfirmContext { throttle: with_less_cpu_time, notice, quiet };
         confirm::confirm_diagnosis(job, &mut run, context, stop);
     }
-    write_results(args, &run, &latencies, show_lines)?;
+    let exit = write_results(args, &run, &latencies, show_lines, compared.as_ref())?;
     watch.finish_log().map_err(|error| Failure::cannot("--hdr", error))?;
     if let Some(metrics) = metrics {
         metrics.finish(stop)?;
     }
-    Ok(Exit::from_run(&run))
+    Ok(exit)
 }
 
 /// Limits the CPU time of a subject while `measure` runs.
@@ -271,5 +273,6 @@ fn check_results(args: CommandArgs<'_>) -> Result<(), Failure> {
         return Err(vec![InputProblem::new("--tui", "stdout is not a terminal")].into());
     }
     metrics_address(args)?;
-    preflight::outputs(args, STDOUT_FLAGS, &["hdr", "openmetrics"])
+    Baseline::from_flags(args)?;
+    preflight::outputs(args, STDOUT_FLAGS, &["hdr", "openmetrics", "html"])
 }

@@ -11,6 +11,7 @@ use record::run::Run;
 use report::text::run_ratios::format_run_ratios;
 use report::text::summary::summary;
 
+use super::pages::{Baseline, conditions, exit_of_comparison, write_run_page};
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
@@ -33,10 +34,11 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if json.is_some() && !args.is_set("merge") {
         problems.push(InputProblem::new("--json", "only --merge writes a record: add --merge"));
     }
+    problems.extend(compare_problems(args, runs.len()));
     if !problems.is_empty() {
         return Err(problems.into());
     }
-    preflight::outputs(args, &["json"], &[])?;
+    preflight::outputs(args, &["json"], &["html"])?;
     if args.is_set("merge") {
         let runs: Vec<Run> = runs.into_iter().map(|(_, run)| run).collect();
         let mut merged = merge(&runs).map_err(|error| vec![InputProblem::new("--merge", error)])?;
@@ -46,6 +48,14 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     }
     match runs.as_slice() {
         [(_, only)] => show(args, only, None),
+        [(name, first), (_, second)] => {
+            print(&format_run_ratios(&runs, is_coloured()));
+            let baseline = Baseline::new(name.clone(), first.clone(), conditions(args)?);
+            let comparison = baseline.compare(second);
+            print(&comparison.text());
+            write_run_page(args, second, Some((&baseline, &comparison)))?;
+            Ok(exit_of_comparison(Exit::Done, Some(&comparison)))
+        }
         several => {
             print(&format_run_ratios(several, is_coloured()));
             Ok(Exit::Done)
@@ -53,10 +63,26 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     }
 }
 
+/// Returns the problems of flags that need one or two records.
+fn compare_problems(args: CommandArgs<'_>, records: usize) -> Vec<InputProblem> {
+    let mut problems = Vec::new();
+    let merged = args.is_set("merge");
+    if args.is_given("fail-if") && (records != 2 || merged) {
+        problems.push(InputProblem::new("--fail-if", "compares two records: name the baseline and the run"));
+    }
+    if args.text("html").is_some() && records > 2 && !merged {
+        let text = "shows one record, or two over each other: name at most two, or add --merge";
+        problems.push(InputProblem::new("--html", text));
+    }
+    problems.extend(conditions(args).err().unwrap_or_default());
+    problems
+}
+
 fn show(args: CommandArgs<'_>, run: &Run, json: Option<&str>) -> Result<Exit, Failure> {
     if json != Some("-") {
         print(&summary(run, args.is_set("verbose"), is_coloured()));
     }
     write_json(run, json)?;
+    write_run_page(args, run, None)?;
     Ok(Exit::from_run(run))
 }

@@ -7,6 +7,7 @@ use super::load::{
     ARRIVALS, CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, SEED, SOURCE, THREADS,
     TIMEOUT, request_body,
 };
+use super::load_output::HTML;
 use super::load_requests::EXPECT_STATUS;
 use super::tls::{
     CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags,
@@ -175,6 +176,10 @@ pub(super) const EDGE_FLAGS: &[Flag] = &[
         ..FLAG_DEFAULTS
     },
     JSON,
+    Flag {
+        doc: "Write the result as one self-contained page, at most 600 kB: the answer, the ladder, the limit and its proof",
+        ..HTML
+    },
 ];
 
 /// Returns the texts of the base load of every trial, for requests to `urls`.

@@ -74,7 +74,7 @@ const TLS_OF_A_LOAD: GroupRow = (
 const HTTP2: GroupRow = ("HTTP/2", &[], &["window", "connection-window", "mix", "grpc"]);
 const OUTPUT_OF_A_LOAD: GroupRow = (
     "Output",
-    &["verbose", "json", "live"],
+    &["verbose", "json", "html", "live"],
     &[
         "tui",
         "check",
@@ -234,7 +234,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             (
                 "Objectives and checks",
                 &["slo", "confirm"],
-                &["max-error-rate", "subject", "no-watch", "no-baseline"],
+                &["baseline", "fail-if", "max-error-rate", "subject", "no-watch", "no-baseline"],
             ),
             TLS_OF_A_LOAD,
             HTTP2,
@@ -272,7 +272,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             (
                 "Objectives and checks",
                 &["slo"],
-                &["confirm", "max-error-rate", "subject", "no-watch", "no-baseline"],
+                &["confirm", "baseline", "fail-if", "max-error-rate", "subject", "no-watch", "no-baseline"],
             ),
             TLS_OF_A_LOAD,
             HTTP2,
@@ -288,7 +288,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Requests", &["method", "header"], &["data", "expect-status"]),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", &["json", "keep"], &[]),
+            ("Output", &["json", "html", "keep"], &[]),
         ],
     ),
     (
@@ -300,7 +300,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Requests", &[], &["method", "header", "data", "expect-status"]),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", &["json"], &["keep"]),
+            ("Output", &["json"], &["html", "keep"]),
         ],
     ),
     (

@@ -21,6 +21,29 @@ pub(super) const JUNIT: Flag = Flag {
           nothing else",
     ..FLAG_DEFAULTS
 };
+pub(crate) const HTML: Flag = Flag {
+    long: "html",
+    value: "FILE",
+    doc: "Write the result as one self-contained page, at most 600 kB: the answer, resources, findings and charts",
+    ..FLAG_DEFAULTS
+};
+pub(super) const BASELINE: Flag = Flag {
+    long: "baseline",
+    value: "FILE",
+    doc: "Compare the result with this record: each change with its 95 % interval, from the seconds of both runs",
+    ..FLAG_DEFAULTS
+};
+pub(super) const FAIL_IF: Flag = Flag {
+    long: "fail-if",
+    value: "LIST",
+    repeatable: true,
+    doc: "Regressions that give exit code 3, e.g. 'p99>+10%,rate<-5%'; figures are p50, p99, rate, and errors in \
+          percentage points; a change counts if its interval is beyond the limit, and one that the seconds cannot \
+          decide is reported",
+    valid: &["p99>+10%,rate<-5%", "errors>+0.1%"],
+    invalid: &["p99>10%", "p99<-1%", "p99.9>+1%", "x>+1%", ""],
+    ..FLAG_DEFAULTS
+};
 pub(super) const FORMAT: Flag = Flag {
     long: "format",
     value: "FORM",
@@ -42,6 +65,7 @@ pub(super) const HDR: Flag = Flag {
 };
 pub(super) const PERCENTILES: Flag = Flag {
     long: "percentiles",
+    aliases: &["--latency"],
     short: Some('P'),
     doc: "Print all percentiles of the latencies; of the first and the last byte, service and \
           response time, up to 99.9999 %",

@@ -1,6 +1,7 @@
 //! The flags of `weir load report`.
 
 use super::load::VERBOSE;
+use super::load_output::{FAIL_IF, HTML};
 use super::{CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const REPORT: CommandInfo = CommandInfo {
@@ -23,11 +24,23 @@ pub(crate) const REPORT: CommandInfo = CommandInfo {
             doc: "Write the merged record; needs --merge",
             ..FLAG_DEFAULTS
         },
+        Flag {
+            doc: "Write one self-contained page of at most 600 kB: of one record, or of the second compared with the first",
+            ..HTML
+        },
+        Flag {
+            doc: "Regressions of the second record from the first that give exit code 3, e.g. 'p99>+10%,rate<-5%'; \
+                  as of weir load",
+            ..FAIL_IF
+        },
         VERBOSE,
     ],
     examples: &[
         ("weir load report run.json", "print a record"),
-        ("weir load report run.json run.json", "compare two records"),
+        (
+            "weir load report --html page.html --fail-if 'p99>+10%,rate<-5%' run.json run.json",
+            "compare two records in a page; a regression is exit code 3",
+        ),
         (
             "weir load report --merge --json both.json one.json two.json",
             "merge two runs that were driven at the same time",

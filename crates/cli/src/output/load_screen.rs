@@ -9,6 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph, Sparkline};
+use load::validity::{LiveLimits, live_signs};
 use record::histogram::LatencyHistogram;
 use record::run::Interval;
 use record::units::{format_byte_rate, format_count, format_duration_ns, format_plural, format_rate};
@@ -27,6 +28,8 @@ pub(crate) struct LoadView {
     pub(crate) duration_s: f64,
     /// Factor of the rate; `None` if it cannot be changed.
     pub(crate) factor: Option<f64>,
+    /// Limits of the plan, for the signs that the result will not be valid.
+    limits: LiveLimits,
     seconds: VecDeque<Interval>,
     errors: BTreeMap<String, u64>,
     latencies: LatencyHistogram,
@@ -36,8 +39,15 @@ pub(crate) struct LoadView {
 
 impl LoadView {
     /// Creates the view of a load that has not begun.
-    pub(crate) fn new(target: String, plan: String, duration_s: f64, factor: Option<f64>) -> Self {
+    pub(crate) fn new(
+        target: String,
+        plan: String,
+        duration_s: f64,
+        factor: Option<f64>,
+        limits: LiveLimits,
+    ) -> Self {
         Self {
+            limits,
             target,
             plan,
             duration_s,
@@ -81,7 +91,7 @@ pub(crate) fn draw_load(frame: &mut Frame<'_>, view: &LoadView, elapsed_s: f64, 
         Constraint::Length(3),
         Constraint::Fill(2),
         Constraint::Fill(3),
-        Constraint::Length(4),
+        Constraint::Length(5),
         Constraint::Length(1),
     ])
     .areas(frame.area());
@@ -100,7 +110,7 @@ pub(crate) fn draw_load(frame: &mut Frame<'_>, view: &LoadView, elapsed_s: f64, 
     let [bands, percentiles] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(charts);
     draw_bands(frame, bands, view, has_colour);
     draw_percentiles(frame, percentiles, view, paint(Color::Yellow));
-    draw_counts(frame, counts, view, &last);
+    draw_counts(frame, counts, view, &last, paint(Color::Red));
     let rate_keys = match view.factor {
         Some(factor) => {
             format!(" · + and - change the rate ({:.0} %) · 0 stops it, 1 restores it", factor * 100.0)
@@ -222,7 +232,20 @@ fn draw_percentiles(frame: &mut Frame<'_>, area: Rect, view: &LoadView, style: S
     frame.render_widget(chart, area);
 }
 
-fn draw_counts(frame: &mut Frame<'_>, area: Rect, view: &LoadView, last: &Interval) {
+/// Returns the most serious sign that the result will not be valid.
+fn validity_line(view: &LoadView, alarm: Style) -> Line<'static> {
+    let signs = live_signs(&view.seconds, &view.limits);
+    match signs.split_first() {
+        None => Line::from("no sign against the result so far"),
+        Some((first, rest)) => {
+            let more = if rest.is_empty() { String::new() } else { format!(" (and {} more)", rest.len()) };
+            let text = format!("! not valid if it goes on: {first}{more}");
+            Line::from(Span::styled(text, alarm.add_modifier(Modifier::BOLD)))
+        }
+    }
+}
+
+fn draw_counts(frame: &mut Frame<'_>, area: Rect, view: &LoadView, last: &Interval, alarm: Style) {
     let errors: Vec<String> = view.errors.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     let errors = if errors.is_empty() { "none".to_owned() } else { errors.join(", ") };
     let cpus = last.own_cpus.map_or_else(|| "-".to_owned(), |cpus| format!("{cpus:.2}"));
@@ -238,6 +261,7 @@ fn draw_counts(frame: &mut Frame<'_>, area: Rect, view: &LoadView, last: &Interv
             format_count(view.good as f64),
             format_count(view.responses as f64)
         )),
+        validity_line(view, alarm),
     ];
     frame.render_widget(Paragraph::new(lines).block(Block::bordered()), area);
 }
@@ -251,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_screen_has_all_figures_in_any_size() {
-        let mut view = LoadView::new("GET http://a/".to_owned(), "8 connections".to_owned(), 10.0, Some(1.1));
+        let mut view = LoadView::new("GET http://a/".to_owned(), "8 connections".to_owned(), 10.0, Some(1.1), LiveLimits { threads: 1, connections: 8, max_error_rate: 0.01 });
         let mut latencies = LatencyHistogram::new();
         (1..1000).for_each(|number| latencies.record(number * 10_000));
         for second in 1..=5 {
@@ -275,11 +299,16 @@ mod tests {
             let text = terminal.backend().to_string();
             if width >= 80 {
                 for part in
-                    ["GET http://a/", "5 of 10 s", "28.0 k/s", "p99 900 µs", "timeout 15", "99.9", "(110 %)"]
+                    ["GET http://a/", "5 of 10 s", "28.0 k/s", "p99 900 µs", "timeout 15", "99.9", "(110 %)", "no sign against"]
                 {
                     assert!(text.contains(part), "{part}: {text}");
                 }
             }
         }
+        view.seconds.iter_mut().for_each(|second| second.own_cpus = Some(0.99));
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        terminal.draw(|frame| draw_load(frame, &view, 5.0, true)).unwrap();
+        let text = terminal.backend().to_string();
+        assert!(text.contains("! not valid if it goes on: client_bound"), "{text}");
     }
 }

@@ -70,7 +70,7 @@ fn the_https_urls_of_the_guide_are_in_examples_that_are_run() {
 }
 
 /// Runs a command line in a directory as a shell does; returns its exit code and its stdout.
-fn run_line(line: &str, directory: &Path) -> (i32, String) {
+pub(crate) fn run_line(line: &str, directory: &Path) -> (i32, String) {
     let out = directory.join(".stdout");
     let mut shell = command("sh", directory);
     shell.args(["-c", &format!("exec {line}")]).current_dir(directory);

@@ -4,6 +4,7 @@
 
 mod cli;
 mod cli_run;
+mod cookbook;
 mod edge;
 mod examples;
 mod fleet;
@@ -18,6 +19,7 @@ mod lab;
 mod lab_experiment;
 mod load_http2;
 mod load_requests;
+mod pages;
 mod plan;
 mod process_tree;
 mod profile;

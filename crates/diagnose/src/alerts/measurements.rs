@@ -418,7 +418,3 @@ pub(super) fn wakeup_latency(view: &Places<'_>, out: &mut Vec<Measurement>) {
     each(&view.wakeup_lags, ScreenSection::Machine, lag, out);
 }
 
-pub(super) fn observation_cost(view: &Places<'_>, out: &mut Vec<Measurement>) {
-    let reading = Some((view.window.observed.cost_cpus, no_facts()));
-    push(ScreenSection::Machine, places::OBSERVATION_COST, reading, out);
-}

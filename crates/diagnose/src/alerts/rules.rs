@@ -146,8 +146,8 @@ pub const RULES: &[AlertRule] = &[
          of the instance is exceeded; use a larger instance, or more of them.",
     ),
     rule("out_of_memory", Alarm, PerSecond, 0.0, "kernel docs: networking/snmp_counter").measured_by(
-        "TCPMemoryPressures, TCPAbortOnMemory, PruneCalled, RcvPruned",
-        |view, out| read::counters(view, &f::MEMORY_COUNTERS, out),
+        "TCPMemoryPressures, TCPAbortOnMemory",
+        |view, out| read::counters(view, &f::TCP_MEMORY_COUNTERS, out),
         "TCP of {of} runs out of buffer memory {value} times per second and drops data or \
          connections: raise net.ipv4.tcp_mem, or limit the buffers per connection.",
     ),
@@ -356,10 +356,11 @@ pub const RULES: &[AlertRule] = &[
         "{of}: a runnable thread starts up to {value} late (p99; max {a}), because another process \
          or the hypervisor uses the CPU.",
     ),
-    rule("observation_cost", Notice, Fraction, 0.01, "the observation budget: 1 % of one core").measured_by(
-        "CPU time of the observation",
-        read::observation_cost,
-        "the observation uses {value} of one core: sample less often (--interval).",
+    rule("receive_buffer_full", Notice, PerSecond, 0.0, "kernel docs: networking/snmp_counter").measured_by(
+        "PruneCalled, RcvPruned, TCPRcvQDrop",
+        |view, out| read::counters(view, &f::RECEIVE_BUFFER_COUNTERS, out),
+        "receive buffers of single sockets of {of} overflow {value} times per second: their process reads \
+         too slowly; the machine has enough TCP memory (read faster, or raise net.ipv4.tcp_rmem).",
     ),
     rule("send_queue_large", Notice, Bytes, 16.0 * 1024.0 * 1024.0, "own threshold").measured_by(
         "bytes written but not yet sent (Send-Q)",

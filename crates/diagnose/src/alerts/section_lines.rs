@@ -246,7 +246,8 @@ fn tcp_line(view: &Places<'_>, space: &Place<'_, NamespaceUse>) -> ScreenLine {
         ScreenCell::new("time-wait", last.time_wait.to_string()),
         ScreenCell::new("orphans", last.orphans.to_string()),
         ScreenCell::new("memory", format_bytes(last.tcp_memory_pages as f64 * PAGE_BYTES)),
-        ScreenCell::new("pressure/s", sum(&f::MEMORY_COUNTERS)),
+        ScreenCell::new("pressure/s", sum(&f::TCP_MEMORY_COUNTERS)),
+        ScreenCell::new("pruned/s", sum(&f::RECEIVE_BUFFER_COUNTERS)),
         ScreenCell::new("delayed acks/s", sum(&["TcpExt.DelayedACKs"])),
     ];
     let segments_out = |sample: &MachineSample| {

@@ -193,7 +193,7 @@ const CASES: &[(&str, f64, f64, Change)] = &[
     ("allowance_exceeded", 1.0, 0.0, |o, v| {
         link(o, |link| insert(&mut link.driver, "pps_allowance_exceeded", v));
     }),
-    ("out_of_memory", 1.0, 0.0, |o, v| counter(o, "TcpExt.PruneCalled", v)),
+    ("out_of_memory", 1.0, 0.0, |o, v| counter(o, "TcpExt.TCPMemoryPressures", v)),
     ("tcp_memory", 20_001.0, 20_000.0, |o, v| {
         for_each_sample(o, |sample| sample.namespaces[0].tcp_memory_pages = v as u64);
     }),
@@ -254,7 +254,7 @@ const CASES: &[(&str, f64, f64, Change)] = &[
     ("major_faults", 11.0, 10.0, |o, v| role(o, |role| role.major_faults_per_s = v)),
     ("other_processes", 0.41, 0.4, |o, v| for_each_sample(o, |sample| sample.foreign_cpus = Some(v))),
     ("wakeup_latency", 4.1e6, 4e6, |o, v| for_each_sample(o, |s| s.wakeup_lags[0].lag_p99_ns = v as u64)),
-    ("observation_cost", 0.011, 0.01, |o, v| o.cost_cpus = v),
+    ("receive_buffer_full", 1.0, 0.0, |o, v| counter(o, "TcpExt.PruneCalled", v)),
     ("send_queue_large", 17_000_000.0, 16_000_000.0, |o, v| {
         end(o, 1, |end| end.not_sent_bytes = v as u64);
     }),

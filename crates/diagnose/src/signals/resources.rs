@@ -81,10 +81,7 @@ signals! {
         "sock_diag of the listening sockets", accept_queue_fill_max;
     // Memory.
     MEMORY_EVENTS: Counters, PerSecond, "TCP memory shortages",
-        "TcpExt TCPMemoryPressures, PruneCalled, RcvPruned, TCPAbortOnMemory, TCPRcvQDrop",
-        |view| {
-            view.counter(SUBJECT, &[&f::MEMORY_COUNTERS[..], &["TcpExt.TCPRcvQDrop"]].concat())
-        };
+        "TcpExt TCPMemoryPressures, TCPAbortOnMemory", |view| view.counter(SUBJECT, &f::TCP_MEMORY_COUNTERS);
     MEMORY_PRESSURE: Memory, Fraction, "time in which a task waited for memory",
         "memory.pressure of the cgroup, or /proc/pressure/memory", |view| {
             let group = view.role_median(SUBJECT, f::GROUP_MEMORY_PRESSURE.read);

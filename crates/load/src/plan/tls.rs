@@ -31,11 +31,11 @@ pub struct TlsFlags {
 }
 
 impl TlsFlags {
-    /// Returns a problem for each flag that was given: without TLS they would have no effect.
+    /// Returns a problem for each flag that was given: without TLS they would have no effect. `--insecure` is none:
+    /// it is harmless, as `-k` of curl with http:// and of ab, which keeps connections alive.
     pub(super) fn problems_without_tls(&self) -> impl Iterator<Item = InputProblem> {
         let given = [
             ("--cacert", self.cacert.is_some()),
-            ("--insecure", self.insecure),
             ("--cert", self.cert.is_some()),
             ("--key", self.key.is_some()),
             ("--tls-min", self.tls_min.is_some()),

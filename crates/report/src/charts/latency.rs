@@ -3,7 +3,7 @@
 //! averages of percentiles. It does not show latency over time.
 
 use experiment::format;
-use record::experiment::{Experiment, LoadPlan};
+use record::experiment::Experiment;
 use record::histogram::LatencyHistogram;
 
 use super::{ReportChart, arms_legend};
@@ -11,17 +11,25 @@ use crate::TrialRecords;
 use crate::data::quantiles::{NINES_MAX, QuantilePoint, percentile, quantile_points};
 use crate::data::trials::{merge_trials, series_index};
 use crate::data_table::DataTable;
-use crate::plot::{Axis, Frame, Plot, Scale, Svg, extent};
+use crate::plot::{Axis, Frame, Plot, Scale, Svg, WIDTH, extent};
 
 /// Number of responses beyond a percentile from which it is steady (100 / (1 − q) in all).
 /// Percentiles of fewer responses jump from run to run.
 const BEYOND_MIN: f64 = 100.0;
 
-/// The merged latencies of an arm under a load.
-struct LatencyCurve<'a> {
-    arm: &'a str,
+/// Latencies of a series, as a curve.
+pub(crate) struct LatencyCurve<'a> {
+    name: &'a str,
+    series: usize,
     latencies: LatencyHistogram,
     points: Vec<QuantilePoint>,
+}
+
+impl<'a> LatencyCurve<'a> {
+    pub(crate) fn new(name: &'a str, series: usize, latencies: LatencyHistogram) -> Self {
+        let points = quantile_points(&latencies);
+        Self { name, series, latencies, points }
+    }
 }
 
 /// Draws latency curves, a drawing for each load.
@@ -36,17 +44,18 @@ pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<Repo
         for arm in &experiment.plan.arms {
             let merged = merge_trials(experiment, raw, &arm.name, &load.name);
             trials_missing += merged.trials_without_record;
-            let points = quantile_points(&merged.latencies);
-            for QuantilePoint { quantile, latency_ns, beyond } in &points {
+            let series = series_index(&experiment.plan, &arm.name);
+            let curve = LatencyCurve::new(&arm.name, series, merged.latencies);
+            for QuantilePoint { quantile, latency_ns, beyond } in &curve.points {
                 chart.data.add(&[&load.name, &arm.name, quantile, latency_ns, &beyond.floor()]);
             }
-            if !merged.latencies.is_empty() {
-                curves.push(LatencyCurve { arm: &arm.name, latencies: merged.latencies, points });
+            if !curve.latencies.is_empty() {
+                curves.push(curve);
             }
         }
         chart.load_heading(experiment, &load.name);
         chart.draw_or(
-            drawing(experiment, load, &curves),
+            draw_curves(&format!("Latency, {}", load.name), &curves, WIDTH),
             "No data: the records of the trials have no histogram (another load generator ran, or the \
              records are missing).",
         );
@@ -58,7 +67,8 @@ pub(crate) fn chart(experiment: &Experiment, raw: &dyn TrialRecords) -> Vec<Repo
     vec![chart.legend(arms_legend(&experiment.plan))]
 }
 
-fn drawing(experiment: &Experiment, load: &LoadPlan, curves: &[LatencyCurve<'_>]) -> Option<Svg> {
+/// Draws curves over each other in a drawing of this width; `None` without latencies.
+pub(crate) fn draw_curves(title: &str, curves: &[LatencyCurve<'_>], width: f64) -> Option<Svg> {
     let latencies = curves.iter().flat_map(|curve| curve.points.iter().map(|point| point.latency_ns as f64));
     let (low, high) = extent(latencies.filter(|latency_ns| *latency_ns > 0.0))?;
     let max_beyond = curves.iter().map(|curve| curve.latencies.count()).max()? as f64;
@@ -70,20 +80,21 @@ fn drawing(experiment: &Experiment, load: &LoadPlan, curves: &[LatencyCurve<'_>]
     let y = Axis::new(Scale::log(low * 0.9, high * 1.1), 7, "latency", |ns| format::tick(ns, "ns"));
     let figures = curves.iter().map(|curve| {
         let at = |quantile| format::value(curve.latencies.value_at_quantile(quantile) as f64, "ns");
-        format!("{}: p50 {}, p99 {}", curve.arm, at(0.5), at(0.99))
+        format!("{}: p50 {}, p99 {}", curve.name, at(0.5), at(0.99))
     });
     let figures: Vec<String> = figures.collect();
-    let mut svg = Svg::new(&format!("Latency, {}", load.name), &figures.join("; "));
-    let plot = svg.plot(Frame::new(28.0, 260.0).within(66.0, 690.0), x.scale, &y);
+    let mut svg = Svg::new(title, &figures.join("; ")).with_width(width);
+    let plot = svg.plot(Frame::new(28.0, 260.0).within(66.0, width - 30.0), x.scale, &y);
     svg.x_axis(&plot, &x);
     for curve in curves {
-        draw_curve(&mut svg, curve, series_index(&experiment.plan, curve.arm), (&plot, &round));
+        draw_curve(&mut svg, curve, (&plot, &round));
     }
     Some(svg)
 }
 
 /// Draws a curve. Every point has a tip; only round percentiles have a visible dot.
-fn draw_curve(svg: &mut Svg, curve: &LatencyCurve<'_>, series: usize, (plot, round): (&Plot, &[f64])) {
+fn draw_curve(svg: &mut Svg, curve: &LatencyCurve<'_>, (plot, round): (&Plot, &[f64])) {
+    let series = curve.series;
     let at = |point: &QuantilePoint| (1.0 / (1.0 - point.quantile), point.latency_ns as f64);
     let steady = curve.points.iter().take_while(|point| point.beyond >= BEYOND_MIN).count();
     let (first, rest) = (&curve.points[..steady], &curve.points[steady.saturating_sub(1)..]);
@@ -93,7 +104,7 @@ fn draw_curve(svg: &mut Svg, curve: &LatencyCurve<'_>, series: usize, (plot, rou
         let latency = format::value(point.latency_ns as f64, "ns");
         let beyond = format::value(point.beyond.floor(), "1");
         let percentile = percentile(point.quantile);
-        let tip = format!("{}, {percentile} %\n{latency}\n{beyond} responses beyond", curve.arm);
+        let tip = format!("{}, {percentile} %\n{latency}\n{beyond} responses beyond", curve.name);
         let is_round = |beyond: &f64| (at(point).0 / beyond - 1.0).abs() < 0.001 && *beyond > 1.0;
         let class = if round.iter().any(is_round) { "fill" } else { "ghost" };
         svg.add(plot.dot(at(point), 3.2).class(class).series(series).tooltip(&tip));

@@ -49,7 +49,7 @@ const FOLDED_MIN: usize = 180;
 const HIDDEN_MIN: usize = 40;
 
 /// Returns the paragraph of a text. A long one shows its first sentence, and the rest on demand.
-pub(super) fn folded_paragraph(text: &str) -> Markup {
+fn folded_paragraph(text: &str) -> Markup {
     html! {
         @if let Some((first, rest)) = first_sentence(text) {
             details.fold { summary { (first) } p { (rest) } }
@@ -71,7 +71,7 @@ pub(super) fn first_sentence(text: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns a button for each series; without a script they are just labels.
-fn legend(legend: &[LegendEntry]) -> Markup {
+pub(crate) fn legend(legend: &[LegendEntry]) -> Markup {
     html! {
         @if legend.len() > 1 {
             div.legend role="group" aria-label="Series" {
@@ -116,7 +116,7 @@ pub(super) fn saved_text(label: &str, file: &str, text: &str) -> Markup {
 }
 
 /// Returns a text with its line breaks.
-pub(super) fn preformatted(text: &str) -> Markup {
+pub(crate) fn preformatted(text: &str) -> Markup {
     // In HTML the line break after the tag is not part of the text.
     html! { pre tabindex="0" { "\n" (text.replace('\r', "")) } }
 }

@@ -9,7 +9,7 @@ use experiment::trial_counts::LeftOutCounts;
 use maud::{Markup, html};
 use record::experiment::{Arm, Comparison, ComparisonOutcome, Experiment, Warning, counted_blocks};
 
-use super::figure::{first_sentence, folded_paragraph};
+use super::figure::first_sentence;
 use crate::charts::small_forest;
 use crate::data::comparisons::{change, has_few_blocks, outcome};
 use crate::data::trials::has_several_loads;
@@ -32,8 +32,7 @@ pub(super) fn summary(experiment: &Experiment) -> Markup {
         section #result aria-label="Result" {
             h1 { (experiment.plan.title) }
             (early_end(experiment, first))
-            p.result { (result) }
-            @if !rest.is_empty() { p.more { (rest) } }
+            p.result { (with_arm_titles(result, experiment)) }
             @if warnings > 0 {
                 p {
                     a.flag href="#warnings" {
@@ -41,10 +40,8 @@ pub(super) fn summary(experiment: &Experiment) -> Markup {
                     }
                 }
             }
-            @for sentence in experiment.summary.iter().skip(1) {
-                div.more { (folded_paragraph(sentence)) }
-            }
             (comparisons(experiment))
+            (in_words(rest, experiment.summary.get(1..).unwrap_or_default()))
             div.three {
                 div { h2 { "Arms" } (arms(experiment)) }
                 div { h2 { "Certainty" } (certainty(experiment)) }
@@ -53,6 +50,45 @@ pub(super) fn summary(experiment: &Experiment) -> Markup {
             (warning_list(&experiment.warnings))
         }
     }
+}
+
+/// Returns the rest of the summary, folded: the drawings above say most of it.
+fn in_words(rest: &str, sentences: &[String]) -> Markup {
+    html! {
+        @if !rest.is_empty() || !sentences.is_empty() {
+            details.fold.words-of-result {
+                summary { "The result in words" }
+                @if !rest.is_empty() { p.more { (rest) } }
+                @for sentence in sentences { p.more { (sentence) } }
+            }
+        }
+    }
+}
+
+/// Words before the name of an arm in a result.
+const BEFORE_ARMS: [&str; 5] = ["than ", "from ", "of ", "and ", "about "];
+/// Maximum length of a title in a sentence, in characters.
+const TITLE_CHARS_MAX: usize = 60;
+
+/// Returns a result with the titles of the arms in place of their names: "two threads" for `t2`.
+fn with_arm_titles(result: &str, experiment: &Experiment) -> String {
+    let mut text = result.to_owned();
+    for arm in &experiment.plan.arms {
+        let title = arm.title.trim().trim_end_matches('.');
+        if title.is_empty() || title == arm.name || title.chars().count() > TITLE_CHARS_MAX {
+            continue;
+        }
+        if let Some(rest) = text.strip_prefix(&format!("{} ", arm.name)) {
+            text = format!("{} {rest}", format::capitalized(title));
+        }
+        for before in BEFORE_ARMS {
+            for after in [" ", ".", ",", ":", ";"] {
+                let name = format!(" {before}{}{after}", arm.name);
+                text = text.replacen(&name, &format!(" {before}{title}{after}"), 1);
+            }
+        }
+    }
+    text
 }
 
 /// Returns the reason why the experiment ended early, unless the result repeats it.
@@ -109,6 +145,7 @@ fn card(experiment: &Experiment, comparison: &Comparison, all: &[&Comparison], i
         div.words {
             p {
                 b { (comparison.arm) }
+                (arm_title(experiment, &comparison.arm))
                 @if has_several_loads(&experiment.plan) {
                     " " span.load { "under " (comparison.load) }
                 }
@@ -123,6 +160,12 @@ fn card(experiment: &Experiment, comparison: &Comparison, all: &[&Comparison], i
         (svg.markup(&format!("card-{index}")))
         @if let Some(bound) = &comparison.bound { p.note { "Only a bound: " (bound) } }
     }
+}
+
+/// Returns the title of an arm, unless it is its name.
+fn arm_title(experiment: &Experiment, name: &str) -> Markup {
+    let title = experiment.plan.arm(name).map(|arm| arm.title.as_str()).filter(|title| *title != name);
+    html! { @if let Some(title) = title.filter(|title| !title.is_empty()) { ": " (title) } }
 }
 
 /// Returns the word of an outcome, with a symbol of its own, so that colour is not the only sign.
@@ -295,5 +338,32 @@ fn warning_text(warning: &Warning) -> Markup {
         } @else {
             (name) (warning.text)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::synthetic_experiment;
+
+    #[test]
+    fn a_result_names_the_arms_by_their_titles() {
+        let (mut experiment, _) = synthetic_experiment();
+        let [baseline, _, other] = &mut experiment.plan.arms[..] else { panic!("three arms") };
+        (baseline.name, baseline.title) = ("off".to_owned(), "no access log".to_owned());
+        (other.name, other.title) = ("line".to_owned(), "a line for each request".to_owned());
+        let text = "line uses 28.9 % more CPU time per line of code than off (19.4 % to 39.2 %).";
+        let named = with_arm_titles(text, &experiment);
+        let expected = "A line for each request uses 28.9 % more CPU time per line of code than no access log (19.4 % to 39.2 %).";
+        assert_eq!(named, expected);
+        experiment.plan.arms[2].title = "x".repeat(TITLE_CHARS_MAX + 1);
+        assert!(with_arm_titles(text, &experiment).starts_with("line uses"), "a long title explains nothing");
+    }
+
+    #[test]
+    fn the_first_drawing_comes_before_the_prose() {
+        let (experiment, _) = synthetic_experiment();
+        let text = summary(&experiment).0;
+        assert!(text.find("<svg").unwrap() < text.find("words-of-result").unwrap());
     }
 }

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use load::recorder::PhaseHistograms;
+use load::validity::LiveLimits;
 use record::problem::InputProblem;
 use record::run::Run;
+use report::RunComparison;
 use report::text::csv::csv;
 use report::text::junit::junit;
 use report::text::markdown::markdown;
@@ -15,7 +17,8 @@ use report::text::summary::summary;
 use runner::run_record::LoadJob;
 
 use super::STDOUT_FLAGS;
-use crate::exit::Failure;
+use super::super::pages::{Baseline, exit_of_comparison, write_run_page};
+use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::full_screen::FullScreen;
 use crate::output::file::{write_json, write_text};
@@ -32,14 +35,16 @@ pub(super) fn prints_summary(args: CommandArgs<'_>) -> Result<bool, Vec<InputPro
     Ok(peer_format(args)?.is_none() && !stdout_is_taken)
 }
 
-/// Prints the result and writes it to the files of the flags. `has_lines` is true if lines of the seconds were
+/// Prints the result and writes it to the files of the flags. Returns the exit code. `has_lines` is true if lines of the seconds were
 /// printed.
 pub(super) fn write_results(
     args: CommandArgs<'_>,
     run: &Run,
     latencies: &PhaseHistograms,
     has_lines: bool,
-) -> Result<(), Failure> {
+    baseline: Option<&Baseline>,
+) -> Result<Exit, Failure> {
+    let comparison = baseline.map(|baseline| baseline.compare(run));
     if let Some(format) = peer_format(args)? {
         print(&format.format(run));
     } else if prints_summary(args)? {
@@ -48,11 +53,14 @@ pub(super) fn write_results(
         if args.is_set("percentiles") {
             print(&format_percentiles(latencies));
         }
+        print(&comparison.as_ref().map(RunComparison::text).unwrap_or_default());
     }
     write_json(run, args.text("json").as_deref())?;
     write_text(&csv(run), args.text("csv").as_deref())?;
     write_text(&markdown(run), args.text("markdown").as_deref())?;
-    write_text(&junit(run), args.text("junit").as_deref())
+    write_text(&junit(run), args.text("junit").as_deref())?;
+    write_run_page(args, run, baseline.zip(comparison.as_ref()))?;
+    Ok(exit_of_comparison(Exit::from_run(run), comparison.as_ref()))
 }
 
 /// Returns the address for scrapes, if there is one.
@@ -95,6 +103,11 @@ pub(super) fn full_screen(job: &LoadJob<'_>) -> Result<FullScreen, Failure> {
     };
     let factor = (plan.is_open_loop() && plan.replay.is_none()).then_some(1.0);
     let text = format!("{}; {}", line("connections"), line("pace"));
-    let view = LoadView::new(target, text, plan.end.duration_ns as f64 / 1e9, factor);
+    let limits = LiveLimits {
+        threads: plan.threads,
+        connections: if plan.stages.is_some() { 0 } else { plan.connections },
+        max_error_rate: plan.max_error_rate,
+    };
+    let view = LoadView::new(target, text, plan.end.duration_ns as f64 / 1e9, factor, limits);
     FullScreen::start(view, Arc::clone(&job.control)).map_err(|error| Failure::cannot("--tui", error))
 }

@@ -122,7 +122,7 @@ pub(super) const MEMORY_PRESSURE: VerdictRule = VerdictRule {
         at_least(&s::MAJOR_FAULTS, 10.0),
         at_least(&s::MEMORY_EVENTS, 1.0),
     ],
-    confusions: "a full receive window, which also prunes",
+    confusions: "a process that reads too slowly (PruneCalled, RcvPruned)",
     remedy: "a larger memory limit: `memory-needed` of `weir plan run.json --servers 1 --maxconn 100` (run.json: the record \
              of this load; your own servers); smaller buffers per connection; fewer connections",
     counter_test: (

@@ -1,0 +1,195 @@
+//! Page of a run or of a search for the edge: the answer, the figures that a reviewer asks for, then charts. One
+//! file that loads nothing. Every figure comes from the record, formatted as in the text summary.
+//!
+//! Each drawing exists twice, for a wide and for a narrow screen; the style sheet shows one of them.
+
+mod answer_card;
+mod cpu_chart;
+mod curve_chart;
+mod findings;
+mod first_screen;
+mod ladder_chart;
+mod layout;
+mod load_chart;
+mod resources;
+mod run_facts;
+mod time_chart;
+mod time_split;
+
+use experiment::format;
+use maud::{Markup, html};
+use record::capacity_search::CapacitySearch;
+use record::run::{Diagnosis, Run};
+
+pub use answer_card::PageAnswer;
+
+use crate::page::{document, footer, without_control_characters};
+use crate::run_comparison::RunComparison;
+use layout::{Figure, short};
+
+/// Content of the page of a run that is not a figure of its record.
+#[derive(Debug)]
+pub struct RunPage<'a> {
+    /// Run that the page is about.
+    pub run: &'a Run,
+    /// Result in three sentences.
+    pub answer: PageAnswer,
+    /// Load in words, as in the summary.
+    pub load_text: String,
+    /// Objectives with their outcomes, as in the summary.
+    pub objectives: Vec<String>,
+    /// Run that the other is compared with.
+    pub baseline: Option<PageBaseline<'a>>,
+}
+
+/// Earlier run, drawn beside the other.
+#[derive(Debug)]
+pub struct PageBaseline<'a> {
+    /// Name of its file.
+    pub name: String,
+    /// Record of the earlier run.
+    pub run: &'a Run,
+    /// Changes since then.
+    pub comparison: &'a RunComparison,
+}
+
+/// Content of the page of a search for the edge.
+#[derive(Debug)]
+pub struct EdgePage<'a> {
+    /// Search that the page is about.
+    pub search: &'a CapacitySearch,
+    /// Result in three sentences.
+    pub answer: PageAnswer,
+    /// Load at the edge in words.
+    pub load_text: Option<String>,
+}
+
+/// Maximum length of the page of a run or a search, in bytes: the drawings are bounded by their columns, and the
+/// texts of a record are shortened.
+pub const RUN_PAGE_BYTES_MAX: usize = 600_000;
+
+/// Name of this run in legends.
+const THIS_RUN: &str = "this run";
+
+/// Returns the page of a run.
+#[must_use]
+pub fn run_page(page: &RunPage<'_>) -> String {
+    let run = page.run;
+    let baseline = page.baseline.as_ref().map(|baseline| (short(&baseline.name, NAME_CHARS_MAX), baseline.run));
+    let named = baseline.as_ref().map(|(name, run)| (name.as_str(), *run));
+    let title = format!("weir load {}", run_facts::target(run));
+    let made = html! { "weir load · " b { (run_facts::target(run)) } " · " (short(&run.started_at, 40)) };
+    let main = html! {
+        section #result aria-label="Result" {
+            (answer_card::card(&page.answer, Some(run)))
+            (first_screen::objectives(&page.objectives))
+            @if let Some(baseline) = &page.baseline { (first_screen::comparison(baseline)) }
+            (first_screen::tiles(run, &page.load_text))
+            (resources::grid(run))
+        }
+        (section("findings", "Findings", &findings::list(run)))
+        (section("time", "Over time", &figures(&[
+            time_chart::rate(run, named), time_chart::latency(run, named), time_chart::in_flight(run, named),
+        ])))
+        (section("latency", "Latency", &html! {
+            (figures(&[curve_chart::percentiles(&run_curves(run, named)), load_chart::in_flight(run, named)]))
+            (time_split::bars(run))
+        }))
+        (section("roles", "CPU of each role", &figures(&[cpu_chart::roles(run)])))
+        (ruled_out(run.diagnosis.as_ref()))
+        (section("run", "Run", &run_facts::facts(&run.command, &run.host, run.duration_s)))
+    };
+    let page = document(&title, &made, &main, &footer(&run.weir, "a record of a run", &run.started_at));
+    without_control_characters(&page.into_string())
+}
+
+/// Returns the page of a search for the edge.
+#[must_use]
+pub fn edge_page(page: &EdgePage<'_>) -> String {
+    let search = page.search;
+    let stopped = search.stopped_run.as_deref().or(search.at_edge.as_deref());
+    let target = run_facts::target_of_plan(&search.plan);
+    let made = html! { "weir edge · " b { (target) } " · " (short(&search.started_at, 40)) };
+    let diagnosis = search.stopped_by.as_ref().or(stopped.and_then(|run| run.diagnosis.as_ref()));
+    let main = html! {
+        section #result aria-label="Result" {
+            (answer_card::card(&page.answer, search.at_edge.as_deref()))
+            (first_screen::search_tiles(search, page.load_text.as_deref()))
+        }
+        (section("ladder", "Latency and goodput against the load", &figures(&[
+            ladder_chart::latency(search), ladder_chart::goodput(search), ladder_chart::scaling(search),
+        ])))
+        @if let Some(run) = stopped {
+            (section("resources", "Resources where it stopped", &resources::grid(run)))
+            (section("findings", "Findings", &findings::of_search(search, run)))
+            (section("latency", "Latency", &html! {
+                (figures(&[curve_chart::percentiles(&search_curves(search))]))
+                (time_split::bars(run))
+            }))
+            (section("roles", "CPU of each role", &figures(&[cpu_chart::roles(run)])))
+        }
+        (ruled_out(diagnosis))
+        (section("run", "Search", &run_facts::facts(&search.command, &search.host, search.duration_s)))
+    };
+    let title = format!("weir edge {target}");
+    let page = document(&title, &made, &main, &footer(&search.weir, "a record of a search", &search.started_at));
+    without_control_characters(&page.into_string())
+}
+
+/// Returns a section, unless its body is empty.
+fn section(anchor: &str, title: &str, body: &Markup) -> Markup {
+    html! {
+        @if !body.0.is_empty() {
+            section id=(anchor) aria-labelledby={ (anchor) "-title" } {
+                h2 id={ (anchor) "-title" } { (title) }
+                (body)
+            }
+        }
+    }
+}
+
+fn figures(all: &[Option<Figure>]) -> Markup {
+    html! { @for figure in all.iter().flatten() { (figure.markup()) } }
+}
+
+fn run_curves<'a>(run: &'a Run, baseline: Option<(&'a str, &'a Run)>) -> Vec<(&'a str, &'a Run)> {
+    std::iter::once((THIS_RUN, run)).chain(baseline).collect()
+}
+
+fn search_curves(search: &CapacitySearch) -> Vec<(&str, &Run)> {
+    let held = search.at_edge.as_deref().map(|run| ("at the edge", run));
+    let stopped = search.stopped_run.as_deref().map(|run| ("where it stopped", run));
+    held.into_iter().chain(stopped).collect()
+}
+
+/// Returns the rejected explanations, and the figures that could not be sampled.
+fn ruled_out(diagnosis: Option<&Diagnosis>) -> Markup {
+    let Some(diagnosis) = diagnosis else { return html! {} };
+    let line = |text: &str| {
+        let (code, reason) = text.split_once(": ").unwrap_or(("", text));
+        html! { li { @if !code.is_empty() { b { (format::code_words(&short(code, 40))) } ": " } (short(reason, TEXT_CHARS_MAX)) } }
+    };
+    let (out, unseen) = (&diagnosis.ruled_out, &diagnosis.not_observable);
+    let body = html! {
+        @if !out.is_empty() {
+            details.fold {
+                summary { (format::count(out.len(), "explanation")) " ruled out by a figure of this run" }
+                ul { @for text in out.iter().take(LINES_MAX) { (line(text)) } }
+            }
+        }
+        @if !unseen.is_empty() {
+            details.fold {
+                summary { (format::count(unseen.len(), "figure")) " not observable on this machine" }
+                ul { @for text in unseen.iter().take(LINES_MAX) { li { (short(text, TEXT_CHARS_MAX)) } } }
+            }
+        }
+    };
+    section("ruled-out", "Ruled out", &body)
+}
+
+/// Maximum length of the name of a file in a legend, in characters.
+const NAME_CHARS_MAX: usize = 32;
+/// Maximum length of a text of the record, in characters.
+const TEXT_CHARS_MAX: usize = 400;
+/// Maximum number of lines of a list.
+const LINES_MAX: usize = 40;
