@@ -172,6 +172,9 @@ mod tests {
         assert!(text.lines().next().unwrap().contains("--config a.toml"), "{text}");
         assert!(!text_of(&["weir", "proxy", "--chek"]).contains("--config"));
         let text = text_of(&["weir", "load", "-p", "4", "http://a/"]);
-        assert!(text.starts_with("weir: unexpected argument '-p' found (") && text.contains("--http 2"), "{text}");
+        assert!(
+            text.starts_with("weir: unexpected argument '-p' found (") && text.contains("--http 2"),
+            "{text}"
+        );
     }
 }

@@ -156,8 +156,9 @@ pub fn resource_grid(run: &Run) -> Vec<GridRow> {
         saturation: figure(&resource.saturation),
         errors: figure(&resource.errors),
     };
-    let has_figure =
-        |row: &GridRow| row.utilisation.is_some() || row.saturation.is_some() || is_notable(row.errors.as_ref());
+    let has_figure = |row: &GridRow| {
+        row.utilisation.is_some() || row.saturation.is_some() || is_notable(row.errors.as_ref())
+    };
     RESOURCES.iter().map(row).filter(has_figure).collect()
 }
 

@@ -300,7 +300,8 @@ fn judge(condition: &RegressionCondition, compared: &FigureChange) -> Regression
         return RegressionOutcome::Undecided("the baseline is 0".to_owned());
     };
     let Some((low, high)) = compared.interval else {
-        let reason = format!("fewer than {SECONDS_MIN} complete seconds in a run: load for 10s or longer (-d)");
+        let reason =
+            format!("fewer than {SECONDS_MIN} complete seconds in a run: load for 10s or longer (-d)");
         return RegressionOutcome::Undecided(reason);
     };
     // Worse is positive from here on.

@@ -75,7 +75,8 @@ const THIS_RUN: &str = "this run";
 #[must_use]
 pub fn run_page(page: &RunPage<'_>) -> String {
     let run = page.run;
-    let baseline = page.baseline.as_ref().map(|baseline| (short(&baseline.name, NAME_CHARS_MAX), baseline.run));
+    let baseline =
+        page.baseline.as_ref().map(|baseline| (short(&baseline.name, NAME_CHARS_MAX), baseline.run));
     let named = baseline.as_ref().map(|(name, run)| (name.as_str(), *run));
     let title = format!("weir load {}", run_facts::target(run));
     let made = html! { "weir load · " b { (run_facts::target(run)) } " · " (short(&run.started_at, 40)) };
@@ -132,7 +133,8 @@ pub fn edge_page(page: &EdgePage<'_>) -> String {
         (section("run", "Search", &run_facts::facts(&search.command, &search.host, search.duration_s)))
     };
     let title = format!("weir edge {target}");
-    let page = document(&title, &made, &main, &footer(&search.weir, "a record of a search", &search.started_at));
+    let page =
+        document(&title, &made, &main, &footer(&search.weir, "a record of a search", &search.started_at));
     without_control_characters(&page.into_string())
 }
 

@@ -1,9 +1,9 @@
 //! Interval of the difference between two series over time: blocks of consecutive values are drawn again with
 //! replacement, because a slow second is often followed by another (Künsch, Annals of Statistics 17, 1989).
 
+use super::bootstrap::Resampling;
 use super::distribution::normal_quantile;
 use super::effect::t_factor;
-use super::bootstrap::Resampling;
 use super::quantiles::quantile_of_sorted;
 
 /// Returns the interval of `difference(figure(a), figure(b))`. `figure` may reorder its argument. The interval of

@@ -34,7 +34,10 @@ impl Baseline {
         };
         let Some(name) = args.text("baseline") else {
             if args.is_given("fail-if") {
-                problems.push(InputProblem::new("--fail-if", "needs a record to compare with: add --baseline FILE"));
+                problems.push(InputProblem::new(
+                    "--fail-if",
+                    "needs a record to compare with: add --baseline FILE",
+                ));
             }
             return if problems.is_empty() { Ok(None) } else { Err(problems) };
         };
@@ -60,7 +63,9 @@ pub(super) fn conditions(args: CommandArgs<'_>) -> Result<Vec<RegressionConditio
     for list in args.texts("fail-if") {
         match RegressionCondition::parse_list(&list) {
             Ok(parsed) => conditions.extend(parsed),
-            Err(invalid) => problems.extend(invalid.into_iter().map(|why| InputProblem::new("--fail-if", why))),
+            Err(invalid) => {
+                problems.extend(invalid.into_iter().map(|why| InputProblem::new("--fail-if", why)))
+            }
         }
     }
     if problems.is_empty() { Ok(conditions) } else { Err(problems) }

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use load::validity::{LiveLimits, live_signs};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph, Sparkline};
-use load::validity::{LiveLimits, live_signs};
 use record::histogram::LatencyHistogram;
 use record::run::Interval;
 use record::units::{format_byte_rate, format_count, format_duration_ns, format_plural, format_rate};
@@ -275,7 +275,13 @@ mod tests {
 
     #[test]
     fn the_screen_has_all_figures_in_any_size() {
-        let mut view = LoadView::new("GET http://a/".to_owned(), "8 connections".to_owned(), 10.0, Some(1.1), LiveLimits { threads: 1, connections: 8, max_error_rate: 0.01 });
+        let mut view = LoadView::new(
+            "GET http://a/".to_owned(),
+            "8 connections".to_owned(),
+            10.0,
+            Some(1.1),
+            LiveLimits { threads: 1, connections: 8, max_error_rate: 0.01 },
+        );
         let mut latencies = LatencyHistogram::new();
         (1..1000).for_each(|number| latencies.record(number * 10_000));
         for second in 1..=5 {
@@ -298,9 +304,16 @@ mod tests {
             terminal.draw(|frame| draw_load(frame, &view, 5.0, true)).unwrap();
             let text = terminal.backend().to_string();
             if width >= 80 {
-                for part in
-                    ["GET http://a/", "5 of 10 s", "28.0 k/s", "p99 900 µs", "timeout 15", "99.9", "(110 %)", "no sign against"]
-                {
+                for part in [
+                    "GET http://a/",
+                    "5 of 10 s",
+                    "28.0 k/s",
+                    "p99 900 µs",
+                    "timeout 15",
+                    "99.9",
+                    "(110 %)",
+                    "no sign against",
+                ] {
                     assert!(text.contains(part), "{part}: {text}");
                 }
             }

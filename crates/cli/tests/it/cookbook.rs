@@ -31,7 +31,8 @@ fn every_command_of_the_cookbook_works() {
     fs::create_dir(directory.path().join(".bin")).unwrap();
     std::os::unix::fs::symlink(WEIR, directory.path().join(".bin/weir")).unwrap();
     fs::write(directory.path().join("body.json"), "{}").unwrap();
-    fs::write(directory.path().join("targets.txt"), format!("GET http://{}/?s=1\n", origin.authority)).unwrap();
+    fs::write(directory.path().join("targets.txt"), format!("GET http://{}/?s=1\n", origin.authority))
+        .unwrap();
     let record = directory.path().join("one.json");
     let url = format!("http://{}/", origin.authority);
     run_weir(&["load", "-c", "2", "-n", "200", "--no-watch", "--json", record.to_str().unwrap(), &url]);
@@ -44,7 +45,8 @@ fn every_command_of_the_cookbook_works() {
         let line = line.replace("127.0.0.1:8080", "127.0.0.1:0");
         let (code, stdout) = run_line(&line, directory.path());
         // A busy machine makes a load invalid, or makes it miss its objectives.
-        let may_be_disturbed = line.starts_with("weir load") && (code == 4 || (code == 3 && line.contains("--slo")));
+        let may_be_disturbed =
+            line.starts_with("weir load") && (code == 4 || (code == 3 && line.contains("--slo")));
         assert!(code == 0 || may_be_disturbed, "{line}: {code} {stdout}");
     }
     let page = fs::read_to_string(directory.path().join("page.html")).unwrap();
@@ -63,5 +65,9 @@ fn fingers_that_know_other_programs_are_understood_or_told_what_to_type() {
     assert!(output.stdout.contains("invtail"), "all percentiles: {}", output.stdout);
     let output = run_weir(&["load", "-p", "8", &url]);
     assert_eq!(output.code, 2, "{output:?}");
-    assert!(output.stderr.contains("--http 2 -m N") && output.stderr.contains("--data-file"), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("--http 2 -m N") && output.stderr.contains("--data-file"),
+        "{}",
+        output.stderr
+    );
 }

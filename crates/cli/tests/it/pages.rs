@@ -25,11 +25,14 @@ fn a_load_and_a_search_write_a_page_each() {
     let directory = temp_dir();
     let name = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (page, json) = (name("load.html"), name("load.json"));
-    let output = run_weir(&["load", "-c", "2", "-R", "200", "-d", "3s", "--json", &json, "--html", &page, &url]);
+    let output =
+        run_weir(&["load", "-c", "2", "-R", "200", "-d", "3s", "--json", &json, "--html", &page, &url]);
     assert!(output.code == 0 || output.code == 4, "{output:?}");
     let text = assert_page(&page);
     let record: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
-    let p99 = record::units::format_duration_ns(record["latency"]["last_byte"]["response"]["p99_ns"].as_u64().unwrap());
+    let p99 = record::units::format_duration_ns(
+        record["latency"]["last_byte"]["response"]["p99_ns"].as_u64().unwrap(),
+    );
     assert!(text.contains(&p99) && output.stdout.contains(&p99), "{p99}");
     assert!(text.contains("?s=100") && text.contains("attempted 200/s"));
     // The page of the stored record is the same.
@@ -38,8 +41,21 @@ fn a_load_and_a_search_write_a_page_each() {
     assert_eq!(fs::read_to_string(&again).unwrap(), text);
     let page = name("edge.html");
     let output = run_weir(&[
-        "edge", "--quick", "--trial", "200ms", "--from", "200", "--to", "400", "--slo", "p99<5s,errors<5%", "-c", "4",
-        "--html", &page, &url,
+        "edge",
+        "--quick",
+        "--trial",
+        "200ms",
+        "--from",
+        "200",
+        "--to",
+        "400",
+        "--slo",
+        "p99<5s,errors<5%",
+        "-c",
+        "4",
+        "--html",
+        &page,
+        &url,
     ]);
     assert!(output.code == 0 || output.code == 4, "{output:?}");
     assert!(assert_page(&page).contains("id=\"ladder-latency\""));
@@ -97,7 +113,11 @@ fn a_regression_is_exit_code_3_and_noise_is_none() {
     };
     let output = compare("p99>+10%,rate<-50%", &before, &now);
     assert_eq!(output.code, 3, "{output:?}");
-    assert!(output.stdout.contains("p99>+10%: YES") && output.stdout.contains("95 % interval"), "{}", output.stdout);
+    assert!(
+        output.stdout.contains("p99>+10%: YES") && output.stdout.contains("95 % interval"),
+        "{}",
+        output.stdout
+    );
     let text = assert_page(&page);
     assert!(text.contains("Compared with") && text.contains("data-series=\"1\""));
     assert_eq!(compare("p99>+10%", &now, &before).code, 0, "an improvement");
@@ -105,7 +125,8 @@ fn a_regression_is_exit_code_3_and_noise_is_none() {
     let output = run_weir(&["load", "report", "--fail-if", "p99>+10%", &now]);
     assert!(output.code == 2 && output.stderr.contains("compares two records"), "{output:?}");
     // A load compares itself with a record.
-    let fast = ["load", "-c", "2", "-n", "50", "--no-watch", "--baseline", &before, "--fail-if", "p99>+900%", &url];
+    let fast =
+        ["load", "-c", "2", "-n", "50", "--no-watch", "--baseline", &before, "--fail-if", "p99>+900%", &url];
     let output = run_weir(&fast);
     assert!(output.code == 0 || output.code == 4, "{output:?}");
     assert!(output.stdout.contains("undecided"), "50 requests decide nothing: {}", output.stdout);

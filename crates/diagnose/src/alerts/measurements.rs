@@ -417,4 +417,3 @@ pub(super) fn wakeup_latency(view: &Places<'_>, out: &mut Vec<Measurement>) {
     };
     each(&view.wakeup_lags, ScreenSection::Machine, lag, out);
 }
-

@@ -41,8 +41,13 @@ fn client_bound(recent: &[&Interval; SECONDS], limits: &LiveLimits) -> Option<St
     let threads = limits.threads.max(1) as f64;
     let used: Option<Vec<f64>> = recent.iter().map(|second| Some(second.own_cpus? / threads)).collect();
     let fraction = used?.into_iter().reduce(f64::min)?;
-    let word = if fraction >= CLIENT_BUSY_INVALID { "the generator is the limit" } else { "the generator is near its limit" };
-    let text = format!("client_bound: {word}: its threads use {} of their cores (-t)", format_percent(fraction));
+    let word = if fraction >= CLIENT_BUSY_INVALID {
+        "the generator is the limit"
+    } else {
+        "the generator is near its limit"
+    };
+    let text =
+        format!("client_bound: {word}: its threads use {} of their cores (-t)", format_percent(fraction));
     (fraction >= CLIENT_BUSY_SUSPECT).then_some(text)
 }
 
@@ -77,7 +82,8 @@ fn send_lag(recent: &[&Interval; SECONDS]) -> Option<String> {
     };
     let lag_ns = recent.iter().filter_map(|second| second.lag_p99_ns).min()?;
     let word = if lag_ns > LAG_INVALID_NS { "very late" } else { "late" };
-    let text = format!("send_lag: the generator sends {word}: p99 of its lag is {}", format_duration_ns(lag_ns));
+    let text =
+        format!("send_lag: the generator sends {word}: p99 of its lag is {}", format_duration_ns(lag_ns));
     recent.iter().all(is_late).then_some(text)
 }
 
@@ -85,7 +91,8 @@ fn stalled(seconds: &[&Interval]) -> Option<String> {
     let stalled_ns: u64 = seconds.iter().map(|second| second.stalled_ns).sum();
     let length_s: f64 = seconds.iter().map(|second| second.length_s).sum();
     let fraction = stalled_ns as f64 / 1e9 / length_s.max(1e-9);
-    let text = format!("generator_stalled: the generator did not run for {} of the time", format_percent(fraction));
+    let text =
+        format!("generator_stalled: the generator did not run for {} of the time", format_percent(fraction));
     (fraction > STALLED_FRACTION).then_some(text)
 }
 

@@ -23,7 +23,8 @@ impl RegressionCondition {
     pub fn parse_list(text: &str) -> Result<Vec<Self>, Vec<InvalidValue>> {
         let mut problems = Vec::new();
         let parsed = text.split(',').map(str::trim).map(Self::parse);
-        let conditions = parsed.filter_map(|one| one.map_err(|problem| problems.push(problem)).ok()).collect();
+        let conditions =
+            parsed.filter_map(|one| one.map_err(|problem| problems.push(problem)).ok()).collect();
         if problems.is_empty() { Ok(conditions) } else { Err(problems) }
     }
 
@@ -44,12 +45,15 @@ impl RegressionCondition {
             return Err(invalid_value!("'{text}' is no regression of {name}: write {example}"));
         }
         let amount = change.strip_prefix(sign).ok_or_else(|| {
-            invalid_value!("'{text}': the limit is a change from the baseline, with its sign: write {example}")
+            invalid_value!(
+                "'{text}': the limit is a change from the baseline, with its sign: write {example}"
+            )
         })?;
         if !amount.ends_with('%') {
             return Err(invalid_value!("'{text}': the limit is in per cent: write {example}"));
         }
-        let limit = parse_fraction_up_to(amount, LIMIT_MAX).map_err(|why| invalid_value!("'{text}': {why}"))?;
+        let limit =
+            parse_fraction_up_to(amount, LIMIT_MAX).map_err(|why| invalid_value!("'{text}': {why}"))?;
         Ok(Self { figure, limit, text: text.to_owned() })
     }
 }
@@ -57,7 +61,8 @@ impl RegressionCondition {
 /// Largest limit: a hundred times the baseline.
 const LIMIT_MAX: f64 = 100.0;
 
-const SYNTAX: &str = "write conditions such as p99>+10%, p50>+5%, rate<-5% or errors>+0.1% (percentage points)";
+const SYNTAX: &str =
+    "write conditions such as p99>+10%, p50>+5%, rate<-5% or errors>+0.1% (percentage points)";
 
 fn unknown_figure(text: &str, name: &str) -> InvalidValue {
     let is_percentile = name.strip_prefix('p').is_some_and(|rest| rest.parse::<f64>().is_ok());

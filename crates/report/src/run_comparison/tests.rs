@@ -48,7 +48,8 @@ fn a_clear_change_is_a_regression_and_noise_is_none() {
     // An improvement is no regression, and the same run neither.
     assert!(outcomes(&slower, &before, conditions).iter().all(|one| *one == Within));
     assert!(outcomes(&before, &before, "p99>+5%,rate<-1%").iter().all(|one| *one == Within));
-    let comparison = RunComparison::new(&before, &slower, &RegressionCondition::parse_list("p99>+10%").unwrap());
+    let comparison =
+        RunComparison::new(&before, &slower, &RegressionCondition::parse_list("p99>+10%").unwrap());
     assert!(comparison.has_regression());
     let text = comparison.text();
     assert!(text.contains("p99 10.2 ms -> 13.2 ms: +30.0 % (95 % interval +"), "{text}");
@@ -97,6 +98,7 @@ fn a_merged_record_without_percentiles_of_seconds_has_no_interval_of_them() {
     let mut merged = before.clone();
     merged.intervals.iter_mut().for_each(|second| (second.p50_ns, second.p99_ns) = (None, None));
     let comparison = RunComparison::new(&before, &merged, &[]);
-    let has_interval = |figure| comparison.changes.iter().any(|one| one.figure == figure && one.interval.is_some());
+    let has_interval =
+        |figure| comparison.changes.iter().any(|one| one.figure == figure && one.interval.is_some());
     assert!(has_interval(ComparedFigure::Rate) && !has_interval(ComparedFigure::P99));
 }

@@ -36,9 +36,14 @@ pub(super) fn roles(run: &Run) -> Option<Figure> {
         let (_, high) = extent(all().map(|point| point.1))?;
         let (_, longest_s) = extent(all().map(|point| point.0))?;
         let y = Axis::new(Scale::from_zero(high.max(0.2)), 4, "CPUs", |cpus| format::tick(cpus, "1"));
-        let x = Axis::new(Scale::linear(0.0, longest_s), layout.ticks, "time since the start of the load", |at_s| {
-            if at_s == 0.0 { "0 s".to_owned() } else { format::tick(at_s, "s") }
-        });
+        let x = Axis::new(
+            Scale::linear(0.0, longest_s),
+            layout.ticks,
+            "time since the start of the load",
+            |at_s| {
+                if at_s == 0.0 { "0 s".to_owned() } else { format::tick(at_s, "s") }
+            },
+        );
         let mut svg = Svg::new("CPUs in use", "CPUs by role over time.").with_width(layout.width);
         let plot = svg.plot(layout.frame(28.0, 150.0), x.scale, &y);
         for (series, (name, line)) in lines.iter().enumerate() {
@@ -75,7 +80,8 @@ fn add_roles(lines: &mut BTreeMap<String, CpuLine>, machine: &MachineObservation
 /// Returns the subject first: it is the most important line.
 fn in_order(lines: BTreeMap<String, CpuLine>) -> Vec<(String, CpuLine)> {
     let rank = |name: &str| {
-        let known = [diagnose::window::SUBJECT, diagnose::window::GENERATOR, diagnose::window::ORIGIN, OTHERS];
+        let known =
+            [diagnose::window::SUBJECT, diagnose::window::GENERATOR, diagnose::window::ORIGIN, OTHERS];
         known.iter().position(|role| name.starts_with(role)).unwrap_or(known.len())
     };
     let mut lines: Vec<_> = lines.into_iter().collect();

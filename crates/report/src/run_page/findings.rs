@@ -49,7 +49,8 @@ pub(super) fn of_search(search: &CapacitySearch, run: &Run) -> Markup {
             class: "open",
             what: format::capitalized(drift),
             when: format!("during the search of {}", format::duration_text(search.duration_s)),
-            meaning: "The service became slower, or the level is too near its limit to hold every time.".to_owned(),
+            meaning: "The service became slower, or the level is too near its limit to hold every time."
+                .to_owned(),
             action: "Run below the knee, and repeat the search on an idle machine.".to_owned(),
         });
     }
@@ -102,18 +103,58 @@ fn validity(run: &Run) -> Vec<Finding> {
 
 /// Meaning and remedy of a reason, by its code.
 const VALIDITY_ADVICE: &[(&str, &str, &str)] = &[
-    ("client_bound", "The generator was the limit: the server may carry more.", "Use more threads (-t) or a second machine (weir fleet)."),
-    ("near_calibrated_limit", "The generator was near the most that it can drive.", "Use more threads (-t) or a second machine (weir fleet)."),
-    ("send_lag", "Requests were sent late, so that the response latency contains the generator's own delay.", "Give the generator CPUs of its own, or a lower rate."),
-    ("run_queue_wait", "The generator's threads waited for a CPU.", "Give the generator CPUs of its own (--pin)."),
-    ("generator_stalled", "Something stopped the generator; its latencies contain the stall.", "Repeat on an idle machine."),
-    ("foreign_cpu", "Other processes used the CPUs that the server or the generator needed.", "Stop them, or repeat on an idle machine."),
-    ("cpu_steal", "The hypervisor gave CPU time to other guests.", "Repeat later, or on a machine of your own."),
+    (
+        "client_bound",
+        "The generator was the limit: the server may carry more.",
+        "Use more threads (-t) or a second machine (weir fleet).",
+    ),
+    (
+        "near_calibrated_limit",
+        "The generator was near the most that it can drive.",
+        "Use more threads (-t) or a second machine (weir fleet).",
+    ),
+    (
+        "send_lag",
+        "Requests were sent late, so that the response latency contains the generator's own delay.",
+        "Give the generator CPUs of its own, or a lower rate.",
+    ),
+    (
+        "run_queue_wait",
+        "The generator's threads waited for a CPU.",
+        "Give the generator CPUs of its own (--pin).",
+    ),
+    (
+        "generator_stalled",
+        "Something stopped the generator; its latencies contain the stall.",
+        "Repeat on an idle machine.",
+    ),
+    (
+        "foreign_cpu",
+        "Other processes used the CPUs that the server or the generator needed.",
+        "Stop them, or repeat on an idle machine.",
+    ),
+    (
+        "cpu_steal",
+        "The hypervisor gave CPU time to other guests.",
+        "Repeat later, or on a machine of your own.",
+    ),
     ("errors", "Most figures describe failures and not the service.", "Find the reason of the errors first."),
-    ("dropped", "Requests were due and never sent: the queue was full.", "Lower the rate, or raise the number of connections (-c)."),
-    ("unsteady", "The figures changed during the run; a mean hides it.", "Exclude the start (--ramp), or load for longer (-d)."),
+    (
+        "dropped",
+        "Requests were due and never sent: the queue was full.",
+        "Lower the rate, or raise the number of connections (-c).",
+    ),
+    (
+        "unsteady",
+        "The figures changed during the run; a mean hides it.",
+        "Exclude the start (--ramp), or load for longer (-d).",
+    ),
     ("too_short", "There are too few responses for its percentiles.", "Load for longer (-d)."),
-    ("connections_failed", "The load was lighter than planned.", "Raise the server's limits of connections, or lower -c."),
+    (
+        "connections_failed",
+        "The load was lighter than planned.",
+        "Raise the server's limits of connections, or lower -c.",
+    ),
 ];
 
 fn validity_advice(code: &str) -> (&'static str, &'static str) {
@@ -134,7 +175,11 @@ fn objectives(run: &Run) -> Vec<Finding> {
         what: format!("Objective {} missed: {}", objective.text, objective.value_text()),
         when: window(run),
         meaning: "The service does not hold the objective under this load.".to_owned(),
-        action: format!("Find the highest load that holds it: weir edge --slo '{}' {}", objective.text, url(run)),
+        action: format!(
+            "Find the highest load that holds it: weir edge --slo '{}' {}",
+            objective.text,
+            url(run)
+        ),
     };
     missed.map(finding).collect()
 }
@@ -152,14 +197,25 @@ fn failures(run: &Run) -> Vec<Finding> {
     for (kind, count) in kinds {
         let phases = match (kind.as_str(), totals.timeout_age_ns) {
             ("timeout", Some((_, oldest_ns))) => {
-                let phases = totals.timeouts_by_phase.iter().map(|(phase, count)| format!("{count} waited for: {phase}"));
-                format!("The requests were up to {} old; {}.", format_duration_ns(oldest_ns), phases.collect::<Vec<_>>().join(", "))
+                let phases = totals
+                    .timeouts_by_phase
+                    .iter()
+                    .map(|(phase, count)| format!("{count} waited for: {phase}"));
+                format!(
+                    "The requests were up to {} old; {}.",
+                    format_duration_ns(oldest_ns),
+                    phases.collect::<Vec<_>>().join(", ")
+                )
             }
             _ => String::new(),
         };
         all.push(Finding {
             class: "bad",
-            what: format!("{}: {}", format::capitalized(&format::code_words(kind)), format_plural(*count, "request")),
+            what: format!(
+                "{}: {}",
+                format::capitalized(&format::code_words(kind)),
+                format_plural(*count, "request")
+            ),
             when: spans(run, |second| second.errors.contains_key(kind)).unwrap_or_else(|| window(run)),
             meaning: phases,
             action: "Compare these seconds with the server's log.".to_owned(),
@@ -171,7 +227,10 @@ fn failures(run: &Run) -> Vec<Finding> {
         let bad = |second: &Interval| second.good.is_some_and(|good| good < second.responses);
         all.push(Finding {
             class: "bad",
-            what: format!("{} without the expected content or status", format_plural(totals.bad(), "response")),
+            what: format!(
+                "{} without the expected content or status",
+                format_plural(totals.bad(), "response")
+            ),
             when: spans(run, bad).unwrap_or_else(|| window(run)),
             meaning: if status.is_empty() { String::new() } else { format!("Statuses: {status}.") },
             action: "Check one of them by hand, or allow them with --expect-status.".to_owned(),
@@ -185,10 +244,17 @@ fn bottleneck(diagnosis: &Diagnosis, run: &Run) -> Option<Finding> {
     if diagnosis.confidence == Confidence::None {
         return None;
     }
-    let mut proofs: Vec<String> = diagnosis.evidence.iter().take(PROOFS_MAX).map(|line| proof(line)).collect();
+    let mut proofs: Vec<String> =
+        diagnosis.evidence.iter().take(PROOFS_MAX).map(|line| proof(line)).collect();
     if let Some(test) = &diagnosis.confirmation {
         let word = if test.confirmed { "Confirmed" } else { "Not confirmed" };
-        proofs.insert(0, format!("{word}: {}; predicted {}; measured {}.", test.perturbation, test.prediction, test.measured));
+        proofs.insert(
+            0,
+            format!(
+                "{word}: {}; predicted {}; measured {}.",
+                test.perturbation, test.prediction, test.measured
+            ),
+        );
     }
     let test = match (&diagnosis.confirmation, diagnosis.counter_test.is_empty()) {
         (None, false) => format!(" To test it: {}.", diagnosis.counter_test.trim_end_matches('.')),
@@ -238,7 +304,8 @@ fn spikes(run: &Run) -> Option<Finding> {
         second.measured && second.p99_ns.is_some_and(|ns| ns as f64 > typical * SPIKE_RATIO)
     };
     let count = run.intervals.iter().filter(|second| is_spike(second)).count();
-    let worst = run.intervals.iter().filter(|second| is_spike(second)).filter_map(|second| second.p99_ns).max()?;
+    let worst =
+        run.intervals.iter().filter(|second| is_spike(second)).filter_map(|second| second.p99_ns).max()?;
     Some(Finding {
         class: "open",
         what: format!(

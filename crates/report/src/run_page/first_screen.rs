@@ -55,7 +55,10 @@ fn attempted(run: &Run) -> String {
 fn achieved(run: &Run) -> String {
     let bytes = record::units::format_byte_rate(run.rates.bytes_in_per_s);
     match run.rates.answered_fraction() {
-        Some(fraction) => format!("good responses; {} of the attempted requests answered; {bytes}", format::percent(fraction)),
+        Some(fraction) => format!(
+            "good responses; {} of the attempted requests answered; {bytes}",
+            format::percent(fraction)
+        ),
         None => format!("good responses; {bytes}"),
     }
 }
@@ -83,8 +86,15 @@ fn failures(run: &Run) -> String {
 
 /// Reasons for the validity that are about the generator or its machine.
 const GENERATOR_REASONS: &[&str] = &[
-    "client_bound", "send_lag", "generator_stalled", "run_queue_wait", "near_calibrated_limit", "ports_scarce",
-    "littles_law", "cpu_steal", "foreign_cpu",
+    "client_bound",
+    "send_lag",
+    "generator_stalled",
+    "run_queue_wait",
+    "near_calibrated_limit",
+    "ports_scarce",
+    "littles_law",
+    "cpu_steal",
+    "foreign_cpu",
 ];
 
 /// Returns the state of the generator in a word, with the class of its tile.
@@ -104,7 +114,8 @@ fn generator_figures(run: &Run) -> String {
         Some(fraction) => format!("busiest thread {}", format::percent(fraction)),
         None => "CPU not observable".to_owned(),
     };
-    let lag = format!("{} lag p99 {}", short(&generator.lag_kind, 10), format_duration_ns(generator.lag_p99_ns));
+    let lag =
+        format!("{} lag p99 {}", short(&generator.lag_kind, 10), format_duration_ns(generator.lag_p99_ns));
     let stalls = match generator.stalls.count {
         0 => String::new(),
         count => format!("; {}", format_plural(count, "stall")),
@@ -172,7 +183,8 @@ fn change_class(change: &FigureChange) -> &'static str {
 /// Returns the tiles of a search.
 pub(super) fn search_tiles(search: &CapacitySearch, load_text: Option<&str>) -> Markup {
     let conclusion = &search.conclusion;
-    let level = |level: Option<f64>| level.map_or_else(|| "none".to_owned(), |level| level_text(search, level));
+    let level =
+        |level: Option<f64>| level.map_or_else(|| "none".to_owned(), |level| level_text(search, level));
     let verified = match conclusion.verifications {
         0 => "not verified".to_owned(),
         total => format!("held in {} of {total} verifying trials", conclusion.verified),

@@ -16,7 +16,8 @@ const KNEE_SPREAD_MAX: f64 = 2.0;
 
 /// Trials at levels of the searched quantity: those of the ladder in their order, and the others.
 fn trials(search: &CapacitySearch) -> (Vec<&SearchTrial>, Vec<&SearchTrial>) {
-    let at_level = |trial: &&SearchTrial| !["scaling", "direct", "diagnosis"].contains(&trial.purpose.as_str());
+    let at_level =
+        |trial: &&SearchTrial| !["scaling", "direct", "diagnosis"].contains(&trial.purpose.as_str());
     let all = search.trials.iter().filter(at_level).take(TRIALS_MAX);
     let (mut ladder, others): (Vec<_>, Vec<_>) = all.partition(|trial| trial.purpose == "ladder");
     ladder.sort_by(|a, b| a.level.total_cmp(&b.level));
@@ -95,8 +96,10 @@ pub(super) fn latency(search: &CapacitySearch) -> Option<Figure> {
     let (ladder, others) = trials(search);
     let objective = objective_ns(search, "p99");
     let caption = match objective {
-        Some(_) => "Lines: p99 and p50 of the ladder; dots: p99 of the other trials, red if they missed. The dashed \
-                    line is the objective of p99.",
+        Some(_) => {
+            "Lines: p99 and p50 of the ladder; dots: p99 of the other trials, red if they missed. The dashed \
+                    line is the objective of p99."
+        }
         None => "Lines: p99 and p50 of the ladder; dots: p99 of the other trials, red if they missed.",
     };
     let figure = Figure::draw("ladder-latency", "Latency", caption, |layout| {
@@ -136,7 +139,8 @@ pub(super) fn latency(search: &CapacitySearch) -> Option<Figure> {
 /// Draws the goodput against the offered rate; `None` for levels that are no rate.
 pub(super) fn goodput(search: &CapacitySearch) -> Option<Figure> {
     let (ladder, others) = trials(search);
-    let is_rate = ["rate", "bandwidth", "connections-per-second", "handshakes"].contains(&search.quantity.as_str());
+    let is_rate =
+        ["rate", "bandwidth", "connections-per-second", "handshakes"].contains(&search.quantity.as_str());
     let caption = "Good responses per second. On the dashed line all offered requests are answered; below it the \
                    rest failed, or is still waiting.";
     Figure::draw("ladder-goodput", "Goodput", caption, |layout| {
@@ -185,7 +189,11 @@ pub(super) fn scaling(search: &CapacitySearch) -> Option<Figure> {
         let plot = svg.plot(layout.frame(28.0, 150.0), x.scale, &y);
         svg.add_series(&plot, &points, 0);
         for point in &points {
-            let tip = format!("{} with {}", format::value(point.1, "1/s"), format::count(point.0 as usize, "connection"));
+            let tip = format!(
+                "{} with {}",
+                format::value(point.1, "1/s"),
+                format::count(point.0 as usize, "connection")
+            );
             svg.add(plot.dot(*point, 3.6).class("fill").series(0).tooltip(&tip));
         }
         svg.x_axis(&plot, &x);

@@ -23,18 +23,22 @@ fn points(run: &Run) -> Vec<LoadPoint> {
 
 /// Draws the points of both runs, and the line of a service without waiting.
 pub(super) fn in_flight(run: &Run, baseline: Option<(&str, &Run)>) -> Option<Figure> {
-    let unloaded_s = run.baseline.as_ref().filter(|it| it.good > 0 && it.mean_ns > 0.0).map(|it| it.mean_ns / 1e9);
+    let unloaded_s =
+        run.baseline.as_ref().filter(|it| it.good > 0 && it.mean_ns > 0.0).map(|it| it.mean_ns / 1e9);
     let all: Vec<Vec<LoadPoint>> =
         std::iter::once(run).chain(baseline.map(|(_, run)| run)).map(points).collect();
     let caption = match unloaded_s {
-        Some(_) => "A point for each second. The dashed line is the service without waiting (single requests before \
-                    the load): the distance above it are requests that wait.",
+        Some(_) => {
+            "A point for each second. The dashed line is the service without waiting (single requests before \
+                    the load): the distance above it are requests that wait."
+        }
         None => "A point for each second. Points that rise without moving to the right only wait.",
     };
     let figure = Figure::draw("load", "Requests in flight against the rate", caption, |layout| {
         let (_, rate_max) = extent(all.iter().flatten().map(|point| point.0))?;
         let (_, flight_max) = extent(all.iter().flatten().map(|point| point.1))?;
-        let x = Axis::with_unit(Scale::from_zero(rate_max * 1.02), layout.ticks, "responses per second", "1/s");
+        let x =
+            Axis::with_unit(Scale::from_zero(rate_max * 1.02), layout.ticks, "responses per second", "1/s");
         let y = Axis::with_unit(Scale::from_zero(flight_max * 1.02), 4, "requests in flight", "1");
         let mut svg = Svg::new("Requests in flight against the rate", "A point for each second.");
         svg = svg.with_width(layout.width);
@@ -52,7 +56,13 @@ pub(super) fn in_flight(run: &Run, baseline: Option<(&str, &Run)>) -> Option<Fig
             for point in points {
                 let (rate, requests) = (format::value(point.0, "1/s"), format::value(point.1, "1"));
                 let tip = format!("{name}: {rate}, {requests} in flight");
-                svg.add(plot.dot(*point, 3.2).class("fill").series(series).attribute("opacity", "0.75").tooltip(&tip));
+                svg.add(
+                    plot.dot(*point, 3.2)
+                        .class("fill")
+                        .series(series)
+                        .attribute("opacity", "0.75")
+                        .tooltip(&tip),
+                );
             }
         }
         svg.x_axis(&plot, &x);

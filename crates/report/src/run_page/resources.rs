@@ -7,7 +7,8 @@ use record::run::Run;
 /// Returns the grid of a run, or the way to one if nothing was observed.
 pub(super) fn grid(run: &Run) -> Markup {
     let rows = resource_grid(run);
-    let sees_subject = run.observed.iter().any(|machine| machine.role_index(diagnose::window::SUBJECT).is_some());
+    let sees_subject =
+        run.observed.iter().any(|machine| machine.role_index(diagnose::window::SUBJECT).is_some());
     html! {
         table.use-grid {
             caption { "Resources by utilisation, saturation and errors" }

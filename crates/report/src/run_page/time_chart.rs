@@ -107,7 +107,13 @@ fn shade_unmeasured(svg: &mut Svg, plot: &Plot, columns: &[Column]) {
     }
 }
 
-fn line(svg: &mut Svg, plot: &Plot, columns: &[Column], series: usize, value: impl Fn(&Column) -> Option<f64>) {
+fn line(
+    svg: &mut Svg,
+    plot: &Plot,
+    columns: &[Column],
+    series: usize,
+    value: impl Fn(&Column) -> Option<f64>,
+) {
     let points = columns.iter().map(|column| (column.middle_s(), value(column).unwrap_or(f64::NAN)));
     svg.add_series(plot, &points.collect::<Vec<_>>(), series);
 }
@@ -117,7 +123,9 @@ pub(super) fn rate(run: &Run, baseline: Option<NamedRun<'_>>) -> Option<Figure> 
     let all = all_columns(run, baseline);
     let attempted = run.rates.offered_per_s.filter(|_| run.stages.is_empty() && run.rate_changes.is_empty());
     let caption = match attempted {
-        Some(_) => "Good responses per second; the dashed line is the attempted rate. Red bars are failed requests.",
+        Some(_) => {
+            "Good responses per second; the dashed line is the attempted rate. Red bars are failed requests."
+        }
         None => "Good responses per second. Red bars are failed requests; shaded seconds are not measured.",
     };
     let figure = Figure::draw("rate", "Throughput", caption, |layout| {
@@ -125,12 +133,14 @@ pub(super) fn rate(run: &Run, baseline: Option<NamedRun<'_>>) -> Option<Figure> 
         let (_, high) = extent(values.chain(attempted))?;
         let x = time_axis(longest_s(&all), layout);
         let y = Axis::with_unit(Scale::from_zero(high * 1.02), 4, "responses per second", "1/s");
-        let mut svg = Svg::new("Throughput", "Good responses and failures per second.").with_width(layout.width);
+        let mut svg =
+            Svg::new("Throughput", "Good responses and failures per second.").with_width(layout.width);
         let plot = svg.plot(layout.frame(28.0, 150.0), x.scale, &y);
         let own = all.first()?;
         shade_unmeasured(&mut svg, &plot, own);
         let failed = own.iter().filter(|column| column.errors_per_s > 0.0);
-        let bars = failed.map(|column| plot.cell((column.from_s, column.to_s), (0.0, column.errors_per_s)).with_gap(1.0));
+        let bars = failed
+            .map(|column| plot.cell((column.from_s, column.to_s), (0.0, column.errors_per_s)).with_gap(1.0));
         svg.add(Shape::cells(&bars.collect::<Vec<_>>()).class("bad"));
         if let Some(attempted) = attempted {
             svg.add(plot.horizontal(attempted).class("matter"));
@@ -157,7 +167,8 @@ pub(super) fn latency(run: &Run, baseline: Option<NamedRun<'_>>) -> Option<Figur
     let figure = Figure::draw("bands", "Latency bands", &caption, |layout| {
         let own = all.first()?;
         let values = all.iter().flatten().flat_map(|column| [column.p50_ns, column.p99_ns]).flatten();
-        let (low, high) = extent(values.chain(own.iter().map(|column| column.max_ns)).filter(|ns| *ns > 0.0))?;
+        let (low, high) =
+            extent(values.chain(own.iter().map(|column| column.max_ns)).filter(|ns| *ns > 0.0))?;
         let x = time_axis(longest_s(&all), layout);
         let y = Axis::new(Scale::log(low * 0.8, high * 1.2), 5, "latency", |ns| format::tick(ns, "ns"));
         let mut svg = Svg::new("Latency", "Median, p99 and maximum by second.").with_width(layout.width);
@@ -166,7 +177,9 @@ pub(super) fn latency(run: &Run, baseline: Option<NamedRun<'_>>) -> Option<Figur
         let band = own.iter().filter_map(|column| {
             Some(plot.cell((column.from_s, column.to_s), (column.p50_ns?, column.p99_ns?)))
         });
-        svg.add(Shape::cells(&band.collect::<Vec<_>>()).class("soft fill").series(0).attribute("opacity", "0.25"));
+        svg.add(
+            Shape::cells(&band.collect::<Vec<_>>()).class("soft fill").series(0).attribute("opacity", "0.25"),
+        );
         let slowest = own.iter().map(|column| (column.middle_s(), column.max_ns));
         svg.add(plot.line(slowest).class("stroke thin soft").series(0));
         for (series, columns) in all.iter().enumerate().rev() {
@@ -189,7 +202,8 @@ pub(super) fn in_flight(run: &Run, baseline: Option<NamedRun<'_>>) -> Option<Fig
         let (_, high) = extent(all.iter().flatten().map(|column| column.in_flight))?;
         let x = time_axis(longest_s(&all), layout);
         let y = Axis::with_unit(Scale::from_zero(high), 3, "requests", "1");
-        let mut svg = Svg::new("Requests in flight", "Requests in flight by second.").with_width(layout.width);
+        let mut svg =
+            Svg::new("Requests in flight", "Requests in flight by second.").with_width(layout.width);
         let plot = svg.plot(layout.frame(28.0, 80.0), x.scale, &y);
         for (series, columns) in all.iter().enumerate().rev() {
             line(&mut svg, &plot, columns, series, |column| Some(column.in_flight));

@@ -1,16 +1,21 @@
 //! Tests of the pages of a run and of a search: well-formed, bounded, self-contained, the same bytes every time,
 //! with the figures of the record.
 
-use record::capacity_search::{CapacitySearch, Conclusion, Estimate, Knee, LevelOutcome, Scaling, SearchEnd, SearchTrial};
-use record::run::{AlternativeVerdict, Baseline, Confidence, Confirmation, Diagnosis, Interval, ObjectiveResult, Run, TimeFraction};
+use record::capacity_search::{
+    CapacitySearch, Conclusion, Estimate, Knee, LevelOutcome, Scaling, SearchEnd, SearchTrial,
+};
+use record::run::{
+    AlternativeVerdict, Baseline, Confidence, Confirmation, Diagnosis, Interval, ObjectiveResult, Run,
+    TimeFraction,
+};
 use record::units::{format_duration_ns, format_rate};
 use record::validity::{Validity, ValidityReason, ValidityVerdict};
 
 use super::check_page;
 use crate::synthetic::{MARKUP_NAME, synthetic_run};
 use crate::{
-    EdgePage, PageAnswer, PageBaseline, RUN_PAGE_BYTES_MAX, RegressionCondition, RunComparison, RunPage, edge_page,
-    run_page,
+    EdgePage, PageAnswer, PageBaseline, RUN_PAGE_BYTES_MAX, RegressionCondition, RunComparison, RunPage,
+    edge_page, run_page,
 };
 
 /// Returns a run with a diagnosis, an objective, a reason against it, and failures.
@@ -18,9 +23,11 @@ fn run() -> Run {
     let mut run = synthetic_run();
     run.plan = serde_json::json!({ "connections": 50, "requests": [{ "method": "GET", "url": "http://127.0.0.1:80/a" }] });
     run.rates.offered_per_s = Some(run.rates.responses_per_s * 1.1);
-    run.baseline = Some(Baseline { good: 100, requests: 100, mean_ns: 1e6, p50_ns: 1_000_000, ..Baseline::default() });
+    run.baseline =
+        Some(Baseline { good: 100, requests: 100, mean_ns: 1e6, p50_ns: 1_000_000, ..Baseline::default() });
     let text = "p99<1ms".to_owned();
-    run.objectives = vec![ObjectiveResult { text, met: false, value: run.latency.last_byte.response.p99_ns as f64 }];
+    run.objectives =
+        vec![ObjectiveResult { text, met: false, value: run.latency.last_byte.response.p99_ns as f64 }];
     let reason = |code: &str, text: &str| ValidityReason {
         code: code.to_owned(),
         verdict: ValidityVerdict::Suspect,
@@ -33,7 +40,8 @@ fn run() -> Run {
     let diagnosis = run.diagnosis.as_mut().unwrap();
     diagnosis.queueing_fraction = Some(0.76);
     diagnosis.time_split = vec![TimeFraction { location: "in the subject".to_owned(), fraction: 0.9 }];
-    diagnosis.ruled_out = vec!["packet_loss: retransmitted segments: 0 % (bound: at least 0.10 %)".to_owned()];
+    diagnosis.ruled_out =
+        vec!["packet_loss: retransmitted segments: 0 % (bound: at least 0.10 %)".to_owned()];
     diagnosis.counter_test = "with twice the connections, requests wait twice as long".to_owned();
     run
 }
@@ -89,7 +97,10 @@ fn search() -> CapacitySearch {
         trials,
         knee: Some(Knee { level: estimate(1100.0), r_squared: 0.9, points: 12 }),
         operating_range: Some((550.0, 880.0)),
-        scaling: Some(Scaling { points: vec![(1.0, 160.0), (8.0, 1200.0), (64.0, 1180.0)], ..Scaling::default() }),
+        scaling: Some(Scaling {
+            points: vec![(1.0, 160.0), (8.0, 1200.0), (64.0, 1180.0)],
+            ..Scaling::default()
+        }),
         added_latency: Vec::new(),
         notes: Vec::new(),
         stopped_by: stopped.diagnosis.clone(),
@@ -139,15 +150,29 @@ fn the_answer_comes_first_with_the_figures_of_the_summary() {
     let page = page_of(&run);
     let main = page.split_once("<main>").unwrap().1;
     let positions = [
-        "class=\"answer\"", "MISSED", "class=\"tiles\"", "use-grid", "id=\"findings\"", "id=\"rate\"", "id=\"bands\"",
-        "id=\"percentiles\"", "id=\"load\"", "id=\"split\"", "id=\"cpus\"", "id=\"ruled-out\"",
+        "class=\"answer\"",
+        "MISSED",
+        "class=\"tiles\"",
+        "use-grid",
+        "id=\"findings\"",
+        "id=\"rate\"",
+        "id=\"bands\"",
+        "id=\"percentiles\"",
+        "id=\"load\"",
+        "id=\"split\"",
+        "id=\"cpus\"",
+        "id=\"ruled-out\"",
     ];
-    let found: Vec<usize> = positions.iter().map(|part| main.find(part).unwrap_or_else(|| panic!("{part}"))).collect();
+    let found: Vec<usize> =
+        positions.iter().map(|part| main.find(part).unwrap_or_else(|| panic!("{part}"))).collect();
     assert!(found.is_sorted(), "{positions:?}: {found:?}");
     let response = &run.latency.last_byte.response;
     for figure in [
-        format_rate(run.goodput_per_s()), format_rate(run.rates.offered_per_s.unwrap()),
-        format_duration_ns(response.p50_ns), format_duration_ns(response.p99_ns), format_duration_ns(response.max_ns),
+        format_rate(run.goodput_per_s()),
+        format_rate(run.rates.offered_per_s.unwrap()),
+        format_duration_ns(response.p50_ns),
+        format_duration_ns(response.p99_ns),
+        format_duration_ns(response.max_ns),
         "76 %".to_owned(),
     ] {
         assert!(main.contains(&figure), "{figure}");
@@ -160,8 +185,14 @@ fn a_finding_says_what_when_why_and_what_to_do() {
     let page = page_of(&run());
     let findings = page.split_once("id=\"findings\"").unwrap().1.split_once("id=\"time\"").unwrap().0;
     for part in [
-        "Timeout: 12 requests", "2 to 3 s", "p99 of 1 second is above 3 times", "5 to 6 s", "weir edge --slo",
-        "Foreign cpu: other processes", "User cpu bound (sure)", "To test it: with twice",
+        "Timeout: 12 requests",
+        "2 to 3 s",
+        "p99 of 1 second is above 3 times",
+        "5 to 6 s",
+        "weir edge --slo",
+        "Foreign cpu: other processes",
+        "User cpu bound (sure)",
+        "To test it: with twice",
     ] {
         assert!(findings.contains(part), "{part}: {findings}");
     }
@@ -186,7 +217,10 @@ fn a_test_of_the_verdict_is_its_first_proof() {
 fn two_runs_are_drawn_over_each_other_with_their_changes() {
     let (before, after) = (synthetic_run(), run());
     let page = compared(&before, &after);
-    assert!(page.contains("Compared with old.json") && page.contains("95 % interval") || page.contains("no interval"));
+    assert!(
+        page.contains("Compared with old.json") && page.contains("95 % interval")
+            || page.contains("no interval")
+    );
     let bands = page.split_once("id=\"bands\"").unwrap().1.split_once("</figure>").unwrap().0;
     assert!(bands.contains("data-series=\"1\"") && bands.contains(">old.json</button>"), "{bands}");
 }
@@ -202,7 +236,11 @@ fn the_page_of_a_search_has_the_ladder_with_held_level_knee_and_objective() {
     assert!(page.contains("1.29 k/s") && page.contains("held in 2 of 3"));
     // An interval wider than a factor of two is no figure.
     let mut vague = search;
-    vague.knee = Some(Knee { level: Estimate { value: 1300.0, low: 129.0, high: 1400.0 }, r_squared: 0.6, points: 11 });
+    vague.knee = Some(Knee {
+        level: Estimate { value: 1300.0, low: 129.0, high: 1400.0 },
+        r_squared: 0.6,
+        points: 11,
+    });
     assert!(!edge(&vague).contains(">knee</text>"));
 }
 
@@ -225,7 +263,8 @@ fn hostile(text: &str) -> Run {
         machine.host = text();
         machine.roles.iter_mut().for_each(|role| role.command = text());
     }
-    let alternative = AlternativeVerdict { verdict: text(), evidence: vec![text()], ..AlternativeVerdict::default() };
+    let alternative =
+        AlternativeVerdict { verdict: text(), evidence: vec![text()], ..AlternativeVerdict::default() };
     run.diagnosis = Some(Diagnosis {
         verdict: text(),
         claim: text(),
@@ -253,7 +292,13 @@ fn texts_of_a_record_never_become_markup() {
     let baseline = PageBaseline { name: MARKUP_NAME.to_owned(), run: &baseline, comparison: &comparison };
     let answer = PageAnswer::of_run(&run);
     let load_text = MARKUP_NAME.to_owned();
-    check_run_page(&run_page(&RunPage { run: &run, answer, load_text, objectives, baseline: Some(baseline) }));
+    check_run_page(&run_page(&RunPage {
+        run: &run,
+        answer,
+        load_text,
+        objectives,
+        baseline: Some(baseline),
+    }));
     let mut search = search();
     search.stopped_run = Some(Box::new(run.clone()));
     search.stopped_by = run.diagnosis;
@@ -326,13 +371,17 @@ fn odd_figures_are_not_drawn() {
 /// Writes the page of a stored record to a file, for a look at it: `WEIR_PAGE=page.html WEIR_PAGE_RECORDS=a.json`.
 #[test]
 fn a_page_of_stored_records_is_written_to_the_requested_file() {
-    let (Some(path), Ok(records)) = (std::env::var_os("WEIR_PAGE"), std::env::var("WEIR_PAGE_RECORDS")) else { return };
+    let (Some(path), Ok(records)) = (std::env::var_os("WEIR_PAGE"), std::env::var("WEIR_PAGE_RECORDS"))
+    else {
+        return;
+    };
     let read = |name: &str| std::fs::read_to_string(name).unwrap();
     let names: Vec<&str> = records.split(',').collect();
     let page = match serde_json::from_str::<CapacitySearch>(&read(names[0])) {
         Ok(search) => edge(&search),
         Err(_) => {
-            let runs: Vec<Run> = names.iter().map(|name| serde_json::from_str(&read(name)).unwrap()).collect();
+            let runs: Vec<Run> =
+                names.iter().map(|name| serde_json::from_str(&read(name)).unwrap()).collect();
             if runs.len() > 1 { compared(&runs[0], &runs[1]) } else { page_of(&runs[0]) }
         }
     };

@@ -16,8 +16,8 @@ use report::text::peer_format::PeerFormat;
 use report::text::summary::summary;
 use runner::run_record::LoadJob;
 
-use super::STDOUT_FLAGS;
 use super::super::pages::{Baseline, exit_of_comparison, write_run_page};
+use super::STDOUT_FLAGS;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::full_screen::FullScreen;
