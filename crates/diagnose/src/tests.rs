@@ -90,6 +90,7 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         cpu: record::run::GeneratorCpu::default(),
         intervals: (1..=10).map(|second| interval(f64::from(second), rate)).collect(),
         observed: vec![observed(connections)],
+        answer: None,
         diagnosis: None,
         fleet: None,
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use stats::scalability::{EXTRAPOLATION_MAX, ScalabilityFit, ScalabilityLaw};
 
 use crate::facts::HostFacts;
-use crate::run::{Baseline, Diagnosis, Run, WeirVersion};
+use crate::run::{Answer, Baseline, Diagnosis, Run, WeirVersion};
 
 /// Name of this schema.
 pub const SCHEMA: &str = "weir.edge/1";
@@ -44,6 +44,9 @@ pub struct CapacitySearch {
     pub conclusion: Conclusion,
     /// Result in words.
     pub summary: String,
+    /// Result in three sentences; absent in records from older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub answer: Option<Answer>,
     /// All trials, in the order of running.
     pub trials: Vec<SearchTrial>,
     /// Point at which latency begins to grow faster than load.

@@ -334,6 +334,7 @@ fn sample_run(position: &TrialPosition, rate: f64, latency_ns: f64, us: f64, rng
         baseline: None,
         intervals,
         observed: vec![observed(position, rate, us, rng)],
+        answer: None,
         diagnosis: Some(diagnosis()),
         fleet: None,
     }

@@ -76,6 +76,7 @@ pub(crate) fn run_with_everything() -> Run {
         intervals: Vec::new(),
         observed: Vec::new(),
         fleet: None,
+        answer: None,
         diagnosis: Some(Diagnosis {
             verdict: "kernel_cpu_bound".to_owned(),
             claim: "the claim ".repeat(15),
