@@ -1,5 +1,6 @@
 //! User output: the line per second, the summary, the comparison; and the files.
 
+pub(crate) mod answer;
 pub(crate) mod breakdown;
 pub(crate) mod compare;
 pub(crate) mod csv;

@@ -10,6 +10,7 @@ use crate::diagnosis::{diagnose, ended_processes};
 use crate::facts::Facts;
 use crate::run_view::RunView;
 use crate::sentences::client_only;
+use crate::signals;
 use crate::verdicts::{NONE, RUN_INVALID, find_rule};
 
 /// Returns the answer of a run, by its diagnosis; a record without one is diagnosed first.
@@ -19,6 +20,13 @@ pub fn answer(run: &Run) -> Answer {
         Some(diagnosis) => answer_diagnosis(run, diagnosis),
         None => answer_diagnosis(run, &diagnose(run)),
     }
+}
+
+/// Returns the number of requests that the subject serves at a time, by its rate and the latency without load; `None`
+/// without a baseline.
+#[must_use]
+pub fn served_at_a_time(run: &Run) -> Option<f64> {
+    Facts { view: &RunView::new(run) }.value(&signals::PARALLELISM)
 }
 
 /// Returns the answer of a run for its diagnosis.

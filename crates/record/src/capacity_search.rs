@@ -225,6 +225,14 @@ pub struct Estimate {
     pub high: f64,
 }
 
+impl Estimate {
+    /// Returns whether the interval is narrow enough for the value to be a figure: within a factor of two.
+    #[must_use]
+    pub fn is_narrow(&self) -> bool {
+        self.low > 0.0 && self.high <= 2.0 * self.low
+    }
+}
+
 impl From<stats::fit::Estimate> for Estimate {
     fn from(fitted: stats::fit::Estimate) -> Self {
         let stats::fit::Estimate { value, low, high } = fitted;
@@ -291,6 +299,16 @@ impl Scaling {
     #[must_use]
     pub fn law(&self) -> ScalabilityLaw {
         ScalabilityLaw { alpha: self.alpha.value, beta: self.beta.value, gamma: self.gamma_per_s.value }
+    }
+
+    /// Returns whether the law is within 15 % of each measured point.
+    #[must_use]
+    pub fn follows_points(&self) -> bool {
+        let law = self.law();
+        let is_near = |(connections, per_s): &(f64, f64)| {
+            (law.throughput(*connections) / per_s.max(1e-9) - 1.0).abs() <= 0.15
+        };
+        self.points.iter().all(is_near)
     }
 
     /// Returns the throughput of the law for `connections`, in responses per second; `None` beyond

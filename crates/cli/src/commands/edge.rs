@@ -22,7 +22,7 @@ use trial_runner::{LocalDriver, TrialRunner};
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
-use crate::output::edge::{announcement, summary};
+use crate::output::edge::{announcement, brief, summary};
 use crate::output::file::write_json;
 use crate::output::{is_coloured, print};
 use crate::preflight;
@@ -78,7 +78,10 @@ impl<'a> EdgeSearch<'a> {
         let edge = EdgeExplorer::new(options, arguments, runner, show_lines)
             .explore(descriptor_limit, started_at)?;
         if !quiet {
-            print(&summary(&edge, is_coloured()));
+            match args.is_set("brief") {
+                true => print(&brief(&edge)),
+                false => print(&summary(&edge, is_coloured())),
+            }
         }
         write_json(&edge, json.as_deref())?;
         Ok(exit_code(&edge, options.has_max_level))

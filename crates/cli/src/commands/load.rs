@@ -31,7 +31,7 @@ use crate::flags::{CommandArgs, embedded_placeholder_url, load_flags, subject_pi
 use crate::load_control::LoadController;
 use crate::observation::{Observation, diagnose};
 use crate::output::live::LiveTable;
-use crate::output::load_plan::describe_plan;
+use crate::output::load_plan::{announce_load, describe_plan};
 use crate::output::print;
 use crate::preflight;
 use crate::progress_bar::ProgressBar;
@@ -220,6 +220,9 @@ fn run_job(
     let show_screen = args.is_set("tui");
     let show_lines = !quiet && !show_screen && !args.is_set("quiet") && (terminal || args.is_set("live"));
     let named = subject_pids(args)?;
+    if !args.is_set("quiet") && !show_screen && std::io::stderr().is_terminal() {
+        warn!("weir: {}", announce_load(&job.plan));
+    }
     // Observation starts before the baseline. The requests of the baseline reveal the origins of a
     // subject that later finds no port for connections to them.
     let mut observation = (!args.is_set("no-watch")).then(|| Observation::start(&job.plan, &named));
@@ -259,6 +262,7 @@ fn run_job(
     if args.is_set("confirm") {
         confirm_diagnosis(job, &mut run, quiet, stop);
     }
+    run.answer = Some(diagnose::answer(&run));
     write_results(args, &run, &measured.latencies, show_lines)?;
     watcher.finish_log().map_err(|error| Failure::cannot("--hdr", error))?;
     if let Some(metrics) = watcher.take_metrics() {

@@ -138,11 +138,7 @@ pub(super) fn read_request(args: CommandArgs<'_>) -> Result<PlanRequest, Vec<Inp
 
 /// Takes the inputs of a record, by its schema.
 fn read_record(path: &str, inputs: &mut Inputs) -> Result<(), InputProblem> {
-    let problem = |error: record::file::ReadError| {
-        let text = error.to_string();
-        let text = text.strip_prefix(&format!("{path}: ")).map_or_else(|| text.clone(), ToOwned::to_owned);
-        InputProblem::new(path, text)
-    };
+    let problem = |error: record::file::ReadError| InputProblem::of_file(error);
     let file = Path::new(path);
     match record::file::read_schema(file).map_err(problem)?.as_str() {
         record::run::SCHEMA => {
@@ -160,9 +156,12 @@ fn read_record(path: &str, inputs: &mut Inputs) -> Result<(), InputProblem> {
         }
         other => {
             let hint = if path.ends_with(".toml") { " (for a plan file: --file)" } else { "" };
-            let text = format!(
-                "the schema is '{other}'; records of weir load, weir edge and weir calibrate have inputs{hint}"
-            );
+            let text = match other {
+                record::file::NO_SCHEMA => format!("not a weir record{hint}"),
+                other => format!(
+                    "the schema is '{other}'; records of weir load, weir edge and weir calibrate have inputs{hint}"
+                ),
+            };
             return Err(InputProblem::new(path, text));
         }
     }

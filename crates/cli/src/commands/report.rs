@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
 use crate::output::run_ratios::format_run_ratios;
-use crate::output::summary::summary;
+use crate::output::summary::{Detail, summary};
 use crate::output::{is_coloured, print};
 use crate::preflight;
 
@@ -23,7 +23,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     for file in &files {
         match read_run(Path::new(file)) {
             Ok(run) => runs.push((file.clone(), run)),
-            Err(error) => problems.push(InputProblem::new("FILE", error)),
+            Err(error) => problems.push(InputProblem::of_file(error)),
         }
     }
     if files.is_empty() {
@@ -55,7 +55,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
 
 fn show(args: CommandArgs<'_>, run: &Run, json: Option<&str>) -> Result<Exit, Failure> {
     if json != Some("-") {
-        print(&summary(run, args.is_set("verbose"), is_coloured()));
+        print(&summary(run, Detail::from_flags(args), is_coloured()));
     }
     write_json(run, json)?;
     Ok(Exit::from_run(run))

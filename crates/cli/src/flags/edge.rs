@@ -4,7 +4,7 @@ use load::plan::{ExpectFlags, LoadFlags};
 
 use super::http::{CONNECTION_WINDOW, GRPC, HTTP, STREAMS, WINDOW, http_flags};
 use super::load::{
-    ARRIVALS, CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, SEED, SOURCE, THREADS,
+    ARRIVALS, BRIEF, CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, SEED, SOURCE, THREADS,
     TIMEOUT, request_body,
 };
 use super::load_requests::EXPECT_STATUS;
@@ -174,6 +174,7 @@ pub(super) const EDGE_FLAGS: &[Flag] = &[
         valid: &["trials"],
         ..FLAG_DEFAULTS
     },
+    BRIEF,
     JSON,
 ];
 

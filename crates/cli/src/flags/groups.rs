@@ -74,7 +74,7 @@ const TLS_OF_A_LOAD: GroupRow = (
 const HTTP2: GroupRow = ("HTTP/2", &[], &["window", "connection-window", "mix", "grpc"]);
 const OUTPUT_OF_A_LOAD: GroupRow = (
     "Output",
-    &["verbose", "json", "live"],
+    &["verbose", "brief", "json", "live"],
     &[
         "tui",
         "check",
@@ -288,7 +288,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Requests", &["method", "header"], &["data", "expect-status"]),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", &["json", "keep"], &[]),
+            ("Output", &["brief", "json", "keep"], &[]),
         ],
     ),
     (
@@ -367,7 +367,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
     ),
     ("fleet agent", &[NATS_SERVER, ("Agent", &["name", "label", "allow", "calibrate", "state"], &[])]),
     ("fleet ls", &[NATS_SERVER, ("Output", &["json"], &[])]),
-    ("fleet runs", &[NATS_SERVER, ("Runs", &["store", "fetch", "verbose"], &[])]),
+    ("fleet runs", &[NATS_SERVER, ("Runs", &["store", "fetch", "verbose", "brief"], &[])]),
     (
         "fleet run",
         &[

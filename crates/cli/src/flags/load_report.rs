@@ -1,6 +1,6 @@
 //! The flags of `weir load report`.
 
-use super::load::VERBOSE;
+use super::load::{BRIEF, VERBOSE};
 use super::{CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const REPORT: CommandInfo = CommandInfo {
@@ -24,6 +24,7 @@ pub(crate) const REPORT: CommandInfo = CommandInfo {
             ..FLAG_DEFAULTS
         },
         VERBOSE,
+        BRIEF,
     ],
     examples: &[
         ("weir load report run.json", "print a record"),

@@ -1,4 +1,4 @@
-//! Text form of a plan, 80 columns: the inputs with their sources, the figures with their formulas, the
+//! Text form of a plan, as wide as the page: the inputs with their sources, the figures with their formulas, the
 //! findings.
 
 use plan::inputs::format_input;
@@ -6,9 +6,8 @@ use plan::sizing::Sizing;
 use plan::verification::{TOLERANCE, Verification};
 use record::units::{format_plural, format_rate, round_to_digits};
 
-use super::summary::WIDTH;
 use super::table::table;
-use crate::text::{fit, wrap};
+use crate::text::{page_width, wrap};
 
 /// Columns of the name and of the value.
 const NAME: usize = 26;
@@ -43,7 +42,7 @@ pub(crate) fn format_plan(sizing: &Sizing, is_verbose: bool) -> String {
         let severity = format!("{:?}", finding.severity).to_lowercase();
         let text = format!("{}: {}", finding.code, finding.text);
         let mut first = format!("  {severity:<8} ");
-        for part in wrap(&text, WIDTH - 11) {
+        for part in wrap(&text, page_width() - 11) {
             lines.push(first + &part);
             first = " ".repeat(11);
         }
@@ -51,7 +50,7 @@ pub(crate) fn format_plan(sizing: &Sizing, is_verbose: bool) -> String {
     if !is_verbose {
         lines.push("-v shows the formulas with their names".to_owned());
     }
-    lines.iter().map(|line| fit(line.trim_end(), WIDTH) + "\n").collect()
+    lines.iter().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 /// Formats the plan that was run, and predictions beside measurements.
@@ -84,7 +83,7 @@ pub(crate) fn format_verification(verification: &Verification) -> String {
     }
     let missing = verification.comparisons.iter().filter_map(|one| {
         let why = one.not_observable?;
-        let lines = wrap(&format!("{}: {why}", one.name), WIDTH - 4);
+        let lines = wrap(&format!("{}: {why}", one.name), page_width() - 4);
         Some(format!("  {}\n", lines.join("\n    ")))
     });
     let missing: String = missing.collect();
@@ -112,7 +111,7 @@ pub(super) fn format_count(value: f64) -> String {
 fn row(name: &str, value: &str, text: &str) -> Vec<String> {
     let start = format!("  {name:<NAME$}{value:>VALUE$}  ");
     let indent = " ".repeat(start.chars().count().min(NAME + VALUE + 4));
-    let parts = wrap(text, WIDTH - (NAME + VALUE + 4));
+    let parts = wrap(text, page_width().max(60) - (NAME + VALUE + 4));
     parts
         .iter()
         .enumerate()
@@ -143,7 +142,7 @@ mod tests {
         let sizing = Sizing::compute(&inputs);
         for is_verbose in [false, true] {
             let text = format_plan(&sizing, is_verbose);
-            assert!(text.lines().all(|line| line.chars().count() <= WIDTH && !line.contains('…')), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= page_width() && !line.contains('…')), "{text}");
             assert!(text.contains("never") && text.contains("overloaded"), "{text}");
         }
     }

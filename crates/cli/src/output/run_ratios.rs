@@ -4,8 +4,10 @@
 use record::run::Run;
 use record::units::{format_count, format_duration_ns};
 
+use super::diagnosis::verdict_code;
 use super::summary::verdict;
 use super::table::table;
+use crate::text::{page_width, wrap_labelled};
 
 /// One figure of a run: its name, its value, and its format.
 type FigureRow = (&'static str, fn(&Run) -> f64, fn(f64) -> String);
@@ -51,9 +53,13 @@ pub(crate) fn format_run_ratios(runs: &[(String, Run)], colour: bool) -> String 
         }));
         rows.push(row);
     }
+    rows.push(served_row(runs));
     let mut text = String::new();
     for (index, (name, run)) in runs.iter().enumerate() {
         text.push_str(&format!("{}: {name}, {}\n{}", run_label(index), run.started_at, verdict(run, colour)));
+        let bottleneck = verdict_code(run).unwrap_or_else(|| "not diagnosed".to_owned());
+        text.push_str(&wrap_labelled("bottleneck", &bottleneck, page_width()));
+        text.push_str(&wrap_labelled("", &diagnose::answer(run).what, page_width()));
         if index > 0 {
             text.push_str(&plan_differences(first, run));
         }
@@ -64,6 +70,19 @@ pub(crate) fn format_run_ratios(runs: &[(String, Run)], colour: bool) -> String 
         "\nOne run each: a ratio may be noise. Repeat the runs alternately before you act on it.\n",
     );
     text
+}
+
+/// Returns the row of the requests that each subject serves at a time, with the ratios to the first.
+fn served_row(runs: &[(String, Run)]) -> Vec<String> {
+    let served: Vec<Option<f64>> = runs.iter().map(|(_, run)| diagnose::served_at_a_time(run)).collect();
+    let mut row = vec!["served at a time".to_owned()];
+    row.extend(served.iter().map(|one| one.map_or_else(|| "-".to_owned(), |one| format!("{one:.1}"))));
+    let base = served.first().copied().flatten().filter(|base| *base > 0.0);
+    row.extend(served.iter().skip(1).map(|one| match one.zip(base) {
+        Some((one, base)) => format!("{:.3}", one / base),
+        None => "-".to_owned(),
+    }));
+    row
 }
 
 fn run_label(index: usize) -> String {

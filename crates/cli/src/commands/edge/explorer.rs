@@ -23,7 +23,7 @@ use super::failed_levels::{FailedLevel, FailedLevels, HeldLevel};
 use super::options::EdgeOptions;
 use super::trial_runner::{CompletedTrial, TrialRunner, TrialSetup};
 use crate::exit::Failure;
-use crate::output::edge::{result_sentence, trial_line, trial_step};
+use crate::output::edge::{answer, result_sentence, trial_line, trial_step};
 use crate::output::print;
 use crate::progress_bar::ProgressBar;
 
@@ -396,6 +396,7 @@ impl<'a> EdgeExplorer<'a> {
             objectives: self.objectives.iter().map(|objective| objective.text().to_owned()).collect(),
             conclusion,
             summary: String::new(),
+            answer: None,
             added_latency: added_latency(&self.runner.trials),
             trials: self.runner.trials,
             knee: self.knee,
@@ -407,6 +408,7 @@ impl<'a> EdgeExplorer<'a> {
             at_edge: at_edge.map(Box::new),
         };
         edge.summary = result_sentence(&edge);
+        edge.answer = Some(answer(&edge));
         edge
     }
 }

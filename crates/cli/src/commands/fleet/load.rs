@@ -23,7 +23,7 @@ use crate::output::live::LiveTable;
 use crate::output::load_plan::describe_plan;
 use crate::output::openmetrics::MetricsExport;
 use crate::output::peer_format::PeerFormat;
-use crate::output::summary::summary;
+use crate::output::summary::{Detail, summary};
 use crate::output::{csv, is_coloured, junit, markdown, print};
 use crate::preflight;
 
@@ -99,6 +99,7 @@ pub(super) fn run_in(
     }
     let mut merged = ended.merge()?;
     surroundings.finish(&mut merged.run, start_ns);
+    merged.run.answer = Some(diagnose::answer(&merged.run));
     if let Some(directory) = &directory {
         run_files::write_merged(directory, &merged.run)?;
     }
@@ -156,7 +157,7 @@ fn write_results(
     if let Some(format) = format {
         print(&format.format(run));
     } else if !quiet {
-        let text = summary(run, args.is_set("verbose"), is_coloured());
+        let text = summary(run, Detail::from_flags(args), is_coloured());
         let agents = run.fleet.as_ref().map(format_fleet_agents).unwrap_or_default();
         print(&format!("{}{text}\n{agents}", if has_lines { "\n" } else { "" }));
     }

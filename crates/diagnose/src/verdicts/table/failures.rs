@@ -113,7 +113,7 @@ pub(super) const SYN_BACKLOG_OVERFLOW: VerdictRule = VerdictRule {
 pub(super) const RUN_INVALID: VerdictRule = VerdictRule {
     code: "run_invalid",
     answer: failures::run_invalid,
-    claim: "too many requests failed: the figures are invalid",
+    claim: "too many requests got no good response: the figures are invalid",
     required: &[at_least(&s::ERRORS_OVER_BOUND, 1.0)],
     is_counted: true,
     is_circumstantial: true,

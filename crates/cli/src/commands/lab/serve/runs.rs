@@ -8,7 +8,7 @@ use super::html::{link_below, link_to_index, page, table};
 use super::index::{matches_words, minute};
 use crate::commands::lab::stored_runs::{RunListing, RunRow};
 use crate::output::fleet::{AGENT_COLUMNS, agent_row, format_fleet, run_description};
-use crate::output::summary::summary;
+use crate::output::summary::{Detail, summary};
 
 /// Returns the section of the list; empty without a run. `route` has the pages of the runs.
 pub(super) fn section(title: &str, route: &str, listing: &RunListing, filter: &str) -> Markup {
@@ -61,7 +61,7 @@ pub(super) fn run_page(route: &str, name: &str, run: &Run, agents: &[String]) ->
             (agent_table(&base, fleet, agents))
         }
         h2 { "Result" }
-        pre { (summary(run, true, false)) }
+        pre { (summary(run, Detail::Verbose, false)) }
     };
     page(name, None, &body)
 }
