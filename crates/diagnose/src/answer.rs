@@ -7,11 +7,11 @@ use record::validity::ValidityVerdict;
 
 use crate::counter_test::is_testable;
 use crate::diagnosis::{diagnose, ended_processes};
-use crate::facts::Facts;
+use crate::facts::{Facts, Slots};
 use crate::run_view::RunView;
 use crate::sentences::client_only;
 use crate::signals;
-use crate::verdicts::{NONE, RUN_INVALID, find_rule};
+use crate::verdicts::{LimitClass, NONE, RUN_INVALID, find_rule};
 
 /// Returns the answer of a run, by its diagnosis; a record without one is diagnosed first.
 #[must_use]
@@ -29,6 +29,29 @@ pub fn served_at_a_time(run: &Run) -> Option<f64> {
     Facts { view: &RunView::new(run) }.value(&signals::PARALLELISM)
 }
 
+/// Most that a subject carries, as a load at its limit shows it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ceiling {
+    /// Good responses per second.
+    pub rate_per_s: f64,
+    /// Requests that it works on at a time; `None` without a baseline, or if time limits it and not their number.
+    pub slots: Option<f64>,
+}
+
+/// Returns the ceiling of the subject, if the load of a run was at its limit by the run's own diagnosis.
+#[must_use]
+pub fn ceiling(run: &Run) -> Option<Ceiling> {
+    let verdict = run.diagnosis.as_ref()?.verdict.as_str();
+    let rule = find_rule(verdict)?;
+    let is_its_own = matches!(rule.class, LimitClass::Cpu | LimitClass::Limit) && verdict != "cpu_steal";
+    let view = RunView::new(run);
+    let slots = match (Facts { view: &view }).slots() {
+        Some(Slots::Number { count, .. }) => Some(count),
+        _ => None,
+    };
+    (is_its_own && view.goodput() > 0.0).then(|| Ceiling { rate_per_s: view.goodput(), slots })
+}
+
 /// Returns the answer of a run for its diagnosis.
 fn answer_diagnosis(run: &Run, diagnosis: &Diagnosis) -> Answer {
     let view = RunView::new(run);
@@ -44,7 +67,8 @@ fn answer_diagnosis(run: &Run, diagnosis: &Diagnosis) -> Answer {
     }
     add_proof(&mut answer, diagnosis);
     if let Some(reason) = invalid_reason(run, diagnosis) {
-        answer.next = format!("First repeat the run, because its figures are not valid: {reason}. {}", answer.next);
+        answer.next =
+            format!("First repeat the run, because its figures are not valid: {reason}. {}", answer.next);
     }
     answer
 }
@@ -64,7 +88,10 @@ fn add_proof(answer: &mut Answer, diagnosis: &Diagnosis) {
     }
     let is_open_question = diagnosis.confirmation.is_none() && diagnosis.untested_reason.is_none();
     if is_open_question && diagnosis.confidence == Confidence::Possible && is_testable(&diagnosis.verdict) {
-        add_sentence(&mut answer.next, "Before that, repeat the load with `--confirm`, which tests the cause.");
+        add_sentence(
+            &mut answer.next,
+            "Before that, repeat the load with `--confirm`, which tests the cause.",
+        );
     }
 }
 
@@ -87,7 +114,8 @@ fn tested(test: &Confirmation) -> String {
 
 /// Returns the reason why the figures of a run are not valid, if the verdict does not say so itself.
 fn invalid_reason<'a>(run: &'a Run, diagnosis: &Diagnosis) -> Option<&'a str> {
-    let is_explained = [RUN_INVALID, "client_bound", "port_exhaustion", "fd_limit"].contains(&diagnosis.verdict.as_str());
+    let is_explained =
+        [RUN_INVALID, "client_bound", "port_exhaustion", "fd_limit"].contains(&diagnosis.verdict.as_str());
     let invalid = |reason: &&record::validity::ValidityReason| {
         reason.verdict == ValidityVerdict::Invalid && reason.code != "errors"
     };

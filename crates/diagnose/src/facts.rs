@@ -181,10 +181,10 @@ impl Facts<'_> {
     pub(crate) fn busiest_function(&self) -> String {
         let functions = self.view.run.observed.iter().flat_map(|machine| &machine.functions);
         let own = functions.filter(|one| one.role == SUBJECT && !one.function.starts_with('['));
-        own.max_by(|one, other| one.self_fraction.total_cmp(&other.self_fraction)).map_or_else(
-            String::new,
-            |one| format!("`{}` takes {:.0} % of its CPU time", one.function, one.self_fraction * 100.0),
-        )
+        own.max_by(|one, other| one.self_fraction.total_cmp(&other.self_fraction))
+            .map_or_else(String::new, |one| {
+                format!("`{}` takes {:.0} % of its CPU time", one.function, one.self_fraction * 100.0)
+            })
     }
 
     /// Returns a median over the samples of the subject's machine.

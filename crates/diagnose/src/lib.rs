@@ -43,7 +43,7 @@ mod unit;
 pub mod verdicts;
 pub mod window;
 
-pub use answer::{answer, answer_search, served_at_a_time};
+pub use answer::{Ceiling, answer, answer_search, ceiling, served_at_a_time};
 pub use diagnosis::diagnose;
 pub use resource_headroom::{ResourceHeadroom, headroom};
 pub use unit::Unit;

@@ -552,6 +552,7 @@ fn experiment(plan: ExperimentPlan, trials: Vec<TrialSummary>, rng: &mut Rng) ->
                 .to_owned(),
             "The same holds under all three loads; glibc against itself differs by 0.1 %.".to_owned(),
         ],
+        answer: None,
         plan,
     }
 }

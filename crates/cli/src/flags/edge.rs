@@ -4,8 +4,8 @@ use load::plan::{ExpectFlags, LoadFlags};
 
 use super::http::{CONNECTION_WINDOW, GRPC, HTTP, STREAMS, WINDOW, http_flags};
 use super::load::{
-    ARRIVALS, BRIEF, CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, SEED, SOURCE, THREADS,
-    TIMEOUT, request_body,
+    ARRIVALS, BRIEF, CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, SEED, SOURCE,
+    THREADS, TIMEOUT, request_body,
 };
 use super::load_requests::EXPECT_STATUS;
 use super::tls::{

@@ -35,9 +35,13 @@ pub(super) fn headline(run: &Run) -> String {
         _ => format_duration_ns(ns),
     };
     let totals = &run.totals;
-    let failures = match totals.requests.saturating_sub(totals.good()) {
-        0 => "no failures".to_owned(),
-        bad => format!("{bad} of {} failed", format_plural(totals.requests, "request")),
+    let failures = match (totals.bad(), totals.failed()) {
+        (0, 0) => "no failures".to_owned(),
+        (bad, 0) => format_plural(bad, "bad response"),
+        (0, failed) => format_plural(failed, "failed request"),
+        (bad, failed) => {
+            format!("{}, {}", format_plural(bad, "bad response"), format_plural(failed, "failed request"))
+        }
     };
     format!(
         "{}, p50 {}, p99 {}, {failures}",

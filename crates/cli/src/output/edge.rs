@@ -189,15 +189,16 @@ pub(crate) fn result_sentence(edge: &CapacitySearch) -> String {
 }
 
 /// Counts the trials at the verified level that held: those of the verification, and those of the ladder with the
-/// same figure.
+/// same figure, or that missed below it.
 fn trials_at_level(edge: &CapacitySearch) -> String {
     let conclusion = &edge.conclusion;
     let figure = conclusion.level.map(format_count);
-    let of_ladder: Vec<&SearchTrial> = edge
-        .trials
-        .iter()
-        .filter(|trial| trial.purpose == "ladder" && Some(format_count(trial.level)) == figure)
-        .collect();
+    let is_at_or_below = |trial: &SearchTrial| {
+        let is_below = conclusion.level.is_some_and(|level| trial.level < level);
+        Some(format_count(trial.level)) == figure || (is_below && trial.outcome == LevelOutcome::Missed)
+    };
+    let of_ladder: Vec<&SearchTrial> =
+        edge.trials.iter().filter(|trial| trial.purpose == "ladder" && is_at_or_below(trial)).collect();
     let missed = of_ladder.iter().filter(|trial| trial.outcome == LevelOutcome::Missed).count() as u32;
     if missed > 0 {
         let all = conclusion.verifications + of_ladder.len() as u32;

@@ -28,7 +28,7 @@ const LATENCY_DROPPABLE: &[usize] = &[6, 4, 2, 5];
 /// Columns of the stages that a narrow page has no room for.
 const STAGE_DROPPABLE: &[usize] = &[5, 2, 3];
 /// Difference up to which the latencies from the send and from the due time count as equal, as a fraction.
-const SAME_LATENCY_MAX: f64 = 0.01;
+const SAME_LATENCY_MAX: f64 = 0.03;
 /// Maximum number of status codes, and of kinds of errors.
 const KINDS_SHOWN: usize = 4;
 /// Maximum number of lines about unusual counts: timeouts, dropped requests, lost connections.
@@ -222,7 +222,7 @@ fn outcome(run: &Run) -> Vec<String> {
     requests.push_str(&format!("; {} in", format_byte_rate(rates.bytes_in_per_s)));
     let status = totals.status.iter().map(|(status, count)| (format!("{status}:"), *count));
     let errors = match (totals.errors.is_empty(), bad) {
-        (true, 1..) => format!("none, but {}: every request got one", format_plural(bad, "bad response")),
+        (true, 1..) => format!("none; {}", format_plural(bad, "bad response")),
         _ => largest_counts(totals.errors.iter().map(|(kind, count)| (kind.clone(), *count))),
     };
     let mut lines = vec![
@@ -307,11 +307,19 @@ fn latencies(run: &Run, width: usize) -> String {
 /// Returns whether two latencies differ by no more than a reader would notice.
 fn is_same_latency(one: &LatencySummary, other: &LatencySummary) -> bool {
     let figures = |latency: &LatencySummary| {
-        [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns, latency.mean_ns as u64]
+        [
+            latency.p50_ns,
+            latency.p90_ns,
+            latency.p99_ns,
+            latency.p999_ns,
+            latency.max_ns,
+            latency.mean_ns as u64,
+        ]
     };
-    figures(one).into_iter().zip(figures(other)).all(|(one, other)| {
-        one.abs_diff(other) as f64 <= SAME_LATENCY_MAX * one.max(other) as f64
-    })
+    figures(one)
+        .into_iter()
+        .zip(figures(other))
+        .all(|(one, other)| one.abs_diff(other) as f64 <= SAME_LATENCY_MAX * one.max(other) as f64)
 }
 
 /// Formats the first stages; latencies of different stages have no common distribution.
@@ -380,12 +388,9 @@ fn validity(run: &Run) -> Vec<String> {
         _ => word.to_owned(),
     };
     let mut lines = vec![labelled("verdict", &text)];
-    lines.extend(
-        reasons
-            .iter()
-            .take(REASONS_SHOWN)
-            .map(|reason| labelled(&format!("  {}", reason.verdict.as_str()), &format!("{}: {}", reason.code, reason.text))),
-    );
+    lines.extend(reasons.iter().take(REASONS_SHOWN).map(|reason| {
+        labelled(&format!("  {}", reason.verdict.as_str()), &format!("{}: {}", reason.code, reason.text))
+    }));
     lines
 }
 

@@ -59,7 +59,7 @@ fn outcome(run: &Run) -> String {
         format!(
             "errors       {}",
             match (totals.errors.is_empty(), bad) {
-                (true, 1..) => format!("none, but {}: every request got one", format_plural(bad, "bad response")),
+                (true, 1..) => format!("none; {}", format_plural(bad, "bad response")),
                 _ => counts(errors),
             }
         ),

@@ -19,7 +19,10 @@ pub(crate) fn cpu_throttled(facts: &Facts<'_>) -> Answer {
     );
     let worth = facts.rate_per_cpu().map_or_else(String::new, |rate| format!("each CPU is worth {rate}"));
     answer(
-        format!("a CPU quota{size} stops your service for a part of each period: {} is its ceiling", facts.rate()),
+        format!(
+            "a CPU quota{size} stops your service for a part of each period: {} is its ceiling",
+            facts.rate()
+        ),
         &[
             facts.phrase(&s::SUBJECT_QUOTA, "it was throttled in {} of the periods"),
             withheld.map_or_else(String::new, |cpus| format!("that withheld {cpus:.2} CPUs of work")),
@@ -30,9 +33,6 @@ pub(crate) fn cpu_throttled(facts: &Facts<'_>) -> Answer {
 }
 
 pub(crate) fn cpu_steal(facts: &Facts<'_>) -> Answer {
-    let gain = facts.value(&s::SUBJECT_WAIT).map_or_else(String::new, |wait| {
-        format!("alone, your service could reach up to {}", facts.rate_times(1.0 + wait))
-    });
     answer(
         format!("other programs take the CPU that your service needs: {} is not its ceiling", facts.rate()),
         &[
@@ -42,22 +42,29 @@ pub(crate) fn cpu_steal(facts: &Facts<'_>) -> Answer {
         ],
         &["stop the other programs (`weir watch` lists the busiest), or give your service CPUs of its own, and repeat \
            the run"
-            .to_owned(), gain],
+            .to_owned()],
     )
 }
 
 pub(crate) fn client_bound(facts: &Facts<'_>) -> Answer {
     let threads = facts.view.run.generator.threads.max(1);
     answer(
-        format!("the load generator is at its limit, not your service: {} is what this machine can send", facts.rate()),
+        format!(
+            "the load generator is at its limit, not your service: {} is what this machine can send",
+            facts.rate()
+        ),
         &[
             facts.phrase(&s::GENERATOR_THREAD, "the busiest of its threads was {} busy"),
             facts.cpu_phrase("your service used {}"),
             facts.phrase_from(1e7, &s::GENERATOR_LAG, "requests were sent {} late"),
         ],
         &[
-            format!("generate the load with more threads (`-t {}`) or more machines (`weir fleet`)", threads * 2),
-            "keep it on other CPUs than your service, and do not use this rate as the service's ceiling".to_owned(),
+            format!(
+                "generate the load with more threads (`-t {}`) or more machines (`weir fleet`)",
+                threads * 2
+            ),
+            "keep it on other CPUs than your service, and do not use this rate as the service's ceiling"
+                .to_owned(),
         ],
     )
 }
@@ -96,7 +103,10 @@ pub(crate) fn memory_pressure(facts: &Facts<'_>) -> Answer {
         ],
         &[
             raise,
-            format!("or let it use less: smaller buffers for each connection, fewer connections ({})", facts.halved_connections()),
+            format!(
+                "or let it use less: smaller buffers for each connection, fewer connections ({})",
+                facts.halved_connections()
+            ),
         ],
     )
 }
@@ -133,7 +143,10 @@ pub(crate) fn bulk_crypto_bound(facts: &Facts<'_>) -> Answer {
             format!("responses have {}, {} in all", facts.response_size(), facts.received_bits()),
             facts.cpu_phrase("it uses {}"),
         ],
-        &["send fewer bytes (compression), use AES instructions or kTLS, or add CPUs".to_owned(), per_cpu(facts)],
+        &[
+            "send fewer bytes (compression), use AES instructions or kTLS, or add CPUs".to_owned(),
+            per_cpu(facts),
+        ],
     )
 }
 
@@ -194,12 +207,15 @@ pub(crate) fn softirq_imbalance(facts: &Facts<'_>) -> Answer {
 }
 
 pub(crate) fn single_thread_bound(facts: &Facts<'_>) -> Answer {
-    let cpus = facts.view.machine(SUBJECT).and_then(|machine| machine.cpus_by_affinity(SUBJECT)).unwrap_or(1.0);
+    let cpus =
+        facts.view.machine(SUBJECT).and_then(|machine| machine.cpus_by_affinity(SUBJECT)).unwrap_or(1.0);
     let workers = format_number(cpus.max(2.0));
-    let each = facts.value(&s::SUBJECT_THREAD).filter(|_| facts.view.goodput() > 0.0).map_or_else(
-        String::new,
-        |busy| format!("each worker is worth about {}", facts.rate_times(1.0 / busy.max(0.01))),
-    );
+    let each = facts
+        .value(&s::SUBJECT_THREAD)
+        .filter(|_| facts.view.goodput() > 0.0)
+        .map_or_else(String::new, |busy| {
+            format!("each worker is worth about {}", facts.rate_times(1.0 / busy.max(0.01)))
+        });
     answer(
         format!("one thread of your service does the work, and is full: {} is its ceiling", facts.rate()),
         &[
@@ -207,7 +223,12 @@ pub(crate) fn single_thread_bound(facts: &Facts<'_>) -> Answer {
             facts.phrase_from(0.05, &s::IDLE_CPUS, "{} CPUs are idle"),
             facts.waiting(),
         ],
-        &[format!("run {workers} workers, one for each CPU (processes that share the port with SO_REUSEPORT, or threads)"), each],
+        &[
+            format!(
+                "run {workers} workers, one for each CPU (processes that share the port with SO_REUSEPORT, or threads)"
+            ),
+            each,
+        ],
     )
 }
 
@@ -220,7 +241,11 @@ pub(crate) fn kernel_cpu_bound(facts: &Facts<'_>) -> Answer {
             facts.phrase_from(0.1, &s::SYSTEM_CALLS, "a response takes {} system calls"),
             cost(facts),
         ],
-        &["use fewer and larger system calls (one write per response, keep-alive, sendfile), or add CPUs".to_owned(), per_cpu(facts)],
+        &[
+            "use fewer and larger system calls (one write per response, keep-alive, sendfile), or add CPUs"
+                .to_owned(),
+            per_cpu(facts),
+        ],
     )
 }
 
@@ -233,7 +258,10 @@ pub(crate) fn user_cpu_bound(facts: &Facts<'_>) -> Answer {
             cost(facts),
             facts.busiest_function(),
         ],
-        &["make the busiest functions cheaper (`weir lab profile` lists them), or add CPUs".to_owned(), per_cpu(facts)],
+        &[
+            "make the busiest functions cheaper (`weir lab profile` lists them), or add CPUs".to_owned(),
+            per_cpu(facts),
+        ],
     )
 }
 

@@ -7,6 +7,7 @@ use super::answer;
 use crate::facts::{Facts, format_number};
 use crate::figures as f;
 use crate::signals as s;
+use crate::unit::{Unit, format_value};
 use crate::window::{GENERATOR, SUBJECT};
 
 pub(crate) fn port_exhaustion(facts: &Facts<'_>) -> Answer {
@@ -49,7 +50,9 @@ pub(crate) fn fd_limit(facts: &Facts<'_>) -> Answer {
             failed_phrase(facts.view.run),
         ],
         &[
-            format!("raise the limit to {wanted} or more (`LimitNOFILE=` in systemd, `ulimit -n` in a shell)"),
+            format!(
+                "raise the limit to {wanted} or more (`LimitNOFILE=` in systemd, `ulimit -n` in a shell)"
+            ),
             "or let the service accept fewer connections than it has descriptors".to_owned(),
         ],
     )
@@ -98,14 +101,16 @@ pub(crate) fn accept_backlog_overflow(facts: &Facts<'_>) -> Answer {
 
 pub(crate) fn syn_backlog_overflow(facts: &Facts<'_>) -> Answer {
     answer(
-        "half-open connections fill the queue of your service's listener: handshakes are lost or delayed".to_owned(),
+        "half-open connections fill the queue of your service's listener: handshakes are lost or delayed"
+            .to_owned(),
         &[
             facts.phrase(&s::SYN_QUEUE, "the kernel dropped {} of them, or sent cookies"),
             facts.phrase_from(0.01, &s::SYN_RECEIVED, "they fill {} of the backlog"),
             facts.phrase_from(0.001, &s::CONNECT_RETRIES, "{} of the connects took a second or more"),
         ],
         &[
-            "raise the backlog of `listen` together with `weir tune apply --host net.core.somaxconn=16384`".to_owned(),
+            "raise the backlog of `listen` together with `weir tune apply --host net.core.somaxconn=16384`"
+                .to_owned(),
             format!("keep connections open: {} new ones were opened", format_rate(facts.opened_per_s())),
         ],
     )
@@ -126,10 +131,10 @@ pub(crate) fn run_invalid(facts: &Facts<'_>) -> Answer {
         &[
             format!("the counts are {kinds}"),
             format!(
-                "that is {:.3} % of the requests, and the limit is {} % (--max-error-rate), so rate and latency \
-                 measure the failures as well",
-                totals.error_fraction() * 100.0,
-                max * 100.0
+                "that is {} of the requests, and the limit is {} (--max-error-rate), so rate and latency do not describe \
+                 the service",
+                format_value(totals.error_fraction(), Unit::Fraction),
+                format_value(max, Unit::Fraction)
             ),
         ],
         &[cause.remedy(facts)],
@@ -138,7 +143,8 @@ pub(crate) fn run_invalid(facts: &Facts<'_>) -> Answer {
 
 /// Formats the failures by kind, the most frequent first: "404: 935, timeout 12".
 pub(crate) fn failure_kinds(run: &Run) -> String {
-    let mut kinds: Vec<(String, u64)> = bad_statuses(run).map(|(status, n)| (format!("{status}:"), n)).collect();
+    let mut kinds: Vec<(String, u64)> =
+        bad_statuses(run).map(|(status, n)| (format!("{status}:"), n)).collect();
     kinds.extend(run.totals.errors.iter().map(|(kind, count)| (format!("`{kind}`"), *count)));
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let texts: Vec<String> = kinds.iter().take(3).map(|(kind, count)| format!("{kind} {count}")).collect();
@@ -196,7 +202,9 @@ impl Cause {
     fn description(&self, run: &Run) -> String {
         let connecting = run.totals.timeouts_by_phase.get("connect").copied().unwrap_or(0);
         match self {
-            Self::Status(status @ 500..) => format!("the server answered with status {status}, an error of its own"),
+            Self::Status(status @ 500..) => {
+                format!("the server answered with status {status}, an error of its own")
+            }
             Self::Status(429) => "the server answered with status 429, because it limits the rate".to_owned(),
             Self::Status(status) => format!("the server answered with status {status}"),
             Self::Error(kind) => match kind.as_str() {
@@ -205,6 +213,7 @@ impl Cause {
                 "refused" => "the connection was refused".to_owned(),
                 "reset" | "closed" => "the server closed the connection before its response".to_owned(),
                 "parse" => "the server's bytes are no HTTP response".to_owned(),
+                "tls_port" => "this port speaks TLS, and the load speaks plain HTTP".to_owned(),
                 "tls" => "the TLS handshake failed".to_owned(),
                 "check" => "the response failed a check".to_owned(),
                 "no_port" => "this machine has no local port left".to_owned(),
@@ -224,7 +233,12 @@ impl Cause {
             Self::Status(401 | 403) => {
                 format!("send the credentials (`-H 'Authorization: …'`); `curl -i {url}` shows the response")
             }
-            Self::Status(status @ (404 | 405 | 400..=428)) => format!(
+            Self::Status(400) if url.starts_with("http://") => format!(
+                "correct the request: `curl -i {url}` shows the response; a port with TLS also answers 400 to plain \
+                 HTTP: try {}",
+                url.replacen("http://", "https://", 1)
+            ),
+            Self::Status(status @ 400..=428) => format!(
                 "correct the request: `curl -i {url}` shows the response; if {status} is the right one, add \
                  `--expect-status {status}`"
             ),
@@ -251,10 +265,17 @@ impl Cause {
                     "check that {url} speaks HTTP: a port with TLS needs https://, and HTTP/2 without TLS needs the \
                      flag for it"
                 ),
-                "tls" => "check certificate and name: `--cacert FILE` names the authority, `-k` skips the check".to_owned(),
+                "tls_port" => format!("write {} in the command", url.replacen("http://", "https://", 1)),
+                "tls" => {
+                    "check certificate and name: `--cacert FILE` names the authority, `-k` skips the check"
+                        .to_owned()
+                }
                 "no_port" => "keep connections open (no `-r`), or load from more addresses".to_owned(),
                 "no_descriptor" => {
-                    format!("raise `ulimit -n` of this shell above {}", format_count((facts.connections() + 100) as f64))
+                    format!(
+                        "raise `ulimit -n` of this shell above {}",
+                        format_count((facts.connections() + 100) as f64)
+                    )
                 }
                 _ => format!("read the log of the service; `curl -i {url}` shows one response"),
             },

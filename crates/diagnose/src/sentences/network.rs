@@ -42,8 +42,13 @@ pub(crate) fn link_bound(facts: &Facts<'_>) -> Answer {
             facts.cpu_phrase("your service uses only {}"),
         ],
         &[
-            format!("make responses smaller: compressed to half of {}, twice {} fit", facts.response_size(), facts.rate()),
-            "or use a faster link: `weir plan run.json --link 10G` computes it from the record of this load".to_owned(),
+            format!(
+                "make responses smaller: compressed to half of {}, twice {} fit",
+                facts.response_size(),
+                facts.rate()
+            ),
+            "or use a faster link: `weir plan run.json --link 10G` computes it from the record of this load"
+                .to_owned(),
         ],
     )
 }
@@ -71,7 +76,8 @@ pub(crate) fn receive_window_bound(facts: &Facts<'_>) -> Answer {
     answer(
         format!("{receiver} reads more slowly than the other end can send: the TCP receive window is full"),
         &[
-            facts.phrase(&s::RECEIVE_WINDOW, "senders waited for it in {} of the time in which they had data"),
+            facts
+                .phrase(&s::RECEIVE_WINDOW, "senders waited for it in {} of the time in which they had data"),
             facts.phrase_from(1.0, &s::NOT_SENT, "{} wait in their sockets"),
             facts.cpu_phrase("your service uses {}"),
         ],
@@ -107,7 +113,10 @@ pub(crate) fn h2_window_bound(facts: &Facts<'_>) -> Answer {
 
 pub(crate) fn packet_loss(facts: &Facts<'_>) -> Answer {
     let without = facts.value(&s::LOSS_COST).map_or_else(String::new, |cost| {
-        format!("without it a request would take about {}", format_ns(facts.loaded_ns() * (1.0 - cost).max(0.0)))
+        format!(
+            "without it a request would take about {}",
+            format_ns(facts.loaded_ns() * (1.0 - cost).max(0.0))
+        )
     });
     answer(
         facts.phrase(&s::RETRANSMITTED, "the network loses packets: {} of them are sent again"),
@@ -130,15 +139,22 @@ pub(crate) fn delayed_ack_stall(facts: &Facts<'_>) -> Answer {
             facts.phrase_from(0.01, &s::DELAYED_ACK_MODE, "{} of the requests took 39 to 48 ms"),
             facts.phrase_from(0.01, &s::TRANSFER_STALL, "that is {} of the latency, after the first byte"),
             format!("the median is {}", format_ns(p50_ns)),
-            facts.phrase_from(1.0, &s::UNSENT_WITH_OPEN_WINDOW, "{} wait in sockets although the window is open"),
+            facts.phrase_from(
+                1.0,
+                &s::UNSENT_WITH_OPEN_WINDOW,
+                "{} wait in sockets although the window is open",
+            ),
         ],
-        &["set TCP_NODELAY, or write head and body in one call: the 40 ms are gone, whatever the load".to_owned()],
+        &["set TCP_NODELAY, or write head and body in one call: the 40 ms are gone, whatever the load"
+            .to_owned()],
     )
 }
 
 /// Formats the shortest round trip that TCP measured, at either end.
 pub(super) fn round_trip(facts: &Facts<'_>) -> Option<String> {
-    let of = |role, end| facts.view.ends_median(role, end, |ends| Some(ends.rtt_min_us * 1e3).filter(|ns| *ns > 0.0));
+    let of = |role, end| {
+        facts.view.ends_median(role, end, |ends| Some(ends.rtt_min_us * 1e3).filter(|ns| *ns > 0.0))
+    };
     let subject = of(SUBJECT, ConnectionEnd::Server);
     subject.or_else(|| of(crate::window::GENERATOR, ConnectionEnd::Client)).map(format_ns)
 }

@@ -30,10 +30,16 @@ pub(crate) fn connection_limited(facts: &Facts<'_>) -> Answer {
         .map(|ratio| facts.view.run.generator.in_flight_mean / ratio);
     let size = pool.map_or_else(|| "its".to_owned(), format_number);
     let each = pool.map_or_else(String::new, |pool| {
-        format!("each connection is worth {} while the servers behind have room", facts.rate_times(1.0 / pool))
+        format!(
+            "each connection is worth {} while the servers behind have room",
+            facts.rate_times(1.0 / pool)
+        )
     });
     answer(
-        format!("your service sends requests on through only {size} connections: {} is its ceiling", facts.rate()),
+        format!(
+            "your service sends requests on through only {size} connections: {} is its ceiling",
+            facts.rate()
+        ),
         &[
             format!("{} requests are in flight, and the others queue", facts.in_flight()),
             facts.phrase(&s::POOL_BUSY, "{} of the connections wait for a response"),
@@ -47,7 +53,10 @@ pub(crate) fn latency_bound(facts: &Facts<'_>) -> Answer {
     let connections = facts.connections();
     let is_open = facts.view.run.rates.offered_per_s.is_some();
     let more = match is_open {
-        true => "to answer sooner, shorten what a request waits for: a call to another service, a timer, a disk".to_owned(),
+        true => {
+            "to answer sooner, shorten what a request waits for: a call to another service, a timer, a disk"
+                .to_owned()
+        }
         false => format!(
             "use more connections: {} would carry about {}",
             facts.doubled_connections(),
@@ -66,7 +75,12 @@ pub(crate) fn latency_bound(facts: &Facts<'_>) -> Answer {
                 facts.rate()
             ),
         },
-        &[waiting, facts.cpu_phrase("your service uses {}"), facts.sleep()],
+        &[
+            waiting,
+            facts.cpu_phrase("your service uses {}"),
+            facts.phrase_from(0.5, &s::IDLE_CPUS, "{} CPUs are idle"),
+            facts.sleep(),
+        ],
         &[more, facts.next_limit()],
     )
 }

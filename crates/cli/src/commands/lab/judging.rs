@@ -58,6 +58,7 @@ pub(in crate::commands) fn judge(file: &ExperimentFile, case: JudgeInput<'_>) ->
         cells: judged.cells,
         comparisons: judged.comparisons,
         warnings: judged.warnings,
+        answer: Some(experiment::judge::answer_of_summary(&judged.summary)),
         summary: judged.summary,
     }
 }
