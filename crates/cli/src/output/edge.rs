@@ -421,6 +421,62 @@ mod tests {
         assert!(after_them.contains("3.95 k..6.32 k/s"), "{after_them}");
     }
 
+    #[test]
+    fn a_ladder_trial_that_missed_is_counted_and_a_wide_interval_is_no_figure() {
+        let mut search = edge(Conclusion {
+            end: SearchEnd::Found,
+            level: Some(1431.0),
+            upper: Some(1460.0),
+            verified: 3,
+            verifications: 3,
+            ..Conclusion::default()
+        });
+        let ladder = |level, outcome| SearchTrial {
+            purpose: "ladder".to_owned(),
+            level,
+            outcome,
+            littles_law_holds: true,
+            ..SearchTrial::default()
+        };
+        search.trials = vec![ladder(700.0, LevelOutcome::Held), ladder(1429.0, LevelOutcome::Missed)];
+        let wide = Estimate { value: 1290.0, low: 177.0, high: 1500.0 };
+        search.knee = Some(Knee { level: wide, ..Knee::default() });
+        let sentence = result_sentence(&search);
+        assert!(sentence.contains("1.43 k/s (3 of 4 trials") && !sentence.contains("knee"), "{sentence}");
+        search.trials[1].outcome = LevelOutcome::Held;
+        assert!(result_sentence(&search).contains("3 of 3 long trials"));
+    }
+
+    #[test]
+    fn a_forecast_agrees_with_the_measured_levels() {
+        let mut search = edge(Conclusion::default());
+        let narrow = |value: f64| Estimate { value, low: value * 0.9, high: value * 1.1 };
+        let law = Scaling {
+            alpha: narrow(0.05),
+            beta: narrow(0.0004),
+            gamma_per_s: narrow(100.0),
+            best_connections: Some(Estimate { value: 48.73, low: 45.2, high: 52.1 }),
+            best_per_s: Some(900.0),
+            measured_max: 64,
+            r_squared: 0.99,
+            points: Vec::new(),
+        };
+        let points = [1.0, 8.0, 64.0].map(|connections| (connections, law.law().throughput(connections)));
+        let measured = Scaling { points: points.to_vec(), ..law.clone() };
+        search.scaling = Some(measured.clone());
+        let text = scaling(&search);
+        assert!(text.contains("about 49 connections (45 to 52)") && text.contains("with 128"), "{text}");
+        search.trials = vec![SearchTrial { connections: 128, goodput_per_s: Some(5000.0), ..SearchTrial::default() }];
+        assert!(!scaling(&search).contains("with 128"), "{}", scaling(&search));
+        let mut wide = measured.clone();
+        wide.best_connections = Some(Estimate { value: 21.65, low: 9.0, high: 60.0 });
+        search.scaling = Some(wide);
+        assert!(!scaling(&search).contains("21"), "{}", scaling(&search));
+        search.scaling = Some(Scaling { points: vec![(64.0, 5000.0)], ..measured });
+        let text = scaling(&search);
+        assert!(text.contains("do not follow") && !text.contains("/s"), "{text}");
+    }
+
     /// Checks that a text has these parts in this order, and returns the rest.
     fn assert_in_order(text: &str, parts: &[&str]) -> String {
         let mut rest = text;

@@ -16,7 +16,12 @@ pub(crate) fn announce_load(plan: &RunPlan) -> String {
         0 | 1 => String::new(),
         count => format!(" and {} more", count - 1),
     };
-    format!("{first}{others}: {}, {}, {}", connections(plan), pace(plan), end(plan))
+    let length = match (plan.end.requests, &plan.replay) {
+        (Some(requests), _) => format!("until {}", format_plural(requests, "request")),
+        (None, Some(_)) => "until the last request".to_owned(),
+        (None, None) => format!("for {}", format_duration_flag(plan.end.duration_ns)),
+    };
+    format!("{first}{others}: {}, {}, {length}", connections(plan), pace(plan))
 }
 
 /// Describes a plan, a line for each part.

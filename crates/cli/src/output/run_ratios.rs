@@ -85,6 +85,20 @@ fn served_row(runs: &[(String, Run)]) -> Vec<String> {
     row
 }
 
+/// Returns the requests of a plan without host and port.
+fn without_address(requests: &serde_json::Value) -> serde_json::Value {
+    let mut requests = requests.clone();
+    for request in requests.as_array_mut().into_iter().flatten() {
+        let path = request["url"].as_str().and_then(|url| url.split_once("://")).map(|(scheme, rest)| {
+            format!("{scheme}://{}", rest.find('/').map_or("", |at| &rest[at..]))
+        });
+        if let Some(path) = path {
+            request["url"] = path.into();
+        }
+    }
+    requests
+}
+
 fn run_label(index: usize) -> String {
     match u8::try_from(index) {
         Ok(index) if index < 26 => char::from(b'A' + index).to_string(),
@@ -97,11 +111,55 @@ fn plan_differences(a: &Run, b: &Run) -> String {
         return String::new();
     };
     let differing = first.keys().filter(|key| first.get(*key) != second.get(*key));
-    let keys: Vec<_> = differing.map(String::as_str).collect();
+    let keys: Vec<_> = differing
+        .map(|key| match key.as_str() {
+            // Another server, or another port of it, with the same requests.
+            "requests" if without_address(&first[key]) == without_address(&second[key]) => "address",
+            key => key,
+        })
+        .collect();
     let warning = match keys.len() {
         0 => return String::new(),
         1 => "",
         _ => "; several settings differ, so no difference can be attributed to one of them",
     };
     format!("  the plan differs from A's in: {}{warning}\n", keys.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::summary::tests::run_with_everything;
+
+    #[test]
+    fn only_different_requests_are_a_difference_of_the_plan() {
+        let a = run_with_everything();
+        let mut b = a.clone();
+        assert_eq!(plan_differences(&a, &b), "");
+        let request = |url: &str| serde_json::json!([{ "method": "GET", "url": url }]);
+        let mut a = a;
+        a.plan["requests"] = request("http://127.0.0.1:1/x?s=1");
+        b.plan["requests"] = request("http://127.0.0.1:2/x?s=1");
+        assert!(plan_differences(&a, &b).ends_with("in: address\n"), "{}", plan_differences(&a, &b));
+        b.plan["requests"] = request("http://127.0.0.1:2/y");
+        assert!(plan_differences(&a, &b).ends_with("in: requests\n"));
+    }
+
+    #[test]
+    fn bottlenecks_and_requests_at_a_time_are_compared() {
+        let mut a = run_with_everything();
+        a.baseline =
+            Some(record::run::Baseline { good: 9, mean_ns: 1e6, p50_ns: 1_000_000, ..Default::default() });
+        let mut b = a.clone();
+        b.baseline.as_mut().unwrap().mean_ns = 2e6;
+        b.baseline.as_mut().unwrap().p50_ns = 2_000_000;
+        b.diagnosis.as_mut().unwrap().verdict = "subject_limited".to_owned();
+        let text = format_run_ratios(&[("a".to_owned(), a), ("b".to_owned(), b)], false);
+        assert!(text.contains("bottleneck   kernel_cpu_bound (sure)"), "{text}");
+        assert!(text.contains("bottleneck   subject_limited (sure)"), "{text}");
+        assert!(text.contains("Your service uses up its CPU") && text.contains("requests at a time"), "{text}");
+        let row = text.lines().find(|line| line.starts_with("served at a time")).unwrap();
+        let cells: Vec<&str> = row.split_whitespace().skip(4).collect();
+        assert_eq!(cells, ["27.0", "54.0", "2.000"], "{row}");
+    }
 }
