@@ -1,7 +1,6 @@
 //! Layout of text in columns: lines that are cut, and paragraphs that are broken into lines, at the width of the
 //! page.
 
-use std::io::IsTerminal;
 use std::sync::OnceLock;
 
 /// Width of a page in a pipe or a file.
@@ -9,22 +8,22 @@ const PIPE_WIDTH: usize = 100;
 /// Smallest and largest width of a page.
 const WIDTHS: (usize, usize) = (40, 160);
 
-/// Returns the width at which text wraps: `COLUMNS`, the width of the terminal, or [`PIPE_WIDTH`].
+/// Width of the page of this process.
+static PAGE_WIDTH: OnceLock<usize> = OnceLock::new();
+
+/// Returns the width at which text wraps: that of [`set_page_width`], or [`PIPE_WIDTH`].
 pub(crate) fn page_width() -> usize {
-    static WIDTH: OnceLock<usize> = OnceLock::new();
-    *WIDTH.get_or_init(|| {
-        let columns = std::env::var("COLUMNS").ok();
-        let terminal = || {
-            let size = std::io::stdout().is_terminal().then(ratatui::crossterm::terminal::size)?;
-            size.ok().map(|(columns, _)| usize::from(columns))
-        };
-        choose_width(columns.as_deref(), terminal)
-    })
+    PAGE_WIDTH.get().copied().unwrap_or(PIPE_WIDTH)
 }
 
-fn choose_width(columns: Option<&str>, terminal: impl FnOnce() -> Option<usize>) -> usize {
-    let given = columns.and_then(|text| text.parse().ok()).filter(|width| *width > 0);
-    let width = given.or_else(|| terminal().filter(|width| *width > 0)).unwrap_or(PIPE_WIDTH);
+/// Chooses the width of the page, once: the value of `COLUMNS`, the width of the terminal, or [`PIPE_WIDTH`].
+pub(crate) fn set_page_width(columns: Option<&str>, terminal: Option<usize>) {
+    let _ = PAGE_WIDTH.set(choose_width(columns, terminal));
+}
+
+fn choose_width(columns: Option<&str>, terminal: Option<usize>) -> usize {
+    let given = columns.and_then(|text| text.parse().ok());
+    let width = [given, terminal].into_iter().flatten().find(|width| *width > 0).unwrap_or(PIPE_WIDTH);
     width.clamp(WIDTHS.0, WIDTHS.1)
 }
 
@@ -96,10 +95,10 @@ mod tests {
 
     #[test]
     fn the_width_is_that_of_the_variable_or_the_terminal() {
-        assert_eq!(choose_width(None, || None), 100);
-        assert_eq!(choose_width(None, || Some(132)), 132);
-        assert_eq!(choose_width(Some("70"), || Some(132)), 70);
-        assert_eq!([Some("x"), Some("0"), Some("5")].map(|text| choose_width(text, || None)), [100, 100, 40]);
+        assert_eq!(choose_width(None, None), 100);
+        assert_eq!(choose_width(None, Some(132)), 132);
+        assert_eq!(choose_width(Some("70"), Some(132)), 70);
+        assert_eq!([Some("x"), Some("0"), Some("5")].map(|text| choose_width(text, None)), [100, 100, 40]);
     }
 
     #[test]

@@ -48,6 +48,14 @@ impl Facts<'_> {
             .map_or_else(String::new, |value| phrase.replace("{}", &format_value(value, signal.unit)))
     }
 
+    /// Formats the value of a signal in a phrase, as [`Self::phrase`], or the other phrase without it.
+    pub(crate) fn phrase_or(&self, signal: &Signal, phrase: &str, other: &str) -> String {
+        match self.phrase(signal, phrase) {
+            text if text.is_empty() => other.to_owned(),
+            text => text,
+        }
+    }
+
     /// Formats a signal in a phrase, as [`Self::phrase`], if it is at least `min`.
     pub(crate) fn phrase_from(&self, min: f64, signal: &Signal, phrase: &str) -> String {
         match self.value(signal) {

@@ -17,7 +17,11 @@ pub(crate) type AnswerFn = fn(&Facts<'_>) -> Answer;
 
 /// Builds an answer of the clauses of its sentences.
 fn answer(what: String, why: &[String], next: &[String]) -> Answer {
-    Answer { what: sentence(&[what]), why: sentence(why), next: sentence(next) }
+    let why = match sentence(why) {
+        why if why.is_empty() => "The record has no figures of it.".to_owned(),
+        why => why,
+    };
+    Answer { what: sentence(&[what]), why, next: sentence(next) }
 }
 
 /// Answer of a row that no run can have.

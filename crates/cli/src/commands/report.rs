@@ -11,9 +11,10 @@ use record::run::Run;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
+use crate::output;
 use crate::output::file::write_json;
 use crate::output::run_ratios::format_run_ratios;
-use crate::output::summary::{Detail, summary};
+use crate::output::summary::summary;
 use crate::output::{is_coloured, print};
 use crate::preflight;
 
@@ -55,7 +56,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
 
 fn show(args: CommandArgs<'_>, run: &Run, json: Option<&str>) -> Result<Exit, Failure> {
     if json != Some("-") {
-        print(&summary(run, Detail::from_flags(args), is_coloured()));
+        print(&summary(run, output::detail(args), is_coloured()));
     }
     write_json(run, json)?;
     Ok(Exit::from_run(run))

@@ -466,7 +466,8 @@ mod tests {
         search.scaling = Some(measured.clone());
         let text = scaling(&search);
         assert!(text.contains("about 49 connections (45 to 52)") && text.contains("with 128"), "{text}");
-        search.trials = vec![SearchTrial { connections: 128, goodput_per_s: Some(5000.0), ..SearchTrial::default() }];
+        search.trials =
+            vec![SearchTrial { connections: 128, goodput_per_s: Some(5000.0), ..SearchTrial::default() }];
         assert!(!scaling(&search).contains("with 128"), "{}", scaling(&search));
         let mut wide = measured.clone();
         wide.best_connections = Some(Estimate { value: 21.65, low: 9.0, high: 60.0 });

@@ -89,9 +89,10 @@ fn served_row(runs: &[(String, Run)]) -> Vec<String> {
 fn without_address(requests: &serde_json::Value) -> serde_json::Value {
     let mut requests = requests.clone();
     for request in requests.as_array_mut().into_iter().flatten() {
-        let path = request["url"].as_str().and_then(|url| url.split_once("://")).map(|(scheme, rest)| {
-            format!("{scheme}://{}", rest.find('/').map_or("", |at| &rest[at..]))
-        });
+        let path = request["url"]
+            .as_str()
+            .and_then(|url| url.split_once("://"))
+            .map(|(scheme, rest)| format!("{scheme}://{}", rest.find('/').map_or("", |at| &rest[at..])));
         if let Some(path) = path {
             request["url"] = path.into();
         }
@@ -157,7 +158,10 @@ mod tests {
         let text = format_run_ratios(&[("a".to_owned(), a), ("b".to_owned(), b)], false);
         assert!(text.contains("bottleneck   kernel_cpu_bound (sure)"), "{text}");
         assert!(text.contains("bottleneck   subject_limited (sure)"), "{text}");
-        assert!(text.contains("Your service uses up its CPU") && text.contains("requests at a time"), "{text}");
+        assert!(
+            text.contains("Your service uses up its CPU") && text.contains("requests at a time"),
+            "{text}"
+        );
         let row = text.lines().find(|line| line.starts_with("served at a time")).unwrap();
         let cells: Vec<&str> = row.split_whitespace().skip(4).collect();
         assert_eq!(cells, ["27.0", "54.0", "2.000"], "{row}");

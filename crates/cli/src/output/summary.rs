@@ -16,7 +16,6 @@ use super::fleet::format_fleet;
 use super::histogram::latency_histogram;
 use super::table::table_within;
 use super::verbose::verbose_summary;
-use crate::flags::CommandArgs;
 use crate::text::{LABEL_WIDTH, page_width, wrap_labelled};
 
 /// Width of the lines per second, of which a terminal has to show several in one place.
@@ -51,17 +50,6 @@ pub(crate) enum Detail {
     Default,
     /// Everything.
     Verbose,
-}
-
-impl Detail {
-    /// Returns the amount that the flags choose.
-    pub(crate) fn from_flags(args: CommandArgs<'_>) -> Self {
-        match (args.is_set("brief"), args.is_set("verbose")) {
-            (true, _) => Self::Brief,
-            (false, true) => Self::Verbose,
-            (false, false) => Self::Default,
-        }
-    }
 }
 
 /// Formats a record for the page.

@@ -10,9 +10,10 @@ use crate::window::SUBJECT;
 
 pub(crate) fn bufferbloat(facts: &Facts<'_>) -> Answer {
     answer(
-        facts.phrase(
+        facts.phrase_or(
             &s::ROUND_TRIP_EXCESS,
             "a deep queue before a network link delays every packet by {}, and your service is not slow",
+            "a deep queue before a network link delays every packet, and your service is not slow",
         ),
         &[
             facts.phrase(&s::ROUND_TRIP, "a round trip takes {} as long as the shortest"),
@@ -94,9 +95,10 @@ pub(crate) fn receive_window_bound(facts: &Facts<'_>) -> Answer {
 
 pub(crate) fn h2_window_bound(facts: &Facts<'_>) -> Answer {
     answer(
-        facts.phrase(
+        facts.phrase_or(
             &s::ROUND_TRIP_MIN,
             "each connection moves one HTTP/2 window per round trip of {}, and then waits",
+            "each connection moves one HTTP/2 window per round trip, and then waits",
         ),
         &[
             facts.phrase(&s::HTTP2_WINDOW, "{} of the window arrives in each round trip"),
@@ -119,7 +121,11 @@ pub(crate) fn packet_loss(facts: &Facts<'_>) -> Answer {
         )
     });
     answer(
-        facts.phrase(&s::RETRANSMITTED, "the network loses packets: {} of them are sent again"),
+        facts.phrase_or(
+            &s::RETRANSMITTED,
+            "the network loses packets: {} of them are sent again",
+            "the network loses packets, and they are sent again",
+        ),
         &[
             facts.phrase(&s::LOSS_COST, "waiting for them is {} of the latency"),
             facts.phrase_from(0.001, &s::RETRANSMISSION_MODE, "{} of the requests waited 200 ms or more for one"),

@@ -13,6 +13,11 @@ pub(crate) fn origin_bound(facts: &Facts<'_>) -> Answer {
         format!("the servers behind your service are full: {} is their ceiling, not that of your service", facts.rate()),
         &[
             facts.phrase(&s::AT_ORIGIN, "{} of the requests in flight wait for them"),
+            facts.phrase_from(
+                0.05,
+                &s::ORIGIN_ACCEPT_QUEUE,
+                "{} of them wait in an accept queue there",
+            ),
             facts.phrase_from(0.05, &s::ORIGIN_AT_LIMIT, "their CPU or busiest thread is {} used"),
             facts.phrase_from(1.05, &s::ORIGIN_SLOWDOWN, "they take {} as long as without load"),
             facts.cpu_phrase("your service uses only {}"),

@@ -17,13 +17,14 @@ use super::{connect, count_signals, run_files};
 use crate::commands::load::metrics_export;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options};
+use crate::output;
 use crate::output::file::{write_json, write_text};
 use crate::output::fleet::format_fleet_agents;
 use crate::output::live::LiveTable;
 use crate::output::load_plan::describe_plan;
 use crate::output::openmetrics::MetricsExport;
 use crate::output::peer_format::PeerFormat;
-use crate::output::summary::{Detail, summary};
+use crate::output::summary::summary;
 use crate::output::{csv, is_coloured, junit, markdown, print};
 use crate::preflight;
 
@@ -157,7 +158,7 @@ fn write_results(
     if let Some(format) = format {
         print(&format.format(run));
     } else if !quiet {
-        let text = summary(run, Detail::from_flags(args), is_coloured());
+        let text = summary(run, output::detail(args), is_coloured());
         let agents = run.fleet.as_ref().map(format_fleet_agents).unwrap_or_default();
         print(&format!("{}{text}\n{agents}", if has_lines { "\n" } else { "" }));
     }

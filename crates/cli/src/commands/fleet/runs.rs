@@ -15,8 +15,9 @@ use super::fleet_load::MergedLoad;
 use super::{CONNECT_WAIT, notice, run_files};
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options, nats_problems};
+use crate::output;
 use crate::output::fleet::{format_fleet_agents, run_description};
-use crate::output::summary::{Detail, summary};
+use crate::output::summary::summary;
 use crate::output::table::table;
 use crate::output::{is_coloured, print};
 
@@ -157,7 +158,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
                 let record: Run = serde_json::from_slice(&bytes)
                     .map_err(|error| Failure::cannot(format!("the record of run {}", run.name), error))?;
                 let agents = record.fleet.as_ref().map(format_fleet_agents).unwrap_or_default();
-                print(&format!("{}\n{agents}", summary(&record, Detail::from_flags(args), is_coloured())));
+                print(&format!("{}\n{agents}", summary(&record, output::detail(args), is_coloured())));
             }
         }
     }

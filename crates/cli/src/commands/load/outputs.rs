@@ -12,6 +12,7 @@ use super::{LoadJob, STDOUT_FLAGS};
 use crate::exit::Failure;
 use crate::flags::CommandArgs;
 use crate::full_screen::FullScreen;
+use crate::output;
 use crate::output::csv::csv;
 use crate::output::file::{write_json, write_text};
 use crate::output::junit::junit;
@@ -21,7 +22,7 @@ use crate::output::markdown::markdown;
 use crate::output::openmetrics::MetricsExport;
 use crate::output::peer_format::PeerFormat;
 use crate::output::percentiles::format_percentiles;
-use crate::output::summary::{Detail, summary};
+use crate::output::summary::summary;
 use crate::output::{is_coloured, print};
 use crate::preflight;
 
@@ -42,7 +43,7 @@ pub(super) fn write_results(
     if let Some(format) = peer_format(args)? {
         print(&format.format(run));
     } else if prints_summary(args)? {
-        let text = summary(run, Detail::from_flags(args), is_coloured());
+        let text = summary(run, output::detail(args), is_coloured());
         print(&format!("{}{text}", if has_lines { "\n" } else { "" }));
         if args.is_set("percentiles") {
             print(&format_percentiles(latencies));
