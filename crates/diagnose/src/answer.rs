@@ -80,14 +80,17 @@ fn add_proof(answer: &mut Answer, diagnosis: &Diagnosis) {
         (Some(test), _) => add_sentence(&mut answer.why, &tested(test)),
         (None, Some(reason)) => add_sentence(&mut answer.why, &format!("Not tested: {reason}.")),
         (None, None) if is_limit && diagnosis.confidence == Confidence::Possible => {
-            let other = diagnosis.alternatives.iter().find_map(|other| find_rule(&other.verdict));
-            let rival = other.map_or_else(String::new, |rule| format!(", or {}", rule.claim));
+            let other = diagnosis.alternatives.first();
+            let rival =
+                other.map_or_else(String::new, |other| format!(": the figures also fit `{}`", other.verdict));
             add_sentence(&mut answer.why, &format!("This is possible, not proven{rival}."));
         }
         (None, None) => {}
     }
     let is_open_question = diagnosis.confirmation.is_none() && diagnosis.untested_reason.is_none();
-    if is_open_question && diagnosis.confidence == Confidence::Possible && is_testable(&diagnosis.verdict) {
+    let is_failure = find_rule(&diagnosis.verdict).is_some_and(|rule| rule.class == LimitClass::Failure);
+    let can_test = is_testable(&diagnosis.verdict) && !is_failure;
+    if is_open_question && diagnosis.confidence == Confidence::Possible && can_test {
         add_sentence(
             &mut answer.next,
             "Before that, repeat the load with `--confirm`, which tests the cause.",

@@ -171,7 +171,7 @@ impl Facts<'_> {
         })
     }
 
-    /// Formats the rate at which the next resource of the subject is full: "its CPUs are full at about 9.80 k/s".
+    /// Formats the rate at which the next resource of the subject is full: "your service's CPUs are full at about 9.80 k/s".
     pub(crate) fn next_limit(&self) -> String {
         let next = measure_headroom(self.view).into_iter().find_map(|one| {
             let full = one.full_at.filter(|full| full.bound != RateBound::AtMost)?;
@@ -179,7 +179,7 @@ impl Facts<'_> {
             (is_subject && full.rate_per_s > 1.05 * self.view.goodput()).then_some((one.resource, full))
         });
         next.map_or_else(String::new, |(resource, full)| {
-            let resource = resource.replace("subject's", "its");
+            let resource = resource.replace("subject's", "your service's");
             let verb = if resource.ends_with('s') { "are" } else { "is" };
             format!("{resource} {verb} full at {full}")
         })

@@ -363,7 +363,7 @@ fn at_edge(edge: &CapacitySearch, colour: bool) -> String {
     text.push_str(&format!(
         "cpus         subject {}, generator {:.2}, others {}, of {}, {place}\n",
         cpus(run.cpu.subject_cpus),
-        run.cpu.per_core.iter().sum::<f64>(),
+        run.cpu.per_core.iter().sum::<f64>() + 0.0,
         cpus(run.cpu.foreign_cpus),
         run.host.cpus
     ));

@@ -16,7 +16,7 @@ use super::fleet::format_fleet;
 use super::histogram::latency_histogram;
 use super::table::table_within;
 use super::verbose::verbose_summary;
-use crate::text::{LABEL_WIDTH, page_width, wrap_labelled};
+use crate::text::{LABEL_WIDTH, page_width, wrap, wrap_labelled};
 
 /// Width of the lines per second, of which a terminal has to show several in one place.
 pub(crate) const WIDTH: usize = 80;
@@ -71,7 +71,8 @@ fn short_summary(run: &Run, colour: bool, width: usize) -> String {
     end.extend(validity(run));
     end.extend(verdict_code(run).map(|code| labelled("bottleneck", &code)));
     end.push(labelled("more", MORE));
-    let head = format!("{}\n\n{}\n", headline(run), format_answer_within(&diagnose::answer(run), width));
+    let first = wrap(&headline(run), width).join("\n");
+    let head = format!("{first}\n\n{}\n", format_answer_within(&diagnose::answer(run), width));
     // Colours are added last: they take no columns.
     let wrapped = |lines: Vec<String>| -> String {
         let split = |line: &String| {

@@ -240,7 +240,7 @@ fn generator(run: &Run) -> String {
     text.push_str(&format!(
         "CPUs         subject {}, generator {:.2}, other processes {}, of {}\n",
         cpus(run.cpu.subject_cpus),
-        run.cpu.per_core.iter().sum::<f64>(),
+        run.cpu.per_core.iter().sum::<f64>() + 0.0,
         cpus(run.cpu.foreign_cpus),
         run.host.cpus
     ));

@@ -1,7 +1,7 @@
 //! Answers without a limit, without proof of one, and for a subject of which only the client's figures are known.
 
 use record::run::Answer;
-use record::units::format_rate;
+use record::units::{format_plural, format_rate};
 
 use super::network::round_trip;
 use super::waiting::ceiling;
@@ -146,9 +146,9 @@ fn load_shape(facts: &Facts<'_>, subject: &str) -> String {
             ceiling(facts, subject)
         }
         Some(fraction) if fraction <= ALONE_MAX && !is_open => format!(
-            "{subject} was not full: each request takes {} with this load as well as alone, so {} connections carry {rate}",
+            "{subject} was not full: each request takes {} with this load as well as alone, so {} carry {rate}",
             facts.mean(),
-            facts.connections()
+            format_plural(facts.connections(), "connection")
         ),
         _ => match run.rates.offered_per_s {
             Some(offered) if run.goodput_per_s() < 0.99 * offered => {

@@ -96,10 +96,10 @@ pub(crate) fn memory_pressure(facts: &Facts<'_>) -> Answer {
     answer(
         "your service is short of memory: its requests wait for pages".to_owned(),
         &[
-            facts.phrase_from(1.0, &s::MEMORY_LIMIT, "it hit its memory limit {}"),
+            facts.phrase_from(1.0, &s::MEMORY_LIMIT, "it hit its memory limit at a rate of {}"),
             facts.phrase_from(0.001, &s::MEMORY_PRESSURE, "tasks waited for memory in {} of the time"),
-            facts.phrase_from(1.0, &s::MAJOR_FAULTS, "{} pages were read from disk"),
-            facts.phrase_from(1.0, &s::MEMORY_EVENTS, "TCP ran out of memory {}"),
+            facts.phrase_from(1.0, &s::MAJOR_FAULTS, "pages were read from disk at a rate of {}"),
+            facts.phrase_from(1.0, &s::MEMORY_EVENTS, "TCP ran out of memory at a rate of {}"),
         ],
         &[
             raise,
@@ -156,7 +156,7 @@ pub(crate) fn port_search_bound(facts: &Facts<'_>) -> Answer {
         &[
             facts.phrase_from(0.01, &s::PORT_SEARCH, "the search takes {} of its CPU time"),
             facts.phrase(&s::SUBJECT_PORTS_HELD, "{} of the ports are in use"),
-            facts.phrase(&s::OUTGOING_CONNECTIONS, "it opens {} connections"),
+            facts.phrase(&s::OUTGOING_CONNECTIONS, "it opens connections at a rate of {}"),
         ],
         &[
             "keep the connections to its servers open".to_owned(),

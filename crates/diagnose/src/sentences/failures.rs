@@ -1,7 +1,7 @@
 //! Answers for failures: a resource ran out, and requests or connections fail.
 
 use record::run::{Answer, Run};
-use record::units::{format_count, format_duration_ns, format_plural, format_rate};
+use record::units::{format_count, format_duration_ns, format_plural, format_rate, round_to_digits};
 
 use super::answer;
 use crate::facts::{Facts, format_number};
@@ -17,12 +17,12 @@ pub(crate) fn port_exhaustion(facts: &Facts<'_>) -> Answer {
     let (who, count) = if is_client { ("this machine", failed) } else { ("your service", run.totals.bad()) };
     let role = if is_client { GENERATOR } else { SUBJECT };
     let ports = facts.view.machine(role).and_then(|machine| machine.local_port_count());
-    let of_ports = ports.map_or_else(String::new, |ports| format!(" of the {ports:.0}"));
+    let of_ports = ports.map_or_else(String::new, |ports| format!(" {ports:.0}"));
     let keep = if is_client { "this load (no `-r`)" } else { "your service to its servers" };
     answer(
         format!("{who} has no free local port for a new connection: {} failed", of_requests(run, count)),
         &[
-            facts.phrase(&s::PORTS, &format!("{{}}{of_ports} ports to that address are in use")),
+            facts.phrase(&s::PORTS, &format!("{{}} of the{of_ports} ports to that address are in use")),
             format!(
                 "{} new connections were opened, and Linux holds the port of a closed one for 60 s",
                 format_rate(facts.opened_per_s())
@@ -39,10 +39,10 @@ pub(crate) fn port_exhaustion(facts: &Facts<'_>) -> Answer {
 
 pub(crate) fn fd_limit(facts: &Facts<'_>) -> Answer {
     let max = facts.descriptors_max();
-    let limit = max.map_or_else(|| "its limit of".to_owned(), |max| format!("{max:.0}"));
+    let limit = max.map_or_else(String::new, |max| format!("{max:.0} "));
     let wanted = 2 * facts.connections() + 100;
     answer(
-        format!("your service has used up its {limit} file descriptors, and cannot accept more connections"),
+        format!("your service has used up its {limit}file descriptors, and cannot accept more connections"),
         &[
             facts.phrase(&s::DESCRIPTORS, "{} of them are open"),
             format!("the load has {}", format_plural(facts.connections(), "connection")),
@@ -66,7 +66,7 @@ pub(crate) fn conntrack_full(facts: &Facts<'_>) -> Answer {
         format!("the kernel's connection tracking table{size} is full, and drops new connections"),
         &[
             facts.phrase(&s::CONNTRACK, "{} of the entries are used"),
-            facts.phrase(&s::CONNTRACK_DROPS, "{} packets were dropped"),
+            facts.phrase(&s::CONNTRACK_DROPS, "packets were dropped at a rate of {}"),
             facts.phrase_from(0.001, &s::CONNECT_RETRIES, "{} of the connects took a second or more"),
         ],
         &[
@@ -82,7 +82,7 @@ pub(crate) fn accept_backlog_overflow(facts: &Facts<'_>) -> Answer {
     answer(
         format!("connections arrive faster than your service accepts them: its accept queue{size} is full"),
         &[
-            facts.phrase(&s::LISTEN_OVERFLOWS, "the kernel dropped {} connections"),
+            facts.phrase(&s::LISTEN_OVERFLOWS, "the kernel dropped connections at a rate of {}"),
             facts.phrase_from(0.01, &s::LISTENER_FULL, "the queue was full in {} of the samples"),
             facts.phrase_from(0.001, &s::CONNECT_RETRIES, "{} of the connects took a second or more"),
         ],
@@ -104,7 +104,7 @@ pub(crate) fn syn_backlog_overflow(facts: &Facts<'_>) -> Answer {
         "half-open connections fill the queue of your service's listener: handshakes are lost or delayed"
             .to_owned(),
         &[
-            facts.phrase(&s::SYN_QUEUE, "the kernel dropped {} of them, or sent cookies"),
+            facts.phrase(&s::SYN_QUEUE, "the kernel dropped them, or sent cookies, at a rate of {}"),
             facts.phrase_from(0.01, &s::SYN_RECEIVED, "they fill {} of the backlog"),
             facts.phrase_from(0.001, &s::CONNECT_RETRIES, "{} of the connects took a second or more"),
         ],
@@ -134,7 +134,7 @@ pub(crate) fn run_invalid(facts: &Facts<'_>) -> Answer {
                 "that is {} of the requests, and the limit is {} (--max-error-rate), so rate and latency do not describe \
                  the service",
                 format_value(totals.error_fraction(), Unit::Fraction),
-                format_value(max, Unit::Fraction)
+                format_args!("{} %", round_to_digits(max * 100.0, 3))
             ),
         ],
         &[cause.remedy(facts)],

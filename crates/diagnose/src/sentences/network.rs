@@ -33,7 +33,7 @@ pub(crate) fn bufferbloat(facts: &Facts<'_>) -> Answer {
 pub(crate) fn link_bound(facts: &Facts<'_>) -> Answer {
     answer(
         format!(
-            "the network link is full: {} responses of {} are all that it carries",
+            "the network link is full: {} of responses with {} each are all that it carries",
             facts.rate(),
             facts.response_size()
         ),
@@ -59,7 +59,7 @@ pub(crate) fn packet_rate_bound(facts: &Facts<'_>) -> Answer {
         format!("the number of packets is the limit, not their bytes: {} is the ceiling", facts.rate()),
         &[
             facts.phrase(&s::PACKET_BYTES, "a packet has only {}"),
-            facts.phrase(&s::PACKETS_DELAYED, "{} packets waited or were dropped"),
+            facts.phrase(&s::PACKETS_DELAYED, "packets waited or were dropped at a rate of {}"),
             facts.phrase_from(0.5, &s::SOFTIRQ_MAX, "the network processing fills {} of one CPU"),
         ],
         &["send fewer and larger packets: head and body in one write, GRO and TSO on, more queues \

@@ -1,6 +1,7 @@
 //! Answers for requests that wait although no resource of the subject is full.
 
 use record::run::Answer;
+use record::units::format_plural;
 
 use super::answer;
 use crate::facts::{Facts, Slots, format_ns, format_number};
@@ -16,7 +17,7 @@ pub(crate) fn origin_bound(facts: &Facts<'_>) -> Answer {
             facts.phrase_from(
                 0.05,
                 &s::ORIGIN_ACCEPT_QUEUE,
-                "{} of them wait in an accept queue there",
+                "{} of the requests in flight wait in an accept queue there",
             ),
             facts.phrase_from(0.05, &s::ORIGIN_AT_LIMIT, "their CPU or busiest thread is {} used"),
             facts.phrase_from(1.05, &s::ORIGIN_SLOWDOWN, "they take {} as long as without load"),
@@ -75,8 +76,9 @@ pub(crate) fn latency_bound(facts: &Facts<'_>) -> Answer {
         match is_open {
             true => format!("nothing is full: each request simply takes {}, whatever the load", facts.mean()),
             false => format!(
-                "nothing is full: each request takes {} whatever the load, and {connections} connections carry {} so",
+                "nothing is full: each request takes {} whatever the load, so {} carry no more than {}",
                 facts.mean(),
+                format_plural(connections, "connection"),
                 facts.rate()
             ),
         },

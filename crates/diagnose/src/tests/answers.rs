@@ -32,7 +32,6 @@ pub(super) fn assert_whole(answer: &Answer) {
 /// Checks that an answer has a value of the evidence of its verdict.
 pub(super) fn assert_shows_evidence(run: &Run, rule: &VerdictRule, answer: &Answer) {
     let text = format!("{} {}", answer.what, answer.why);
-    eprintln!("SHOW {}\nSHOW   {}\nSHOW   {}\nSHOW   {}", rule.code, answer.what, answer.why, answer.next);
     let view = RunView::new(run);
     let criteria = rule.required.iter().chain(rule.any_of).chain(rule.supporting);
     let values = criteria.filter_map(|one| Some(format_value((one.signal.read)(&view)?, one.signal.unit)));

@@ -179,6 +179,10 @@ fn generated_records() -> Vec<Run> {
         run.totals.bad = Some(bad);
         run.totals.good = Some(1_000 + at * 13);
         run.totals.errors = if at % 4 == 0 { [("timeout".to_owned(), at + 1)].into() } else { [].into() };
+        if run.totals.errors.is_empty() {
+            (run.totals.timeout_age_ns, run.totals.unfinished) = (None, 0);
+            run.totals.timeouts_by_phase.clear();
+        }
         run.totals.requests = 1_000 + at * 13 + bad + run.totals.failed();
         run.totals.responses = run.totals.requests - run.totals.failed();
         run.totals.status =

@@ -9,7 +9,7 @@ pub(crate) fn contradictions(page: &str, run: &Run) -> Vec<String> {
     for wrong in ["…", "NaN", "inf ", "{}", " .\n", ";.", "-0 "] {
         check(!page.contains(wrong), &format!("the page contains {wrong:?}"));
     }
-    let head = page.lines().next().unwrap_or_default();
+    let head = page.lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
     let prose = join_labelled(page);
     let line =
         |label: &str| prose.iter().find(|(name, _)| name == label).map_or("", |(_, text)| text.as_str());
