@@ -258,10 +258,12 @@ def last_goaway(connection, seconds):
 
 
 def warm_up(server):
-    """Sends one request on many connections: memory of the first ones stays."""
+    """Sends ordinary requests, as many at a time as a hostile scene that gets responses: memory of the first ones
+    stays, and that of idle connections to the origin."""
     connections = [socket.create_connection(("127.0.0.1", server.h2)) for _ in range(CONNECTIONS)]
     for connection in connections:
-        connection.sendall(PREFACE + frame(SETTINGS, 0, 0) + head(1, 1, GET) + frame(WINDOW, 0, 0, bytes(4)))
+        requests = b"".join(head(at, 1, GET) for at in range(1, 25, 2))
+        connection.sendall(PREFACE + frame(SETTINGS, 0, 0) + requests)
     for connection in connections:
         last_goaway(connection, 1)
         connection.close()

@@ -18,7 +18,9 @@ mod watch;
 use std::io::Read;
 
 use clap::ArgMatches;
+use record::run::WeirVersion;
 use rt::drain::{Drain, DrainStage};
+use runner::run_record::CommandIdentity;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
@@ -47,6 +49,16 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
         // clap knows no other names.
         _ => Ok(Exit::Usage),
     }
+}
+
+/// Returns the version of this build, for records.
+fn weir_version() -> WeirVersion {
+    WeirVersion { version: env!("CARGO_PKG_VERSION").to_owned(), commit: env!("WEIR_COMMIT").to_owned() }
+}
+
+/// Returns the version of this build and the command line, for records.
+fn command_identity(arguments: &[String]) -> CommandIdentity {
+    CommandIdentity { weir: weir_version(), command: arguments.to_vec() }
 }
 
 /// Drains when stdin ends. The parent process holds the other end, which closes even when that

@@ -1,13 +1,13 @@
-//! Exit codes, the same for every command, and the failures that lead to them.
+//! Exit codes, the same for every command.
 
-use std::fmt;
 use std::process::ExitCode;
 
 use load::plan::Objective;
 use load::validity;
-use record::problem::InputProblem;
 use record::run::Run;
 use record::validity::ValidityVerdict;
+
+pub(crate) use runner::failure::Failure;
 
 /// Exit code of weir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,50 +86,11 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Reason why a command did not finish.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// All problems of the command line or the config.
-    Usage(Vec<InputProblem>),
-    /// The command could not run.
-    CannotRun(String),
-}
-
-impl Failure {
-    /// Returns the lines to print.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        match self {
-            Self::Usage(problems) => problems.iter().map(ToString::to_string).collect(),
-            Self::CannotRun(text) => vec![text.clone()],
+impl From<&Failure> for Exit {
+    fn from(failure: &Failure) -> Self {
+        match failure {
+            Failure::Usage(_) => Self::Usage,
+            Failure::CannotRun(_) => Self::CannotRun,
         }
-    }
-
-    pub(crate) fn exit(&self) -> Exit {
-        match self {
-            Self::Usage(_) => Exit::Usage,
-            Self::CannotRun(_) => Exit::CannotRun,
-        }
-    }
-
-    /// Creates a [`Self::CannotRun`] from an error that says all.
-    pub(crate) fn cannot_run(error: impl fmt::Display) -> Self {
-        Self::CannotRun(error.to_string())
-    }
-
-    /// Creates a [`Self::CannotRun`] from the flag, file or task that failed, and the reason.
-    pub(crate) fn cannot(subject: impl fmt::Display, reason: impl fmt::Display) -> Self {
-        Self::CannotRun(format!("{subject}: {reason}"))
-    }
-}
-
-impl From<Vec<InputProblem>> for Failure {
-    fn from(problems: Vec<InputProblem>) -> Self {
-        Self::Usage(problems)
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        Self::CannotRun(error.to_string())
     }
 }

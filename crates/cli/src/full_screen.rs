@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use load::control::{RateControl, STEP_UP};
-use load::observer::SecondLatencies;
+use load::observer::{RunObserver, SecondLatencies};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use record::run::Interval;
 use rt::clock::now_ns;
@@ -70,14 +70,18 @@ impl FullScreen {
         let thread = thread.inspect_err(|_| ratatui::restore())?;
         Ok(Self { shared, thread: Some(thread) })
     }
+}
 
-    /// Notes the start of the load.
-    pub(crate) fn begin(&self, start_ns: u64) {
+impl RunObserver for FullScreen {
+    fn on_start(&mut self, start_ns: u64) {
         self.shared.start_ns.store(start_ns, Ordering::Relaxed);
     }
 
-    /// Adds a second.
-    pub(crate) fn add(&self, interval: &Interval, latencies: &SecondLatencies) {
+    fn on_window_start(&mut self) {}
+
+    fn on_load_end(&mut self) {}
+
+    fn on_second(&mut self, interval: &mut Interval, latencies: &SecondLatencies) {
         lock(&self.shared.view).add(interval, &latencies.response);
     }
 }

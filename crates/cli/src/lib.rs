@@ -14,18 +14,13 @@ mod streams;
 
 mod commands;
 mod defaults;
-mod embedded;
 mod exit;
 mod flags;
 mod full_screen;
 mod load_control;
-mod observation;
 mod output;
 mod preflight;
 mod progress_bar;
-mod store;
-mod text;
-mod watcher;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -80,7 +75,7 @@ fn report(failure: &Failure) -> ExitCode {
     for line in failure.lines() {
         warn!("weir: {line}");
     }
-    failure.exit().into()
+    Exit::from(failure).into()
 }
 
 /// Flags and the origins of their defaults.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use load::control::RateControl;
-use record::control::{LoadCommand, LoadEvent};
+use load::observer::{RunObserver, SecondLatencies};
+use record::control::{LoadCommand, LoadEvent, encode_latencies};
+use record::run::Interval;
 use rt::drain::{Drain, DrainStage};
 
 use crate::output::print;
@@ -46,6 +48,26 @@ impl LoadController {
             report(&LoadEvent::Connected { connections });
         }
         Some(self.start_ns.load(Ordering::Relaxed)).filter(|start_ns| *start_ns > 0)
+    }
+}
+
+impl RunObserver for LoadController {
+    fn start_time(&mut self, connections: u64, _now_ns: u64) -> Option<u64> {
+        Self::start_time(self, connections)
+    }
+
+    fn on_start(&mut self, start_ns: u64) {
+        let unix_ns = record::file::wall_clock_ns() + start_ns.saturating_sub(rt::clock::now_ns());
+        report(&LoadEvent::Started { clock_ns: start_ns, unix_ns });
+    }
+
+    fn on_window_start(&mut self) {}
+
+    fn on_load_end(&mut self) {}
+
+    fn on_second(&mut self, interval: &mut Interval, latencies: &SecondLatencies) {
+        let latencies = encode_latencies(&latencies.response);
+        report(&LoadEvent::Second { interval: Box::new(interval.clone()), latencies });
     }
 }
 

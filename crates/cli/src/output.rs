@@ -1,55 +1,42 @@
 //! User output: the line per second, the summary, the comparison; and the files.
 
-pub(crate) mod answer;
-pub(crate) mod breakdown;
-pub(crate) mod compare;
-pub(crate) mod csv;
-pub(crate) mod diagnosis;
 pub(crate) mod edge;
-pub(crate) mod experiment;
 pub(crate) mod file;
 pub(crate) mod fleet;
-pub(crate) mod histogram;
-pub(crate) mod junit;
 pub(crate) mod live;
 pub(crate) mod load_plan;
 pub(crate) mod load_screen;
-pub(crate) mod markdown;
 pub(crate) mod openmetrics;
-pub(crate) mod peer_format;
 pub(crate) mod percentiles;
 pub(crate) mod plan;
 pub(crate) mod plan_markdown;
 pub(crate) mod profile;
 pub(crate) mod reference;
-pub(crate) mod run_ratios;
 pub(crate) mod settings_reference;
-pub(crate) mod summary;
-pub(crate) mod table;
 pub(crate) mod tune;
-pub(crate) mod verbose;
 pub(crate) mod watch;
 
 use std::io::IsTerminal;
 
 use crate::flags::CommandArgs;
 pub(crate) use crate::streams::print;
-use crate::text;
+use report::text::layout;
+use report::text::summary::Detail;
 
 /// Sets the width at which text wraps.
 pub(crate) fn set_page_width() {
     let columns = std::env::var("COLUMNS").ok();
     let size = std::io::stdout().is_terminal().then(ratatui::crossterm::terminal::size);
     let terminal = size.and_then(Result::ok).map(|(columns, _)| usize::from(columns));
-    text::set_page_width(columns.as_deref(), terminal);
+    layout::set_page_width(columns.as_deref(), terminal);
 }
 
 /// Returns the amount of a result that the flags choose.
-pub(crate) fn detail(args: CommandArgs<'_>) -> summary::Detail {
+pub(crate) fn detail(args: CommandArgs<'_>) -> Detail {
     match (args.is_set("brief"), args.is_set("verbose")) {
-        (true, _) => summary::Detail::Brief,
-        (false, true) => summary::Detail::Verbose,
-        (false, false) => summary::Detail::Default,
+        (true, _) => Detail::Brief,
+        (false, true) => Detail::Verbose,
+        (false, false) => Detail::Default,
     }
 }
 

@@ -27,10 +27,21 @@ pub(crate) fn print_with_controls(text: &str) {
     record_result(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
 }
 
+/// Attributes of SGR sequences that stay: those of weir's own texts. Others could hide a text, such as 8.
+const ATTRIBUTES: [&str; 10] = ["", "0", "1", "2", "31", "32", "33", "34", "35", "36"];
+
+/// Returns whether a character could change the terminal, or the order in which it shows a line (Unicode UAX #9).
+fn is_forbidden(letter: char) -> bool {
+    let changes_order = matches!(
+        letter,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    letter.is_control() && !matches!(letter, '\n' | '\t') || changes_order
+}
+
 /// Replaces the control characters in a text that may contain texts of peers: of records, of agents, of
-/// servers. They could change the terminal. Line ends, tabs and colours (SGR sequences) stay.
+/// servers. They could change the terminal. Line ends, tabs and weir's own colours stay.
 fn without_controls(text: &str) -> Cow<'_, str> {
-    let is_forbidden = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
     if !text.contains(is_forbidden) {
         return Cow::Borrowed(text);
     }
@@ -51,11 +62,12 @@ fn without_controls(text: &str) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// Returns the length of the SGR sequence at the start of a text, such as `ESC [ 1 ; 31 m`.
+/// Returns the length of the SGR sequence at the start of a text, such as `ESC [ 1 ; 31 m`, if weir has it.
 fn colour_length(text: &str) -> Option<usize> {
     let parameters = text.strip_prefix("\x1b[")?;
     let end = parameters.find(|letter: char| !letter.is_ascii_digit() && letter != ';')?;
-    parameters[end..].starts_with('m').then_some(2 + end + 1)
+    let is_own = parameters[..end].split(';').all(|attribute| ATTRIBUTES.contains(&attribute));
+    (is_own && parameters[end..].starts_with('m')).then_some(2 + end + 1)
 }
 
 /// Stores the error of a failed print to stdout.
@@ -91,6 +103,11 @@ macro_rules! warn {
     };
 }
 
+/// Prints a line to stderr with the name of the program, for crates that report by a function.
+pub(crate) fn notice(text: &str) {
+    warn!("weir: {text}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +121,12 @@ mod tests {
             ("\u{9b}2J\r\x1b[", "\u{fffd}2J\u{fffd}\u{fffd}["),
             ("\x1b[31\x1b[m", "\u{fffd}[31\x1b[m"),
             ("é\0é", "é\u{fffd}é"),
+            // Hidden, and black on black.
+            ("\x1b[8mx\x1b[1;8mx", "\u{fffd}[8mx\u{fffd}[1;8mx"),
+            ("\x1b[30;40mx\x1b[38;5;0mx", "\u{fffd}[30;40mx\u{fffd}[38;5;0mx"),
+            ("a\u{202e}b\u{2066}c\u{200f}", "a\u{fffd}b\u{fffd}c\u{fffd}"),
+            // Letters of scripts from right to left need no control characters.
+            ("שלום \u{200d}", "שלום \u{200d}"),
         ] {
             assert_eq!(without_controls(text), clean, "{text:?}");
         }

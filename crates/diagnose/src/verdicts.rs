@@ -11,13 +11,9 @@ mod rule;
 mod shared;
 mod table;
 
+pub use record::diagnosis::{NONE, UNKNOWN};
 pub use rule::{Bound, CounterTest, Criterion, LimitClass, Perturbation, ThroughputChange, VerdictRule};
 pub use table::VERDICTS;
-
-/// Code of a run without a bottleneck.
-pub const NONE: &str = "none";
-/// Code of a run whose limit could not be proven.
-pub const UNKNOWN: &str = "unknown";
 
 /// Code of a run whose requests failed.
 pub const RUN_INVALID: &str = "run_invalid";

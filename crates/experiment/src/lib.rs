@@ -11,12 +11,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod comparison;
 pub mod cpu_throttle;
 pub mod definition;
 pub mod engine;
 pub mod faulty_server;
 pub mod format;
 pub mod judge;
+pub mod judgement;
+pub mod list;
 pub mod scenario;
 pub mod selftest;
 pub mod trial;

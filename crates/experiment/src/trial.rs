@@ -9,7 +9,6 @@ mod external_run;
 mod fleet;
 mod measured;
 pub mod metrics;
-pub mod port;
 mod program_output;
 mod ready;
 mod stage;

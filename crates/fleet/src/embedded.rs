@@ -1,7 +1,8 @@
 //! A local NATS server for a first try: the program `nats-server`, started on a free port of the loopback
-//! interface, and stopped with its parent.
+//! interface, and stopped with its parent. It accepts only clients with the token of a file that only its user can
+//! read: other local users must not command agents.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -40,11 +41,23 @@ pub struct EmbeddedServer {
     program: PathBuf,
     log: PathBuf,
     port: u16,
+    /// Files with the token.
+    secrets: [PathBuf; 2],
+}
+
+/// Bytes of a token.
+pub const TOKEN_BYTES: usize = 16;
+
+/// Returns the file with the token of the server at a port, in the directory of its data.
+#[must_use]
+pub fn token_path(directory: &Path, port: u16) -> PathBuf {
+    directory.join(format!("{port}.token"))
 }
 
 impl EmbeddedServer {
     /// Starts a server with JetStream, whose data and log are in `directory`. `search` are the directories of
-    /// the PATH. `port` 0 takes a free one. `spawn` starts the process, so that it ends with this one.
+    /// the PATH. `port` 0 takes a free one. `token` are random bytes. `spawn` starts the process, so that it ends with
+    /// this one.
     ///
     /// # Errors
     /// The program is missing or cannot be started.
@@ -52,6 +65,7 @@ impl EmbeddedServer {
         directory: &Path,
         search: &[PathBuf],
         port: u16,
+        token: [u8; TOKEN_BYTES],
         spawn: impl FnOnce(&mut Command) -> io::Result<Child>,
     ) -> Result<Self, EmbeddedError> {
         let program = find_program(search).ok_or(EmbeddedError::Missing)?;
@@ -61,9 +75,18 @@ impl EmbeddedServer {
             0 => free_port().map_err(start_error)?,
             port => port,
         };
+        let token: String = token.iter().map(|byte| format!("{byte:02x}")).collect();
         let log = directory.join("nats-server.log");
+        // Arguments are visible to all users.
+        let secrets = [directory.join(format!("{port}.conf")), token_path(directory, port)];
+        let config = format!("authorization {{ token: \"{token}\" }}\n");
+        for (path, text) in secrets.iter().zip([&config, &token]) {
+            write_secret(path, text).map_err(start_error)?;
+        }
         let mut command = Command::new(&program);
         command
+            .arg("--config")
+            .arg(&secrets[0])
             .args(["--addr", "127.0.0.1", "--port", &port.to_string(), "--jetstream", "--store_dir"])
             .arg(directory)
             .arg("--log")
@@ -72,13 +95,19 @@ impl EmbeddedServer {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let child = spawn(&mut command).map_err(start_error)?;
-        Ok(Self { child, program, log, port })
+        Ok(Self { child, program, log, port, secrets })
     }
 
     /// Returns the URL for agents and coordinators on this machine.
     #[must_use]
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Returns the file with the token of its clients.
+    #[must_use]
+    pub fn token_file(&self) -> &Path {
+        &self.secrets[1]
     }
 
     /// Returns the process ID.
@@ -117,7 +146,23 @@ impl Drop for EmbeddedServer {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         let _ = self.child.wait();
+        for path in &self.secrets {
+            // The token is of no use any more.
+            let _ = std::fs::remove_file(path);
+        }
     }
+}
+
+/// Writes a file that only this user can read.
+fn write_secret(path: &Path, text: &str) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    // One that is left may have another mode, or be a link.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 /// Returns the program, if it is in one of the directories.
@@ -137,9 +182,29 @@ mod tests {
     #[test]
     fn a_missing_program_is_reported_with_the_way_to_get_it() {
         let directory = tempfile::tempdir().unwrap();
-        let error =
-            EmbeddedServer::start(directory.path(), &[directory.path().to_owned()], 0, Command::spawn)
-                .unwrap_err();
+        let error = EmbeddedServer::start(
+            directory.path(),
+            &[directory.path().to_owned()],
+            0,
+            [0; 16],
+            Command::spawn,
+        )
+        .unwrap_err();
         assert!(error.to_string().contains("go install"), "{error}");
+    }
+
+    #[test]
+    fn a_secret_replaces_what_is_left_and_only_its_user_reads_it() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let (secret, other) = (directory.path().join("1.token"), directory.path().join("other"));
+        std::fs::write(&other, "kept").unwrap();
+        std::os::unix::fs::symlink(&other, &secret).unwrap();
+        for text in ["first", "second"] {
+            write_secret(&secret, text).unwrap();
+            let mode = std::fs::symlink_metadata(&secret).unwrap().permissions().mode();
+            assert_eq!((std::fs::read_to_string(&secret).unwrap().as_str(), mode & 0o7777), (text, 0o600));
+        }
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "kept");
     }
 }

@@ -21,6 +21,8 @@ use tokio::time::Instant;
 pub struct NatsOptions {
     /// URL of the server, `nats://host:4222` or `tls://host:4222`; it may contain a user and a password.
     pub url: String,
+    /// File with the token of the server.
+    pub token: Option<PathBuf>,
     /// File with a JWT and the seed of its nkey.
     pub credentials: Option<PathBuf>,
     /// File with the seed of an nkey.
@@ -216,6 +218,9 @@ fn with_credentials(
     if let Some(path) = &options.credentials {
         let text = read(path)?;
         connect = connect.credentials(&text).map_err(|error| file_error(path, error))?;
+    }
+    if let Some(path) = &options.token {
+        connect = connect.token(read(path)?.trim().to_owned());
     }
     if let Some(path) = &options.nkey {
         connect = connect.nkey(read(path)?.trim().to_owned());

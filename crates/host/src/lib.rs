@@ -25,6 +25,7 @@ pub mod conntrack;
 pub mod cpu;
 pub mod cpu_window;
 pub mod facts;
+pub mod free_port;
 pub mod interrupts;
 pub mod journal;
 mod kernel_file;

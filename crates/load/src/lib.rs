@@ -8,6 +8,7 @@
 
 mod arrival_schedule;
 mod backlog;
+pub mod baseline;
 pub mod calibrate;
 pub mod capacity_search;
 mod client;

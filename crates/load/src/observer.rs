@@ -31,3 +31,14 @@ pub struct SecondLatencies {
     /// Response latency to the last byte, of all requests.
     pub response: LatencyHistogram,
 }
+
+/// Observer that does nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoopObserver;
+
+impl RunObserver for NoopObserver {
+    fn on_start(&mut self, _start_ns: u64) {}
+    fn on_window_start(&mut self) {}
+    fn on_load_end(&mut self) {}
+    fn on_second(&mut self, _interval: &mut Interval, _latencies: &SecondLatencies) {}
+}

@@ -85,8 +85,16 @@ pub(crate) struct RareState {
     pub(crate) tls_error: Option<Box<str>>,
     /// The HTTP/2 connection that this stream belongs to.
     pub(crate) h2_client: Option<Rc<H2Client>>,
-    /// Reason to reject the only request of this stream.
-    pub(crate) refusal: Option<wire::Refusal>,
+    /// The only request of this stream, which is rejected.
+    pub(crate) rejected: Option<RejectedRequest>,
+}
+
+/// Request of an HTTP/2 stream that has no valid head.
+#[derive(Debug)]
+pub(crate) struct RejectedRequest {
+    pub(crate) refusal: wire::Refusal,
+    /// Method and target as far as they were decoded, for [`wire::salvage_request_line`].
+    pub(crate) request_line: Box<[u8]>,
 }
 
 #[derive(Debug)]

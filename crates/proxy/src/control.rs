@@ -48,6 +48,7 @@ mod owner;
 mod reload;
 mod sandbox;
 mod start_check;
+pub mod supervisor;
 
 use std::io;
 use std::os::fd::RawFd;

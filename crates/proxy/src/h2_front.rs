@@ -30,7 +30,7 @@ use rt::clock::MonotonicTime;
 use server_shell::h2_timers::{H2Load, H2Timers, control_bytes};
 use wire::h2::{Connection, Event, FaultKind, Role};
 
-use crate::client_stream::ClientStream;
+use crate::client_stream::{ClientStream, RejectedRequest};
 use crate::core::{Core, PollContext};
 use crate::metrics::H2Count;
 use crate::profile::ProfilePhase;
@@ -160,6 +160,8 @@ impl Front {
         self.announce_shutdown_if_due(core, client);
         for _ in 0..ROUNDS_MAX {
             let reading = self.read(ctx, client, input);
+            // Then nothing wakes this task for what is left of the input, except for the write.
+            let waits_for_write = self.connection.is_output_full();
             self.serve_lanes(core);
             let writing = self.flush(ctx.cx, client);
             self.count_busy(core);
@@ -167,7 +169,7 @@ impl Front {
                 return Poll::Ready(end);
             }
             let is_blocked = writing.is_pending();
-            if reading.is_pending() && (is_blocked || !self.lanes.has_ready()) {
+            if reading.is_pending() && (is_blocked || !waits_for_write && !self.lanes.has_ready()) {
                 return self.wait(ctx, client);
             }
             self.announce_shutdown_if_due(core, client);
@@ -335,7 +337,13 @@ fn handle_event(lanes: &mut Lanes, ctx: &mut PollContext<'_, '_>, event: Event<'
             lanes.begin_request(ctx, stream, &head, is_end);
             return FollowUp::CountHead;
         }
-        Event::RejectedRequest { stream, refusal } => lanes.reject_request(core, stream, refusal),
+        Event::RejectedRequest { stream, refusal, request_line } => {
+            lanes.reject_request(
+                core,
+                stream,
+                RejectedRequest { refusal, request_line: request_line.into() },
+            );
+        }
         Event::Data { stream, bytes, is_end } => {
             if !lanes.write_body(stream, bytes, is_end) {
                 return FollowUp::Discard(stream, bytes.len());

@@ -51,7 +51,7 @@ mod websocket;
 
 pub use control::{
     FileWatch, ListenAddressInfo, PathStates, ProxyExit, RunningProxy, SandboxPaths, check_start, ctl,
-    handover, start,
+    handover, start, supervisor,
 };
 pub use explain::{ExplainRequest, Explanation, explain};
 pub use reference::reference;

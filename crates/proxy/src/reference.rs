@@ -160,7 +160,8 @@ of a client prolongs a timeout, unless what the timeout protects has progressed.
 
 A drain, `requests-max`, `timeouts.keep-alive` and the removal of a listener announce the end of a connection: \
 GOAWAY with the highest stream, a PING, and after its acknowledgement GOAWAY with the last accepted stream. Streams \
-up to it are completed. `timeouts.head` limits an incomplete frame or head.
+up to it are completed. `timeouts.head` limits an incomplete frame or head. It, `timeouts.write` and `ping-timeout` end a \
+connection with the last of these frames, which a client gets if its socket accepts it at once.
 
 A client that was silent for `ping-interval` gets a PING. Without a received byte within `ping-timeout` the connection \
 is reset, its requests are aborted, and `weir_http2_pings_lost_total` counts it. PING frames do not prolong \
@@ -190,8 +191,9 @@ takes a connection of HTTP/1.1 with `http = \"auto\"` and TLS, and is 502 (`upgr
 responses are forwarded in both directions; a trailer section behind a response with `Content-Length` is dropped. Of \
 `Expect: 100-continue` the server decides. `:scheme` is `https` on connections with TLS, and `:authority` is `Host`.
 
-gRPC (a content type `application/grpc…` and a body of unknown length) may be silent in both directions for \
-`timeouts.tunnel`, instead of `body-idle` and `timeouts.idle`. Errors of the proxy for a POST of such a content type \
+gRPC (a stream of an HTTP/2 client with a content type `application/grpc…` and a body of unknown length) may be silent in \
+both directions for `timeouts.tunnel`, instead of `body-idle`, `body-progress`, `timeouts.first-byte` and `timeouts.idle`. \
+gRPC has no HTTP/1.1: there the content type changes no time. Errors of the proxy for a POST of such a content type \
 are responses with status 200, `grpc-status` and `grpc-message`: 4 (DEADLINE_EXCEEDED) for 408 and 504, 8 \
 (RESOURCE_EXHAUSTED) for 413 and 429, 14 (UNAVAILABLE) for 502 and 503, 13, 16, 7 and 12 for 400, 401, 403 and 404, \
 otherwise 2. A stream that the server resets with one of the three codes above before its response is reset, too: the \

@@ -346,7 +346,7 @@ impl Lane {
             return Poll::Ready(Ok(()));
         }
         self.byte_counts.received += read as u64;
-        self.streak = if read == resources.scratch.len() { self.streak + 1 } else { 0 };
+        self.count_streak(read == resources.scratch.len());
         if self.streak == FULL_READS && from.is_plain_socket() && to.is_plain_socket() {
             self.set_splicing(true);
         }
@@ -384,11 +384,16 @@ impl Lane {
         }
         self.byte_counts.received += filled as u64;
         self.pipe = Some(pipe);
-        self.streak = if filled < SMALL_FILL_BYTES { self.streak + 1 } else { 0 };
+        self.count_streak(filled < SMALL_FILL_BYTES);
         if self.streak == SMALL_FILLS {
             self.set_splicing(false);
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Counts transfers of the same kind in a row. Streams that cannot be spliced may have any number of them.
+    fn count_streak(&mut self, is_same: bool) {
+        self.streak = if is_same { self.streak.saturating_add(1) } else { 0 };
     }
 
     fn set_splicing(&mut self, splicing: bool) {

@@ -5,6 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::format_rate;
 
+/// Code of a run in which nothing limited the subject.
+pub const NONE: &str = "none";
+/// Code of a run whose limit could not be proven.
+pub const UNKNOWN: &str = "unknown";
+
 /// Limit of a run, with the evidence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Diagnosis {

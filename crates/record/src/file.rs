@@ -2,9 +2,13 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +18,10 @@ use crate::run::{Run, SCHEMA};
 const LINKS_MAX: u32 = 40;
 /// Maximum number of names that are tried for a temporary file.
 const TEMPORARY_ATTEMPTS: u32 = 16;
+/// Interval between two attempts to write to a pipe.
+const READER_INTERVAL: Duration = Duration::from_millis(20);
+/// Number of attempts without a read of the pipe: 30 s.
+const READER_ATTEMPTS: u32 = 1_500;
 /// Mode bits of a directory like `/tmp`: sticky, and everybody may write.
 const LIKE_TMP: u32 = 0o1002;
 
@@ -73,11 +81,10 @@ pub enum ReadError {
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let with_path = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let target = link_target(path).map_err(with_path)?;
-    let old_metadata = fs::metadata(path).ok();
-    if old_metadata.as_ref().is_some_and(|before| !before.is_file()) {
-        let written = fs::File::options().write(true).open(path);
-        return written.and_then(|mut file| file.write_all(bytes)).map_err(with_path);
+    if let Some(mut file) = open_special(path, &target).map_err(with_path)? {
+        return write_special(&mut file, bytes).map_err(with_path);
     }
+    let old_metadata = fs::metadata(&target).ok();
     let (temporary, mut file) = create_temporary(&target).map_err(with_path)?;
     let write = || {
         // The mode of another user's file may let everybody write.
@@ -146,6 +153,93 @@ pub(crate) fn link_target(path: &Path) -> io::Result<PathBuf> {
         path = parent.join(fs::read_link(&path)?);
     }
     Err(io::Error::other("too many symbolic links"))
+}
+
+/// Opens the device, pipe or socket that a path names; `None`: it names a regular file, or nothing. `target` is
+/// [`link_target`] of the path. What was checked is what is written: the descriptor is opened first, without links.
+///
+/// # Errors
+/// Those of the file system; another user made it in a directory like `/tmp`; no process reads the pipe.
+pub(crate) fn open_special(path: &Path, target: &Path) -> io::Result<Option<fs::File>> {
+    let locate = |path: &Path, more: OFlags| {
+        rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | more, Mode::empty()).map(fs::File::from)
+    };
+    let located = match locate(target, OFlags::NOFOLLOW) {
+        // A link of /proc (`/dev/stdout`) names no path: its target may be a pipe.
+        Err(Errno::NOENT) if is_link_of_proc(path) => locate(path, OFlags::empty())?,
+        Err(Errno::NOENT) => return Ok(None),
+        opened => opened?,
+    };
+    let found = located.metadata()?;
+    if found.is_file() {
+        return Ok(None);
+    }
+    if found.is_symlink() {
+        return Err(io::Error::other("it became a symbolic link while it was opened"));
+    }
+    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let is_foreign = fs::metadata(parent.unwrap_or_else(|| Path::new("."))).is_ok_and(|directory| {
+        let is_like_tmp = directory.mode() & LIKE_TMP == LIKE_TMP;
+        is_like_tmp && found.uid() != directory.uid() && !is_own(found.uid())
+    });
+    if is_foreign {
+        let text = format!(
+            "it is a device, pipe or socket of user {}, in a directory where everybody may create files",
+            found.uid()
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    let reopened = format!("/proc/self/fd/{}", located.as_raw_fd());
+    for _ in 0..READER_ATTEMPTS {
+        // A pipe without a reader would keep this process waiting for ever.
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::open(&reopened, flags, Mode::empty()) {
+            Err(Errno::NXIO) => std::thread::sleep(READER_INTERVAL),
+            opened => return Ok(Some(opened?.into())),
+        }
+    }
+    Err(no_reader())
+}
+
+fn no_reader() -> io::Error {
+    let seconds = READER_ATTEMPTS * READER_INTERVAL.as_millis() as u32 / 1_000;
+    io::Error::new(io::ErrorKind::TimedOut, format!("no process has read this pipe for {seconds} s"))
+}
+
+/// Returns whether a path leads to a link of `/proc/PID/fd` at its end.
+fn is_link_of_proc(path: &Path) -> bool {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(next) = fs::read_link(&path) else { return false };
+        let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+        if parent.is_some_and(|parent| parent.starts_with("/proc") && parent.ends_with("fd")) {
+            return true;
+        }
+        path = path.parent().unwrap_or_else(|| Path::new("/")).join(next);
+    }
+    false
+}
+
+/// Writes to a device or a pipe, which does not block, and whose reader gets time between two reads.
+///
+/// # Errors
+/// Those of the file system; the reader has stopped.
+pub(crate) fn write_special(file: &mut fs::File, mut bytes: &[u8]) -> io::Result<()> {
+    let mut attempts = 0;
+    while !bytes.is_empty() {
+        match file.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => (bytes, attempts) = (&bytes[written..], 0),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && attempts < READER_ATTEMPTS => {
+                attempts += 1;
+                std::thread::sleep(READER_INTERVAL);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(no_reader()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Writes a value as JSON, atomically.
@@ -320,6 +414,47 @@ mod tests {
         symlink("/dev/full", &full).unwrap();
         assert!(write_atomically(&full, b"lost").unwrap_err().to_string().contains("/full: "));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn pipes_are_written_without_a_wait_for_ever() {
+        let directory = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let path = directory.path().join(name);
+            assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+            path
+        };
+        // The reader comes late, and reads more than a pipe holds.
+        let path = make("read");
+        let reader = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                std::thread::sleep(Duration::from_millis(100));
+                fs::read(path).unwrap().len()
+            }
+        });
+        write_atomically(&path, &vec![b'x'; 1_000_000]).unwrap();
+        assert_eq!(reader.join().unwrap(), 1_000_000);
+        // The standard output of a process may be a pipe.
+        let (mut reader, writer) = io::pipe().unwrap();
+        let own = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));
+        let link = directory.path().join("stdout");
+        std::os::unix::fs::symlink(&own, &link).unwrap();
+        for path in [own, link] {
+            write_atomically(&path, b"text").unwrap();
+            let mut text = [0; 4];
+            io::Read::read_exact(&mut reader, &mut text).unwrap();
+            assert_eq!(&text, b"text");
+        }
+        // In a directory like /tmp, a pipe of another user is refused at once.
+        let shared = directory.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
+        let path = make("shared/pipe");
+        if std::os::unix::fs::chown(&path, Some(65_534), None).is_ok() {
+            let error = write_atomically(&path, b"text").unwrap_err().to_string();
+            assert!(error.contains("pipe or socket of user 65534"), "{error}");
+        }
     }
 
     #[test]

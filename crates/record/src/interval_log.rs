@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 
-use crate::file::{create_temporary, link_target};
+use crate::file::{create_temporary, link_target, open_special};
 use crate::histogram::LatencyHistogram;
 
 /// Log that is being written.
@@ -28,12 +28,17 @@ impl IntervalLog {
     /// Those of the file system.
     pub fn create(path: &Path, started_at: &str) -> io::Result<Self> {
         // Same rules as for other files ([`crate::file::write_atomically`]).
-        let is_file = fs::metadata(path).map_or(true, |before| before.is_file());
         let target = link_target(path)?;
-        let path = if is_file { target } else { path.to_owned() };
-        let (temporary, file) = match is_file {
-            true => create_temporary(&path)?,
-            false => (path.clone(), File::options().write(true).open(&path)?),
+        let (path, (temporary, file)) = match open_special(path, &target)? {
+            Some(file) => {
+                // Its intervals are as small as the buffer of a pipe, and its reader may be slow.
+                rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::empty())?;
+                (path.to_owned(), (path.to_owned(), file))
+            }
+            None => {
+                let temporary = create_temporary(&target)?;
+                (target, temporary)
+            }
         };
         let mut file = BufWriter::new(file);
         writeln!(file, "#[weir, latencies in ns, started {started_at}]")?;

@@ -15,6 +15,7 @@ pub mod digest;
 pub mod document;
 pub mod experiment;
 pub mod facts;
+pub mod failure;
 pub mod file;
 pub mod fleet;
 pub mod fuzzing;

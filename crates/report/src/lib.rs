@@ -1,5 +1,5 @@
-//! The report of an experiment: one self-contained HTML file, and a short text for a pull request.
-//! Both are made from the experiment's record and from its trials, never by measuring.
+//! Reports from records, never by measuring: of an experiment, one self-contained HTML file and a short text
+//! for a pull request; of a load, the text forms in [`text`].
 //!
 //! The record contains the words, the outcomes and the warnings; the report only presents them.
 
@@ -17,6 +17,7 @@ mod repro_command;
 mod synthetic;
 #[cfg(test)]
 mod tests;
+pub mod text;
 mod unobservable;
 
 use record::experiment::Experiment;

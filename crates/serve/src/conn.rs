@@ -3,6 +3,7 @@
 //! A waiting connection is this struct and its socket. It works with the scratch buffers of its
 //! core. The rest of the input after a poll, mostly nothing, goes to a pooled buffer.
 
+mod plain_http;
 mod proxy_preface;
 mod timeouts;
 mod version;

@@ -162,8 +162,9 @@ impl OriginCore {
         }
         if let Some(site) = &self.files {
             let totals = &mut stats.totals;
-            totals.files_compressing = site.encoders.encoders();
+            totals.files_compressing = site.encoders.permits();
             totals.files_uncompressed = site.encoders.refused();
+            totals.files_lists_rejected = site.lists.refused();
             (totals.files_roots_replaced, totals.files_roots_removed) = site.root_changes();
         }
         stats

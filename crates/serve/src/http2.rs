@@ -163,6 +163,8 @@ impl<'c> Http2Conn<'c> {
         scratch: &mut ScratchBuffers,
     ) -> Poll<CloseReason> {
         if let Some(reason) = self.handle_deadline(core) {
+            // The last frame is GOAWAY, if the socket accepts it at once.
+            let _ = self.poll_flush(cx, core);
             return Poll::Ready(reason);
         }
         self.handle_drain(core);

@@ -345,6 +345,10 @@ impl Admission for OriginAdmission {
             Some(tls) => stream.accept_tls(tls.settings()),
             None => Ok(stream),
         });
+        let stream = stream.map(|mut stream| {
+            stream.detect_text();
+            stream
+        });
         match stream {
             Ok(stream) if core.plan.proxy_protocol => {
                 spawn_local(conn_task::serve_behind_header(Rc::clone(core), stream));

@@ -80,6 +80,7 @@ counters! {
     files_failed: "Responses whose file could not be read to its end, so that their connection or stream ended.",
     files_compressing: "Encoders of responses that are compressed on the fly now.",
     files_uncompressed: "Responses that were not compressed because the encoders of their thread used the memory of --compress-memory.",
+    files_lists_rejected: "Lists of directories that were 503, because clients of their thread have not read 32 MiB of others.",
     files_roots_replaced: "Times that a thread found another directory at the path of the files, and opened it.",
     files_roots_removed: "Times that a thread found no directory at the path of the files.",
     log_dropped: "Lines that the access log dropped, because its file was too slow or failed.",

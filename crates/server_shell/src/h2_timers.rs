@@ -288,3 +288,5 @@ impl WriteCheck {
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod tests;

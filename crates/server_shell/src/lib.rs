@@ -9,6 +9,7 @@
 //! - [`date`]: the wall clock of a core, and a second in the forms of heads and logs, rendered once.
 //! - [`log`]: access logs. Each core fills batches of lines, one thread writes them. A core never
 //!   waits: it drops lines and counts them.
+//! - [`plain_http`]: the response to plain HTTP on a port for TLS.
 //! - [`web_ui`]: small servers of pages for people and scrapers, beside the traffic.
 //!
 //! Sockets, timers and threads are in `rt`, messages of HTTP in `wire`. Formats of lines, limits and
@@ -20,5 +21,6 @@ pub mod accept;
 pub mod date;
 pub mod h2_timers;
 pub mod log;
+pub mod plain_http;
 pub mod progress;
 pub mod web_ui;

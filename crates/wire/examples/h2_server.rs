@@ -83,7 +83,7 @@ type Finished = Option<(StreamKey, u16)>;
 fn inspect(event: &Event<'_>) -> (Consumed, Finished) {
     match *event {
         Event::Request { stream, is_end: true, .. } => (None, Some((stream, 200))),
-        Event::RejectedRequest { stream, refusal } => (None, Some((stream, refusal.status()))),
+        Event::RejectedRequest { stream, refusal, .. } => (None, Some((stream, refusal.status()))),
         Event::Data { stream, bytes, is_end } => {
             (Some((stream, bytes.len())), is_end.then_some((stream, 200)))
         }

@@ -2,39 +2,26 @@
 
 use host::facts::HostFacts;
 use load::calibrate::{
-    CLIENT_UTILISATION, Calibration, CalibrationTrial, LoadProfile, REFERENCE_TRIAL_S_MIN,
-    REFERENCE_TRIALS_MIN, SPREAD_MAX, clients_needed, open_trial_plan, summarise, trial_plan,
+    CLIENT_UTILISATION, Calibration, REFERENCE_TRIAL_S_MIN, REFERENCE_TRIALS_MIN, SPREAD_MAX, clients_needed,
 };
-use load::failure::FAILURE_KINDS;
 use load::plan::RunPlan;
-use load::recorder::Counters;
 use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 use record::units::{
     DurationUnit, SECOND_NS, format_plural, format_rate, parse_count, parse_duration_ns, parse_size,
 };
-use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
+use report::text::summary::largest_counts;
+use rt::drain::{Drain, DrainWatch, SignalSet, block_signals};
+use runner::calibration::{CalibrationError, CalibrationPair, TrialSettings, calibrate};
+use runner::embedded::Origin;
+use runner::store;
 
-use crate::embedded::Origin;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, calibrate_flags};
 use crate::output::file::write_json;
 use crate::output::print;
-use crate::output::summary::largest_counts;
+use crate::preflight;
 use crate::progress_bar::ProgressBar;
-use crate::watcher::RunWatcher;
-use crate::{preflight, store};
-
-/// Number and length of the calibration trials, and the process of the origin.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TrialSettings {
-    /// Number of trials of each kind.
-    pub(super) per_kind: usize,
-    /// Length of one trial.
-    pub(super) duration_ns: u64,
-    /// Process id of the origin.
-    pub(super) origin_pid: i32,
-}
 
 /// Options of `weir calibrate` beyond the load itself.
 pub(super) struct CalibrateOptions {
@@ -50,7 +37,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let scheme = if uses_tls { "https" } else { "http" };
     let (options, plan) = parse_flags(args, format!("{scheme}://127.0.0.1:1/"))?;
     preflight::outputs(args, &["json"], &[])?;
-    preflight::check(&plan)?;
+    runner::preflight::check(&plan)?;
     let drain = Drain::default();
     let stop = drain.watch();
     block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
@@ -61,10 +48,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         duration_ns: options.duration_ns,
         origin_pid: origin.pid(),
     };
-    let CalibrationPair { closed, open } = {
-        let bar = ProgressBar::start();
-        calibrate(&plan, &trials, &host::facts::read(), &stop, &bar)?
-    };
+    let CalibrationPair { closed, open } = calibrate_with_bar(&plan, &trials, &host::facts::read(), &stop)?;
     let json = args.text("json");
     if json.as_deref() != Some("-") {
         print(&format_calibration(&closed));
@@ -145,101 +129,32 @@ fn parse_options(args: CommandArgs<'_>) -> Result<CalibrateOptions, Vec<InputPro
     })
 }
 
-/// The closed-loop and the open-loop calibration.
-pub(super) struct CalibrationPair {
-    /// Saturated closed loop: the maximum rate of this machine.
-    pub(super) closed: Calibration,
-    /// Open loop at the utilisation that clients are planned for: the cost of a request there.
-    pub(super) open: Calibration,
-}
-
-/// Runs trials with one thread, with as many threads as the machine of the plan has, and in an open
-/// loop at half the rate of one thread. The kinds alternate. `bar` shows the trials.
-pub(super) fn calibrate(
+/// Calibrates, and shows the trials in a progress bar.
+pub(super) fn calibrate_with_bar(
     plan: &RunPlan,
     trials: &TrialSettings,
     facts: &HostFacts,
     stop: &DrainWatch,
-    bar: &ProgressBar,
 ) -> Result<CalibrationPair, Failure> {
-    let cpus = rt::cores::available_cpus().len().min(plan.connections as usize).max(1);
-    let kinds: &[usize] = if cpus == 1 { &[1] } else { &[1, cpus] };
-    let (mut closed, mut open, mut response_bytes) = (Vec::new(), Vec::new(), 0);
-    let all = trials.per_kind * (kinds.len() + 1);
-    let show_trial = |done: usize, kind: &str| {
-        let left_s = (all - done) as f64 * trials.duration_ns as f64 / 1e9;
-        bar.set(format!("trial {} of {all}: {kind}", done + 1), (left_s, left_s));
-    };
-    for _ in 0..trials.per_kind {
-        let mut reached_per_s = 0.0;
-        for &threads in kinds {
-            show_trial(closed.len() + open.len(), &format_plural(threads as u64, "thread"));
-            let (trial, bytes) = run_trial(trial_plan(plan, threads, trials.duration_ns), trials, stop)?;
-            if threads == 1 {
-                reached_per_s = trial.responses_per_s;
-            }
-            response_bytes = bytes;
-            closed.push(trial);
-        }
-        let open_plan = open_trial_plan(plan, reached_per_s, trials.duration_ns);
-        show_trial(closed.len() + open.len(), "open loop");
-        open.push(run_trial(open_plan, trials, stop)?.0);
-    }
-    let duration_ns = trials.duration_ns;
-    let summarised = |trials, open_loop| {
-        let profile = LoadProfile { open_loop, ..LoadProfile::from_plan(plan, response_bytes) };
-        let identity =
-            (record::file::wall_clock_now(), facts.fingerprint.clone(), env!("CARGO_PKG_VERSION").to_owned());
-        summarise(trials, cpus as u32, profile, duration_ns as f64 / 1e9, identity)
-    };
-    Ok(CalibrationPair { closed: summarised(closed, false), open: summarised(open, true) })
-}
-
-/// Runs one trial. Returns its result and the size of a response in bytes.
-fn run_trial(
-    plan: RunPlan,
-    trials: &TrialSettings,
-    stop: &DrainWatch,
-) -> Result<(CalibrationTrial, u64), Failure> {
-    let mut watcher = RunWatcher::new(vec![trials.origin_pid], None, None);
-    let measured =
-        load::run::run(&plan, stop, &mut watcher).map_err(|error| Failure::cannot("calibration", error))?;
-    if stop.stage() != DrainStage::Running {
-        return Err(Failure::CannotRun("calibration stopped by the user".to_owned()));
-    }
-    let counters = &measured.counters;
-    let bad = counters.requests.saturating_sub(counters.good());
-    if bad > 0 || counters.responses == 0 {
-        return Err(Failure::CannotRun(describe_bad_trial(bad, counters)));
-    }
-    let window = watcher.window();
-    let busy = window.iter().flat_map(|window| &window.own_threads);
-    let trial = CalibrationTrial {
-        threads: plan.threads as u32,
-        responses_per_s: measured.responses_per_s(),
-        generator_cpus: busy.map(|thread| thread.busy_fraction).sum(),
-    };
-    Ok((trial, measured.counters.bytes_in / measured.counters.responses))
+    let bar = ProgressBar::start();
+    let progress = |trial: String, left_s: f64| bar.set(trial, (left_s, left_s));
+    calibrate(plan, trials, facts, stop, &progress).map_err(|error| {
+        Failure::CannotRun(match error {
+            CalibrationError::BadTrial { bad, requests, errors } => describe_bad_trial(bad, requests, errors),
+            other => other.to_string(),
+        })
+    })
 }
 
 /// Describes a trial in which `bad` requests had no good response. The origin and the load are weir's
 /// own, so the usual cause is another process that kept both from their CPUs.
-fn describe_bad_trial(bad: u64, counters: &Counters) -> String {
-    let kinds = FAILURE_KINDS.iter().zip(counters.errors).filter(|(_, count)| *count > 0);
-    let errors = largest_counts(kinds.map(|((_, code, _), count)| ((*code).to_owned(), count)));
+fn describe_bad_trial(bad: u64, requests: u64, errors: Vec<(String, u64)>) -> String {
+    let errors = largest_counts(errors.into_iter());
     format!(
-        "calibration: {} of {} had no good response from the embedded origin (errors: {errors}); \
+        "calibration: {} of {requests} had no good response from the embedded origin (errors: {errors}); \
          repeat it when no other process uses the CPUs",
         format_plural(bad, "request"),
-        counters.requests,
     )
-}
-
-/// Returns the rate that trials with `threads` threads reached beside the origin.
-pub(super) fn reached_per_s(calibration: &Calibration, threads: usize) -> f64 {
-    let matching = calibration.trials.iter().filter(|trial| trial.threads as usize == threads);
-    let reached = matching.map(|trial| trial.responses_per_s).reduce(f64::min);
-    reached.unwrap_or(calibration.all_with_origin_per_s)
 }
 
 /// Formats a calibration as text.

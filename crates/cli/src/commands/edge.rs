@@ -1,47 +1,47 @@
 //! `weir edge`: explores the capacity of a subject, and reports the result.
 
-mod durations;
-mod explorer;
-mod failed_levels;
 mod options;
-mod trial_runner;
 
 use std::io::IsTerminal;
 
 use host::budget::FdBudget;
-use load::capacity_search::SearchQuantity;
-use record::capacity_search::{CapacitySearch, SearchEnd};
+use load::capacity_search::{
+    Explorer, SearchActivity, SearchIdentity, SearchObserver, SearchOptions, SearchQuantity, TrialDriver,
+    TrialRunner, duration_ns,
+};
+use record::capacity_search::{CapacitySearch, SearchEnd, SearchTrial};
 use record::problem::InputProblem;
 use rt::drain::{Drain, DrainWatch, SignalSet, block_signals};
+use runner::local_driver::LocalDriver;
+use runner::run_record::{CommandIdentity, host_record};
 
-use durations::duration_ns;
-use explorer::EdgeExplorer;
-pub(super) use options::{EdgeOptions, parse_flags};
-pub(super) use trial_runner::{DrivenLoad, TrialDriver, TrialSetup};
-use trial_runner::{LocalDriver, TrialRunner};
+pub(super) use options::parse_flags;
 
+use super::command_identity;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
-use crate::output::edge::{announcement, brief, summary};
+use crate::output::edge::{announcement, answer, brief, result_sentence, summary, trial_line, trial_step};
 use crate::output::file::write_json;
 use crate::output::{is_coloured, print};
 use crate::preflight;
+use crate::progress_bar::ProgressBar;
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     let mut options = parse_flags(args, args.values())?;
     check_outputs(args, &options)?;
-    preflight::check_sources(&options.base)?;
+    runner::preflight::check_sources(&options.base)?;
     let descriptor_limit = limit_to_descriptors(&mut options);
     let drain = Drain::default();
     let stop = drain.watch();
     block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
-    let driver = LocalDriver::new(args, arguments, &stop);
-    let search = EdgeSearch { args, arguments, options: &options, stop: &stop, descriptor_limit };
-    search.run(Box::new(driver), "")
+    let identity = command_identity(arguments);
+    let driver = LocalDriver::new(&identity, &stop);
+    let search = EdgeSearch { args, identity: &identity, options: &options, stop: &stop, descriptor_limit };
+    search.run(driver, "")
 }
 
 /// Checks that the results can be written, and creates the directory of the records.
-pub(super) fn check_outputs(args: CommandArgs<'_>, options: &EdgeOptions) -> Result<(), Failure> {
+pub(super) fn check_outputs(args: CommandArgs<'_>, options: &SearchOptions) -> Result<(), Failure> {
     preflight::outputs(args, &["json"], &[])?;
     if let Some(directory) = &options.records_directory {
         std::fs::create_dir_all(directory)
@@ -54,18 +54,22 @@ pub(super) fn check_outputs(args: CommandArgs<'_>, options: &EdgeOptions) -> Res
 /// Search with its output.
 pub(super) struct EdgeSearch<'a> {
     pub(super) args: CommandArgs<'a>,
-    pub(super) arguments: &'a [String],
-    pub(super) options: &'a EdgeOptions,
+    pub(super) identity: &'a CommandIdentity,
+    pub(super) options: &'a SearchOptions,
     /// Request of the user to stop.
     pub(super) stop: &'a DrainWatch,
     /// Sentence that reports a limit of the connections by descriptors.
     pub(super) descriptor_limit: Option<String>,
 }
 
-impl<'a> EdgeSearch<'a> {
+impl EdgeSearch<'_> {
     /// Runs the search with the loads of `driver`, and writes the result. `introduction` is printed before it.
-    pub(super) fn run(self, driver: Box<dyn TrialDriver + 'a>, introduction: &str) -> Result<Exit, Failure> {
-        let Self { args, arguments, options, stop, descriptor_limit } = self;
+    pub(super) fn run(
+        self,
+        driver: impl TrialDriver<Error = Failure>,
+        introduction: &str,
+    ) -> Result<Exit, Failure> {
+        let Self { args, identity, options, stop, descriptor_limit } = self;
         let json = args.text("json");
         let quiet = json.as_deref() == Some("-");
         if !quiet {
@@ -74,9 +78,17 @@ impl<'a> EdgeSearch<'a> {
         }
         let show_lines = !quiet && std::io::stdout().is_terminal();
         let started_at = record::file::wall_clock_now();
+        let CommandIdentity { weir, command } = identity.clone();
+        let host = host_record(host::facts::read(), Vec::new());
+        let identity = SearchIdentity { weir, command, started_at, host };
+        let mut view = SearchView { bar: ProgressBar::start(), show_lines, quantity: options.quantity };
         let runner = TrialRunner::new(driver, stop, options);
-        let edge = EdgeExplorer::new(options, arguments, runner, show_lines)
-            .explore(descriptor_limit, started_at)?;
+        let explored = Explorer::new(options, runner, &mut view).explore(descriptor_limit, identity);
+        // Clears the line.
+        drop(view);
+        let mut edge = explored?;
+        edge.summary = result_sentence(&edge);
+        edge.answer = Some(answer(&edge));
         if !quiet {
             match args.is_set("brief") {
                 true => print(&brief(&edge)),
@@ -88,9 +100,34 @@ impl<'a> EdgeSearch<'a> {
     }
 }
 
+/// Progress of a search, and on a terminal the line of each trial.
+struct SearchView {
+    bar: ProgressBar,
+    show_lines: bool,
+    quantity: SearchQuantity,
+}
+
+impl SearchObserver for SearchView {
+    fn on_step(&mut self, step: SearchActivity, remaining_s: f64) {
+        let text = match step {
+            SearchActivity::Baseline => "requests one at a time".to_owned(),
+            SearchActivity::Trial { number, purpose, level } => {
+                trial_step(number, purpose, level, self.quantity)
+            }
+        };
+        self.bar.set(text, (remaining_s, remaining_s));
+    }
+
+    fn on_trial(&mut self, trial: &SearchTrial) {
+        if self.show_lines {
+            self.bar.print_above(|| print(&trial_line(trial, self.quantity)));
+        }
+    }
+}
+
 /// Limits connections to the file descriptors of this process. Returns the sentence that reports
 /// it.
-fn limit_to_descriptors(options: &mut EdgeOptions) -> Option<String> {
+fn limit_to_descriptors(options: &mut SearchOptions) -> Option<String> {
     let limit = rt::limits::raise_descriptor_limit().current;
     let shortage = FdBudget::client(load::plan::CONNECTIONS_MAX, limit).check().err()?;
     if options.quantity != SearchQuantity::Connections {

@@ -4,9 +4,9 @@ mod compare;
 mod diagnose;
 mod experiments;
 mod faulty_server;
-pub(super) mod judging;
 mod list;
 mod profile;
+pub(super) mod report_files;
 pub(super) mod run;
 mod run_once;
 mod selftest;
@@ -20,7 +20,6 @@ use std::path::PathBuf;
 
 use experiment::scenario::journal::{SUBDIRECTORY, journal_directory};
 use experiment::scenario::testbed::{self, TestbedContext};
-use record::run::WeirVersion;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
@@ -77,8 +76,9 @@ pub(super) fn list_old_journals(kind: &str, then: &str) {
         let (path, new) = (one.path.display(), one.new_path.display());
         let directory = one.new_path.parent().unwrap_or(&one.new_path).display();
         warn!(
-            "weir: not obeyed: {path} is in a directory that a service user can change; read it, and if weir wrote \
-             it, type: install -d -m 700 {directory} && install -m 600 {path} {new} && rm {path} && {then}"
+            "weir: not obeyed: {path} is in a directory that a service user can change; type: install -d -m 700 \
+             {directory} && install -m 600 {path} {new}.copy, read the copy, which nobody else can change, and if \
+             weir wrote it, type: mv {new}.copy {new} && rm {path} && {then}"
         );
     }
     if let Some(more) = old.len().checked_sub(OLD_JOURNALS_SHOWN).filter(|more| *more > 0) {
@@ -90,11 +90,6 @@ pub(super) fn list_old_journals(kind: &str, then: &str) {
 /// experiments.
 fn own_path() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|error| Failure::cannot("the path of this program", error))
-}
-
-/// Returns version and commit of this weir, for records.
-fn build_info() -> WeirVersion {
-    WeirVersion { version: env!("CARGO_PKG_VERSION").to_owned(), commit: env!("WEIR_COMMIT").to_owned() }
 }
 
 /// Returns everything that is wrong with the flags of `weir lab profile`, for the test of the flag

@@ -1,41 +1,41 @@
 //! `weir load`.
 
-pub(super) mod baseline;
-mod confirm;
 mod outputs;
-mod run_record;
 
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 
+use experiment::cpu_throttle::{CpuThrottle, ThrottleError};
 use load::calibrate::Calibration;
 use load::control::{RateControl, STEP_UP};
-use load::measurement::RunError;
+use load::observer::RunObserver;
 use load::pace::{Arrivals, Pace};
 use load::plan::{LoadFlags, RunPlan};
 use record::interval_log::IntervalLog;
 use record::problem::InputProblem;
-use record::run::Run;
 use record::units::{SECOND_NS, format_duration_ns, format_rate};
 use rt::drain::{Drain, DrainWatch, SignalHandlers, SignalSet, block_signals};
+use runner::calibration::{TrialSettings, reached_per_s};
+use runner::confirm::{self, ConfirmContext, ConfirmError};
+use runner::embedded::Origin;
+use runner::load_run::{PrepareSettings, PreparedLoad, RecordedLoad};
+use runner::preflight as limits;
+use runner::run_record::LoadJob;
+use runner::subjects::{check_subject_pids, find_subjects};
 
 pub(super) use outputs::metrics_export;
-pub(super) use run_record::{build_run, host_record, random_id};
 
 use self::outputs::{full_screen, metrics_address, peer_format, prints_summary, write_results};
-use super::calibrate::{self, TrialSettings};
-use crate::embedded::Origin;
+use super::{calibrate, command_identity};
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, embedded_placeholder_url, load_flags, subject_pids};
 use crate::load_control::LoadController;
-use crate::observation::{Observation, diagnose};
 use crate::output::live::LiveTable;
 use crate::output::load_plan::{announce_load, describe_plan};
 use crate::output::print;
 use crate::preflight;
-use crate::progress_bar::ProgressBar;
-use crate::watcher::RunWatcher;
+use crate::streams::notice;
 
 /// Results that may go to stdout.
 const STDOUT_FLAGS: &[&str] = &["json", "csv", "markdown", "junit"];
@@ -67,14 +67,15 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         print(&describe_plan(&plan));
         return Ok(Exit::Done);
     }
-    let scarce_ports = preflight::check(&plan)?;
+    let scarce_ports = limits::check(&plan)?;
     let control = Arc::default();
     block_signals(SignalSet::TerminationAndUser)?
         .spawn_handler(drain.clone(), Some(signal_handlers(&plan, &control)))?;
     let controller = args.is_set("control").then(|| LoadController::start(drain, Arc::clone(&control)));
     let subjects = if named.is_empty() { find_subjects(&plan) } else { Ok(named) };
-    let job = LoadJob { args, arguments, plan, subjects, scarce_ports, calibration: None, control };
-    run_job(&job, controller, &stop)
+    let identity = command_identity(arguments);
+    let job = LoadJob { identity: &identity, plan, subjects, scarce_ports, calibration: None, control };
+    run_job(args, &job, controller, &stop)
 }
 
 /// Measures this machine with an embedded origin, because the user named nothing to load.
@@ -91,7 +92,7 @@ fn run_embedded(
     // Its certificate is self-signed.
     text.tls.insecure |= args.is_set("tls") && text.tls.cacert.is_none();
     let plan = RunPlan::parse(&text, cores)?;
-    preflight::check(&plan)?;
+    limits::check(&plan)?;
     if args.is_set("check") {
         print(&describe_plan(&plan));
         return Ok(Exit::Done);
@@ -105,13 +106,9 @@ fn run_embedded(
     let quiet = !prints_summary(args)?;
     let trials = TrialSettings { per_kind: 3, duration_ns: SECOND_NS, origin_pid: origin.pid() };
     // A quick calibration like this serves this run and no later one, so it is not kept.
-    let calibrations = {
-        let bar = ProgressBar::start();
-        calibrate::calibrate(&plan, &trials, &host::facts::read(), stop, &bar)?
-    };
+    let calibrations = calibrate::calibrate_with_bar(&plan, &trials, &host::facts::read(), stop)?;
     if let Pace::Closed { think_ns: 0 } = plan.pace {
-        let rate_per_s =
-            calibrate::reached_per_s(&calibrations.closed, plan.threads) * EMBEDDED_RATE_FRACTION;
+        let rate_per_s = reached_per_s(&calibrations.closed, plan.threads) * EMBEDDED_RATE_FRACTION;
         let rate_per_s = round_to_two_digits(rate_per_s);
         let arrivals = Arrivals::Constant;
         plan.pace = Pace::Open { rate_per_s, arrivals };
@@ -122,11 +119,9 @@ fn run_embedded(
     }
     let subjects = Ok(vec![origin.pid()]);
     let calibration = Some(if plan.is_open_loop() { calibrations.open } else { calibrations.closed });
-    run_job(
-        &LoadJob { args, arguments, plan, subjects, scarce_ports: None, calibration, control },
-        None,
-        stop,
-    )
+    let identity = command_identity(arguments);
+    let job = LoadJob { identity: &identity, plan, subjects, scarce_ports: None, calibration, control };
+    run_job(args, &job, None, stop)
 }
 
 /// Formats the embedded origin and its calibration: in one line, or in all lines with `-v`.
@@ -136,7 +131,7 @@ fn format_origin(
     calibration: &Calibration,
     plan: &RunPlan,
 ) -> String {
-    let reached_per_s = calibrate::reached_per_s(calibration, plan.threads);
+    let reached_per_s = reached_per_s(calibration, plan.threads);
     let load = match plan.pace {
         Pace::Open { rate_per_s, .. } => {
             format!(", load {:.0} % of that", rate_per_s / reached_per_s * 100.0)
@@ -192,105 +187,70 @@ fn round_to_two_digits(rate: f64) -> f64 {
     (rate / unit).round() * unit
 }
 
-/// Processes under load on this machine, or the reason why they are unknown. If they are unknown,
-/// their CPU time cannot be separated from that of other processes.
-pub(super) type Subjects = Result<Vec<i32>, host::NotObservable>;
-
-/// One load and its context.
-pub(super) struct LoadJob<'a> {
-    pub(super) args: CommandArgs<'a>,
-    pub(super) arguments: &'a [String],
-    pub(super) plan: RunPlan,
-    pub(super) subjects: Subjects,
-    pub(super) scarce_ports: Option<String>,
-    /// Calibration that was just made for this run; `None` takes the nearest stored one.
-    pub(super) calibration: Option<Calibration>,
-    /// Rate, which the user may change.
-    pub(super) control: Arc<RateControl>,
-}
-
+/// Runs a load, and writes its results.
 fn run_job(
+    args: CommandArgs<'_>,
     job: &LoadJob<'_>,
-    controller: Option<LoadController>,
+    mut controller: Option<LoadController>,
     stop: &DrainWatch,
 ) -> Result<Exit, Failure> {
-    let args = job.args;
     let quiet = !prints_summary(args)?;
     let terminal = std::io::stdout().is_terminal();
     let show_screen = args.is_set("tui");
     let show_lines = !quiet && !show_screen && !args.is_set("quiet") && (terminal || args.is_set("live"));
-    let named = subject_pids(args)?;
     if !args.is_set("quiet") && !show_screen && std::io::stderr().is_terminal() {
         warn!("weir: {}", announce_load(&job.plan));
     }
-    // Observation starts before the baseline. The requests of the baseline reveal the origins of a
-    // subject that later finds no port for connections to them.
-    let mut observation = (!args.is_set("no-watch")).then(|| Observation::start(&job.plan, &named));
-    let baseline = match args.is_set("no-watch") || args.is_set("no-baseline") {
-        false if baseline::is_needed(&job.plan) => baseline::measure(&job.plan, stop),
-        _ => None,
-    };
-    if baseline.is_some() {
-        observation.iter_mut().for_each(Observation::restart);
-    }
-    let started_at = record::file::wall_clock_now();
+    let observe = !args.is_set("no-watch");
+    let with_baseline = observe && !args.is_set("no-baseline");
+    let settings = PrepareSettings { observe, with_baseline, named: &subject_pids(args)? };
+    let prepared = PreparedLoad::prepare(job, settings, stop);
     let log = match args.text("hdr") {
         Some(path) => Some(
-            IntervalLog::create(Path::new(&path), &started_at)
+            IntervalLog::create(Path::new(&path), prepared.started_at())
                 .map_err(|error| Failure::cannot(&path, error))?,
         ),
         None => None,
     };
-    let mut watcher =
-        RunWatcher::new(job.subjects.clone().unwrap_or_default(), show_lines.then(LiveTable::default), log)
-            .with_observation(observation)
-            .with_metrics(metrics_export(args)?)
-            .with_controller(controller)
-            .with_screen(if show_screen { Some(full_screen(job)?) } else { None });
+    let mut metrics = metrics_export(args)?;
+    let mut screen = if show_screen { Some(full_screen(job)?) } else { None };
+    let mut lines = show_lines.then(LiveTable::default);
     if args.is_set("confirm") && !quiet {
         warn!("weir: {}", confirm::announcement());
     }
-    let measured = load::run::run_controlled(&job.plan, stop, &job.control, &mut watcher);
-    watcher.close_screen();
-    let measured = measured.map_err(cannot_run)?;
-    let observed = watcher.take_observed(&started_at);
-    let mut run = build_run(job, &measured, &watcher, observed.as_ref(), started_at);
-    run.baseline = baseline;
-    if let Some(observed) = observed {
-        diagnose(&mut run, observed);
-    }
+    let mut observers: Vec<&mut dyn RunObserver> = Vec::new();
+    observers.extend(controller.iter_mut().map(|one| one as &mut dyn RunObserver));
+    observers.extend(screen.iter_mut().map(|one| one as &mut dyn RunObserver));
+    observers.extend(lines.iter_mut().map(|one| one as &mut dyn RunObserver));
+    observers.extend(metrics.iter_mut().map(|one| one as &mut dyn RunObserver));
+    let ended = prepared.run(observers, log, stop);
+    // Ends the full screen.
+    drop(screen);
+    let RecordedLoad { mut run, latencies, mut watch } = ended.map_err(Failure::cannot_run)?.record();
     if args.is_set("confirm") {
-        confirm_diagnosis(job, &mut run, quiet, stop);
+        let context = ConfirmContext { throttle: with_less_cpu_time, notice, quiet };
+        confirm::confirm_diagnosis(job, &mut run, context, stop);
     }
     run.answer = Some(diagnose::answer(&run));
-    write_results(args, &run, &measured.latencies, show_lines)?;
-    watcher.finish_log().map_err(|error| Failure::cannot("--hdr", error))?;
-    if let Some(metrics) = watcher.take_metrics() {
+    write_results(args, &run, &latencies, show_lines)?;
+    watch.finish_log().map_err(|error| Failure::cannot("--hdr", error))?;
+    if let Some(metrics) = metrics {
         metrics.finish(stop)?;
     }
     Ok(Exit::from_run(&run))
 }
 
-/// Makes the counter-test of the diagnosis, and puts its outcome into the record. If the test is
-/// impossible, the verdict stays neither confirmed nor refuted, with the reason.
-fn confirm_diagnosis(job: &LoadJob<'_>, run: &mut Run, quiet: bool, stop: &DrainWatch) {
-    let subjects = job.subjects.clone().unwrap_or_default();
-    match confirm::confirm(&job.plan, run, &subjects, quiet, stop) {
-        Ok(outcome) => {
-            run.diagnosis = run
-                .diagnosis
-                .take()
-                .map(|diagnosis| diagnose::counter_test::apply_confirmation(diagnosis, outcome));
-        }
-        Err(why) => {
-            warn!("weir: --confirm ran no test: {why}");
-            run.diagnosis.iter_mut().for_each(|diagnosis| diagnosis.untested_reason = Some(why.to_string()));
-        }
-    }
-}
-
-fn cannot_run(error: RunError) -> Failure {
-    Failure::cannot_run(error)
+/// Limits the CPU time of a subject while `measure` runs.
+fn with_less_cpu_time(
+    pids: &[i32],
+    quota_cpus: f64,
+    measure: &mut dyn FnMut() -> Result<f64, ConfirmError>,
+) -> Result<f64, ConfirmError> {
+    let failed = |error: ThrottleError| ConfirmError::Throttle(error.to_string());
+    let throttle = CpuThrottle::start(pids, quota_cpus).map_err(failed)?;
+    let rate = measure();
+    throttle.stop().map_err(failed)?;
+    rate
 }
 
 /// Rejects results that cannot be confirmed or kept, before the run instead of after it.
@@ -316,30 +276,4 @@ fn check_results(args: CommandArgs<'_>) -> Result<(), Failure> {
     }
     metrics_address(args)?;
     preflight::outputs(args, STDOUT_FLAGS, &["hdr", "openmetrics"])
-}
-
-/// Returns the local processes that listen on the target address; none when the load goes
-/// elsewhere.
-pub(super) fn find_subjects(plan: &RunPlan) -> Subjects {
-    if let Some(path) = &plan.unix {
-        return host::sockets::find_unix_listeners(path);
-    }
-    let mut pids = Vec::new();
-    for authority in plan.authorities() {
-        if let Ok(rt::address::Address::Tcp(address)) = plan.resolve(authority) {
-            pids.extend(host::sockets::find_listeners(address)?);
-        }
-    }
-    pids.sort_unstable();
-    pids.dedup();
-    Ok(pids)
-}
-
-/// Returns the processes that the user named; each must exist.
-fn check_subject_pids(pids: &[i32]) -> Result<Vec<i32>, Vec<InputProblem>> {
-    let absent = pids.iter().filter(|pid| host::process::thread_ids(**pid).is_err());
-    let problems: Vec<InputProblem> = absent
-        .map(|pid| InputProblem::new("--subject", format!("no process {pid} on this machine")))
-        .collect();
-    if problems.is_empty() { Ok(pids.to_vec()) } else { Err(problems) }
 }

@@ -1,6 +1,6 @@
 //! `weir plan`: inputs from flags, a plan file and records; prints the sizes, or a config.
 
-mod verify;
+mod subject;
 
 use std::path::Path;
 
@@ -11,9 +11,12 @@ use plan::sizing::Sizing;
 use plan::verification::{Verification, VerifiedPlan};
 use record::file::write_atomically;
 use record::problem::InputProblem;
+use rt::drain::{Drain, SignalSet, block_signals};
+use runner::verify::subject::VerifySubject;
+use runner::verify::{PhaseLengths, verify};
 use serde::Serialize;
 
-use self::verify::{PhaseLengths, VerifySubject};
+use self::subject::parse_subject;
 use super::text_file::read_text_file;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
@@ -22,6 +25,7 @@ use crate::output::plan::{format_plan, format_verification};
 use crate::output::plan_markdown::format_markdown;
 use crate::output::{print, print_valid};
 use crate::preflight;
+use crate::streams::notice;
 
 /// Plan with its verification, if there was one.
 #[derive(Serialize)]
@@ -89,7 +93,10 @@ fn verify_plan(sizing: &Sizing, request: &PlanRequest, is_quick: bool) -> Result
     let lengths = if is_quick { PhaseLengths::QUICK } else { PhaseLengths::FULL };
     let mut plan = VerifiedPlan::new(sizing, inputs).map_err(|why| Failure::cannot("--verify", why))?;
     let timeout_s = inputs.number("client-timeout").unwrap_or(5.0);
-    let measured = verify::verify(&mut plan, timeout_s, (&request.subject, lengths))?;
+    let drain = Drain::default();
+    let stop = drain.watch();
+    block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
+    let measured = verify(&mut plan, timeout_s, (&request.subject, lengths), (&stop, notice))?;
     let queue = request.subject.queue();
     let comparisons = plan.compare(queue, &measured);
     Ok(Verification { queue, plan, comparisons })
@@ -130,7 +137,7 @@ pub(super) fn read_request(args: CommandArgs<'_>) -> Result<PlanRequest, Vec<Inp
         problems.push(InputProblem::new("--config", why));
         None
     });
-    let subject = VerifySubject::parse(args).unwrap_or_else(|found| {
+    let subject = parse_subject(args).unwrap_or_else(|found| {
         problems.extend(found);
         VerifySubject::default()
     });

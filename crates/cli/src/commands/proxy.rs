@@ -1,28 +1,25 @@
 //! `weir proxy`.
 
-mod supervisor;
-
-use record::units::format_plural;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 use proxy::config::{self, ParsedConfig};
 use proxy::handover::InheritedSockets;
 use proxy::plan::Plan;
-use proxy::{ExplainRequest, FileWatch, ListenAddressInfo, RunningProxy, SandboxPaths};
+use proxy::supervisor::{Supervisor, SupervisorCommand, SupervisorContext};
+use proxy::{ExplainRequest, FileWatch, RunningProxy, SandboxPaths};
 use record::problem::InputProblem;
 use rt::address::Address;
 use rt::drain::{Drain, SignalHandlers, SignalSet, block_signals};
 use rt::limits::raise_descriptor_limit;
 use rt::notify::{ManagerEnvironment, ServiceManager, ServiceState};
 
+use super::drain_on_stdin_close;
+use super::text_file::read_text_file;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, proxy_flags};
 use crate::output::{print, print_valid};
-
-use self::supervisor::{Supervisor, SupervisorCommand};
-use super::drain_on_stdin_close;
-use super::text_file::read_text_file;
+use crate::streams::notice;
 
 /// Flags whose values a config contains.
 const CONFIG_FLAGS: &[&str] = &[
@@ -104,7 +101,9 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     if args.is_set("until-stdin-closes") {
         drain_on_stdin_close(drain);
     }
-    Supervisor::new(&mut running, (file.as_deref(), watch), stopping, &manager).run(&commands);
+    let read_config = |file: &Path| read_config(file, false);
+    let context = SupervisorContext { file: file.as_deref(), read_config, print, warn: notice };
+    Supervisor::new(&mut running, (context, watch), stopping, &manager).run(&commands);
     let exit = running.join();
     if !exit.logs_written {
         warn!("weir: the last log lines could not be written in time");
@@ -169,7 +168,7 @@ fn read_config(file: &Path, with_lints: bool) -> Result<Plan, Vec<InputProblem>>
 
 fn announcement(running: &RunningProxy) -> String {
     let mut lines: String =
-        running.listen_addresses().iter().map(|opened| listening_on(opened, running.threads())).collect();
+        running.listen_addresses().iter().map(|opened| opened.announcement(running.threads())).collect();
     match running.admin() {
         Some(Address::Tcp(address)) => lines.push_str(&format!("admin on http://{address}/\n")),
         Some(unix) => lines.push_str(&format!("admin on {unix}\n")),
@@ -180,17 +179,4 @@ fn announcement(running: &RunningProxy) -> String {
     }
     lines.push_str(&format!("{}\n", running.sandbox()));
     lines
-}
-
-fn listening_on(opened: &ListenAddressInfo, threads: usize) -> String {
-    let shown = match &opened.address {
-        Address::Tcp(address) => format!("{}://{address}/", opened.scheme),
-        unix @ Address::Unix(_) => unix.to_string(),
-    };
-    format!(
-        "listening on {shown} (listener {}; {}; {})\n",
-        opened.listener,
-        format_plural(threads as u64, "thread"),
-        opened.accept_mode
-    )
 }

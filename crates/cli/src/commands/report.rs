@@ -8,13 +8,13 @@ use record::file::read_run;
 use record::merge::merge;
 use record::problem::InputProblem;
 use record::run::Run;
+use report::text::run_ratios::format_run_ratios;
+use report::text::summary::summary;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output;
 use crate::output::file::write_json;
-use crate::output::run_ratios::format_run_ratios;
-use crate::output::summary::summary;
 use crate::output::{is_coloured, print};
 use crate::preflight;
 

@@ -13,12 +13,10 @@ use serve::plan::OriginPlan;
 use serve::{OriginStats, RunningOrigin};
 use server_shell::web_ui::{self, WebPage, WebRequest, WebRoute};
 
+use super::drain_on_stdin_close;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, serve_flags};
 use crate::output::print;
-use crate::preflight;
-
-use super::drain_on_stdin_close;
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     check_values(args)?;
@@ -27,7 +25,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         print(&plan.describe());
         return Ok(Exit::Done);
     }
-    preflight::check_descriptors(plan.connections_max().unwrap_or(0) as u64)?;
+    runner::preflight::check_descriptors(plan.connections_max().unwrap_or(0) as u64)?;
     let (threads, uses_tls, stats_listen) = (plan.threads(), plan.uses_tls(), plan.stats_listen());
     if let Some(path) = plan.tls_key_log() {
         warn!("weir: warning: the secrets of all TLS sessions are written to {}", path.display());

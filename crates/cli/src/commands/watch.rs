@@ -3,10 +3,8 @@
 //!
 //! `host::observe` takes the samples, and `diagnose::alerts` finds the alerts.
 
-mod busiest;
 mod live;
 mod plan;
-mod targets;
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -14,13 +12,15 @@ use std::time::Duration;
 use diagnose::alerts::{LIVE_WINDOWS, ScreenWindows, screen};
 use host::observe::Monitor;
 use record::observed::{MachineObservation, UnobservableMetric};
-use record::run::WeirVersion;
 use record::watch::{SCHEMA, WatchRecord};
 use rt::clock::{now_ns, thread_cpu_ns};
 use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
+use runner::watch::plan::WatchPlan;
+use runner::watch::targets::resolve_targets;
 
-pub(super) use self::plan::{WatchPlan, watch_process};
-pub(super) use self::targets::resolve_targets;
+pub(super) use self::plan::parse_plan;
+
+use super::weir_version;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
@@ -35,7 +35,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const SAMPLE_GRACE_NS: u64 = 30_000_000;
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
-    let plan = WatchPlan::parse(args)?;
+    let plan = parse_plan(args)?;
     preflight::outputs(args, &["json"], &[])?;
     // A killed run may have left the target with less than its quota of the CPUs.
     super::lab::remove_leftovers();
@@ -72,7 +72,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
 /// Returns everything that is wrong with the flags.
 #[cfg(test)]
 pub(super) fn check(args: CommandArgs<'_>) -> Result<(), Vec<record::problem::InputProblem>> {
-    WatchPlan::parse(args).map(|_| ())
+    parse_plan(args).map(|_| ())
 }
 
 /// Waits until `end_ns`, or until a signal starts the drain.
@@ -172,10 +172,7 @@ pub(super) fn write_record(
     let Some(json) = json else { return Ok(()) };
     let watch = WatchRecord {
         schema: SCHEMA.to_owned(),
-        weir: WeirVersion {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: env!("WEIR_COMMIT").to_owned(),
-        },
+        weir: weir_version(),
         command: arguments.to_vec(),
         observed,
     };

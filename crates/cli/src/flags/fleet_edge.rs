@@ -30,8 +30,19 @@ pub(crate) const EDGE: CommandInfo = CommandInfo {
 };
 
 /// Flags of the search itself, which no agent gets.
-const SEARCH_FLAGS: &[&str] =
-    &["find", "from", "to", "quick", "trial", "precision", "search-only", "no-baseline", "keep", "json"];
+const SEARCH_FLAGS: &[&str] = &[
+    "find",
+    "from",
+    "to",
+    "quick",
+    "trial",
+    "precision",
+    "search-only",
+    "no-baseline",
+    "keep",
+    "json",
+    "brief",
+];
 /// Flags of the load that each trial sets.
 const TRIAL_FLAGS: &[&str] = &["connections", "requests-per-connection", "streams", "slo", "arrivals"];
 /// Flags that a fleet does not have: files of one machine, and a second target.

@@ -1,9 +1,13 @@
 //! The flags of the NATS server, which all commands of a fleet have.
 
+use std::path::PathBuf;
+
+use fleet::embedded::token_path;
 use fleet::transport::NatsOptions;
 use record::problem::InputProblem;
 
 use super::{CommandArgs, FLAG_DEFAULTS, Flag};
+use crate::store::{check_trusted, state_directory};
 
 const NATS: Flag = Flag {
     long: "nats",
@@ -29,6 +33,13 @@ pub(super) const NATS_FLAGS: &[Flag] = &[
         ..FLAG_DEFAULTS
     },
     Flag {
+        long: "nats-token",
+        value: "FILE",
+        default: "that of weir fleet serve --embedded, if it runs there",
+        doc: "File with the token of the NATS server",
+        ..FLAG_DEFAULTS
+    },
+    Flag {
         long: "nats-ca",
         value: "FILE",
         default: "the certificate authorities that this host trusts",
@@ -46,8 +57,12 @@ pub(super) const NATS_FLAGS: &[Flag] = &[
 
 /// Returns the server and the credentials.
 pub(crate) fn nats_options(args: CommandArgs<'_>, name: &str) -> NatsOptions {
+    let url = args.text("nats").unwrap_or_else(|| NATS.default.to_owned());
+    let has_credentials = ["creds", "nkey", "nats-cert"].iter().any(|flag| args.is_given(flag));
+    let embedded_token = || embedded_token(&url).filter(|_| !has_credentials);
     NatsOptions {
-        url: args.text("nats").unwrap_or_else(|| NATS.default.to_owned()),
+        token: args.text("nats-token").map(Into::into).or_else(embedded_token),
+        url,
         credentials: args.text("creds").map(Into::into),
         nkey: args.text("nkey").map(Into::into),
         ca: args.text("nats-ca").map(Into::into),
@@ -57,6 +72,21 @@ pub(crate) fn nats_options(args: CommandArgs<'_>, name: &str) -> NatsOptions {
             .map(|(cert, key)| (cert.into(), key.into())),
         name: name.to_owned(),
     }
+}
+
+/// Returns the file with the token of a server of `weir fleet serve --embedded` of this user, if there is one at a URL.
+fn embedded_token(url: &str) -> Option<PathBuf> {
+    let address = url.strip_prefix("nats://")?.trim_end_matches('/');
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, "4222"));
+    let is_local = ["127.0.0.1", "localhost", "[::1]"].contains(&host);
+    let directory = embedded_directory()?;
+    let path = token_path(&directory, port.parse().ok().filter(|_| is_local)?);
+    (path.is_file() && check_trusted(&directory).is_ok()).then_some(path)
+}
+
+/// Returns the directory of the server of `weir fleet serve --embedded` without `--state`.
+fn embedded_directory() -> Option<PathBuf> {
+    Some(state_directory()?.join("fleet/nats"))
 }
 
 /// Returns the flags of the server that were given.

@@ -74,8 +74,9 @@ const TLS_OF_A_LOAD: GroupRow = (
 const HTTP2: GroupRow = ("HTTP/2", &[], &["window", "connection-window", "mix", "grpc"]);
 const OUTPUT_OF_A_LOAD: GroupRow = (
     "Output",
-    &["verbose", "brief", "json", "live"],
+    &["verbose", "json", "live"],
     &[
+        "brief",
         "tui",
         "check",
         "format",
@@ -288,7 +289,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Requests", &["method", "header"], &["data", "expect-status"]),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", &["brief", "json", "keep"], &[]),
+            ("Output", &["json", "keep"], &["brief"]),
         ],
     ),
     (
@@ -300,7 +301,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Requests", &[], &["method", "header", "data", "expect-status"]),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", &["json"], &["keep"]),
+            ("Output", &["json"], &["keep", "brief"]),
         ],
     ),
     (
@@ -367,7 +368,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
     ),
     ("fleet agent", &[NATS_SERVER, ("Agent", &["name", "label", "allow", "calibrate", "state"], &[])]),
     ("fleet ls", &[NATS_SERVER, ("Output", &["json"], &[])]),
-    ("fleet runs", &[NATS_SERVER, ("Runs", &["store", "fetch", "verbose", "brief"], &[])]),
+    ("fleet runs", &[NATS_SERVER, ("Runs", &["store", "fetch", "verbose"], &["brief"])]),
     (
         "fleet run",
         &[

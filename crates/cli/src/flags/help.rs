@@ -1,10 +1,11 @@
 //! Texts of `-h` and `--help`, from the tables of flags. `-h` has the essential flags in at most 30
 //! lines; `--help` has everything.
 
+use report::text::layout;
+
 use super::groups::{FlagGroup, flag_groups};
 use super::variables::variable_name;
 use super::{COMMANDS, CommandInfo, Flag, is_subcommand};
-use crate::text;
 
 /// Maximum number of columns of a line.
 pub(super) const WIDTH: usize = 100;
@@ -217,13 +218,13 @@ fn long_entry(flag: &Flag) -> String {
 
 /// Cuts a line to [`WIDTH`]; an ellipsis marks the cut.
 fn fit(line: &str) -> String {
-    text::fit(line, WIDTH)
+    layout::fit(line, WIDTH)
 }
 
 /// Wraps paragraphs at [`WIDTH`], with an indent.
 fn wrapped(paragraphs: &str, indent: usize) -> String {
     let margin = " ".repeat(indent);
-    let lines = paragraphs.split('\n').flat_map(|paragraph| text::wrap(paragraph, WIDTH - indent));
+    let lines = paragraphs.split('\n').flat_map(|paragraph| layout::wrap(paragraph, WIDTH - indent));
     let lines = lines.map(|line| if line.is_empty() { line } else { format!("{margin}{line}") });
     lines.collect::<Vec<_>>().join("\n")
 }

@@ -8,11 +8,10 @@ use record::run::Answer;
 use record::units::{
     format_bit_rate, format_byte_rate, format_count, format_duration_ns, format_plural, format_rate,
 };
-
-use super::answer::format_answer;
-use super::table::table_within;
-use super::{diagnosis, summary};
-use crate::text::{page_width, wrap_labelled};
+use report::text::answer::format_answer;
+use report::text::layout::{page_width, wrap_labelled};
+use report::text::table::table_within;
+use report::text::{diagnosis, summary};
 
 /// Announces the search and its duration.
 pub(crate) fn announcement(

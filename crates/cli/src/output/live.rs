@@ -4,12 +4,13 @@
 
 use std::collections::BTreeSet;
 
+use load::observer::{RunObserver, SecondLatencies};
 use record::run::Interval;
 use record::units::{format_bytes, format_count, format_duration_ns};
+use report::text::layout::fit;
+use report::text::summary::WIDTH;
 
 use super::print;
-use super::summary::WIDTH;
-use crate::text::fit;
 
 /// Prints each second.
 #[derive(Debug, Default)]
@@ -63,6 +64,20 @@ impl LiveTable {
         }
         let counts: Vec<_> = counts.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         is_new.then(|| fit(&format!("     errors: {}", counts.join(", ")), WIDTH) + "\n")
+    }
+}
+
+impl RunObserver for LiveTable {
+    fn on_start(&mut self, _start_ns: u64) {
+        self.print_header();
+    }
+
+    fn on_window_start(&mut self) {}
+
+    fn on_load_end(&mut self) {}
+
+    fn on_second(&mut self, interval: &mut Interval, _latencies: &SecondLatencies) {
+        self.print_second(interval);
     }
 }
 

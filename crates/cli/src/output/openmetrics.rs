@@ -1,182 +1,25 @@
-//! Live figures of a load in the text format of OpenMetrics 1.0: a file that is replaced each second, and an
-//! address for scrapes, which waits for a scrape of the final figures. A fleet also has figures of each agent.
+//! Export of the live figures of a load: a file that is replaced each second, and an address for scrapes, which waits
+//! for a scrape of the final figures. [`report::text::openmetrics`] has the text.
 
 #![expect(clippy::disallowed_types, reason = "the collector and the scraper share a text; no core does")]
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use record::histogram::{EXPORT_BOUNDS_NS, LatencyHistogram};
+use load::observer::{RunObserver, SecondLatencies};
+use record::histogram::LatencyHistogram;
 use record::run::Interval;
+use report::text::openmetrics::{LiveTotals, MEDIA_TYPE};
 use rt::drain::{Drain, DrainStage, DrainWatch};
 use server_shell::web_ui::{self, WebPage, WebRequest, WebRoute};
 
 use crate::exit::Failure;
 
-/// Media type of the format.
-const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Maximum wait for a scrape of the final figures.
 const FINAL_SCRAPE_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// Sums of a run so far.
-#[derive(Debug, Default)]
-struct LiveTotals {
-    good: u64,
-    bad: u64,
-    bytes_in: u64,
-    dropped: u64,
-    errors: BTreeMap<String, u64>,
-    latencies: Option<LatencyHistogram>,
-    last: Interval,
-    is_finished: bool,
-    /// Figures of each agent; empty without a fleet.
-    agents: BTreeMap<String, AgentTotals>,
-}
-
-/// Sums of an agent of a fleet so far.
-#[derive(Clone, Copy, Debug, Default)]
-struct AgentTotals {
-    responses: u64,
-    errors: u64,
-    in_flight: u64,
-    connections: u64,
-    p99_ns: Option<u64>,
-}
-
-impl AgentTotals {
-    fn add(&mut self, interval: &Interval) {
-        self.responses += interval.responses;
-        self.errors += interval.errors.values().sum::<u64>();
-        (self.in_flight, self.connections) = (interval.in_flight, interval.connections);
-        self.p99_ns = interval.p99_ns;
-    }
-}
-
-/// Metrics of each agent: the name, the type, the help, and the value.
-type AgentMetric = (&'static str, &'static str, &'static str, fn(&AgentTotals) -> Option<String>);
-const AGENT_METRICS: &[AgentMetric] = &[
-    ("weir_fleet_agent_responses", "counter", "Complete responses of an agent.", |agent| {
-        Some(agent.responses.to_string())
-    }),
-    ("weir_fleet_agent_errors", "counter", "Failed requests of an agent.", |agent| {
-        Some(agent.errors.to_string())
-    }),
-    ("weir_fleet_agent_connections", "gauge", "Open connections of an agent.", |agent| {
-        Some(agent.connections.to_string())
-    }),
-    ("weir_fleet_agent_in_flight", "gauge", "Requests in flight of an agent.", |agent| {
-        Some(agent.in_flight.to_string())
-    }),
-    (
-        "weir_fleet_agent_response_latency_p99_seconds",
-        "gauge",
-        "99th percentile of the response latency of an agent in its last second.",
-        |agent| agent.p99_ns.map(|ns| (ns as f64 / 1e9).to_string()),
-    ),
-];
-
-impl LiveTotals {
-    fn add(&mut self, interval: &Interval, latencies: &LatencyHistogram) {
-        self.add_counts(interval, Some(latencies));
-        self.last = interval.clone();
-    }
-
-    fn add_counts(&mut self, interval: &Interval, latencies: Option<&LatencyHistogram>) {
-        let good = interval.good.unwrap_or(interval.responses);
-        self.good += good;
-        self.bad += interval.responses - good.min(interval.responses);
-        self.bytes_in += interval.bytes_in;
-        self.dropped += interval.dropped;
-        for (kind, count) in &interval.errors {
-            *self.errors.entry(kind.clone()).or_insert(0) += count;
-        }
-        if let Some(latencies) = latencies {
-            self.latencies.get_or_insert_with(LatencyHistogram::new).add(latencies);
-        }
-    }
-
-    fn text(&self) -> String {
-        let mut text = String::new();
-        let mut family = |name: &str, kind: &str, help: &str, rows: &[(String, String)]| {
-            // Writing to a String does not fail.
-            let _ = write!(text, "# TYPE {name} {kind}\n# HELP {name} {help}\n");
-            for (suffix, value) in rows {
-                let _ = writeln!(text, "{name}{suffix} {value}");
-            }
-        };
-        let one = |value: u64| vec![(String::new(), value.to_string())];
-        let total = |value: u64| vec![("_total".to_owned(), value.to_string())];
-        let outcome = |name: &str, value: u64| (format!("_total{{outcome=\"{name}\"}}"), value.to_string());
-        family(
-            "weir_load_responses",
-            "counter",
-            "Complete responses.",
-            &[outcome("good", self.good), outcome("bad", self.bad)],
-        );
-        let errors: Vec<_> = self
-            .errors
-            .iter()
-            .map(|(kind, count)| (format!("_total{{kind=\"{kind}\"}}"), count.to_string()))
-            .collect();
-        family("weir_load_errors", "counter", "Failed requests.", &errors);
-        family(
-            "weir_load_dropped",
-            "counter",
-            "Requests that were due and never sent.",
-            &total(self.dropped),
-        );
-        family("weir_load_received_bytes", "counter", "Bytes received.", &total(self.bytes_in));
-        family("weir_load_connections", "gauge", "Open connections.", &one(self.last.connections));
-        family("weir_load_in_flight", "gauge", "Requests in flight.", &one(self.last.in_flight));
-        family("weir_load_pending", "gauge", "Requests waiting for a connection.", &one(self.last.pending));
-        family(
-            "weir_load_response_latency_seconds",
-            "histogram",
-            "Latency from the due time to the last byte.",
-            &self.buckets(),
-        );
-        family(
-            "weir_load_finished",
-            "gauge",
-            "1 once the figures are final.",
-            &one(u64::from(self.is_finished)),
-        );
-        for (name, kind, help, value) in AGENT_METRICS.iter().filter(|_| !self.agents.is_empty()) {
-            let suffix = if *kind == "counter" { "_total" } else { "" };
-            let row = |(agent, totals): (&String, &AgentTotals)| {
-                Some((format!("{suffix}{{agent=\"{agent}\"}}"), value(totals)?))
-            };
-            family(name, kind, help, &self.agents.iter().filter_map(row).collect::<Vec<_>>());
-        }
-        text + "# EOF\n"
-    }
-
-    fn buckets(&self) -> Vec<(String, String)> {
-        let Some(latencies) = &self.latencies else {
-            return vec![
-                ("_bucket{le=\"+Inf\"}".to_owned(), "0".to_owned()),
-                ("_count".to_owned(), "0".to_owned()),
-            ];
-        };
-        let count = latencies.count();
-        let mut rows: Vec<_> = EXPORT_BOUNDS_NS
-            .iter()
-            .map(|bound_ns| {
-                let within = (latencies.fraction_within(*bound_ns) * count as f64).round() as u64;
-                (format!("_bucket{{le=\"{}\"}}", *bound_ns as f64 / 1e9), within.min(count).to_string())
-            })
-            .collect();
-        rows.push(("_bucket{le=\"+Inf\"}".to_owned(), count.to_string()));
-        rows.push(("_count".to_owned(), count.to_string()));
-        rows.push(("_sum".to_owned(), format!("{:.9}", latencies.mean_ns() * count as f64 / 1e9)));
-        rows
-    }
-}
 
 /// Text for scrapes, and the number of scrapes of the final one.
 #[derive(Debug, Default)]
@@ -216,12 +59,6 @@ impl MetricsExport {
         Ok(export)
     }
 
-    /// Adds a second.
-    pub(crate) fn add(&mut self, interval: &Interval, latencies: &LatencyHistogram) {
-        self.totals.add(interval, latencies);
-        self.publish();
-    }
-
     /// Adds a second of an agent. It is published with the next second of all agents, so that the work does not
     /// grow with the square of their number.
     pub(crate) fn add_agent(
@@ -230,9 +67,7 @@ impl MetricsExport {
         interval: &Interval,
         latencies: Option<&LatencyHistogram>,
     ) {
-        self.totals.add_counts(interval, latencies);
-        // The name of an agent needs no escape: it has letters, digits, '-' and '_'.
-        self.totals.agents.entry(agent.to_owned()).or_default().add(interval);
+        self.totals.add_agent(agent, interval, latencies);
     }
 
     /// Publishes the figures of all agents, with the sum of a second for those of a moment.
@@ -287,6 +122,19 @@ impl MetricsExport {
     }
 }
 
+impl RunObserver for MetricsExport {
+    fn on_start(&mut self, _start_ns: u64) {}
+
+    fn on_window_start(&mut self) {}
+
+    fn on_load_end(&mut self) {}
+
+    fn on_second(&mut self, interval: &mut Interval, latencies: &SecondLatencies) {
+        self.totals.add(interval, &latencies.response);
+        self.publish();
+    }
+}
+
 fn lock(shared: &Mutex<ScrapedText>) -> MutexGuard<'_, ScrapedText> {
     // The text is complete whenever the lock is free.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
@@ -322,62 +170,4 @@ fn listen(address: SocketAddr, shared: Arc<(Mutex<ScrapedText>, Condvar)>) -> Re
         Err(_) => return Err(Failure::cannot("--metrics-listen", "its thread has ended")),
     }
     Ok(Listener { drain, thread })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_text_has_every_family_and_its_end() {
-        let mut totals = LiveTotals::default();
-        let mut latencies = LatencyHistogram::new();
-        [80_000, 3_000_000, 9_000_000_000].iter().for_each(|ns| latencies.record(*ns));
-        let interval = Interval {
-            responses: 3,
-            good: Some(2),
-            errors: [("timeout".to_owned(), 1)].into(),
-            connections: 7,
-            ..Interval::default()
-        };
-        totals.add(&interval, &latencies);
-        totals.add(&interval, &LatencyHistogram::new());
-        let text = totals.text();
-        for line in [
-            "weir_load_responses_total{outcome=\"good\"} 4",
-            "weir_load_errors_total{kind=\"timeout\"} 2",
-            "weir_load_connections 7",
-            "weir_load_response_latency_seconds_bucket{le=\"0.0001\"} 1",
-            "weir_load_response_latency_seconds_bucket{le=\"0.005\"} 2",
-            "weir_load_response_latency_seconds_bucket{le=\"+Inf\"} 3",
-            "weir_load_response_latency_seconds_count 3",
-            "weir_load_finished 0",
-        ] {
-            assert!(text.lines().any(|one| one == line), "{line}: {text}");
-        }
-        assert!(text.ends_with("# EOF\n") && !text.contains("weir_fleet"));
-    }
-
-    #[test]
-    fn a_fleet_has_figures_of_each_agent_and_of_all() {
-        let mut export = MetricsExport::start(None, None).unwrap();
-        let second = |responses, in_flight| Interval { responses, in_flight, ..Interval::default() };
-        export.add_agent("a", &second(3, 1), None);
-        export.add_agent("b", &Interval { p99_ns: Some(1_500_000), ..second(4, 2) }, None);
-        export.add_agent("b", &second(4, 2), None);
-        export.publish_second(&second(7, 3));
-        let text = lock(&export.shared.0).text.clone();
-        for line in [
-            "weir_load_responses_total{outcome=\"good\"} 11",
-            "weir_load_in_flight 3",
-            "# TYPE weir_fleet_agent_responses counter",
-            "weir_fleet_agent_responses_total{agent=\"a\"} 3",
-            "weir_fleet_agent_responses_total{agent=\"b\"} 8",
-            "weir_fleet_agent_in_flight{agent=\"b\"} 2",
-        ] {
-            assert!(text.lines().any(|one| one == line), "{line}: {text}");
-        }
-        assert!(!text.contains("p99_seconds{"), "no value is better than an old one: {text}");
-        assert!(text.ends_with("# EOF\n"));
-    }
 }

@@ -3,8 +3,7 @@
 
 use load::recorder::PhaseHistograms;
 use record::units::format_duration_ns;
-
-use super::table::table;
+use report::text::table::table;
 
 /// Shown percentiles; the maximum comes last.
 const PERCENTILES: [f64; 17] = [

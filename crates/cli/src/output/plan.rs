@@ -8,10 +8,9 @@ use plan::sizing::Sizing;
 use plan::verification::{TOLERANCE, Verification};
 use record::run::Answer;
 use record::units::{format_plural, format_rate, round_to_digits};
-
-use super::answer::format_answer;
-use super::table::table;
-use crate::text::{page_width, wrap};
+use report::text::answer::format_answer;
+use report::text::layout::{page_width, wrap};
+use report::text::table::table;
 
 /// Columns of the name and of the value.
 const NAME: usize = 26;

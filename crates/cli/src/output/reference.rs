@@ -5,9 +5,9 @@ use clap::Command;
 use diagnose::figures::FIGURES;
 use diagnose::verdicts::{Criterion, VERDICTS};
 use experiment::trial::metrics::METRICS;
-use load::failure::FAILURE_KINDS;
 use load::validity::RULES;
 use record::experiment::BetterDirection;
+use record::failure::FAILURE_KINDS;
 
 use crate::exit::EXIT_CODES;
 use crate::flags::{COMMANDS, CommandInfo, Flag};

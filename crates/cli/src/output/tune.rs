@@ -143,7 +143,7 @@ pub(crate) fn format_ablation(report: &AblationReport) -> String {
         }
     }
     let confidence = report.confidence * 100.0;
-    text.push_str(&format!("\n{}", super::table::table(&rows)));
+    text.push_str(&format!("\n{}", report::text::table::table(&rows)));
     text.push_str(&format!(
         "{} with the setting over without it, {confidence:.0} % intervals; {:.1} % matters\n",
         report.metric,

@@ -336,6 +336,21 @@ fn the_examples_of_a_fleet_work() {
     let line = serve.first_line();
     let url =
         line.split_whitespace().find(|word| word.starts_with("nats://")).unwrap_or_else(|| panic!("{line}"));
+    // Only the user of the server has its token; a command of the same user finds it.
+    let (_, port) = url.rsplit_once(':').unwrap();
+    let data = directory.path().join("weir/fleet/nats");
+    let token = data.join(format!("{port}.token"));
+    for secret in [&token, &data.join(format!("{port}.conf"))] {
+        let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(secret).unwrap());
+        assert_eq!(mode & 0o7777, 0o600, "{}", secret.display());
+    }
+    let arguments = fs::read_to_string(format!("/proc/{}/cmdline", nats_pid(&line))).unwrap();
+    assert!(!arguments.contains(fs::read_to_string(&token).unwrap().trim()), "{arguments}");
+    let stranger = start(WEIR, &["fleet", "ls", "--nats", url]).finish();
+    assert!(stranger.code == 1 && stranger.stderr.contains("authorization violation"), "{stranger:?}");
+    let mut same_user = command(WEIR, directory.path());
+    let same_user = same_user.args(["fleet", "ls", "--nats", url]).output().unwrap();
+    assert_eq!(same_user.status.code(), Some(0), "{same_user:?}");
     for example in crate::examples::examples().iter().filter(|line| line.starts_with("weir fleet")) {
         // `run` needs a plan, `role` an agent, and `runs` a stored run: other tests have them.
         if [" serve ", " agent ", " run ", " role ", " runs"].iter().any(|command| example.contains(command))
@@ -349,13 +364,19 @@ fn the_examples_of_a_fleet_work() {
         let is_record = |word: &&mut &str| ["fleet.json", "edge.json"].contains(*word);
         words.iter_mut().filter(is_record).for_each(|word| *word = "RECORD");
         if ["ls", "load", "edge"].contains(&words[1]) {
-            words.splice(2..2, ["--nats", url]);
+            words.splice(2..2, ["--nats", url, "--nats-token", token.to_str().unwrap()]);
         }
         let output = start(WEIR, &words).finish();
         assert!([0, 4].contains(&output.code), "{line}: {output:?}");
     }
     serve.signal(Signal::TERM);
     assert_eq!(serve.wait(EVENT_TIMEOUT), 0);
+    assert!(!token.exists());
+}
+
+/// Returns the process in the first line of `weir fleet serve`.
+fn nats_pid(line: &str) -> &str {
+    line.split_once("(process ").and_then(|(_, rest)| rest.split_once(';')).unwrap().0
 }
 
 /// Returns a port that was free a moment ago.

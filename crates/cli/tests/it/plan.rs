@@ -186,6 +186,38 @@ fn assert_seen_from_outside(row: &impl Fn(&str) -> Value, reason: &str) {
 }
 
 #[test]
+fn root_verifies_in_no_temporary_directory_of_another_user() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    let [foreign, below, open] = ["foreign", "foreign/below", "open"].map(|name| directory.path().join(name));
+    for path in [&foreign, &below, &open] {
+        fs::create_dir(path).unwrap();
+    }
+    if chown(&foreign, Some(65_534), None).is_err() {
+        return test_needs::skip(test_needs::ROOT, "files of other users can be made only by root");
+    }
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    std::os::unix::fs::symlink(&foreign, directory.path().join("link")).unwrap();
+    for temporary in [foreign, below, open, directory.path().join("link")] {
+        let mut verify = command(WEIR, directory.path());
+        verify.args(["plan", "--verify", "--quick"]).args(SMALL).env("TMPDIR", &temporary);
+        let output = verify.output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{}: {stderr}", temporary.display());
+        assert!(stderr.contains("the directory of the subject"), "{}: {stderr}", temporary.display());
+    }
+    // A directory of root, and one like /tmp, of which root's own is safe, are no reason to stop.
+    let shared = directory.path().join("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+    let mut verify = command(WEIR, directory.path());
+    verify.args(["plan", "--verify", "--quick"]).args(SMALL).env("TMPDIR", &shared);
+    let output = verify.output().unwrap();
+    assert!([Some(0), Some(3)].contains(&output.status.code()), "{output:?}");
+}
+
+#[test]
 fn nginx_is_verified_with_its_config_and_its_queue_is_not_invented() {
     let _shared = shared_machine();
     let row = verify_small(&["--subject", "nginx"]);

@@ -167,6 +167,57 @@ fn no_frame_holds_streams_or_idle_connections_of_the_proxy() {
     proxy.assert_all_returned();
 }
 
+/// Asserts that each client with an incomplete frame or head, and each that takes nothing, gets GOAWAY before the end.
+fn assert_goaway(authority: &str, name: &str) {
+    let fragment = &GET[..3];
+    let shapes: [(&str, Vec<u8>); 5] = [
+        ("a part of a frame header", vec![0, 0]),
+        ("a frame header", frame(1, 5, 3, GET)[..9].to_vec()),
+        ("a part of HEADERS", frame(1, 5, 3, GET)[..12].to_vec()),
+        ("HEADERS without CONTINUATION", frame(1, 1, 3, fragment)),
+        (
+            "a part of CONTINUATION",
+            [frame(1, 1, 3, fragment), frame(9, 4, 3, &GET[3..])[..10].to_vec()].concat(),
+        ),
+    ];
+    for (shape, rest) in shapes {
+        for requests in [0, 1] {
+            let mut client = connect_h2(authority, 100_000, (requests, GET));
+            client.write_all(&rest).unwrap();
+            let mut received = Received::default();
+            within(EVENT_TIMEOUT, || {
+                received.read(&mut client);
+                received.is_closed
+            });
+            assert!(received.has_goaway && received.is_closed, "{name}: {shape}: {received:?}");
+        }
+    }
+    // The window of the connection stays closed.
+    let mut client = connect_h2(authority, 1 << 20, (1, GET_LONG));
+    let mut received = Received::default();
+    within(EVENT_TIMEOUT, || {
+        received.read(&mut client);
+        received.is_closed
+    });
+    assert!(received.has_goaway && received.is_closed, "{name}: closed window: {received:?}");
+}
+
+#[test]
+fn a_timeout_of_an_http2_connection_ends_it_with_goaway() {
+    let _shared = shared_machine();
+    let flags = ["-t", "1", "--write-timeout", "1s", "--idle-timeout", "30s", "--head-timeout", "500ms"];
+    let origin = OriginProcess::start(&flags);
+    assert_goaway(&origin.authority, "serve");
+    let patient = OriginProcess::start(&["-t", "1"]);
+    let proxy = start_proxy(&patient.authority, "head = '500ms', write = '1s', keep-alive = '30s'", "");
+    assert_goaway(proxy.authority(), "proxy");
+    let is_gone = |metrics: &crate::support::metrics::Metrics| {
+        metrics.sum_known("weir_http2_goaways_total", &[("from", "proxy")]) == 11.0
+    };
+    proxy.metrics_until("a GOAWAY for each connection", is_gone);
+    proxy.assert_all_returned();
+}
+
 #[test]
 fn a_slow_client_with_http2_keeps_its_streams() {
     let _shared = shared_machine();
@@ -262,6 +313,104 @@ fn bytes_of_a_request_hold_no_unread_response() {
     let proxy = start_proxy(&origin.authority, timeouts, "timeouts = { idle = '1h' }\n");
     dribble(proxy.authority(), POST, || b"x".to_vec(), false);
     assert_eq!(end_in_json_log(&proxy, "/trickle"), "write_timeout");
+    proxy.assert_all_returned();
+}
+
+/// Starts a server that begins its response at once, and goes on with it as the content of the request arrives.
+fn early_server(content_type: &'static str) -> ScriptedServer {
+    ScriptedServer::start(move |peer: &mut ScriptPeer| {
+        peer.request()?;
+        let head =
+            format!("HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n\r\n");
+        peer.send(head.as_bytes())?;
+        let mut buffer = [0; 64 * 1_024];
+        loop {
+            let bytes = peer.stream.read(&mut buffer)?;
+            if bytes == 0 || buffer[..bytes].ends_with(b"0\r\n\r\n") {
+                return peer.send(b"0\r\n\r\n");
+            }
+            // A hundred bytes for each byte.
+            peer.send(format!("{:x}\r\n{}\r\n", 100, "y".repeat(100)).as_bytes())?;
+        }
+    })
+}
+
+#[test]
+fn a_body_byte_by_byte_holds_no_response_that_has_begun() {
+    let _shared = shared_machine();
+    let timeouts = |bytes: &str| format!("body-progress = '1s', body-progress-bytes = '{bytes}'");
+    let pool = "maxconn = 1\ntimeouts = { idle = '1h' }\n";
+    let origin = early_server("text/plain");
+    // Each piece brings a byte of the request and a hundred of the response, 20 times a second.
+    let proxy = start_proxy(&origin.authority, &timeouts("100k"), pool);
+    for (target, head) in [("/trickle", POST), ("/chunks", POST_CHUNKED)] {
+        let piece = if target == "/chunks" { &b"1\r\nx\r\n"[..] } else { b"x" };
+        dribble(proxy.authority(), head, || piece.to_vec(), true);
+        assert_eq!(end_in_json_log(&proxy, target), "body_timeout");
+        proxy.assert_all_returned();
+    }
+    // A response that flows, an upload that is fast enough, and an event stream go on.
+    let events = early_server("text/event-stream");
+    let flowing = start_proxy(&origin.authority, &timeouts("1k"), pool);
+    let uploading = start_proxy(&origin.authority, &timeouts("100k"), pool);
+    let streaming = start_proxy(&events.authority, &timeouts("100k"), pool);
+    let cases = [(&flowing, 1), (&uploading, 20_000), (&streaming, 1)];
+    std::thread::scope(|scope| {
+        for (proxy, bytes) in cases {
+            scope.spawn(move || {
+                let mut client = proxy.client();
+                client.send(POST_CHUNKED.as_bytes());
+                let begun = now_ns();
+                while elapsed_since(begun) < Duration::from_secs(4) {
+                    client.send(format!("{bytes:x}\r\n{}\r\n", "x".repeat(bytes)).as_bytes());
+                    pause_ms(50);
+                }
+                client.send(b"0\r\n\r\n");
+                assert_eq!(client.read_response().unwrap().status, 200);
+                assert_eq!(end_in_json_log(proxy, "/chunks"), "done");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_content_type_of_grpc_holds_no_slot_of_a_server_over_http1() {
+    let _shared = shared_machine();
+    let origin = ScriptedServer::start(|peer: &mut ScriptPeer| {
+        peer.request()?;
+        let mut buffer = [0; 4_096];
+        while peer.stream.read(&mut buffer)? > 0 {}
+        Ok(())
+    });
+    let timeouts = "body-idle = '1s', body-progress = '1s', body-progress-bytes = '1k'";
+    let pool = "maxconn = 1\ntimeouts = { first-byte = '1s' }\n";
+    let proxy = start_proxy(&origin.authority, timeouts, pool);
+    let head = |target: &str, content_type: &str| {
+        format!(
+            "POST {target} HTTP/1.1\r\nHost: t\r\nContent-Type: {content_type}\r\n\
+             Transfer-Encoding: chunked\r\n\r\n"
+        )
+    };
+    for (number, content_type) in [
+        "application/grpc",
+        "application/grpc+proto",
+        "APPLICATION/GRPC; a=b",
+        "application/grpc-web",
+        "text/plain",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // A body that does not end, and a complete one without a response.
+        let target = format!("/body{number}");
+        dribble(proxy.authority(), &head(&target, content_type), || b"1\r\nx\r\n".to_vec(), true);
+        assert_eq!(end_in_json_log(&proxy, &target), "body_timeout", "{content_type}");
+        let target = format!("/wait{number}");
+        let mut client = proxy.client();
+        client.send(format!("{}0\r\n\r\n", head(&target, content_type)).as_bytes());
+        client.read_response().unwrap();
+        assert_eq!(end_in_json_log(&proxy, &target), "server_timeout", "{content_type}");
+    }
     proxy.assert_all_returned();
 }
 

@@ -118,20 +118,110 @@ fn clients_without_a_complete_handshake_are_closed_and_counted() {
     half_hello.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03");
     assert!(half_hello.read_to_end().is_empty());
     wait_for_stat(&origin, "/closed_by_reason/idle_timeout", 2);
-    let mut plain = silent();
-    plain.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    // A fatal alert (RFC 8446 §6): content type 21, level 2.
-    let alert = plain.read_to_end();
-    assert_eq!((alert.first(), alert.get(5)), (Some(&21), Some(&2)), "{alert:?}");
-    let mut garbage = silent();
-    garbage.send(&(0..4000).map(|number| (number * 7 % 251) as u8).collect::<Vec<_>>());
-    garbage.read_to_end();
+    for _ in 0..2 {
+        let mut garbage = silent();
+        garbage.send(&(0..4000).map(|number| (number * 7 % 251) as u8).collect::<Vec<_>>());
+        // A fatal alert (RFC 8446 §6): content type 21, level 2.
+        let alert = garbage.read_to_end();
+        assert_eq!((alert.first(), alert.get(5)), (Some(&21), Some(&2)), "{alert:?}");
+    }
     wait_for_stat(&origin, "/closed_by_reason/tls_error", 2);
     drop(silent());
     wait_for_stat(&origin, "/tls_failed", 5);
     wait_for_stat(&origin, "/connections_open", 1);
     wait_for_stat(&origin, "/buffers_in_use", 0);
 }
+
+#[test]
+fn plain_http_on_a_port_for_tls_gets_the_address_to_use() {
+    let _shared = shared_machine();
+    let flags = ["-t", "1", "--tls-self-signed", "--head-timeout", "500ms"];
+    let origin = OriginProcess::start(&flags);
+    let behind_header = OriginProcess::start(&[&flags[..], &["--proxy-protocol"]].concat());
+    let exchange = |origin: &OriginProcess, pieces: &[&[u8]]| {
+        let mut client = Client::connect(&origin.authority);
+        for piece in pieces {
+            client.send(piece);
+            crate::support::pause_ms(20);
+        }
+        String::from_utf8_lossy(&client.read_to_end()).into_owned()
+    };
+    let head = b"GET /a?b=c HTTP/1.1\r\nHost: a.test:8443\r\n\r\n";
+    let header = b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n";
+    let post = b"POST /a?b=c HTTP/1.1\r\nHost: a.test:8443\r\nContent-Length: 100000\r\n\r\nx";
+    let long = [b"GET /a?b=c HTTP/1.1\r\nHost: a.test:8443\r\nX: ", &[b'x'; 5_000][..], b"\r\n\r\n"].concat();
+    let cases: [(&OriginProcess, &[&[u8]]); 6] = [
+        (&origin, &[head]),
+        (&origin, &[&head[..1], &head[1..9], &head[9..]]),
+        (&origin, &[post]),
+        (&origin, &[&long]),
+        (&behind_header, &[&[&header[..], head].concat()]),
+        (&behind_header, &[header, head]),
+    ];
+    for (origin, pieces) in cases {
+        let text = exchange(origin, pieces);
+        assert!(text.starts_with("HTTP/1.1 400 ") && text.contains("\r\nConnection: close\r\n"), "{text}");
+        assert!(text.contains("use https://a.test:8443/a?b=c\n"), "{text}");
+    }
+    let too_long = [b"GET / HTTP/1.1\r\nHost: a\r\nX: ", &[b'x'; 100_000][..]].concat();
+    for (bytes, status) in [
+        (&b"GET / HTTP/1.0\r\n\r\n"[..], " 400 "),
+        (b"HELO there\r\n\r\n", " 400 "),
+        (&too_long, " 400 "),
+        (b"GET / HTTP/1.1\r\nHost: a", " 408 "),
+    ] {
+        let text = exchange(&origin, &[bytes]);
+        assert!(text.starts_with("HTTP/1.1") && text[8..].starts_with(status), "{text}");
+        assert!(status == " 408 " || text.contains("use https://\n"), "{text}");
+    }
+    // No record of TLS, and no text.
+    assert!(exchange(&origin, &[&[0x80, 0x2e, 1, 0, 2, 0, 0x15, 0]]).starts_with('\x15'));
+    wait_for_stat(&origin, "/tls_failed", 9);
+    wait_for_stat(&origin, "/buffers_in_use", 0);
+    let (code, output) = curl(&["-k", "-s", &origin.https_url("/?s=3")]);
+    assert_eq!((code, output.len()), (0, 3));
+}
+
+/// Returns the anonymous memory of a process, in MiB.
+fn anonymous_mib(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+#[test]
+fn blocked_clients_leave_no_memory_behind() {
+    let _shared = shared_machine();
+    if !is_installed("python3", &["--version"]) {
+        return;
+    }
+    let directory = temp_dir();
+    std::fs::File::create(directory.path().join("big")).unwrap().set_len(30_000_000).unwrap();
+    let root = directory.path().to_str().unwrap();
+    let origin = OriginProcess::start(&[root, "-t", "1", "--tls-self-signed"]);
+    let pid = origin.process.id();
+    let before = anonymous_mib(pid);
+    let (_, port) = origin.authority.rsplit_once(':').unwrap();
+    assert_eq!(python(BLOCKED_CLIENTS, &[port, "300"]), "blocked\n");
+    let returned = within(EVENT_TIMEOUT, || anonymous_mib(pid) <= before + 16);
+    assert!(returned, "{before} MiB before, {} MiB after", anonymous_mib(pid));
+}
+
+/// Opens connections that request a file and read nothing, and closes them after a second.
+const BLOCKED_CLIENTS: &str = r#"
+import socket, ssl, sys, time
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+clients = []
+for _ in range(int(sys.argv[2])):
+    client = context.wrap_socket(socket.create_connection(("127.0.0.1", int(sys.argv[1]))))
+    client.sendall(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n")
+    clients.append(client)
+time.sleep(1)
+for client in clients:
+    client.close()
+print("blocked")
+"#;
 
 #[test]
 fn an_origin_with_tls_and_a_load_count_the_same() {

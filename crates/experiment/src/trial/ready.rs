@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use host::sandbox::launch::Launch;
+use host::sandbox::programs::program_to_start;
 use record::invalid_value;
 use record::problem::InvalidValue;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -151,7 +152,8 @@ impl ReadyCommand {
         let (program, arguments) = words.split_first().ok_or(CommandError::Empty)?;
         let output = fs::File::create(output_path).and_then(|file| Ok((file.try_clone()?, file)));
         let (stdout, stderr) = output.map_err(system(output_path.display().to_string()))?;
-        let mut command = Command::new(program);
+        let program_path = program_to_start(program).map_err(system(program.clone()))?;
+        let mut command = Command::new(program_path);
         command.args(arguments).current_dir(directory).stdin(Stdio::null());
         command.stdout(stdout).stderr(stderr);
         // It is not part of the measurement: it has neither the program's group nor its CPUs.

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use host::free_port::free_port;
+use host::sandbox::programs::program_to_start;
 use record::run::Run;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::driver::{DriverCall, DriverSpec};
-use super::port::free_port;
 use super::program_output::{create_empty, open_for_append, output_suffix, output_tail, read_output};
 use super::ready::ReadinessCheck;
 use super::tools::{TrialError, TrialTools};
@@ -161,7 +162,10 @@ impl<'a> TrialStage<'a> {
             let log = self.testbed.directory().join("version.log");
             // The file need not exist.
             let _ = fs::remove_file(&log);
-            let mut command = Command::new(driver.program);
+            let program = program_to_start(driver.program).map_err(|error| {
+                TrialError::Load(format!("{error}; is it installed? ({})", driver.package))
+            })?;
+            let mut command = Command::new(program);
             command.args(*arguments).current_dir(self.testbed.directory()).stdin(Stdio::null());
             command.stdout(open_for_append(&log)?).stderr(open_for_append(&log)?);
             let number = self.testbed.spawn(Node::Client, &mut command).map_err(|error| {
@@ -279,7 +283,7 @@ impl<'a> TrialStage<'a> {
         let (log, printed) = (self.load_log(), self.load_output());
         let program = match setup.tool == LoadTool::Weir {
             true => self.tools.weir.to_owned(),
-            false => PathBuf::from(driver.program),
+            false => program_to_start(driver.program).map_err(|error| TrialError::Load(error.to_string()))?,
         };
         let mut command = Command::new(&program);
         command.args(words).current_dir(self.testbed.directory()).stdin(Stdio::null());

@@ -4,8 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use host::sandbox::programs::program_to_start;
 use record::units::format_duration_ns;
 
 use super::program_output::{open_for_append, output_suffix, output_tail};
@@ -93,7 +95,14 @@ impl TrialStage<'_> {
         let log = self.testbed.directory().join(format!("{name}.log"));
         let (program_name, arguments) =
             words.split_first().ok_or_else(|| TrialError::Program("an empty command".to_owned()))?;
-        let mut command = Command::new(program_name);
+        // A command with a PATH of its own is the choice of the operator.
+        let file = match env.contains_key("PATH") {
+            true => PathBuf::from(program_name),
+            false => {
+                program_to_start(program_name).map_err(|error| TrialError::Program(error.to_string()))?
+            }
+        };
+        let mut command = Command::new(file);
         command.args(arguments).envs(&env).current_dir(self.testbed.directory()).stdin(Stdio::null());
         command.stdout(open_for_append(&log)?).stderr(open_for_append(&log)?);
         let ready =

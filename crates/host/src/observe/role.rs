@@ -12,6 +12,9 @@ use crate::process_tree::MAX_PROCESSES;
 use record::observed::{KernelProcess, Role, RoleUse, ThreadCpuUse};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// Maximum number of threads read per role; the busiest [`MAX_THREADS`] are recorded.
 const MAX_THREADS_READ: usize = 256;
@@ -376,8 +379,9 @@ fn working_cpu_s_min(cpu_s: &[f64]) -> f64 {
 
 /// Returns the shortened command of a process; its name if it has none, like a kernel thread.
 fn read_command(pid: i32) -> String {
-    let read = |file: &str| read_once("command of a process", &format!("/proc/{pid}/{file}"));
-    let arguments = read("cmdline").unwrap_or_default();
+    let read = move |file: &str| read_once("command of a process", &format!("/proc/{pid}/{file}"));
+    let arguments = read_within(&BLOCKED, COMMAND_TIMEOUT, move || read("cmdline").unwrap_or_default())
+        .unwrap_or_default();
     let mut text = arguments.split('\0').collect::<Vec<_>>().join(" ");
     if text.trim().is_empty() {
         text = read("comm").unwrap_or_default();
@@ -389,9 +393,57 @@ fn read_command(pid: i32) -> String {
     }
 }
 
+/// Maximum time to read the command of a process.
+const COMMAND_TIMEOUT: Duration = Duration::from_millis(200);
+/// Number of threads that wait for processes, from which on no other command is read.
+const BLOCKED_MAX: u32 = 4;
+/// Threads that wait for processes.
+static BLOCKED: AtomicU32 = AtomicU32::new(0);
+
+/// Calls `read` in a thread, and returns its result within a time. A process can keep those who read its memory waiting
+/// (FUSE, userfaultfd), and its command is a part of it. `None`: it does, or too many others do.
+fn read_within<T: Send + 'static>(
+    blocked: &'static AtomicU32,
+    limit: Duration,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    if blocked.load(Ordering::Relaxed) >= BLOCKED_MAX {
+        return None;
+    }
+    let (sender, receiver) = mpsc::channel();
+    blocked.fetch_add(1, Ordering::Relaxed);
+    let thread = std::thread::Builder::new().name("command".to_owned()).spawn(move || {
+        let result = read();
+        blocked.fetch_sub(1, Ordering::Relaxed);
+        // The receiver may have given up.
+        let _ = sender.send(result);
+    });
+    if thread.is_err() {
+        blocked.fetch_sub(1, Ordering::Relaxed);
+    }
+    receiver.recv_timeout(limit).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_lets_its_readers_wait_delays_nobody() {
+        static READERS: AtomicU32 = AtomicU32::new(0);
+        let (releases, gates): (Vec<_>, Vec<_>) = (0..BLOCKED_MAX).map(|_| mpsc::channel::<()>()).unzip();
+        let short = Duration::from_millis(10);
+        for gate in gates {
+            assert_eq!(read_within(&READERS, short, move || gate.recv().is_ok()), None);
+        }
+        // No further thread is started.
+        assert_eq!(read_within(&READERS, Duration::from_secs(10), || true), None);
+        drop(releases);
+        while READERS.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(read_within(&READERS, Duration::from_secs(10), || true), Some(true));
+    }
 
     #[test]
     fn processes_are_added_up_and_the_fewest_free_descriptors_count() {

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 
-use super::elf::Image;
+use super::elf::{ChecksumBudget, Image};
 use super::maps::{self, AddressSpace, Mapping};
 use crate::kernel_file::NotObservable;
 use crate::process::printable;
@@ -186,8 +186,10 @@ fn find_in_executable(image: &Image) -> Option<&'static AllocatorKind> {
 }
 
 fn open_image(pid: i32, mapping: &Mapping) -> Option<(File, Image)> {
+    let mut checksums = ChecksumBudget::default();
     maps::open_candidates(pid, mapping).find_map(|file| {
-        let image = Image::read(file.try_clone().ok()?, Some(pid), mapping.plain_path()).ok()?;
+        let image =
+            Image::read(file.try_clone().ok()?, Some(pid), mapping.plain_path(), &mut checksums).ok()?;
         Some((file, image))
     })
 }

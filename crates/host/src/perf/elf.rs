@@ -76,12 +76,17 @@ pub(super) enum AddressLocation<'a> {
 impl Image {
     /// Reads the file at `path`, and its separate debug file if there is one, both in the file system of process
     /// `pid`.
-    pub(super) fn read(file: File, pid: Option<i32>, path: &str) -> io::Result<Self> {
+    pub(super) fn read(
+        file: File,
+        pid: Option<i32>,
+        path: &str,
+        checksums: &mut ChecksumBudget,
+    ) -> io::Result<Self> {
         let cache = ReadCache::new(BoundedFile::new(file)?);
         let parsed = object::File::parse(&cache).map_err(io::Error::other)?;
         let mut image = Self::from_object(&parsed);
         if !image.is_complete
-            && let Some(file) = open_debug_file(&parsed, pid, path)
+            && let Some(file) = open_debug_file(&parsed, pid, path, checksums)
         {
             let cache = ReadCache::new(BoundedFile::new(file)?);
             if let Ok(debug) = object::File::parse(&cache) {
@@ -220,6 +225,7 @@ fn open_debug_file<'data, R: object::ReadRef<'data>>(
     file: &object::File<'data, R>,
     pid: Option<i32>,
     path: &str,
+    checksums: &mut ChecksumBudget,
 ) -> Option<File> {
     let open = |path: String| match pid {
         Some(pid) => open_of_process(pid, &path).ok(),
@@ -238,6 +244,7 @@ fn open_debug_file<'data, R: object::ReadRef<'data>>(
     ];
     candidates.into_iter().find_map(|path| {
         let file = open(path)?;
+        checksums.take(file.metadata().ok()?.len())?;
         (checksum_of(file.try_clone().ok()?).ok()? == checksum).then_some(file)
     })
 }
@@ -248,6 +255,30 @@ fn build_id_path<'data, R: object::ReadRef<'data>>(file: &object::File<'data, R>
     let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let (directory, name) = hex.split_at_checked(2)?;
     Some(format!("{DEBUG_ROOT}/.build-id/{directory}/{name}.debug"))
+}
+
+/// Number of bytes that may be read for checksums of debug files: observed processes choose how many there are, and how
+/// long.
+#[derive(Debug)]
+pub(super) struct ChecksumBudget {
+    left: u64,
+}
+
+/// Bytes of all debug files whose checksums are computed. One of a browser has 1 to 2 GiB.
+const CHECKSUM_BYTES_MAX: u64 = 8 << 30;
+
+impl Default for ChecksumBudget {
+    fn default() -> Self {
+        Self { left: CHECKSUM_BYTES_MAX }
+    }
+}
+
+impl ChecksumBudget {
+    /// Takes the bytes of a file; `None`: not so many are left.
+    fn take(&mut self, bytes: u64) -> Option<()> {
+        self.left = self.left.checked_sub(bytes)?;
+        Some(())
+    }
 }
 
 /// Returns the CRC-32 of a file.
@@ -347,17 +378,21 @@ mod tests {
 
     #[test]
     fn this_program_is_read() {
-        let image = Image::read(File::open("/proc/self/exe").unwrap(), None, "/proc/self/exe").unwrap();
+        let image = read("/proc/self/exe").unwrap();
         assert!(image.is_complete && !image.symbols.is_empty());
         let name = &image.symbols[image.symbols.len() / 2].name;
         let offset = image.offset_of(name).unwrap();
         assert!(matches!(image.locate(image.address_of(offset).unwrap()), AddressLocation::Named(_)));
     }
 
+    fn read(path: &str) -> io::Result<Image> {
+        Image::read(File::open(path).unwrap(), None, path, &mut ChecksumBudget::default())
+    }
+
     #[test]
     fn other_files_are_rejected() {
         assert!(Image::from_bytes(b"#!/bin/sh").is_none());
-        assert!(Image::read(File::open("/proc/self/cmdline").unwrap(), None, "").is_err());
+        assert!(read("/proc/self/cmdline").is_err());
     }
 
     #[test]
@@ -375,7 +410,7 @@ mod tests {
         };
         let program = directory.join("program");
         let is_named = || {
-            let image = Image::read(File::open(&program).unwrap(), None, program.to_str().unwrap()).unwrap();
+            let image = read(program.to_str().unwrap()).unwrap();
             let name = "symbols_of_a_linked_debug_file_are_read";
             let is_named = image.symbols.iter().any(|symbol| symbol.name.contains(name));
             assert_eq!(image.is_complete, is_named);
@@ -394,6 +429,15 @@ mod tests {
         // In the second directory, and then of another build.
         std::fs::rename(directory.join("p.debug"), directory.join(".debug/p.debug")).unwrap();
         assert!(is_named());
+        // No more bytes may be read for checksums than there are left.
+        let path = program.to_str().unwrap();
+        let length = std::fs::metadata(directory.join(".debug/p.debug")).unwrap().len();
+        let complete = |budget: &mut ChecksumBudget| {
+            Image::read(File::open(&program).unwrap(), None, path, budget).unwrap().is_complete
+        };
+        assert!(!complete(&mut ChecksumBudget { left: length - 1 }));
+        let mut budget = ChecksumBudget { left: 2 * length };
+        assert_eq!([(); 3].map(|()| complete(&mut budget)), [true, true, false]);
         std::fs::copy(this, directory.join(".debug/p.debug")).unwrap();
         assert!(!is_named());
         std::fs::remove_dir_all(&directory).unwrap();

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 
-use super::elf::{AddressLocation, Image};
+use super::elf::{AddressLocation, ChecksumBudget, Image};
 use super::kallsyms::KernelSymbols;
 use super::maps::{self, ANONYMOUS, AddressSpace, Mapping};
 use super::process_file::{is_owned_by_process, open_of_process};
@@ -55,6 +55,7 @@ pub(super) struct SymbolCache {
     jit_functions: HashMap<i32, Vec<JitFunction>>,
     /// Memory of the images and the compiled functions.
     cached_bytes: usize,
+    checksums: ChecksumBudget,
     /// Descriptions of functions without names, and their causes.
     pub(super) notes: Vec<String>,
 }
@@ -115,7 +116,7 @@ impl SymbolCache {
         let key = (mount_namespace.clone(), path.clone());
         let has_room = self.images.len() < IMAGES_MAX && self.cached_bytes < CACHED_BYTES_MAX;
         if has_room && !self.images.contains_key(&key) {
-            let read = if path == VDSO { read_vdso() } else { read_image(pid, mapping) };
+            let read = if path == VDSO { read_vdso() } else { read_image(pid, mapping, &mut self.checksums) };
             match &read {
                 None => {
                     self.notes.push(format!("cannot read {}: its functions have no names", printable(path)))
@@ -155,9 +156,9 @@ impl SymbolCache {
 }
 
 /// Reads the file of a mapping; `None`: no candidate path is readable.
-pub(super) fn read_image(pid: i32, mapping: &Mapping) -> Option<Image> {
+pub(super) fn read_image(pid: i32, mapping: &Mapping, checksums: &mut ChecksumBudget) -> Option<Image> {
     let path = mapping.plain_path();
-    maps::open_candidates(pid, mapping).find_map(|file| Image::read(file, Some(pid), path).ok())
+    maps::open_candidates(pid, mapping).find_map(|file| Image::read(file, Some(pid), path, checksums).ok())
 }
 
 fn unknown_function(module: &str) -> Function {

@@ -18,6 +18,16 @@ pub fn find_program(name: &str) -> io::Result<PathBuf> {
     find_program_in(&path, name, rustix::process::geteuid().is_root())
 }
 
+/// Returns the program to start for a name, as execvp(3) finds it: a path as it is, and for root the program that
+/// [`find_program`] finds.
+///
+/// # Errors
+/// Those of [`find_program`], for root.
+pub fn program_to_start(name: &str) -> io::Result<PathBuf> {
+    let is_searched = !name.contains('/') && rustix::process::geteuid().is_root();
+    if is_searched { find_program(name) } else { Ok(PathBuf::from(name)) }
+}
+
 /// Returns the directories of the PATH in which [`find_program`] would start a program.
 #[must_use]
 pub fn search_directories() -> Vec<PathBuf> {
@@ -68,6 +78,13 @@ fn is_executable(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_started_as_it_is_and_a_name_of_root_by_its_checked_path() {
+        assert_eq!(program_to_start("./tool").unwrap(), PathBuf::from("./tool"));
+        let program = program_to_start("sh").unwrap();
+        assert_eq!(program.is_absolute(), rustix::process::geteuid().is_root(), "{program:?}");
+    }
 
     #[test]
     fn root_starts_no_program_that_others_can_replace() {

@@ -77,14 +77,16 @@ impl ResponseReader {
 
     fn receive_head(&mut self) -> io::Result<Option<AcmeResponse>> {
         let ReadState::Head(received) = &mut self.state else { return Ok(None) };
-        let received = std::mem::take(received);
+        let mut received = std::mem::take(received);
         let limits = Limits::default();
         let mut rest = &received[..];
         loop {
             let mut slots = wire::header_slots();
             let parsed = wire::parse_response(rest, &limits, self.kind, &mut slots).map_err(malformed)?;
             let Parsed::Complete { head, bytes } = parsed else {
-                self.state = ReadState::Head(rest.to_vec());
+                let read_bytes = received.len() - rest.len();
+                received.drain(..read_bytes);
+                self.state = ReadState::Head(received);
                 return Ok(None);
             };
             rest = &rest[bytes..];

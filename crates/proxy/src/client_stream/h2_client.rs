@@ -13,7 +13,7 @@ use std::rc::Rc;
 use rt::byte_channel::{ChannelAddresses, ChannelEnd};
 use rt::stream::Stream;
 
-use super::{ClientStream, Peer, RareState, RequestRejection};
+use super::{ClientStream, Peer, RareState, RejectedRequest, RequestRejection};
 use crate::admission::SourceSlot;
 use crate::core::{ListenerGeneration, ListenerSettings};
 use crate::metrics::H2Counters;
@@ -58,12 +58,12 @@ impl H2Client {
 }
 
 impl ClientStream {
-    /// Creates the client of the stream at the other end of a channel. With a `refusal` its only request is
-    /// rejected for this reason.
+    /// Creates the client of the stream at the other end of a channel. A `rejected` request is its
+    /// only one.
     pub(crate) fn of_h2_stream(
         end: ChannelEnd,
         client: &Rc<H2Client>,
-        refusal: Option<wire::Refusal>,
+        rejected: Option<RejectedRequest>,
     ) -> Self {
         let mut stream = Self::new(Stream::Channel(end), Rc::clone(&client.settings), client.peer);
         stream.source_slot = client.source_slot;
@@ -71,7 +71,7 @@ impl ClientStream {
         stream.rare_state = Some(Box::new(RareState {
             destination: client.destination,
             h2_client: Some(Rc::clone(client)),
-            refusal,
+            rejected,
             ..RareState::default()
         }));
         stream

@@ -8,7 +8,7 @@ use rt::byte_channel::ChannelEnd;
 use wire::h2::{PrefaceMatch, preface_match};
 
 use super::{Conn, ConnState, HeadSource};
-use crate::client_stream::{ClientStream, H2Client};
+use crate::client_stream::{ClientStream, H2Client, RejectedRequest};
 use crate::core::{Core, PollContext};
 use crate::h2_front::{Front, FrontEnd};
 use crate::outcome::EndReason;
@@ -73,15 +73,17 @@ impl Conn {
 
     /// Responds to the invalid request of a stream.
     pub(super) fn reject_stream(&mut self, ctx: &mut PollContext<'_, '_>) -> ConnState {
-        let refusal = self.client.rare_state.as_mut().and_then(|rare| rare.refusal.take());
-        self.reject(ctx, refusal.ok_or(EndReason::BadRequest), 0)
+        match self.client.rare_state.as_mut().and_then(|rare| rare.rejected.take()) {
+            Some(rejected) => self.begin_rejected(ctx, Ok(rejected.refusal), &rejected.request_line, 0),
+            None => self.reject(ctx, Err(EndReason::BadRequest), 0),
+        }
     }
 }
 
 /// Starts to serve the streams of one client, one after the other, until `end` is closed by its other end.
 /// Limits and metrics count only the connection of the client.
-fn spawn_stream(end: ChannelEnd, client: &Rc<H2Client>, refusal: Option<wire::Refusal>) {
-    let state = if refusal.is_some() { ConnState::RejectedStream } else { ConnState::Idle };
-    let mut conn = Conn { client: ClientStream::of_h2_stream(end, client, refusal), state };
+fn spawn_stream(end: ChannelEnd, client: &Rc<H2Client>, rejected: Option<RejectedRequest>) {
+    let state = if rejected.is_some() { ConnState::RejectedStream } else { ConnState::Idle };
+    let mut conn = Conn { client: ClientStream::of_h2_stream(end, client, rejected), state };
     rt::tokio::task::spawn_local(std::future::poll_fn(move |cx| conn.poll(cx)));
 }

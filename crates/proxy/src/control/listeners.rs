@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
+use record::units::format_plural;
 use rt::address::Address;
 use rt::clock::{MILLISECOND_NS, MonotonicTime};
 use rt::conn_balancer::ConnectionBalancer;
@@ -332,6 +333,23 @@ pub struct ListenAddressInfo {
     pub scheme: &'static str,
     /// Description of how connections reach the cores.
     pub accept_mode: &'static str,
+}
+
+impl ListenAddressInfo {
+    /// Returns the line by which a proxy with so many threads reports that it listens there.
+    #[must_use]
+    pub fn announcement(&self, threads: usize) -> String {
+        let shown = match &self.address {
+            Address::Tcp(address) => format!("{}://{address}/", self.scheme),
+            unix @ Address::Unix(_) => unix.to_string(),
+        };
+        format!(
+            "listening on {shown} (listener {}; {}; {})\n",
+            self.listener,
+            format_plural(threads as u64, "thread"),
+            self.accept_mode
+        )
+    }
 }
 
 /// The admin pages' address, which has one socket.

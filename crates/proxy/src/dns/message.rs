@@ -1,6 +1,7 @@
 //! DNS messages (RFC 1035): writes questions, parses answers strictly. No I/O. Only the record types
 //! for servers' names: A, AAAA, SRV, and aliases on the way to them.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::net::IpAddr;
 
 /// Record type of a question.
@@ -79,9 +80,14 @@ pub(crate) fn randomize_case(name: &str, bits: [u8; 6]) -> String {
         .collect()
 }
 
-/// Returns whether an answer repeats the question byte by byte, or has no question.
+/// Code of an answer that a name does not exist.
+const NXDOMAIN: u8 = 3;
+
+/// Returns whether an answer repeats the question byte by byte, or is an error of the nameserver without a question.
+/// That a name does not exist is no such error: it ends the lookup.
 pub(crate) fn repeats_question(answer: &[u8], question: &[u8]) -> bool {
-    let has_no_question = answer.get(4..6) == Some(&[0, 0]);
+    let is_nameserver_error = answer.get(3).is_some_and(|flags| flags & 0xf != NXDOMAIN);
+    let has_no_question = answer.get(4..6) == Some(&[0, 0]) && is_nameserver_error;
     let sent_question = &question[HEADER_BYTES.min(question.len())..];
     has_no_question || answer.get(HEADER_BYTES..).is_some_and(|rest| rest.starts_with(sent_question))
 }
@@ -122,7 +128,7 @@ pub(crate) fn parse_answer(
             None => return Err(AnswerError::Malformed),
         }
     }
-    let (data, ttl_s) = follow_aliases(bytes, &records, name);
+    let (data, ttl_s) = follow_aliases(bytes, records, name);
     Ok(DnsAnswer { code, truncated, data, ttl_s })
 }
 
@@ -130,6 +136,8 @@ pub(crate) fn parse_answer(
 /// two bytes can stand for 255.
 struct ResourceRecord {
     owner: NamePosition,
+    /// [`name_hash`] of the owner.
+    owner_hash: u64,
     ttl_s: u32,
     content: RecordContent,
 }
@@ -141,10 +149,15 @@ enum RecordContent {
 }
 
 /// Returns the data of `name` or of the name that it is an alias of, with the minimum TTL.
-fn follow_aliases(bytes: &[u8], records: &[ResourceRecord], name: &str) -> (Vec<RecordData>, u32) {
+///
+/// The work is proportional to the answer: a record with another owner costs a comparison of two numbers for each alias,
+/// and one with the owner in question is removed.
+fn follow_aliases(bytes: &[u8], mut records: Vec<ResourceRecord>, name: &str) -> (Vec<RecordData>, u32) {
     let (mut name, mut ttl_s) = (Box::<str>::from(name), u32::MAX);
     for _ in 0..=ALIASES_MAX {
-        let own_records = records.iter().filter(|record| record.owner.labels(bytes).equals(&name));
+        let hash = name_hash(name.as_bytes());
+        let own_records = records
+            .extract_if(.., |record| record.owner_hash == hash && record.owner.labels(bytes).equals(&name));
         let mut data = Vec::new();
         let mut alias = None;
         for record in own_records {
@@ -233,6 +246,23 @@ impl<'a> Labels<'a> {
         name.into()
     }
 
+    /// Returns the [`name_hash`] of the text that [`Labels::into_text`] returns.
+    fn hash(mut self) -> u64 {
+        let (mut text, mut end) = ([0_u8; NAME_BYTES_MAX + 1], 0);
+        while let Some(label @ [_, ..]) = self.next() {
+            if end > 0 {
+                text[end] = b'.';
+                end += 1;
+            }
+            // A name is shorter than the array: `next` counts its bytes.
+            for (slot, byte) in text[end..].iter_mut().zip(label) {
+                *slot = name_char(*byte) as u8;
+            }
+            end += label.len();
+        }
+        name_hash(&text[..end])
+    }
+
     /// Returns whether [`Labels::into_text`] would return `name`.
     fn equals(mut self, name: &str) -> bool {
         let mut rest = name;
@@ -249,6 +279,13 @@ impl<'a> Labels<'a> {
         }
         rest.is_empty()
     }
+}
+
+/// Returns a number that differs for most different names.
+fn name_hash(name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(name);
+    hasher.finish()
 }
 
 fn name_char(byte: u8) -> char {
@@ -303,7 +340,12 @@ impl MessageReader<'_> {
         let ttl_s = u32::from(ttl_high) << 16 | u32::from(ttl_low);
         // A TTL with its highest bit set counts as 0 (RFC 2181 §8).
         let ttl_s = if ttl_s > i32::MAX as u32 { 0 } else { ttl_s };
-        Some(content.map(|content| ResourceRecord { owner, ttl_s, content }))
+        let bytes = self.bytes;
+        let record = |content| {
+            let owner_hash = owner.labels(bytes).hash();
+            ResourceRecord { owner, owner_hash, ttl_s, content }
+        };
+        Some(content.map(record))
     }
 
     fn read_data(&mut self, record_type: RecordType, length: u16) -> Option<RecordContent> {
@@ -361,6 +403,28 @@ mod tests {
         let bytes = encode_question(ID, "a.bc", RecordType::Srv);
         let expected = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x01a\x02bc\0\0\x21\0\x01";
         assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn only_an_error_of_the_nameserver_needs_no_question() {
+        let question = encode_question(ID, "aB.c", RecordType::A);
+        let answer = |code: u8, has_question: bool| {
+            let mut bytes = question.clone();
+            bytes[2..4].copy_from_slice(&[0x81, 0x80 | code]);
+            if !has_question {
+                bytes[4..6].fill(0);
+                bytes.truncate(HEADER_BYTES);
+            }
+            // It is an answer in any case, which a TCP connection proves.
+            assert!(parse_answer(&bytes, ID, "ab.c", RecordType::A).is_ok() || code == 0);
+            repeats_question(&bytes, &question)
+        };
+        // FORMERR, SERVFAIL, NOTIMP, REFUSED; NXDOMAIN ends the lookup, and so does an answer.
+        assert_eq!([1, 2, 4, 5, 3].map(|code| answer(code, false)), [true, true, true, true, false]);
+        assert_eq!([0, 2, 3].map(|code| answer(code, true)), [true; 3]);
+        let other_case = encode_question(ID, "ab.c", RecordType::A);
+        assert!(!repeats_question(&other_case, &question));
+        assert!(!repeats_question(&[0, 0, 0], &question));
     }
 
     #[test]

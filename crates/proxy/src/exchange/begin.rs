@@ -81,7 +81,7 @@ impl Exchange {
         self.keeps_client = head.keep_alive && !is_tunnel;
         self.facts.is_idempotent =
             matches!(head.method, "GET" | "HEAD" | "PUT" | "DELETE" | "OPTIONS" | "TRACE");
-        self.note_grpc(view);
+        self.note_grpc(view, client);
         self.outcome.begin(start.head_start, start.now, start.head_bytes);
         let protocol = client.protocol(head.version);
         self.outcome.note_request(view, protocol, core.needs_header_fields());

@@ -19,11 +19,13 @@ const GRPC: &str = "application/grpc";
 
 impl Exchange {
     /// Notes whether the request is a call of gRPC. Client and server of a call may send at the same time,
-    /// and pause for long, if its length is not known.
+    /// and pause for long, if its length is not known and it is a stream of HTTP/2: gRPC has no HTTP/1.1
+    /// (PROTOCOL-HTTP2.md), where a content type alone must not hold a slot of a server.
     #[inline]
-    pub(super) fn note_grpc(&mut self, view: &RequestView<'_>) {
+    pub(super) fn note_grpc(&mut self, view: &RequestView<'_>, client: &ClientStream) {
         self.facts.is_grpc = view.head.method == "POST" && has_grpc_content(view);
-        self.facts.is_streaming = self.facts.is_grpc && view.head.framing == Framing::Chunked;
+        self.facts.is_streaming =
+            self.facts.is_grpc && view.head.framing == Framing::Chunked && client.is_h2_stream();
     }
 
     /// Hands the code of a stream that the server has reset to the stream of the client. Returns whether a

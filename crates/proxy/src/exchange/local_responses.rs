@@ -1,5 +1,6 @@
 //! Responses to requests that go to no server: those of a route's action, and those that the proxy owes itself.
 
+use server_shell::plain_http::tls_expected_reason;
 use wire::{RefusalKind, RequestHead};
 
 use super::finish::{ALLOWED_METHODS, OwnResponse};
@@ -40,12 +41,8 @@ impl Exchange {
         client: &ClientStream,
         view: &RequestView<'_>,
     ) {
-        let start = "400 Bad Request: this port expects TLS, and the request came without it";
-        let host = view.head.host.filter(|host| !host.is_empty() && view.head.target.starts_with('/'));
-        let body = match host {
-            Some(host) => format!("{start}: use https://{host}{}\n", view.head.target),
-            None => format!("{start}: use https://\n"),
-        };
+        let reason = tls_expected_reason(view.head.host, view.head.target);
+        let body = format!("400 Bad Request: {reason}\n");
         let response =
             OwnResponse { status: 400, content_type: "text/plain", body: body.as_bytes(), fields: &[] };
         self.respond(core, client, &response);

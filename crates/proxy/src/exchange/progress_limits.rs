@@ -50,11 +50,11 @@ impl Exchange {
             }
             TimeoutKind::FirstByte => self.first_byte_due(timeout_ns, now),
             _ => {
-                let (due, total) = (self.response_due(timeout_ns, now), self.body_total_due(client));
-                if total <= now {
+                let (due, body) = (self.response_due(timeout_ns, now), self.early_response_due(client, now));
+                if body <= now {
                     return Err(TimeoutKind::RequestBody);
                 }
-                due.min(total)
+                due.min(body)
             }
         };
         if due <= now {
@@ -88,7 +88,9 @@ impl Exchange {
     fn note_body(&mut self, client: &ClientStream, now: MonotonicTime) {
         let bytes = self.request_relay.content_bytes;
         self.progress.body_idle.note(any_byte(client.timeouts().body_idle_ns), bytes, now);
-        self.progress.body.note(body_rule(client), bytes, now);
+        // A response that flows is progress of the exchange: its client may wait for it.
+        let both_bytes = bytes + self.response_relay.content_bytes;
+        self.progress.body.note(body_rule(client), both_bytes, now);
     }
 
     fn note_response(&mut self, now: MonotonicTime) {
@@ -100,12 +102,25 @@ impl Exchange {
     /// Returns the time at which the request's body is too slow.
     pub(super) fn body_due(&mut self, client: &ClientStream, now: MonotonicTime) -> MonotonicTime {
         self.note_body(client, now);
-        let rate_due = match client.timeouts().body_progress_bytes {
+        let idle_due = self.progress.body_idle.due(any_byte(client.timeouts().body_idle_ns));
+        self.body_rate_due(client).min(idle_due).min(self.body_total_due(client))
+    }
+
+    fn body_rate_due(&self, client: &ClientStream) -> MonotonicTime {
+        match client.timeouts().body_progress_bytes {
             0 => MonotonicTime::MAX,
             _ => self.progress.body.due(body_rule(client)),
-        };
-        let idle_due = self.progress.body_idle.due(any_byte(client.timeouts().body_idle_ns));
-        rate_due.min(idle_due).min(self.body_total_due(client))
+        }
+    }
+
+    /// Returns the time at which the body of a request is too slow whose response has begun. The client may
+    /// pause for longer than `body-idle`, but its bytes must not prolong the response for ever.
+    fn early_response_due(&mut self, client: &ClientStream, now: MonotonicTime) -> MonotonicTime {
+        if self.facts.is_streaming || self.request_relay.is_received() || self.attempt.is_request_broken {
+            return MonotonicTime::MAX;
+        }
+        self.note_body(client, now);
+        self.body_rate_due(client).min(self.body_total_due(client))
     }
 
     /// Returns the time at which the request's body must be complete.

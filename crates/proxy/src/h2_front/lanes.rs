@@ -7,20 +7,19 @@ use std::task::Waker;
 
 use rt::byte_channel::{CHANNEL_BYTES, ChannelEnd, ReadyQueue};
 use server_shell::h2_timers::{StreamWait, WriteCheck};
-use wire::Refusal;
 use wire::h2::{Connection, ErrorCode, FaultKind, Fields, RequestHead, StreamKey};
 
 use super::lane::{Lane, Turn};
 use super::output::Output;
 use super::ping::PingTimes;
 use super::response_head::LastHead;
-use crate::client_stream::H2Client;
+use crate::client_stream::{H2Client, RejectedRequest};
 use crate::core::{Core, PollContext};
 use crate::metrics::{H2Count, H2Counters};
 
 /// Starts the engine that serves the streams of a client at the other end of a channel, one after the
-/// other. With a refusal the only request is rejected for this reason.
-pub(crate) type StreamSpawner = fn(ChannelEnd, &Rc<H2Client>, Option<Refusal>);
+/// other. A rejected request is the only one.
+pub(crate) type StreamSpawner = fn(ChannelEnd, &Rc<H2Client>, Option<RejectedRequest>);
 
 /// Table of the streams.
 #[derive(Debug)]
@@ -113,9 +112,9 @@ impl Lanes {
     }
 
     /// Begins a stream whose request the engine rejects.
-    pub(super) fn reject_request(&mut self, core: &Core, stream: StreamKey, refusal: Refusal) {
+    pub(super) fn reject_request(&mut self, core: &Core, stream: StreamKey, rejected: RejectedRequest) {
         self.count_begin(core);
-        let number = self.open_lane(core, Some(refusal));
+        let number = self.open_lane(core, Some(rejected));
         self.assign(stream, number);
         self.lanes[number as usize].begin_rejected(stream);
     }
@@ -146,7 +145,7 @@ impl Lanes {
     }
 
     /// Opens a channel, and starts the engine at its other end.
-    fn open_lane(&mut self, core: &Core, refusal: Option<Refusal>) -> u32 {
+    fn open_lane(&mut self, core: &Core, rejected: Option<RejectedRequest>) -> u32 {
         let (engine, end) = core.memory.channel_buffers.open(CHANNEL_BYTES, self.client.addresses);
         let number = match self.closed.pop() {
             Some(number) => number,
@@ -158,7 +157,7 @@ impl Lanes {
             Some(slot) => *slot = lane,
             None => self.lanes.push(lane),
         }
-        (self.spawn_stream)(engine, &self.client, refusal);
+        (self.spawn_stream)(engine, &self.client, rejected);
         number
     }
 

@@ -10,9 +10,9 @@
 use rt::clock::MonotonicTime;
 use wire::h2::ErrorCode;
 
-use super::Front;
+use super::{Front, FrontEnd};
 use crate::client_stream::{ClientStream, LINGER_TIMEOUT_NS};
-use crate::core::Core;
+use crate::core::{Core, PollContext};
 
 /// Payload of the PING frame behind the announcement of the end.
 const ANNOUNCEMENT_PAYLOAD: u64 = 0;
@@ -80,6 +80,25 @@ impl Front {
             self.connection.go_away(ErrorCode::NO_ERROR, true);
             self.lanes.count(|counters| counters.count_goaway_sent(ErrorCode::NO_ERROR));
         }
+    }
+
+    /// Ends the connection although streams may be left: the last frame is GOAWAY, as far as the socket accepts
+    /// it at once.
+    #[cold]
+    pub(super) fn end_now(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        end: FrontEnd,
+    ) -> FrontEnd {
+        if self.shutdown != Shutdown::Final {
+            self.shutdown = Shutdown::Final;
+            self.connection.go_away(ErrorCode::NO_ERROR, true);
+            self.lanes.count(|counters| counters.count_goaway_sent(ErrorCode::NO_ERROR));
+        }
+        // The connection ends whether or not the client reads.
+        let _ = self.flush(ctx.cx, client);
+        end
     }
 
     /// Returns whether nothing is left to do.

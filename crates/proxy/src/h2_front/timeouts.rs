@@ -77,13 +77,13 @@ impl Front {
     fn handle_timeouts(
         &mut self,
         ctx: &mut PollContext<'_, '_>,
-        client: &ClientStream,
+        client: &mut ClientStream,
         timeouts: &H2Timeouts,
         now: MonotonicTime,
     ) -> Option<FrontEnd> {
         let output_before = self.connection.output().len();
         match self.timers.expired(timeouts, now) {
-            Some(H2Timeout::Head) => return Some(FrontEnd::Linger),
+            Some(H2Timeout::Head) => return Some(self.end_now(ctx, client, FrontEnd::Linger)),
             Some(H2Timeout::Idle) => self.announce_shutdown(ctx.core),
             None if self.shrink_due() <= now => self.shrink(),
             None => {}
@@ -93,14 +93,14 @@ impl Front {
         }
         if self.timers.is_check_due(now) && self.is_stalled(ctx, client, timeouts, now) {
             self.lanes.note_stalled();
-            return Some(FrontEnd::Reset);
+            return Some(self.end_now(ctx, client, FrontEnd::Reset));
         }
         match self.pings.check(self.lanes.ping_times(), now) {
             PingCheck::WaitUntil(_) => {}
             PingCheck::Send(_) => self.connection.ping(PING_PAYLOAD),
             PingCheck::Lost => {
                 self.lanes.count(|counters| counters.count(H2Count::PingsLost, 1));
-                return Some(FrontEnd::Reset);
+                return Some(self.end_now(ctx, client, FrontEnd::Reset));
             }
         }
         if self.connection.output().len() > output_before || self.is_finished() {

@@ -378,3 +378,12 @@ fn progress_is_reported_once_and_little_after_much_is_copied_again() {
     assert!(spliced && !tunnel.down.splicing);
     assert!(idle_polls > 0, "the first poll found nothing");
 }
+
+#[test]
+fn any_number_of_full_reads_is_counted_where_nothing_can_be_spliced() {
+    let mut lane = Lane::new(PooledBuffer::default());
+    (0..1_000).for_each(|_| lane.count_streak(true));
+    assert_eq!(lane.streak, u8::MAX);
+    lane.count_streak(false);
+    assert_eq!(lane.streak, 0);
+}

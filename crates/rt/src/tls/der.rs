@@ -39,6 +39,10 @@ pub(super) fn expect(tag: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (found == tag).then_some((content, rest))
 }
 
+/// Fault in the list of a certificate's extensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MalformedExtensions;
+
 /// Parts of a certificate (RFC 5280 §4.1).
 pub(super) struct CertificateParts<'a> {
     /// Serial number.
@@ -75,7 +79,12 @@ impl<'a> CertificateParts<'a> {
         while !after_key.is_empty() {
             let (tag, content, after) = element(after_key)?;
             if tag == CONTEXT_3 {
-                (extensions, _) = expect(SEQUENCE, content)?;
+                // A second list, or bytes behind it, would be read by others.
+                let (list, end) = expect(SEQUENCE, content)?;
+                if !end.is_empty() || !extensions.is_empty() {
+                    return None;
+                }
+                extensions = list;
             }
             after_key = after;
         }
@@ -83,21 +92,28 @@ impl<'a> CertificateParts<'a> {
         Some(Self { serial, issuer, validity_s, subject, public_key, extensions })
     }
 
-    /// Returns the value of an extension by its object identifier.
-    pub(super) fn extension(&self, identifier: &[u8]) -> Option<&'a [u8]> {
+    /// Returns the value of an extension by its object identifier; `None`: the certificate has no such
+    /// extension.
+    ///
+    /// # Errors
+    /// The list of the extensions is malformed, or has the extension twice: no absence follows from it.
+    pub(super) fn extension(&self, identifier: &[u8]) -> Result<Option<&'a [u8]>, MalformedExtensions> {
         let mut rest = self.extensions;
-        while let Some((extension, after)) = expect(SEQUENCE, rest) {
+        let mut found = None;
+        while !rest.is_empty() {
+            let (extension, after) = expect(SEQUENCE, rest).ok_or(MalformedExtensions)?;
             rest = after;
-            let (found, mut value) = expect(OBJECT_IDENTIFIER, extension)?;
-            if found != identifier {
-                continue;
-            }
+            let (name, mut value) = expect(OBJECT_IDENTIFIER, extension).ok_or(MalformedExtensions)?;
             if let Some((_, after_critical)) = expect(BOOLEAN, value) {
                 value = after_critical;
             }
-            return expect(OCTET_STRING, value).map(|(value, _)| value);
+            let (value, end) = expect(OCTET_STRING, value).ok_or(MalformedExtensions)?;
+            let is_repeated = name == identifier && found.replace(value).is_some();
+            if is_repeated || !end.is_empty() {
+                return Err(MalformedExtensions);
+            }
         }
-        None
+        Ok(found)
     }
 }
 
@@ -162,6 +178,51 @@ mod tests {
         {
             assert_eq!(time(GENERALIZED_TIME, invalid), None, "{invalid}");
         }
+    }
+
+    /// Certificate with these bytes as its list of extensions.
+    fn certificate(extensions: &[u8]) -> Vec<u8> {
+        let wrap = |tag: u8, content: &[u8]| {
+            assert!(content.len() < 128);
+            [&[tag, content.len() as u8], content].concat()
+        };
+        let time = wrap(UTC_TIME, b"261123205444Z");
+        let fields = [
+            wrap(INTEGER, &[1]),
+            wrap(SEQUENCE, &[]),
+            wrap(SEQUENCE, &[]),
+            wrap(SEQUENCE, &[&time[..], &time].concat()),
+            wrap(SEQUENCE, &[]),
+            wrap(SEQUENCE, &[]),
+            wrap(CONTEXT_3, &wrap(SEQUENCE, extensions)),
+        ];
+        wrap(SEQUENCE, &wrap(SEQUENCE, &fields.concat()))
+    }
+
+    #[test]
+    fn only_a_valid_list_of_extensions_proves_an_absence() {
+        let names: &[u8] = &[SEQUENCE, 8, OBJECT_IDENTIFIER, 3, 0x55, 0x1d, 17, OCTET_STRING, 1, 7];
+        let critical: &[u8] = &[SEQUENCE, 11, 6, 3, 0x55, 0x1d, 19, BOOLEAN, 1, 255, OCTET_STRING, 1, 9];
+        let find = |list: &[&[u8]]| {
+            let certificate = certificate(&list.concat());
+            let parts = CertificateParts::parse(&certificate).unwrap();
+            parts.extension(SUBJECT_ALT_NAME).map(|value| value.map(<[u8]>::to_vec))
+        };
+        assert_eq!(find(&[]), Ok(None));
+        assert_eq!(find(&[critical]), Ok(None));
+        assert_eq!(find(&[critical, names]), Ok(Some(vec![7])));
+        // Before and behind the extension: no sequence, no identifier, no value, bytes behind it, twice.
+        let not_a_sequence: &[u8] = &[SET, 0];
+        let no_identifier: &[u8] = &[SEQUENCE, 0];
+        let no_value: &[u8] = &[SEQUENCE, 5, OBJECT_IDENTIFIER, 3, 0x55, 0x1d, 19];
+        let two_values: &[u8] =
+            &[SEQUENCE, 11, OBJECT_IDENTIFIER, 3, 0x55, 0x1d, 19, OCTET_STRING, 1, 7, OCTET_STRING, 1, 7];
+        let truncated: &[u8] = &[SEQUENCE, 9, OBJECT_IDENTIFIER];
+        for fault in [not_a_sequence, no_identifier, no_value, two_values, truncated] {
+            assert_eq!(find(&[fault]), Err(MalformedExtensions), "{fault:?}");
+            assert_eq!(find(&[names, fault]), Err(MalformedExtensions), "{fault:?}");
+        }
+        assert_eq!(find(&[names, names]), Err(MalformedExtensions));
     }
 
     #[test]

@@ -241,10 +241,9 @@ fn check_trusted(
     if now > at(end_s) {
         return Err(CertificateError::ExpiredContext { time: now, not_after: at(end_s) }.into());
     }
-    let Some((mut usages, _)) = parts.extension(EXTENDED_KEY_USAGE).and_then(|value| expect(SEQUENCE, value))
-    else {
-        return Ok(());
-    };
+    let usages = parts.extension(EXTENDED_KEY_USAGE).map_err(|_| CertificateError::BadEncoding)?;
+    let Some(usages) = usages else { return Ok(()) };
+    let (mut usages, _) = expect(SEQUENCE, usages).ok_or(CertificateError::BadEncoding)?;
     while let Some((usage, after)) = expect(OBJECT_IDENTIFIER, usages) {
         if usage == purpose || usage == ANY_PURPOSE {
             return Ok(());
@@ -257,7 +256,8 @@ fn check_trusted(
 /// Checks that a certificate that is itself trusted has the name of the server.
 fn check_name(certificate: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), Error> {
     let parts = CertificateParts::parse(certificate).ok_or(CertificateError::BadEncoding)?;
-    if parts.extension(SUBJECT_ALT_NAME).is_none() {
+    let names = parts.extension(SUBJECT_ALT_NAME).map_err(|_| CertificateError::BadEncoding)?;
+    if names.is_none() {
         let own = common_name(parts.subject);
         if own.is_some_and(|own| is_common_name_of(own, &name.to_str())) {
             return Ok(());

@@ -20,6 +20,8 @@ pub(super) enum ConnStage {
     Undecided,
     Http1,
     Http2,
+    /// Plain HTTP instead of TLS.
+    PlainHttp,
 }
 
 /// Returns the stage after the accept, without TLS.
@@ -43,6 +45,7 @@ impl Conn {
             ConnStage::Http1 | ConnStage::Undecided => None,
             ConnStage::Handshake => self.poll_handshake(cx, core),
             ConnStage::Http2 => Some(Poll::Ready(FastPathExit::Http2)),
+            ConnStage::PlainHttp => Some(self.poll_plain_http(cx, core)),
         }
     }
 
@@ -53,6 +56,9 @@ impl Conn {
         match self.stream.poll_handshake(cx) {
             Poll::Pending => return Some(self.poll_waiting(cx, core, false)),
             Poll::Ready(Err(error)) => {
+                if let Some(exit) = self.begin_plain_http(cx, core) {
+                    return Some(exit);
+                }
                 let reason = CloseReason::from_io_error(&error);
                 return Some(Poll::Ready(FastPathExit::Close(reason)));
             }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::compress::Encoder;
-use super::encoder_budget::EncoderPermit;
+use super::memory_budget::MemoryPermit;
 use super::open_file::OpenFile;
 use super::ranges::ByteRange;
 
@@ -26,6 +26,8 @@ pub(crate) struct FileBody {
     buffer: Vec<u8>,
     buffer_sent: usize,
     encoder: Option<Box<PermittedEncoder>>,
+    /// Part of a budget that the pieces hold.
+    _permit: Option<MemoryPermit>,
     /// Number of unsent bytes, if the content is not encoded.
     remaining: u64,
     sent: u64,
@@ -36,7 +38,7 @@ pub(crate) struct FileBody {
 struct PermittedEncoder {
     encoder: Encoder,
     /// Returned to the budget together with the memory of the encoder.
-    _permit: EncoderPermit,
+    _permit: MemoryPermit,
 }
 
 /// A piece of the content.
@@ -74,8 +76,13 @@ impl FileBody {
         body
     }
 
+    /// A text that holds a part of a budget.
+    pub(crate) fn from_permitted_text(text: Vec<u8>, permit: MemoryPermit) -> Self {
+        Self { _permit: Some(permit), ..Self::from_text(text) }
+    }
+
     /// Encoded content of a complete file.
-    pub(crate) fn encoded(file: &Rc<OpenFile>, encoder: Encoder, permit: EncoderPermit) -> Self {
+    pub(crate) fn encoded(file: &Rc<OpenFile>, encoder: Encoder, permit: MemoryPermit) -> Self {
         let mut body = Self::default();
         body.push_range(file, ByteRange { start: 0, end: file.size() });
         body.encoder = Some(Box::new(PermittedEncoder { encoder, _permit: permit }));

@@ -10,6 +10,7 @@ use super::open_file::MEMORY_FILE_BYTES_MAX;
 use super::plan::{FilesPlan, FilesSource};
 use super::ranges::RANGES_MAX;
 use super::root::{Confinement, Root};
+use super::site::LIST_BYTES_MAX;
 
 impl FilesPlan {
     /// Describes the files and their limits, a line for each property.
@@ -30,7 +31,10 @@ impl FilesPlan {
             let hidden = if self.serves_hidden { "served" } else { "404, except /.well-known" };
             let _ = writeln!(text, "names with a dot at their start: {hidden}");
             let listing = match self.lists {
-                true => format!("listed, max {NAMES_MAX} names"),
+                true => format!(
+                    "listed, max {NAMES_MAX} names; 503 beyond {} MiB of lists that clients of a thread have not read",
+                    LIST_BYTES_MAX >> 20
+                ),
                 false => "404".to_owned(),
             };
             let _ = writeln!(text, "directories without an index: {listing}");

@@ -10,8 +10,8 @@ use super::body::FileBody;
 use super::codings::{AcceptedCodings, Coding, CodingCost};
 use super::compress::{self, Encoder};
 use super::conditions::{Precondition, Validators, evaluate, range_applies};
-use super::encoder_budget::encoder_bytes;
 use super::media_types::is_compressible;
+use super::memory_budget::encoder_bytes;
 use super::open_file::{Lookup, OpenFile};
 use super::ranges::{self, ByteRange, RequestedRanges};
 use super::request::{FileRequest, RequestTime};
@@ -348,7 +348,12 @@ fn list_response(site: &FileSite, request: &FileRequest<'_>, path: &FilePath<'_>
         let name = String::from_utf8_lossy(&path.path);
         list.to_html(&if name.is_empty() { "/".to_owned() } else { format!("/{name}/") })
     };
-    let response = content_response(200, fields, FileBody::from_text(text.into_bytes()));
+    let Some(permit) = site.lists.acquire(text.len() as u64) else {
+        let mut response = error_response(503);
+        response.fields.extend_from_slice(b"Retry-After: 1\r\n");
+        return Some(FileResponse { is_repeatable: false, ..response });
+    };
+    let response = content_response(200, fields, FileBody::from_permitted_text(text.into_bytes(), permit));
     Some(FileResponse { is_repeatable: false, ..response })
 }
 

@@ -190,6 +190,36 @@ mod tests {
         directory
     }
 
+    #[test]
+    fn a_root_without_a_free_descriptor_is_an_error_and_loses_no_links() {
+        const CHILD_PROCESS_ENV: &str = "WEIR_TEST_ROOT_ALONE";
+        const NAME: &str =
+            "files::root::tests::a_root_without_a_free_descriptor_is_an_error_and_loses_no_links";
+        if std::env::var_os(CHILD_PROCESS_ENV).is_none() {
+            // The limit is that of the process.
+            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+            let output = command.args([NAME, "--exact"]).env(CHILD_PROCESS_ENV, "1").output().unwrap();
+            let stdout = String::from_utf8_lossy(&output.stdout);
+            return assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}");
+        }
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let tree = tree();
+        let path = tree.path().join("root");
+        let before = getrlimit(Resource::Nofile);
+        let next = std::os::fd::AsRawFd::as_raw_fd(&fs::File::open("/dev/null").unwrap()) as u64;
+        let open_with = |free: u64| {
+            setrlimit(Resource::Nofile, Rlimit { current: Some(next + free), ..before }).unwrap();
+            let opened =
+                Root::open_path(&path, true).map(|root| (root.confinement, is_open(&root, "inside")));
+            setrlimit(Resource::Nofile, before).unwrap();
+            opened
+        };
+        assert_eq!(open_with(0), Err(Errno::MFILE));
+        // One for the directory, none for the probe: the root must not be one without links for ever.
+        assert_eq!(open_with(1), Err(Errno::MFILE));
+        assert_eq!(open_with(10), Ok((Confinement::Kernel, true)));
+    }
+
     fn is_open(root: &Root, path: &str) -> bool {
         root.open_beneath(path.as_bytes()).is_ok()
     }

@@ -6,14 +6,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::cache::{Cached, FileCache};
-use super::encoder_budget::EncoderBudget;
 use super::etag::EtagSource;
 use super::followed_root::{FollowedRoot, RootChange};
 use super::listing::{self, DirectoryList};
+use super::memory_budget::MemoryBudget;
 use super::open_file::{Lookup, OpenFile, look_up};
 use super::plan::{FilesPlan, FilesSource};
 use super::request::RequestTime;
 use super::tagging::TagQueue;
+
+/// Maximum memory of the lists of directories that the clients of a thread have not read.
+pub(crate) const LIST_BYTES_MAX: u64 = 32 << 20;
 
 /// Files that one core serves.
 #[derive(Debug)]
@@ -21,7 +24,8 @@ pub(crate) struct FileSite {
     pub(crate) plan: Arc<FilesPlan>,
     source: SiteSource,
     cache: RefCell<FileCache>,
-    pub(crate) encoders: Rc<EncoderBudget>,
+    pub(crate) encoders: Rc<MemoryBudget>,
+    pub(crate) lists: Rc<MemoryBudget>,
     /// Files that wait for a tag from their content.
     pub(crate) untagged: TagQueue,
     roots_replaced: Cell<u64>,
@@ -55,7 +59,8 @@ impl FileSite {
         Ok(Self {
             source,
             cache: RefCell::new(FileCache::new(plan.cache_entries, plan.cache_valid_ns)),
-            encoders: Rc::new(EncoderBudget::new(plan.compress_memory_bytes)),
+            encoders: Rc::new(MemoryBudget::new(plan.compress_memory_bytes)),
+            lists: Rc::new(MemoryBudget::new(LIST_BYTES_MAX)),
             untagged: TagQueue::default(),
             roots_replaced: Cell::new(0),
             roots_removed: Cell::new(0),

@@ -66,6 +66,7 @@ impl Http2Conn<'_> {
         self.armed = MonotonicTime::MAX;
         let (timeouts, now) = (self.timeouts(core), core.now());
         if self.timers.is_check_due(now) && self.is_stalled(core, &timeouts, now) {
+            self.go_away();
             return Some(CloseReason::WriteStall);
         }
         if let ShutdownState::Failed(reason) = self.shutdown {

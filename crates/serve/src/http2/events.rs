@@ -267,12 +267,17 @@ impl Http2Conn<'_> {
 
     /// Ends the connection because the client was too slow.
     pub(super) fn end_with_goaway(&mut self, reason: CloseReason) {
+        self.go_away();
+        self.abandon_all_exchanges();
+        self.shutdown = ShutdownState::Failed(reason);
+    }
+
+    /// Adds the last frame of the connection.
+    pub(super) fn go_away(&mut self) {
         if matches!(self.shutdown, ShutdownState::Open) {
             add(&self.conn.core.counters.h2_goaways_sent, 1);
         }
         self.wire.go_away(ErrorCode::NO_ERROR, true);
-        self.abandon_all_exchanges();
-        self.shutdown = ShutdownState::Failed(reason);
     }
 
     fn abandon_all_exchanges(&mut self) {
@@ -307,7 +312,7 @@ fn count_abandoned(core: &OriginCore, exchange: &Exchange) {
 /// Converts an event, except a request.
 fn detach(event: Event<'_>) -> InputEvent {
     match event {
-        Event::RejectedRequest { stream, refusal } => InputEvent::Rejected { stream, refusal },
+        Event::RejectedRequest { stream, refusal, .. } => InputEvent::Rejected { stream, refusal },
         Event::Data { stream, bytes, is_end } => InputEvent::Data { stream, bytes: bytes.len(), is_end },
         Event::Trailers { stream, .. } => InputEvent::Data { stream, bytes: 0, is_end: true },
         Event::Reset { stream, fault, .. } => InputEvent::Reset { stream, fault },

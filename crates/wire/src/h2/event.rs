@@ -26,6 +26,9 @@ pub enum Event<'e> {
         stream: StreamKey,
         /// Reason, with its status.
         refusal: crate::Refusal,
+        /// Method and target with a space between them, as far as they were decoded, for
+        /// [`crate::salvage_request_line`].
+        request_line: &'e [u8],
     },
     /// A head of a response, interim or final, at a client.
     Response {

@@ -75,7 +75,12 @@ pub(super) struct Head {
     repeatable: Option<u32>,
     /// Block of that request.
     block: Vec<u8>,
+    /// Method and target of the last request that is not reported as valid, see [`Head::request_line`].
+    request_line: Vec<u8>,
 }
+
+/// Maximum length of a target that is kept of a request with a problem.
+const REQUEST_LINE_TARGET_MAX: usize = 2_048;
 
 /// Maximum size of a block that is compared with the next one.
 const REPEATABLE_BYTES_MAX: usize = 256;
@@ -92,6 +97,7 @@ impl Head {
             limits,
             repeatable: None,
             block: Vec::new(),
+            request_line: Vec::new(),
         }
     }
 
@@ -110,7 +116,7 @@ impl Head {
         self.parts = HeadParts::default();
         self.problem = None;
         if section == Section::Ignored {
-            self.stop(HeadProblem::Ignored);
+            self.stop(HeadProblem::Ignored, Texts { table: &[], literals: &[] });
         }
     }
 
@@ -178,7 +184,12 @@ impl Head {
         match result {
             Ok(()) => Ok(()),
             Err(problem) => {
-                self.stop(problem);
+                match kind.name {
+                    NameKind::Method => self.parts.method = self.parts.method.or(Some(field.value)),
+                    NameKind::Path => self.parts.path = self.parts.path.or(Some(field.value)),
+                    _ => {}
+                }
+                self.stop(problem, texts);
                 self.discard(0)
             }
         }
@@ -186,12 +197,32 @@ impl Head {
 
     /// Stores no further fields.
     #[cold]
-    fn stop(&mut self, problem: HeadProblem) {
+    fn stop(&mut self, problem: HeadProblem, texts: Texts<'_>) {
+        self.keep_request_line(texts);
         self.problem = Some(problem);
         self.decoded_bytes = self.size;
         self.size = self.limits.bytes_max.saturating_add(1).min(SIZE_OVER);
         self.refs.clear();
         self.parts = HeadParts::default();
+    }
+
+    /// Keeps what was decoded of a request's method and target, for logs.
+    #[cold]
+    pub(super) fn keep_request_line(&mut self, texts: Texts<'_>) {
+        self.request_line.clear();
+        let Some(method) = self.parts.method.filter(|_| self.section == Section::Request) else { return };
+        self.request_line.extend_from_slice(texts.value(method));
+        self.request_line.push(b' ');
+        if let Some(target) = self.parts.path.or(self.parts.authority) {
+            let target = texts.value(target);
+            self.request_line.extend_from_slice(&target[..target.len().min(REQUEST_LINE_TARGET_MAX)]);
+        }
+    }
+
+    /// Method and target of the last request that was rejected, with a space between them, as far as they
+    /// were decoded: for logs, never for a decision. [`crate::salvage_request_line`] reads it.
+    pub(super) fn request_line(&self) -> &[u8] {
+        &self.request_line
     }
 
     /// Counts a field after a problem, which is decoded only for the table.
@@ -223,7 +254,7 @@ impl Head {
 
     /// Returns the bytes of memory of the references and the kept block.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.refs.capacity() * size_of::<FieldRef>() + self.block.capacity()
+        self.refs.capacity() * size_of::<FieldRef>() + self.block.capacity() + self.request_line.capacity()
     }
 
     fn keep(&mut self, field: FieldRef) -> Result<(), HeadProblem> {
@@ -292,7 +323,11 @@ impl Head {
 
     fn keep_content_length(&mut self, value: &[u8]) -> Result<(), HeadProblem> {
         if self.section == Section::Trailers {
-            return Err(HeadProblem::Malformed(FaultKind::TrailerForbidden));
+            // It is too late to have a meaning, and some peers send it (RFC 9110 §6.5.1): it is dropped.
+            return match is_valid_text(value) {
+                true => Ok(()),
+                false => Err(HeadProblem::Malformed(FaultKind::FieldValueInvalid)),
+            };
         }
         let invalid = HeadProblem::Malformed(FaultKind::ContentLengthInvalid);
         // Some servers parse a number that starts with 0 as octal.

@@ -318,6 +318,9 @@ impl Connection {
         match self.head.finish_request(self.decoder.texts()) {
             Err(HeadProblem::Malformed(fault)) => self.reset_for(stream, fault).map(Some),
             Err(HeadProblem::Refused(kind)) => {
+                if !self.head.is_over() {
+                    self.head.keep_request_line(self.decoder.texts());
+                }
                 if let Some(open) = self.streams.get_open(stream) {
                     open.is_rejected = true;
                     open.receive = if block.is_end { Progress::Done } else { Progress::Body };

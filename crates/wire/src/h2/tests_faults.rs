@@ -267,9 +267,14 @@ fn faults_of_a_stream_reset_it() {
         ("second head", [post(1), trailers(0, &[("a", "b")])].concat(), Fault::TrailersUnfinished),
         ("pseudo in trailers", [post(1), trailers(END, &[(":path", "/")])].concat(), Fault::PseudoMisplaced),
         (
-            "length in trailers",
-            [post(1), trailers(END, &[("content-length", "0")])].concat(),
-            Fault::TrailerForbidden,
+            "invalid length in trailers",
+            [post(1), trailers(END, &[("content-length", "0\n")])].concat(),
+            Fault::FieldValueInvalid,
+        ),
+        (
+            "pseudo behind a length in trailers",
+            [post(1), trailers(END, &[("content-length", "0"), (":path", "/")])].concat(),
+            Fault::PseudoMisplaced,
         ),
         ("host in trailers", [post(1), trailers(END, &[("host", "a")])].concat(), Fault::TrailerForbidden),
         (
@@ -434,7 +439,7 @@ fn heads_over_a_limit_can_be_answered() {
             used += bytes;
             match event {
                 None => return None,
-                Some(Event::RejectedRequest { stream, refusal }) => {
+                Some(Event::RejectedRequest { stream, refusal, .. }) => {
                     server.output().clear();
                     server.send_headers(stream, true, |head| head.status(refusal.status()));
                     // The rest of the request is not awaited.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use load::capacity_search::{SearchQuantity, SearchSettings};
+use load::capacity_search::{SearchOptions, SearchQuantity, SearchSettings};
 use load::plan::{LoadFlags, Objective, RunPlan, TlsFlags};
 use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
@@ -11,27 +11,6 @@ use record::units::{
 };
 
 use crate::flags::{CommandArgs, edge_flags};
-
-/// Options of `weir edge`.
-#[derive(Debug)]
-pub(in crate::commands) struct EdgeOptions {
-    pub(in crate::commands) quantity: SearchQuantity,
-    /// Settings that all trials share.
-    pub(in crate::commands) base: RunPlan,
-    /// The same load, sent directly to the server behind the subject.
-    pub(super) direct: Option<RunPlan>,
-    pub(in crate::commands) settings: SearchSettings,
-    /// Maximum duration of everything, in ns; `None`: that of the settings.
-    pub(super) duration_ns_max: Option<u64>,
-    /// Factor for the announced durations: above 1 if trials take longer than their loads.
-    pub(in crate::commands) stretch: f64,
-    /// True if `--to` was given.
-    pub(super) has_max_level: bool,
-    pub(super) search_only: bool,
-    /// True if requests are sent one at a time before the search.
-    pub(super) baseline: bool,
-    pub(super) records_directory: Option<PathBuf>,
-}
 
 /// Minimum and maximum length of a short trial.
 const TRIAL_NS_RANGE: (u64, u64) = (100 * MILLISECOND_NS, 60 * SECOND_NS);
@@ -51,7 +30,7 @@ const MAX_GAP_RANGE: (f64, f64) = (0.001, 0.5);
 pub(in crate::commands) fn parse_flags(
     args: CommandArgs<'_>,
     urls: Vec<String>,
-) -> Result<EdgeOptions, Vec<InputProblem>> {
+) -> Result<SearchOptions, Vec<InputProblem>> {
     let cores = rt::cores::available_cpus().len();
     let mut text = edge_flags(args, urls);
     let mut reader = OptionReader { args, problems: Vec::new() };
@@ -75,7 +54,7 @@ pub(in crate::commands) fn parse_flags(
     let parsed = RunPlan::parse(&text, cores);
     problems.extend(parsed.iter().filter_map(|base| protocol_problem(base, quantity)));
     match parsed {
-        Ok(base) if problems.is_empty() => Ok(EdgeOptions {
+        Ok(base) if problems.is_empty() => Ok(SearchOptions {
             quantity,
             base,
             direct,

@@ -11,16 +11,16 @@ use load::plan::{LoadFlags, RunPlan};
 use record::problem::{InputProblem, suggestion};
 use record::units::SECOND_NS;
 use rt::drain::Drain;
+use runner::calibration::TrialSettings;
+use runner::embedded::Origin;
+use runner::run_record::{host_record, random_id};
+use runner::store;
 
 use super::{clocks, count_signals, job, notice};
-use crate::commands::calibrate::{self, TrialSettings};
-use crate::commands::load::host_record;
-use crate::embedded::Origin;
+use crate::commands::calibrate::calibrate_with_bar;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options, nats_problems};
 use crate::output::print;
-use crate::progress_bar::ProgressBar;
-use crate::store;
 
 /// Options of an agent.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ pub(super) fn facts(
     let cpus = rt::cores::available_cpus().len() as u32;
     AgentFacts {
         name,
-        instance: crate::commands::load::random_id(),
+        instance: random_id(),
         weir: env!("WEIR_VERSION").to_owned(),
         host: record::facts::HostFacts { cpus, ..host_record(host, Vec::new()) },
         links: links(),
@@ -184,6 +184,6 @@ fn measure_capacity(host: &host::facts::HostFacts) -> Result<f64, Failure> {
     let plan = reference_plan(origin.url(100))?;
     let trials = TrialSettings { per_kind: 3, duration_ns: SECOND_NS, origin_pid: origin.pid() };
     let stop = Drain::default();
-    let calibrations = calibrate::calibrate(&plan, &trials, host, &stop.watch(), &ProgressBar::start())?;
+    let calibrations = calibrate_with_bar(&plan, &trials, host, &stop.watch())?;
     Ok(calibrations.closed.per_core_per_s * rt::cores::available_cpus().len() as f64)
 }

@@ -1,6 +1,7 @@
 //! `weir fleet edge`: a search for the capacity whose trials are loads of a fleet.
 
-use ::load::capacity_search::SearchQuantity;
+use ::load::baseline::LOAD_NS_MIN;
+use ::load::capacity_search::{DrivenLoad, SearchOptions, SearchQuantity, TrialDriver, TrialSetup};
 use ::load::pace::Pace;
 use ::load::plan::RunPlan;
 use fleet::message::AgentFacts;
@@ -14,10 +15,8 @@ use rt::tokio::sync::watch;
 
 use super::fleet_load::{FleetFlags, FleetLoad, find_agents, format_division};
 use super::{Notices, connect, count_signals, job};
-use crate::commands::edge::{
-    DrivenLoad, EdgeOptions, EdgeSearch, TrialDriver, TrialSetup, check_outputs, parse_flags,
-};
-use crate::commands::load::baseline::LOAD_NS_MIN;
+use crate::commands::command_identity;
+use crate::commands::edge::{EdgeSearch, check_outputs, parse_flags};
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, edge_trial_arguments, nats_options, refused_edge_flags};
 
@@ -39,15 +38,17 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let agents = find_agents(&mut session, &flags.selection)?;
     let introduction = format_division(&agents);
     let driver = FleetDriver { args, quantity: options.quantity, nats, agents, signals };
-    let search = EdgeSearch { args, arguments, options: &options, stop: &stop, descriptor_limit: None };
-    search.run(Box::new(driver), &introduction)
+    let identity = command_identity(arguments);
+    let search =
+        EdgeSearch { args, identity: &identity, options: &options, stop: &stop, descriptor_limit: None };
+    search.run(driver, &introduction)
 }
 
 /// Parses all flags; reports every problem at once.
 pub(super) fn parse(
     args: CommandArgs<'_>,
     urls: Vec<String>,
-) -> Result<(EdgeOptions, FleetFlags), Vec<InputProblem>> {
+) -> Result<(SearchOptions, FleetFlags), Vec<InputProblem>> {
     let mut problems: Vec<InputProblem> =
         refused_edge_flags(args).into_iter().map(job::refused_flag).collect();
     problems.extend(job::file_values(args));
@@ -100,6 +101,8 @@ impl FleetDriver<'_> {
 }
 
 impl TrialDriver for FleetDriver<'_> {
+    type Error = Failure;
+
     fn has_observer(&self) -> bool {
         // An agent drives one load at a time.
         false

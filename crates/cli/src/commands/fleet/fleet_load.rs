@@ -16,10 +16,10 @@ use record::problem::InputProblem;
 use record::run::Run;
 use record::units::{DurationUnit, SECOND_NS, format_plural, parse_duration_ns};
 use rt::tokio::sync::watch;
+use runner::run_record::random_id;
 
 use super::runs::StorePlan;
 use super::{clocks, job};
-use crate::commands::load::random_id;
 use crate::exit::Failure;
 use crate::flags::{CommandArgs, agent_load_arguments, load_flags, nats_problems, parse_command};
 

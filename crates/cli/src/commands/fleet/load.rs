@@ -9,6 +9,12 @@ use fleet::message::AgentName;
 use fleet::transport::NatsOptions;
 use record::problem::InputProblem;
 use record::run::{Interval, Run};
+use report::text::csv::csv;
+use report::text::fleet::format_fleet_agents;
+use report::text::junit::junit;
+use report::text::markdown::markdown;
+use report::text::peer_format::PeerFormat;
+use report::text::summary::summary;
 use rt::drain::{Drain, DrainStage};
 use rt::tokio::sync::watch;
 
@@ -19,13 +25,10 @@ use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options};
 use crate::output;
 use crate::output::file::{write_json, write_text};
-use crate::output::fleet::format_fleet_agents;
 use crate::output::live::LiveTable;
 use crate::output::load_plan::describe_plan;
 use crate::output::openmetrics::MetricsExport;
-use crate::output::peer_format::PeerFormat;
-use crate::output::summary::summary;
-use crate::output::{csv, is_coloured, junit, markdown, print};
+use crate::output::{is_coloured, print};
 use crate::preflight;
 
 /// Results that may go to stdout.
@@ -163,9 +166,9 @@ fn write_results(
         print(&format!("{}{text}\n{agents}", if has_lines { "\n" } else { "" }));
     }
     write_json(run, args.text("json").as_deref())?;
-    write_text(&csv::csv(run), args.text("csv").as_deref())?;
-    write_text(&markdown::markdown(run), args.text("markdown").as_deref())?;
-    write_text(&junit::junit(run), args.text("junit").as_deref())
+    write_text(&csv(run), args.text("csv").as_deref())?;
+    write_text(&markdown(run), args.text("markdown").as_deref())?;
+    write_text(&junit(run), args.text("junit").as_deref())
 }
 
 /// Live view: the line per second of all agents together.

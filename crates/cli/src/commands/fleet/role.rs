@@ -15,8 +15,10 @@ use record::problem::InputProblem;
 use record::units::{DurationUnit, SECOND_NS, parse_duration_ns};
 use rt::clock::{now_ns, unix_ns};
 use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
+use runner::watch::plan::{WatchPlan, watch_process};
+use runner::watch::targets::resolve_targets;
 
-use crate::commands::watch::{WatchPlan, resolve_targets, watch_process, write_record};
+use crate::commands::watch::{parse_plan, write_record};
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, parse_command, role_arguments};
 use crate::load_control::{LoadController, report};
@@ -151,7 +153,7 @@ fn parse_program(
         problems.push(InputProblem::new(command, "a role has flags only, and reads no directory"));
     }
     let watch = match command == OBSERVE {
-        true => WatchPlan::parse(args).map_err(|others| problems.extend(others)).ok(),
+        true => parse_plan(args).map_err(|others| problems.extend(others)).ok(),
         false => None,
     };
     if command == OBSERVE && ["port", "url", "pid"].iter().all(|flag| !args.is_given(flag)) {

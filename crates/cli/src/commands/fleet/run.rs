@@ -20,11 +20,11 @@ use record::units::{SECOND_NS, format_plural};
 use record::validity::{Validity, ValidityReason, ValidityVerdict};
 use record::watch::WatchRecord;
 use rt::tokio::sync::watch;
+use runner::run_record::random_id;
 
 use super::load::{self, LoadSurroundings};
 use super::role::RolePlan;
 use super::{check_nats, connect};
-use crate::commands::load::random_id;
 use crate::commands::text_file::read_text_file;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options, parse_command, passed_on};

@@ -10,15 +10,16 @@ use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 use record::run::Run;
 use record::units::{format_bytes, format_plural};
+use report::text::fleet::format_fleet_agents;
+use report::text::summary::summary;
+use report::text::table::table;
 
 use super::fleet_load::MergedLoad;
 use super::{CONNECT_WAIT, notice, run_files};
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options, nats_problems};
 use crate::output;
-use crate::output::fleet::{format_fleet_agents, run_description};
-use crate::output::summary::summary;
-use crate::output::table::table;
+use crate::output::fleet::run_description;
 use crate::output::{is_coloured, print};
 
 /// Storage of a run.

@@ -64,14 +64,20 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let directory = state_directory(args, &AgentName::from_host("nats"))?;
     let search = host::sandbox::programs::search_directories();
     let cannot = |error: fleet::embedded::EmbeddedError| Failure::cannot_run(error);
+    let token = rt::machine::random_bytes().map_err(|error| Failure::cannot("random numbers", error))?;
     // This thread lives until the end; if it is killed, the kernel kills the server.
     let spawn = |command: &mut Command| Launch::default().spawn(command);
-    let mut server = EmbeddedServer::start(&directory, &search, options.port, spawn).map_err(cannot)?;
+    let mut server =
+        EmbeddedServer::start(&directory, &search, options.port, token, spawn).map_err(cannot)?;
     wait_for(&mut server)?;
     let url = server.url();
     print(&format!("listening on {url} (process {}; data in {})\n", server.pid(), directory.display()));
-    let agents = start_agents(args, options.agents, &url, &signals)?;
-    let nats = if options.port == 4222 { String::new() } else { format!(" --nats {url}") };
+    let agents = start_agents(args, options.agents, &server, &signals)?;
+    let mut nats = if options.port == 4222 { String::new() } else { format!(" --nats {url}") };
+    // Other commands find the default one.
+    if args.text("state").is_some() {
+        nats.push_str(&format!(" --nats-token {}", server.token_file().display()));
+    }
     if options.agents == 0 {
         print(&format!("next: weir fleet agent{nats}\n"));
     }
@@ -101,7 +107,7 @@ fn wait_for(server: &mut EmbeddedServer) -> Result<(), Failure> {
 fn start_agents(
     args: CommandArgs<'_>,
     count: u64,
-    url: &str,
+    server: &EmbeddedServer,
     signals: &rt::tokio::sync::watch::Receiver<u32>,
 ) -> Result<Vec<std::thread::JoinHandle<()>>, Failure> {
     let host = host::facts::read();
@@ -109,8 +115,12 @@ fn start_agents(
     let mut agents = Vec::new();
     for number in 1..=count {
         let name = AgentName::from_host(&format!("local-{number}"));
-        let nats =
-            NatsOptions { url: url.to_owned(), name: format!("weir agent {name}"), ..NatsOptions::default() };
+        let nats = NatsOptions {
+            url: server.url(),
+            token: Some(server.token_file().to_owned()),
+            name: format!("weir agent {name}"),
+            ..NatsOptions::default()
+        };
         let directory = state_directory(args, &name)?;
         let facts = facts(name.clone(), &AgentOptions::for_load(), host.clone(), capacity_per_s);
         let signals = signals.clone();

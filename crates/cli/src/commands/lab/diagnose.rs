@@ -11,11 +11,11 @@ use record::problem::{InputProblem, InvalidValue};
 use record::run::{self, Run};
 use record::trial::{self, ExperimentTrial};
 use record::units::{format_count, format_plural};
+use report::text::answer::format_head;
+use report::text::diagnosis::format_diagnosis;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
-use crate::output::answer::format_head;
-use crate::output::diagnosis::format_diagnosis;
 use crate::output::file::write_json;
 use crate::output::print;
 use crate::preflight;

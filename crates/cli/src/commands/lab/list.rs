@@ -1,11 +1,13 @@
 //! `weir lab list DIR`: the experiments in a directory, one line each.
 
-use super::experiments::{ExperimentRow, ExperimentState, experiment_rows, parse_directory};
+use experiment::list::{ExperimentRow, ExperimentState, experiment_rows};
+use report::text::table::table;
+
+use super::experiments::parse_directory;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
 use crate::output::print;
-use crate::output::table::table;
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let root = parse_directory(args)?;

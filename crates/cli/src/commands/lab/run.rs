@@ -15,28 +15,31 @@ use experiment::engine::experiment_dir::{
     CONCLUSIONS_FILE, ExperimentDir, ExperimentDirError, ExperimentStart,
 };
 use experiment::engine::{EngineContext, EngineError, expected_duration_s};
+use experiment::judgement::{judge, parse, parse_stored};
 use experiment::scenario::setup::LabSetup;
 use experiment::trial::TrialTools;
 use record::experiment::{Experiment, ExperimentPlan, StopReason, TrialSummary, counted_blocks};
 use record::file::{wall_clock_now, wall_clock_ns};
 use record::problem::{InputProblem, suggestion};
 use record::trial::TrialKind;
+use report::text::experiment::{ArmText, format_experiment, plan as plan_text};
 use rt::clock::now_ns;
 use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
+use runner::run_record::host_record;
 
 pub(in crate::commands) use self::environment_checks::with_environment_checks;
 pub(in crate::commands) use self::options::parse_options;
+
 use self::progress::Progress;
 use self::trials::FileTrials;
 use super::experiments::{DIRECTORY_DEFAULT, directory_failure};
-use super::judging::{REPORT_HTML, Records, judge, parse, parse_stored, write_reports};
-use super::{build_info, context, own_path};
+use super::report_files::{REPORT_HTML, Records, write_reports};
+use super::{context, own_path};
 use crate::commands::fleet::{ExperimentAgents, FleetRunner};
-use crate::commands::load::host_record;
 use crate::commands::text_file::decode_text;
+use crate::commands::weir_version;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options, nats_problems};
-use crate::output::experiment::{ArmText, format_experiment, plan as plan_text};
 use crate::output::file::write_json;
 use crate::output::{print, print_valid};
 
@@ -135,7 +138,7 @@ pub(in crate::commands) fn create_directory(
     let (weir, plan) = (own_path()?, file.plan());
     let recorded_programs = programs_to_record(file, &weir);
     let start = ExperimentStart {
-        weir: build_info(),
+        weir: weir_version(),
         command: arguments.to_vec(),
         started_at: wall_clock_now(),
         host: host_record(host::facts::read(), Vec::new()),
@@ -298,7 +301,7 @@ pub(in crate::commands) fn run_trials(
     stop: &DrainWatch,
 ) -> Result<Experiment, Failure> {
     let context = context(args);
-    let (weir, build) = (own_path()?, build_info());
+    let (weir, build) = (own_path()?, weir_version());
     let is_stopped = || stop.stage() > DrainStage::Running;
     let recorded_programs = programs_to_record(file, &weir);
     let fleet = FleetRunner::new(nats_options(args, "weir lab run"), stop);
@@ -310,7 +313,7 @@ pub(in crate::commands) fn run_trials(
         // Agents that cannot be asked at the end are no change.
         let agents_now = agents_now.unwrap_or_else(|| known_agents.clone());
         EnvironmentFacts {
-            weir: build_info(),
+            weir: weir_version(),
             host: host_record(host::facts::read(), Vec::new()),
             environment: environment::read(&recorded_programs).into_iter().chain(agents_now).collect(),
         }
@@ -470,12 +473,12 @@ mod tests {
         assert_eq!(ended("reruns", std::slice::from_ref(&good)).unwrap(), Some(Exit::Invalid));
         for code in ["reruns", "failed"] {
             let failure = ended(code, &[good.clone(), bad.clone()]).unwrap_err();
-            assert_eq!(failure.exit(), Exit::CannotRun, "{code}");
+            assert_eq!(Exit::from(&failure), Exit::CannotRun, "{code}");
             let text = failure.lines().join("\n");
             for part in ["why it ended", "b under x ", "it does not start", "kept/trials/2.json"] {
                 assert!(text.contains(part), "{part}: {text}");
             }
         }
-        assert_eq!(ended("failed", &[]).unwrap_err().exit(), Exit::CannotRun);
+        assert_eq!(Exit::from(&ended("failed", &[]).unwrap_err()), Exit::CannotRun);
     }
 }

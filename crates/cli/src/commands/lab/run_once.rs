@@ -8,8 +8,9 @@ use record::units::{DurationUnit, parse_duration_ns};
 use rt::drain::{Drain, DrainStage, SignalHandlers, SignalSet, block_signals};
 
 use super::run::environment_checks::with_environment_checks;
-use super::{build_info, context, own_path};
+use super::{context, own_path};
 use crate::commands::text_file::read_text_file;
+use crate::commands::weir_version;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
@@ -35,7 +36,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let context = context(args);
     let weir = own_path()?;
     let stopped = || stop.stage() > DrainStage::Running;
-    let build = build_info();
+    let build = weir_version();
     let tools = TrialTools {
         weir: &weir,
         build: &build,

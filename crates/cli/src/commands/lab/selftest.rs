@@ -16,7 +16,8 @@ use rt::clock::now_ns;
 use rt::drain::{Drain, DrainStage, SignalSet, block_signals};
 
 use super::run_once::DURATION_DEFAULT;
-use super::{build_info, context, own_path};
+use super::{context, own_path};
+use crate::commands::weir_version;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::print;
@@ -81,7 +82,7 @@ fn run_cases(
     let weir = own_path()?;
     let stopped = || stop.stage() > DrainStage::Running;
     let duration_ns = options.duration_ns;
-    let build = build_info();
+    let build = weir_version();
     let tools = TrialTools {
         weir: &weir,
         build: &build,

@@ -11,7 +11,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use experiment::comparison::{EFFECT_DEFAULT, compare_experiments};
 use experiment::engine::experiment_dir::{PLAN_FILE, list_experiments};
+use experiment::list::{ExperimentRow, ExperimentState, experiment_rows, find_experiment, read_unfinished};
 use fleet::message::RunId;
 use fleet::run_store::AGENTS;
 use maud::html;
@@ -21,10 +23,7 @@ use rt::address::Address;
 use rt::drain::{Drain, SignalSet, block_signals};
 use server_shell::web_ui::{self, JSON, WebPage, WebRequest, WebRoute, serve_file};
 
-use super::compare::{EFFECT_DEFAULT, compare_experiments};
-use super::experiments::{
-    ExperimentRow, ExperimentState, experiment_rows, find_experiment, parse_directory, read_unfinished,
-};
+use super::experiments::{directory_failure, parse_directory};
 use super::stored_runs::{RunBucket, RunDirectory, agents_in};
 use crate::commands::fleet::parse_bucket;
 use crate::exit::{Exit, Failure};
@@ -195,7 +194,7 @@ fn compare_page(Site { root, .. }: &Site, request: &WebRequest) -> WebPage {
     if is_running(&path_a) || is_running(&path_b) {
         return WebPage::text(409, "one of them still runs: its result is shown at its end\n");
     }
-    match compare_experiments(&path_a, &path_b, EFFECT_DEFAULT) {
+    match compare_experiments(&path_a, &path_b, EFFECT_DEFAULT).map_err(directory_failure) {
         Ok(mut compared) => {
             (compared.a.path, compared.b.path) = (a, b);
             WebPage::html(side_by_side::comparison_page(&compared))

@@ -7,16 +7,17 @@ use experiment::engine::JudgeInput;
 use experiment::engine::blocks::mark_discarded;
 use experiment::engine::experiment_dir::ExperimentDir;
 use experiment::format::count;
+use experiment::judgement::{judge, parse_stored, unreadable_note};
 use record::experiment::{Experiment, SCHEMA, StopReason, TrialSummary, Warning, counted_blocks};
 use record::file::write_atomically;
 use record::problem::InputProblem;
+use report::text::experiment::format_experiment;
 
-use super::build_info;
 use super::experiments::open;
-use super::judging::{Records, judge, parse_stored, unreadable_note, write_page};
+use super::report_files::{Records, write_page};
+use crate::commands::weir_version;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
-use crate::output::experiment::format_experiment;
 use crate::output::file::write_json;
 use crate::output::print;
 
@@ -66,7 +67,7 @@ fn rejudge(directory: &ExperimentDir) -> Result<Experiment, Failure> {
     warnings.extend(experiment::engine::warnings(directory, &plan, &lines));
     Ok(Experiment {
         schema: SCHEMA.to_owned(),
-        weir: build_info(),
+        weir: weir_version(),
         command: start.command.clone(),
         started_at: start.started_at.clone(),
         duration_s: directory.sessions().iter().map(|session| session.duration_s).sum(),

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use experiment::engine::experiment_dir::find_directories;
+use experiment::list::find_directory;
 use fleet::message::RunId;
 use fleet::run_store::{MERGED, RunDescription, RunEntry, RunStore, StoreError};
 use fleet::transport::NatsOptions;
 use record::fleet::MERGED_FILE;
 use record::run::Run;
 
-use super::experiments::find_directory;
 use crate::output::fleet::run_description;
 
 /// Maximum number of runs of a directory in a list: reading a record takes time.
@@ -188,9 +188,14 @@ impl RunBucket {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::output::summary::tests::run_with_everything;
+
+    /// Returns a record as a file has it.
+    pub(in crate::commands::lab) fn stored_run() -> Run {
+        let bytes = include_bytes!("../../../../../fuzz/corpus/run_record/run.json");
+        record::file::parse_run(bytes).unwrap()
+    }
 
     #[test]
     fn runs_are_listed_newest_first_and_broken_ones_too() {
@@ -199,7 +204,7 @@ mod tests {
             let directory = root.path().join(name);
             fs::create_dir_all(directory.join("agents")).unwrap();
             fs::write(directory.join("agents/a.json"), "{}").unwrap();
-            let run = Run { started_at: started_at.to_owned(), ..run_with_everything() };
+            let run = Run { started_at: started_at.to_owned(), ..stored_run() };
             fs::write(directory.join(MERGED_FILE), serde_json::to_vec(&run).unwrap()).unwrap();
         };
         store("old", "2026-01-01T00:00:00Z");
@@ -210,7 +215,7 @@ mod tests {
         let paths = || runs.list().rows.into_iter().map(|row| row.path).collect::<Vec<_>>();
         assert_eq!(paths(), ["nightly/new", "old", "broken"]);
         assert!(runs.list().rows[2].problem.as_ref().unwrap().contains("merged.json"));
-        assert_eq!(runs.list().rows[0].description.verdict, run_with_everything().validity.verdict.as_str());
+        assert_eq!(runs.list().rows[0].description.verdict, stored_run().validity.verdict.as_str());
         let found = runs.find(&["nightly", "new", "agents", "a.json"]);
         assert_eq!(found, Some((root.path().join("nightly/new"), 2)));
         assert_eq!(agents_in(&root.path().join("old")), ["a"]);

@@ -1,5 +1,6 @@
 //! `weir tune revert` and `weir tune status`.
 
+use report::text::table::table;
 use serde::Serialize;
 use tune::journal::{EndsWith, JournalHeader};
 use tune::session::{ManagedState, RevertReport, StoredJournal, managed_states, revert, stored_journals};
@@ -9,7 +10,6 @@ use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::write_json;
 use crate::output::print;
-use crate::output::table::table;
 
 /// Schema of `weir tune status --json`.
 const STATUS_SCHEMA: &str = "weir.tune-status/1";

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use experiment::definition::{ExperimentFile, ExperimentOptions, declares_arms};
 use experiment::engine::JudgeInput;
 use experiment::engine::experiment_dir::ExperimentDir;
+use experiment::judgement::{judge, parse_stored};
 use experiment::scenario::plan::Node;
 use experiment::trial::metrics::{METRICS, find_metric};
 use record::experiment::{Comparison, Experiment};
 use record::file::write_atomically;
 use record::problem::{InputProblem, suggestion};
+use report::text::experiment::ArmText;
 use rt::drain::{DrainStage, DrainWatch};
 use tune::ablation::{
     AblationComparisons, AblationDesign, AblationMethod, AblationReport, CONFIRM_SUFFIX, METHODS, MINIMAL,
@@ -24,14 +26,13 @@ use tune::setting::Role;
 
 use super::apply::expand_files;
 use super::parse_role;
-use crate::commands::lab::judging::{REPORT_HTML, judge, parse_stored, write_reports};
+use crate::commands::lab::report_files::{REPORT_HTML, write_reports};
 use crate::commands::lab::run::{
     check_run, create_directory, exit_code, parse_options, parse_text, print_checked, read_named, run_trials,
     watch_termination,
 };
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
-use crate::output::experiment::ArmText;
 use crate::output::file::write_json;
 use crate::output::print;
 use crate::output::tune::format_ablation;

@@ -1,9 +1,10 @@
 //! Options of `weir watch`: parses texts of flags to values and reports every problem at once.
 
-use load::plan::{Authority, Url};
+use load::plan::Url;
 use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 use record::units::{DurationUnit, MILLISECOND_NS, SECOND_NS, parse_duration_ns};
+use runner::watch::plan::{TargetLocator, WatchPlan, WatchTarget};
 
 use crate::flags::CommandArgs;
 
@@ -14,119 +15,48 @@ const INTERVAL_NS_MAX: u64 = 60 * SECOND_NS;
 /// Length of the sample with `--once`.
 const ONCE_NS: u64 = SECOND_NS;
 
-/// Targets, duration and destination of `weir watch`.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::commands) struct WatchPlan {
-    /// Empty: the machine and its busiest programs.
-    pub(super) targets: Vec<WatchTarget>,
-    pub(super) once: bool,
-    /// `None`: until the user stops it.
-    pub(super) duration_ns: Option<u64>,
-    pub(super) interval_ns: u64,
-    /// Destination of the record: a file, or `-` for stdout, which then contains nothing else.
-    pub(super) json: Option<String>,
-}
-
-/// A process to watch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WatchTarget {
-    /// Name that the user gave it.
-    pub(super) name: Option<String>,
-    pub(super) locator: TargetLocator,
-}
-
-/// Location of a target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum TargetLocator {
-    Pid(i32),
-    Port(u16),
-    Url(Authority),
-}
-
-impl TargetLocator {
-    /// Returns the flag for this kind of target.
-    pub(super) fn flag(&self) -> &'static str {
-        match self {
-            Self::Pid(_) => "--pid",
-            Self::Port(_) => "--port",
-            Self::Url(_) => "--url",
-        }
-    }
-}
-
-impl std::fmt::Display for TargetLocator {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Pid(pid) => write!(f, "process {pid}"),
-            Self::Port(port) => write!(f, "port {port}"),
-            Self::Url(authority) => authority.fmt(f),
-        }
-    }
-}
-
-/// Returns the plan to watch a process until it is stopped, under this name.
-pub(in crate::commands) fn watch_process(name: &str, pid: i32) -> WatchPlan {
-    let target = WatchTarget { name: Some(name.to_owned()), locator: TargetLocator::Pid(pid) };
-    WatchPlan { targets: vec![target], once: false, duration_ns: None, interval_ns: SECOND_NS, json: None }
-}
-
-impl WatchPlan {
-    /// Gives the first target without a name this one.
-    pub(in crate::commands) fn with_name(mut self, name: &str) -> Self {
-        if let Some(target) = self.targets.iter_mut().find(|target| target.name.is_none()) {
-            target.name = Some(name.to_owned());
-        }
-        self
-    }
-
-    /// Reads the flags.
-    pub(in crate::commands) fn parse(args: CommandArgs<'_>) -> Result<Self, Vec<InputProblem>> {
-        let mut problems = Vec::new();
-        let mut targets = Vec::new();
-        for (flag, parse) in [("pid", parse_pid as fn(&str) -> _), ("port", parse_port), ("url", parse_url)] {
-            for text in args.texts(flag) {
-                match parse(&text) {
-                    Ok(target) => targets.push(target),
-                    Err(why) => problems.push(InputProblem::new(format!("--{flag}"), why)),
-                }
+/// Reads the flags.
+pub(in crate::commands) fn parse_plan(args: CommandArgs<'_>) -> Result<WatchPlan, Vec<InputProblem>> {
+    let mut problems = Vec::new();
+    let mut targets = Vec::new();
+    for (flag, parse) in [("pid", parse_pid as fn(&str) -> _), ("port", parse_port), ("url", parse_url)] {
+        for text in args.texts(flag) {
+            match parse(&text) {
+                Ok(target) => targets.push(target),
+                Err(why) => problems.push(InputProblem::new(format!("--{flag}"), why)),
             }
         }
-        problems.extend(duplicate_targets(&targets));
-        let mut parse_time = |flag: &str| {
-            let parsed = parse_duration_ns(&args.text(flag)?, DurationUnit::Seconds);
-            let nonzero = parsed.and_then(|ns| match ns {
-                0 => Err(invalid_value!("must be above 0")),
-                ns => Ok(ns),
-            });
-            nonzero.map_err(|why| problems.push(InputProblem::new(format!("--{flag}"), why))).ok()
-        };
-        let duration_ns = parse_time("duration");
-        let every_ns = parse_time("interval").unwrap_or(SECOND_NS);
-        if duration_ns.is_some_and(|length| length < INTERVAL_NS_MIN) {
-            problems.push(InputProblem::new("--duration", "below the minimum of 100ms"));
-        }
-        if !(INTERVAL_NS_MIN..=INTERVAL_NS_MAX).contains(&every_ns) {
-            problems.push(InputProblem::new("--interval", "not within 100ms to 1m"));
-        }
-        let once = args.is_set("once");
-        let duration_ns = duration_ns.or_else(|| once.then_some(ONCE_NS));
-        let json = args.text("json");
-        match problems.is_empty() {
-            // An interval ends with the watch at the latest.
-            true => Ok(Self {
-                interval_ns: every_ns.min(duration_ns.unwrap_or(u64::MAX)),
-                targets,
-                once,
-                duration_ns,
-                json,
-            }),
-            false => Err(problems),
-        }
     }
-
-    /// Returns whether the record takes all of stdout.
-    pub(super) fn json_only(&self) -> bool {
-        self.json.as_deref() == Some("-")
+    problems.extend(duplicate_targets(&targets));
+    let mut parse_time = |flag: &str| {
+        let parsed = parse_duration_ns(&args.text(flag)?, DurationUnit::Seconds);
+        let nonzero = parsed.and_then(|ns| match ns {
+            0 => Err(invalid_value!("must be above 0")),
+            ns => Ok(ns),
+        });
+        nonzero.map_err(|why| problems.push(InputProblem::new(format!("--{flag}"), why))).ok()
+    };
+    let duration_ns = parse_time("duration");
+    let every_ns = parse_time("interval").unwrap_or(SECOND_NS);
+    if duration_ns.is_some_and(|length| length < INTERVAL_NS_MIN) {
+        problems.push(InputProblem::new("--duration", "below the minimum of 100ms"));
+    }
+    if !(INTERVAL_NS_MIN..=INTERVAL_NS_MAX).contains(&every_ns) {
+        problems.push(InputProblem::new("--interval", "not within 100ms to 1m"));
+    }
+    let once = args.is_set("once");
+    let duration_ns = duration_ns.or_else(|| once.then_some(ONCE_NS));
+    let json = args.text("json");
+    match problems.is_empty() {
+        // An interval ends with the watch at the latest.
+        true => Ok(WatchPlan {
+            interval_ns: every_ns.min(duration_ns.unwrap_or(u64::MAX)),
+            targets,
+            once,
+            duration_ns,
+            json,
+        }),
+        false => Err(problems),
     }
 }
 
@@ -182,7 +112,7 @@ fn parse_url(text: &str) -> Result<WatchTarget, InvalidValue> {
 
 #[cfg(test)]
 mod tests {
-    use load::plan::Scheme;
+    use load::plan::{Authority, Scheme};
 
     use super::*;
 

@@ -271,12 +271,13 @@ def statuses(port, count):
         print(client.get("/").status)
 
 
-def trailers(port):
+def trailers(port, *fields):
     """A request with trailers; the server returns them."""
     client = Client(port)
+    more = [tuple(field.split("=", 1)) for field in fields]
     stream = client.open("POST", "/trailers", fields=[("te", "trailers"), ("trailer", "x-sum")], end=False)
     client.send(stream, b"hello")
-    client.h2.send_headers(stream, [("x-sum", "5")], end_stream=True)
+    client.h2.send_headers(stream, more + [("x-sum", "5")], end_stream=True)
     client.flush()
     response = client.finish(stream)[0]
     print(response, response.body.decode(), response.trailers)
@@ -397,6 +398,19 @@ def websocket(port, path, protocol="websocket"):
     client.until(lambda: client.streams[stream].body == b"helloping")
     client.send(stream, b"", end=True)
     print(client.finish(stream)[0])
+
+
+def denied_websocket(port, path):
+    """Extended CONNECT with requests of HTTP/1.1 as its content, and a request after it."""
+    client = Client(port)
+    client.until(lambda: client.h2.remote_settings.enable_connect_protocol == 1)
+    pseudo = [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http"), (":authority", "test"),
+              (":path", path)]
+    stream = client.open(pseudo=pseudo, fields=[("sec-websocket-version", "13")], end=False, flush=False)
+    content = b"GET /hidden HTTP/1.1\r\nHost: test\r\n\r\n" * 3
+    client.send(stream, content)
+    response = client.finish(stream)[0]
+    print(response, "after", client.get("/after"))
 
 
 def connect(port):
@@ -569,6 +583,25 @@ def partial(port):
     connection.sendall(frame(HEADERS, 1, 1, head))
     frames_until_close(connection)
     print("closed")
+
+
+def rejected_heads(port):
+    """Heads that get a response, each followed by a valid request; prints the statuses."""
+    client = Client(port)
+    start = [(":method", "PUT"), (":scheme", "http"), (":authority", "test"), (":path", "/rejected")]
+    path = [(":path", "/rejected?" + "q" * 3000)]
+    cases = [
+        (start, [("x-large", "y" * 3000)] * 2),
+        (start, [("x-%d" % number, "1") for number in range(30)]),
+        (start[:2] + start[3:], []),
+        (start, [("expect", "200-maybe")]),
+        (start[:3] + path, []),
+        (start[:3] + path, [("x-large", "y" * 3000)] * 2),
+        ([start[0], ("x-early", "y" * 3500)], [("x-large", "y" * 3000)]),
+    ]
+    for pseudo, fields in cases:
+        stream = client.open(pseudo=pseudo, fields=fields)
+        print(client.finish(stream)[0].status, client.get("/after").status)
 
 
 def large_head(port, length):

@@ -17,6 +17,13 @@ fn interim_responses_trailers_and_expectations_are_forwarded() {
     let text = run_client(&proxy, "trailers", &[]);
     // The server learns that trailers are accepted, gets the client's, and its own arrive.
     assert_eq!(text, "200 8 end trailers {'x-sum': '5', 'x-answer': '1'}\n");
+    // A length behind the content has no meaning: it is dropped.
+    for length in ["content-length=5", "content-length=999", "content-length=x", "content-length="] {
+        assert_eq!(run_client(&proxy, "trailers", &[length]), text, "{length}");
+    }
+    assert_eq!(run_client(&proxy, "trailers", &["content-length=0", "content-length=1"]), text);
+    let text = run_client(&proxy, "trailers", &["host=a"]);
+    assert!(text.starts_with("None 0 open reset PROTOCOL_ERROR"), "{text}");
     assert_eq!(run_client(&proxy, "expect", &[]), "200 4 end ['100'] body\n");
     let text = run_client(&proxy, "exchange", &["/until-close"]);
     assert_eq!(text, "200 13 end interim [] trailers None\n");
@@ -131,7 +138,8 @@ fn requests_that_could_be_read_differently_are_refused() {
     let targets = proxy.wait_for_lines_with("access.json", "/length", 2);
     assert_eq!(targets.len(), 2);
     let log = std::fs::read_to_string(proxy.file("access.json")).unwrap();
-    assert!(!log.contains("/malformed"), "{log}");
+    let mut lines = log.lines().filter(|line| line.contains("/malformed"));
+    assert!(lines.all(|line| line.contains("\"status\":400") && line.contains("\"server\":null")), "{log}");
     assert!(proxy.metrics().sum_known(FAULTS, &[]) >= 26.0);
 }
 
@@ -151,6 +159,27 @@ fn a_head_over_the_limits_is_answered() {
     // A head of more than twice the limit ends the connection.
     assert_eq!(run_client(&proxy, "large_head", &["12000"]), "None 0 open\nNone 0 open\n");
     assert_eq!(proxy.metrics().sum_known(FAULTS, &[("fault", "block_too_large")]), 1.0);
+}
+
+#[test]
+fn heads_that_are_answered_are_logged_with_what_could_be_read() {
+    let _shared = shared_machine();
+    if !has_python_h2() {
+        return;
+    }
+    let server = scripted_server();
+    let limits = "limits = { head = '4k', headers = 20, target = '2k' }";
+    let proxy = start_proxy(limits, &server.authority, "");
+    let text = run_client(&proxy, "rejected_heads", &[]);
+    assert_eq!(text, "431 200\n431 200\n400 200\n417 200\n414 200\n431 200\n431 200\n");
+    let lines = json_lines(&proxy, "\"end\":\"bad_request\"", 7);
+    for (at, line) in lines.iter().enumerate() {
+        assert_eq!((&line["method"], &line["version"]), (&"PUT".into(), &"HTTP/2.0".into()), "{line}");
+        // The path of the last one comes behind a field that is over the limit.
+        let expected = if at < 6 { "/rejected" } else { "" };
+        assert!(line["target"].as_str().is_some_and(|target| target.starts_with(expected)), "{line}");
+    }
+    assert_eq!(lines[6]["target"], "", "{}", lines[6]);
 }
 
 #[test]

@@ -96,6 +96,30 @@ fn an_extended_connect_for_a_version_of_http_reaches_no_server() {
 }
 
 #[test]
+fn content_behind_a_denied_upgrade_of_a_stream_is_no_request() {
+    let _shared = shared_machine();
+    if !has_python_h2() {
+        return;
+    }
+    let server = crate::support::faulty_origins::respond_to_each(|request, _| {
+        let is_denied = request.head.starts_with("GET /denied");
+        let denial = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno";
+        Some(if is_denied { denial.to_vec() } else { ok_response(b"yes") })
+    });
+    for listener in ["", "requests-max = 100"] {
+        let proxy = start_proxy(listener, &server.authority, "");
+        let text = run_client(&proxy, "denied_websocket", &["/denied"]);
+        assert!(text.starts_with("403 2 end") && text.ends_with("after 200 3 end\n"), "{text}");
+        assert_eq!(json_lines(&proxy, "\"target\"", 2).len(), 2);
+        let targets = [("pool", "app")];
+        assert_eq!(proxy.metrics().sum("weir_server_requests_total", &targets), 2.0);
+        let log = std::fs::read_to_string(proxy.file("access.json")).unwrap();
+        assert!(!log.contains("/hidden"), "{log}");
+        proxy.assert_all_returned();
+    }
+}
+
+#[test]
 fn a_connect_becomes_a_tunnel_where_it_is_allowed() {
     let _shared = shared_machine();
     if !has_python_h2() {

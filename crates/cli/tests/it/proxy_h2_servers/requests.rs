@@ -119,6 +119,20 @@ fn messages_of_a_stream_pass_one_by_one() {
 }
 
 #[test]
+fn a_length_in_the_trailers_of_a_response_is_dropped() {
+    let Some(server) = H2Server::start(&[]) else { return };
+    let proxy = start_proxy(&[&server.authority], "");
+    let mut client = proxy.client();
+    let head =
+        "POST /stream-length HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\n\r\n";
+    client.send(format!("{head}3\r\none\r\n0\r\nx-digest: 5\r\nContent-Length: 3\r\n\r\n").as_bytes());
+    let response = read_until(&mut client, "0\r\ngrpc-status: 0\r\nx-sum: 3 5\r\n\r\n");
+    assert!(response.contains("\r\n3\r\none\r\n"), "{response}");
+    assert_eq!(ends_of(&proxy, &["/stream-length"]), ["done"]);
+    proxy.assert_all_returned();
+}
+
+#[test]
 fn a_client_waits_for_100_continue_and_a_server_may_need_no_body() {
     let Some(server) = H2Server::start(&[]) else { return };
     let proxy = start_proxy(&[&server.authority], "");

@@ -226,6 +226,8 @@ class Stream:
         elif path.startswith("/stream") or path.startswith("/unread") or path == "/hang":
             if path.startswith("/stream"):
                 self.response_trailers = [("grpc-status", "0"), ("x-sum", "pending")]
+                if "length" in self.path:
+                    self.response_trailers.append(("content-length", "99"))
                 self.head(200, [("content-type", self.fields.get("content-type", "text/plain"))])
 
     def receive(self, data):

@@ -41,6 +41,58 @@ fn a_websocket_handshake_becomes_an_extended_connect() {
 }
 
 #[test]
+fn a_tunnel_that_its_server_ends_first_ends_as_one_of_http11_does() {
+    let echo = ScriptedServer::start(|peer| {
+        let Some(head) = peer.request()? else { return Ok(()) };
+        peer.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")?;
+        let mut bytes = vec![0; 1 << 16];
+        let mut received = 0;
+        while received < 300_000 {
+            let length = std::io::Read::read(&mut peer.stream, &mut bytes)?;
+            if length == 0 {
+                break;
+            }
+            received += length;
+            peer.send(&bytes[..length])?;
+        }
+        // The client ends first, or the server.
+        if head.starts_with("GET /client") {
+            while std::io::Read::read(&mut peer.stream, &mut bytes)? > 0 {}
+        }
+        Ok(())
+    });
+    let back = start_proxy_of_http11(&echo.authority);
+    let proxy = start_proxy(&[back.authority()], "");
+    let paths = ["/server", "/client", "/server-again"];
+    for path in paths {
+        let mut client = proxy.client();
+        assert_eq!(client.get_with_fields(path, &format!("Host: h\r\n{HANDSHAKE}")).status, 101);
+        let mut reader = client.stream.try_clone().unwrap();
+        let reading = std::thread::spawn(move || {
+            let mut received = vec![0; 300_000];
+            std::io::Read::read_exact(&mut reader, &mut received).unwrap();
+            received
+        });
+        client.send(&vec![b'p'; 300_000]);
+        assert!(reading.join().unwrap() == vec![b'p'; 300_000]);
+        if path == "/client" {
+            client.stream.shutdown(Shutdown::Write).unwrap();
+        }
+        assert_eq!(client.read_to_end(), b"");
+    }
+    // Also the second proxy, which sees only the stream.
+    assert_eq!(ends_of(&back, &paths), ["done"; 3]);
+    assert_eq!(ends_of(&proxy, &paths), ["done"; 3]);
+    proxy.assert_all_returned();
+    back.assert_all_returned();
+}
+
+/// Starts a proxy that accepts HTTP/2, before a server of HTTP/1.1.
+fn start_proxy_of_http11(authority: &str) -> ProxyUnderTest {
+    ProxyUnderTest::weir(&config_with_listener("", &[authority], "http = \"1.1\""))
+}
+
+#[test]
 fn a_handshake_with_a_body_is_an_ordinary_request() {
     let Some(server) = H2Server::start(&["connect=1"]) else { return };
     let proxy = start_proxy(&[&server.authority], "");

@@ -183,9 +183,13 @@ fn library_problem(library: &str) -> Option<String> {
     ))
 }
 
-/// Finds the file of a program as execvp(3) would.
+/// Finds the file of a program as execvp(3) would; for root only in directories that no other user can change,
+/// because a program is started for its version.
 #[must_use]
 pub fn program_file(name: &str) -> Option<PathBuf> {
+    if !name.contains('/') && rustix::process::geteuid().is_root() {
+        return host::sandbox::programs::find_program(name).ok();
+    }
     // Without PATH, execvp(3) uses its own default.
     find_in_path(name, &std::env::var("PATH").unwrap_or_else(|_| "/bin:/usr/bin".to_owned()))
 }

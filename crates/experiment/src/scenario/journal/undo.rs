@@ -84,6 +84,13 @@ fn remove_cgroup(path: &Path) -> Result<(), ResourceError> {
 fn return_processes(path: &Path, processes: &[MovedProcess]) -> Result<(), ResourceError> {
     remove_after(path, || {
         for pid in cgroup::list_processes(path) {
+            // An error means that the process has ended, and needs no move.
+            let Ok(Some(_process)) = OpenProcess::of(pid) else { continue };
+            // The descriptor is that of a process of the group if the PID is still listed: a later one with the same
+            // PID is in a group of its own.
+            if !cgroup::list_processes(path).contains(&pid) {
+                continue;
+            }
             let is_own = |moved: &&MovedProcess| moved.process.pid == pid && moved.process.is_alive();
             if let Some(moved) = processes.iter().find(is_own).or_else(|| processes.first()) {
                 // A process that cannot be moved keeps the group alive, which is then reported.

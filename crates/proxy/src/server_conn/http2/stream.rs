@@ -272,8 +272,11 @@ impl BackStream {
     /// Cancels the current stream, because the engine has gone. Returns whether there was one.
     pub(super) fn cancel(&mut self, wire: &mut Connection) -> bool {
         self.release_windows(wire);
-        let Some(open) = self.open.take() else { return false };
+        let Some(mut open) = self.open.take() else { return false };
         self.shared.conn.note_ended();
+        if open.is_response_done {
+            open.body.finish_tunnel(&self.end, wire, open.key);
+        }
         let is_over = open.body.is_discarded || open.is_over();
         if !is_over {
             wire.reset(open.key, ErrorCode::CANCEL);
@@ -366,6 +369,13 @@ impl RequestBody {
     /// Ends the request here.
     fn end_now(&mut self) {
         self.is_last = !self.is_done;
+    }
+
+    /// Sends the rest of a tunnel whose server has ended its side, and the end, as far as the windows allow: the
+    /// engine may leave as soon as it has the end of the client.
+    fn finish_tunnel(&mut self, end: &ChannelEnd, wire: &mut Connection, key: StreamKey) {
+        let is_tunnel = self.decoder.is_none();
+        while is_tunnel && !self.is_done && self.send(end, wire, key) == Ok(true) {}
     }
 
     /// Sends a piece of the body. Returns whether to go on: false if the engine or the server has to

@@ -431,14 +431,14 @@ fn responses_beyond_the_memory_of_encoders_have_no_coding() {
     let is_coded = |response: &FileResponse| response.content_length.is_none();
     let first: Vec<FileResponse> = (0..3).map(|_| request(&[])).collect();
     assert_eq!(first.iter().map(is_coded).collect::<Vec<_>>(), [true, true, false]);
-    assert_eq!((site.encoders.encoders(), site.encoders.refused()), (2, 1));
+    assert_eq!((site.encoders.permits(), site.encoders.refused()), (2, 1));
     let plain = String::from_utf8(first[2].fields.clone()).unwrap();
     assert!(plain.contains("Vary: Accept-Encoding\r\n") && plain.contains("ETag: \""), "{plain}");
     assert!(!plain.contains("Content-Encoding") && plain.contains("Accept-Ranges: bytes"), "{plain}");
     // Files in memory and conditions need no encoder that lives on.
     assert_eq!(get(&site, "/large.txt", &[("Accept-Encoding", "gzip")]).status, 200);
     drop(first);
-    assert_eq!(site.encoders.encoders(), 0);
+    assert_eq!(site.encoders.permits(), 0);
     assert!(is_coded(&request(&[])), "the memory was returned");
     // A response that was sent completely needs none either.
     let mut sent = request(&[]);
@@ -446,7 +446,43 @@ fn responses_beyond_the_memory_of_encoders_have_no_coding() {
         let bytes = sent.body.ready().len();
         sent.body.advance(bytes);
     }
-    assert_eq!(site.encoders.encoders(), 0);
+    assert_eq!(site.encoders.permits(), 0);
+}
+
+#[test]
+fn lists_that_nobody_reads_have_a_limit() {
+    let tree = Tree::new();
+    let site = tree.site(|text| text.list = true);
+    let root = tree.directory.path().join("root");
+    fs::create_dir(root.join("many")).unwrap();
+    for number in 0..3_000 {
+        fs::write(root.join(format!("many/{number}-{}", "n".repeat(200))), "").unwrap();
+    }
+    let list = || {
+        let request = FileRequest { method: "GET", target: "/many/", fields: RequestFields::Http1(&[]) };
+        respond(&site, &request, RequestTime { now_ns: 1, unix_s: 2_000_000_000 })
+    };
+    let mut unread = Vec::new();
+    let mut bytes = 0;
+    let rejected = loop {
+        let list = list();
+        if list.status != 200 {
+            break list;
+        }
+        bytes += list.content_length.unwrap();
+        unread.push(list);
+        assert!(bytes <= 32 << 20, "{bytes} bytes");
+    };
+    assert!(bytes > 28 << 20, "{bytes} bytes");
+    let fields = String::from_utf8(rejected.fields).unwrap();
+    assert!(rejected.status == 503 && fields.contains("Retry-After: 1\r\n"), "{fields}");
+    assert_eq!(site.lists.refused(), 1);
+    // Neither files nor lists that fit are affected, and the memory returns.
+    assert_eq!(get(&site, "/small.txt", &[]).status, 200);
+    drop(unread.pop());
+    assert_eq!(list().status, 200);
+    drop(unread);
+    assert_eq!(site.lists.permits(), 0);
 }
 
 #[test]

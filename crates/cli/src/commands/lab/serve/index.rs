@@ -1,10 +1,10 @@
 //! List of experiments, with a filter and the choice of two for a comparison.
 
+use experiment::list::{ExperimentRow, ExperimentState};
 use maud::{Markup, html};
 use record::experiment::ComparisonOutcome;
 
 use super::html::{link, page, table};
-use crate::commands::lab::experiments::{ExperimentRow, ExperimentState};
 
 /// Returns the page. `filter` keeps the rows that contain each of its words. `is_truncated` is true if
 /// the directory has more entries than were listed. `runs` has the sections of the stored runs.
@@ -124,7 +124,7 @@ pub(super) fn matches_words(texts: &[&str], filter: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::lab::experiments::ArmOutcome;
+    use experiment::list::ArmOutcome;
 
     fn row(name: &str) -> ExperimentRow {
         ExperimentRow {

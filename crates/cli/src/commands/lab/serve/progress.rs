@@ -1,10 +1,10 @@
 //! Progress page of an experiment that runs, or that stopped before it had a report. It shows no
 //! result.
 
+use experiment::list::{ExperimentRow, ExperimentState};
 use maud::html;
 
 use super::html::{link, link_to_index, page};
-use crate::commands::lab::experiments::{ExperimentRow, ExperimentState};
 
 /// Reload interval of the page, in seconds.
 const RELOAD_S: u32 = 2;

@@ -3,12 +3,13 @@
 use maud::{Markup, html};
 use record::fleet::Fleet;
 use record::run::Run;
+use report::text::fleet::{AGENT_COLUMNS, agent_row, format_fleet};
+use report::text::summary::{Detail, summary};
 
 use super::html::{link_below, link_to_index, page, table};
 use super::index::{matches_words, minute};
 use crate::commands::lab::stored_runs::{RunListing, RunRow};
-use crate::output::fleet::{AGENT_COLUMNS, agent_row, format_fleet, run_description};
-use crate::output::summary::{Detail, summary};
+use crate::output::fleet::run_description;
 
 /// Returns the section of the list; empty without a run. `route` has the pages of the runs.
 pub(super) fn section(title: &str, route: &str, listing: &RunListing, filter: &str) -> Markup {
@@ -109,7 +110,7 @@ mod tests {
     use record::fleet::{AgentClock, AgentOutcome, AgentRow};
 
     use super::*;
-    use crate::output::summary::tests::run_with_everything;
+    use crate::commands::lab::stored_runs::tests::stored_run;
 
     #[test]
     fn runs_are_filtered_linked_and_escaped() {
@@ -146,7 +147,7 @@ mod tests {
             figures: None,
         };
         let fleet = Fleet { agents: vec![agent("a", ""), agent("b", "<script>")], ..Fleet::default() };
-        let run = Run { fleet: Some(fleet), started_at: "<script>".to_owned(), ..run_with_everything() };
+        let run = Run { fleet: Some(fleet), started_at: "<script>".to_owned(), ..stored_run() };
         let text = run_page("run", "<script>", &run, &["a".to_owned()]);
         assert!(
             text.contains("/run/%3Cscript%3E/agents/a.json") && !text.contains("agents/b.json"),

@@ -1,10 +1,11 @@
 //! Two experiments side by side, as a page.
 
+use experiment::comparison::{ComparisonReport, ComparisonRow, Difference};
 use maud::{Markup, html};
 use record::units::format_plural;
+use report::text::comparison::{cells, value_or_nothing};
 
 use super::html::{link, link_to_index, page, table};
-use crate::output::compare::{ComparisonReport, ComparisonRow, Difference, cells, value_or_nothing};
 
 /// Number of differences above the fold.
 const DIFFERENCES_SHOWN: usize = 12;
@@ -84,7 +85,7 @@ fn figure_table(rows: &[ComparisonRow]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::compare::{ComparisonSide, SCHEMA};
+    use experiment::comparison::{ComparisonSide, SCHEMA};
 
     #[test]
     fn nothing_of_a_record_is_markup() {

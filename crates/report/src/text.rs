@@ -1,0 +1,21 @@
+//! Text forms of records: of a load the summary, Markdown, CSV, JUnit, OpenMetrics and the output of other load
+//! generators; of an experiment and of a comparison the tables. They read the record only, so a stored one looks
+//! the same.
+
+pub mod answer;
+pub mod breakdown;
+pub mod comparison;
+pub mod csv;
+pub mod diagnosis;
+pub mod experiment;
+pub mod fleet;
+pub mod histogram;
+pub mod junit;
+pub mod layout;
+pub mod markdown;
+pub mod openmetrics;
+pub mod peer_format;
+pub mod run_ratios;
+pub mod summary;
+pub mod table;
+mod verbose;

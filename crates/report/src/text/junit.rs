@@ -1,0 +1,79 @@
+//! Objectives and validity of a run as a JUnit test report, which build servers read: one test case
+//! for each objective, and one for the validity of the result.
+
+use record::run::{Answer, Run};
+use record::validity::ValidityVerdict;
+
+use super::summary::objective_text;
+
+/// Formats a record as a JUnit report.
+pub fn junit(run: &Run) -> String {
+    let mut cases = Vec::new();
+    let reasons: Vec<String> =
+        run.validity.reasons.iter().map(|reason| format!("{}: {}", reason.code, reason.text)).collect();
+    let is_invalid = run.validity.verdict == ValidityVerdict::Invalid;
+    cases.push(("the result is valid".to_owned(), is_invalid.then(|| reasons.join("; "))));
+    for objective in &run.objectives {
+        let missed = (!objective.met).then(|| objective_text(run, objective));
+        cases.push((objective.text.clone(), missed));
+    }
+    let failures = cases.iter().filter(|(_, failure)| failure.is_some()).count();
+    let header = format!(
+        "tests=\"{}\" failures=\"{failures}\" errors=\"0\" time=\"{:.3}\"",
+        cases.len(),
+        run.duration_s
+    );
+    let mut text = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {header}>\n");
+    text += &format!("  <testsuite name=\"weir load\" timestamp=\"{}\" {header}>\n", escape(&run.started_at));
+    let Answer { what, why, next } = diagnose::answer(run);
+    text += "    <properties>\n";
+    for (name, value) in [("answer.what", what), ("answer.why", why), ("answer.next", next)] {
+        text += &format!("      <property name=\"{name}\" value=\"{}\"/>\n", escape(&value));
+    }
+    text += "    </properties>\n";
+    for (name, failure) in &cases {
+        let case = format!(
+            "    <testcase classname=\"weir.load\" name=\"{}\" time=\"{:.3}\"",
+            escape(name),
+            run.duration_s
+        );
+        text += &match failure {
+            None => format!("{case}/>\n"),
+            Some(why) => format!("{case}>\n      <failure message=\"{}\"/>\n    </testcase>\n", escape(why)),
+        };
+    }
+    text + "  </testsuite>\n</testsuites>\n"
+}
+
+/// Escapes a text for an attribute. Control characters are not allowed in XML.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            control if control.is_control() => escaped.push(' '),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The run is invalid as well.
+    #[test]
+    fn a_missed_objective_is_a_failed_test_case() {
+        let objective =
+            |text: &str, met| record::run::ObjectiveResult { text: text.to_owned(), met, value: 2e6 };
+        let mut run: Run = super::super::summary::tests::run_with_everything();
+        run.objectives = vec![objective("p99<5ms", true), objective("p50<1ms", false)];
+        let text = junit(&run);
+        assert!(text.contains("tests=\"3\" failures=\"2\""), "{text}");
+        assert!(text.contains("name=\"p99&lt;5ms\" time=") && text.contains("p50&lt;1ms: MISSED"), "{text}");
+    }
+}

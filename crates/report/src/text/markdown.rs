@@ -1,0 +1,89 @@
+//! Result of a run as Markdown, for reports and comments on changes. Reads only the record.
+
+use record::histogram::LatencySummary;
+use record::run::{Answer, Run};
+use record::units::{format_byte_rate, format_duration_ns, format_rate};
+
+use super::breakdown::{REQUEST_COLUMNS, STAGE_COLUMNS, request_rows, stage_rows};
+use super::summary::{format_plan, objective_text};
+
+/// Formats a record as Markdown.
+pub fn markdown(run: &Run) -> String {
+    let requests = run.plan["requests"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let target = requests.first().map_or_else(String::new, |first| {
+        let part = |name: &str| first[name].as_str().unwrap_or("?").to_owned();
+        format!("{} {}", part("method"), part("url"))
+    });
+    let more = match requests.len() {
+        0 | 1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    let mut text = format!("**`{}`**{more}: {}\n\n", target.replace('`', "'"), format_plan(run));
+    let Answer { what, why, next } = diagnose::answer(run);
+    text += &format!("**{}** {}\n\n{}\n\n", escape(&what), escape(&why), escape(&next));
+    text += "| Figure | Value |\n| --- | --- |\n";
+    let mut row = |name: &str, value: String| text += &format!("| {name} | {} |\n", escape(&value));
+    row("Verdict", run.validity.verdict.as_str().to_owned());
+    row("Good responses", format!("{} ({})", run.totals.good(), format_rate(run.goodput_per_s())));
+    row("Bad responses", run.totals.bad().to_string());
+    if let Some(offered) = run.rates.offered_per_s {
+        row("Offered", format_rate(offered));
+    }
+    row("Received", format_byte_rate(run.rates.bytes_in_per_s));
+    for (status, count) in &run.totals.status {
+        row(&format!("Status {status}"), count.to_string());
+    }
+    for (kind, count) in &run.totals.errors {
+        row(&format!("Error `{kind}`"), count.to_string());
+    }
+    if run.totals.dropped > 0 {
+        row("Dropped", run.totals.dropped.to_string());
+    }
+    text += "\n| Latency | p50 | p90 | p99 | p99.9 | max | mean |\n";
+    text += "| --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+    text += &latency_row("response (from due)", &run.latency.last_byte.response);
+    text += &latency_row("service (from send)", &run.latency.last_byte.service);
+    text += &latency_row("first byte (from send)", &run.latency.first_byte.service);
+    text += &parts_table(&STAGE_COLUMNS, stage_rows(run));
+    text += &parts_table(&REQUEST_COLUMNS, request_rows(run));
+    if !run.objectives.is_empty() {
+        text += "\n| Objective | Result |\n| --- | --- |\n";
+    }
+    for objective in &run.objectives {
+        let word = if objective.met { "met" } else { "**missed**" };
+        let outcome = objective_text(run, objective);
+        let value = outcome.rsplit_once(" (").map_or("", |(_, value)| value.trim_end_matches(')'));
+        text += &format!("| `{}` | {word}: {} |\n", escape(&objective.text), escape(value));
+    }
+    if !run.validity.reasons.is_empty() {
+        text.push('\n');
+    }
+    for reason in &run.validity.reasons {
+        text += &format!("- {} `{}`: {}\n", reason.verdict.as_str(), reason.code, reason.text);
+    }
+    text
+}
+
+fn latency_row(name: &str, summary: &LatencySummary) -> String {
+    let LatencySummary { p50_ns, p90_ns, p99_ns, p999_ns, max_ns, mean_ns, .. } = *summary;
+    let times = [p50_ns, p90_ns, p99_ns, p999_ns, max_ns, mean_ns as u64];
+    let times = times.map(|ns| if summary.count == 0 { "-".to_owned() } else { format_duration_ns(ns) });
+    format!("| {name} | {} |\n", times.join(" | "))
+}
+
+/// Formats the results of the stages or the requests; empty without any.
+fn parts_table(columns: &[&str], rows: Vec<Vec<String>>) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n| {} |\n| --- |{}\n", columns.join(" | "), " ---: |".repeat(columns.len() - 1));
+    for row in rows {
+        let cells: Vec<_> = row.iter().map(|cell| escape(cell)).collect();
+        text += &format!("| {} |\n", cells.join(" | "));
+    }
+    text
+}
+
+fn escape(text: &str) -> String {
+    text.replace('|', "\\|")
+}

@@ -1,0 +1,234 @@
+//! Live figures of a load in the text format of OpenMetrics 1.0. A fleet also has figures of each agent.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use record::histogram::{EXPORT_BOUNDS_NS, LatencyHistogram};
+use record::run::Interval;
+
+/// Media type of the format.
+pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Sums of a run so far.
+#[derive(Debug, Default)]
+pub struct LiveTotals {
+    good: u64,
+    bad: u64,
+    bytes_in: u64,
+    dropped: u64,
+    errors: BTreeMap<String, u64>,
+    latencies: Option<LatencyHistogram>,
+    /// Second with the figures of a moment.
+    pub last: Interval,
+    /// True once the figures are final.
+    pub is_finished: bool,
+    /// Figures of each agent; empty without a fleet.
+    agents: BTreeMap<String, AgentTotals>,
+}
+
+/// Sums of an agent of a fleet so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct AgentTotals {
+    responses: u64,
+    errors: u64,
+    in_flight: u64,
+    connections: u64,
+    p99_ns: Option<u64>,
+}
+
+impl AgentTotals {
+    fn add(&mut self, interval: &Interval) {
+        self.responses += interval.responses;
+        self.errors += interval.errors.values().sum::<u64>();
+        (self.in_flight, self.connections) = (interval.in_flight, interval.connections);
+        self.p99_ns = interval.p99_ns;
+    }
+}
+
+/// Metrics of each agent: the name, the type, the help, and the value.
+type AgentMetric = (&'static str, &'static str, &'static str, fn(&AgentTotals) -> Option<String>);
+const AGENT_METRICS: &[AgentMetric] = &[
+    ("weir_fleet_agent_responses", "counter", "Complete responses of an agent.", |agent| {
+        Some(agent.responses.to_string())
+    }),
+    ("weir_fleet_agent_errors", "counter", "Failed requests of an agent.", |agent| {
+        Some(agent.errors.to_string())
+    }),
+    ("weir_fleet_agent_connections", "gauge", "Open connections of an agent.", |agent| {
+        Some(agent.connections.to_string())
+    }),
+    ("weir_fleet_agent_in_flight", "gauge", "Requests in flight of an agent.", |agent| {
+        Some(agent.in_flight.to_string())
+    }),
+    (
+        "weir_fleet_agent_response_latency_p99_seconds",
+        "gauge",
+        "99th percentile of the response latency of an agent in its last second.",
+        |agent| agent.p99_ns.map(|ns| (ns as f64 / 1e9).to_string()),
+    ),
+];
+
+impl LiveTotals {
+    /// Adds a second of the load.
+    pub fn add(&mut self, interval: &Interval, latencies: &LatencyHistogram) {
+        self.add_counts(interval, Some(latencies));
+        self.last = interval.clone();
+    }
+
+    /// Adds a second of an agent to its figures and to the sums.
+    pub fn add_agent(&mut self, agent: &str, interval: &Interval, latencies: Option<&LatencyHistogram>) {
+        self.add_counts(interval, latencies);
+        // The name of an agent needs no escape: it has letters, digits, '-' and '_'.
+        self.agents.entry(agent.to_owned()).or_default().add(interval);
+    }
+
+    fn add_counts(&mut self, interval: &Interval, latencies: Option<&LatencyHistogram>) {
+        let good = interval.good.unwrap_or(interval.responses);
+        self.good += good;
+        self.bad += interval.responses - good.min(interval.responses);
+        self.bytes_in += interval.bytes_in;
+        self.dropped += interval.dropped;
+        for (kind, count) in &interval.errors {
+            *self.errors.entry(kind.clone()).or_insert(0) += count;
+        }
+        if let Some(latencies) = latencies {
+            self.latencies.get_or_insert_with(LatencyHistogram::new).add(latencies);
+        }
+    }
+
+    /// Returns the complete text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let mut family = |name: &str, kind: &str, help: &str, rows: &[(String, String)]| {
+            // Writing to a String does not fail.
+            let _ = write!(text, "# TYPE {name} {kind}\n# HELP {name} {help}\n");
+            for (suffix, value) in rows {
+                let _ = writeln!(text, "{name}{suffix} {value}");
+            }
+        };
+        let one = |value: u64| vec![(String::new(), value.to_string())];
+        let total = |value: u64| vec![("_total".to_owned(), value.to_string())];
+        let outcome = |name: &str, value: u64| (format!("_total{{outcome=\"{name}\"}}"), value.to_string());
+        family(
+            "weir_load_responses",
+            "counter",
+            "Complete responses.",
+            &[outcome("good", self.good), outcome("bad", self.bad)],
+        );
+        let errors: Vec<_> = self
+            .errors
+            .iter()
+            .map(|(kind, count)| (format!("_total{{kind=\"{kind}\"}}"), count.to_string()))
+            .collect();
+        family("weir_load_errors", "counter", "Failed requests.", &errors);
+        family(
+            "weir_load_dropped",
+            "counter",
+            "Requests that were due and never sent.",
+            &total(self.dropped),
+        );
+        family("weir_load_received_bytes", "counter", "Bytes received.", &total(self.bytes_in));
+        family("weir_load_connections", "gauge", "Open connections.", &one(self.last.connections));
+        family("weir_load_in_flight", "gauge", "Requests in flight.", &one(self.last.in_flight));
+        family("weir_load_pending", "gauge", "Requests waiting for a connection.", &one(self.last.pending));
+        family(
+            "weir_load_response_latency_seconds",
+            "histogram",
+            "Latency from the due time to the last byte.",
+            &self.buckets(),
+        );
+        family(
+            "weir_load_finished",
+            "gauge",
+            "1 once the figures are final.",
+            &one(u64::from(self.is_finished)),
+        );
+        for (name, kind, help, value) in AGENT_METRICS.iter().filter(|_| !self.agents.is_empty()) {
+            let suffix = if *kind == "counter" { "_total" } else { "" };
+            let row = |(agent, totals): (&String, &AgentTotals)| {
+                Some((format!("{suffix}{{agent=\"{agent}\"}}"), value(totals)?))
+            };
+            family(name, kind, help, &self.agents.iter().filter_map(row).collect::<Vec<_>>());
+        }
+        text + "# EOF\n"
+    }
+
+    fn buckets(&self) -> Vec<(String, String)> {
+        let Some(latencies) = &self.latencies else {
+            return vec![
+                ("_bucket{le=\"+Inf\"}".to_owned(), "0".to_owned()),
+                ("_count".to_owned(), "0".to_owned()),
+            ];
+        };
+        let count = latencies.count();
+        let mut rows: Vec<_> = EXPORT_BOUNDS_NS
+            .iter()
+            .map(|bound_ns| {
+                let within = (latencies.fraction_within(*bound_ns) * count as f64).round() as u64;
+                (format!("_bucket{{le=\"{}\"}}", *bound_ns as f64 / 1e9), within.min(count).to_string())
+            })
+            .collect();
+        rows.push(("_bucket{le=\"+Inf\"}".to_owned(), count.to_string()));
+        rows.push(("_count".to_owned(), count.to_string()));
+        rows.push(("_sum".to_owned(), format!("{:.9}", latencies.mean_ns() * count as f64 / 1e9)));
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_has_every_family_and_its_end() {
+        let mut totals = LiveTotals::default();
+        let mut latencies = LatencyHistogram::new();
+        [80_000, 3_000_000, 9_000_000_000].iter().for_each(|ns| latencies.record(*ns));
+        let interval = Interval {
+            responses: 3,
+            good: Some(2),
+            errors: [("timeout".to_owned(), 1)].into(),
+            connections: 7,
+            ..Interval::default()
+        };
+        totals.add(&interval, &latencies);
+        totals.add(&interval, &LatencyHistogram::new());
+        let text = totals.text();
+        for line in [
+            "weir_load_responses_total{outcome=\"good\"} 4",
+            "weir_load_errors_total{kind=\"timeout\"} 2",
+            "weir_load_connections 7",
+            "weir_load_response_latency_seconds_bucket{le=\"0.0001\"} 1",
+            "weir_load_response_latency_seconds_bucket{le=\"0.005\"} 2",
+            "weir_load_response_latency_seconds_bucket{le=\"+Inf\"} 3",
+            "weir_load_response_latency_seconds_count 3",
+            "weir_load_finished 0",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+        }
+        assert!(text.ends_with("# EOF\n") && !text.contains("weir_fleet"));
+    }
+
+    #[test]
+    fn a_fleet_has_figures_of_each_agent_and_of_all() {
+        let mut totals = LiveTotals::default();
+        let second = |responses, in_flight| Interval { responses, in_flight, ..Interval::default() };
+        totals.add_agent("a", &second(3, 1), None);
+        totals.add_agent("b", &Interval { p99_ns: Some(1_500_000), ..second(4, 2) }, None);
+        totals.add_agent("b", &second(4, 2), None);
+        totals.last = second(7, 3);
+        let text = totals.text();
+        for line in [
+            "weir_load_responses_total{outcome=\"good\"} 11",
+            "weir_load_in_flight 3",
+            "# TYPE weir_fleet_agent_responses counter",
+            "weir_fleet_agent_responses_total{agent=\"a\"} 3",
+            "weir_fleet_agent_responses_total{agent=\"b\"} 8",
+            "weir_fleet_agent_in_flight{agent=\"b\"} 2",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+        }
+        assert!(!text.contains("p99_seconds{"), "no value is better than an old one: {text}");
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

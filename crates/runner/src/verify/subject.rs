@@ -1,0 +1,174 @@
+//! Proxy of a verification, and the values of the placeholders in its command and its config. No I/O.
+
+use plan::config::{ConfigTarget, write_verified};
+use plan::subject_queue::SubjectQueue;
+use plan::verification::VerifiedPlan;
+
+/// Lines at the start of the `http` block of a generated config of nginx.
+const NGINX_HTTP: &str = "http {\n    access_log off;\n    client_body_temp_path client;\n    \
+                          proxy_temp_path proxy;\n";
+/// Placeholders of a command and of a config.
+pub const PLACEHOLDERS: [&str; 10] = [
+    "listen",
+    "port",
+    "origin",
+    "origins",
+    "maxconn",
+    "queue-limit",
+    "queue-ms",
+    "connections",
+    "dir",
+    "config",
+];
+/// Proxy of a verification.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum VerifySubject {
+    /// weir proxy.
+    #[default]
+    Weir,
+    /// HAProxy, with its queue limited by a rule and by time.
+    Haproxy,
+    /// Program that weir starts, whose queue it cannot read.
+    Program(SubjectProgram, SubjectQueue),
+    /// Proxy that runs already.
+    Running(RunningSubject, SubjectQueue),
+}
+
+/// Command of a subject, and its config.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubjectProgram {
+    /// Words of the command, with placeholders.
+    pub command: Vec<String>,
+    /// Source of the file `{config}`.
+    pub config: Option<ConfigSource>,
+}
+
+/// Source of the file `{config}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigSource {
+    /// Generated from the plan.
+    Generated(ConfigTarget),
+    /// Text with placeholders.
+    Template(String),
+}
+
+/// Proxy that runs already, and the addresses of its origins, at which weir listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningSubject {
+    /// Its URL, without a path.
+    pub url: String,
+    /// Addresses of its origins.
+    pub origins: Vec<String>,
+}
+
+/// Values of the placeholders.
+pub(super) struct SubjectValues<'a> {
+    pub(super) plan: &'a VerifiedPlan,
+    pub(super) port: u16,
+    pub(super) origins: &'a [String],
+    /// Maximum number of client connections.
+    pub(super) connections: u64,
+    pub(super) directory: &'a str,
+    /// Path of the config.
+    pub(super) config: &'a str,
+}
+
+impl VerifySubject {
+    /// Returns its queue.
+    #[must_use]
+    pub fn queue(&self) -> SubjectQueue {
+        match self {
+            Self::Weir | Self::Haproxy => SubjectQueue::Bounded,
+            Self::Program(_, queue) | Self::Running(_, queue) => *queue,
+        }
+    }
+}
+
+impl SubjectValues<'_> {
+    /// Fills in a word or a line. `server` is the number of the origin that `{origin}` means, from 0.
+    fn fill(&self, text: &str, server: usize) -> String {
+        let mut filled = text.to_owned();
+        for name in PLACEHOLDERS {
+            let value = || match name {
+                "listen" => format!("127.0.0.1:{}", self.port),
+                "port" => self.port.to_string(),
+                "origin" => self.origins.get(server).cloned().unwrap_or_default(),
+                "origins" => self.origins.join(","),
+                "maxconn" => self.plan.maxconn.to_string(),
+                "queue-limit" => self.plan.queue_limit.to_string(),
+                "queue-ms" => self.plan.queue_ms().to_string(),
+                "connections" => self.connections.to_string(),
+                "dir" => self.directory.to_owned(),
+                _ => self.config.to_owned(),
+            };
+            let placeholder = format!("{{{name}}}");
+            if filled.contains(&placeholder) {
+                filled = filled.replace(&placeholder, &value());
+            }
+        }
+        filled
+    }
+
+    /// Returns the words of the command.
+    pub(super) fn command(&self, program: &SubjectProgram) -> Vec<String> {
+        program.command.iter().map(|word| self.fill(word, 0)).collect()
+    }
+
+    /// Returns the text of the config. A line of a template with `{origin}` is repeated for each origin.
+    pub(super) fn config_text(&self, source: &ConfigSource) -> String {
+        match source {
+            ConfigSource::Template(text) => {
+                let repeated = |line: &str| if line.contains("{origin}") { self.origins.len() } else { 1 };
+                let lines = text.lines().flat_map(|line| (0..repeated(line)).map(move |at| (line, at)));
+                lines.map(|(line, at)| self.fill(line, at) + "\n").collect()
+            }
+            ConfigSource::Generated(target) => {
+                let listen = format!("127.0.0.1:{}", self.port);
+                let text = write_verified(self.plan, *target, (self.connections, &listen), self.origins);
+                match target {
+                    ConfigTarget::Nginx => text.replacen("http {\n", NGINX_HTTP, 1),
+                    _ => text,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plan::inputs::Inputs;
+    use plan::sizing::Sizing;
+
+    use super::*;
+
+    #[test]
+    fn a_template_repeats_the_lines_of_the_origins() {
+        let mut inputs = Inputs::default();
+        for (name, text) in [("rate", "100"), ("service", "10ms"), ("servers", "2"), ("maxconn", "3")] {
+            inputs.give_texts(name, &[text.to_owned()], "test").unwrap();
+        }
+        let plan = VerifiedPlan::new(&Sizing::compute(&inputs), &inputs).unwrap();
+        let origins = ["a:1".to_owned(), "b:2".to_owned()];
+        let values = SubjectValues {
+            plan: &plan,
+            port: 80,
+            origins: &origins,
+            connections: 9,
+            directory: "/d",
+            config: "/d/c",
+        };
+        let template =
+            ConfigSource::Template("on {listen}\n  to {origin} max {maxconn};\n{ ${x} }".to_owned());
+        let text = values.config_text(&template);
+        assert_eq!(text, "on 127.0.0.1:80\n  to a:1 max 3;\n  to b:2 max 3;\n{ ${x} }\n");
+        let program = SubjectProgram {
+            command: ["x", "{origins} {dir}", "{config}"].map(str::to_owned).to_vec(),
+            config: None,
+        };
+        assert_eq!(values.command(&program), ["x", "a:1,b:2 /d", "/d/c"]);
+        let nginx = values.config_text(&ConfigSource::Generated(ConfigTarget::Nginx));
+        for part in ["listen 127.0.0.1:80;", "server b:2 max_conns=3;", "access_log off;"] {
+            assert!(nginx.contains(part), "{part}: {nginx}");
+        }
+    }
+}
