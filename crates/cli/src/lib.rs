@@ -64,6 +64,7 @@ pub fn run() -> ExitCode {
         Ok(all) => all,
         Err(failure) => return report(&failure),
     };
+    output::set_page_width();
     match commands::run(&matches, &arguments) {
         Ok(exit) => final_exit_code(exit),
         Err(Failure::Usage(problems)) => report(&Failure::Usage(defaults::locate(problems, &origins))),

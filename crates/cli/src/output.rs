@@ -18,7 +18,27 @@ pub(crate) mod watch;
 
 use std::io::IsTerminal;
 
+use crate::flags::CommandArgs;
 pub(crate) use crate::streams::print;
+use report::text::layout;
+use report::text::summary::Detail;
+
+/// Sets the width at which text wraps.
+pub(crate) fn set_page_width() {
+    let columns = std::env::var("COLUMNS").ok();
+    let size = std::io::stdout().is_terminal().then(ratatui::crossterm::terminal::size);
+    let terminal = size.and_then(Result::ok).map(|(columns, _)| usize::from(columns));
+    layout::set_page_width(columns.as_deref(), terminal);
+}
+
+/// Returns the amount of a result that the flags choose.
+pub(crate) fn detail(args: CommandArgs<'_>) -> Detail {
+    match (args.is_set("brief"), args.is_set("verbose")) {
+        (true, _) => Detail::Brief,
+        (false, true) => Detail::Verbose,
+        (false, false) => Detail::Default,
+    }
+}
 
 /// Prints that the check of a file, or of the flags, found no problem.
 pub(crate) fn print_valid(name: &str) {

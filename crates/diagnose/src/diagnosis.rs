@@ -41,7 +41,7 @@ fn stalled_generator(run: &Run) -> Option<&str> {
 }
 
 /// Returns the processes that ended under load, as evidence: "process 12 (nginx) ended at 1.5 s".
-fn ended_processes(view: &RunView<'_>) -> Vec<String> {
+pub(crate) fn ended_processes(view: &RunView<'_>) -> Vec<String> {
     let is_under_load = |ended: &&ExitedProcess| {
         let served = [SUBJECT, ORIGIN].contains(&ended.role.as_str());
         served && (0.0..=view.run.duration_s).contains(&ended.time_s)

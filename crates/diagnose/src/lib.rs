@@ -13,6 +13,7 @@
 //! | [`signals`] | the table of signals: medians of figures, and figures of the load itself |
 //! | [`verdicts`] | the table of bottlenecks: which signals prove and exclude each |
 //! | [`diagnose`] | the verdict: the rules that hold, in order, with their evidence |
+//! | [`answer`] | the three sentences for people, from the verdict and its figures; `facts` formats the figures |
 //! | [`headroom`] | each resource with a limit, and the rate at which it is full |
 //! | [`alerts`] | the rules and lines of a live screen, from means of figures |
 //! | [`counter_test`] | the plan and the judgement of a confirmation |
@@ -23,14 +24,17 @@
 #![forbid(unsafe_code)]
 
 pub mod alerts;
+mod answer;
 pub mod counter_test;
 mod diagnosis;
+mod facts;
 pub mod figures;
 mod fingerprints;
 mod resource_grid;
 mod resource_headroom;
 mod rule_outcome;
 mod run_view;
+mod sentences;
 pub mod signals;
 mod sleep_evidence;
 mod sleeps;
@@ -40,6 +44,7 @@ mod unit;
 pub mod verdicts;
 pub mod window;
 
+pub use answer::{Ceiling, answer, answer_search, ceiling, served_at_a_time};
 pub use diagnosis::diagnose;
 pub use resource_grid::{GridFigure, GridRow, resource_grid};
 pub use resource_headroom::{ResourceHeadroom, headroom};

@@ -13,6 +13,11 @@ use crate::run_view::RunView;
 use crate::signals as s;
 use crate::signals::Signal;
 
+/// Name of the CPUs of the machine, which other programs use as well.
+const ALL_CPUS: &str = "all CPUs";
+/// CPUs of other programs from which they are named.
+const FOREIGN_CPUS_SHOWN: f64 = 0.1;
+
 /// Resources with a limit.
 const RESOURCES: &[Resource] = &[
     resource("generator's busiest thread", &s::GENERATOR_THREAD, ResourceKind::Thread { only: |_| true }),
@@ -24,7 +29,7 @@ const RESOURCES: &[Resource] = &[
     resource("subject's CPUs", &s::SUBJECT_OVER_ALLOWED, ResourceKind::Cpus),
     resource("subject's CPU quota", &s::SUBJECT_OVER_QUOTA, ResourceKind::Cpus),
     resource("origin's busiest thread or CPUs", &s::ORIGIN_AT_LIMIT, ResourceKind::Cpus),
-    resource("all CPUs", &s::ALL_CPUS, ResourceKind::Machine),
+    resource(ALL_CPUS, &s::ALL_CPUS, ResourceKind::Machine),
     resource("busiest CPU", &s::BUSIEST_CPU, ResourceKind::Level),
     resource("generator's connections", &s::IN_FLIGHT_FRACTION, ResourceKind::Loop),
     resource("busiest link", &s::LINK, ResourceKind::Bytes),
@@ -210,9 +215,13 @@ pub(super) fn resources(view: &RunView<'_>) -> Vec<ResourceUse> {
 
 /// Returns the resources as text.
 pub(super) fn next_limits(view: &RunView<'_>) -> Vec<String> {
+    let others = (s::FOREIGN_CPUS.read)(view).filter(|others| *others >= FOREIGN_CPUS_SHOWN);
     let line = |one: ResourceHeadroom| {
         let digits = if one.used_fraction >= 0.01 { 0 } else { 2 };
-        let used = format!("{}: {:.*} % used", one.resource, digits, one.used_fraction * 100.0);
+        let mut used = format!("{}: {:.*} % used", one.resource, digits, one.used_fraction * 100.0);
+        if let Some(others) = others.filter(|_| one.resource == ALL_CPUS) {
+            used += &format!(" ({others:.2} CPUs by other programs)");
+        }
         match one.full_at {
             Some(full) => format!("{used}, full at {full}"),
             None => used,

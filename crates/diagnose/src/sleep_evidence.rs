@@ -11,9 +11,36 @@ const FUNCTIONS_SHOWN: usize = 3;
 /// Minimum mean number of threads of a function in a text.
 const THREADS_SHOWN_MIN: f64 = 0.05;
 
+/// Function in which threads of the subject sleep.
+pub(crate) struct Sleep<'a> {
+    /// Event that ends the sleep.
+    pub(crate) event: WaitsFor,
+    /// Kernel function.
+    pub(crate) function: &'a str,
+    /// Mean number of threads.
+    threads: f64,
+}
+
 /// Describes where the subject's threads sleep: "working threads of the subject asleep: 7.0 for a timer (hrtimer_nanosleep),
 /// 1.0 for events (do_epoll_wait)". Threads without work come last. `None` if nothing is known.
 pub(crate) fn describe_sleeps(view: &RunView<'_>) -> Option<String> {
+    let texts: Vec<String> = sleeps(view)?
+        .iter()
+        .take(FUNCTIONS_SHOWN)
+        .map(|one| format!("{:.1} for {} ({})", one.threads, one.event.description(), one.function))
+        .collect();
+    (!texts.is_empty())
+        .then(|| format!("working threads of the subject asleep: {} (PID/task/wchan)", texts.join(", ")))
+}
+
+/// Returns the function in which most of the subject's threads sleep that have work.
+pub(crate) fn main_sleep<'a>(view: &RunView<'a>) -> Option<Sleep<'a>> {
+    sleeps(view)?.into_iter().next().filter(|sleep| sleep.event != WaitsFor::Work)
+}
+
+/// Returns the functions in which the subject's threads sleep, those with most threads first, and those without
+/// work last.
+fn sleeps<'a>(view: &RunView<'a>) -> Option<Vec<Sleep<'a>>> {
     let samples = view.machine(SUBJECT)?.role(SUBJECT);
     let (mut by_function, mut length_s) = (BTreeMap::<&str, f64>::new(), 0.0);
     for (sample_s, role) in samples.weighted() {
@@ -22,17 +49,15 @@ pub(crate) fn describe_sleeps(view: &RunView<'_>) -> Option<String> {
             *by_function.entry(function).or_default() += threads * sample_s;
         }
     }
-    let means =
-        by_function.into_iter().map(|(function, sum)| (waits_for(function), function, sum / length_s));
-    let mut sleeps: Vec<_> = means.filter(|(_, _, threads)| *threads >= THREADS_SHOWN_MIN).collect();
-    sleeps.sort_by(|one, other| {
-        let idle = |sleep: &(WaitsFor, &str, f64)| sleep.0 == WaitsFor::Work;
-        idle(one).cmp(&idle(other)).then(other.2.total_cmp(&one.2))
+    let sleeps = by_function.into_iter().map(|(function, sum)| Sleep {
+        event: waits_for(function),
+        function,
+        threads: sum / length_s,
     });
-    let shown = sleeps.iter().take(FUNCTIONS_SHOWN);
-    let texts: Vec<String> = shown
-        .map(|(event, function, threads)| format!("{threads:.1} for {} ({function})", event.description()))
-        .collect();
-    (!texts.is_empty())
-        .then(|| format!("working threads of the subject asleep: {} (PID/task/wchan)", texts.join(", ")))
+    let mut sleeps: Vec<_> = sleeps.filter(|sleep| sleep.threads >= THREADS_SHOWN_MIN).collect();
+    sleeps.sort_by(|one, other| {
+        let idle = |sleep: &Sleep<'_>| sleep.event == WaitsFor::Work;
+        idle(one).cmp(&idle(other)).then(other.threads.total_cmp(&one.threads))
+    });
+    Some(sleeps)
 }

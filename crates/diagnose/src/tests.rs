@@ -1,6 +1,7 @@
 //! Tests on synthetic records: each has the symptoms of one cause, as measured with the cause
 //! induced, and must get its verdict. A healthy record must get none.
 
+mod answers;
 mod carried_load;
 mod contention;
 mod headroom;
@@ -90,6 +91,7 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         cpu: record::run::GeneratorCpu::default(),
         intervals: (1..=10).map(|second| interval(f64::from(second), rate)).collect(),
         observed: vec![observed(connections)],
+        answer: None,
         diagnosis: None,
         fleet: None,
     }
@@ -200,7 +202,9 @@ fn assert_first(run: &Run, code: &str) {
     if let Some(rule) = verdicts::find_rule(code) {
         assert!(diagnosis.confidence > Confidence::None && diagnosis.evidence.len() >= 2, "{diagnosis:#?}");
         assert_eq!(diagnosis.claim, rule.claim);
+        answers::assert_shows_evidence(run, rule, &crate::answer(run));
     }
+    answers::assert_whole(&crate::answer(run));
 }
 
 #[test]

@@ -51,6 +51,7 @@ use stats::multiple_comparisons::can_conclude;
 use crate::definition::tested_comparisons;
 use judged_trials::JudgedTrials;
 pub use ladder::parse_level;
+pub use summary::answer_of_summary;
 pub use unpaired::{UnpairedComparison, UnpairedSets, compare_unpaired};
 use warnings::limits::generator_limit;
 

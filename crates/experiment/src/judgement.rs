@@ -57,6 +57,7 @@ pub fn judge(file: &ExperimentFile, case: JudgeInput<'_>) -> Conclusions {
         cells: judged.cells,
         comparisons: judged.comparisons,
         warnings: judged.warnings,
+        answer: Some(crate::judge::answer_of_summary(&judged.summary)),
         summary: judged.summary,
     }
 }

@@ -191,6 +191,7 @@ impl LoadSurroundings for Machines {
         }
         mark_lost_machines(run, lost);
         run.diagnosis = Some(diagnose::diagnose(run));
+        run.answer = Some(diagnose::answer(run));
     }
 }
 

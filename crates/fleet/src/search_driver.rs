@@ -92,6 +92,7 @@ impl TrialDriver for FleetDriver<'_> {
         };
         run.baseline.clone_from(&setup.baseline);
         run.diagnosis = Some(diagnose::diagnose(&run));
+        run.answer = Some(diagnose::answer(&run));
         Ok(DrivenLoad::Measured(run, None))
     }
 }

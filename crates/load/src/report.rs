@@ -83,6 +83,7 @@ pub fn build_record(measured: &RunMeasurement, context: RecordContext) -> Run {
         intervals: measured.intervals.clone(),
         validity: context.validity,
         observed: Vec::new(),
+        answer: None,
         diagnosis: None,
         fleet: None,
     }

@@ -7,7 +7,7 @@ use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 use record::units::{
     DurationUnit, SECOND_NS, format_bit_rate, format_bytes, format_duration_ns, format_rate, parse_count,
-    parse_duration_ns, parse_fraction, parse_rate, parse_size,
+    parse_duration_ns, parse_fraction, parse_limit_ns, parse_rate, parse_size, round_to_digits,
 };
 use serde::Serialize;
 
@@ -88,7 +88,7 @@ pub const INPUTS: &[InputSpec] = inputs! {
     "service" Time "TIME" = "" ("") in (1e-6, DAY_S), ["20ms", "0.5s"], ["x", "0"], "Mean response time of a server that no other request occupies; default unit: ms";
     "service-cv" Number "NUMBER" = "1" ("exponential service times") in (0.0, 10.0), ["0.5"], ["x", "11"], "Coefficient of variation of the service time: 0 is constant, 1 exponential";
     "arrival-cv" Number "NUMBER" = "1" ("independent clients") in (0.0, 10.0), ["0"], ["x", "11"], "Coefficient of variation of the time between requests: 0 is constant, 1 Poisson";
-    "slo" Objective "OBJECTIVE" = "" ("") in (0.0, 0.0), ["p99<50ms"], ["p99", "x<1s", "p99<0"], "Objective of the response time, with the time in the queue";
+    "slo" Objective "OBJECTIVE" = "" ("") in (0.0, 0.0), ["p99<50ms"], ["p99", "x<1s", "p99<0", "p99<50", "p999<50ms"], "Objective of the response time, with the time in the queue";
     "backend" Backends "[NAME=]SERVERSxMAXCONN" = "" ("") in (0.0, 0.0), ["app=18x2", "240x1", "pulse=3", "app=2x50,rate=500,service=20ms"], ["x", "0x1"], "Backend, repeatable: its servers, and the concurrent requests of each; without a limit it is unbounded; optional: its own rate and service time";
     "servers" Count "N" = "" ("") in (1.0, 1e5), ["18"], ["0", "x"], "Servers behind the proxy, if there is one backend";
     "maxconn" Count "N" = "" ("") in (1.0, 1e6), ["50"], ["0", "x"], "Concurrent requests of each of these servers";
@@ -149,10 +149,8 @@ impl ResponseObjective {
         let (percentile, limit) = text.split_once('<').ok_or_else(wrong)?;
         let digits = percentile.trim().strip_prefix('p').ok_or_else(wrong)?;
         let percent: f64 = digits.parse().map_err(|_| wrong())?;
-        // p999 is 99.9 %.
-        let scale = if digits.contains('.') { 100.0 } else { 10f64.powi(digits.len().max(2) as i32) };
-        let quantile = percent / scale;
-        let limit_s = parse_duration_ns(limit.trim(), DurationUnit::Milliseconds)? as f64 / SECOND_NS as f64;
+        let quantile = percent / 100.0;
+        let limit_s = parse_limit_ns(limit.trim())? as f64 / SECOND_NS as f64;
         let is_valid = (0.5..1.0).contains(&quantile) && limit_s > 0.0;
         is_valid.then_some(Self { quantile, limit_s }).ok_or_else(wrong)
     }
@@ -350,11 +348,13 @@ pub fn format_value(kind: InputKind, value: f64) -> String {
     match kind {
         InputKind::Rate => format_rate(value),
         InputKind::Time => format_duration_ns((value * 1e9).round() as u64),
+        InputKind::Count if value > 0.0 && value < 1.0 => format!("{value:.2}"),
         InputKind::Count => format!("{value:.0}"),
         InputKind::Bytes => format_bytes(value),
-        InputKind::Fraction => format!("{:.3} %", value * 100.0).replace(".000 %", " %"),
+        InputKind::Fraction => format!("{} %", round_to_digits(value * 100.0, 3)),
         InputKind::BitRate => format_bit_rate(value),
-        InputKind::Number | InputKind::Objective | InputKind::Backends | InputKind::Scaling => {
+        InputKind::Number => round_to_digits(value, 4).to_string(),
+        InputKind::Objective | InputKind::Backends | InputKind::Scaling => {
             format!("{value}")
         }
     }
@@ -369,7 +369,7 @@ pub fn format_input(name: &str, value: &InputValue) -> String {
         }
         InputValue::Objective(objective) => format!(
             "p{} < {}",
-            record::units::round_to_digits(objective.quantile * 100.0, 5),
+            round_to_digits(objective.quantile * 100.0, 5),
             format_value(InputKind::Time, objective.limit_s)
         ),
         InputValue::Backends(backends) => record::units::format_plural(backends.len() as u64, "backend"),
@@ -406,7 +406,7 @@ mod tests {
         assert!(inputs.get("stall").unwrap().source.starts_with("default: "));
         assert_eq!(inputs.number("stall"), Some(5.0));
         assert_eq!(given("link", "10G").unwrap().number("link"), Some(1e10));
-        let objective = given("slo", "p999<50").unwrap().objective().unwrap();
+        let objective = given("slo", "p99.9<50ms").unwrap().objective().unwrap();
         assert!((objective.quantile - 0.999).abs() < 1e-12 && objective.limit_s == 0.05, "{objective:?}");
     }
 

@@ -57,6 +57,16 @@ pub fn from_run(name: &str, run: &Run, inputs: &mut Inputs) {
     }
 }
 
+/// Takes the capacity of one server from a run at its limit: its rate, and the requests that it works on at a time.
+pub fn from_ceiling(name: &str, rate_per_s: f64, slots: Option<f64>, inputs: &mut Inputs) {
+    inputs.give_number("server-rate", rate_per_s, &format!("{name}: the limit of this load"));
+    if let Some(slots) = slots {
+        let source = format!("{name}: requests at a time at its limit");
+        inputs.give_number("server-connections", slots, &source);
+        inputs.give_number("service", slots / rate_per_s, &format!("{name}: time of each of them"));
+    }
+}
+
 /// Takes the inputs that the record of a capacity search has: the capacity of one server, and its
 /// response time without load.
 pub fn from_search(name: &str, search: &CapacitySearch, inputs: &mut Inputs) {
@@ -101,6 +111,17 @@ mod tests {
     use record::capacity_search::Estimate;
 
     use super::*;
+
+    #[test]
+    fn a_run_at_its_limit_gives_the_capacity_of_a_server() {
+        let mut inputs = Inputs::default();
+        inputs.give_number("rate", 2860.0, "test");
+        from_ceiling("run.json", 1430.0, Some(8.0), &mut inputs);
+        let sizing = crate::sizing::Sizing::compute(&inputs);
+        assert_eq!(sizing.value("maxconn"), Some(8.0));
+        let per_server = sizing.value("capacity").unwrap() / sizing.value("slots").unwrap() * 8.0;
+        assert!((per_server - 1430.0).abs() < 1e-6, "{per_server}");
+    }
 
     #[test]
     fn the_scaling_law_of_a_search_bounds_the_requests_of_a_server() {

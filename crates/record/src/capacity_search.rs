@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use stats::scalability::{EXTRAPOLATION_MAX, ScalabilityFit, ScalabilityLaw};
 
 use crate::facts::HostFacts;
-use crate::run::{Baseline, Diagnosis, Run, WeirVersion};
+use crate::run::{Answer, Baseline, Diagnosis, Run, WeirVersion};
 
 /// Name of this schema.
 pub const SCHEMA: &str = "weir.edge/1";
@@ -44,6 +44,9 @@ pub struct CapacitySearch {
     pub conclusion: Conclusion,
     /// Result in words.
     pub summary: String,
+    /// Result in three sentences; absent in records from older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub answer: Option<Answer>,
     /// All trials, in the order of running.
     pub trials: Vec<SearchTrial>,
     /// Point at which latency begins to grow faster than load.
@@ -222,6 +225,14 @@ pub struct Estimate {
     pub high: f64,
 }
 
+impl Estimate {
+    /// Returns whether the interval is narrow enough for the value to be a figure: within a factor of two.
+    #[must_use]
+    pub fn is_narrow(&self) -> bool {
+        self.low > 0.0 && self.high <= 2.0 * self.low
+    }
+}
+
 impl From<stats::fit::Estimate> for Estimate {
     fn from(fitted: stats::fit::Estimate) -> Self {
         let stats::fit::Estimate { value, low, high } = fitted;
@@ -288,6 +299,16 @@ impl Scaling {
     #[must_use]
     pub fn law(&self) -> ScalabilityLaw {
         ScalabilityLaw { alpha: self.alpha.value, beta: self.beta.value, gamma: self.gamma_per_s.value }
+    }
+
+    /// Returns whether the law is within 15 % of each measured point.
+    #[must_use]
+    pub fn follows_points(&self) -> bool {
+        let law = self.law();
+        let is_near = |(connections, per_s): &(f64, f64)| {
+            (law.throughput(*connections) / per_s.max(1e-9) - 1.0).abs() <= 0.15
+        };
+        self.points.iter().all(is_near)
     }
 
     /// Returns the throughput of the law for `connections`, in responses per second; `None` beyond

@@ -63,6 +63,17 @@ pub struct Diagnosis {
     pub not_observable: Vec<String>,
 }
 
+/// Result of a run for people: three sentences with its figures. It is computed from the rest of the record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Limit of the run, in everyday words.
+    pub what: String,
+    /// Figures that show it.
+    pub why: String,
+    /// Next step.
+    pub next: String,
+}
+
 /// Support of a verdict by the evidence. It is a level and not a number: `weir lab selftest`
 /// measures and prints how often each level was right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

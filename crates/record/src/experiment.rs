@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::HostFacts;
-use crate::run::WeirVersion;
+use crate::run::{Answer, WeirVersion};
 use crate::trial::{Covariates, DiscardReason, SteadyState, TrialPosition};
 
 /// Name of this schema.
@@ -55,6 +55,9 @@ pub struct Experiment {
     pub scalings: Vec<ScalingSummary>,
     /// Result in words: the first sentence answers the experiment's question.
     pub summary: Vec<String>,
+    /// Result in three sentences; absent in records from older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub answer: Option<Answer>,
 }
 
 /// Settings fixed before the first trial.

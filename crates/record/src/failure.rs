@@ -28,6 +28,8 @@ pub enum FailureKind {
     NoHttp2,
     /// The response is not HTTP, or not safe to interpret.
     Parse,
+    /// The response to plain HTTP is an alert of TLS: the port speaks TLS.
+    TlsPort,
     /// The server reset the stream of the request (RST_STREAM), but not with REFUSED_STREAM.
     StreamReset,
     /// The server refused the stream of the request without processing it: REFUSED_STREAM, or a
@@ -44,7 +46,7 @@ pub enum FailureKind {
 }
 
 /// Every kind with its name and its meaning; in the order of the enum.
-pub const FAILURE_KINDS: [(FailureKind, &str, &str); 17] = [
+pub const FAILURE_KINDS: [(FailureKind, &str, &str); 18] = [
     (FailureKind::Timeout, "timeout", "older than the timeout (-w)"),
     (FailureKind::TooLate, "too_late", "not sent: the remaining time was shorter than a usual response"),
     (FailureKind::Refused, "refused", "connection refused: nothing listens at the target"),
@@ -56,6 +58,7 @@ pub const FAILURE_KINDS: [(FailureKind, &str, &str); 17] = [
     (FailureKind::Tls, "tls", "the certificate is not trusted, or the server violates TLS"),
     (FailureKind::NoHttp2, "no_http2", "the server does not speak HTTP/2"),
     (FailureKind::Parse, "parse", "the response is not well-formed HTTP"),
+    (FailureKind::TlsPort, "tls_port", "the port speaks TLS: write https:// in the URL"),
     (FailureKind::StreamReset, "stream_reset", "the server reset the stream (RST_STREAM)"),
     (FailureKind::RefusedStream, "refused_stream", "the server refused the stream without processing it"),
     (
@@ -99,6 +102,12 @@ impl FailureKind {
         FAILURE_KINDS[self as usize].1
     }
 
+    /// Returns the kind of a response over HTTP/1.1 that is not well-formed, by its last bytes.
+    #[must_use]
+    pub fn from_malformed(bytes: &[u8]) -> Self {
+        if bytes.starts_with(TLS_ALERT) { Self::TlsPort } else { Self::Parse }
+    }
+
     /// Returns the kind of an error of the operating system, or of a TLS session.
     #[must_use]
     pub fn from_io_error(error: &io::Error) -> Self {
@@ -121,6 +130,9 @@ impl FailureKind {
     }
 }
 
+/// Start of a record of TLS with an alert, of any version (RFC 8446, 5.1): the response to bytes that are no TLS.
+const TLS_ALERT: &[u8] = &[0x15, 0x03];
+
 /// errno(3) on Linux.
 const ENFILE: i32 = 23;
 /// errno(3) on Linux.
@@ -129,6 +141,13 @@ const EMFILE: i32 = 24;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_alert_of_tls_is_told_from_other_bytes() {
+        let alert = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x46];
+        assert_eq!(FailureKind::from_malformed(&alert).name(), "tls_port");
+        assert_eq!(FailureKind::from_malformed(b"SSH-2.0-x\r\n").name(), "parse");
+    }
 
     #[test]
     fn the_tables_are_in_the_order_of_their_enums() {

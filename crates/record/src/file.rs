@@ -25,6 +25,9 @@ const READER_ATTEMPTS: u32 = 1_500;
 /// Mode bits of a directory like `/tmp`: sticky, and everybody may write.
 const LIKE_TMP: u32 = 0o1002;
 
+/// Schema of a JSON file that names none.
+pub const NO_SCHEMA: &str = "none";
+
 /// Reason why a record could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -47,6 +50,14 @@ pub enum ReadError {
         column: usize,
         /// Description of the error.
         text: String,
+    },
+    /// It is no JSON, or JSON without a schema.
+    #[error("{path}: not a weir record ({why}); the commands that measure write one with --json FILE", path = .path.display())]
+    Foreign {
+        /// Path of the file.
+        path: PathBuf,
+        /// Reason.
+        why: String,
     },
     /// It has another schema.
     #[error("{path}: the schema is '{actual}', but '{expected}' is expected here; {hint}",
@@ -272,6 +283,9 @@ pub fn read_schema(path: &Path) -> Result<String, ReadError> {
 pub fn read_record<T: DeserializeOwned>(path: &Path, expected: &'static str) -> Result<T, ReadError> {
     let bytes = read_bytes(path)?;
     let actual = schema_in(path, &bytes)?;
+    if actual == NO_SCHEMA {
+        return Err(ReadError::Foreign { path: path.to_owned(), why: "it has no schema".to_owned() });
+    }
     if actual != expected {
         return Err(ReadError::Schema { path: path.to_owned(), actual, expected });
     }
@@ -309,7 +323,11 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
 }
 
 fn schema_in(path: &Path, bytes: &[u8]) -> Result<String, ReadError> {
-    parse_schema(bytes).map_err(|error| syntax_error(path, &error))
+    parse_schema(bytes).map_err(|error| match bytes.trim_ascii_start().first() {
+        // A damaged record.
+        Some(b'{') => syntax_error(path, &error),
+        _ => ReadError::Foreign { path: path.to_owned(), why: "it is no JSON object".to_owned() },
+    })
 }
 
 /// Returns the schema that a record names. All other fields are skipped, and take no memory.
@@ -320,7 +338,7 @@ pub(crate) fn parse_schema(bytes: &[u8]) -> serde_json::Result<String> {
     }
     match serde_json::from_slice(bytes) {
         Ok(Named { schema }) => Ok(schema),
-        Err(_) => serde_json::from_slice::<IgnoredAny>(bytes).map(|_| "none".to_owned()),
+        Err(_) => serde_json::from_slice::<IgnoredAny>(bytes).map(|_| NO_SCHEMA.to_owned()),
     }
 }
 

@@ -8,7 +8,7 @@ use strsim::osa_distance;
 /// A problem with a flag, a URL or a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputProblem {
-    /// Position: `--rate`, `URL 2`, `plan.toml:3:7`.
+    /// Position: `--rate`, `URL 2`, `plan.toml:3:7`; empty if the text begins with it.
     pub location: String,
     /// Description of the error and of correct input.
     pub text: String,
@@ -19,11 +19,19 @@ impl InputProblem {
     pub fn new(location: impl Into<String>, text: impl fmt::Display) -> Self {
         Self { location: location.into(), text: text.to_string() }
     }
+
+    /// Creates a problem of which the text begins with the position, as errors of files do.
+    pub fn of_file(text: impl fmt::Display) -> Self {
+        Self::new("", text)
+    }
 }
 
 impl fmt::Display for InputProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.location, self.text)
+        match self.location.is_empty() {
+            true => f.write_str(&self.text),
+            false => write!(f, "{}: {}", self.location, self.text),
+        }
     }
 }
 

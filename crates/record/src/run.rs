@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use crate::diagnosis::{
-    AlternativeVerdict, Confidence, Confirmation, Diagnosis, RateBound, ResourceUse, SaturationRate,
+    AlternativeVerdict, Answer, Confidence, Confirmation, Diagnosis, RateBound, ResourceUse, SaturationRate,
     TimeFraction,
 };
 pub use generator::{BackOffTotals, CalibratedCapacity, GeneratorStats, StallTotals};
@@ -97,6 +97,9 @@ pub struct Run {
     /// Observations of the machines meanwhile, one entry each; the generator's own is the first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub observed: Vec<MachineObservation>,
+    /// Result in three sentences; absent in records from older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub answer: Option<Answer>,
     /// Limit of the subject, if it was diagnosed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub diagnosis: Option<Diagnosis>,

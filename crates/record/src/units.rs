@@ -64,6 +64,17 @@ pub fn parse_duration_ns(text: &str, default_unit: DurationUnit) -> Result<u64, 
     }
 }
 
+/// Parses the time of an objective: a duration with its unit. Returns nanoseconds.
+///
+/// # Errors
+/// The text is not a duration, or has no unit: other tools read it as milliseconds or as seconds.
+pub fn parse_limit_ns(text: &str) -> Result<u64, InvalidValue> {
+    if parse_decimal(text).is_some() {
+        return Err(invalid_value!("'{text}' has no unit: write {text}ms or {text}s"));
+    }
+    parse_duration_ns(text, DurationUnit::Milliseconds)
+}
+
 /// Parses a size in bytes or a count: `100`, `64k`, `1m`, `2g`, with binary multipliers (1k =
 /// 1024), as in HAProxy and httpterm.
 ///
@@ -286,6 +297,13 @@ mod tests {
             assert!(why.contains(&format!("'{no_number}'")) && !why.contains("unit"), "{why}");
         }
         assert!(parse("1d").unwrap_err().to_string().contains("unit 'd'"));
+    }
+
+    #[test]
+    fn a_limit_needs_a_unit() {
+        assert_eq!((parse_limit_ns("50ms"), parse_limit_ns("1m30s")), (Ok(50_000_000), Ok(90 * SECOND_NS)));
+        let why = parse_limit_ns("50").unwrap_err().to_string();
+        assert!(why.contains("50ms") && why.contains("50s"), "{why}");
     }
 
     #[test]

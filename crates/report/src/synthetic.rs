@@ -341,6 +341,7 @@ fn sample_run(position: &TrialPosition, rate: f64, latency_ns: f64, us: f64, rng
         baseline: None,
         intervals,
         observed: vec![observed(position, rate, us, rng)],
+        answer: None,
         diagnosis: Some(diagnosis()),
         fleet: None,
     }
@@ -558,6 +559,7 @@ fn experiment(plan: ExperimentPlan, trials: Vec<TrialSummary>, rng: &mut Rng) ->
                 .to_owned(),
             "The same holds under all three loads; glibc against itself differs by 0.1 %.".to_owned(),
         ],
+        answer: None,
         plan,
     }
 }

@@ -2,6 +2,7 @@
 //! generators; of an experiment and of a comparison the tables. They read the record only, so a stored one looks
 //! the same.
 
+pub mod answer;
 pub mod breakdown;
 pub mod comparison;
 pub mod csv;

@@ -21,7 +21,7 @@ use super::command_identity;
 use super::pages::write_edge_page;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
-use crate::output::edge::{announcement, result_sentence, summary, trial_line, trial_step};
+use crate::output::edge::{announcement, answer, brief, result_sentence, summary, trial_line, trial_step};
 use crate::output::file::write_json;
 use crate::output::{is_coloured, print};
 use crate::preflight;
@@ -89,8 +89,12 @@ impl EdgeSearch<'_> {
         drop(view);
         let mut edge = explored?;
         edge.summary = result_sentence(&edge);
+        edge.answer = Some(answer(&edge));
         if !quiet {
-            print(&summary(&edge, is_coloured()));
+            match args.is_set("brief") {
+                true => print(&brief(&edge)),
+                false => print(&summary(&edge, is_coloured())),
+            }
         }
         write_json(&edge, json.as_deref())?;
         write_edge_page(args, &edge)?;

@@ -33,7 +33,7 @@ use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, embedded_placeholder_url, load_flags, subject_pids};
 use crate::load_control::LoadController;
 use crate::output::live::LiveTable;
-use crate::output::load_plan::describe_plan;
+use crate::output::load_plan::{announce_load, describe_plan};
 use crate::output::print;
 use crate::preflight;
 use crate::streams::notice;
@@ -199,6 +199,9 @@ fn run_job(
     let terminal = std::io::stdout().is_terminal();
     let show_screen = args.is_set("tui");
     let show_lines = !quiet && !show_screen && !args.is_set("quiet") && (terminal || args.is_set("live"));
+    if !args.is_set("quiet") && !show_screen && std::io::stderr().is_terminal() {
+        warn!("weir: {}", announce_load(&job.plan));
+    }
     let observe = !args.is_set("no-watch");
     let compared = Baseline::from_flags(args)?;
     let with_baseline = observe && !args.is_set("no-baseline");
@@ -230,6 +233,7 @@ fn run_job(
         let context = ConfirmContext { throttle: with_less_cpu_time, notice, quiet };
         confirm::confirm_diagnosis(job, &mut run, context, stop);
     }
+    run.answer = Some(diagnose::answer(&run));
     let exit = write_results(args, &run, &latencies, show_lines, compared.as_ref())?;
     watch.finish_log().map_err(|error| Failure::cannot("--hdr", error))?;
     if let Some(metrics) = metrics {

@@ -4,6 +4,7 @@ mod subject;
 
 use std::path::Path;
 
+use diagnose::Ceiling;
 use plan::config::{ConfigTarget, documentation_address};
 use plan::inputs::{INPUTS, Inputs};
 use plan::sizing::Sizing;
@@ -38,6 +39,8 @@ struct PlanRecord {
 /// Everything that the user gave.
 pub(super) struct PlanRequest {
     inputs: Inputs,
+    /// Limit of a load whose record was given.
+    ceiling: Option<Ceiling>,
     config: Option<ConfigTarget>,
     subject: VerifySubject,
 }
@@ -60,7 +63,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
             warn!("weir: {}: {}", finding.code, finding.text);
         }
     } else if !preflight::writes_to_stdout(args, &["json", "markdown"]) {
-        print(&format_plan(&sizing, args.is_set("verbose")));
+        print(&format_plan(&sizing, request.ceiling, args.is_set("verbose")));
     }
     let has_error = sizing.has_error();
     let verification = match args.is_set("verify") {
@@ -102,7 +105,7 @@ fn verify_plan(sizing: &Sizing, request: &PlanRequest, is_quick: bool) -> Result
 /// Reads flags, file and records in the order of their precedence; reports every problem at once.
 pub(super) fn read_request(args: CommandArgs<'_>) -> Result<PlanRequest, Vec<InputProblem>> {
     let mut inputs = Inputs::default();
-    let mut problems = Vec::new();
+    let (mut problems, mut ceiling) = (Vec::new(), None);
     for row in INPUTS {
         let flag = format!("--{}", row.name);
         let texts = match row.kind {
@@ -124,8 +127,9 @@ pub(super) fn read_request(args: CommandArgs<'_>) -> Result<PlanRequest, Vec<Inp
         }
     }
     for path in args.values() {
-        if let Err(problem) = read_record(&path, &mut inputs) {
-            problems.push(problem);
+        match read_record(&path, &mut inputs) {
+            Ok(found) => ceiling = ceiling.or(found),
+            Err(problem) => problems.push(problem),
         }
     }
     let config = args.text("config").map(|text| ConfigTarget::parse(&text)).transpose();
@@ -140,20 +144,21 @@ pub(super) fn read_request(args: CommandArgs<'_>) -> Result<PlanRequest, Vec<Inp
     if problems.is_empty() {
         problems = inputs.problems();
     }
-    if problems.is_empty() { Ok(PlanRequest { inputs, config, subject }) } else { Err(problems) }
+    if problems.is_empty() { Ok(PlanRequest { inputs, ceiling, config, subject }) } else { Err(problems) }
 }
 
-/// Takes the inputs of a record, by its schema.
-fn read_record(path: &str, inputs: &mut Inputs) -> Result<(), InputProblem> {
-    let problem = |error: record::file::ReadError| {
-        let text = error.to_string();
-        let text = text.strip_prefix(&format!("{path}: ")).map_or_else(|| text.clone(), ToOwned::to_owned);
-        InputProblem::new(path, text)
-    };
+/// Takes the inputs of a record, by its schema. Returns the limit of its load, if it was at one.
+fn read_record(path: &str, inputs: &mut Inputs) -> Result<Option<Ceiling>, InputProblem> {
+    let mut ceiling = None;
+    let problem = |error: record::file::ReadError| InputProblem::of_file(error);
     let file = Path::new(path);
     match record::file::read_schema(file).map_err(problem)?.as_str() {
         record::run::SCHEMA => {
             let run = record::file::read_run(file).map_err(problem)?;
+            ceiling = diagnose::ceiling(&run);
+            if let Some(Ceiling { rate_per_s, slots }) = ceiling {
+                plan::records::from_ceiling(path, rate_per_s, slots, inputs);
+            }
             plan::records::from_run(path, &run, inputs);
         }
         record::capacity_search::SCHEMA => {
@@ -167,11 +172,14 @@ fn read_record(path: &str, inputs: &mut Inputs) -> Result<(), InputProblem> {
         }
         other => {
             let hint = if path.ends_with(".toml") { " (for a plan file: --file)" } else { "" };
-            let text = format!(
-                "the schema is '{other}'; records of weir load, weir edge and weir calibrate have inputs{hint}"
-            );
+            let text = match other {
+                record::file::NO_SCHEMA => format!("not a weir record{hint}"),
+                other => format!(
+                    "the schema is '{other}'; records of weir load, weir edge and weir calibrate have inputs{hint}"
+                ),
+            };
             return Err(InputProblem::new(path, text));
         }
     }
-    Ok(())
+    Ok(ceiling)
 }

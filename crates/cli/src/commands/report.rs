@@ -14,6 +14,7 @@ use report::text::summary::summary;
 use super::pages::{Baseline, conditions, exit_of_comparison, write_run_page};
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
+use crate::output;
 use crate::output::file::write_json;
 use crate::output::{is_coloured, print};
 use crate::preflight;
@@ -24,7 +25,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     for file in &files {
         match read_run(Path::new(file)) {
             Ok(run) => runs.push((file.clone(), run)),
-            Err(error) => problems.push(InputProblem::new("FILE", error)),
+            Err(error) => problems.push(InputProblem::of_file(error)),
         }
     }
     if files.is_empty() {
@@ -80,7 +81,7 @@ fn compare_problems(args: CommandArgs<'_>, records: usize) -> Vec<InputProblem> 
 
 fn show(args: CommandArgs<'_>, run: &Run, json: Option<&str>) -> Result<Exit, Failure> {
     if json != Some("-") {
-        print(&summary(run, args.is_set("verbose"), is_coloured()));
+        print(&summary(run, output::detail(args), is_coloured()));
     }
     write_json(run, json)?;
     write_run_page(args, run, None)?;

@@ -4,8 +4,8 @@ use load::plan::{ExpectFlags, LoadFlags};
 
 use super::http::{CONNECTION_WINDOW, GRPC, HTTP, STREAMS, WINDOW, http_flags};
 use super::load::{
-    ARRIVALS, CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, SEED, SOURCE, THREADS,
-    TIMEOUT, request_body,
+    ARRIVALS, BRIEF, CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, SEED, SOURCE,
+    THREADS, TIMEOUT, request_body,
 };
 use super::load_output::HTML;
 use super::load_requests::EXPECT_STATUS;
@@ -175,6 +175,7 @@ pub(super) const EDGE_FLAGS: &[Flag] = &[
         valid: &["trials"],
         ..FLAG_DEFAULTS
     },
+    BRIEF,
     JSON,
     Flag {
         doc: "Write the result as one self-contained page, at most 600 kB: the answer, the ladder, the limit and its proof",

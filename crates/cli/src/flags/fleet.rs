@@ -2,7 +2,7 @@
 
 use super::fleet_nats::NATS_FLAGS;
 use super::fleet_run::flag_arguments;
-use super::load::{JSON, LOAD_FLAGS, VERBOSE};
+use super::load::{BRIEF, JSON, LOAD_FLAGS, VERBOSE};
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag, join_flags};
 
 pub(crate) const FLEET: CommandInfo = CommandInfo {
@@ -208,6 +208,7 @@ const RUNS_FLAGS: &[Flag] = &[
         ..FLAG_DEFAULTS
     },
     VERBOSE,
+    BRIEF,
 ];
 
 pub(crate) const RUNS: CommandInfo = CommandInfo {
@@ -307,6 +308,7 @@ const COORDINATOR_LOAD_FLAGS: &[&str] = &[
     "live",
     "quiet",
     "verbose",
+    "brief",
     "openmetrics",
     "metrics-listen",
 ];

@@ -42,6 +42,7 @@ const SEARCH_FLAGS: &[&str] = &[
     "keep",
     "json",
     "html",
+    "brief",
 ];
 /// Flags of the load that each trial sets.
 const TRIAL_FLAGS: &[&str] = &["connections", "requests-per-connection", "streams", "slo", "arrivals"];

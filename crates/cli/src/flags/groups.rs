@@ -76,6 +76,7 @@ const OUTPUT_OF_A_LOAD: GroupRow = (
     "Output",
     &["verbose", "json", "html", "live"],
     &[
+        "brief",
         "tui",
         "check",
         "format",
@@ -288,7 +289,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Requests", &["method", "header"], &["data", "expect-status"]),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", &["json", "html", "keep"], &[]),
+            ("Output", &["json", "html", "keep"], &["brief"]),
         ],
     ),
     (
@@ -300,7 +301,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Requests", &[], &["method", "header", "data", "expect-status"]),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", &["json"], &["html", "keep"]),
+            ("Output", &["json"], &["html", "keep", "brief"]),
         ],
     ),
     (
@@ -367,7 +368,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
     ),
     ("fleet agent", &[NATS_SERVER, ("Agent", &["name", "label", "allow", "calibrate", "state"], &[])]),
     ("fleet ls", &[NATS_SERVER, ("Output", &["json"], &[])]),
-    ("fleet runs", &[NATS_SERVER, ("Runs", &["store", "fetch", "verbose"], &[])]),
+    ("fleet runs", &[NATS_SERVER, ("Runs", &["store", "fetch", "verbose"], &["brief"])]),
     (
         "fleet run",
         &[

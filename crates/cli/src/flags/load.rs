@@ -166,6 +166,13 @@ pub(super) const VERBOSE: Flag = Flag {
     ..FLAG_DEFAULTS
 };
 
+/// Flag for the result in one line.
+pub(super) const BRIEF: Flag = Flag {
+    long: "brief",
+    doc: "Print the result in one line: rate, p50 and p99, failures, and the limit in a sentence",
+    ..FLAG_DEFAULTS
+};
+
 pub(super) const LOAD_FLAGS: &[Flag] = &[
     CONNECTIONS,
     Flag {
@@ -359,6 +366,7 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
     TUI,
     Flag { long: "quiet", short: Some('q'), doc: "Do not print a line per second", ..FLAG_DEFAULTS },
     VERBOSE,
+    BRIEF,
     SUBJECT,
     Flag {
         long: "no-watch",

@@ -1,6 +1,6 @@
 //! The flags of `weir load report`.
 
-use super::load::VERBOSE;
+use super::load::{BRIEF, VERBOSE};
 use super::load_output::{FAIL_IF, HTML};
 use super::{CommandInfo, FLAG_DEFAULTS, Flag};
 
@@ -34,6 +34,7 @@ pub(crate) const REPORT: CommandInfo = CommandInfo {
             ..FAIL_IF
         },
         VERBOSE,
+        BRIEF,
     ],
     examples: &[
         ("weir load report run.json", "print a record"),

@@ -3,11 +3,14 @@
 
 use load::capacity_search::{SearchQuantity, limit_kind};
 use load::plan::RunPlan;
-use record::capacity_search::{CapacitySearch, Estimate, LevelOutcome, SearchEnd, SearchTrial};
+use record::capacity_search::{CapacitySearch, Estimate, LevelOutcome, Scaling, SearchEnd, SearchTrial};
+use record::run::Answer;
 use record::units::{
     format_bit_rate, format_byte_rate, format_count, format_duration_ns, format_plural, format_rate,
 };
-use report::text::table::table;
+use report::text::answer::format_answer;
+use report::text::layout::{page_width, wrap_labelled};
+use report::text::table::table_within;
 use report::text::{diagnosis, summary};
 
 /// Announces the search and its duration.
@@ -138,12 +141,8 @@ pub(crate) fn result_sentence(edge: &CapacitySearch) -> String {
     let reasons = conclusion.reasons.join("; ");
     let mut text = match conclusion.end {
         SearchEnd::Found => {
-            let trials = match conclusion.verifications {
-                // Two verifications: the recheck after a drift also held.
-                2 => format!("{} of 2 trials, at the end", conclusion.verified),
-                total => format!("{} of {total} long trials", conclusion.verified),
-            };
-            let first = format!("holds {objectives} up to {} ({trials}", level(conclusion.level));
+            let first =
+                format!("holds {objectives} up to {} ({}", level(conclusion.level), trials_at_level(edge));
             let bound = conclusion.upper.map(|upper| format!("; missed at {}", level(Some(upper))));
             first + &bound.unwrap_or_default() + ")"
         }
@@ -173,7 +172,7 @@ pub(crate) fn result_sentence(edge: &CapacitySearch) -> String {
             conclusion.upper.map_or_else(|| "nothing yet".to_owned(), |upper| level(Some(upper)))
         ),
     };
-    if let Some(knee) = &edge.knee {
+    if let Some(knee) = edge.knee.as_ref().filter(|knee| knee.level.is_narrow()) {
         let Estimate { value, low, high } = knee.level;
         text.push_str(&format!(
             "; knee at {} ({}..{})",
@@ -188,10 +187,44 @@ pub(crate) fn result_sentence(edge: &CapacitySearch) -> String {
     text
 }
 
+/// Counts the trials at the verified level that held: those of the verification, and those of the ladder with the
+/// same figure, or that missed below it.
+fn trials_at_level(edge: &CapacitySearch) -> String {
+    let conclusion = &edge.conclusion;
+    let figure = conclusion.level.map(format_count);
+    let is_at_or_below = |trial: &SearchTrial| {
+        let is_below = conclusion.level.is_some_and(|level| trial.level < level);
+        Some(format_count(trial.level)) == figure || (is_below && trial.outcome == LevelOutcome::Missed)
+    };
+    let of_ladder: Vec<&SearchTrial> =
+        edge.trials.iter().filter(|trial| trial.purpose == "ladder" && is_at_or_below(trial)).collect();
+    let missed = of_ladder.iter().filter(|trial| trial.outcome == LevelOutcome::Missed).count() as u32;
+    if missed > 0 {
+        let all = conclusion.verifications + of_ladder.len() as u32;
+        let held = conclusion.verified + of_ladder.len() as u32 - missed;
+        return format!("{held} of {all} trials: it is at the limit");
+    }
+    match conclusion.verifications {
+        // Two verifications: the recheck after a drift also held.
+        2 => format!("{} of 2 trials, at the end", conclusion.verified),
+        total => format!("{} of {total} long trials", conclusion.verified),
+    }
+}
+
+/// Formats the result in one line.
+pub(crate) fn brief(edge: &CapacitySearch) -> String {
+    format!("{}\n", answer(edge).what)
+}
+
+/// Returns the answer of a search.
+pub(crate) fn answer(edge: &CapacitySearch) -> Answer {
+    diagnose::answer_search(edge, &edge.summary)
+}
+
 /// Formats the complete summary.
 pub(crate) fn summary(edge: &CapacitySearch, colour: bool) -> String {
-    let mut text = format!("\n{}\n", edge.summary);
-    let mut line = |name: &str, words: &str| text.push_str(&format!("{name:<12} {words}\n"));
+    let mut text = format!("\n{}\n", format_answer(&answer(edge)));
+    let mut line = |name: &str, words: &str| text.push_str(&wrap_labelled(name, words, page_width()));
     if !edge.conclusion.reasons.is_empty() && edge.conclusion.end == SearchEnd::Found {
         line("above it", &edge.conclusion.reasons.join("; "));
     }
@@ -254,8 +287,11 @@ fn ladder(edge: &CapacitySearch) -> String {
         });
         rows.push(row);
     }
-    format!("\n{}\n", table(&rows))
+    format!("\n{}\n", table_within(&rows, page_width(), LADDER_DROPPABLE))
 }
+
+/// Columns of the ladder that a narrow page has no room for, the first to go first.
+const LADDER_DROPPABLE: &[usize] = &[5, 6, 7, 3, 2];
 
 fn format_signed_ns(ns: i64) -> String {
     let sign = if ns < 0 { "-" } else { "+" };
@@ -266,40 +302,57 @@ fn scaling(edge: &CapacitySearch) -> String {
     let Some(law) = &edge.scaling else {
         return String::new();
     };
-    let interval = |estimate: &Estimate| {
-        let Estimate { value, low, high } = estimate;
-        format!("{value:.4} ({low:.4}..{high:.4})")
+    if !law.follows_points() {
+        let text = "the measured levels do not follow the scaling law, so it gives no forecast";
+        return wrap_labelled("scaling", text, page_width());
+    }
+    let part = |name: &str, estimate: &Estimate| match estimate.is_narrow() {
+        true => format!("{name} {:.4} ({:.4}..{:.4})", estimate.value, estimate.low, estimate.high),
+        false => format!("{name} at most {:.4}", estimate.high),
     };
+    let one = &law.gamma_per_s;
     let mut text = format!(
-        "scaling      contention {}, coherency {}, {} by one connection ({}..{})\n",
-        interval(&law.alpha),
-        interval(&law.beta),
-        format_rate(law.gamma_per_s.value),
-        format_count(law.gamma_per_s.low),
-        format_count(law.gamma_per_s.high),
+        "{}, {}, {} by one connection",
+        part("contention", &law.alpha),
+        part("coherency", &law.beta),
+        format_rate(one.value)
     );
     let measured = law.measured_max;
-    let best = match (&law.best_connections, law.best_per_s) {
-        (Some(best), Some(per_s)) => format!(
-            "max with {} ({}..{}): {}",
-            format_level(SearchQuantity::Connections, best.value),
-            format_number(best.low),
-            format_number(best.high),
+    match (&law.best_connections, law.best_per_s) {
+        (Some(best), Some(per_s)) if best.is_narrow() => text.push_str(&format!(
+            "; max with about {} ({} to {}): {}",
+            format_level(SearchQuantity::Connections, best.value.round()),
+            format_number(best.low.round()),
+            format_number(best.high.round()),
             format_rate(per_s)
-        ),
-        _ => format!("no maximum within twice the measured {measured} connections"),
-    };
-    text.push_str(&format!("             {best}"));
-    if let Some(twice) = law.predicted_per_s(2.0 * measured as f64) {
-        text.push_str(&format!("; {} with {}", format_rate(twice), 2 * measured));
+        )),
+        (Some(_), _) => text.push_str("; the number of connections with the maximum is not clear"),
+        _ => text.push_str(&format!("; no maximum within twice the measured {measured} connections")),
     }
-    text + "\n"
+    if let Some(twice) = forecast(edge, law, 2 * measured) {
+        text.push_str(&format!("; about {} with {}", format_rate(twice), 2 * measured));
+    }
+    wrap_labelled("scaling", &text, page_width())
 }
 
-/// Formats the verdict at the edge: the limit of the subject there, and whether that run is valid.
+/// Returns the rate that the scaling law gives for a number of connections, unless trials with that many measured
+/// another one.
+fn forecast(edge: &CapacitySearch, law: &Scaling, connections: u64) -> Option<f64> {
+    let per_s = law.predicted_per_s(connections as f64)?;
+    let measured = edge.trials.iter().filter(|trial| trial.connections >= connections);
+    let best = measured.map(SearchTrial::goodput_per_s).fold(0.0, f64::max);
+    (best <= per_s * FORECAST_ERROR_MAX).then_some(per_s)
+}
+
+/// Ratio of a measured rate to the forecast from which the forecast is wrong.
+const FORECAST_ERROR_MAX: f64 = 1.1;
+
+/// Formats the limit of the subject, the CPUs in the same run, and whether that run is valid.
 fn at_edge(edge: &CapacitySearch, colour: bool) -> String {
-    let Some(run) = &edge.at_edge else {
-        return String::new();
+    let (run, place) = match (&edge.stopped_run, &edge.at_edge) {
+        (Some(run), _) if edge.stopped_by.is_some() => (run, "at the level that stopped the search"),
+        (_, Some(run)) => (run, "at the edge"),
+        _ => return String::new(),
     };
     let mut text = match edge.stopped_by.as_ref().or(run.diagnosis.as_ref()) {
         Some(diagnosis) => diagnosis::format_under_label(diagnosis, "stopped by", false),
@@ -307,8 +360,9 @@ fn at_edge(edge: &CapacitySearch, colour: bool) -> String {
     };
     let cpus = |cpus: Option<f64>| cpus.map_or_else(|| "?".to_owned(), |cpus| format!("{cpus:.2}"));
     text.push_str(&format!(
-        "cpus         subject {}, others {}, of {}, at the edge\n",
+        "cpus         subject {}, generator {:.2}, others {}, of {}, {place}\n",
         cpus(run.cpu.subject_cpus),
+        run.cpu.per_core.iter().sum::<f64>() + 0.0,
         cpus(run.cpu.foreign_cpus),
         run.host.cpus
     ));
@@ -335,6 +389,7 @@ mod tests {
             objectives: vec!["p99<5ms".to_owned()],
             conclusion,
             summary: String::new(),
+            answer: None,
             trials: Vec::new(),
             knee: None,
             operating_range: None,
@@ -363,6 +418,63 @@ mod tests {
         let figures = ["p99<5ms", "8.24 k/s", "3 of 3", "8.39 k/s", "7.90 k/s", "7.70 k..8.00 k"];
         let after_them = assert_in_order(&result_sentence(&search), &figures);
         assert!(after_them.contains("3.95 k..6.32 k/s"), "{after_them}");
+    }
+
+    #[test]
+    fn a_ladder_trial_that_missed_is_counted_and_a_wide_interval_is_no_figure() {
+        let mut search = edge(Conclusion {
+            end: SearchEnd::Found,
+            level: Some(1431.0),
+            upper: Some(1460.0),
+            verified: 3,
+            verifications: 3,
+            ..Conclusion::default()
+        });
+        let ladder = |level, outcome| SearchTrial {
+            purpose: "ladder".to_owned(),
+            level,
+            outcome,
+            littles_law_holds: true,
+            ..SearchTrial::default()
+        };
+        search.trials = vec![ladder(700.0, LevelOutcome::Held), ladder(1429.0, LevelOutcome::Missed)];
+        let wide = Estimate { value: 1290.0, low: 177.0, high: 1500.0 };
+        search.knee = Some(Knee { level: wide, ..Knee::default() });
+        let sentence = result_sentence(&search);
+        assert!(sentence.contains("1.43 k/s (3 of 4 trials") && !sentence.contains("knee"), "{sentence}");
+        search.trials[1].outcome = LevelOutcome::Held;
+        assert!(result_sentence(&search).contains("3 of 3 long trials"));
+    }
+
+    #[test]
+    fn a_forecast_agrees_with_the_measured_levels() {
+        let mut search = edge(Conclusion::default());
+        let narrow = |value: f64| Estimate { value, low: value * 0.9, high: value * 1.1 };
+        let law = Scaling {
+            alpha: narrow(0.05),
+            beta: narrow(0.0004),
+            gamma_per_s: narrow(100.0),
+            best_connections: Some(Estimate { value: 48.73, low: 45.2, high: 52.1 }),
+            best_per_s: Some(900.0),
+            measured_max: 64,
+            r_squared: 0.99,
+            points: Vec::new(),
+        };
+        let points = [1.0, 8.0, 64.0].map(|connections| (connections, law.law().throughput(connections)));
+        let measured = Scaling { points: points.to_vec(), ..law.clone() };
+        search.scaling = Some(measured.clone());
+        let text = scaling(&search);
+        assert!(text.contains("about 49 connections (45 to 52)") && text.contains("with 128"), "{text}");
+        search.trials =
+            vec![SearchTrial { connections: 128, goodput_per_s: Some(5000.0), ..SearchTrial::default() }];
+        assert!(!scaling(&search).contains("with 128"), "{}", scaling(&search));
+        let mut wide = measured.clone();
+        wide.best_connections = Some(Estimate { value: 21.65, low: 9.0, high: 60.0 });
+        search.scaling = Some(wide);
+        assert!(!scaling(&search).contains("21"), "{}", scaling(&search));
+        search.scaling = Some(Scaling { points: vec![(64.0, 5000.0)], ..measured });
+        let text = scaling(&search);
+        assert!(text.contains("do not follow") && !text.contains("/s"), "{text}");
     }
 
     /// Checks that a text has these parts in this order, and returns the rest.

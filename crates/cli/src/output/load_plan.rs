@@ -9,6 +9,21 @@ use record::units::{format_count, format_duration_flag, format_plural, format_ra
 /// Maximum number of requests that are listed.
 const REQUESTS_SHOWN: usize = 10;
 
+/// Announces a load in a line: what runs, and how long.
+pub(crate) fn announce_load(plan: &RunPlan) -> String {
+    let first = plan.requests.first().map_or_else(String::new, |one| format!("{} {}", one.method, one.url));
+    let others = match plan.requests.len() {
+        0 | 1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    let length = match (plan.end.requests, &plan.replay) {
+        (Some(requests), _) => format!("until {}", format_plural(requests, "request")),
+        (None, Some(_)) => "until the last request".to_owned(),
+        (None, None) => format!("for {}", format_duration_flag(plan.end.duration_ns)),
+    };
+    format!("{first}{others}: {}, {}, {length}", connections(plan), pace(plan))
+}
+
 /// Describes a plan, a line for each part.
 pub(crate) fn describe_plan(plan: &RunPlan) -> String {
     let mut text = String::new();

@@ -1,21 +1,64 @@
-//! Text form of a plan, 80 columns: the inputs with their sources, the figures with their formulas, the
+//! Text form of a plan, as wide as the page: the inputs with their sources, the figures with their formulas, the
 //! findings.
 
+use diagnose::Ceiling;
+use plan::finding::Severity;
 use plan::inputs::format_input;
 use plan::sizing::Sizing;
 use plan::verification::{TOLERANCE, Verification};
+use record::run::Answer;
 use record::units::{format_plural, format_rate, round_to_digits};
-use report::text::layout::{fit, wrap};
-use report::text::summary::WIDTH;
+use report::text::answer::format_answer;
+use report::text::layout::{page_width, wrap};
 use report::text::table::table;
 
 /// Columns of the name and of the value.
 const NAME: usize = 26;
 const VALUE: usize = 12;
 
-/// Formats a plan; with `-v` each figure has its formula by names.
-pub(crate) fn format_plan(sizing: &Sizing, is_verbose: bool) -> String {
-    let mut lines = vec!["inputs".to_owned()];
+/// Returns the answer of a plan: what it needs, why, and the values to set. `None` without a rate and a service time.
+fn plan_answer(sizing: &Sizing, ceiling: Option<Ceiling>) -> Option<Answer> {
+    let figure = |name: &str| sizing.figures.iter().rfind(|figure| figure.name == name);
+    let text = |name: &str| figure(name).map(|figure| figure.value_text());
+    let limit = ceiling.map_or_else(String::new, |ceiling| {
+        let slots = ceiling.slots.map_or_else(String::new, |slots| format!(", {slots:.0} at a time"));
+        format!("This load was at the limit of its server: {}{slots}. ", format_rate(ceiling.rate_per_s))
+    });
+    let rate = sizing.inputs.iter().find(|input| input.name == "rate")?;
+    let servers = figure("servers-needed")?.value;
+    let what = format!(
+        "{limit}{} needs {} of {} slots, spare ones included.",
+        format_input("rate", &rate.given.value),
+        format_plural(servers as u64, "server"),
+        text("maxconn").unwrap_or_else(|| "the given".to_owned())
+    );
+    let waits = match text("mean-wait") {
+        Some(wait) if wait != "never" => format!("; a request waits {wait} on average"),
+        _ => "; that is more than they carry, so requests queue without end".to_owned(),
+    };
+    let why = format!(
+        "Its requests occupy {} slots at a time, {} of those in this plan{waits}.",
+        text("busy-slots")?,
+        text("utilisation-of-slots")?
+    );
+    let next = match sizing.findings.iter().find(|finding| finding.severity < Severity::Note) {
+        Some(finding) => format!("First mend `{}`: {}.", finding.code, finding.text.trim_end_matches('.')),
+        None => {
+            let limits = ["maxconn", "queue-limit", "queue-timeout"];
+            let limits = limits.iter().filter_map(|name| Some(format!("{name} {}", text(name)?)));
+            format!("Set {} (`--config haproxy` writes them).", limits.collect::<Vec<_>>().join(", "))
+        }
+    };
+    Some(Answer { what, why, next })
+}
+
+/// Formats a plan, the answer first; with `-v` each figure has its formula by names. `ceiling` is the limit of a
+/// load whose record was given.
+pub(crate) fn format_plan(sizing: &Sizing, ceiling: Option<Ceiling>, is_verbose: bool) -> String {
+    let answer = plan_answer(sizing, ceiling).map(|answer| format_answer(&answer));
+    let mut lines: Vec<String> = answer.iter().flat_map(|text| text.lines()).map(ToOwned::to_owned).collect();
+    lines.extend(answer.map(|_| String::new()));
+    lines.push("inputs".to_owned());
     for input in &sizing.inputs {
         let value = format_input(input.name, &input.given.value);
         lines.extend(row(input.name, &value, &input.given.source));
@@ -42,7 +85,7 @@ pub(crate) fn format_plan(sizing: &Sizing, is_verbose: bool) -> String {
         let severity = format!("{:?}", finding.severity).to_lowercase();
         let text = format!("{}: {}", finding.code, finding.text);
         let mut first = format!("  {severity:<8} ");
-        for part in wrap(&text, WIDTH - 11) {
+        for part in wrap(&text, page_width() - 11) {
             lines.push(first + &part);
             first = " ".repeat(11);
         }
@@ -50,7 +93,7 @@ pub(crate) fn format_plan(sizing: &Sizing, is_verbose: bool) -> String {
     if !is_verbose {
         lines.push("-v shows the formulas with their names".to_owned());
     }
-    lines.iter().map(|line| fit(line.trim_end(), WIDTH) + "\n").collect()
+    lines.iter().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 /// Formats the plan that was run, and predictions beside measurements.
@@ -83,7 +126,7 @@ pub(crate) fn format_verification(verification: &Verification) -> String {
     }
     let missing = verification.comparisons.iter().filter_map(|one| {
         let why = one.not_observable?;
-        let lines = wrap(&format!("{}: {why}", one.name), WIDTH - 4);
+        let lines = wrap(&format!("{}: {why}", one.name), page_width() - 4);
         Some(format!("  {}\n", lines.join("\n    ")))
     });
     let missing: String = missing.collect();
@@ -111,7 +154,7 @@ pub(super) fn format_count(value: f64) -> String {
 fn row(name: &str, value: &str, text: &str) -> Vec<String> {
     let start = format!("  {name:<NAME$}{value:>VALUE$}  ");
     let indent = " ".repeat(start.chars().count().min(NAME + VALUE + 4));
-    let parts = wrap(text, WIDTH - (NAME + VALUE + 4));
+    let parts = wrap(text, page_width().max(60) - (NAME + VALUE + 4));
     parts
         .iter()
         .enumerate()
@@ -141,8 +184,12 @@ mod tests {
         }
         let sizing = Sizing::compute(&inputs);
         for is_verbose in [false, true] {
-            let text = format_plan(&sizing, is_verbose);
-            assert!(text.lines().all(|line| line.chars().count() <= WIDTH && !line.contains('…')), "{text}");
+            let text = format_plan(&sizing, None, is_verbose);
+            assert!(
+                text.lines().all(|line| line.chars().count() <= page_width() && !line.contains('…')),
+                "{text}"
+            );
+            assert!(text.starts_with("what  ") && text.contains("First mend `"), "{text}");
             assert!(text.contains("never") && text.contains("overloaded"), "{text}");
         }
     }

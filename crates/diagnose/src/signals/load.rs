@@ -125,7 +125,7 @@ signals! {
     BROKEN: Errors, Fraction,
         "refused, reset or truncated connections, failed TLS sessions, and malformed responses",
         "generator", |view| {
-            Some(view.error_fraction(&["reset", "closed", "parse", "refused", "check", "tls", "stream_reset", "refused_stream"]))
+            Some(view.error_fraction(&["reset", "closed", "parse", "tls_port", "refused", "check", "tls", "stream_reset", "refused_stream"]))
         };
     UNUSABLE: Errors, Fraction, "broken responses; all, if none was good", "generator", |view| {
         let nothing_good = view.run.totals.requests > 0 && view.run.totals.good() == 0;

@@ -1,5 +1,6 @@
 //! Row of the table of bottlenecks, and the changes that test its claim.
 
+use crate::sentences::AnswerFn;
 use crate::signals::Signal;
 use crate::unit::{Unit, format_value};
 
@@ -212,6 +213,8 @@ pub struct VerdictRule {
     pub counter_test: CounterTest,
     /// Second change with a predicted effect, if another claim would pass the first.
     pub second_test: Option<CounterTest>,
+    /// Sentences about a run with this verdict.
+    pub(crate) answer: AnswerFn,
     /// Reason why it cannot be detected at all; empty if it can.
     pub not_observable: &'static str,
 }

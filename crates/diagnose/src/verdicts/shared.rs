@@ -1,6 +1,7 @@
 //! Constants shared by several rows of the table of bottlenecks.
 
 use super::rule::{Bound, Criterion, LimitClass, Perturbation, ThroughputChange, VerdictRule};
+use crate::sentences::not_observable;
 use crate::signals as s;
 use crate::signals::Signal;
 
@@ -60,5 +61,6 @@ pub(super) const DEFAULT_RULE: VerdictRule = VerdictRule {
     remedy: "",
     counter_test: (Perturbation::NotPossible, ThroughputChange::Stays, ""),
     second_test: None,
+    answer: not_observable,
     not_observable: "",
 };

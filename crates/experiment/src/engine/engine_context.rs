@@ -4,6 +4,7 @@
 use std::io;
 
 use record::experiment::{Comparison, ExperimentCell, ExperimentPlan, ScalingSummary, TrialSummary, Warning};
+use record::run::Answer;
 use record::trial::{ExperimentTrial, TrialPosition};
 
 use super::environment::EnvironmentFacts;
@@ -78,6 +79,8 @@ pub struct Conclusions {
     pub scalings: Vec<ScalingSummary>,
     /// Sentences; the first one answers the experiment's question.
     pub summary: Vec<String>,
+    /// Result in three sentences.
+    pub answer: Option<Answer>,
 }
 
 /// Environment and statistics that an experiment uses.

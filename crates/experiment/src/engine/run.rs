@@ -326,6 +326,7 @@ impl<'f, 'h> Engine<'f, 'h> {
             comparisons: judged.comparisons,
             warnings,
             scalings: judged.scalings,
+            answer: judged.answer,
             summary: judged.summary,
         };
         self.directory.store_experiment(&experiment)?;

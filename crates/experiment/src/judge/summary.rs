@@ -4,6 +4,7 @@
 //! Every comparison has its own text elsewhere.
 
 use record::experiment::{Arm, Comparison, ComparisonOutcome, ExperimentMetric, Warning};
+use record::run::Answer;
 
 use super::bottleneck::{code_with_claim, majority_verdict};
 use super::ladder::describe_ladder;
@@ -52,6 +53,27 @@ pub(super) fn summary(input: &WarningInput<'_>, warnings: &[Warning], draws: u32
     );
     sentences
 }
+
+/// Returns the answer of an experiment from the sentences of its summary: the result, its reason, and the next step.
+#[must_use]
+pub fn answer_of_summary(summary: &[String]) -> Answer {
+    let is_step = |sentence: &&String| sentence.starts_with(STEP_PREFIX);
+    let results: Vec<&String> = summary.iter().filter(|sentence| !is_step(sentence)).collect();
+    let step = summary.iter().find(is_step).map(|sentence| sentence.trim_start_matches(STEP_PREFIX));
+    let step = step.unwrap_or("read the comparisons: none of them calls for another step.");
+    let mut letters = step.chars();
+    let next = letters.next().map(|first| first.to_uppercase().chain(letters).collect());
+    Answer {
+        what: results.first().map(|text| (*text).clone()).unwrap_or_default(),
+        why: results
+            .get(1)
+            .map_or_else(|| "No other sentence of the summary applies.".to_owned(), |text| (*text).clone()),
+        next: next.unwrap_or_default(),
+    }
+}
+
+/// Start of the sentence about the next step.
+const STEP_PREFIX: &str = "Next: ";
 
 /// Returns the sentences for an experiment with one arm: the result of its ladder, if its loads
 /// form one, and the difference of the arm from itself, which any other arm would have to exceed.
@@ -277,10 +299,17 @@ fn cause_text(input: &WarningInput<'_>, headline: &Comparison) -> String {
             headline.baseline,
             code_with_claim(baseline)
         ),
-        _ => "Their bottlenecks are unknown.".to_owned(),
+        (None, None) => "The bottleneck of neither is known.".to_owned(),
+        (Some(known), None) => one_known(&headline.arm, known, &headline.baseline),
+        (None, Some(known)) => one_known(&headline.baseline, known, &headline.arm),
     });
     parts.extend(calls_text(input, headline));
     parts.join(" ")
+}
+
+/// Describes the limits of two arms of which only one is known.
+fn one_known(arm: &str, verdict: &str, other: &str) -> String {
+    format!("Bottleneck of {arm}: {}; that of {other} is unknown.", code_with_claim(verdict))
 }
 
 /// Describes the counted calls, from all trials that counted them.
@@ -442,6 +471,16 @@ fn suggested_step(headline: Option<&Comparison>, warnings: &[Warning]) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_is_the_result_the_reason_and_the_next_step() {
+        let summary = ["b is faster.", "Bottleneck of both: x.", "Other.", "Next: test other loads."];
+        let answer = answer_of_summary(&summary.map(str::to_owned));
+        let Answer { what, why, next } = answer;
+        assert_eq!([what, why, next], ["b is faster.", "Bottleneck of both: x.", "Test other loads."]);
+        let short = answer_of_summary(&["No conclusion yet.".to_owned()]);
+        assert!([short.why, short.next].iter().all(|text| text.ends_with('.')));
+    }
 
     #[test]
     fn next_steps_are_for_existing_warnings() {

@@ -92,6 +92,7 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
         cpu: GeneratorCpu::default(),
         intervals: Vec::new(),
         observed: vec![observed.clone()],
+        answer: None,
         diagnosis: None,
         fleet: None,
     })

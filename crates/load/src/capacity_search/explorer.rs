@@ -425,6 +425,7 @@ impl<'a, D: TrialDriver> Explorer<'a, D> {
             objectives: self.objectives.iter().map(|objective| objective.text().to_owned()).collect(),
             conclusion,
             summary: String::new(),
+            answer: None,
             added_latency: added_latency(&self.runner.trials),
             trials: self.runner.trials,
             knee: self.knee,

@@ -429,7 +429,7 @@ impl<'r> Transfer<'r> {
             match handled {
                 Ok(None) => {}
                 Ok(Some(response)) => return Poll::Ready(Ok(response)),
-                Err(_) => return Poll::Ready(Err(FailureKind::Parse)),
+                Err(_) => return Poll::Ready(Err(FailureKind::from_malformed(&scratch[..bytes]))),
             }
         }
         cx.waker().wake_by_ref();

@@ -242,7 +242,7 @@ impl PipelineClient {
             first.first_ns = now_ns;
         }
         let keeps_connection = reader.keeps_connection();
-        let response = handled.map_err(|_| FailureKind::Parse)?;
+        let response = handled.map_err(|_| FailureKind::from_malformed(bytes))?;
         if response.is_some() {
             connection.is_closing |= !keeps_connection;
             connection.reader = None;

@@ -3,7 +3,7 @@
 use record::histogram::LatencyHistogram;
 use record::invalid_value;
 use record::problem::InvalidValue;
-use record::units::{DurationUnit, parse_duration_ns, parse_fraction, parse_rate};
+use record::units::{parse_fraction, parse_limit_ns, parse_rate};
 use serde::{Serialize, Serializer};
 
 /// Figure of an objective.
@@ -99,7 +99,7 @@ impl Objective {
     }
 
     fn parse(text: &str) -> Result<Self, InvalidValue> {
-        let syntax = "write p99<5ms (any percentile: p50, p99.9), mean<2ms, max<1s, errors<0.1% or \
+        let syntax = "write p99<5ms (any percentile above 0 and below 100: p50, p99.9), mean<2ms, max<1s, errors<0.1% or \
                     rate>=10k";
         let at = text.find(['<', '>']).ok_or_else(|| invalid_value!("'{text}': {syntax}"))?;
         let (name, rest) = text.split_at(at);
@@ -124,7 +124,7 @@ impl Objective {
         let limit = match subject {
             ObjectiveMetric::Errors => parse_fraction(value),
             ObjectiveMetric::Rate => parse_rate(value),
-            _ => parse_duration_ns(value, DurationUnit::Milliseconds).map(|ns| ns as f64),
+            _ => parse_limit_ns(value).map(|ns| ns as f64),
         };
         let limit = limit.map_err(|why| invalid_value!("'{text}': {why}"))?;
         Ok(Self { text: text.to_owned(), metric: subject, operator: bound, limit })
@@ -195,15 +195,12 @@ impl Objective {
     }
 }
 
-/// Parses `p50`, `p99.9`, and the common `p999` for 99.9.
+/// Parses `p50` and `p99.9`.
 fn parse_percentile(name: &str) -> Option<ObjectiveMetric> {
     let digits = name.strip_prefix('p')?;
     let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    let mut percent: f64 = plain.then(|| digits.parse().ok()).flatten()?;
-    if percent > 100.0 && !digits.contains('.') && digits.starts_with("99") {
-        percent /= 10f64.powi(digits.len() as i32 - 2);
-    }
-    (0.0..=100.0).contains(&percent).then_some(ObjectiveMetric::Percentile(percent))
+    let percent: f64 = plain.then(|| digits.parse().ok()).flatten()?;
+    (percent > 0.0 && percent < 100.0).then_some(ObjectiveMetric::Percentile(percent))
 }
 
 impl Serialize for Objective {
@@ -230,7 +227,7 @@ mod tests {
     fn met_and_missed() {
         let text = "p99<5ms, max<=4.1ms,mean<1us,errors<0.1%,rate>=10k";
         assert_eq!(evaluate(text, &[4_000_000], 0.01, 10_000.0), [true, true, false, false, true]);
-        assert_eq!(evaluate("p50<5,p99.9<5,p999<5ms", &[4_000_000], 0.0, 1.0), [true; 3]);
+        assert_eq!(evaluate("p50<5ms,p99.9<5ms,p99.99<0.005s", &[4_000_000], 0.0, 1.0), [true; 3]);
     }
 
     #[test]
@@ -266,6 +263,18 @@ mod tests {
     fn every_problem_is_reported() {
         let (_, problems) = Objective::parse_list("p99,q<1,p101<1ms,errors<2,rate>x,p99<5ms");
         assert_eq!(problems.len(), 5, "{problems:?}");
+    }
+
+    #[test]
+    fn a_time_has_a_unit_and_a_percentile_its_documented_form() {
+        for text in ["p99<50", "mean<=2", "max<1.5", "p99<0"] {
+            let (objectives, problems) = Objective::parse_list(text);
+            assert!(objectives.is_empty() && problems[0].to_string().contains("unit"), "{problems:?}");
+        }
+        for text in ["p999<5ms", "p0<5ms", "p100<5ms", "p101<5ms"] {
+            assert!(Objective::parse_list(text).0.is_empty(), "{text}");
+        }
+        assert!(Objective::parse_list("rate>=10,errors<0.1").1.is_empty());
     }
 
     #[test]

@@ -130,6 +130,7 @@ fn run(started_at: &str, values: &[u64]) -> Run {
             ..Interval::default()
         }],
         observed: Vec::new(),
+        answer: None,
         diagnosis: None,
         fleet: None,
     }

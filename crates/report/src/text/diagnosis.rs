@@ -5,14 +5,12 @@ use diagnose::counter_test::is_testable;
 use record::run::{AlternativeVerdict, Confidence, Confirmation, Diagnosis, Run};
 use record::units::format_plural;
 
+use super::layout;
+
 /// Maximum number of lines about ruled-out limits; the record has them all.
 const RULED_OUT_SHOWN: usize = 4;
 /// Maximum number of lines about next limits.
 const NEXT_SHOWN: usize = 3;
-/// Width at which sentences are broken.
-const WIDTH: usize = 100;
-/// Column at which the text of a line begins.
-const MARGIN: usize = 13;
 
 /// Formats the complete diagnosis; empty where there is none. `all` shows every line of it.
 pub fn format_diagnosis(run: &Run, all: bool) -> String {
@@ -25,22 +23,9 @@ pub fn format_diagnosis(run: &Run, all: bool) -> String {
 /// Label of the result of a counter-test.
 const TEST_LABEL: &str = "test";
 
-/// Maximum number of proofs in the default summary.
-const PROOFS_SHOWN: usize = 2;
-
-/// Formats the verdict and its best proofs, a line each. The result of a counter-test is the best
-/// proof.
-pub fn brief_diagnosis(run: &Run) -> Vec<String> {
-    let Some(diagnosis) = &run.diagnosis else { return Vec::new() };
-    let verdict = format!("{}{}: {}", diagnosis.verdict, confidence(diagnosis), diagnosis.claim);
-    let mut lines = vec![format!("{:<MARGIN$}{verdict}", "bottleneck")];
-    let test = diagnosis.confirmation.iter().map(|test| {
-        let line = confirmation_text(test);
-        format!("{TEST_LABEL:<MARGIN$}{line}")
-    });
-    let evidence = diagnosis.evidence.iter().map(|line| format!("{:<MARGIN$}- {line}", ""));
-    lines.extend(test.chain(evidence).take(PROOFS_SHOWN));
-    lines
+/// Formats the code of the verdict and its confidence, as "subject_limited (likely)"; `None` without a diagnosis.
+pub fn verdict_code(run: &Run) -> Option<String> {
+    run.diagnosis.as_ref().map(|diagnosis| format!("{}{}", diagnosis.verdict, confidence(diagnosis)))
 }
 
 /// Formats one diagnosis under its label.
@@ -172,39 +157,14 @@ fn observation_cost(run: &Run) -> String {
     lines.collect()
 }
 
-/// Formats a label and its text, broken into lines.
+/// Formats a label and its text, broken into the lines of the page.
 fn wrap_labelled(label: &str, text: &str) -> String {
-    let mut lines = String::new();
-    let mut line = format!("{label:<MARGIN$}");
-    let mut filled = false;
-    for word in text.split(' ') {
-        if filled && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            lines += line.trim_end();
-            lines.push('\n');
-            line = " ".repeat(MARGIN + if text.starts_with("- ") { 2 } else { 0 });
-            filled = false;
-        }
-        if filled {
-            line.push(' ');
-        }
-        line += word;
-        filled = true;
-    }
-    lines + line.trim_end() + "\n"
+    layout::wrap_labelled(label, text, layout::page_width())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn long_lines_are_broken_behind_the_margin() {
-        let text = wrap_labelled("remedy", &"word ".repeat(40));
-        let lines: Vec<&str> = text.lines().collect();
-        assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= WIDTH));
-        assert!(lines[0].starts_with("remedy       word"));
-        assert!(lines[1].starts_with("             word"));
-    }
 
     #[test]
     fn a_test_is_offered_where_one_can_be_made_and_was_not() {

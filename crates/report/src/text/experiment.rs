@@ -5,6 +5,7 @@ use experiment::definition::tested_comparisons;
 use experiment::format::{
     better_fraction, bound_percent, count, duration_estimates, duration_text, int_range, probability, value,
 };
+use experiment::judge::answer_of_summary;
 use experiment::trial_counts::LeftOutCounts;
 use record::experiment::{
     Arm, Comparison, ComparisonOutcome, Experiment, ExperimentCell, ExperimentMetric, ExperimentPlan,
@@ -13,14 +14,20 @@ use record::experiment::{
 use stats::multiple_comparisons::{p_adjusted_min, pairs_to_conclude};
 use stats::signed_rank::PAIRS_MIN;
 
+use super::answer::format_answer;
+use super::layout::{page_width, wrap_labelled};
 use super::table::table;
 use crate::TrialRecords;
 
 /// Formats the complete experiment.
 pub fn format_experiment(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
     let mut text = head(experiment);
-    for sentence in &experiment.summary {
-        text.push_str(&format!("{sentence}\n"));
+    let answer = answer_of_summary(&experiment.summary);
+    text.push_str(&format_answer(&answer));
+    // The other findings.
+    let others = experiment.summary.iter().filter(|one| **one != answer.what && **one != answer.why);
+    for sentence in others.filter(|one| !one.starts_with("Next: ")) {
+        text.push_str(&wrap_labelled("also", sentence, page_width()));
     }
     match crate::text_table(experiment, raw) {
         // With one arm under several levels, the result at each level matters, not the ratio to the
@@ -342,6 +349,7 @@ mod tests {
             }],
             scalings: Vec::new(),
             summary: vec!["b is faster than a.".to_owned()],
+            answer: None,
         }
     }
 
@@ -349,7 +357,7 @@ mod tests {
     fn every_comparison_is_shown_with_its_figures() {
         let text = format_experiment(&experiment(), &NoTrialRecords);
         for part in [
-            "\nb is faster than a.\n",
+            "\nwhat         b is faster than a.\n",
             "stopped early; ",
             "a-repeat",
             "noise: equivalent",

@@ -1,7 +1,7 @@
 //! Objectives and validity of a run as a JUnit test report, which build servers read: one test case
 //! for each objective, and one for the validity of the result.
 
-use record::run::Run;
+use record::run::{Answer, Run};
 use record::validity::ValidityVerdict;
 
 use super::summary::objective_text;
@@ -25,6 +25,12 @@ pub fn junit(run: &Run) -> String {
     );
     let mut text = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {header}>\n");
     text += &format!("  <testsuite name=\"weir load\" timestamp=\"{}\" {header}>\n", escape(&run.started_at));
+    let Answer { what, why, next } = diagnose::answer(run);
+    text += "    <properties>\n";
+    for (name, value) in [("answer.what", what), ("answer.why", why), ("answer.next", next)] {
+        text += &format!("      <property name=\"{name}\" value=\"{}\"/>\n", escape(&value));
+    }
+    text += "    </properties>\n";
     for (name, failure) in &cases {
         let case = format!(
             "    <testcase classname=\"weir.load\" name=\"{}\" time=\"{:.3}\"",

@@ -1,4 +1,62 @@
-//! Layout of text in columns: lines that are cut, and paragraphs that are broken into lines.
+//! Layout of text in columns: lines that are cut, and paragraphs that are broken into lines, at the width of the
+//! page.
+
+use std::sync::OnceLock;
+
+/// Width of a page in a pipe or a file.
+const PIPE_WIDTH: usize = 100;
+/// Smallest and largest width of a page.
+const WIDTHS: (usize, usize) = (40, 160);
+
+/// Width of the page of this process.
+static PAGE_WIDTH: OnceLock<usize> = OnceLock::new();
+
+/// Returns the width at which text wraps: that of [`set_page_width`], or [`PIPE_WIDTH`].
+pub fn page_width() -> usize {
+    PAGE_WIDTH.get().copied().unwrap_or(PIPE_WIDTH)
+}
+
+/// Chooses the width of the page, once: the value of `COLUMNS`, the width of the terminal, or [`PIPE_WIDTH`].
+pub fn set_page_width(columns: Option<&str>, terminal: Option<usize>) {
+    let _ = PAGE_WIDTH.set(choose_width(columns, terminal));
+}
+
+fn choose_width(columns: Option<&str>, terminal: Option<usize>) -> usize {
+    let given = columns.and_then(|text| text.parse().ok());
+    let width = [given, terminal].into_iter().flatten().find(|width| *width > 0).unwrap_or(PIPE_WIDTH);
+    width.clamp(WIDTHS.0, WIDTHS.1)
+}
+
+/// Column at which the text behind a label begins.
+pub const LABEL_WIDTH: usize = 13;
+
+/// Formats a label and its text, broken into lines behind the label; an item of a list ("- …") has a further indent.
+pub fn wrap_labelled(label: &str, text: &str, width: usize) -> String {
+    let indent = LABEL_WIDTH + if text.starts_with("- ") { 2 } else { 0 };
+    let mut start = format!("{label:<LABEL_WIDTH$}");
+    let mut lines = String::new();
+    let mut room = width.saturating_sub(LABEL_WIDTH);
+    let mut rest = text.trim();
+    loop {
+        let first = wrap(rest, room).into_iter().next().unwrap_or_default();
+        lines += format!("{start}{first}").trim_end();
+        lines.push('\n');
+        // The words of the first line, which are separated by single spaces now.
+        rest = skip_words(rest, first.split_whitespace().count());
+        if rest.is_empty() {
+            return lines;
+        }
+        (start, room) = (" ".repeat(indent), width.saturating_sub(indent));
+    }
+}
+
+fn skip_words(text: &str, count: usize) -> &str {
+    let mut rest = text.trim_start();
+    for _ in 0..count {
+        rest = rest.find(char::is_whitespace).map_or("", |end| rest[end..].trim_start());
+    }
+    rest
+}
 
 /// Cuts a line to at most `width` columns; an ellipsis marks the cut.
 pub fn fit(line: &str, width: usize) -> String {
@@ -33,6 +91,25 @@ mod tests {
     #[test]
     fn a_long_line_is_cut_with_an_ellipsis() {
         assert_eq!((fit("short", 5), fit("longer", 5)), ("short".to_owned(), "long…".to_owned()));
+    }
+
+    #[test]
+    fn the_width_is_that_of_the_variable_or_the_terminal() {
+        assert_eq!(choose_width(None, None), 100);
+        assert_eq!(choose_width(None, Some(132)), 132);
+        assert_eq!(choose_width(Some("70"), Some(132)), 70);
+        assert_eq!([Some("x"), Some("0"), Some("5")].map(|text| choose_width(text, None)), [100, 100, 40]);
+    }
+
+    #[test]
+    fn lines_continue_behind_the_label() {
+        let text = wrap_labelled("remedy", &"word ".repeat(40), 100);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= 100));
+        assert!(lines[0].starts_with("remedy       word") && lines[1].starts_with("             word"));
+        assert_eq!(text.matches("word").count(), 40);
+        let item = wrap_labelled("", &format!("- {}", "word ".repeat(40)), 60);
+        assert!(item.lines().nth(1).unwrap().starts_with("               word"), "{item}");
     }
 
     #[test]

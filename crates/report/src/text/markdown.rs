@@ -1,7 +1,7 @@
 //! Result of a run as Markdown, for reports and comments on changes. Reads only the record.
 
 use record::histogram::LatencySummary;
-use record::run::Run;
+use record::run::{Answer, Run};
 use record::units::{format_byte_rate, format_duration_ns, format_rate};
 
 use super::breakdown::{REQUEST_COLUMNS, STAGE_COLUMNS, request_rows, stage_rows};
@@ -19,6 +19,8 @@ pub fn markdown(run: &Run) -> String {
         count => format!(" and {} more", count - 1),
     };
     let mut text = format!("**`{}`**{more}: {}\n\n", target.replace('`', "'"), format_plan(run));
+    let Answer { what, why, next } = diagnose::answer(run);
+    text += &format!("**{}** {}\n\n{}\n\n", escape(&what), escape(&why), escape(&next));
     text += "| Figure | Value |\n| --- | --- |\n";
     let mut row = |name: &str, value: String| text += &format!("| {name} | {} |\n", escape(&value));
     row("Verdict", run.validity.verdict.as_str().to_owned());

@@ -178,7 +178,7 @@ fn wrk(run: &Run) -> String {
     );
     let error = |kinds: &[&str]| kinds.iter().filter_map(|kind| totals.errors.get(*kind)).sum::<u64>();
     let (connect, timeout) = (totals.connections.failed, error(&["timeout", "too_late"]));
-    let read = error(&["reset", "closed", "parse", "stream_reset", "refused_stream"]);
+    let read = error(&["reset", "closed", "parse", "tls_port", "stream_reset", "refused_stream"]);
     if connect + timeout + read > 0 {
         text += &format!("  Socket errors: connect {connect}, read {read}, write 0, timeout {timeout}\n");
     }

@@ -4,6 +4,8 @@
 use record::run::Run;
 use record::units::{format_count, format_duration_ns};
 
+use super::diagnosis::verdict_code;
+use super::layout::{page_width, wrap_labelled};
 use super::summary::verdict;
 use super::table::table;
 
@@ -51,9 +53,13 @@ pub fn format_run_ratios(runs: &[(String, Run)], colour: bool) -> String {
         }));
         rows.push(row);
     }
+    rows.push(served_row(runs));
     let mut text = String::new();
     for (index, (name, run)) in runs.iter().enumerate() {
         text.push_str(&format!("{}: {name}, {}\n{}", run_label(index), run.started_at, verdict(run, colour)));
+        let bottleneck = verdict_code(run).unwrap_or_else(|| "not diagnosed".to_owned());
+        text.push_str(&wrap_labelled("bottleneck", &bottleneck, page_width()));
+        text.push_str(&wrap_labelled("", &diagnose::answer(run).what, page_width()));
         if index > 0 {
             text.push_str(&plan_differences(first, run));
         }
@@ -64,6 +70,34 @@ pub fn format_run_ratios(runs: &[(String, Run)], colour: bool) -> String {
         "\nOne run each: a ratio may be noise. Repeat the runs alternately before you act on it.\n",
     );
     text
+}
+
+/// Returns the row of the requests that each subject serves at a time, with the ratios to the first.
+fn served_row(runs: &[(String, Run)]) -> Vec<String> {
+    let served: Vec<Option<f64>> = runs.iter().map(|(_, run)| diagnose::served_at_a_time(run)).collect();
+    let mut row = vec!["served at a time".to_owned()];
+    row.extend(served.iter().map(|one| one.map_or_else(|| "-".to_owned(), |one| format!("{one:.1}"))));
+    let base = served.first().copied().flatten().filter(|base| *base > 0.0);
+    row.extend(served.iter().skip(1).map(|one| match one.zip(base) {
+        Some((one, base)) => format!("{:.3}", one / base),
+        None => "-".to_owned(),
+    }));
+    row
+}
+
+/// Returns the requests of a plan without host and port.
+fn without_address(requests: &serde_json::Value) -> serde_json::Value {
+    let mut requests = requests.clone();
+    for request in requests.as_array_mut().into_iter().flatten() {
+        let path = request["url"]
+            .as_str()
+            .and_then(|url| url.split_once("://"))
+            .map(|(scheme, rest)| format!("{scheme}://{}", rest.find('/').map_or("", |at| &rest[at..])));
+        if let Some(path) = path {
+            request["url"] = path.into();
+        }
+    }
+    requests
 }
 
 fn run_label(index: usize) -> String {
@@ -78,11 +112,58 @@ fn plan_differences(a: &Run, b: &Run) -> String {
         return String::new();
     };
     let differing = first.keys().filter(|key| first.get(*key) != second.get(*key));
-    let keys: Vec<_> = differing.map(String::as_str).collect();
+    let keys: Vec<_> = differing
+        .map(|key| match key.as_str() {
+            // Another server, or another port of it, with the same requests.
+            "requests" if without_address(&first[key]) == without_address(&second[key]) => "address",
+            key => key,
+        })
+        .collect();
     let warning = match keys.len() {
         0 => return String::new(),
         1 => "",
         _ => "; several settings differ, so no difference can be attributed to one of them",
     };
     format!("  the plan differs from A's in: {}{warning}\n", keys.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::summary::tests::run_with_everything;
+
+    #[test]
+    fn only_different_requests_are_a_difference_of_the_plan() {
+        let a = run_with_everything();
+        let mut b = a.clone();
+        assert_eq!(plan_differences(&a, &b), "");
+        let request = |url: &str| serde_json::json!([{ "method": "GET", "url": url }]);
+        let mut a = a;
+        a.plan["requests"] = request("http://127.0.0.1:1/x?s=1");
+        b.plan["requests"] = request("http://127.0.0.1:2/x?s=1");
+        assert!(plan_differences(&a, &b).ends_with("in: address\n"), "{}", plan_differences(&a, &b));
+        b.plan["requests"] = request("http://127.0.0.1:2/y");
+        assert!(plan_differences(&a, &b).ends_with("in: requests\n"));
+    }
+
+    #[test]
+    fn bottlenecks_and_requests_at_a_time_are_compared() {
+        let mut a = run_with_everything();
+        a.baseline =
+            Some(record::run::Baseline { good: 9, mean_ns: 1e6, p50_ns: 1_000_000, ..Default::default() });
+        let mut b = a.clone();
+        b.baseline.as_mut().unwrap().mean_ns = 2e6;
+        b.baseline.as_mut().unwrap().p50_ns = 2_000_000;
+        b.diagnosis.as_mut().unwrap().verdict = "subject_limited".to_owned();
+        let text = format_run_ratios(&[("a".to_owned(), a), ("b".to_owned(), b)], false);
+        assert!(text.contains("bottleneck   kernel_cpu_bound (sure)"), "{text}");
+        assert!(text.contains("bottleneck   subject_limited (sure)"), "{text}");
+        assert!(
+            text.contains("Your service uses up its CPU") && text.contains("requests at a time"),
+            "{text}"
+        );
+        let row = text.lines().find(|line| line.starts_with("served at a time")).unwrap();
+        let cells: Vec<&str> = row.split_whitespace().skip(4).collect();
+        assert_eq!(cells, ["27.0", "54.0", "2.000"], "{row}");
+    }
 }

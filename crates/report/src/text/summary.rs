@@ -1,6 +1,6 @@
-//! Default text form of a run's record, at most 25 lines of 80 columns, and some more for stages: the
-//! result, the latencies, the validity and the diagnosis. [`super::verbose`] has the rest. Reads only the record, so a
-//! stored one looks the same.
+//! Default text form of a run's record: rate and percentiles, the answer in three sentences, then counts, latencies
+//! and validity. Prose wraps at the width of the page and is never cut; a table that is too wide drops columns.
+//! [`super::verbose`] has the rest. Reads only the record, so a stored one looks the same.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,25 @@ use record::run::{Http2Totals, ObjectiveResult, Run, TlsSessions};
 use record::units::{format_byte_rate, format_duration_ns, format_plural, format_rate};
 use record::validity::ValidityVerdict;
 
+use super::answer::{brief, format_answer_within, format_head, headline};
 use super::breakdown::{STAGE_COLUMNS, stage_rows};
-use super::diagnosis::brief_diagnosis;
+use super::diagnosis::verdict_code;
 use super::fleet::format_fleet;
 use super::histogram::latency_histogram;
-use super::layout::fit;
-use super::table::table;
+use super::layout::{LABEL_WIDTH, page_width, wrap, wrap_labelled};
+use super::table::table_within;
 use super::verbose::verbose_summary;
 
-/// Width of the default summary.
+/// Width of the lines per second, of which a terminal has to show several in one place.
 pub const WIDTH: usize = 80;
+/// Minimum width of a page with a histogram.
+const HISTOGRAM_WIDTH: usize = 75;
+/// Columns of the latencies that a narrow page has no room for, the first to go first.
+const LATENCY_DROPPABLE: &[usize] = &[6, 4, 2, 5];
+/// Columns of the stages that a narrow page has no room for.
+const STAGE_DROPPABLE: &[usize] = &[5, 2, 3];
+/// Difference up to which the latencies from the send and from the due time count as equal, as a fraction.
+const SAME_LATENCY_MAX: f64 = 0.03;
 /// Maximum number of status codes, and of kinds of errors.
 const KINDS_SHOWN: usize = 4;
 /// Maximum number of lines about unusual counts: timeouts, dropped requests, lost connections.
@@ -30,34 +39,55 @@ const STAGES_SHOWN: usize = 8;
 /// Maximum number of reasons for the validity.
 const REASONS_SHOWN: usize = 3;
 /// Last line, which names the way to everything else.
-const MORE: &str = "-v shows the rest: generator, calibration, CPU use, other phases, ruled out";
+const MORE: &str = "-v shows the evidence, CPU use, other phases and limits, and the generator";
 
-/// Formats a record: all of it, or the default summary.
-pub fn summary(run: &Run, is_verbose: bool, colour: bool) -> String {
-    if is_verbose { verbose_summary(run, colour) } else { short_summary(run, colour) }
+/// Amount of a result that is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// One line.
+    Brief,
+    /// The default.
+    Default,
+    /// Everything.
+    Verbose,
 }
 
-fn short_summary(run: &Run, colour: bool) -> String {
-    let mut lines = vec![labelled("load", &format_target(run)), labelled("", &format_plan(run))];
-    lines.extend(run.fleet.as_ref().map(|fleet| labelled("fleet", &format_fleet(fleet))));
-    lines.extend(run.tls.as_ref().map(|tls| labelled("tls", &format_tls(tls))));
-    lines.extend(run.http2.as_ref().and_then(format_http2).map(|text| labelled("http2", &text)));
-    lines.extend(outcome(run));
-    lines.push(String::new());
-    lines.extend(latencies(run).lines().map(ToOwned::to_owned));
-    lines.push(String::new());
-    lines.extend(objectives(run));
-    lines.extend(validity(run));
-    lines.extend(brief_diagnosis(run));
-    lines.push(MORE.to_owned());
+/// Formats a record for the page.
+pub fn summary(run: &Run, detail: Detail, colour: bool) -> String {
+    match detail {
+        Detail::Brief => brief(run),
+        Detail::Default => short_summary(run, colour, page_width()),
+        Detail::Verbose => format!("{}\n{}", format_head(run), verbose_summary(run, colour)),
+    }
+}
+
+fn short_summary(run: &Run, colour: bool, width: usize) -> String {
+    let mut prose = vec![labelled("load", &format_target(run)), labelled("", &format_plan(run))];
+    prose.extend(run.fleet.as_ref().map(|fleet| labelled("fleet", &format_fleet(fleet))));
+    prose.extend(run.tls.as_ref().map(|tls| labelled("tls", &format_tls(tls))));
+    prose.extend(run.http2.as_ref().and_then(format_http2).map(|text| labelled("http2", &text)));
+    prose.extend(outcome(run));
+    let mut end = objectives(run);
+    end.extend(validity(run));
+    end.extend(verdict_code(run).map(|code| labelled("bottleneck", &code)));
+    end.push(labelled("more", MORE));
+    let first = wrap(&headline(run), width).join("\n");
+    let head = format!("{first}\n\n{}\n", format_answer_within(&diagnose::answer(run), width));
     // Colours are added last: they take no columns.
-    let lines = lines.iter().map(|line| paint_verdict(&fit(line, WIDTH), colour) + "\n");
-    lines.collect()
+    let wrapped = |lines: Vec<String>| -> String {
+        let split = |line: &String| {
+            let at = line.char_indices().nth(LABEL_WIDTH).map_or(line.len(), |(at, _)| at);
+            wrap_labelled(line[..at].trim_end(), &line[at..], width)
+        };
+        let text: String = lines.iter().map(split).collect();
+        text.lines().map(|line| paint_verdict(line, colour) + "\n").collect()
+    };
+    format!("{head}{}\n{}\n{}", wrapped(prose), latencies(run, width), wrapped(end))
 }
 
 /// Formats a line with its label in the left column.
-pub fn labelled(label: &str, text: &str) -> String {
-    format!("{label:<12} {text}")
+pub(crate) fn labelled(label: &str, text: &str) -> String {
+    format!("{label:<LABEL_WIDTH$}{text}")
 }
 
 /// Formats the first URL and the number of the others.
@@ -69,8 +99,7 @@ pub fn format_target(run: &Run) -> String {
         1 => String::new(),
         count => format!(" and {} more in the record", count - 1),
     };
-    let room = WIDTH.saturating_sub(13 + others.len());
-    fit(&format!("{} {}", part("method"), part("url")), room) + &others
+    format!("{} {}{others}", part("method"), part("url"))
 }
 
 /// Formats connections, threads, the loop with its rate, and the duration.
@@ -182,9 +211,7 @@ fn outcome(run: &Run) -> Vec<String> {
     requests.push_str(&format!("; {} in", format_byte_rate(rates.bytes_in_per_s)));
     let status = totals.status.iter().map(|(status, count)| (format!("{status}:"), *count));
     let errors = match (totals.errors.is_empty(), bad) {
-        (true, 1..) => {
-            format!("no request failed, but {} had a bad response", format_plural(bad, "request"))
-        }
+        (true, 1..) => format!("none; {}", format_plural(bad, "bad response")),
         _ => largest_counts(totals.errors.iter().map(|(kind, count)| (kind.clone(), *count))),
     };
     let mut lines = vec![
@@ -247,30 +274,52 @@ fn incidents(run: &Run) -> Vec<String> {
     lines
 }
 
-fn latencies(run: &Run) -> String {
+fn latencies(run: &Run, width: usize) -> String {
     let names = ["latency", "p50", "p90", "p99", "p99.9", "max", "mean"];
     let last_byte = &run.latency.last_byte;
-    let rows = [
-        names.map(ToOwned::to_owned).to_vec(),
-        latency_row("response (from due)", &last_byte.response),
-        latency_row("service (from send)", &last_byte.service),
-    ];
+    let mut rows = vec![names.map(ToOwned::to_owned).to_vec()];
+    match is_same_latency(&last_byte.response, &last_byte.service) {
+        true => rows.push(latency_row("response", &last_byte.response)),
+        false => rows.extend([
+            latency_row("response (from due)", &last_byte.response),
+            latency_row("service (from send)", &last_byte.service),
+        ]),
+    }
     let distribution = match run.stages.is_empty() {
+        true if width < HISTOGRAM_WIDTH => String::new(),
         true => latency_histogram(&last_byte.response),
-        false => stages(run),
+        false => stages(run, width),
     };
-    table(&rows) + &distribution
+    table_within(&rows, width, LATENCY_DROPPABLE) + &distribution
+}
+
+/// Returns whether two latencies differ by no more than a reader would notice.
+fn is_same_latency(one: &LatencySummary, other: &LatencySummary) -> bool {
+    let figures = |latency: &LatencySummary| {
+        [
+            latency.p50_ns,
+            latency.p90_ns,
+            latency.p99_ns,
+            latency.p999_ns,
+            latency.max_ns,
+            latency.mean_ns as u64,
+        ]
+    };
+    figures(one)
+        .into_iter()
+        .zip(figures(other))
+        .all(|(one, other)| one.abs_diff(other) as f64 <= SAME_LATENCY_MAX * one.max(other) as f64)
 }
 
 /// Formats the first stages; latencies of different stages have no common distribution.
-fn stages(run: &Run) -> String {
+fn stages(run: &Run, width: usize) -> String {
     let mut rows = vec![STAGE_COLUMNS.map(ToOwned::to_owned).to_vec()];
     rows.extend(stage_rows(run).into_iter().take(STAGES_SHOWN));
     let more = match run.stages.len().saturating_sub(STAGES_SHOWN) {
         0 => String::new(),
         more => format!("and {} with -v\n", format_plural(more as u64, "more stage")),
     };
-    format!("\n{}{more}", table(&rows))
+    format!("\n{}{more}", table_within(&rows, width, STAGE_DROPPABLE))
 }
 
 fn latency_row(name: &str, summary: &LatencySummary) -> Vec<String> {
@@ -328,12 +377,9 @@ fn validity(run: &Run) -> Vec<String> {
         _ => word.to_owned(),
     };
     let mut lines = vec![labelled("verdict", &text)];
-    lines.extend(
-        reasons
-            .iter()
-            .take(REASONS_SHOWN)
-            .map(|reason| format!("  {:<8} {}: {}", reason.verdict.as_str(), reason.code, reason.text)),
-    );
+    lines.extend(reasons.iter().take(REASONS_SHOWN).map(|reason| {
+        labelled(&format!("  {}", reason.verdict.as_str()), &format!("{}: {}", reason.code, reason.text))
+    }));
     lines
 }
 
@@ -376,7 +422,8 @@ pub fn verdict(run: &Run, colour: bool) -> String {
     }
     text.push('\n');
     for reason in &run.validity.reasons {
-        text.push_str(&format!("  {:<8} {}: {}\n", reason.verdict.as_str(), reason.code, reason.text));
+        let label = format!("  {}", reason.verdict.as_str());
+        text.push_str(&wrap_labelled(&label, &format!("{}: {}", reason.code, reason.text), page_width()));
     }
     text
 }

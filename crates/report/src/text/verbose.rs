@@ -59,8 +59,7 @@ fn outcome(run: &Run) -> String {
         format!(
             "errors       {}",
             match (totals.errors.is_empty(), bad) {
-                (true, 1..) =>
-                    format!("no request failed, but {} had a bad response", format_plural(bad, "request")),
+                (true, 1..) => format!("none; {}", format_plural(bad, "bad response")),
                 _ => counts(errors),
             }
         ),
@@ -239,8 +238,9 @@ fn generator(run: &Run) -> String {
         cpus.map_or_else(|| "not observable here".to_owned(), |cpus| format!("{cpus:.2}"))
     };
     text.push_str(&format!(
-        "CPUs         subject {}, other processes {}, of {}\n",
+        "CPUs         subject {}, generator {:.2}, other processes {}, of {}\n",
         cpus(run.cpu.subject_cpus),
+        run.cpu.per_core.iter().sum::<f64>() + 0.0,
         cpus(run.cpu.foreign_cpus),
         run.host.cpus
     ));

@@ -236,7 +236,7 @@ fn first_flag(text: &FilesPlanText) -> Option<&'static str> {
 fn parse_source(target: &str, problems: &mut Vec<InputProblem>) -> FilesSource {
     let source = if target == "-" { read_stdin() } else { find_source(target) };
     source.unwrap_or_else(|why| {
-        problems.push(InputProblem::new("DIR|FILE|-", why));
+        problems.push(InputProblem::of_file(why));
         FilesSource::Directory(PathBuf::new())
     })
 }
@@ -415,7 +415,7 @@ mod tests {
             "--compress-memory",
             "--file-cache",
             "--file-cache-valid",
-            "DIR|FILE|-",
+            "",
             "--index",
             "--header",
             "--header",

@@ -26,6 +26,7 @@ use super::{connect, count_signals};
 use crate::commands::load::metrics_export;
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options};
+use crate::output;
 use crate::output::file::{write_json, write_text};
 use crate::output::fleet::run_description;
 use crate::output::live::LiveTable;
@@ -97,6 +98,7 @@ pub(super) fn run_in(
     }
     let mut merged = ended.merge()?;
     surroundings.finish(&mut merged.run, start_ns);
+    merged.run.answer = Some(diagnose::answer(&merged.run));
     if let Some(directory) = &directory {
         run_files::write_merged(directory, &merged.run)?;
     }
@@ -155,7 +157,7 @@ fn write_results(
     if let Some(format) = format {
         print(&format.format(run));
     } else if !quiet {
-        let text = summary(run, args.is_set("verbose"), is_coloured());
+        let text = summary(run, output::detail(args), is_coloured());
         let agents = run.fleet.as_ref().map(format_fleet_agents).unwrap_or_default();
         print(&format!("{}{text}\n{agents}", if has_lines { "\n" } else { "" }));
     }

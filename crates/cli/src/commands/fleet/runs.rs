@@ -18,6 +18,7 @@ use report::text::table::table;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, nats_options, nats_problems};
+use crate::output;
 use crate::output::{is_coloured, print};
 use crate::streams::notice;
 
@@ -100,7 +101,7 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
                 let record: Run = serde_json::from_slice(&bytes)
                     .map_err(|error| Failure::cannot(format!("the record of run {}", run.name), error))?;
                 let agents = record.fleet.as_ref().map(format_fleet_agents).unwrap_or_default();
-                print(&format!("{}\n{agents}", summary(&record, args.is_set("verbose"), is_coloured())));
+                print(&format!("{}\n{agents}", summary(&record, output::detail(args), is_coloured())));
             }
         }
     }

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use diagnose::counter_test::{apply_confirmation, earlier_confirmation};
 use record::capacity_search::{self, CapacitySearch};
-use record::file::{ReadError, read_record, read_run, read_schema};
+use record::file::{NO_SCHEMA, ReadError, read_record, read_run, read_schema};
 use record::invalid_value;
 use record::observed::MachineObservation;
 use record::problem::{InputProblem, InvalidValue};
 use record::run::{self, Run};
 use record::trial::{self, ExperimentTrial};
 use record::units::{format_count, format_plural};
+use report::text::answer::format_head;
 use report::text::diagnosis::format_diagnosis;
 
 use crate::exit::{Exit, Failure};
@@ -27,15 +28,15 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     };
     preflight::outputs(args, &["json"], &[])?;
     let (mut run, which) =
-        read_run_of_record(Path::new(file)).map_err(|why| vec![InputProblem::new("FILE", why)])?;
+        read_run_of_record(Path::new(file)).map_err(|why| vec![InputProblem::of_file(why)])?;
     let mut problems = Vec::new();
     for other in &files[1..] {
         match record::watch::read_watch(Path::new(other)) {
             Ok(watch) => match add_observation(&mut run, watch.observed) {
                 Ok(()) => {}
-                Err(why) => problems.push(InputProblem::new("FILE", format!("{other}: {why}"))),
+                Err(why) => problems.push(InputProblem::of_file(format!("{other}: {why}"))),
             },
-            Err(error) => problems.push(InputProblem::new("FILE", error)),
+            Err(error) => problems.push(InputProblem::of_file(error)),
         }
     }
     if !problems.is_empty() {
@@ -44,7 +45,8 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let dropped = rediagnose(&mut run);
     let json = args.text("json");
     if json.as_deref() != Some("-") {
-        print(&format!("{}{}", which.unwrap_or_default(), format_diagnosis(&run, true)));
+        let head = format_head(&run);
+        print(&format!("{head}\n{}{}", which.unwrap_or_default(), format_diagnosis(&run, true)));
     }
     if let Some(tested) = dropped {
         warn!("weir: the counter-test in the record tested {tested}: it does not apply here");
@@ -91,6 +93,7 @@ fn rediagnose(run: &mut Run) -> Option<String> {
     diagnosis.untested_reason = untested.filter(|_| previous_verdict == diagnosis.verdict);
     let keeps_test = diagnosis.confirmation.is_some();
     run.diagnosis = Some(diagnosis);
+    run.answer = Some(diagnose::answer(run));
     tested_verdict.filter(|_| !keeps_test)
 }
 
@@ -121,6 +124,10 @@ fn read_run_of_record(path: &Path) -> Result<(Run, Option<String>), RecordError>
                 None => RecordError::OtherDriver { path: path_text(), program: trial.driver.program },
             });
             Ok((run?, None))
+        }
+        NO_SCHEMA => {
+            let why = "it has no schema".to_owned();
+            Err(RecordError::Unreadable(ReadError::Foreign { path: path.to_owned(), why }))
         }
         other => Err(RecordError::Unreadable(ReadError::Schema {
             path: path.to_owned(),

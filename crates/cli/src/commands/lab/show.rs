@@ -82,6 +82,7 @@ fn rejudge(directory: &ExperimentDir) -> Result<Experiment, Failure> {
         comparisons: judged.comparisons,
         warnings,
         scalings: judged.scalings,
+        answer: judged.answer,
         summary: judged.summary,
     })
 }

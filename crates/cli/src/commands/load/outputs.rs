@@ -21,6 +21,7 @@ use super::STDOUT_FLAGS;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::full_screen::FullScreen;
+use crate::output;
 use crate::output::file::{write_json, write_text};
 use crate::output::load_plan::describe_plan;
 use crate::output::load_screen::LoadView;
@@ -48,7 +49,7 @@ pub(super) fn write_results(
     if let Some(format) = peer_format(args)? {
         print(&format.format(run));
     } else if prints_summary(args)? {
-        let text = summary(run, args.is_set("verbose"), is_coloured());
+        let text = summary(run, output::detail(args), is_coloured());
         print(&format!("{}{text}", if has_lines { "\n" } else { "" }));
         if args.is_set("percentiles") {
             print(&format_percentiles(latencies));

@@ -2,10 +2,12 @@
 
 use super::super::rule::{Perturbation, ThroughputChange, VerdictRule};
 use super::super::shared::{DEFAULT_RULE, at_least, at_most};
+use crate::sentences::failures;
 use crate::signals as s;
 
 pub(super) const PORT_EXHAUSTION: VerdictRule = VerdictRule {
     code: "port_exhaustion",
+    answer: failures::port_exhaustion,
     claim: "no local port is left for new connections",
     required: &[at_least(&s::NO_PORT, 0.000_1)],
     supporting: &[at_least(&s::PORTS, 0.9), at_least(&s::CONNECT_FAILURES, 0.001)],
@@ -25,6 +27,7 @@ pub(super) const PORT_EXHAUSTION: VerdictRule = VerdictRule {
 
 pub(super) const FD_LIMIT: VerdictRule = VerdictRule {
     code: "fd_limit",
+    answer: failures::fd_limit,
     claim: "the subject has no descriptors left for new connections",
     // Few free descriptors may also mean that there are just enough: requests must fail as well.
     required: &[at_least(&s::DESCRIPTORS, 0.95)],
@@ -49,6 +52,7 @@ pub(super) const FD_LIMIT: VerdictRule = VerdictRule {
 
 pub(super) const CONNTRACK_FULL: VerdictRule = VerdictRule {
     code: "conntrack_full",
+    answer: failures::conntrack_full,
     claim: "the connection tracking table is full: packets of new connections are dropped",
     required: &[at_least(&s::CONNTRACK, 0.95), at_least(&s::CONNTRACK_DROPS, 0.1)],
     supporting_min: 0,
@@ -68,6 +72,7 @@ pub(super) const CONNTRACK_FULL: VerdictRule = VerdictRule {
 
 pub(super) const ACCEPT_BACKLOG_OVERFLOW: VerdictRule = VerdictRule {
     code: "accept_backlog_overflow",
+    answer: failures::accept_backlog_overflow,
     claim: "connections arrive faster than the subject accepts them: its accept queue is full",
     // K:networking/snmp_counter: counted for the whole namespace, so the listener has to be full.
     required: &[at_least(&s::LISTEN_OVERFLOWS, 0.1)],
@@ -87,6 +92,7 @@ pub(super) const ACCEPT_BACKLOG_OVERFLOW: VerdictRule = VerdictRule {
 
 pub(super) const SYN_BACKLOG_OVERFLOW: VerdictRule = VerdictRule {
     code: "syn_backlog_overflow",
+    answer: failures::syn_backlog_overflow,
     claim: "half-open connections fill the SYN queue of the listener",
     required: &[at_least(&s::SYN_QUEUE, 0.5)],
     supporting: &[at_least(&s::SYN_RECEIVED, 0.5), at_least(&s::CONNECT_RETRIES, 0.001)],
@@ -106,7 +112,8 @@ pub(super) const SYN_BACKLOG_OVERFLOW: VerdictRule = VerdictRule {
 
 pub(super) const RUN_INVALID: VerdictRule = VerdictRule {
     code: "run_invalid",
-    claim: "too many requests failed: the figures are invalid",
+    answer: failures::run_invalid,
+    claim: "too many requests got no good response: the figures are invalid",
     required: &[at_least(&s::ERRORS_OVER_BOUND, 1.0)],
     is_counted: true,
     is_circumstantial: true,

@@ -2,10 +2,12 @@
 
 use super::super::rule::{LimitClass, Perturbation, ThroughputChange, VerdictRule};
 use super::super::shared::{DEFAULT_RULE, LOAD_CARRIED, NOTHING_VALID, SATURATED, at_least, at_most};
+use crate::sentences::network;
 use crate::signals as s;
 
 pub(super) const BUFFERBLOAT: VerdictRule = VerdictRule {
     code: "bufferbloat",
+    answer: network::bufferbloat,
     claim: "a deep queue before a link delays all packets",
     class: LimitClass::Limit,
     required: &[at_least(&s::ROUND_TRIP, 5.0), at_least(&s::ROUND_TRIP_EXCESS, 100_000_000.0)],
@@ -29,6 +31,7 @@ pub(super) const BUFFERBLOAT: VerdictRule = VerdictRule {
 
 pub(super) const LINK_BOUND: VerdictRule = VerdictRule {
     code: "link_bound",
+    answer: network::link_bound,
     claim: "a link is at its byte rate",
     class: LimitClass::Limit,
     required: &[at_least(&s::LINK, 0.9)],
@@ -59,6 +62,7 @@ pub(super) const LINK_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const PACKET_RATE_BOUND: VerdictRule = VerdictRule {
     code: "packet_rate_bound",
+    answer: network::packet_rate_bound,
     claim: "the number of packets is the limit, not their bytes",
     class: LimitClass::Limit,
     required: &[at_most(&s::PACKET_BYTES, 300.0), at_least(&s::PACKETS_DELAYED, 50.0)],
@@ -81,6 +85,7 @@ pub(super) const PACKET_RATE_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const RECEIVE_WINDOW_BOUND: VerdictRule = VerdictRule {
     code: "receive_window_bound",
+    answer: network::receive_window_bound,
     claim: "the receiver reads more slowly than the sender could send: the receive window is full",
     class: LimitClass::Delay,
     required: &[at_least(&s::RECEIVE_WINDOW, 0.2), at_least(&s::SEND_BUSY, 0.05)],
@@ -104,6 +109,7 @@ pub(super) const RECEIVE_WINDOW_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const H2_WINDOW_BOUND: VerdictRule = VerdictRule {
     code: "h2_window_bound",
+    answer: network::h2_window_bound,
     claim: "the HTTP/2 window is full while the connection could carry more: each round trip transfers one window",
     class: LimitClass::Delay,
     // Without delay a window is credited again as soon as its bytes are read.
@@ -135,6 +141,7 @@ pub(super) const H2_WINDOW_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const PACKET_LOSS: VerdictRule = VerdictRule {
     code: "packet_loss",
+    answer: network::packet_loss,
     claim: "segments are lost and retransmitted",
     class: LimitClass::Delay,
     required: &[at_least(&s::RETRANSMITTED, 0.001), at_least(&s::LOSS_COST, 0.1)],
@@ -162,6 +169,7 @@ pub(super) const PACKET_LOSS: VerdictRule = VerdictRule {
 
 pub(super) const DELAYED_ACK_STALL: VerdictRule = VerdictRule {
     code: "delayed_ack_stall",
+    answer: network::delayed_ack_stall,
     claim: "small writes wait for delayed acknowledgements (Nagle's algorithm)",
     class: LimitClass::Delay,
     // A subject without data to send waits for something else that takes as long.

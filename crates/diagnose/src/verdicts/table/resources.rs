@@ -5,10 +5,12 @@ use super::super::shared::{
     DEFAULT_RULE, HARDLY_BUSY, LOAD_CARRIED, NO_QUEUEING, NOTHING_VALID, QUEUEING_MIN, REQUESTS_QUEUE,
     SATURATED, at_least, at_most,
 };
+use crate::sentences::cpu;
 use crate::signals as s;
 
 pub(super) const CPU_THROTTLED: VerdictRule = VerdictRule {
     code: "cpu_throttled",
+    answer: cpu::cpu_throttled,
     claim: "a CPU quota stops the subject for part of each period",
     class: LimitClass::Cpu,
     // K:scheduler/sched-bwc.
@@ -28,6 +30,7 @@ pub(super) const CPU_THROTTLED: VerdictRule = VerdictRule {
 
 pub(super) const CPU_STEAL: VerdictRule = VerdictRule {
     code: "cpu_steal",
+    answer: cpu::cpu_steal,
     claim: "other processes or virtual machines use the CPUs that the subject needs",
     class: LimitClass::Cpu,
     // A subject that hardly needs a CPU loses little by waiting for one. A subject with more
@@ -58,6 +61,7 @@ pub(super) const CPU_STEAL: VerdictRule = VerdictRule {
 
 pub(super) const CLIENT_BOUND: VerdictRule = VerdictRule {
     code: "client_bound",
+    answer: cpu::client_bound,
     claim: "the generator is at its own limit: its rate is a lower bound of the subject's limit",
     class: LimitClass::Generator,
     required: &[],
@@ -93,6 +97,7 @@ pub(super) const CLIENT_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const LOG_WRITE_BOUND: VerdictRule = VerdictRule {
     code: "log_write_bound",
+    answer: cpu::log_write_bound,
     claim: "the subject waits for its writes to a disk or to a pipe, such as those of a log",
     class: LimitClass::Limit,
     required: &[at_least(&s::WRITES, 0.3)],
@@ -112,6 +117,7 @@ pub(super) const LOG_WRITE_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const MEMORY_PRESSURE: VerdictRule = VerdictRule {
     code: "memory_pressure",
+    answer: cpu::memory_pressure,
     claim: "the subject runs short of memory",
     class: LimitClass::Limit,
     required: &[],
@@ -135,6 +141,7 @@ pub(super) const MEMORY_PRESSURE: VerdictRule = VerdictRule {
 
 pub(super) const HANDSHAKE_BOUND: VerdictRule = VerdictRule {
     code: "handshake_bound",
+    answer: cpu::handshake_bound,
     claim: "TLS handshakes use the CPU time",
     class: LimitClass::Cpu,
     required: &[at_least(&s::HANDSHAKE, 0.3), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
@@ -154,6 +161,7 @@ pub(super) const HANDSHAKE_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const BULK_CRYPTO_BOUND: VerdictRule = VerdictRule {
     code: "bulk_crypto_bound",
+    answer: cpu::bulk_crypto_bound,
     claim: "encryption of bodies uses the CPU time",
     class: LimitClass::Cpu,
     required: &[at_least(&s::CRYPTO, 0.3), at_least(&s::SUBJECT_AT_LIMIT, 0.8)],
@@ -172,6 +180,7 @@ pub(super) const BULK_CRYPTO_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const PORT_SEARCH_BOUND: VerdictRule = VerdictRule {
     code: "port_search_bound",
+    answer: cpu::port_search_bound,
     claim: "the search for free local ports uses the CPU time: each new connection tries thousands of ports in use",
     class: LimitClass::Cpu,
     required: &[at_least(&s::SUBJECT_SYSTEM, 0.5), at_least(&s::SUBJECT_AT_LIMIT, SATURATED)],
@@ -203,6 +212,7 @@ pub(super) const PORT_SEARCH_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const LOCK_CONTENTION: VerdictRule = VerdictRule {
     code: "lock_contention",
+    answer: cpu::lock_contention,
     claim: "the subject's threads wait for one another",
     class: LimitClass::Limit,
     is_circumstantial: true,
@@ -237,6 +247,7 @@ pub(super) const LOCK_CONTENTION: VerdictRule = VerdictRule {
 
 pub(super) const ALLOCATOR_BOUND: VerdictRule = VerdictRule {
     code: "allocator_bound",
+    answer: cpu::allocator_bound,
     claim: "a good part of the subject's CPU time is memory allocation",
     class: LimitClass::Cpu,
     // Any program allocates; less than a third of its time is a hint, and not its limit.
@@ -256,6 +267,7 @@ pub(super) const ALLOCATOR_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const SOFTIRQ_IMBALANCE: VerdictRule = VerdictRule {
     code: "softirq_imbalance",
+    answer: cpu::softirq_imbalance,
     claim: "one CPU does the network processing for all CPUs",
     class: LimitClass::Cpu,
     required: &[at_least(&s::SOFTIRQ_MAX, 0.5), at_most(&s::SOFTIRQ_OTHERS_MAX, 0.38)],
@@ -280,6 +292,7 @@ pub(super) const SOFTIRQ_IMBALANCE: VerdictRule = VerdictRule {
 
 pub(super) const SINGLE_THREAD_BOUND: VerdictRule = VerdictRule {
     code: "single_thread_bound",
+    answer: cpu::single_thread_bound,
     claim: "one thread of the subject is at its limit while CPUs are idle",
     class: LimitClass::Cpu,
     required: &[at_least(&s::SUBJECT_THREAD, SATURATED), at_least(&s::SUBJECT_IMBALANCE, 1.5)],
@@ -313,6 +326,7 @@ const CPUS_FULL: &[Criterion] =
 
 pub(super) const KERNEL_CPU_BOUND: VerdictRule = VerdictRule {
     code: "kernel_cpu_bound",
+    answer: cpu::kernel_cpu_bound,
     claim: "the subject uses all its CPU time, most of it in the kernel",
     class: LimitClass::Cpu,
     required: &[at_least(&s::SUBJECT_SYSTEM, 0.5)],
@@ -338,6 +352,7 @@ pub(super) const KERNEL_CPU_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const USER_CPU_BOUND: VerdictRule = VerdictRule {
     code: "user_cpu_bound",
+    answer: cpu::user_cpu_bound,
     claim: "the subject uses all its CPU time, most of it in its own code",
     class: LimitClass::Cpu,
     required: &[at_least(&s::SUBJECT_USER, 0.5)],

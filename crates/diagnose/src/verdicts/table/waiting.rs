@@ -6,6 +6,7 @@ use super::super::shared::{
     DEFAULT_RULE, LOAD_CARRIED, NO_QUEUEING, NOTHING_VALID, ORIGIN_FULL, QUEUEING_MIN, REQUESTS_QUEUE,
     SATURATED, SUBJECT_NOT_FULL, at_least, at_most,
 };
+use crate::sentences::waiting;
 use crate::signals as s;
 
 /// The origins leave the subject's connections in their accept queues: the limit is theirs.
@@ -13,6 +14,7 @@ const WAITS_FOR_ORIGINS: Criterion = at_least(&s::ORIGIN_ACCEPT_QUEUE, 0.5);
 
 pub(super) const ORIGIN_BOUND: VerdictRule = VerdictRule {
     code: "origin_bound",
+    answer: waiting::origin_bound,
     claim: "the servers behind the subject are full",
     class: LimitClass::Limit,
     any_of: &[
@@ -45,6 +47,7 @@ pub(super) const ORIGIN_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const CONNECTION_LIMITED: VerdictRule = VerdictRule {
     code: "connection_limited",
+    answer: waiting::connection_limited,
     claim: "requests queue: the subject limits its connections to the origin",
     class: LimitClass::Limit,
     required: &[at_least(&s::ORIGIN_CONNECTIONS, 1.5), at_least(&s::ORIGIN_PINNED, 0.9)],
@@ -83,6 +86,7 @@ pub(super) const CONNECTION_LIMITED: VerdictRule = VerdictRule {
 
 pub(super) const LATENCY_BOUND: VerdictRule = VerdictRule {
     code: "latency_bound",
+    answer: waiting::latency_bound,
     claim: "each request takes a time that does not depend on the load, and no resource is full: \
             more connections would raise the throughput",
     class: LimitClass::Delay,
@@ -134,6 +138,7 @@ pub(super) const LATENCY_BOUND: VerdictRule = VerdictRule {
 
 pub(super) const SUBJECT_LIMITED: VerdictRule = VerdictRule {
     code: "subject_limited",
+    answer: waiting::subject_limited,
     claim: "a limit inside the subject (a semaphore, a pool, a rate limiter, a sleeping worker) \
             admits no more requests at a time, although none of its resources is full",
     class: LimitClass::Limit,

@@ -137,8 +137,10 @@ impl From<ReadError> for ExperimentDirError {
 
 /// Returns the remedy for a file with invalid contents.
 fn remedy(error: &ReadError) -> &'static str {
-    let (ReadError::Io { path, .. } | ReadError::Syntax { path, .. } | ReadError::Schema { path, .. }) =
-        error;
+    let (ReadError::Io { path, .. }
+    | ReadError::Syntax { path, .. }
+    | ReadError::Foreign { path, .. }
+    | ReadError::Schema { path, .. }) = error;
     match path.file_name().is_some_and(|name| name == CONCLUSIONS_FILE) {
         true => "remove it: it is generated again from the records of the trials",
         false => "restore it from a copy, or start a new experiment: the records of its trials are unchanged",

@@ -10,6 +10,8 @@ use record::validity::{Validity, ValidityReason};
 
 use super::*;
 
+pub(crate) mod contradictions;
+
 /// A run with every kind of line that a record may have, and long texts.
 pub(crate) fn run_with_everything() -> Run {
     let mut histogram = LatencyHistogram::new();
@@ -76,6 +78,7 @@ pub(crate) fn run_with_everything() -> Run {
         intervals: Vec::new(),
         observed: Vec::new(),
         fleet: None,
+        answer: None,
         diagnosis: Some(Diagnosis {
             verdict: "kernel_cpu_bound".to_owned(),
             claim: "the claim ".repeat(15),
@@ -105,47 +108,160 @@ fn totals_with_everything() -> RunTotals {
     totals
 }
 
+/// The page of a record in a width.
+fn page(run: &Run, width: usize) -> String {
+    short_summary(run, false, width)
+}
+
 #[test]
-fn the_default_summary_fits_25_lines_of_80_columns() {
-    let text = summary(&run_with_everything(), false, false);
-    assert!(text.lines().count() <= 25, "{} lines\n{text}", text.lines().count());
-    // The line about the embedded origin, which has no TLS, is printed before.
-    let plain = summary(&Run { tls: None, ..run_with_everything() }, false, false);
-    assert!(plain.lines().count() < 25, "{} lines\n{plain}", plain.lines().count());
-    for line in text.lines() {
-        assert!(line.chars().count() <= WIDTH, "{line}");
+fn the_default_summary_wraps_and_is_never_cut() {
+    for width in [60, 80, 100, 140] {
+        let text = page(&run_with_everything(), width);
+        for line in text.lines().filter(|line| !line.contains("http://")) {
+            assert!(line.chars().count() <= width, "{width}: {line}");
+        }
+        // Words of the longest texts, which a page of one line each would cut.
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in [
+            "and 2 more in the record",
+            "1000 connections, 16 threads, open loop 28.0 k/s poisson, 10.0 s",
+            "90000 good (27.0 k/s), 10000 bad; 28.0 k/s offered; 1.40 MiB/s in",
+            "219: 219, 218: 218, 217: 217, 216: 216 and 16 more in the record",
+            "kind_8 18, kind_7 17, kind_6 16, kind_5 15 and 5 more in the record",
+            "p99<5ms: MISSED (6.00 ms)",
+            "INVALID (and 2 more in the record)",
+            "bottleneck kernel_cpu_bound (sure)",
+        ] {
+            assert!(words.contains(part), "{part}\n{text}");
+        }
+        assert_eq!(words.matches("a long text").count(), 3 * 12, "{text}");
+        assert!(!text.contains('…'), "{text}");
     }
-    for part in [
-        "and 2 more in the record",
-        "1000 connections, 16 threads, open loop 28.0 k/s poisson, 10.0 s",
-        "90000 good (27.0 k/s), 10000 bad; 28.0 k/s offered; 1.40 MiB/s in",
-        "status       219: 219, 218: 218, 217: 217, 216: 216 and 16 more in the record",
-        "errors       kind_8 18, kind_7 17, kind_6 16, kind_5 15 and 5 more in the record",
-        "objective    p99<5ms: MISSED (6.00 ms)",
-        "verdict      INVALID (and 2 more in the record)",
-        "bottleneck   kernel_cpu_bound (sure): the claim",
+}
+
+#[test]
+fn rate_and_percentiles_come_first_and_then_the_answer() {
+    let run = run_with_everything();
+    let text = page(&run, 100);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("27.0 k/s, p50 ") && lines[0].contains(", p99 "), "{text}");
+    assert!(
+        lines[1].is_empty() && lines[2].starts_with("what         Your service uses up its CPU"),
+        "{text}"
+    );
+    assert!(
+        text.find("\nwhy ") < text.find("\nnext ") && text.find("\nnext ") < text.find("\nload "),
+        "{text}"
+    );
+    let brief = summary(&run, Detail::Brief, false);
+    assert!(brief.starts_with(lines[0]) && brief.lines().count() == 1, "{brief}");
+}
+
+#[test]
+fn equal_latencies_are_one_row() {
+    let run = run_with_everything();
+    assert!(page(&run, 100).contains("\nresponse  "), "{}", page(&run, 100));
+    let mut differing = run;
+    differing.latency.last_byte.service.p99_ns /= 2;
+    let text = page(&differing, 100);
+    assert!(text.contains("\nresponse (from due) ") && text.contains("\nservice (from send) "), "{text}");
+}
+
+/// Returns records with different figures: each verdict of the catalogue, with and without errors, in both loops.
+fn generated_records() -> Vec<Run> {
+    let codes: Vec<&str> =
+        diagnose::verdicts::VERDICTS.iter().map(|rule| rule.code).chain(["none", "unknown"]).collect();
+    let mut records = Vec::new();
+    for (number, code) in codes.iter().cycle().take(210).enumerate() {
+        let mut run = run_with_everything();
+        let at = number as u64;
+        let bad = if at % 3 == 0 { at * 7 } else { 0 };
+        run.totals.bad = Some(bad);
+        run.totals.good = Some(1_000 + at * 13);
+        run.totals.errors = if at % 4 == 0 { [("timeout".to_owned(), at + 1)].into() } else { [].into() };
+        if run.totals.errors.is_empty() {
+            (run.totals.timeout_age_ns, run.totals.unfinished) = (None, 0);
+            run.totals.timeouts_by_phase.clear();
+        }
+        run.totals.requests = 1_000 + at * 13 + bad + run.totals.failed();
+        run.totals.responses = run.totals.requests - run.totals.failed();
+        run.totals.status =
+            [(200, 1_000 + at * 13), (404, bad)].into_iter().filter(|(_, n)| *n > 0).collect();
+        run.rates.goodput_per_s = Some(3.7 * (at * at + 1) as f64);
+        run.rates.responses_per_s = 3.7 * (at * at + 1) as f64;
+        if at % 2 == 0 {
+            run.rates.offered_per_s = None;
+            run.plan["pace"] = serde_json::json!({ "loop": "closed", "think_ns": 0 });
+        }
+        if at % 5 != 0 {
+            run.baseline =
+                Some(record::run::Baseline { good: 50, mean_ns: 1e5, p50_ns: 90_000, ..Default::default() });
+        }
+        let queueing_fraction = diagnose::diagnose(&run).queueing_fraction;
+        let diagnosis = run.diagnosis.as_mut().unwrap();
+        (*code).clone_into(&mut diagnosis.verdict);
+        diagnosis.queueing_fraction = queueing_fraction;
+        records.push(run);
+    }
+    records
+}
+
+/// Returns the records that are stored in this tree.
+fn stored_records() -> Vec<Run> {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/run_record");
+    let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    files.filter_map(|file| record::file::read_run(&file).ok()).collect()
+}
+
+#[test]
+fn no_page_contradicts_itself() {
+    let mut pages = 0;
+    for run in generated_records().iter().chain(&stored_records()) {
+        let wide = [70, 80, 100, 150].map(|width| page(run, width));
+        for text in wide.into_iter().chain([summary(run, Detail::Verbose, false)]) {
+            let found = contradictions::contradictions(&text, run);
+            assert!(found.is_empty(), "{found:?}\n{text}");
+            pages += 1;
+        }
+    }
+    assert!(pages >= 1_000, "{pages}");
+}
+
+#[test]
+fn the_checker_finds_contradictions() {
+    let run = generated_records().remove(1);
+    let text = page(&run, 100);
+    assert_eq!(contradictions::contradictions(&text, &run), Vec::<String>::new());
+    let rate = text.split(',').next().unwrap();
+    for (from, to) in [
+        (format!("({rate})"), "(1.23 k/s)".to_owned()),
+        (", p99 ".to_owned(), ", p99 1".to_owned()),
+        ("no failures".to_owned(), "3 failed requests".to_owned()),
+        ("\nerrors       none".to_owned(), "\nerrors       timeout 5".to_owned()),
+        ("\nwhat         ".to_owned(), "\nwhat         The text…  ".to_owned()),
     ] {
-        assert!(text.contains(part), "{part}\n{text}");
+        let wrong = text.replacen(&from, &to, 1);
+        assert_ne!(wrong, text, "{from}");
+        assert!(!contradictions::contradictions(&wrong, &run).is_empty(), "{from}: {wrong}");
     }
-    assert!(text.ends_with(&format!("{MORE}\n")));
 }
 
 #[test]
 fn the_verbose_summary_has_what_the_default_leaves_out() {
     let run = run_with_everything();
-    let text = summary(&run, true, false);
+    let text = summary(&run, Detail::Verbose, false);
     for part in
         ["connect", "tls handshake", "first byte", "in flight", "CPUs  ", "ruled out    something else"]
     {
         assert!(text.contains(part), "{part}\n{text}");
-        assert!(!summary(&run, false, false).contains(&format!("\n{part}")), "{part}");
+        assert!(!page(&run, 100).contains(&format!("\n{part}")), "{part}");
     }
 }
 
 #[test]
 fn the_line_of_tls_names_the_sessions_and_the_handshakes() {
     let mut run = run_with_everything();
-    assert!(summary(&run, false, false).contains("\ntls          TLSv1.2, TLS_ECDHE_ECDSA_WITH_"));
+    assert!(page(&run, 100).contains("\ntls          TLSv1.2, TLS_ECDHE_ECDSA_WITH_"));
     run.tls = Some(TlsSessions {
         version: Some("TLSv1.3".to_owned()),
         cipher_suite: Some("TLS_AES_128_GCM_SHA256".to_owned()),
@@ -154,27 +270,27 @@ fn the_line_of_tls_names_the_sessions_and_the_handshakes() {
         ..TlsSessions::default()
     });
     let line = "\ntls          TLSv1.3, TLS_AES_128_GCM_SHA256, 1 full and 99 resumed handshakes\n";
-    for is_verbose in [false, true] {
-        let text = summary(&run, is_verbose, false);
+    for detail in [Detail::Default, Detail::Verbose] {
+        let text = summary(&run, detail, false);
         assert!(text.contains(line), "{text}");
     }
     run.tls = Some(TlsSessions { failed: 3, ..TlsSessions::default() });
-    let text = summary(&run, false, false);
+    let text = page(&run, 100);
     assert!(
         text.contains("\ntls          no session, 0 full and 0 resumed handshakes, 3 failed\n"),
         "{text}"
     );
     run.tls = None;
-    assert!(!summary(&run, false, false).contains("\ntls "));
+    assert!(!page(&run, 100).contains("\ntls "));
 }
 
 #[test]
 fn colours_change_no_other_text() {
     let run = run_with_everything();
-    let coloured = summary(&run, false, true);
+    let coloured = short_summary(&run, true, 100);
     assert!(coloured.contains("\x1b[1;31mINVALID\x1b[0m"), "{coloured}");
     let plain = coloured.replace("\x1b[1;31m", "").replace("\x1b[1;32m", "").replace("\x1b[0m", "");
-    assert_eq!(plain, summary(&run, false, false));
+    assert_eq!(plain, page(&run, 100));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use record::fleet::Fleet;
 use record::run::Run;
 use report::text::fleet::{AGENT_COLUMNS, agent_row, format_fleet};
-use report::text::summary::summary;
+use report::text::summary::{Detail, summary};
 
 use super::html::{link_below, link_to_index, page, table};
 use super::index::{matches_words, minute};
@@ -62,7 +62,7 @@ pub(super) fn run_page(route: &str, name: &str, run: &Run, agents: &[String]) ->
             (agent_table(&base, fleet, agents))
         }
         h2 { "Result" }
-        pre { (summary(run, true, false)) }
+        pre { (summary(run, Detail::Verbose, false)) }
     };
     page(name, None, &body)
 }

@@ -1,0 +1,258 @@
+//! Figures of a run in the words of a sentence, for the answers of verdicts. A figure that is not observable
+//! gives no words; the meaning of the figures is elsewhere.
+
+use record::observed::MachineSample;
+use record::run::RateBound;
+use record::units::{format_count, format_duration_ns, format_plural, format_rate};
+
+use crate::figures as f;
+use crate::resource_headroom::measure_headroom;
+use crate::run_view::RunView;
+use crate::signals::{self as s, Signal};
+use crate::sleep_evidence::main_sleep;
+use crate::unit::format_value;
+use crate::window::SUBJECT;
+
+/// Estimate below which a subject admits requests by time, and not by their number.
+const BY_TIME_MAX: f64 = 0.7;
+/// Deviation from a whole number of slots up to which the number is stated without "about".
+const WHOLE_DEVIATION_MAX: f64 = 0.06;
+/// Number of slots from which it is always "about".
+const ABOUT_MIN: f64 = 16.0;
+
+/// Figures of a run.
+pub(crate) struct Facts<'a> {
+    pub(crate) view: &'a RunView<'a>,
+}
+
+/// Requests that a subject works on at a time, at its ceiling.
+pub(crate) enum Slots {
+    /// Fewer than one request at a time would carry: requests wait for time to pass.
+    ByTime {
+        /// Latency of a request alone, in ns.
+        alone_ns: f64,
+    },
+    /// So many requests, each as long.
+    Number { count: f64, is_about: bool, each_ns: f64 },
+}
+
+impl Facts<'_> {
+    /// Returns the value of a signal, if it is observable.
+    pub(crate) fn value(&self, signal: &Signal) -> Option<f64> {
+        (signal.read)(self.view).filter(|value| value.is_finite())
+    }
+
+    /// Formats the value of a signal in a phrase, at the place of `{}`; empty if it is not observable.
+    pub(crate) fn phrase(&self, signal: &Signal, phrase: &str) -> String {
+        self.value(signal)
+            .map_or_else(String::new, |value| phrase.replace("{}", &format_value(value, signal.unit)))
+    }
+
+    /// Formats the value of a signal in a phrase, as [`Self::phrase`], or the other phrase without it.
+    pub(crate) fn phrase_or(&self, signal: &Signal, phrase: &str, other: &str) -> String {
+        match self.phrase(signal, phrase) {
+            text if text.is_empty() => other.to_owned(),
+            text => text,
+        }
+    }
+
+    /// Formats a signal in a phrase, as [`Self::phrase`], if it is at least `min`.
+    pub(crate) fn phrase_from(&self, min: f64, signal: &Signal, phrase: &str) -> String {
+        match self.value(signal) {
+            Some(value) if value >= min => self.phrase(signal, phrase),
+            _ => String::new(),
+        }
+    }
+
+    /// Formats the good responses per second.
+    pub(crate) fn rate(&self) -> String {
+        self.rate_times(1.0)
+    }
+
+    /// Formats a multiple of the good responses per second.
+    pub(crate) fn rate_times(&self, factor: f64) -> String {
+        format_rate(self.view.goodput() * factor)
+    }
+
+    /// Returns the requested number of connections.
+    pub(crate) fn connections(&self) -> u64 {
+        self.view.run.totals.connections.requested
+    }
+
+    /// Formats the flag for twice the connections.
+    pub(crate) fn doubled_connections(&self) -> String {
+        format!("-c {}", (2 * self.connections()).max(2))
+    }
+
+    /// Formats the flag for half the connections.
+    pub(crate) fn halved_connections(&self) -> String {
+        format!("-c {}", (self.connections() / 2).max(1))
+    }
+
+    /// Returns the mean latency under load, in ns.
+    pub(crate) fn loaded_ns(&self) -> f64 {
+        self.view.run.latency.last_byte.service.mean_ns
+    }
+
+    /// Returns the latency of a request alone, in ns.
+    pub(crate) fn alone_ns(&self) -> Option<f64> {
+        s::unloaded_latency_ns(self.view)
+    }
+
+    /// Formats the mean number of requests in flight: a whole number, or one decimal if it is small.
+    pub(crate) fn in_flight(&self) -> String {
+        format_number(self.view.run.generator.in_flight_mean)
+    }
+
+    /// Formats the fraction of waiting: "a request takes 5.30 ms alone and 44.7 ms with 64 in flight: 88 % of that
+    /// is waiting".
+    pub(crate) fn waiting(&self) -> String {
+        let (Some(alone_ns), Some(fraction)) = (self.alone_ns(), self.value(&s::QUEUEING)) else {
+            return format!("{} requests are in flight, {} each", self.in_flight(), self.mean());
+        };
+        format!(
+            "a request takes {} alone and {} with {} in flight: {:.0} % of that is waiting",
+            format_ns(alone_ns),
+            self.mean(),
+            self.in_flight(),
+            fraction * 100.0
+        )
+    }
+
+    /// Formats the mean latency under load.
+    pub(crate) fn mean(&self) -> String {
+        format_ns(self.loaded_ns())
+    }
+
+    /// Returns the number of requests that the subject works on at a time, by the latency without load.
+    pub(crate) fn slots(&self) -> Option<Slots> {
+        let estimate = self.value(&s::PARALLELISM).filter(|estimate| *estimate > 0.0)?;
+        if estimate < BY_TIME_MAX {
+            return Some(Slots::ByTime { alone_ns: self.alone_ns()? });
+        }
+        let count = estimate.round().max(1.0);
+        let deviation = (estimate - count).abs() / estimate;
+        Some(Slots::Number {
+            count,
+            is_about: count >= ABOUT_MIN || (deviation > WHOLE_DEVIATION_MAX && count > 1.0),
+            each_ns: count * 1e9 / self.view.goodput(),
+        })
+    }
+
+    /// Formats the CPUs that the subject uses: "1.80 of 2 CPUs".
+    pub(crate) fn cpu_use(&self) -> Option<String> {
+        let used = self.value(&s::SUBJECT_CPUS)?;
+        let allowed = self.view.machine(SUBJECT)?.cpus_by_affinity(SUBJECT)?;
+        Some(format!("{used:.2} of {}", format_plural(allowed.round() as u64, "CPU")))
+    }
+
+    /// Formats the CPUs that the subject uses in a phrase, at the place of `{}`; empty if not observable.
+    pub(crate) fn cpu_phrase(&self, phrase: &str) -> String {
+        self.cpu_use().map_or_else(String::new, |used| phrase.replace("{}", &used))
+    }
+
+    /// Formats the CPU time of the subject for one response.
+    pub(crate) fn cpu_per_response(&self) -> Option<String> {
+        let rate_per_s = Some(self.view.run.rates.responses_per_s).filter(|rate| *rate > 0.0)?;
+        Some(format_ns(self.value(&s::SUBJECT_CPUS)? * 1e9 / rate_per_s))
+    }
+
+    /// Formats the rate that one CPU of the subject carries.
+    pub(crate) fn rate_per_cpu(&self) -> Option<String> {
+        let used = self.value(&s::SUBJECT_CPUS).filter(|used| *used > 0.0)?;
+        Some(self.rate_times(1.0 / used))
+    }
+
+    /// Formats where the working threads of the subject sleep: "its threads sleep on a lock or a condition
+    /// (`futex_wait_queue`)".
+    pub(crate) fn sleep(&self) -> String {
+        main_sleep(self.view).map_or_else(String::new, |sleep| {
+            format!("its threads sleep on {} (`{}`)", sleep.event.description(), sleep.function)
+        })
+    }
+
+    /// Formats the rate at which the next resource of the subject is full: "your service's CPUs are full at about 9.80 k/s".
+    pub(crate) fn next_limit(&self) -> String {
+        let next = measure_headroom(self.view).into_iter().find_map(|one| {
+            let full = one.full_at.filter(|full| full.bound != RateBound::AtMost)?;
+            let is_subject = one.resource.starts_with("subject's") || one.resource == "all CPUs";
+            (is_subject && full.rate_per_s > 1.05 * self.view.goodput()).then_some((one.resource, full))
+        });
+        next.map_or_else(String::new, |(resource, full)| {
+            let resource = resource.replace("subject's", "your service's");
+            let verb = if resource.ends_with('s') { "are" } else { "is" };
+            format!("{resource} {verb} full at {full}")
+        })
+    }
+
+    /// Formats the busiest function of the subject: "`parse_json` takes 23 % of that".
+    pub(crate) fn busiest_function(&self) -> String {
+        let functions = self.view.run.observed.iter().flat_map(|machine| &machine.functions);
+        let own = functions.filter(|one| one.role == SUBJECT && !one.function.starts_with('['));
+        own.max_by(|one, other| one.self_fraction.total_cmp(&other.self_fraction))
+            .map_or_else(String::new, |one| {
+                format!("`{}` takes {:.0} % of its CPU time", one.function, one.self_fraction * 100.0)
+            })
+    }
+
+    /// Returns a median over the samples of the subject's machine.
+    pub(crate) fn of_machine(&self, figure: fn(&MachineSample) -> Option<f64>) -> Option<f64> {
+        self.view.sample_median(SUBJECT, figure)
+    }
+
+    /// Returns the limit of descriptors of the subject.
+    pub(crate) fn descriptors_max(&self) -> Option<f64> {
+        self.view.role_median(SUBJECT, |role| role.descriptors_max.map(|max| max as f64))
+    }
+
+    /// Returns the CPUs that the quota of the subject allows.
+    pub(crate) fn quota_cpus(&self) -> Option<f64> {
+        self.view.role_median(SUBJECT, f::QUOTA.read)
+    }
+
+    /// Returns the new connections per second of the generator.
+    pub(crate) fn opened_per_s(&self) -> f64 {
+        self.view.run.totals.connections.opened as f64 / self.view.run.duration_s.max(1e-3)
+    }
+
+    /// Formats the size of a response.
+    pub(crate) fn response_size(&self) -> String {
+        let rates = &self.view.run.rates;
+        record::units::format_bytes(rates.bytes_in_per_s / rates.responses_per_s.max(1e-9))
+    }
+
+    /// Formats the bits per second of the responses.
+    pub(crate) fn received_bits(&self) -> String {
+        record::units::format_bit_rate(self.view.run.rates.bytes_in_per_s * 8.0)
+    }
+
+    /// Formats the first URL of the load.
+    pub(crate) fn url(&self) -> &str {
+        self.view.run.plan["requests"][0]["url"].as_str().unwrap_or("URL")
+    }
+}
+
+/// Formats a time.
+pub(crate) fn format_ns(ns: f64) -> String {
+    format_duration_ns(ns.max(0.0) as u64)
+}
+
+/// Formats a number of things: whole, or with one decimal if it is small and not whole.
+pub(crate) fn format_number(value: f64) -> String {
+    match value {
+        value if value >= 1000.0 => format_count(value),
+        value if value >= 9.95 || (value - value.round()).abs() < 0.05 => format!("{value:.0}"),
+        value => format!("{value:.1}"),
+    }
+}
+
+/// Joins the clauses of a sentence: without those that are empty, with a capital letter and a full stop.
+pub(crate) fn sentence(clauses: &[String]) -> String {
+    let clauses: Vec<&str> = clauses.iter().map(String::as_str).filter(|clause| !clause.is_empty()).collect();
+    let text = clauses.join("; ");
+    let mut letters = text.chars();
+    match letters.next() {
+        None => String::new(),
+        Some(first) => format!("{}{}.", first.to_uppercase(), letters.as_str()),
+    }
+}

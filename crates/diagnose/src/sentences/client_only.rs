@@ -1,0 +1,166 @@
+//! Answers without a limit, without proof of one, and for a subject of which only the client's figures are known.
+
+use record::run::Answer;
+use record::units::{format_plural, format_rate};
+
+use super::network::round_trip;
+use super::waiting::ceiling;
+use super::{answer, failures};
+use crate::facts::{Facts, Slots, format_ns, format_number};
+use crate::signals as s;
+use crate::window::SUBJECT;
+
+/// Waiting fraction of the latency from which requests queue.
+const QUEUES_FROM: f64 = 0.4;
+/// CPUs of other programs from which they disturb a run.
+const DISTURBING_CPUS: f64 = 0.35;
+/// Waiting fraction of the latency up to which a request takes as long as alone.
+const ALONE_MAX: f64 = 0.25;
+
+/// Answers that the load was carried.
+pub(crate) fn none(facts: &Facts<'_>) -> Answer {
+    let run = facts.view.run;
+    let latency = &run.latency.last_byte.response;
+    let rate = facts.rate();
+    answer(
+        match run.rates.offered_per_s {
+            Some(offered) => format!(
+                "your service carried the {} that were offered: no limit was reached",
+                format_rate(offered)
+            ),
+            None => format!("your service carried this load of {rate}: no limit was reached"),
+        },
+        &[
+            format!("99 % of the responses came within {}", format_ns(latency.p99_ns as f64)),
+            facts.cpu_phrase("your service uses {}"),
+            facts.next_limit(),
+        ],
+        &[match run.rates.offered_per_s {
+            Some(_) => {
+                format!("to find its ceiling, run `weir edge {}`, or this load without `-R`", facts.url())
+            }
+            None => format!(
+                "to find its ceiling, run `weir edge {}`, or use {}",
+                facts.url(),
+                facts.doubled_connections()
+            ),
+        }],
+    )
+}
+
+/// Answers that the limit is not proven.
+pub(crate) fn unknown(facts: &Facts<'_>) -> Answer {
+    let is_observed = facts.view.machine(SUBJECT).is_some();
+    let what = load_shape(facts, if is_observed { "your service" } else { "the server" });
+    if !is_observed {
+        return remote(facts, what);
+    }
+    answer(
+        what,
+        &[
+            facts.cpu_phrase("it uses {}"),
+            facts.sleep(),
+            compared_with_alone(facts),
+            "the samples do not prove which limit it is".to_owned(),
+        ],
+        &[disturbance(facts), next_observation(facts)],
+    )
+}
+
+/// Names the other programs, if they disturbed the run.
+fn disturbance(facts: &Facts<'_>) -> String {
+    let others = facts.value(&s::FOREIGN_CPUS).filter(|others| *others >= DISTURBING_CPUS);
+    others.map_or_else(String::new, |others| {
+        format!("repeat the load on an idle machine: other programs used {others:.2} CPUs")
+    })
+}
+
+/// Names the step that would prove a limit.
+fn next_observation(facts: &Facts<'_>) -> String {
+    match (facts.alone_ns(), facts.slots()) {
+        (None, _) => "let the load measure a request alone (3 s or more at a steady load, without `--no-baseline`): it \
+                      tells waiting from work"
+            .to_owned(),
+        (Some(_), Some(Slots::Number { count, .. })) if facts.value(&s::QUEUEING) >= Some(QUEUES_FROM) => format!(
+            "look for a limit of {} in it (workers, pool, semaphore) and raise it; `weir lab profile` shows where the \
+             time goes",
+            format_number(count)
+        ),
+        _ => "`weir lab profile` shows where the time goes".to_owned(),
+    }
+}
+
+/// Compares the latency with that of a request alone; says if that one is not known.
+fn compared_with_alone(facts: &Facts<'_>) -> String {
+    match facts.alone_ns() {
+        Some(_) => facts.waiting(),
+        None => "the latency of a request alone is not known".to_owned(),
+    }
+}
+
+/// Answers about a subject that is not observable from here.
+fn remote(facts: &Facts<'_>, what: String) -> Answer {
+    let network = round_trip(facts)
+        .map_or_else(String::new, |time| format!("a round trip of the network takes only {time} of that"));
+    let retransmitted = facts.phrase_from(0.001, &s::RETRANSMITTED, "{} of the packets were sent again");
+    let watch = "run `weir watch --json watch.json` on the server during this load (with `--json run.json`); then \
+                 `weir lab diagnose run.json watch.json` names the resource";
+    let next = match facts.view.run.observed.is_empty() {
+        true => format!("repeat it without `--no-watch` if the server runs here; if it does not, {watch}"),
+        false => watch.to_owned(),
+    };
+    answer(
+        what,
+        &[
+            compared_with_alone(facts),
+            network,
+            retransmitted,
+            facts.phrase(&s::GENERATOR_THREAD, "this client was {} busy"),
+            failures_phrase(facts),
+            "only the server can tell which of its resources is full: a CPU, a lock, a pool or a server behind it"
+                .to_owned(),
+        ],
+        &[next],
+    )
+}
+
+fn failures_phrase(facts: &Facts<'_>) -> String {
+    let totals = &facts.view.run.totals;
+    match totals.requests.saturating_sub(totals.good()) {
+        0 => "no request failed".to_owned(),
+        _ => format!("failures: {}", failures::failure_kinds(facts.view.run)),
+    }
+}
+
+/// Describes the limit by the load alone: requests queue, or each takes its time, or the baseline is not known.
+fn load_shape(facts: &Facts<'_>, subject: &str) -> String {
+    let run = facts.view.run;
+    let rate = facts.rate();
+    let is_open = run.rates.offered_per_s.is_some();
+    let missed = run.objectives.iter().filter(|one| !one.met).map(|one| one.text.as_str());
+    let missed: Vec<&str> = missed.collect();
+    match facts.value(&s::QUEUEING) {
+        Some(fraction)
+            if fraction >= QUEUES_FROM && matches!(facts.slots(), Some(Slots::Number { .. })) && !is_open =>
+        {
+            ceiling(facts, subject)
+        }
+        Some(fraction) if fraction <= ALONE_MAX && !is_open => format!(
+            "{subject} was not full: each request takes {} with this load as well as alone, so {} carry {rate}",
+            facts.mean(),
+            format_plural(facts.connections(), "connection")
+        ),
+        _ => match run.rates.offered_per_s {
+            Some(offered) if run.goodput_per_s() < 0.99 * offered => {
+                format!("{subject} answered {rate} of the {} that were offered", format_rate(offered))
+            }
+            Some(_) if !missed.is_empty() => format!("{subject} missed {} at {rate}", missed.join(", ")),
+            Some(_) => format!("{subject} answered {rate} as offered, but many requests late"),
+            None => format!(
+                "{subject} answered {rate} with {} requests in flight, {} each",
+                facts.in_flight(),
+                facts.mean()
+            ),
+        },
+    }
+}

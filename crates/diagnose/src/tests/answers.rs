@@ -1,0 +1,180 @@
+//! Tests of the sentences: each verdict has three complete ones, with a figure of its own evidence.
+
+use super::*;
+use crate::facts::Facts;
+use crate::unit::format_value;
+use crate::verdicts::{VERDICTS, VerdictRule};
+use record::run::{Answer, Baseline, Confirmation};
+
+/// Maximum length of a sentence that a busy reader reads.
+const SENTENCE_CHARS_MAX: usize = 480;
+
+/// Checks that a text is a complete sentence for people.
+fn assert_complete(text: &str) {
+    let problem = |why: &str| panic!("{why}: {text:?}");
+    let starts =
+        text.starts_with(|letter: char| letter.is_uppercase() || letter == '`' || letter.is_ascii_digit());
+    if !starts || !text.ends_with('.') {
+        problem("incomplete");
+    }
+    for wrong in ["  ", "; .", ";.", "{", "}", "NaN", "inf", "…", "()", "..", " ,", "signal", "Some("] {
+        if text.contains(wrong) {
+            problem(wrong);
+        }
+    }
+    assert!(text.chars().count() <= SENTENCE_CHARS_MAX, "{text}");
+}
+
+pub(super) fn assert_whole(answer: &Answer) {
+    [&answer.what, &answer.why, &answer.next].into_iter().for_each(|text| assert_complete(text));
+}
+
+/// Checks that an answer has a value of the evidence of its verdict.
+pub(super) fn assert_shows_evidence(run: &Run, rule: &VerdictRule, answer: &Answer) {
+    let text = format!("{} {}", answer.what, answer.why);
+    let view = RunView::new(run);
+    let criteria = rule.required.iter().chain(rule.any_of).chain(rule.supporting);
+    let values = criteria.filter_map(|one| Some(format_value((one.signal.read)(&view)?, one.signal.unit)));
+    let shown: Vec<String> = values.collect();
+    assert!(shown.iter().any(|value| text.contains(value.as_str())), "{}: {shown:?} in {text}", rule.code);
+}
+
+#[test]
+fn every_verdict_has_complete_sentences_whatever_is_observable() {
+    let observed = run(64, 20 * MS);
+    let mut limited = run(64, 20 * MS);
+    limited.baseline =
+        Some(Baseline { good: 100, requests: 100, mean_ns: 2e6, p50_ns: 2_000_000, ..Baseline::default() });
+    let mut unobserved = run(64, 20 * MS);
+    unobserved.observed.clear();
+    let mut empty = unobserved.clone();
+    (empty.totals, empty.rates) = (RunTotals::default(), Rates::default());
+    for run in [&observed, &limited, &unobserved, &empty] {
+        let view = RunView::new(run);
+        for rule in VERDICTS {
+            let answer = (rule.answer)(&Facts { view: &view });
+            assert_whole(&answer);
+            assert!(answer.what != answer.why && answer.next.len() > 20, "{answer:?}");
+        }
+    }
+    // No two verdicts say the same.
+    let view = RunView::new(&limited);
+    let observable = VERDICTS.iter().filter(|rule| rule.not_observable.is_empty());
+    let texts: std::collections::BTreeSet<String> =
+        observable.clone().map(|rule| (rule.answer)(&Facts { view: &view }).what).collect();
+    assert_eq!(texts.len(), observable.count());
+}
+
+/// A semaphore of eight that each request holds for 5.6 ms, under 64 connections.
+fn semaphore() -> Run {
+    let mut run = run(64, 44_800_000);
+    run.baseline = Some(Baseline {
+        good: 150,
+        requests: 150,
+        mean_ns: 5_300_000.0,
+        p50_ns: 5_300_000,
+        ..Baseline::default()
+    });
+    change_samples(&mut run, |sample| {
+        sample.roles[1].threads_asleep = Some([("futex_do_wait".to_owned(), 7.5)].into());
+    });
+    run
+}
+
+#[test]
+fn the_limit_of_a_semaphore_is_a_number_of_requests_at_a_time() {
+    let mut run = semaphore();
+    assert_first(&run, "subject_limited");
+    let answer = crate::answer(&run);
+    assert_eq!(
+        answer.what,
+        "Your service works on 8 requests at a time, 5.60 ms each: 1.43 k/s is its ceiling."
+    );
+    for part in ["5.30 ms alone", "44.8 ms with 64 in flight", "88 %", "`futex_do_wait`"] {
+        assert!(answer.why.contains(part), "{part}: {}", answer.why);
+    }
+    assert!(answer.next.contains("179/s") && answer.next.contains("futex_do_wait"), "{}", answer.next);
+    // The result of a test is a part of the reason.
+    let mut diagnosis = diagnose(&run);
+    diagnosis.confirmation = Some(Confirmation {
+        verdict: "subject_limited".to_owned(),
+        perturbation: "twice the connections".to_owned(),
+        measured: "throughput × 1.01 (0.99..1.02): 1.4 k".to_owned(),
+        confirmed: true,
+        ..Confirmation::default()
+    });
+    run.diagnosis = Some(diagnosis);
+    let confirmed = crate::answer(&run).why;
+    assert!(
+        confirmed.ends_with("Tested: with twice the connections the throughput was × 1.01: confirmed."),
+        "{confirmed}"
+    );
+    assert_eq!(crate::ceiling(&run).unwrap().slots, Some(8.0));
+}
+
+#[test]
+fn a_limit_of_time_is_not_one_of_slots() {
+    let mut run = semaphore();
+    run.baseline.as_mut().unwrap().mean_ns = 200_000.0;
+    run.baseline.as_mut().unwrap().p50_ns = 200_000;
+    let answer = crate::answer(&run);
+    assert!(answer.what.contains("wait for time to pass") && answer.what.contains("200 µs"), "{answer:?}");
+    assert!(answer.next.starts_with("Raise or remove the rate limit"), "{answer:?}");
+}
+
+#[test]
+fn a_remote_subject_is_described_by_its_clients_figures_and_the_command_that_tells_more() {
+    let mut run = semaphore();
+    let observed = &mut run.observed[0];
+    observed.roles.truncate(1);
+    observed.ports[0].served_by = None;
+    for sample in &mut observed.samples {
+        sample.roles.truncate(1);
+    }
+    for snapshot in &mut observed.queues {
+        snapshot.listeners.clear();
+        snapshot.ends.retain(|ends| ends.end == ConnectionEnd::Client);
+    }
+    assert_first(&run, "unknown");
+    let answer = crate::answer(&run);
+    assert_whole(&answer);
+    assert!(answer.what.starts_with("The server works on 8 requests at a time, 5.60 ms each"), "{answer:?}");
+    for part in ["88 %", "20.0 µs", "no request failed", "only the server can tell"] {
+        assert!(answer.why.contains(part), "{part}: {}", answer.why);
+    }
+    assert!(answer.next.contains("weir watch --json"), "{answer:?}");
+    // A request that takes as long as alone shows no limit.
+    run.baseline.as_mut().unwrap().mean_ns = 44e6;
+    run.baseline.as_mut().unwrap().p50_ns = 44_000_000;
+    let answer = crate::answer(&run);
+    assert!(answer.what.contains("was not full") && answer.what.contains("64 connections"), "{answer:?}");
+}
+
+#[test]
+fn missing_pages_are_no_failed_requests() {
+    let mut run = run(4, MS);
+    run.totals.status = [(404, 935)].into();
+    (run.totals.requests, run.totals.responses) = (935, 935);
+    (run.totals.good, run.totals.bad) = (Some(0), Some(935));
+    run.plan["requests"] = serde_json::json!([{ "url": "http://host/x" }]);
+    assert_first(&run, "run_invalid");
+    let answer = crate::answer(&run);
+    assert!(answer.what.contains("404") && answer.why.contains("404: 935"), "{answer:?}");
+    assert!(
+        answer.next.contains("--expect-status 404") && answer.next.contains("http://host/x"),
+        "{answer:?}"
+    );
+    assert!(!format!("{answer:?}").contains("failed"), "{answer:?}");
+}
+
+#[test]
+fn an_invalid_run_is_repeated_first() {
+    let mut run = semaphore();
+    run.validity = Validity::from_reasons(vec![record::validity::ValidityReason {
+        code: "generator_stalled".to_owned(),
+        verdict: record::validity::ValidityVerdict::Invalid,
+        text: "the generator did not run for 2 s".to_owned(),
+    }]);
+    let next = crate::answer(&run).next;
+    assert!(next.starts_with("First repeat the run") && next.contains("did not run for 2 s"), "{next}");
+}
