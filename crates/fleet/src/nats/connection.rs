@@ -19,13 +19,13 @@ pub(super) const READ_BYTES: usize = 64 * 1024;
 /// Properties of a server.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct ServerInfo {
+pub(crate) struct ServerInfo {
     nonce: String,
     tls_required: bool,
     /// Maximum size of a message.
-    pub(super) max_payload: usize,
+    pub(crate) max_payload: usize,
     /// Addresses of all servers of the cluster.
-    pub(super) connect_urls: Vec<String>,
+    pub(crate) connect_urls: Vec<String>,
 }
 
 /// Accepted connection.
@@ -114,7 +114,7 @@ fn read_info(operation: ServerOperation<'_>) -> Option<Result<ServerInfo, Connec
 }
 
 /// Parses INFO. A field of another type is one that weir does not know.
-pub(super) fn parse_info(text: &str) -> ServerInfo {
+pub(crate) fn parse_info(text: &str) -> ServerInfo {
     serde_json::from_str(text).unwrap_or_default()
 }
 

@@ -69,7 +69,7 @@ impl SigningKey {
         }
         let pair = Ed25519KeyPair::from_seed_unchecked(&content[2..]);
         let pair = pair.map_err(|_| CredentialsError::DamagedSeed)?;
-        let kind = (content[0] & 7) << 5 | content[1] >> 3;
+        let kind = ((content[0] & 7) << 5) | (content[1] >> 3);
         let mut public = vec![kind];
         public.extend_from_slice(pair.public_key().as_ref());
         public.extend_from_slice(&crc16(&public).to_le_bytes());
@@ -113,15 +113,15 @@ const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 fn encode_base32(bytes: &[u8]) -> String {
     let (mut text, mut bits, mut value) = (String::new(), 0, 0_u32);
     for byte in bytes {
-        value = value << 8 | u32::from(*byte);
+        value = (value << 8) | u32::from(*byte);
         bits += 8;
         while bits >= 5 {
             bits -= 5;
-            text.push(char::from(BASE32[(value >> bits & 31) as usize]));
+            text.push(char::from(BASE32[((value >> bits) & 31) as usize]));
         }
     }
     if bits > 0 {
-        text.push(char::from(BASE32[(value << (5 - bits) & 31) as usize]));
+        text.push(char::from(BASE32[((value << (5 - bits)) & 31) as usize]));
     }
     text
 }
@@ -131,7 +131,7 @@ fn decode_base32(text: &str) -> Option<Vec<u8>> {
     let (mut bytes, mut bits, mut value) = (Vec::new(), 0, 0_u32);
     for letter in text.bytes() {
         let digit = BASE32.iter().position(|known| *known == letter)?;
-        value = value << 5 | digit as u32;
+        value = (value << 5) | digit as u32;
         bits += 5;
         if bits >= 8 {
             bits -= 8;
@@ -146,7 +146,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |mut crc: u16, byte| {
         crc ^= u16::from(*byte) << 8;
         for _ in 0..8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
         }
         crc
     })
