@@ -43,6 +43,7 @@ pub const BUDGETS: &[Budget] = &[
     budget("histogram", 3_072, 8, 8, 100),
     budget("run_record", 12_288, 30, 200, 1_500),
     budget("fleet_message", 3_072, 30, 200, 1_500),
+    budget("nats_server", 64, 30, 200, 1_500),
     budget("proxy_config", 1_024, 100, 2_000, 10_000),
 ];
 

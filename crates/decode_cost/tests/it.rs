@@ -129,6 +129,9 @@ fn messages_of_a_fleet() {
     check_seeds("fleet_message", &corpus("fleet_message"), |bytes| {
         fleet::fuzzing::message(bytes);
     });
+    check_seeds("nats_server", &corpus("nats_server"), |bytes| {
+        fleet::fuzzing::nats_server(bytes);
+    });
 }
 
 /// A config is the operator's: only its factor is checked, and no long input.
@@ -157,6 +160,7 @@ fn seeds_are_valid() {
     valid("histogram", record::fuzzing::histogram);
     valid("run_record", record::fuzzing::run_record);
     valid("fleet_message", fleet::fuzzing::message);
+    valid("nats_server", fleet::fuzzing::nats_server);
 }
 
 #[test]

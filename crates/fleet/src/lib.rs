@@ -2,8 +2,7 @@
 //! of them a slice, starts them at the same time and collects their records.
 //!
 //! [`agent::AgentMachine`] and [`coordinator::Coordinator`] decide, and are pure: an event and the time in,
-//! actions out. [`agent::service`], [`coordinator::service`] and [`transport`], the only module that knows
-//! NATS, do the I/O and decide nothing.
+//! actions out. [`agent::service`], [`coordinator::service`] and [`transport`] do the I/O and decide nothing.
 //!
 //! [`fleet_load`], [`machines`] and [`search_driver`] are what commands run on a fleet: a load, the programs around
 //! it, and the trials of a search.
@@ -38,6 +37,7 @@ pub mod fuzzing;
 pub mod local_agent;
 pub mod machines;
 pub mod message;
+mod nats;
 pub mod plan_file;
 pub mod result;
 pub mod role;

@@ -6,15 +6,17 @@
 
 pub mod objects;
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::str::FromStr as _;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr, Subscriber};
-use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+
+use crate::nats::{
+    ClientOptions, ConnectError, Credentials, CredentialsError, NatsClient, ServerUrl, SigningKey,
+    parse_credentials,
+};
+pub use crate::nats::{LinkEvent, Message};
 
 /// Server and credentials.
 #[derive(Clone, Debug, Default)]
@@ -67,47 +69,19 @@ pub enum TransportError {
     Closed(String),
 }
 
-/// Message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Subject.
-    pub subject: String,
-    /// Content.
-    pub payload: Vec<u8>,
-}
-
-/// Change of the connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LinkEvent {
-    /// The server is connected, for the first time or again.
-    Connected,
-    /// The connection broke.
-    Disconnected,
-    /// The server rejected a message or a subscription.
-    Rejected(String),
-}
-
 /// Connection to a server.
 #[derive(Clone, Debug)]
 pub struct NatsLink {
-    client: Client,
+    client: NatsClient,
     inbox: mpsc::Sender<Message>,
 }
 
-/// Messages that wait for their receiver; a subscription waits when the inbox is full, and the client drops
-/// messages beyond its own limit.
-const INBOX_MESSAGES_MAX: usize = 16 * 1024;
-/// Publications that wait while the server is not connected.
-const OUTBOX_MESSAGES_MAX: usize = 4 * 1024;
-/// Longest pause between two attempts to connect again.
-const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Messages that wait for their receiver; the client drops messages beyond that.
+const INBOX_MESSAGES_MAX: usize = 32 * 1024;
 /// Pause before the second attempt of a first connection. It doubles with each attempt.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 /// Longest pause between two attempts of a first connection.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
-/// Interval of the client's own pings: a server that is stopped is noticed after two of them.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 impl NatsLink {
     /// Connects to the server. Returns the link, the inbox of its subscriptions and the changes of the
@@ -118,36 +92,27 @@ impl NatsLink {
     pub async fn connect(
         options: &NatsOptions,
     ) -> Result<(Self, mpsc::Receiver<Message>, mpsc::Receiver<LinkEvent>), TransportError> {
-        let address = ServerAddr::from_str(&options.url).map_err(|error| TransportError::Connect {
-            url: without_password(&options.url),
-            text: error.to_string(),
-        })?;
-        let (events, link_events) = mpsc::channel(64);
-        let mut connect = ConnectOptions::new()
-            .name(options.name.clone())
-            .connection_timeout(CONNECT_TIMEOUT)
-            .ping_interval(PING_INTERVAL)
-            .client_capacity(OUTBOX_MESSAGES_MAX)
-            .subscription_capacity(INBOX_MESSAGES_MAX)
-            .max_reconnects(None)
-            .reconnect_delay_callback(|attempts| {
-                let delay = Duration::from_millis(50).saturating_mul(attempts.min(1000) as u32);
-                delay.min(RECONNECT_DELAY_MAX)
-            })
-            .event_callback(move |event| {
-                let events = events.clone();
-                async move {
-                    // A full channel has the latest changes already.
-                    let _ = link_event(&event).map(|event| events.try_send(event));
-                }
-            });
-        connect = with_credentials(connect, options)?;
-        // The client ignores those of the URL.
-        if let Some(user) = address.username() {
-            let password = address.password().unwrap_or_default();
-            connect = connect.user_and_password(user.to_owned(), password.to_owned());
+        let url = without_password(&options.url);
+        let server = match ServerUrl::parse(&options.url) {
+            Ok(server) => server,
+            Err(error) => return Err(TransportError::Connect { url, text: error.to_string() }),
+        };
+        let credentials = read_credentials(options, &server)?;
+        // Their paths are in the error, and no attempt repeats it.
+        let certificate = options.certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
+        for path in options.ca.iter().chain(certificate) {
+            read(path)?;
         }
-        let client = connect.connect(address).await.map_err(|error| connect_error(&options.url, &error))?;
+        let client_options = ClientOptions {
+            server,
+            name: options.name.clone(),
+            credentials,
+            ca: options.ca.clone(),
+            certificate: options.certificate.clone(),
+        };
+        let (events, link_events) = mpsc::channel(64);
+        let client = NatsClient::connect(client_options, events).await;
+        let client = client.map_err(|error| connect_error(url, &error))?;
         let (inbox, messages) = mpsc::channel(INBOX_MESSAGES_MAX);
         Ok((Self { client, inbox }, messages, link_events))
     }
@@ -191,16 +156,14 @@ impl NatsLink {
     /// # Errors
     /// The connection is closed.
     pub async fn subscribe(&self, subject: &str) -> Result<(), TransportError> {
-        let subscribed = self.client.subscribe(subject.to_owned()).await;
-        let subscriber = subscribed.map_err(|error| TransportError::Closed(error.to_string()))?;
-        tokio::spawn(forward(subscriber, self.inbox.clone()));
-        Ok(())
+        let subscribed = self.client.subscribe_to(subject.to_owned(), self.inbox.clone()).await;
+        subscribed.map(|_| ()).map_err(|error| TransportError::Closed(error.to_string()))
     }
 
     /// Publishes a message. It is dropped if the queue of a connection that is down is full.
     pub async fn publish(&self, subject: String, payload: Vec<u8>) {
         // The client's queue is the only wait, and it moves on as soon as there is a connection again.
-        let publication = self.client.publish(subject, payload.into());
+        let publication = self.client.publish(subject, String::new(), "", payload);
         let _ = tokio::time::timeout(Duration::from_millis(20), publication).await;
     }
 
@@ -210,77 +173,34 @@ impl NatsLink {
     }
 }
 
-/// Adds the credentials, the trusted authorities and the client's certificate.
-fn with_credentials(
-    mut connect: ConnectOptions,
-    options: &NatsOptions,
-) -> Result<ConnectOptions, TransportError> {
-    if let Some(path) = &options.credentials {
+/// Reads the credentials of the options and of the URL.
+fn read_credentials(options: &NatsOptions, server: &ServerUrl) -> Result<Credentials, TransportError> {
+    let invalid = |path: &Path, error: CredentialsError| {
+        file_error(path, std::io::Error::new(std::io::ErrorKind::InvalidData, error))
+    };
+    let jwt = options.credentials.as_deref().map(|path| {
         let text = read(path)?;
-        connect = connect.credentials(&text).map_err(|error| file_error(path, error))?;
-    }
-    if let Some(path) = &options.token {
-        connect = connect.token(read(path)?.trim().to_owned());
-    }
-    if let Some(path) = &options.nkey {
-        connect = connect.nkey(read(path)?.trim().to_owned());
-    }
-    if let Some(path) = &options.ca {
-        // The client reports a missing file without its path.
-        read(path)?;
-        connect = connect.add_root_certificates(path.clone()).require_tls(true);
-    }
-    if let Some((certificate, key)) = &options.certificate {
-        read(certificate)?;
-        read(key)?;
-        connect = connect.add_client_certificate(certificate.clone(), key.clone()).require_tls(true);
-    }
-    Ok(connect)
+        parse_credentials(&text).map_err(|error| invalid(path, error))
+    });
+    let nkey = options.nkey.as_deref().map(|path| {
+        let text = read(path)?;
+        SigningKey::from_seed(&text).map_err(|error| invalid(path, error))
+    });
+    let token = options.token.as_deref().map(|path| Ok::<_, TransportError>(read(path)?.trim().to_owned()));
+    Ok(Credentials {
+        user: server.user.clone(),
+        token: token.transpose()?,
+        nkey: nkey.transpose()?,
+        jwt: jwt.transpose()?,
+    })
 }
 
 /// Returns the error of an attempt: a rejection, or a server that may be reachable later.
-fn connect_error(url: &str, error: &ConnectError) -> TransportError {
-    let (url, text) = (without_password(url), error_chain(error));
-    let is_temporary = match error.kind() {
-        ConnectErrorKind::Dns | ConnectErrorKind::TimedOut => true,
-        ConnectErrorKind::Io => !is_rejection(error),
-        _ => false,
-    };
-    match is_temporary {
+fn connect_error(url: String, error: &ConnectError) -> TransportError {
+    let text = error.to_string();
+    match error.is_temporary() {
         true => TransportError::Unreachable { url, text },
         false => TransportError::Connect { url, text },
-    }
-}
-
-/// Returns true for an error of TLS: a certificate that is not trusted, or an alert of the server. Rustls wraps
-/// both as invalid data.
-fn is_rejection(error: &ConnectError) -> bool {
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::InvalidData)
-        {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
-async fn forward(mut subscriber: Subscriber, inbox: mpsc::Sender<Message>) {
-    while let Some(message) = subscriber.next().await {
-        let message = Message { subject: message.subject.to_string(), payload: message.payload.to_vec() };
-        if inbox.send(message).await.is_err() {
-            return;
-        }
-    }
-}
-
-fn link_event(event: &Event) -> Option<LinkEvent> {
-    match event {
-        Event::Connected => Some(LinkEvent::Connected),
-        Event::Disconnected | Event::Closed => Some(LinkEvent::Disconnected),
-        Event::ServerError(error) => Some(LinkEvent::Rejected(error.to_string())),
-        _ => None,
     }
 }
 
@@ -290,20 +210,6 @@ fn read(path: &Path) -> Result<String, TransportError> {
 
 fn file_error(path: &Path, error: std::io::Error) -> TransportError {
     TransportError::File { path: path.display().to_string(), error }
-}
-
-/// Returns an error with its causes.
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let part = error.to_string();
-        if !text.contains(&part) {
-            text = format!("{text}: {part}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// Returns a URL as it may be printed.

@@ -70,10 +70,8 @@ const CRATES: &[(&str, &[&str])] = &[
 /// all names with that prefix.
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("anyhow", &["cli"]),
-    ("async-nats", &["fleet"]),
     ("clap*", &["cli"]),
     ("cpp_demangle", &["host"]),
-    ("futures-util", &["fleet"]),
     ("h2", &["wire"]),
     ("hdrhistogram", &["record"]),
     ("hmac", &["proxy"]),
