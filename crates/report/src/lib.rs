@@ -25,7 +25,7 @@ mod unobservable;
 pub use run_comparison::{
     ComparedFigure, ConditionResult, FigureChange, RegressionCondition, RegressionOutcome, RunComparison,
 };
-pub use run_page::{EdgePage, PageAnswer, PageBaseline, RUN_PAGE_BYTES_MAX, RunPage, edge_page, run_page};
+pub use run_page::{PageBaseline, RUN_PAGE_BYTES_MAX, edge_page, run_page};
 
 use record::experiment::Experiment;
 use record::trial::ExperimentTrial;

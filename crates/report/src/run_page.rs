@@ -19,28 +19,12 @@ mod time_split;
 use experiment::format;
 use maud::{Markup, html};
 use record::capacity_search::CapacitySearch;
-use record::run::{Diagnosis, Run};
-
-pub use answer_card::PageAnswer;
+use record::run::{Answer, Diagnosis, Run};
 
 use crate::page::{document, footer, without_control_characters};
 use crate::run_comparison::RunComparison;
+use crate::text::summary::{format_plan, objective_text};
 use layout::{Figure, short};
-
-/// Content of the page of a run that is not a figure of its record.
-#[derive(Debug)]
-pub struct RunPage<'a> {
-    /// Run that the page is about.
-    pub run: &'a Run,
-    /// Result in three sentences.
-    pub answer: PageAnswer,
-    /// Load in words, as in the summary.
-    pub load_text: String,
-    /// Objectives with their outcomes, as in the summary.
-    pub objectives: Vec<String>,
-    /// Run that the other is compared with.
-    pub baseline: Option<PageBaseline<'a>>,
-}
 
 /// Earlier run, drawn beside the other.
 #[derive(Debug)]
@@ -51,17 +35,6 @@ pub struct PageBaseline<'a> {
     pub run: &'a Run,
     /// Changes since then.
     pub comparison: &'a RunComparison,
-}
-
-/// Content of the page of a search for the edge.
-#[derive(Debug)]
-pub struct EdgePage<'a> {
-    /// Search that the page is about.
-    pub search: &'a CapacitySearch,
-    /// Result in three sentences.
-    pub answer: PageAnswer,
-    /// Load at the edge in words.
-    pub load_text: Option<String>,
 }
 
 /// Maximum length of the page of a run or a search, in bytes: the drawings are bounded by their columns, and the
@@ -78,14 +51,15 @@ pub fn run_page(page: &RunPage<'_>) -> String {
     let baseline =
         page.baseline.as_ref().map(|baseline| (short(&baseline.name, NAME_CHARS_MAX), baseline.run));
     let named = baseline.as_ref().map(|(name, run)| (name.as_str(), *run));
+    let objectives: Vec<String> = run.objectives.iter().map(|one| objective_text(run, one)).collect();
     let title = format!("weir load {}", run_facts::target(run));
     let made = html! { "weir load · " b { (run_facts::target(run)) } " · " (short(&run.started_at, 40)) };
     let main = html! {
         section #result aria-label="Result" {
-            (answer_card::card(&page.answer, Some(run)))
-            (first_screen::objectives(&page.objectives))
-            @if let Some(baseline) = &page.baseline { (first_screen::comparison(baseline)) }
-            (first_screen::tiles(run, &page.load_text))
+            (answer_card::card(&diagnose::answer(run), Some(run)))
+            (first_screen::objectives(&objectives))
+            @if let Some(baseline) = earlier { (first_screen::comparison(baseline)) }
+            (first_screen::tiles(run, &format_plan(run)))
             (resources::grid(run))
         }
         (section("findings", "Findings", &findings::list(run)))
@@ -106,16 +80,19 @@ pub fn run_page(page: &RunPage<'_>) -> String {
 
 /// Returns the page of a search for the edge.
 #[must_use]
-pub fn edge_page(page: &EdgePage<'_>) -> String {
-    let search = page.search;
+pub fn edge_page(search: &CapacitySearch) -> String {
+    // A record of an older version has its result in one sentence.
+    let summary = || Answer { what: search.summary.clone(), ..Answer::default() };
+    let answer = search.answer.clone().unwrap_or_else(summary);
+    let load_text = search.at_edge.as_deref().map(format_plan);
     let stopped = search.stopped_run.as_deref().or(search.at_edge.as_deref());
     let target = run_facts::target_of_plan(&search.plan);
     let made = html! { "weir edge · " b { (target) } " · " (short(&search.started_at, 40)) };
     let diagnosis = search.stopped_by.as_ref().or(stopped.and_then(|run| run.diagnosis.as_ref()));
     let main = html! {
         section #result aria-label="Result" {
-            (answer_card::card(&page.answer, search.at_edge.as_deref()))
-            (first_screen::search_tiles(search, page.load_text.as_deref()))
+            (answer_card::card(&answer, search.at_edge.as_deref()))
+            (first_screen::search_tiles(search, load_text.as_deref()))
         }
         (section("ladder", "Latency and goodput against the load", &figures(&[
             ladder_chart::latency(search), ladder_chart::goodput(search), ladder_chart::scaling(search),

@@ -6,8 +6,7 @@ use record::capacity_search::CapacitySearch;
 use record::file::read_run;
 use record::problem::InputProblem;
 use record::run::Run;
-use report::text::summary::{format_plan, objective_text};
-use report::{EdgePage, PageAnswer, PageBaseline, RegressionCondition, RunComparison, RunPage};
+use report::{PageBaseline, RegressionCondition, RunComparison};
 
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
@@ -91,20 +90,11 @@ pub(super) fn write_run_page(
         run: &baseline.run,
         comparison,
     });
-    let page = RunPage {
-        run,
-        answer: PageAnswer::of_run(run),
-        load_text: format_plan(run),
-        objectives: run.objectives.iter().map(|objective| objective_text(run, objective)).collect(),
-        baseline,
-    };
-    write_text(&report::run_page(&page), Some(&file))
+    write_text(&report::run_page(run, baseline.as_ref()), Some(&file))
 }
 
 /// Writes the page of a search, if a flag asks for it.
 pub(super) fn write_edge_page(args: CommandArgs<'_>, search: &CapacitySearch) -> Result<(), Failure> {
     let Some(file) = args.text("html") else { return Ok(()) };
-    let load_text = search.at_edge.as_deref().map(format_plan);
-    let page = EdgePage { search, answer: PageAnswer::of_search(search), load_text };
-    write_text(&report::edge_page(&page), Some(&file))
+    write_text(&report::edge_page(search), Some(&file))
 }
