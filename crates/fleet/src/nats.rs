@@ -91,10 +91,10 @@ impl ConnectError {
     /// Returns true if another attempt may succeed.
     pub(crate) fn is_temporary(&self) -> bool {
         match self {
-            Self::Resolve(..) | Self::TimedOut | Self::Server(_) => true,
+            Self::Resolve(..) | Self::TimedOut | Self::Server(_) | Self::Protocol(_) => true,
             // A certificate that is not trusted, an alert of the server, or another protocol.
             Self::Io(error) => error.kind() != std::io::ErrorKind::InvalidData,
-            Self::Tls(_) | Self::Rejected | Self::Protocol(_) => false,
+            Self::Tls(_) | Self::Rejected => false,
         }
     }
 }

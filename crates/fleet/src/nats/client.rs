@@ -172,3 +172,91 @@ pub(crate) fn random_token() -> String {
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     bytes.iter().map(|byte| char::from(b'a' + byte % 26)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::nats::{Credentials, ServerUrl};
+
+    /// Accepts a client of a model of a server, and returns its connection after CONNECT.
+    fn accept(listener: &TcpListener) -> (BufReader<TcpStream>, String) {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"INFO {\"max_payload\":100,\"nonce\":\"n\"} \r\n").unwrap();
+        let mut reader = BufReader::new(stream);
+        let connect = read_line(&mut reader);
+        assert_eq!(read_line(&mut reader), "PING");
+        reader.get_mut().write_all(b"PONG\r\n").unwrap();
+        (reader, connect)
+    }
+
+    fn read_line(reader: &mut BufReader<TcpStream>) -> String {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    #[test]
+    fn a_lost_connection_is_made_again_with_its_subscriptions() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("nats://me:secret@{}", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut client, connect) = accept(&listener);
+            assert!(
+                connect.contains("\"user\":\"me\"") && connect.contains("\"pass\":\"secret\""),
+                "{connect}"
+            );
+            assert_eq!(read_line(&mut client), "SUB a.* 1");
+            client.get_mut().write_all(b"MSG a.b 1 2\r\nhi\r\nMSG a.b 77 2\r\nno\r\n-ERR 'x y'\r\n").unwrap();
+            drop(client);
+            let (mut client, _) = accept(&listener);
+            assert_eq!(read_line(&mut client), "SUB a.* 1");
+            client.get_mut().write_all(b"PING\r\nMSG a.c 1 0\r\n\r\n").unwrap();
+            // A request that nobody receives.
+            let lines: Vec<String> = (0..3).map(|_| read_line(&mut client)).collect();
+            assert_eq!(lines[0], "PONG");
+            let inbox = lines[1].split(' ').nth(1).unwrap();
+            assert_eq!(lines[1], format!("SUB {inbox} 2"));
+            assert_eq!(lines[2], format!("PUB q {inbox} 1"));
+            let status = format!("HMSG {inbox} 2 16 16\r\nNATS/1.0 503\r\n\r\n\r\n");
+            client.get_mut().write_all(status.as_bytes()).unwrap();
+            assert_eq!((read_line(&mut client).as_str(), read_line(&mut client).as_str()), ("x", "UNSUB 2"));
+            // The end of the last handle ends the connection.
+            assert_eq!(read_line(&mut client), "");
+        });
+        rt::cores::block_on(async {
+            let server_url = ServerUrl::parse(&url).unwrap();
+            let credentials = Credentials { user: server_url.user.clone(), ..Credentials::default() };
+            let options = ClientOptions {
+                server: server_url,
+                name: "test".to_owned(),
+                credentials,
+                ca: None,
+                certificate: None,
+            };
+            let (events, mut link_events) = mpsc::channel(8);
+            let client = NatsClient::connect(options, events).await.unwrap();
+            let (inbox, mut messages) = mpsc::channel(8);
+            client.subscribe_to("a.*".to_owned(), inbox).await.unwrap();
+            let message = messages.recv().await.unwrap();
+            assert_eq!((message.subject.as_str(), &message.payload[..]), ("a.b", &b"hi"[..]));
+            assert_eq!(messages.recv().await.unwrap().subject, "a.c");
+            for expected in [
+                LinkEvent::Connected,
+                LinkEvent::Rejected("x y".to_owned()),
+                LinkEvent::Disconnected,
+                LinkEvent::Connected,
+            ] {
+                assert_eq!(link_events.recv().await.unwrap(), expected);
+            }
+            let nobody = client.request("q".to_owned(), "", b"x".to_vec()).await;
+            assert!(matches!(nobody, Err(RequestError::NoResponders)), "{nobody:?}");
+            let large = client.publish("q".to_owned(), String::new(), "", vec![0; 101]).await;
+            assert!(matches!(large, Err(RequestError::TooLarge(101, 100))), "{large:?}");
+            client.flush().await;
+        });
+        server.join().unwrap();
+    }
+}

@@ -22,7 +22,7 @@ pub(super) const READ_BYTES: usize = 64 * 1024;
 pub(crate) struct ServerInfo {
     nonce: String,
     tls_required: bool,
-    /// Maximum size of a message.
+    /// Maximum size of a message; 0: unknown.
     pub(crate) max_payload: usize,
     /// Addresses of all servers of the cluster.
     pub(crate) connect_urls: Vec<String>,
@@ -74,6 +74,8 @@ impl Connection {
             let mut stream = connection.stream.connect_tls(&tls, &server.host)?;
             std::future::poll_fn(|cx| stream.poll_handshake(cx)).await?;
             connection.stream = stream;
+            // Bytes that came before the handshake may be of somebody else.
+            connection.decoder = Decoder::default();
         }
         let text = connect_text(options, &connection.info, requires_tls);
         connection.stream.send(format!("CONNECT {text}\r\nPING\r\n").as_bytes()).await?;

@@ -159,7 +159,9 @@ impl Driver {
     }
 
     fn on_info(&mut self, max_payload: usize, urls: &[String]) {
-        self.max_payload.store(max_payload, Ordering::Relaxed);
+        if max_payload > 0 {
+            self.max_payload.store(max_payload, Ordering::Relaxed);
+        }
         let mut found: Vec<ServerUrl> = urls.iter().filter_map(|url| ServerUrl::parse(url).ok()).collect();
         // Not all clients try the same server first when one is lost.
         let random = RandomState::new();
