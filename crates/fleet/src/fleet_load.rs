@@ -1,13 +1,11 @@
 //! A load of a fleet: parsed, divided among agents, driven and merged. `weir fleet load` and the trials of `weir fleet
 //! edge` and `weir lab run` drive their loads with it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use load::plan::{LoadFlags, RunPlan};
 use load::report::reevaluate_objectives;
 use record::problem::InputProblem;
-use record::run::Run;
 use record::units::{SECOND_NS, format_plural};
 use rt::tokio::sync::watch;
 use runner::failure::Failure;
@@ -15,8 +13,8 @@ use runner::run_record::random_id;
 
 use crate::coordinator::service::{CoordinatorSession, FleetObserver, FleetRecords};
 use crate::coordinator::{FleetPlan, LossPolicy, MemberPlan, RunEnd};
-use crate::message::{AgentCommand, AgentFacts, AgentName, AgentRole, Job, RunId, encode};
-use crate::result::{ClockPair, MemberRecord, merge};
+use crate::message::{AgentCommand, AgentFacts, AgentRole, Job, RunId, encode};
+use crate::result::{ClockPair, MemberRecord, MergedLoad, merge};
 use crate::session::clocks;
 use crate::split::{AgentSelection, Split, SplitBasis, split};
 use crate::storage::StorePlan;
@@ -259,15 +257,4 @@ impl EndedLoad<'_> {
             .map_err(|error| Failure::cannot("cannot evaluate the objectives", error))?;
         Ok(MergedLoad { id: self.run, run: merged, records })
     }
-}
-
-/// Result of a load, with the records of which it is the sum.
-#[derive(Clone, Debug)]
-pub struct MergedLoad {
-    /// Name of the run.
-    pub id: RunId,
-    /// Sum of the records.
-    pub run: Run,
-    /// Records of the agents.
-    pub records: BTreeMap<AgentName, Vec<u8>>,
 }

@@ -1,12 +1,14 @@
 //! Result of a run: the records of the agents as one, with their starts on the coordinator's clock. Pure.
 
+use std::collections::BTreeMap;
+
 use record::fleet::{AgentClock, AgentOutcome, AgentRow, Fleet};
 use record::merge::{MergeError, merge_fleet};
 use record::observed::MachineObservation;
 use record::run::Run;
 
 use crate::coordinator::MemberResult;
-use crate::message::RunId;
+use crate::message::{AgentName, RunId};
 
 /// Record of an agent with the result of its part.
 #[derive(Clone, Debug)]
@@ -17,6 +19,17 @@ pub struct MemberRecord {
     pub run: Option<Run>,
     /// True if the kernel of the agent reports a synchronized wall clock.
     pub clock_synchronized: Option<bool>,
+}
+
+/// Result of a load, with the records of which it is the sum.
+#[derive(Clone, Debug)]
+pub struct MergedLoad {
+    /// Name of the run.
+    pub id: RunId,
+    /// Sum of the records.
+    pub run: Run,
+    /// Records of the agents.
+    pub records: BTreeMap<AgentName, Vec<u8>>,
 }
 
 /// Clocks of the coordinator, read at the same time.

@@ -19,10 +19,13 @@ use crate::transport::NatsOptions;
 /// Start of a message about a server that accepts no connection, which is a result for its level.
 const CANNOT_CONNECT: &str = "cannot connect to ";
 
+/// Makes the load of a trial with the settings of a plan, with a baseline or without.
+pub type MakeTrialLoad<'a> = Box<dyn Fn(&RunPlan, bool) -> Result<FleetLoad, Vec<InputProblem>> + 'a>;
+
 /// Loads of a fleet. The agents are those of the start: one that is lost or starts again later gets no trial.
 pub struct FleetDriver<'a> {
-    /// Makes the load of a trial with the settings of a plan, with a baseline or without.
-    pub trial_load: Box<dyn Fn(&RunPlan, bool) -> Result<FleetLoad, Vec<InputProblem>> + 'a>,
+    /// Maker of the loads.
+    pub trial_load: MakeTrialLoad<'a>,
     /// Server and credentials.
     pub nats: NatsOptions,
     /// Agents of all trials.

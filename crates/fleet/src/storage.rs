@@ -6,8 +6,8 @@ use record::run::Run;
 use record::units::format_plural;
 use runner::failure::Failure;
 
-use crate::fleet_load::MergedLoad;
 use crate::message::RunId;
+use crate::result::MergedLoad;
 use crate::run_files;
 use crate::run_store::{RunDescription, RunRecords, RunStore};
 use crate::session::CONNECT_WAIT;
