@@ -12,9 +12,8 @@ pub(crate) mod plan;
 pub(crate) mod plan_markdown;
 pub(crate) mod profile;
 pub(crate) mod reference;
-pub(crate) mod settings_reference;
 pub(crate) mod tune;
-pub(crate) mod watch;
+pub(crate) mod watch_screen;
 
 use std::io::IsTerminal;
 

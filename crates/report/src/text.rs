@@ -1,5 +1,5 @@
 //! Text forms of records: of a load the summary, Markdown, CSV, JUnit, OpenMetrics and the output of other load
-//! generators; of an experiment and of a comparison the tables. They read the record only, so a stored one looks
+//! generators; of an experiment and of a comparison the tables; of a watched machine the rows. They read the record only, so a stored one looks
 //! the same.
 
 pub mod answer;
@@ -19,3 +19,4 @@ pub mod run_ratios;
 pub mod summary;
 pub mod table;
 mod verbose;
+pub mod watch;

@@ -19,3 +19,4 @@ pub mod profiles;
 pub mod report;
 pub mod session;
 pub mod setting;
+pub mod settings_reference;

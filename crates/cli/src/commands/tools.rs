@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use clap_complete::Shell;
 use record::invalid_value;
 use record::problem::InputProblem;
+use tune::settings_reference;
 
 use crate::exit::{Exit, Failure};
 use crate::flags::{CommandArgs, build_command_line};
-use crate::output::{print, reference, settings_reference};
+use crate::output::{print, reference};
 
 pub(super) fn completions(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     let shell = match args.values().as_slice() {

@@ -7,13 +7,13 @@ use diagnose::alerts::{LIVE_WINDOWS, Screen, screen};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use record::observed::MachineObservation;
+use report::text::watch::Glyphs;
 use rt::clock::now_ns;
 use rt::drain::{DrainStage, DrainWatch};
 
 use super::{LastShown, WatchView};
 use crate::output;
-use crate::output::watch::Glyphs;
-use crate::output::watch::screen::{DisplayOptions, Key, KeyAction, ViewState, draw};
+use crate::output::watch_screen::{DisplayOptions, Key, KeyAction, ViewState, draw};
 
 /// Interval at which it polls for the end; a key takes effect at once.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);

@@ -20,29 +20,30 @@ const GRAPH_WIDTH_MAX: usize = 60;
 
 /// Layout options.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LayoutOptions {
+pub struct LayoutOptions {
     /// Width in columns.
-    pub(crate) width: usize,
+    pub width: usize,
     /// Characters for bars and graphs.
-    pub(crate) glyphs: Glyphs,
+    pub glyphs: Glyphs,
     /// The only section to show; `None`: all.
-    pub(crate) section: Option<ScreenSection>,
+    pub section: Option<ScreenSection>,
     /// Treatment of figures that do not fit beside the others.
-    pub(crate) overflow: Overflow,
+    pub overflow: Overflow,
     /// Maximum number of rows of the top section, without its heading. Its own page shows the
     /// others.
-    pub(crate) top_rows_max: usize,
+    pub top_rows_max: usize,
 }
 
 /// Treatment of figures that do not fit into a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overflow {
+pub enum Overflow {
     Wrap,
     Hide,
 }
 
 /// Returns the rows of a screen.
-pub(crate) fn rows(screen: &Screen, options: LayoutOptions) -> Vec<StyledRow> {
+#[must_use]
+pub fn rows(screen: &Screen, options: LayoutOptions) -> Vec<StyledRow> {
     let mut rows = Vec::new();
     for section in ScreenSection::ALL {
         let lines: Vec<&ScreenLine> = screen.lines.iter().filter(|line| line.section == section).collect();
@@ -269,7 +270,8 @@ fn indent(text: &str, style: Style, options: LayoutOptions) -> Vec<StyledRow> {
 }
 
 /// Returns the help page: keys, the meaning of sections, and the rules behind the marks.
-pub(crate) fn help(keys: &[(&str, &str)], options: LayoutOptions) -> Vec<StyledRow> {
+#[must_use]
+pub fn help(keys: &[(&str, &str)], options: LayoutOptions) -> Vec<StyledRow> {
     let mut rows = vec![vec![Span::new(Style::Heading, "   keys")]];
     for (key, what) in keys {
         rows.push(vec![Span::new(Style::Plain, format!("   {key:<12} {what}"))]);
@@ -295,7 +297,8 @@ pub(crate) fn help(keys: &[(&str, &str)], options: LayoutOptions) -> Vec<StyledR
 }
 
 /// Formats a rule's threshold with its unit.
-pub(crate) fn format_threshold(above: f64, unit: Unit) -> String {
+#[must_use]
+pub fn format_threshold(above: f64, unit: Unit) -> String {
     match unit {
         Unit::Fraction => format!("{} %", format_count((above * 1000.0).round() / 10.0)),
         Unit::PerSecond => format!("{} a second", format_count(above)),
@@ -311,7 +314,7 @@ mod tests {
     use diagnose::alerts::{LIVE_WINDOWS, screen};
     use record::observed::{CpuUse, MachineObservation, MachineSample, UnobservableMetric};
 
-    pub(crate) fn observed() -> MachineObservation {
+    pub(super) fn observed() -> MachineObservation {
         let cpu = |cpu| CpuUse { cpu, user: 0.5, system: 0.25, softirq: 0.25, ..CpuUse::default() };
         let sample = |time_s| MachineSample {
             time_s,

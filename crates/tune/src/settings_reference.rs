@@ -5,16 +5,18 @@ use std::collections::BTreeMap;
 
 use host::sandbox::namespace::run_in_new_netns;
 use host::tuning::ObservedValue;
-use tune::judge::same_value;
-use tune::kernel::KernelVersion;
-use tune::observation::{MachineState, observe_machine};
-use tune::setting::{Probe, Scope, Setting};
+
+use crate::judge::same_value;
+use crate::kernel::KernelVersion;
+use crate::observation::{MachineState, observe_machine};
+use crate::setting::{Probe, Scope, Setting};
 
 /// Start of the line with the release of the kernel.
 const KERNEL_LINE: &str = "Kernel: ";
 
 /// Returns the page. Reads this machine, and a new network namespace if that is permitted.
-pub(crate) fn settings_markdown() -> String {
+#[must_use]
+pub fn settings_markdown() -> String {
     let host = observe_machine();
     let namespace = run_in_new_netns(observe_machine).ok();
     let in_namespace: Option<BTreeMap<String, String>> = namespace.as_ref().map(MachineState::values);

@@ -10,7 +10,8 @@ use super::{Glyphs, Style, StyledRow};
 const WIDTH: usize = 120;
 
 /// Formats all sections, with a title line that names the targets.
-pub(crate) fn format_observed(observed: &MachineObservation, screen: &Screen, colour: bool) -> String {
+#[must_use]
+pub fn format_observed(observed: &MachineObservation, screen: &Screen, colour: bool) -> String {
     let glyphs = Glyphs::from_locale();
     let overflow = Overflow::Wrap;
     let options = LayoutOptions { width: WIDTH, glyphs, section: None, overflow, top_rows_max: usize::MAX };
@@ -23,7 +24,8 @@ pub(crate) fn format_observed(observed: &MachineObservation, screen: &Screen, co
 }
 
 /// Formats the title line: the targets of the watch.
-pub(crate) fn title(observed: &MachineObservation) -> String {
+#[must_use]
+pub fn title(observed: &MachineObservation) -> String {
     let roles = observed.roles.iter().map(|role| {
         let command = role.command.split_whitespace().next().unwrap_or("").rsplit('/').next();
         let command = match command.unwrap_or("").trim_end_matches(':') {

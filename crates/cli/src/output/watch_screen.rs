@@ -8,10 +8,9 @@ use ratatui::style::{Color, Modifier, Style as Colours};
 use ratatui::text::{Line, Span as Drawn};
 use ratatui::widgets::Paragraph;
 use record::observed::MachineObservation;
-
-use super::layout::{LayoutOptions, Overflow, help, rows};
-use super::text::title;
-use super::{Glyphs, Style, StyledRow, truncate};
+use report::text::watch::layout::{LayoutOptions, Overflow, help, rows};
+use report::text::watch::text::title;
+use report::text::watch::{self, Glyphs, Style, StyledRow, truncate};
 
 /// Keys, in the wording of the help.
 pub(crate) const KEYS: &[(&str, &str)] = &[
@@ -151,7 +150,7 @@ fn tab_line(position: ViewState, width: usize, display: DisplayOptions) -> Line<
     let mut used = 0;
     for (at, name) in names.enumerate() {
         let text = format!(" {name} ");
-        used += super::width(&text);
+        used += watch::width(&text);
         if used > width {
             break;
         }

@@ -1,58 +1,69 @@
 //! Display of a watched machine: lines as rows of styled text, which a terminal draws and a pipe
 //! gets unchanged. `diagnose::alerts` decides the content of the lines.
 
-pub(crate) mod layout;
-pub(crate) mod screen;
+pub mod layout;
 mod sparkline;
-pub(crate) mod text;
+pub mod text;
 
 use diagnose::alerts::Severity;
 
 /// Kind of a piece of text, which selects its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
+pub enum Style {
+    /// Everything else.
     Plain,
     /// Secondary text: names of columns, history.
     Dim,
+    /// Heading of a section.
     Heading,
     /// A line with a mark.
     Alert(Severity),
-    /// Parts of a bar.
+    /// Part of a bar: user code.
     User,
+    /// Part of a bar: kernel code.
     System,
+    /// Part of a bar: interrupts.
     Interrupt,
+    /// Part of a bar: steal.
     Steal,
+    /// Bar of a fraction.
     Fraction,
 }
 
 /// A piece of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) text: String,
-    pub(crate) style: Style,
+pub struct Span {
+    /// Characters, each one column wide.
+    pub text: String,
+    /// Colour.
+    pub style: Style,
 }
 
 impl Span {
-    pub(crate) fn new(style: Style, text: impl Into<String>) -> Self {
+    /// Creates a piece.
+    #[must_use]
+    pub fn new(style: Style, text: impl Into<String>) -> Self {
         Self { text: text.into(), style }
     }
 }
 
 /// One row of the screen.
-pub(crate) type StyledRow = Vec<Span>;
+pub type StyledRow = Vec<Span>;
 
 /// Characters that the terminal can display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Glyphs {
+pub enum Glyphs {
     /// Block elements of Unicode.
     Blocks,
+    /// Letters of ASCII.
     Ascii,
 }
 
 impl Glyphs {
     /// Detects the glyphs from the locale, as nl_langinfo(3) would: the first of these variables
     /// that is set decides.
-    pub(crate) fn from_locale() -> Self {
+    #[must_use]
+    pub fn from_locale() -> Self {
         let set = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set).unwrap_or_default();
         let locale = locale.to_ascii_lowercase();
@@ -61,12 +72,14 @@ impl Glyphs {
 }
 
 /// Returns the width of a text in columns. All characters in use are one column wide.
-fn width(text: &str) -> usize {
+#[must_use]
+pub fn width(text: &str) -> usize {
     text.chars().count()
 }
 
 /// Cuts a text to a width, and marks the cut.
-fn truncate(text: &str, width_max: usize) -> String {
+#[must_use]
+pub fn truncate(text: &str, width_max: usize) -> String {
     if width(text) <= width_max {
         return text.to_owned();
     }
