@@ -46,10 +46,8 @@ const THIS_RUN: &str = "this run";
 
 /// Returns the page of a run.
 #[must_use]
-pub fn run_page(page: &RunPage<'_>) -> String {
-    let run = page.run;
-    let baseline =
-        page.baseline.as_ref().map(|baseline| (short(&baseline.name, NAME_CHARS_MAX), baseline.run));
+pub fn run_page(run: &Run, earlier: Option<&PageBaseline<'_>>) -> String {
+    let baseline = earlier.map(|baseline| (short(&baseline.name, NAME_CHARS_MAX), baseline.run));
     let named = baseline.as_ref().map(|(name, run)| (name.as_str(), *run));
     let objectives: Vec<String> = run.objectives.iter().map(|one| objective_text(run, one)).collect();
     let title = format!("weir load {}", run_facts::target(run));

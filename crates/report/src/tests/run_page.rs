@@ -104,7 +104,6 @@ fn search() -> CapacitySearch {
         added_latency: Vec::new(),
         notes: Vec::new(),
         stopped_by: stopped.diagnosis.clone(),
-        answer: None,
         at_edge: Some(Box::new(stopped.clone())),
         stopped_run: Some(Box::new(stopped)),
     }
