@@ -255,6 +255,7 @@ impl EndedLoad<'_> {
         merged.partial |= is_stopped;
         merged.objectives = reevaluate_objectives(&merged)
             .map_err(|error| Failure::cannot("cannot evaluate the objectives", error))?;
+        merged.answer = Some(diagnose::answer(&merged));
         Ok(MergedLoad { id: self.run, run: merged, records })
     }
 }

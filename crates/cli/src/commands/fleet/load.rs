@@ -98,7 +98,6 @@ pub(super) fn run_in(
     }
     let mut merged = ended.merge()?;
     surroundings.finish(&mut merged.run, start_ns);
-    merged.run.answer = Some(diagnose::answer(&merged.run));
     if let Some(directory) = &directory {
         run_files::write_merged(directory, &merged.run)?;
     }
