@@ -44,7 +44,7 @@ pub const RUN_PAGE_BYTES_MAX: usize = 600_000;
 /// Name of this run in legends.
 const THIS_RUN: &str = "this run";
 
-/// Returns the page of a run.
+/// Returns the page of a run, with an earlier one beside it.
 #[must_use]
 pub fn run_page(run: &Run, earlier: Option<&PageBaseline<'_>>) -> String {
     let baseline = earlier.map(|baseline| (short(&baseline.name, NAME_CHARS_MAX), baseline.run));
