@@ -86,7 +86,7 @@ pub fn edge_page(search: &CapacitySearch) -> String {
     let stopped = search.stopped_run.as_deref().or(search.at_edge.as_deref());
     let target = run_facts::target_of_plan(&search.plan);
     let made = html! { "weir edge · " b { (target) } " · " (short(&search.started_at, 40)) };
-    let diagnosis = search.stopped_by.as_ref().or(stopped.and_then(|run| run.diagnosis.as_ref()));
+    let diagnosis = search.stopped_by.as_ref().or_else(|| stopped.and_then(|run| run.diagnosis.as_ref()));
     let main = html! {
         section #result aria-label="Result" {
             (answer_card::card(&answer, search.at_edge.as_deref()))

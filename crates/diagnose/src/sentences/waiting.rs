@@ -119,7 +119,7 @@ pub(crate) fn ceiling(facts: &Facts<'_>, subject: &str) -> String {
              time to pass, not for work",
             format_ns(alone_ns)
         ),
-        Some(Slots::Number { count, each_ns, .. }) if count == 1.0 => format!(
+        Some(Slots::Number { count: 1.0, each_ns, .. }) => format!(
             "{subject} works on one request at a time, {} each: {rate} is its ceiling",
             format_ns(each_ns)
         ),

@@ -41,7 +41,7 @@ impl ServerUrl {
     /// # Errors
     /// The scheme, the host or the port is invalid.
     pub(crate) fn parse(text: &str) -> Result<Self, ServerUrlError> {
-        let (scheme, rest) = text.trim().split_once("://").unwrap_or(("nats", text.trim()));
+        let (scheme, rest) = text.trim().split_once("://").unwrap_or_else(|| ("nats", text.trim()));
         let requires_tls = match scheme.to_ascii_lowercase().as_str() {
             "nats" => false,
             "tls" => true,

@@ -175,10 +175,11 @@ fn generated_records() -> Vec<Run> {
     for (number, code) in codes.iter().cycle().take(210).enumerate() {
         let mut run = run_with_everything();
         let at = number as u64;
-        let bad = if at % 3 == 0 { at * 7 } else { 0 };
+        let bad = if at.is_multiple_of(3) { at * 7 } else { 0 };
         run.totals.bad = Some(bad);
         run.totals.good = Some(1_000 + at * 13);
-        run.totals.errors = if at % 4 == 0 { [("timeout".to_owned(), at + 1)].into() } else { [].into() };
+        run.totals.errors =
+            if at.is_multiple_of(4) { [("timeout".to_owned(), at + 1)].into() } else { [].into() };
         if run.totals.errors.is_empty() {
             (run.totals.timeout_age_ns, run.totals.unfinished) = (None, 0);
             run.totals.timeouts_by_phase.clear();
@@ -189,11 +190,11 @@ fn generated_records() -> Vec<Run> {
             [(200, 1_000 + at * 13), (404, bad)].into_iter().filter(|(_, n)| *n > 0).collect();
         run.rates.goodput_per_s = Some(3.7 * (at * at + 1) as f64);
         run.rates.responses_per_s = 3.7 * (at * at + 1) as f64;
-        if at % 2 == 0 {
+        if at.is_multiple_of(2) {
             run.rates.offered_per_s = None;
             run.plan["pace"] = serde_json::json!({ "loop": "closed", "think_ns": 0 });
         }
-        if at % 5 != 0 {
+        if !at.is_multiple_of(5) {
             run.baseline =
                 Some(record::run::Baseline { good: 50, mean_ns: 1e5, p50_ns: 90_000, ..Default::default() });
         }

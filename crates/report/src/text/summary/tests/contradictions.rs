@@ -28,7 +28,7 @@ pub(crate) fn contradictions(page: &str, run: &Run) -> Vec<String> {
     check(head.contains("failed request") == has_errors, "failed requests of the head and errors");
     let bad = format!(" {} bad", run.totals.bad());
     check(requests.contains(&bad), "bad responses");
-    check(!head.contains("bad response") == (run.totals.bad() == 0), "bad responses of the head");
+    check(head.contains("bad response") != (run.totals.bad() == 0), "bad responses of the head");
     let sentences = format!("{} {} {}", line("what"), line("why"), line("next"));
     for label in ["what", "why", "next"] {
         check(line(label).ends_with('.'), &format!("{label} is no sentence"));
