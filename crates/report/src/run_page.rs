@@ -167,6 +167,6 @@ fn ruled_out(diagnosis: Option<&Diagnosis>) -> Markup {
 /// Maximum length of the name of a file in a legend, in characters.
 const NAME_CHARS_MAX: usize = 32;
 /// Maximum length of a text of the record, in characters.
-const TEXT_CHARS_MAX: usize = 400;
+const TEXT_CHARS_MAX: usize = 320;
 /// Maximum number of lines of a list.
-const LINES_MAX: usize = 40;
+const LINES_MAX: usize = 30;

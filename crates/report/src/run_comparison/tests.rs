@@ -52,7 +52,7 @@ fn a_clear_change_is_a_regression_and_noise_is_none() {
         RunComparison::new(&before, &slower, &RegressionCondition::parse_list("p99>+10%").unwrap());
     assert!(comparison.has_regression());
     let text = comparison.text();
-    assert!(text.contains("p99 10.2 ms -> 13.2 ms: +30.0 % (95 % interval +"), "{text}");
+    assert!(text.contains("p99 10.2 ms -> 13.3 ms: +30.0 % (95 % interval +"), "{text}");
     assert!(text.contains("regression   p99>+10%: YES"), "{text}");
 }
 

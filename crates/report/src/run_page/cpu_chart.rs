@@ -11,7 +11,7 @@ use crate::plot::{Axis, Scale, Svg, extent};
 
 /// Maximum number of roles, and of points of each.
 const ROLES_MAX: usize = 6;
-const POINTS_MAX: usize = 80;
+const POINTS_MAX: usize = 60;
 /// Name of the processes outside of the run.
 const OTHERS: &str = "other processes";
 

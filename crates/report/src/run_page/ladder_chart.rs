@@ -10,7 +10,7 @@ use super::layout::{Figure, Layout};
 use crate::plot::{Axis, Plot, Scale, Shape, Svg, extent};
 
 /// Maximum number of drawn trials.
-const TRIALS_MAX: usize = 120;
+const TRIALS_MAX: usize = 80;
 /// Widest interval of a knee, as a ratio of its ends: a wider one is no figure.
 const KNEE_SPREAD_MAX: f64 = 2.0;
 

@@ -9,7 +9,7 @@ use super::layout::Figure;
 use crate::plot::{Axis, Scale, Shape, Svg, extent};
 
 /// Maximum number of points of a run.
-const POINTS_MAX: usize = 120;
+const POINTS_MAX: usize = 60;
 
 /// Rate and requests in flight of a second.
 type LoadPoint = (f64, f64);

@@ -8,7 +8,7 @@ use super::layout::{Figure, Layout};
 use crate::plot::{Axis, Plot, Scale, Shape, Svg, extent};
 
 /// Maximum number of columns; more seconds are merged.
-const COLUMNS_MAX: usize = 120;
+const COLUMNS_MAX: usize = 80;
 /// Minimum length of a drawn interval.
 const LENGTH_S_MIN: f64 = 0.5;
 
