@@ -7,7 +7,7 @@ use fleet::transport::NatsOptions;
 use record::problem::InputProblem;
 
 use super::{CommandArgs, FLAG_DEFAULTS, Flag};
-use crate::store::{check_trusted, state_directory};
+use runner::store::{check_trusted, state_directory};
 
 const NATS: Flag = Flag {
     long: "nats",

@@ -87,7 +87,6 @@ pub fn value_or_nothing(value: &Option<String>) -> &str {
 #[cfg(test)]
 mod tests {
     use experiment::comparison::{ComparisonSide, Difference, SCHEMA};
-    use record::experiment::ComparisonOutcome;
 
     use super::*;
 
