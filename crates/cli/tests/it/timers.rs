@@ -317,7 +317,7 @@ fn bytes_of_a_request_hold_no_unread_response() {
 }
 
 /// Starts a server that begins its response at once, and goes on with it as the content of the request arrives.
-fn early_server(content_type: &'static str) -> ScriptedServer {
+fn early_server(content_type: &'static str, reply_bytes: usize) -> ScriptedServer {
     ScriptedServer::start(move |peer: &mut ScriptPeer| {
         peer.request()?;
         let head =
@@ -329,8 +329,7 @@ fn early_server(content_type: &'static str) -> ScriptedServer {
             if bytes == 0 || buffer[..bytes].ends_with(b"0\r\n\r\n") {
                 return peer.send(b"0\r\n\r\n");
             }
-            // A hundred bytes for each byte.
-            peer.send(format!("{:x}\r\n{}\r\n", 100, "y".repeat(100)).as_bytes())?;
+            peer.send(format!("{reply_bytes:x}\r\n{}\r\n", "y".repeat(reply_bytes)).as_bytes())?;
         }
     })
 }
@@ -338,11 +337,10 @@ fn early_server(content_type: &'static str) -> ScriptedServer {
 #[test]
 fn a_body_byte_by_byte_holds_no_response_that_has_begun() {
     let _shared = shared_machine();
-    let timeouts = |bytes: &str| format!("body-progress = '1s', body-progress-bytes = '{bytes}'");
     let pool = "maxconn = 1\ntimeouts = { idle = '1h' }\n";
-    let origin = early_server("text/plain");
-    // Each piece brings a byte of the request and a hundred of the response, 20 times a second.
-    let proxy = start_proxy(&origin.authority, &timeouts("100k"), pool);
+    // Each piece brings a byte of the request and ten of the response, 20 times a second.
+    let origin = early_server("text/plain", 10);
+    let proxy = start_proxy(&origin.authority, "body-progress = '1s', body-progress-bytes = '4k'", pool);
     for (target, head) in [("/trickle", POST), ("/chunks", POST_CHUNKED)] {
         let piece = if target == "/chunks" { &b"1\r\nx\r\n"[..] } else { b"x" };
         dribble(proxy.authority(), head, || piece.to_vec(), true);
@@ -350,24 +348,23 @@ fn a_body_byte_by_byte_holds_no_response_that_has_begun() {
         proxy.assert_all_returned();
     }
     // A response that flows, an upload that is fast enough, and an event stream go on.
-    let events = early_server("text/event-stream");
-    let flowing = start_proxy(&origin.authority, &timeouts("1k"), pool);
-    let uploading = start_proxy(&origin.authority, &timeouts("100k"), pool);
-    let streaming = start_proxy(&events.authority, &timeouts("100k"), pool);
-    let cases = [(&flowing, 1), (&uploading, 20_000), (&streaming, 1)];
+    let (flowing, events) = (early_server("text/plain", 10_000), early_server("text/event-stream", 10));
+    let cases = [(&flowing, 1), (&origin, 20_000), (&events, 1)];
     std::thread::scope(|scope| {
-        for (proxy, bytes) in cases {
+        for (server, bytes) in cases {
             scope.spawn(move || {
+                let timeouts = "body-progress = '4s', body-progress-bytes = '4k'";
+                let proxy = start_proxy(&server.authority, timeouts, pool);
                 let mut client = proxy.client();
                 client.send(POST_CHUNKED.as_bytes());
                 let begun = now_ns();
-                while elapsed_since(begun) < Duration::from_secs(4) {
+                while elapsed_since(begun) < Duration::from_secs(8) {
                     client.send(format!("{bytes:x}\r\n{}\r\n", "x".repeat(bytes)).as_bytes());
                     pause_ms(50);
                 }
                 client.send(b"0\r\n\r\n");
                 assert_eq!(client.read_response().unwrap().status, 200);
-                assert_eq!(end_in_json_log(proxy, "/chunks"), "done");
+                assert_eq!(end_in_json_log(&proxy, "/chunks"), "done");
             });
         }
     });
