@@ -286,7 +286,7 @@ impl Connection {
                 Event::Request { stream, head: self.head.request(self.decoder.texts()), is_end }
             }
             Step::RejectedRequest { stream, kind } => {
-                let request_line = self.head.request_line();
+                let request_line = &self.head.request_line;
                 Event::RejectedRequest { stream, refusal: Refusal::from_client(kind), request_line }
             }
             Step::Response { stream, is_end } => {

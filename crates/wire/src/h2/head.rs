@@ -75,8 +75,9 @@ pub(super) struct Head {
     repeatable: Option<u32>,
     /// Block of that request.
     block: Vec<u8>,
-    /// Method and target of the last request that is not reported as valid, see [`Head::request_line`].
-    request_line: Vec<u8>,
+    /// Method and target of the last request that was rejected, with a space between them, as far as they
+    /// were decoded: for logs, never for a decision.
+    pub(super) request_line: Vec<u8>,
 }
 
 /// Maximum length of a target that is kept of a request with a problem.
@@ -219,12 +220,6 @@ impl Head {
         }
     }
 
-    /// Method and target of the last request that was rejected, with a space between them, as far as they
-    /// were decoded: for logs, never for a decision. [`crate::salvage_request_line`] reads it.
-    pub(super) fn request_line(&self) -> &[u8] {
-        &self.request_line
-    }
-
     /// Counts a field after a problem, which is decoded only for the table.
     #[cold]
     fn discard(&mut self, size: usize) -> Result<(), FaultKind> {
@@ -324,10 +319,8 @@ impl Head {
     fn keep_content_length(&mut self, value: &[u8]) -> Result<(), HeadProblem> {
         if self.section == Section::Trailers {
             // It is too late to have a meaning, and some peers send it (RFC 9110 §6.5.1): it is dropped.
-            return match is_valid_text(value) {
-                true => Ok(()),
-                false => Err(HeadProblem::Malformed(FaultKind::FieldValueInvalid)),
-            };
+            let invalid = HeadProblem::Malformed(FaultKind::FieldValueInvalid);
+            return if is_valid_text(value) { Ok(()) } else { Err(invalid) };
         }
         let invalid = HeadProblem::Malformed(FaultKind::ContentLengthInvalid);
         // Some servers parse a number that starts with 0 as octal.
