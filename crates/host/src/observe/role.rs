@@ -557,7 +557,7 @@ mod tests {
             if cpus > 0.0 {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         assert!(cpus > 0.0 && ended.is_empty());
         child.kill().unwrap();
