@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -177,6 +177,10 @@ pub(crate) fn open_special(path: &Path, target: &Path) -> io::Result<Option<fs::
             found.uid()
         );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    if found.file_type().is_socket() {
+        // It has no other descriptors (proc_pid_fd(5)), and no reader would change that.
+        return Err(Errno::NXIO.into());
     }
     let reopened = format!("/proc/self/fd/{}", located.as_raw_fd());
     for _ in 0..READER_ATTEMPTS {
