@@ -32,6 +32,23 @@ use wire::proxy_protocol::{self, HEADER_BYTES_MAX, ProxyVersion};
 /// # Panics
 /// The property does not hold.
 pub fn forward_request(bytes: &[u8]) -> bool {
+    forward_requests(bytes, Purpose::Check)
+}
+
+/// Forwards a request as [`forward_request`], without checks, for measurements of its cost.
+pub fn only_forward_request(bytes: &[u8]) {
+    forward_requests(bytes, Purpose::Measure);
+}
+
+/// Reason for forwarding a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Check,
+    /// The cost of forwarding is measured: checks would cost more than what they check.
+    Measure,
+}
+
+fn forward_requests(bytes: &[u8], purpose: Purpose) -> bool {
     let mut slots = wire::header_slots();
     let parsed = wire::parse_request(bytes, &Limits::default(), &mut slots);
     let Ok(Parsed::Complete { head, .. }) = parsed else {
@@ -39,11 +56,11 @@ pub fn forward_request(bytes: &[u8]) -> bool {
     };
     for trusted in [false, true] {
         for is_everything_on in [false, true] {
-            check_forwarded_request(&head, trusted, is_everything_on, &[]);
-            check_forwarded_request(&head, trusted, is_everything_on, &request_changes());
+            check_forwarded_request(&head, trusted, is_everything_on, &[], purpose);
+            check_forwarded_request(&head, trusted, is_everything_on, &request_changes(), purpose);
         }
     }
-    for mode in STICKY_MODES {
+    for mode in STICKY_MODES.into_iter().filter(|_| purpose == Purpose::Check) {
         check_cookies(&head, mode);
     }
     true
@@ -55,6 +72,15 @@ pub fn forward_request(bytes: &[u8]) -> bool {
 /// # Panics
 /// The property does not hold.
 pub fn forward_response(bytes: &[u8]) -> bool {
+    forward_responses(bytes, Purpose::Check)
+}
+
+/// Forwards a response as [`forward_response`], without checks, for measurements of its cost.
+pub fn only_forward_response(bytes: &[u8]) {
+    forward_responses(bytes, Purpose::Measure);
+}
+
+fn forward_responses(bytes: &[u8], purpose: Purpose) -> bool {
     let mut accepted = false;
     for kind in [RequestKind::Head, RequestKind::Connect, RequestKind::Other] {
         let mut slots = wire::header_slots();
@@ -65,9 +91,9 @@ pub fn forward_response(bytes: &[u8]) -> bool {
         accepted = true;
         for version in [Version::Http10, Version::Http11] {
             for is_persistent in [false, true] {
-                check_forwarded_response(&head, kind, version, is_persistent, None);
+                check_forwarded_response(&head, kind, version, is_persistent, None, purpose);
                 let mode = STICKY_MODES[usize::from(is_persistent)];
-                check_forwarded_response(&head, kind, version, is_persistent, Some(mode));
+                check_forwarded_response(&head, kind, version, is_persistent, Some(mode), purpose);
             }
         }
     }
@@ -323,6 +349,7 @@ fn check_forwarded_request(
     trusted: bool,
     is_everything_on: bool,
     changes: &[RouteChange],
+    purpose: Purpose,
 ) {
     let forwarding = Forwarding {
         x_forwarded: is_everything_on,
@@ -349,12 +376,17 @@ fn check_forwarded_request(
     else {
         return;
     };
-    check_forwarded_form(head.target, target_in_form);
+    if purpose == Purpose::Check {
+        check_forwarded_form(head.target, target_in_form);
+    }
     let forwarded_form = origin_form(head.method, target_in_form);
     rewrite_target(changes, &String::from_utf8_lossy(&forwarded_form), &mut target);
     let parts = RequestParts { target: &target, default_host: "server", changes, sticky: None };
     let mut out = Vec::new();
     let id = write_request(&view, origin, parts, &mut out);
+    if purpose == Purpose::Measure {
+        return;
+    }
 
     let text = out.escape_ascii().to_string();
     let mut slots = wire::header_slots();
@@ -421,6 +453,7 @@ fn check_forwarded_response(
     version: Version,
     is_persistent: bool,
     sticky: Option<StickyMode>,
+    purpose: Purpose,
 ) {
     let connected = kind == RequestKind::Connect && (200..300).contains(&head.status);
     if head.is_switching_protocols() && head.upgrade.is_none() || head.is_informational() && !is_persistent {
@@ -452,6 +485,9 @@ fn check_forwarded_response(
         hsts: None,
     };
     write_response(head, parts, &mut out);
+    if purpose == Purpose::Measure {
+        return;
+    }
 
     let text = out.escape_ascii().to_string();
     let mut slots = wire::header_slots();
