@@ -307,9 +307,10 @@ impl CommandArgs<'_> {
         self.0.try_get_one::<bool>(long).ok().flatten().copied().unwrap_or(false)
     }
 
-    /// Returns whether a flag was given, with a value or without.
+    /// Returns whether a flag was given, with a value or without. A flag that the command does not have was not given.
     pub(crate) fn is_given(self, long: &str) -> bool {
-        self.0.value_source(long) == Some(clap::parser::ValueSource::CommandLine)
+        let has_value = self.0.try_contains_id(long).unwrap_or(false);
+        has_value && self.0.value_source(long) == Some(clap::parser::ValueSource::CommandLine)
     }
 
     /// Returns the positional values.

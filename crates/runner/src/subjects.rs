@@ -30,7 +30,7 @@ pub fn find_subjects(plan: &RunPlan) -> Subjects {
 /// Returns the processes that the user named; each must exist.
 ///
 /// # Errors
-/// Those that do not.
+/// One problem for each process that does not exist.
 pub fn check_subject_pids(pids: &[i32]) -> Result<Vec<i32>, Vec<InputProblem>> {
     let absent = pids.iter().filter(|pid| host::process::thread_ids(**pid).is_err());
     let problems: Vec<InputProblem> = absent

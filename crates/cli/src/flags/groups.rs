@@ -43,7 +43,7 @@ const HTTP_OF_AN_EDGE: GroupRow =
     ("HTTP versions", &["http", "streams"], &["window", "connection-window", "grpc"]);
 // Group of the commands of a fleet with few flags of their own.
 const NATS_SERVER: GroupRow =
-    ("NATS server", &["nats"], &["creds", "nkey", "nats-ca", "nats-cert", "nats-key"]);
+    ("NATS server", &["nats"], &["creds", "nkey", "nats-ca", "nats-cert", "nats-key", "nats-token"]);
 // Groups that `load` and `fleet load` share.
 const REQUESTS: GroupRow =
     ("Requests", &[], &["data", "method", "data-file", "targets", "weights", "values", "cookies", "capture"]);
@@ -249,7 +249,17 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             (
                 "Fleet",
                 &["nats", "agents", "on-loss", "output"],
-                &["store", "run-name", "wait", "creds", "nkey", "nats-ca", "nats-cert", "nats-key"],
+                &[
+                    "store",
+                    "run-name",
+                    "wait",
+                    "creds",
+                    "nkey",
+                    "nats-ca",
+                    "nats-cert",
+                    "nats-key",
+                    "nats-token",
+                ],
             ),
             (
                 "Load",
@@ -295,7 +305,11 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
     (
         "fleet edge",
         &[
-            ("Fleet", &["nats", "agents"], &["wait", "creds", "nkey", "nats-ca", "nats-cert", "nats-key"]),
+            (
+                "Fleet",
+                &["nats", "agents"],
+                &["wait", "creds", "nkey", "nats-ca", "nats-cert", "nats-key", "nats-token"],
+            ),
             SEARCH_OF_AN_EDGE,
             LOAD_OF_AN_EDGE,
             ("Requests", &[], &["method", "header", "data", "expect-status"]),
@@ -391,7 +405,11 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                 &["blocks", "duration", "quick"],
                 &["discard", "seed", "allow-changed-environment", "allow-global"],
             ),
-            ("Machines of a fleet", &["nats"], &["creds", "nkey", "nats-ca", "nats-cert", "nats-key"]),
+            (
+                "Machines of a fleet",
+                &["nats"],
+                &["creds", "nkey", "nats-ca", "nats-cert", "nats-key", "nats-token"],
+            ),
         ],
     ),
     (

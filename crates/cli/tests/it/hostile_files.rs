@@ -118,8 +118,9 @@ fn journals_in_the_directory_of_a_service_are_listed_and_not_obeyed() {
     let reasons = [
         "not obeyed: /run/weir/lab/weir-1-fffffff-0.journal is in a directory that a service user can change",
         "not obeyed: /run/weir/tune/1-fffffff.journal",
-        "install -m 600 /run/weir/tune/1-fffffff.journal /run/weir-root/tune/1-fffffff.journal && rm /run/weir/tune/1-fffffff.journal \
-         && weir tune revert",
+        "install -m 600 /run/weir/tune/1-fffffff.journal /run/weir-root/tune/1-fffffff.journal.copy, read the copy",
+        "mv /run/weir-root/tune/1-fffffff.journal.copy /run/weir-root/tune/1-fffffff.journal && \
+         rm /run/weir/tune/1-fffffff.journal && weir tune revert",
         "nothing to restore",
     ];
     assert_harmless("old directory", script, &reasons);

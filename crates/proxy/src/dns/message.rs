@@ -84,7 +84,7 @@ pub(crate) fn randomize_case(name: &str, bits: [u8; 6]) -> String {
 const NXDOMAIN: u8 = 3;
 
 /// Returns whether an answer repeats the question byte by byte, or is an error of the nameserver without a question.
-/// That a name does not exist is no such error: it ends the lookup.
+/// NXDOMAIN needs the question: it ends the lookup.
 pub(crate) fn repeats_question(answer: &[u8], question: &[u8]) -> bool {
     let is_nameserver_error = answer.get(3).is_some_and(|flags| flags & 0xf != NXDOMAIN);
     let has_no_question = answer.get(4..6) == Some(&[0, 0]) && is_nameserver_error;

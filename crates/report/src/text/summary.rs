@@ -323,6 +323,11 @@ fn stages(run: &Run, width: usize) -> String {
 }
 
 fn latency_row(name: &str, summary: &LatencySummary) -> Vec<String> {
+    [name.to_owned()].into_iter().chain(latency_figures(summary)).collect()
+}
+
+/// Returns the figures of a row of latencies: p50, p90, p99, p99.9, maximum and mean.
+pub(super) fn latency_figures(summary: &LatencySummary) -> [String; 6] {
     let times = [
         summary.p50_ns,
         summary.p90_ns,
@@ -331,11 +336,10 @@ fn latency_row(name: &str, summary: &LatencySummary) -> Vec<String> {
         summary.max_ns,
         summary.mean_ns as u64,
     ];
-    let times = times.map(|ns| match summary.count {
+    times.map(|ns| match summary.count {
         0 => "-".to_owned(),
         _ => format_duration_ns(ns),
-    });
-    [name.to_owned()].into_iter().chain(times).collect()
+    })
 }
 
 /// Formats the objectives, the missed ones first.

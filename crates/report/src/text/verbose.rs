@@ -9,7 +9,8 @@ use super::breakdown::{REQUEST_COLUMNS, STAGE_COLUMNS, request_rows, stage_rows}
 use super::diagnosis::format_diagnosis;
 use super::histogram::latency_histogram;
 use super::summary::{
-    GREEN, RED, format_http2, format_plan, format_tls, labelled, objective_text, paint, verdict,
+    GREEN, RED, format_http2, format_plan, format_tls, labelled, latency_figures, objective_text, paint,
+    verdict,
 };
 use super::table::table;
 
@@ -175,18 +176,7 @@ fn without_good_response(run: &Run) -> String {
 
 fn latency_row(name: &str, kind: &str, summary: &LatencySummary) -> Vec<String> {
     let mut row = vec![name.to_owned(), kind.to_owned()];
-    let times = [
-        summary.p50_ns,
-        summary.p90_ns,
-        summary.p99_ns,
-        summary.p999_ns,
-        summary.max_ns,
-        summary.mean_ns as u64,
-    ];
-    row.extend(times.map(|ns| match summary.count {
-        0 => "-".to_owned(),
-        _ => format_duration_ns(ns),
-    }));
+    row.extend(latency_figures(summary));
     row.push(summary.count.to_string());
     row
 }
