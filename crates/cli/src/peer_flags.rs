@@ -4,7 +4,6 @@
 const PEER_FLAGS: &[(&str, &str)] = &[
     ("-p", "streams of oha: --http 2 -m N; body of ab: --data-file FILE; protocol of h2load: --http 2"),
     ("-A", "Accept header of oha: -H 'Accept: TYPE'"),
-    ("-q", "rate of oha and vegeta: -R N"),
     ("-N", "duration of h2load is -d, and its number of requests -n"),
     ("-k", "connections are kept alive unless -r 1"),
     ("-i", "HEAD requests of ab: -X HEAD"),

@@ -123,7 +123,7 @@ fn invalid_reason<'a>(run: &'a Run, diagnosis: &Diagnosis) -> Option<&'a str> {
         reason.verdict == ValidityVerdict::Invalid && reason.code != "errors"
     };
     let reason = run.validity.reasons.iter().find(invalid).filter(|_| !is_explained)?;
-    Some(reason.text.trim_end_matches('.'))
+    Some(reason.text.trim_end_matches(['.', ' ']))
 }
 
 /// Returns the answer of a capacity search: what the subject holds, and what stops it above.

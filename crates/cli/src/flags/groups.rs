@@ -74,8 +74,9 @@ const TLS_OF_A_LOAD: GroupRow = (
 const HTTP2: GroupRow = ("HTTP/2", &[], &["window", "connection-window", "mix", "grpc"]);
 const OUTPUT_OF_A_LOAD: GroupRow = (
     "Output",
-    &["verbose", "json", "html", "live"],
+    &["verbose", "json", "html"],
     &[
+        "live",
         "brief",
         "tui",
         "check",

@@ -37,7 +37,7 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
     let result = match command {
         "load" => {
             let text = LoadFlags { urls: vec![url], ..load_flags(args) };
-            RunPlan::parse(&text, 4).map(|_| ())
+            RunPlan::parse(&text, 4).map(|_| ()).and(crate::commands::check_regressions(args))
         }
         "proxy" => ::proxy::config::from_flags(&proxy_flags(args)).map(|_| ()),
         "lab profile" => crate::commands::check_lab_profile(args),
@@ -125,7 +125,9 @@ fn every_flag_accepts_its_valid_and_rejects_its_invalid_values() {
 
 #[test]
 fn flags_of_tls_are_rejected_where_nothing_uses_tls() {
-    for (command, flag) in [("load", "--insecure"), ("edge", "--insecure"), ("calibrate", "--tls-max=1.2")] {
+    for (command, flag) in
+        [("load", "--tls-min=1.2"), ("edge", "--tls-min=1.2"), ("calibrate", "--tls-max=1.2")]
+    {
         let matches = typed(command, &[flag]);
         let (args, url) = (CommandArgs(&matches), "http://127.0.0.1:1/".to_owned());
         let problems = match command {

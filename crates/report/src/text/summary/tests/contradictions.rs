@@ -9,8 +9,10 @@ pub(crate) fn contradictions(page: &str, run: &Run) -> Vec<String> {
     for wrong in ["…", "NaN", "inf ", "{}", " .\n", ";.", "-0 "] {
         check(!page.contains(wrong), &format!("the page contains {wrong:?}"));
     }
-    let head = page.lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
-    let prose = join_labelled(page);
+    // The head may wrap, and its second line may begin with the name of a label.
+    let (head, rest) = page.split_once("\n\n").unwrap_or((page, ""));
+    let head = head.replace('\n', " ");
+    let prose = join_labelled(rest);
     let line =
         |label: &str| prose.iter().find(|(name, _)| name == label).map_or("", |(_, text)| text.as_str());
     let requests = if line("requests").is_empty() { line("responses") } else { line("requests") };
