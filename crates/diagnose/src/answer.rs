@@ -145,7 +145,7 @@ pub fn answer_search(search: &CapacitySearch, level_sentence: &str) -> Answer {
     let is_limited = diagnosis.verdict != NONE && search.conclusion.end != SearchEnd::MaxLevel;
     match is_limited {
         true => Answer { what: format!("{what} {}", limit.what), ..limit },
-        false => Answer { what, why: limit.why, next: "Search higher: raise `--max`.".to_owned() },
+        false => Answer { what, why: limit.why, next: "Search higher: raise `--to`.".to_owned() },
     }
 }
 

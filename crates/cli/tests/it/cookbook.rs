@@ -26,6 +26,7 @@ fn commands() -> Vec<String> {
 fn every_command_of_the_cookbook_works() {
     let _shared = shared_machine();
     let origin = OriginProcess::start(&["-t", "1"]);
+    let second = OriginProcess::start(&["-t", "1"]);
     let secure = OriginProcess::start(&["-t", "1", "--tls-self-signed"]);
     let directory = temp_dir();
     fs::create_dir(directory.path().join(".bin")).unwrap();
@@ -40,6 +41,7 @@ fn every_command_of_the_cookbook_works() {
     assert!(lines.len() >= 25, "{lines:?}");
     for line in lines {
         let line = line.replace("127.0.0.1:8000", &origin.authority);
+        let line = line.replace("127.0.0.1:8001", &second.authority);
         let line = line.replace("127.0.0.1:8443", &secure.authority);
         // Another process may hold the default port here.
         let line = line.replace("127.0.0.1:8080", "127.0.0.1:0");

@@ -79,7 +79,7 @@ pub(crate) fn run_line(line: &str, directory: &Path) -> (i32, String) {
     let goes_on = (line.starts_with("weir serve") && !line.contains("--check"))
         || line.starts_with("weir lab faulty-server")
         || line.starts_with("weir lab serve")
-        || (line.starts_with("weir proxy") && !line.contains("--explain"));
+        || (line.starts_with("weir proxy") && !line.contains("--explain") && !line.contains("--check"));
     if !goes_on {
         let code = Process::spawn(&mut shell).wait(4 * EVENT_TIMEOUT);
         return (code, fs::read_to_string(&out).unwrap());

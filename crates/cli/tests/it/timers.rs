@@ -280,7 +280,8 @@ const POST_CHUNKED: &str = "POST /chunks HTTP/1.1\r\nHost: t\r\nTransfer-Encodin
 #[test]
 fn a_body_byte_by_byte_ends_in_time() {
     let _shared = shared_machine();
-    let origin = OriginProcess::start(&["-t", "1", "--body-timeout", "1s"]);
+    // The timer of the proxy ends first.
+    let origin = OriginProcess::start(&["-t", "1", "--body-timeout", "4s"]);
     let timeouts = "body-idle = '1s', body-progress = '1s', body-progress-bytes = '1k'";
     let proxy = start_proxy(&origin.authority, timeouts, "");
     for authority in [origin.authority.as_str(), proxy.authority()] {
