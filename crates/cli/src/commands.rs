@@ -77,7 +77,8 @@ fn drain_on_stdin_close(drain: Drain) {
 /// Returns everything that is wrong with the regressions of `weir load`, for the test of the flag tables.
 #[cfg(test)]
 pub(crate) fn check_regressions(args: CommandArgs<'_>) -> Result<(), Vec<record::problem::InputProblem>> {
-    pages::conditions(args).map(|_| ())
+    pages::conditions(args)?;
+    crate::exit::OnInvalid::from_flags(args).map(|_| ())
 }
 
 /// Returns everything that is wrong with the flags of `weir calibrate`, for the test of the flag

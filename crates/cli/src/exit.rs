@@ -4,8 +4,11 @@ use std::process::ExitCode;
 
 use load::plan::Objective;
 use load::validity;
+use record::problem::InputProblem;
 use record::run::Run;
 use record::validity::ValidityVerdict;
+
+use crate::flags::CommandArgs;
 
 pub(crate) use runner::failure::Failure;
 
@@ -63,15 +66,38 @@ impl Exit {
     /// Returns the exit code of one run. An invalid result takes precedence over a missed objective,
     /// because it proves nothing about objectives, except about one of errors if the errors of the
     /// subject are why it is invalid.
-    pub(crate) fn from_run(run: &Run) -> Self {
+    pub(crate) fn from_run(run: &Run, on_invalid: OnInvalid) -> Self {
         let missed = run.objectives.iter().filter(|objective| !objective.met);
-        if run.validity.verdict == ValidityVerdict::Invalid {
+        if run.validity.verdict == ValidityVerdict::Invalid && on_invalid == OnInvalid::Fail {
             let is_about_errors = missed.clone().any(|objective| limits_errors(&objective.text));
             let reasons = &run.validity.reasons;
             let proves_errors = is_about_errors && !reasons.iter().any(validity::invalidates_measurement);
             return if proves_errors { Self::ObjectiveMissed } else { Self::Invalid };
         }
         if missed.count() > 0 { Self::ObjectiveMissed } else { Self::Done }
+    }
+}
+
+/// Effect of a result that is not valid on the exit code (`--on-invalid`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OnInvalid {
+    /// It decides the exit code.
+    #[default]
+    Fail,
+    /// The exit code is that of the objectives.
+    Warn,
+}
+
+impl OnInvalid {
+    /// Parses the value of the flag, if it was given.
+    pub(crate) fn from_flags(args: CommandArgs<'_>) -> Result<Self, Vec<InputProblem>> {
+        match args.text("on-invalid").as_deref() {
+            None | Some("fail") => Ok(Self::Fail),
+            Some("warn") => Ok(Self::Warn),
+            Some(other) => {
+                Err(vec![InputProblem::new("--on-invalid", format!("'{other}': write fail or warn"))])
+            }
+        }
     }
 }
 

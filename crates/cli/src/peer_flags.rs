@@ -5,7 +5,6 @@ const PEER_FLAGS: &[(&str, &str)] = &[
     ("-p", "streams of oha: --http 2 -m N; body of ab: --data-file FILE; protocol of h2load: --http 2"),
     ("-A", "Accept header of oha: -H 'Accept: TYPE'"),
     ("-N", "duration of h2load is -d, and its number of requests -n"),
-    ("-k", "connections are kept alive unless -r 1"),
     ("-i", "HEAD requests of ab: -X HEAD"),
     ("-g", "data for gnuplot of ab: --csv FILE, or --html FILE"),
     ("-e", "percentiles of ab: -P"),
@@ -27,7 +26,6 @@ const PEER_FLAGS: &[(&str, &str)] = &[
     ("--workers", "connections of vegeta: -c N"),
     ("--max-workers", "connections of vegeta: -c N"),
     ("--output", "record of the run: --json FILE"),
-    ("--body", "body: -D TEXT or --data-file FILE"),
 ];
 
 /// Returns what to type instead of a flag of another load generator.

@@ -14,12 +14,7 @@ use record::observed::{
 use crate::figures as f;
 use crate::traffic;
 
-/// Role of the load generator.
-pub const GENERATOR: &str = "generator";
-/// Role under load.
-pub const SUBJECT: &str = "subject";
-/// Role behind the subject.
-pub const ORIGIN: &str = "origin";
+pub use record::observed::{GENERATOR, ORIGIN, SUBJECT};
 
 /// Observed machines in a window.
 #[derive(Clone, Debug)]

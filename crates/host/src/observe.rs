@@ -12,6 +12,7 @@ mod history;
 mod identity;
 mod machine;
 mod monitor;
+mod neighbours;
 mod network;
 mod origin_discovery;
 mod process;
@@ -34,6 +35,7 @@ use crate::wakeup_probe::WakeupProbes;
 use crate::{conntrack, cpu, facts, settings};
 use exit_watch::ExitWatch;
 use machine::Machine;
+use neighbours::Neighbours;
 use network::Network;
 use origin_discovery::{KnownRoles, MAX_ORIGINS, OriginDiscovery};
 use process::StartPhase;
@@ -45,12 +47,7 @@ use role::RoleMonitor;
 use std::collections::{BTreeMap, BTreeSet};
 use unix_discovery::UnixDiscovery;
 
-/// Role of the load generator.
-pub const GENERATOR: &str = "generator";
-/// Role of the process under test.
-pub const SUBJECT: &str = "subject";
-/// Role of servers behind the subject.
-pub const ORIGIN: &str = "origin";
+pub use record::observed::{GENERATOR, ORIGIN, SUBJECT};
 
 /// An observed role.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -123,6 +120,8 @@ pub struct Observer {
     process_tree: ProcessTree,
     exit_watch: ExitWatch,
     machine: Machine,
+    neighbours: Neighbours,
+    clock: fn() -> u64,
     networks: Vec<Network>,
     conntrack: Result<conntrack::ConntrackReader, NotObservable>,
     wakeup_probes: Option<WakeupProbes>,
@@ -155,6 +154,8 @@ impl Observer {
             process_tree: ProcessTree::new(),
             exit_watch: ExitWatch::default(),
             machine,
+            neighbours: Neighbours::default(),
+            clock,
             networks: Vec::new(),
             conntrack: Err(NotObservable::new("connection tracking", "not read yet")),
             wakeup_probes: spec.wakeup_probes.then(|| WakeupProbes::start(&cpus, clock)),
@@ -224,6 +225,8 @@ impl Observer {
         }
         sample.cpus = machine.cpus;
         self.discover_origins_if_due(now_ns);
+        let tree = &self.process_tree;
+        self.neighbours.sample(now_ns, self.clock, |pid| tree.is_claimed(pid) || tree.is_own(pid));
         self.sample_networks(seconds, &mut sample);
         last_ns.map(|_| sample)
     }
@@ -285,6 +288,7 @@ impl Observer {
             origins_omitted: self.origin_discovery.omitted(),
             unix: self.unix_discovery.uses().to_vec(),
             settings: self.settings.clone(),
+            neighbours: self.neighbours.busiest(),
             not_observable: self.not_observable(),
             ..MachineObservation::default()
         }

@@ -70,6 +70,11 @@ impl ProcessTree {
         self.owners.contains_key(&pid)
     }
 
+    /// Returns whether a process is this one.
+    pub(crate) fn is_own(&self, pid: i32) -> bool {
+        pid == self.own_pid
+    }
+
     /// Returns true if no process belongs to a role.
     pub(crate) fn is_empty(&self) -> bool {
         self.owners.is_empty()

@@ -39,7 +39,7 @@ pub use http::{
     WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX,
 };
 pub use network::{ConnectTo, ProxyHeaderPlan, ProxyVersion};
-pub use objective::{Objective, ObjectiveFigures, ObjectiveOperator};
+pub use objective::{Objective, ObjectiveFigures, ObjectiveMetric, ObjectiveOperator};
 pub use parse::LoadFlags;
 pub(crate) use pattern::SearchState;
 pub use pattern::StreamPattern;

@@ -1,6 +1,7 @@
 //! Validity of a load's result, as a table of rules. Each checks the evidence and returns its
 //! objection, with figures. No I/O; the sources of the bounds are next to them.
 
+mod conclusions;
 mod live;
 mod stalls;
 
@@ -9,6 +10,7 @@ use record::units::{format_count, format_duration_ns, format_plural};
 use record::validity::{FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict};
 use stats::median;
 
+pub use conclusions::judge_conclusions;
 pub use live::{LiveLimits, live_signs};
 
 use crate::measurement::RunMeasurement;

@@ -21,6 +21,13 @@ pub use role_use::{RoleUse, ThreadCpuUse};
 pub use shared_kernel::KernelProcess;
 pub use traffic::{InFlightByLocation, LocalPorts, OriginAddress, UnixSocketRoles, UnwatchedSockets};
 
+/// Role of the load generator.
+pub const GENERATOR: &str = "generator";
+/// Role of the process under test.
+pub const SUBJECT: &str = "subject";
+/// Role of servers behind the subject.
+pub const ORIGIN: &str = "origin";
+
 /// One monitored machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineObservation {
@@ -59,6 +66,9 @@ pub struct MachineObservation {
     pub unix: Vec<UnixSocketRoles>,
     /// Settings in force in the subject's network namespace, and of the machine, by sysctl name.
     pub settings: BTreeMap<String, String>,
+    /// Programs that belong to no role, with the most CPU time, at most three.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub neighbours: Vec<Neighbour>,
     /// Busiest threads of the subject before the load, when requests were sent one at a time.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub baseline_threads: Vec<ThreadCpuUse>,
@@ -77,6 +87,15 @@ pub struct MachineObservation {
     pub calls: Vec<CallCount>,
     /// Figures that this machine does not report.
     pub not_observable: Vec<UnobservableMetric>,
+}
+
+/// Program beside a run: all processes of one name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Neighbour {
+    /// Name as the kernel keeps it (at most 15 bytes), or `children of NAME` for processes that ended too soon.
+    pub name: String,
+    /// CPUs that it used, on average.
+    pub cpus: f64,
 }
 
 fn is_zero(count: &u64) -> bool {

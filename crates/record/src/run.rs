@@ -26,7 +26,7 @@ pub use crate::histogram::LatencyPair;
 use crate::histogram::LatencySummary;
 use crate::observed::MachineObservation;
 use crate::units::{format_duration_ns, format_rate};
-use crate::validity::Validity;
+use crate::validity::{Validity, ValidityVerdict};
 
 /// Name of this schema.
 pub const SCHEMA: &str = "weir.run/1";
@@ -141,6 +141,9 @@ pub struct ObjectiveResult {
     /// infinite here: more requests had no good response than the objective leaves out.
     #[serde(with = "infinite_as_null")]
     pub value: f64,
+    /// Validity of the outcome; absent if it is that of the run, and in records from older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub validity: Option<ValidityVerdict>,
 }
 
 impl ObjectiveResult {

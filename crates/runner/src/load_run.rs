@@ -4,7 +4,9 @@ use load::baseline;
 use load::measurement::{RunError, RunMeasurement};
 use load::observer::RunObserver;
 use load::recorder::PhaseHistograms;
+use load::validity::judge_conclusions;
 use record::interval_log::IntervalLog;
+use record::observed::MachineObservation;
 use record::run::{Baseline, Run};
 use rt::drain::DrainWatch;
 
@@ -101,9 +103,25 @@ impl EndedLoad<'_> {
         let observed = self.watch.take_observed(&self.started_at);
         let mut run = build_run(self.job, &self.measured, &self.watch, observed.as_ref(), self.started_at);
         run.baseline = self.baseline;
+        observed.iter().for_each(|observed| name_neighbours(&mut run, observed));
+        judge_conclusions(&mut run, observed.as_ref());
         if let Some(observed) = observed {
             diagnose(&mut run, observed);
         }
         RecordedLoad { run, latencies: self.measured.latencies, watch: self.watch }
+    }
+}
+
+/// Names the programs that used CPUs of the machine, in the reasons that are about them.
+fn name_neighbours(run: &mut Run, observed: &MachineObservation) {
+    let named: Vec<String> =
+        observed.neighbours.iter().map(|one| format!("{} {:.2}", one.name, one.cpus)).collect();
+    if named.is_empty() {
+        return;
+    }
+    let about_them = ["foreign_cpu", "run_queue_wait", "send_lag", "generator_stalled"];
+    let mut reasons = run.validity.reasons.iter_mut();
+    if let Some(reason) = about_them.iter().find_map(|code| reasons.find(|reason| reason.code == *code)) {
+        reason.text.push_str(&format!(" (CPUs of the busiest: {})", named.join(", ")));
     }
 }

@@ -29,7 +29,7 @@ pub(super) use outputs::metrics_export;
 use self::outputs::{full_screen, metrics_address, peer_format, prints_summary, write_results};
 use super::pages::Baseline;
 use super::{calibrate, command_identity};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, OnInvalid};
 use crate::flags::{CommandArgs, embedded_placeholder_url, load_flags, subject_pids};
 use crate::load_control::LoadController;
 use crate::output::live::LiveTable;
@@ -278,5 +278,6 @@ fn check_results(args: CommandArgs<'_>) -> Result<(), Failure> {
     }
     metrics_address(args)?;
     Baseline::from_flags(args)?;
+    OnInvalid::from_flags(args)?;
     preflight::outputs(args, STDOUT_FLAGS, &["hdr", "openmetrics", "html"])
 }

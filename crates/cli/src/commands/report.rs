@@ -12,7 +12,7 @@ use report::text::run_ratios::format_run_ratios;
 use report::text::summary::summary;
 
 use super::pages::{Baseline, conditions, exit_of_comparison, write_run_page};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, OnInvalid};
 use crate::flags::CommandArgs;
 use crate::output;
 use crate::output::file::write_json;
@@ -85,5 +85,5 @@ fn show(args: CommandArgs<'_>, run: &Run, json: Option<&str>) -> Result<Exit, Fa
     }
     write_json(run, json)?;
     write_run_page(args, run, None)?;
-    Ok(Exit::from_run(run))
+    Ok(Exit::from_run(run, OnInvalid::Fail))
 }

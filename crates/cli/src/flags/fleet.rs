@@ -292,6 +292,7 @@ pub(super) const AGENT_LOAD_FLAGS: &[&str] = &[
     "pipeline",
     "slo",
     "max-error-rate",
+    "on-invalid",
     "seed",
     "no-watch",
     "no-baseline",

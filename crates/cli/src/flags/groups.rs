@@ -236,7 +236,15 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             (
                 "Objectives and checks",
                 &["slo", "confirm"],
-                &["baseline", "fail-if", "max-error-rate", "subject", "no-watch", "no-baseline"],
+                &[
+                    "baseline",
+                    "fail-if",
+                    "max-error-rate",
+                    "on-invalid",
+                    "subject",
+                    "no-watch",
+                    "no-baseline",
+                ],
             ),
             TLS_OF_A_LOAD,
             HTTP2,
@@ -284,7 +292,16 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             (
                 "Objectives and checks",
                 &["slo"],
-                &["confirm", "baseline", "fail-if", "max-error-rate", "subject", "no-watch", "no-baseline"],
+                &[
+                    "confirm",
+                    "baseline",
+                    "fail-if",
+                    "max-error-rate",
+                    "on-invalid",
+                    "subject",
+                    "no-watch",
+                    "no-baseline",
+                ],
             ),
             TLS_OF_A_LOAD,
             HTTP2,
@@ -300,7 +317,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Requests", &["method", "header"], &["data", "expect-status"]),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", &["json", "html", "keep"], &["brief"]),
+            ("Output", &["json", "html"], &["keep", "brief"]),
         ],
     ),
     (

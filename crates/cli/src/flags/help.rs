@@ -282,7 +282,7 @@ mod tests {
         for (flag, part) in [("--threads", "half if"), ("--timeout", "[5s]"), ("--slo", "rate>=10k'")] {
             assert!(line(flag).contains(part), "{flag}: {text}");
         }
-        assert!(line("--live").ends_with(']'), "{text}");
+        assert!(line("--http").ends_with(']'), "{text}");
     }
 
     #[test]

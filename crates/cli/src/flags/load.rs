@@ -10,7 +10,7 @@ use super::http::{CONNECTION_WINDOW, GRPC, HTTP, MIX, STREAMS, WINDOW, http_flag
 use super::load_examples::EXAMPLES;
 use super::load_output::{
     BASELINE, CHECK, CONFIRM, CONTROL, CSV, FAIL_IF, FORMAT, HDR, HTML, JUNIT, MARKDOWN, NO_BASELINE,
-    PERCENTILES, SLICE, SUBJECT, TUI,
+    ON_INVALID, PERCENTILES, SLICE, SUBJECT, TUI,
 };
 use super::load_requests::{
     CAPTURE, CONNECT_TO, COOKIES, EXPECT_BODY, EXPECT_BYTES, EXPECT_HASH, EXPECT_HEADER, EXPECT_STATUS, FILE,
@@ -348,6 +348,7 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
         invalid: &["x", "101%"],
         ..FLAG_DEFAULTS
     },
+    ON_INVALID,
     SEED,
     JSON,
     CSV,

@@ -44,6 +44,15 @@ pub(super) const FAIL_IF: Flag = Flag {
     invalid: &["p99>10%", "p99<-1%", "p99.9>+1%", "x>+1%", ""],
     ..FLAG_DEFAULTS
 };
+pub(super) const ON_INVALID: Flag = Flag {
+    long: "on-invalid",
+    value: "fail|warn",
+    default: "fail",
+    doc: "Exit code of a result that is not valid: 4, or that of its objectives with a warning",
+    valid: &["warn", "fail"],
+    invalid: &["", "ignore"],
+    ..FLAG_DEFAULTS
+};
 pub(super) const FORMAT: Flag = Flag {
     long: "format",
     value: "FORM",

@@ -37,7 +37,7 @@ fn problems(command: &str, arguments: &[&str]) -> Vec<String> {
     let result = match command {
         "load" => {
             let text = LoadFlags { urls: vec![url], ..load_flags(args) };
-            RunPlan::parse(&text, 4).map(|_| ()).and(crate::commands::check_regressions(args))
+            RunPlan::parse(&text, 4).and_then(|_| crate::commands::check_regressions(args))
         }
         "proxy" => ::proxy::config::from_flags(&proxy_flags(args)).map(|_| ()),
         "lab profile" => crate::commands::check_lab_profile(args),

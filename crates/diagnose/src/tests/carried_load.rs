@@ -46,7 +46,8 @@ fn late_or_deferred_load_was_not_carried() {
         ("responses are missing", |run| run.rates.responses_per_s = 985.0),
         ("requests were dropped", |run| run.totals.dropped = 1),
         ("an objective was missed", |run| {
-            run.objectives = vec![ObjectiveResult { text: "p99<1ms".to_owned(), met: false, value: 2e6 }];
+            run.objectives =
+                vec![ObjectiveResult { text: "p99<1ms".to_owned(), met: false, value: 2e6, validity: None }];
         }),
         ("a line stands", |run| run.intervals.iter_mut().for_each(|second| second.pending = 5)),
         ("ever more are in flight", |run| {

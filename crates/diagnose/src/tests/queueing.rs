@@ -172,7 +172,8 @@ fn a_missed_objective_is_never_nothing() {
     run.generator.in_flight_mean = 15.0;
     run.rates = Rates { responses_per_s: 50.0, offered_per_s: Some(50.0), ..run.rates };
     assert_first(&run, "none");
-    run.objectives = vec![ObjectiveResult { text: "p99<5ms".to_owned(), met: false, value: 3e8 }];
+    run.objectives =
+        vec![ObjectiveResult { text: "p99<5ms".to_owned(), met: false, value: 3e8, validity: None }];
     assert_first(&run, "latency_bound");
 }
 

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 /// Figure of an objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum ObjectiveMetric {
+pub enum ObjectiveMetric {
     /// A percentile (0 to 100) of the latency from due time to last byte. A request without a good
     /// response counts as infinitely slow, here and in the mean and the maximum.
     Percentile(f64),
@@ -130,6 +130,26 @@ impl Objective {
         Ok(Self { text: text.to_owned(), metric: subject, operator: bound, limit })
     }
 
+    /// Returns its figure.
+    #[must_use]
+    pub fn metric(&self) -> ObjectiveMetric {
+        self.metric
+    }
+
+    /// Returns its limit: ns, a fraction, or responses per second.
+    #[must_use]
+    pub fn limit(&self) -> f64 {
+        self.limit
+    }
+
+    /// Returns whether a delay of the generator can only make it harder to meet: an upper bound of a latency or of
+    /// errors, a lower one of a rate.
+    #[must_use]
+    pub fn is_hardened_by_delays(&self) -> bool {
+        let is_upper = matches!(self.operator, ObjectiveOperator::Below | ObjectiveOperator::AtMost);
+        is_upper != (self.metric == ObjectiveMetric::Rate)
+    }
+
     /// Returns the original text.
     #[must_use]
     pub fn text(&self) -> &str {
@@ -191,7 +211,7 @@ impl Objective {
             ObjectiveOperator::AtLeast => value >= self.limit,
         };
         let met = good && !(is_latency && latencies.is_empty());
-        record::run::ObjectiveResult { text: self.text.clone(), met, value }
+        record::run::ObjectiveResult { text: self.text.clone(), met, value, validity: None }
     }
 }
 

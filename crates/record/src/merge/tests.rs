@@ -95,7 +95,12 @@ fn run(started_at: &str, values: &[u64]) -> Run {
         host: HostFacts::default(),
         plan: serde_json::json!({"connections": 10, "threads": 1}),
         validity: Validity::from_reasons(vec![]),
-        objectives: vec![ObjectiveResult { text: "p99<1s".to_owned(), met: true, value: 1.0 }],
+        objectives: vec![ObjectiveResult {
+            text: "p99<1s".to_owned(),
+            met: true,
+            value: 1.0,
+            validity: None,
+        }],
         totals: RunTotals {
             requests: count,
             responses: count,

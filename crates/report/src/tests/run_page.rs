@@ -23,8 +23,12 @@ fn run() -> Run {
     run.baseline =
         Some(Baseline { good: 100, requests: 100, mean_ns: 1e6, p50_ns: 1_000_000, ..Baseline::default() });
     let text = "p99<1ms".to_owned();
-    run.objectives =
-        vec![ObjectiveResult { text, met: false, value: run.latency.last_byte.response.p99_ns as f64 }];
+    run.objectives = vec![ObjectiveResult {
+        text,
+        met: false,
+        value: run.latency.last_byte.response.p99_ns as f64,
+        validity: None,
+    }];
     let reason = |code: &str, text: &str| ValidityReason {
         code: code.to_owned(),
         verdict: ValidityVerdict::Suspect,

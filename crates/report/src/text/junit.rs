@@ -10,7 +10,7 @@ use super::summary::objective_text;
 pub fn junit(run: &Run) -> String {
     let mut cases = Vec::new();
     let reasons: Vec<String> =
-        run.validity.reasons.iter().map(|reason| format!("{}: {}", reason.code, reason.text)).collect();
+        run.validity.objections().map(|reason| format!("{}: {}", reason.code, reason.text)).collect();
     let is_invalid = run.validity.verdict == ValidityVerdict::Invalid;
     cases.push(("the result is valid".to_owned(), is_invalid.then(|| reasons.join("; "))));
     for objective in &run.objectives {
@@ -68,8 +68,12 @@ mod tests {
     /// The run is invalid as well.
     #[test]
     fn a_missed_objective_is_a_failed_test_case() {
-        let objective =
-            |text: &str, met| record::run::ObjectiveResult { text: text.to_owned(), met, value: 2e6 };
+        let objective = |text: &str, met| record::run::ObjectiveResult {
+            text: text.to_owned(),
+            met,
+            value: 2e6,
+            validity: None,
+        };
         let mut run: Run = super::super::summary::tests::run_with_everything();
         run.objectives = vec![objective("p99<5ms", true), objective("p50<1ms", false)];
         let text = junit(&run);

@@ -5,7 +5,7 @@ use record::run::{Answer, Run};
 use record::units::{format_byte_rate, format_duration_ns, format_rate};
 
 use super::breakdown::{REQUEST_COLUMNS, STAGE_COLUMNS, request_rows, stage_rows};
-use super::summary::{format_plan, objective_text};
+use super::summary::{format_plan, objective_text, reason_word};
 
 /// Formats a record as Markdown.
 pub fn markdown(run: &Run) -> String {
@@ -59,7 +59,7 @@ pub fn markdown(run: &Run) -> String {
         text.push('\n');
     }
     for reason in &run.validity.reasons {
-        text += &format!("- {} `{}`: {}\n", reason.verdict.as_str(), reason.code, reason.text);
+        text += &format!("- {} `{}`: {}\n", reason_word(reason.verdict), reason.code, reason.text);
     }
     text
 }

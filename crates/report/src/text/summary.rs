@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use record::histogram::LatencySummary;
 use record::run::{Http2Totals, ObjectiveResult, Run, TlsSessions};
 use record::units::{format_byte_rate, format_duration_ns, format_plural, format_rate};
-use record::validity::ValidityVerdict;
+use record::validity::{ConclusionValidity, ValidityVerdict};
 
 use super::answer::{brief, format_answer_within, format_head, headline};
 use super::breakdown::{STAGE_COLUMNS, stage_rows};
@@ -38,6 +38,8 @@ const OBJECTIVES_SHOWN: usize = 2;
 const STAGES_SHOWN: usize = 8;
 /// Maximum number of reasons for the validity.
 const REASONS_SHOWN: usize = 3;
+/// Figures whose validity is printed; the record has all.
+const FIGURES_SHOWN: [&str; 3] = ["rate", "p50", "p99"];
 /// Last line, which names the way to everything else.
 const MORE: &str = "-v shows the evidence, CPU use, other phases and limits, and the generator";
 
@@ -366,7 +368,11 @@ pub fn objective_text(run: &Run, objective: &ObjectiveResult) -> String {
         format!("{failed} of {} had no good response", format_plural(failed + good, "request"))
     };
     let word = if objective.met { "met" } else { "MISSED" };
-    format!("{}: {word} ({value})", objective.text)
+    let proof = match objective.validity {
+        Some(ValidityVerdict::Suspect | ValidityVerdict::Invalid) => ", not proven: the run was disturbed",
+        _ => "",
+    };
+    format!("{}: {word} ({value}){proof}", objective.text)
 }
 
 /// Formats the verdict and its most severe reasons.
@@ -382,9 +388,46 @@ fn validity(run: &Run) -> Vec<String> {
     };
     let mut lines = vec![labelled("verdict", &text)];
     lines.extend(reasons.iter().take(REASONS_SHOWN).map(|reason| {
-        labelled(&format!("  {}", reason.verdict.as_str()), &format!("{}: {}", reason.code, reason.text))
+        labelled(&format!("  {}", reason_word(reason.verdict)), &format!("{}: {}", reason.code, reason.text))
     }));
+    lines.extend(conclusions(run).map(|text| labelled("  figures", &text)));
     lines
+}
+
+/// Returns the word for the verdict of a reason: one that changed no conclusion is a note.
+pub(super) fn reason_word(verdict: ValidityVerdict) -> &'static str {
+    match verdict {
+        ValidityVerdict::Valid => "note",
+        other => other.as_str(),
+    }
+}
+
+/// Formats the figures by their validity, with the range of those that were disturbed.
+fn conclusions(run: &Run) -> Option<String> {
+    let shown =
+        run.validity.conclusions.iter().filter(|one| FIGURES_SHOWN.contains(&one.conclusion.as_str()));
+    let (valid, disturbed): (Vec<_>, Vec<_>) = shown.partition(|one| one.verdict == ValidityVerdict::Valid);
+    let names: Vec<&str> = valid.iter().map(|one| one.conclusion.as_str()).collect();
+    let proven = (!names.is_empty()).then(|| format!("{} valid", names.join(", ")));
+    let unknown = disturbed.iter().filter(|one| one.undisturbed.is_none());
+    let unknown = unknown.map(|one| format!("{} {}", one.conclusion, one.verdict.as_str()));
+    let ranges: Vec<String> = disturbed.iter().filter_map(|one| undisturbed_text(one)).collect();
+    let ranges = (!ranges.is_empty()).then(|| format!("without the disturbance {}", ranges.join(", ")));
+    let parts: Vec<String> = proven.into_iter().chain(unknown).chain(ranges).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Formats the range of a figure: `p99 between 18.0 ms and 23.0 ms`.
+pub fn undisturbed_text(one: &ConclusionValidity) -> Option<String> {
+    let (from, to) = one.undisturbed?;
+    let format = |value: f64| match one.conclusion.as_str() {
+        "rate" => format_rate(value),
+        _ => format_duration_ns(value as u64),
+    };
+    Some(match from < 0.1 * to {
+        true => format!("{} at most {}", one.conclusion, format(to)),
+        false => format!("{} between {} and {}", one.conclusion, format(from), format(to)),
+    })
 }
 
 /// Returns the word for a verdict, and the code of its colour.
@@ -426,9 +469,14 @@ pub fn verdict(run: &Run, colour: bool) -> String {
     }
     text.push('\n');
     for reason in &run.validity.reasons {
-        let label = format!("  {}", reason.verdict.as_str());
+        let label = format!("  {}", reason_word(reason.verdict));
         text.push_str(&wrap_labelled(&label, &format!("{}: {}", reason.code, reason.text), page_width()));
     }
+    text.push_str(
+        &conclusions(run)
+            .map(|figures| wrap_labelled("  figures", &figures, page_width()))
+            .unwrap_or_default(),
+    );
     text
 }
 

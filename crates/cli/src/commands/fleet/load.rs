@@ -24,7 +24,7 @@ use rt::tokio::sync::watch;
 use super::load_options::parse_load;
 use super::{connect, count_signals};
 use crate::commands::load::metrics_export;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, OnInvalid};
 use crate::flags::{CommandArgs, nats_options};
 use crate::output;
 use crate::output::file::{write_json, write_text};
@@ -112,7 +112,7 @@ pub(super) fn run_in(
             print(&stored);
         }
     }
-    Ok(Exit::from_run(&merged.run))
+    Ok(Exit::from_run(&merged.run, OnInvalid::from_flags(args)?))
 }
 
 /// Counts the user's requests to end the run, which also advance `drain`.

@@ -8,6 +8,7 @@ use load::recorder::PhaseHistograms;
 use load::validity::LiveLimits;
 use record::problem::InputProblem;
 use record::run::Run;
+use record::validity::ValidityVerdict;
 use report::RunComparison;
 use report::text::csv::csv;
 use report::text::junit::junit;
@@ -18,7 +19,7 @@ use runner::run_record::LoadJob;
 
 use super::super::pages::{Baseline, exit_of_comparison, write_run_page};
 use super::STDOUT_FLAGS;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, OnInvalid};
 use crate::flags::CommandArgs;
 use crate::full_screen::FullScreen;
 use crate::output;
@@ -61,7 +62,11 @@ pub(super) fn write_results(
     write_text(&markdown(run), args.text("markdown").as_deref())?;
     write_text(&junit(run), args.text("junit").as_deref())?;
     write_run_page(args, run, baseline.zip(comparison.as_ref()))?;
-    Ok(exit_of_comparison(Exit::from_run(run), comparison.as_ref()))
+    let on_invalid = OnInvalid::from_flags(args)?;
+    if on_invalid == OnInvalid::Warn && run.validity.verdict == ValidityVerdict::Invalid {
+        warn!("weir: warning: the result is not valid (--on-invalid warn)");
+    }
+    Ok(exit_of_comparison(Exit::from_run(run, on_invalid), comparison.as_ref()))
 }
 
 /// Returns the address for scrapes, if there is one.

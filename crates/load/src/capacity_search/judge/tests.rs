@@ -85,7 +85,8 @@ fn a_short_trial_whose_last_responses_come_after_its_end_has_held() {
 #[test]
 fn an_objective_is_an_objective() {
     let mut slow = run(1000.0, 1000.0);
-    slow.objectives = vec![record::run::ObjectiveResult { text: "p99<5ms".into(), met: false, value: 6e6 }];
+    slow.objectives =
+        vec![record::run::ObjectiveResult { text: "p99<5ms".into(), met: false, value: 6e6, validity: None }];
     let judged = judge(&slow, SearchQuantity::Rate, 0);
     assert_eq!(judged.outcome, LevelOutcome::Missed);
     assert_eq!(judged.reasons.len(), 1, "{judged:?}");
@@ -118,7 +119,8 @@ fn a_generator_with_idle_time_does_not_explain_few_responses() {
     let mut slow = with_invalid_reason(run(1000.0, 1000.0), "run_queue_wait");
     slow.generator = waited.generator.clone();
     slow.generator.busiest_thread_fraction = Some(0.1);
-    slow.objectives = vec![record::run::ObjectiveResult { text: "p99<5ms".into(), met: false, value: 6e6 }];
+    slow.objectives =
+        vec![record::run::ObjectiveResult { text: "p99<5ms".into(), met: false, value: 6e6, validity: None }];
     assert_eq!(outcome(&slow), LevelOutcome::NoVerdict);
 }
 
@@ -190,7 +192,8 @@ fn stalled(slow: u64, affected: u64) -> Run {
     };
     let value = run.latency.last_byte.response.p99_ns as f64;
     let met = value < 5e6;
-    run.objectives = vec![record::run::ObjectiveResult { text: "p99<5ms".to_owned(), met, value }];
+    run.objectives =
+        vec![record::run::ObjectiveResult { text: "p99<5ms".to_owned(), met, value, validity: None }];
     run
 }
 
@@ -204,7 +207,8 @@ fn what_the_generators_stalls_can_have_missed_by_themselves_is_not_missed() {
     assert_eq!(limit_kind(&judged.reasons), "client-bound");
     assert_eq!(outcome(&stalled(500, 40)), LevelOutcome::Missed, "most were late without a stall");
     let mut also_failed = stalled(40, 40);
-    let errors = record::run::ObjectiveResult { text: "errors<1%".to_owned(), met: false, value: 0.2 };
+    let errors =
+        record::run::ObjectiveResult { text: "errors<1%".to_owned(), met: false, value: 0.2, validity: None };
     also_failed.objectives.push(errors);
     assert_eq!(outcome(&also_failed), LevelOutcome::Missed);
     // Requests that were not answered within the trial because of the stall.

@@ -32,7 +32,8 @@ pub(crate) fn run_with_everything() -> Run {
         verdict: ValidityVerdict::Invalid,
         text: "a long text ".repeat(12),
     };
-    let objective = |text: &str, met| ObjectiveResult { text: text.to_owned(), met, value: 6e6 };
+    let objective =
+        |text: &str, met| ObjectiveResult { text: text.to_owned(), met, value: 6e6, validity: None };
     Run {
         schema: SCHEMA.to_owned(),
         weir: WeirVersion::default(),

@@ -77,11 +77,11 @@ fn response_percentiles(page: &str) -> Option<(String, String)> {
     let lines: Vec<&str> = page.lines().collect();
     let at = lines.iter().position(|line| line.starts_with("latency ") && line.contains("p50"))?;
     let names = columns(lines[at]);
-    let row = lines[at + 1..]
-        .iter()
-        .take(3)
-        .map(|line| columns(line))
-        .find(|row| row[0].starts_with("response"))?;
+    // A table of all phases ends with that of the last byte.
+    let rows = &lines[at + 1..];
+    let last_byte = rows.iter().position(|line| line.starts_with("last byte ")).unwrap_or(0);
+    let rows = rows[last_byte..].iter().take(3).map(|line| columns(line));
+    let row = rows.into_iter().find(|row| row.first().is_some_and(|name| name.starts_with("response")))?;
     let cell = |name: &str| Some(row.get(names.iter().position(|column| column == name)?)?.clone());
     Some((cell("p50")?, cell("p99")?))
 }

@@ -1,0 +1,221 @@
+//! Programs beside the roles: names and CPUs of the processes that belong to no role, from `/proc/PID/stat`.
+//!
+//! Processes of one name count as one program. A process that ends between two samples is seen in the times of its
+//! parent (`cutime`), and counts as a child of that program, unless the parent belongs to a role.
+
+use std::collections::{BTreeMap, HashMap};
+
+use record::observed::Neighbour;
+
+use crate::kernel_file::read_once;
+use crate::process::{StatLine, parse_stat};
+
+/// Maximum number of processes of the machine that are read.
+const PROCESSES_MAX: usize = 16_384;
+/// Maximum number of programs with names of their own; the others are counted together.
+const PROGRAMS_MAX: usize = 1_024;
+/// Maximum number of generations of ended processes that are followed to the one that lives.
+const GENERATIONS_MAX: usize = 64;
+/// Number of programs in a record.
+const NEIGHBOURS_MAX: usize = 3;
+/// Minimum CPUs of a program in a record.
+const CPUS_MIN: f64 = 0.005;
+/// Sampling takes at most one part in this many of the time.
+const COST_DIVISOR: u64 = 200;
+/// Figure of the reader's errors, which this module leaves out.
+const FIGURE: &str = "programs beside the roles";
+/// Name of the programs beyond [`PROGRAMS_MAX`].
+const OTHERS: &str = "others";
+
+/// A process at a sample; times in ticks.
+#[derive(Clone, Debug, Default)]
+struct SeenProcess {
+    name: String,
+    parent: i32,
+    start_ticks: u64,
+    own_ticks: u64,
+    children_ticks: u64,
+    is_role: bool,
+}
+
+/// Sampler of the programs beside the roles.
+#[derive(Debug, Default)]
+pub(crate) struct Neighbours {
+    seen: HashMap<i32, SeenProcess>,
+    ticks: BTreeMap<String, u64>,
+    first_ns: Option<u64>,
+    last_ns: u64,
+    next_ns: u64,
+}
+
+impl Neighbours {
+    /// Samples all processes that `is_role` does not claim, if the last sample was cheap enough.
+    pub(crate) fn sample(&mut self, now_ns: u64, clock: fn() -> u64, is_role: impl Fn(i32) -> bool) {
+        if now_ns < self.next_ns {
+            return;
+        }
+        let begun_ns = clock();
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let read = |pid: i32| {
+            let text = read_once(FIGURE, &format!("/proc/{pid}/stat")).ok()?;
+            Some((pid, seen_process(&parse_stat(&text)?, is_role(pid))))
+        };
+        let current = pids.take(PROCESSES_MAX).filter_map(read).collect();
+        self.add(now_ns, current);
+        let cost_ns = clock().saturating_sub(begun_ns);
+        self.next_ns = now_ns.saturating_add(cost_ns.saturating_mul(COST_DIVISOR));
+    }
+
+    fn add(&mut self, now_ns: u64, current: HashMap<i32, SeenProcess>) {
+        let before = std::mem::replace(&mut self.seen, current.clone());
+        self.last_ns = now_ns;
+        // Of the processes of the first sample, nothing is known before.
+        let first_ns = match self.first_ns {
+            Some(first_ns) => first_ns,
+            None => return self.first_ns = Some(now_ns),
+        };
+        let same =
+            |pid: &i32, now: &SeenProcess| before.get(pid).filter(|seen| seen.start_ticks == now.start_ticks);
+        // What ended processes had used when they were last seen has counted under their names.
+        let lives = |pid: i32, seen: &SeenProcess| {
+            current.get(&pid).is_some_and(|now| now.start_ticks == seen.start_ticks)
+        };
+        let mut counted: HashMap<i32, u64> = HashMap::new();
+        for ended in before.iter().filter(|(pid, seen)| !lives(**pid, seen)).map(|(_, seen)| seen) {
+            let mut reaper = ended.parent;
+            // Parents that ended too have handed on what they reaped.
+            for _ in 0..GENERATIONS_MAX {
+                match before.get(&reaper) {
+                    Some(parent) if !lives(reaper, parent) => reaper = parent.parent,
+                    _ => break,
+                }
+            }
+            *counted.entry(reaper).or_default() += ended.own_ticks + ended.children_ticks;
+        }
+        let first_ticks = first_ns / (1_000_000_000 / crate::cpu::ticks_per_s());
+        for (pid, now) in current.iter().filter(|(_, now)| !now.is_role) {
+            let (own_before, children_before) = match same(pid, now) {
+                Some(seen) => (seen.own_ticks, seen.children_ticks),
+                None if now.start_ticks >= first_ticks => (0, 0),
+                None => (now.own_ticks, now.children_ticks),
+            };
+            let reaped = now.children_ticks.saturating_sub(children_before);
+            let reaped = reaped.saturating_sub(counted.get(pid).copied().unwrap_or(0));
+            self.count(now.name.clone(), now.own_ticks.saturating_sub(own_before));
+            self.count(format!("children of {}", now.name), reaped);
+        }
+    }
+
+    fn count(&mut self, name: String, ticks: u64) {
+        if ticks == 0 {
+            return;
+        }
+        let is_known = self.ticks.contains_key(&name) || self.ticks.len() < PROGRAMS_MAX;
+        *self.ticks.entry(if is_known { name } else { OTHERS.to_owned() }).or_default() += ticks;
+    }
+
+    /// Returns the programs with the most CPU time since the first sample, at most three.
+    pub(crate) fn busiest(&self) -> Vec<Neighbour> {
+        let length_s = self.last_ns.saturating_sub(self.first_ns.unwrap_or(self.last_ns)) as f64 / 1e9;
+        let ticks_per_s = crate::cpu::ticks_per_s() as f64;
+        let cpus = |ticks: u64| ticks as f64 / ticks_per_s / length_s.max(1e-3);
+        let mut all: Vec<Neighbour> = self
+            .ticks
+            .iter()
+            .map(|(name, ticks)| Neighbour { name: name.clone(), cpus: cpus(*ticks) })
+            .collect();
+        all.retain(|one| one.cpus >= CPUS_MIN && length_s > 0.0);
+        all.sort_by(|a, b| b.cpus.total_cmp(&a.cpus));
+        all.truncate(NEIGHBOURS_MAX);
+        all
+    }
+}
+
+fn seen_process(stat: &StatLine<'_>, is_role: bool) -> SeenProcess {
+    SeenProcess {
+        name: stat.name.to_owned(),
+        parent: stat.parent,
+        start_ticks: stat.start_ticks,
+        own_ticks: stat.user_ticks + stat.system_ticks,
+        children_ticks: stat.children_ticks,
+        is_role,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    fn seen(name: &str, parent: i32, own_ticks: u64, children_ticks: u64, start_ticks: u64) -> SeenProcess {
+        let name = name.to_owned();
+        SeenProcess { name, parent, start_ticks, own_ticks, children_ticks, is_role: false }
+    }
+
+    fn busiest(neighbours: &Neighbours) -> Vec<String> {
+        neighbours.busiest().into_iter().map(|one| format!("{} {:.1}", one.name, one.cpus)).collect()
+    }
+
+    #[test]
+    fn programs_are_named_by_what_they_used_since_the_first_sample() {
+        let per_s = crate::cpu::ticks_per_s();
+        let mut neighbours = Neighbours::default();
+        let server = |ticks| SeenProcess { is_role: true, ..seen("nginx", 1, ticks, 0, 1) };
+        neighbours.add(10 * SECOND_NS, [(1, seen("make", 0, 500, 900, 1)), (2, server(700))].into());
+        assert!(neighbours.busiest().is_empty());
+        // A process of an earlier start that was not seen has an unknown past; one that began since has none.
+        let current = [
+            (1, seen("make", 0, 500, 900 + per_s, 1)),
+            (2, server(700 + per_s)),
+            (3, seen("late", 1, 5_000, 0, 2)),
+            (4, seen("cc1", 1, per_s / 2, 0, 10 * per_s)),
+            (5, seen("cc1", 1, per_s, 0, 10 * per_s)),
+        ];
+        neighbours.add(11 * SECOND_NS, current.into());
+        assert_eq!(busiest(&neighbours), ["cc1 1.5", "children of make 1.0"]);
+        // Both compilers ended: make reaps what has counted under their name, and half a second more.
+        let current = [
+            (1, seen("make", 0, 500, 900 + 3 * per_s, 1)),
+            (2, server(700 + per_s)),
+            (3, seen("late", 1, 5_000, 0, 2)),
+        ];
+        neighbours.add(12 * SECOND_NS, current.into());
+        assert_eq!(busiest(&neighbours), ["cc1 0.8", "children of make 0.8"]);
+    }
+
+    #[test]
+    fn a_long_life_that_ends_with_its_parent_does_not_count() {
+        let per_s = crate::cpu::ticks_per_s();
+        let mut neighbours = Neighbours::default();
+        let before = [
+            (1, seen("bash", 0, 5, 100, 1)),
+            (2, seen("timeout", 1, 1, 0, 2)),
+            (3, seen("job", 2, 900 * per_s, 50, 3)),
+        ];
+        neighbours.add(10 * SECOND_NS, before.into());
+        let reaped = 100 + 1 + 900 * per_s + 50 + per_s / 2;
+        neighbours.add(11 * SECOND_NS, [(1, seen("bash", 0, 5, reaped, 1))].into());
+        assert_eq!(busiest(&neighbours), ["children of bash 0.5"]);
+    }
+
+    #[test]
+    fn a_program_of_this_machine_that_computes_is_named() {
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+        let uptime_ns = (uptime.split_once(' ').unwrap().0.parse::<f64>().unwrap() * 1e9) as u64;
+        let mut neighbours = Neighbours::default();
+        let begun = std::time::Instant::now();
+        let mut second = 0;
+        while busiest(&neighbours).is_empty() && begun.elapsed().as_secs() < 30 {
+            neighbours.sample(uptime_ns + second * SECOND_NS, || 0, |other| other != pid);
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            second += 1;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(busiest(&neighbours)[0].starts_with("sh "), "{:?}", busiest(&neighbours));
+    }
+}

@@ -1,0 +1,260 @@
+//! Validity of each conclusion of a run: can it be wrong because of the generator or of other programs?
+//!
+//! The rules say that something disturbed a run; here each figure gets the range in which it would be without that.
+//! Two facts narrow it. Delays only add to the response latency, which counts from the due time, so an upper bound that
+//! was met is proven whatever delayed the generator, if everything due was sent. And a program takes CPU time from
+//! another one only while that one waits for a CPU, so not its size counts but the waiting of generator and subject.
+
+use record::observed::{GENERATOR, MachineObservation, MachineSample, RoleUse, SUBJECT};
+use record::run::{Interval, Run};
+use record::units::MILLISECOND_NS;
+use record::validity::{ConclusionValidity, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityVerdict};
+
+use crate::plan::{Objective, ObjectiveMetric};
+
+/// Reasons whose effect on a figure can be estimated.
+const ESTIMATED: &[&str] = &["cpu_steal", "foreign_cpu", "generator_stalled", "run_queue_wait", "send_lag"];
+/// Reasons about a generator that is the limit itself: by how much is not known.
+const UNBOUNDED: &[&str] = &["client_bound", "near_calibrated_limit"];
+/// Relative difference up to which a figure counts as not disturbed, and from which it misleads.
+const SHIFT_VALID: f64 = 0.10;
+const SHIFT_INVALID: f64 = 0.50;
+/// Minimum seconds without disturbance whose figures are used, and their minimum fraction of all.
+const QUIET_SECONDS_MIN: usize = 3;
+const QUIET_FRACTION_MIN: f64 = 0.25;
+/// Lag of a generator that nothing disturbs: the slack of its timers and its own work.
+const NORMAL_LAG_P50_NS: u64 = 60_000;
+const NORMAL_LAG_P99_NS: u64 = 150_000;
+/// Lag of a second above which it counts as disturbed.
+const QUIET_LAG_NS: u64 = MILLISECOND_NS;
+/// Time in stalls above which a second counts as disturbed, as a fraction.
+const QUIET_STALLED_FRACTION: f64 = 0.01;
+/// Fraction of the requests due that have to be answered, so that everything due was sent.
+const ANSWERED_FRACTION_MIN: f64 = 0.98;
+
+/// Range of a figure without what disturbed it.
+type Range = (f64, f64);
+
+/// Judges rate, percentiles and objectives of a run that was disturbed, and then the run: it is as valid as what was
+/// asked for. A reason that changed no such conclusion becomes a note.
+pub fn judge_conclusions(run: &mut Run, observed: Option<&MachineObservation>) {
+    let is_disturbance = |code: &str| ESTIMATED.contains(&code) || UNBOUNDED.contains(&code);
+    let worst = run
+        .validity
+        .reasons
+        .iter()
+        .filter(|reason| is_disturbance(&reason.code))
+        .map(|reason| reason.verdict);
+    let Some(worst) = worst.max() else { return };
+    let effect = Disturbance::new(run, observed);
+    let conclusions = effect.conclusions(run, worst);
+    for objective in &mut run.objectives {
+        let parsed = Objective::parse_list(&objective.text).0;
+        let verdict =
+            parsed.first().map(|parsed| effect.judge_objective(parsed, objective.met, &conclusions, worst));
+        objective.validity = verdict;
+    }
+    let of_objectives = run.objectives.iter().filter_map(|objective| objective.validity).max();
+    let of_defaults = || {
+        let default = conclusions.iter().filter(|one| ["rate", "p99"].contains(&one.conclusion.as_str()));
+        default.map(|one| one.verdict).max()
+    };
+    let asked = of_objectives.or_else(of_defaults).unwrap_or(worst);
+    let mut reasons = std::mem::take(&mut run.validity.reasons);
+    for reason in reasons.iter_mut().filter(|reason| is_disturbance(&reason.code)) {
+        reason.verdict = reason.verdict.min(asked);
+    }
+    run.validity = Validity::from_reasons(reasons);
+    // Only the objectives that are not proven may be worse than each reason alone.
+    run.validity.verdict = run.validity.verdict.max(asked);
+    run.validity.conclusions = conclusions;
+}
+
+/// Estimate of what disturbed a run.
+struct Disturbance {
+    /// True if the generator was the limit.
+    is_unbounded: bool,
+    /// Everything due was sent and answered; a closed loop sends when it can.
+    sent_all: bool,
+    is_open_loop: bool,
+    /// Fraction of the time that work waited for a CPU because of other programs, of generator and subject together.
+    waiting: f64,
+    /// Number of wake-ups on the way of a request that other programs can delay.
+    wakeups: f64,
+    /// Figures of the seconds without disturbance: rates, p50 and p99.
+    quiet: Option<[Range; 3]>,
+}
+
+impl Disturbance {
+    fn new(run: &Run, observed: Option<&MachineObservation>) -> Self {
+        let is_open_loop = run.rates.offered_per_s.is_some();
+        let answered = run.rates.answered_fraction().unwrap_or(1.0);
+        let has_local_subject = run.cpu.subject_cpus.is_some_and(|cpus| cpus > 0.0);
+        Self {
+            is_unbounded: run.validity.reasons.iter().any(|reason| UNBOUNDED.contains(&reason.code.as_str())),
+            sent_all: !is_open_loop || (answered >= ANSWERED_FRACTION_MIN && run.totals.dropped == 0),
+            is_open_loop,
+            waiting: waiting_fraction(run, observed),
+            wakeups: if has_local_subject { 3.0 } else { 2.0 },
+            quiet: quiet_figures(run, observed),
+        }
+    }
+
+    fn conclusions(&self, run: &Run, worst: ValidityVerdict) -> Vec<ConclusionValidity> {
+        let latency = &run.latency.last_byte.response;
+        let lags = &run.generator;
+        let stall_ns = run.generator.stalls.longest_ns;
+        let percentiles = [
+            ("p50", latency.p50_ns, lags.lag_p50_ns.saturating_sub(NORMAL_LAG_P50_NS), 1),
+            ("p90", latency.p90_ns, lags.lag_p99_ns.saturating_sub(NORMAL_LAG_P99_NS), 0),
+            ("p99", latency.p99_ns, lags.lag_p99_ns.saturating_sub(NORMAL_LAG_P99_NS), 2),
+            ("p99.9", latency.p999_ns, lags.lag_max_ns.max(stall_ns), 0),
+        ];
+        let mut all = vec![self.judge_rate(run.rates.responses_per_s, worst)];
+        for (name, value_ns, lag_ns, at) in percentiles {
+            let quiet = self.quiet.filter(|_| at > 0).map(|quiet| quiet[at]);
+            let value = value_ns as f64;
+            let delay = self.wakeups * lag_ns as f64 + self.waiting * value;
+            let range = quiet.unwrap_or((value - delay.min(value), value));
+            all.push(self.judge(name, value, range, worst));
+        }
+        all
+    }
+
+    fn judge_rate(&self, value: f64, worst: ValidityVerdict) -> ConclusionValidity {
+        let proven = self.is_open_loop && self.sent_all;
+        if proven {
+            return ConclusionValidity {
+                conclusion: "rate".to_owned(),
+                value,
+                undisturbed: None,
+                verdict: ValidityVerdict::Valid,
+            };
+        }
+        let highest = value / (1.0 - self.waiting.min(0.9));
+        let range = self.quiet.map_or((value, highest), |quiet| (quiet[0].0, quiet[0].1.max(value)));
+        self.judge("rate", value, range, worst)
+    }
+
+    fn judge(&self, name: &str, value: f64, range: Range, worst: ValidityVerdict) -> ConclusionValidity {
+        let shift = [range.0, range.1]
+            .map(|end| (end - value).abs() / value.max(1e-9))
+            .into_iter()
+            .fold(0.0, f64::max);
+        let verdict = match shift {
+            _ if self.is_unbounded => worst,
+            shift if shift <= SHIFT_VALID => ValidityVerdict::Valid,
+            shift if shift < SHIFT_INVALID => ValidityVerdict::Suspect.min(worst),
+            _ => worst,
+        };
+        let undisturbed = (!self.is_unbounded).then_some(range);
+        ConclusionValidity { conclusion: name.to_owned(), value, undisturbed, verdict }
+    }
+
+    /// Returns the validity of the outcome of an objective.
+    fn judge_objective(
+        &self,
+        objective: &Objective,
+        met: bool,
+        conclusions: &[ConclusionValidity],
+        worst: ValidityVerdict,
+    ) -> ValidityVerdict {
+        let range = |name: &str| {
+            conclusions.iter().find(|one| one.conclusion == name).and_then(|one| one.undisturbed)
+        };
+        let proven_missed = match objective.metric() {
+            ObjectiveMetric::Rate if self.is_open_loop && self.sent_all => true,
+            ObjectiveMetric::Rate => range("rate").is_some_and(|range| range.1 < objective.limit()),
+            // A percentile that is not in the record is at least the next lower one.
+            ObjectiveMetric::Percentile(percent) => {
+                let at_most = [(99.9, "p99.9"), (99.0, "p99"), (90.0, "p90"), (50.0, "p50")];
+                let below = at_most.into_iter().find(|(known, _)| *known <= percent + 1e-9);
+                below.and_then(|(_, name)| range(name)).is_some_and(|range| range.0 > objective.limit())
+            }
+            ObjectiveMetric::Mean => range("p50").is_some_and(|range| range.0 > objective.limit()),
+            ObjectiveMetric::Max => range("p99.9").is_some_and(|range| range.0 > objective.limit()),
+            // A delay fails no request, unless it is as long as its time-out.
+            ObjectiveMetric::Errors => true,
+        };
+        // Delays only add to latencies, and only take from a rate.
+        let proven_met = self.sent_all && objective.is_hardened_by_delays();
+        if (met && proven_met) || (!met && proven_missed) { ValidityVerdict::Valid } else { worst }
+    }
+}
+
+/// Returns the fraction of the time that the work of generator and subject waited for a CPU that other programs had.
+fn waiting_fraction(run: &Run, observed: Option<&MachineObservation>) -> f64 {
+    let own = run.generator.run_queue_wait_fraction.unwrap_or(0.0);
+    let Some(observed) = observed else { return own.min(1.0) };
+    let samples: Vec<&MachineSample> = in_window(run, observed).collect();
+    let of_role = |name: &str| observed.roles.iter().position(|role| role.name == name);
+    let subject =
+        of_role(SUBJECT).map_or(0.0, |at| mean(samples.iter().filter_map(|one| waiting_of(one, at))));
+    let generator =
+        of_role(GENERATOR).map_or(own, |at| mean(samples.iter().filter_map(|one| waiting_of(one, at))));
+    let foreign = run.cpu.foreign_cpus.unwrap_or(0.0).max(0.0);
+    let roles = mean(samples.iter().map(|one| one.roles.iter().map(RoleUse::cpus).sum()));
+    // Threads of the run wait for each other too, with or without other programs.
+    let share = if run.cpu.foreign_cpus.is_some() { foreign / (foreign + roles).max(1e-9) } else { 1.0 };
+    let steal = run.cpu.steal_fraction.unwrap_or(0.0);
+    ((generator + subject) * share.min(1.0) + steal).min(1.0)
+}
+
+/// Returns the fraction of the time that the threads of a role waited for a CPU, each weighted by what it worked.
+fn waiting_of(sample: &MachineSample, role: usize) -> Option<f64> {
+    let threads = &sample.roles.get(role)?.threads;
+    let weight: f64 = threads.iter().map(|thread| thread.busy + thread.waiting.unwrap_or(0.0)).sum();
+    let sum: f64 =
+        threads.iter().filter_map(|thread| Some(thread.waiting? * (thread.busy + thread.waiting?))).sum();
+    (weight > 0.0).then(|| sum / weight)
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    if count > 0.0 { sum / count } else { 0.0 }
+}
+
+fn in_window<'a>(
+    run: &Run,
+    observed: &'a MachineObservation,
+) -> impl Iterator<Item = &'a MachineSample> + use<'a> {
+    let (from_s, to_s) = (run.window.from_s, run.window.to_s);
+    observed.samples.iter().filter(move |one| one.time_s > from_s + 0.2 && one.time_s < to_s + 0.8)
+}
+
+/// Returns the ranges of rate, p50 and p99 in the seconds that nothing disturbed, if there are enough.
+fn quiet_figures(run: &Run, observed: Option<&MachineObservation>) -> Option<[Range; 3]> {
+    let measured: Vec<&Interval> =
+        run.intervals.iter().filter(|one| one.measured && one.length_s > 0.9).collect();
+    let quiet: Vec<&&Interval> = measured.iter().filter(|one| is_quiet(one, run, observed)).collect();
+    let enough = quiet.len() >= QUIET_SECONDS_MIN
+        && quiet.len() as f64 >= QUIET_FRACTION_MIN * measured.len() as f64
+        && quiet.len() < measured.len();
+    if !enough {
+        return None;
+    }
+    let range = |figure: &dyn Fn(&Interval) -> Option<f64>| -> Option<Range> {
+        let mut values: Vec<f64> = quiet.iter().filter_map(|one| figure(one)).collect();
+        values.sort_by(f64::total_cmp);
+        // Of many seconds, a tenth at each end is left out.
+        let cut = values.len() / 10;
+        Some((*values.get(cut)?, *values.get(values.len().checked_sub(cut + 1)?)?))
+    };
+    let rate = range(&|one| Some(one.responses as f64 / one.length_s))?;
+    Some([rate, range(&|one| Some(one.p50_ns? as f64))?, range(&|one| Some(one.p99_ns? as f64))?])
+}
+
+fn is_quiet(interval: &Interval, run: &Run, observed: Option<&MachineObservation>) -> bool {
+    let stalled = interval.stalled_ns as f64 / 1e9 / f64::from(run.generator.threads.max(1));
+    let lag_max_ns = QUIET_LAG_NS.max(interval.p50_ns.unwrap_or(0) / 10);
+    let foreign_max = FOREIGN_CPU_FRACTION_MAX * f64::from(run.host.cpus.max(1));
+    let overlaps = |sample: &&MachineSample| (sample.time_s - interval.time_s).abs() < interval.length_s;
+    let samples = observed.map_or(&[][..], |observed| &observed.samples);
+    let mut foreign = samples.iter().filter(overlaps).filter_map(|sample| sample.foreign_cpus);
+    stalled <= QUIET_STALLED_FRACTION * interval.length_s
+        && interval.lag_p99_ns.is_none_or(|lag_ns| lag_ns <= lag_max_ns)
+        && foreign.all(|cpus| cpus <= foreign_max)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+use record::observed::{Role, ThreadCpuUse};
+use record::run::ObjectiveResult;
+use record::validity::ValidityReason;
+
+use super::*;
+
+const MS: u64 = MILLISECOND_NS;
+
+/// Run of an open loop whose p99 is 20 ms, in which something disturbed a machine of two CPUs.
+fn disturbed(code: &str, verdict: ValidityVerdict) -> Run {
+    let empty = record::histogram::LatencyHistogram::new().summary();
+    let pair = serde_json::json!({ "service": empty, "response": empty });
+    let mut run: Run = serde_json::from_value(serde_json::json!({
+        "schema": "weir.run/1", "weir": { "version": "0", "commit": "0" }, "command": [],
+        "started_at": "", "duration_s": 10.0, "plan": null, "objectives": [], "intervals": [],
+        "validity": { "verdict": "valid", "reasons": [] },
+        "host": record::facts::HostFacts { cpus: 2, ..Default::default() },
+        "totals": record::run::RunTotals::default(),
+        "rates": record::run::Rates::default(),
+        "window": record::run::MeasuredWindow::default(),
+        "latency": { "connect": pair, "first_byte": pair, "last_byte": pair },
+        "generator": record::run::GeneratorStats::default(),
+        "cpu": record::run::GeneratorCpu::default()
+    }))
+    .unwrap();
+    run.rates.offered_per_s = Some(1_000.0);
+    run.rates.answered_fraction = Some(1.0);
+    run.rates.responses_per_s = 1_000.0;
+    run.window = record::run::MeasuredWindow { from_s: 0.0, to_s: 10.0, ..Default::default() };
+    let response = &mut run.latency.last_byte.response;
+    (response.count, response.p50_ns, response.p90_ns) = (10_000, 10 * MS, 15 * MS);
+    (response.p99_ns, response.p999_ns, response.max_ns) = (20 * MS, 30 * MS, 40 * MS);
+    run.cpu.foreign_cpus = Some(1.2);
+    run.cpu.subject_cpus = Some(0.2);
+    run.generator.threads = 1;
+    let reason = ValidityReason { code: code.to_owned(), verdict, text: "disturbed".to_owned() };
+    run.validity = Validity::from_reasons(vec![reason]);
+    run
+}
+
+fn objective(text: &str, met: bool, value: f64) -> ObjectiveResult {
+    ObjectiveResult { text: text.to_owned(), met, value, validity: None }
+}
+
+fn verdict_of(run: &Run, name: &str) -> ValidityVerdict {
+    run.validity.conclusions.iter().find(|one| one.conclusion == name).unwrap().verdict
+}
+
+#[test]
+fn a_program_that_took_no_cpu_from_anybody_is_a_note() {
+    let mut run = disturbed("foreign_cpu", ValidityVerdict::Suspect);
+    judge_conclusions(&mut run, None);
+    assert_eq!(run.validity.verdict, ValidityVerdict::Valid);
+    assert_eq!(run.validity.reasons[0].verdict, ValidityVerdict::Valid, "a note");
+    assert_eq!(run.validity.objections().count(), 0);
+}
+
+#[test]
+fn a_lag_counts_by_what_it_can_have_changed() {
+    let judged = |lag_ms: u64| {
+        let mut run = disturbed("send_lag", ValidityVerdict::Invalid);
+        run.generator.lag_p99_ns = lag_ms * MS;
+        judge_conclusions(&mut run, None);
+        run
+    };
+    assert_eq!(verdict_of(&judged(0), "p99"), ValidityVerdict::Valid);
+    let run = judged(2);
+    assert_eq!(verdict_of(&run, "p99"), ValidityVerdict::Suspect, "three wake-ups of 2 ms, of 20 ms");
+    assert_eq!(verdict_of(&run, "rate"), ValidityVerdict::Valid, "all that was due was sent");
+    assert_eq!(verdict_of(&judged(5), "p99"), ValidityVerdict::Invalid);
+    assert_eq!(judged(5).validity.verdict, ValidityVerdict::Invalid, "without an objective: rate and p99");
+}
+
+#[test]
+fn a_met_upper_bound_is_proven_and_a_missed_one_only_beyond_the_disturbance() {
+    let judged = |objectives: Vec<ObjectiveResult>| {
+        let mut run = disturbed("generator_stalled", ValidityVerdict::Invalid);
+        run.generator.lag_p99_ns = 5 * MS;
+        run.objectives = objectives;
+        judge_conclusions(&mut run, None);
+        run
+    };
+    let met = judged(vec![objective("p99<25ms", true, 2e7)]);
+    assert_eq!(met.validity.verdict, ValidityVerdict::Valid);
+    let missed = judged(vec![objective("p99<15ms", false, 2e7)]);
+    assert_eq!(missed.objectives[0].validity, Some(ValidityVerdict::Invalid), "between 5 and 20 ms");
+    assert_eq!(missed.validity.verdict, ValidityVerdict::Invalid);
+    let far = judged(vec![objective("p99<1ms", false, 2e7)]);
+    assert_eq!(far.objectives[0].validity, Some(ValidityVerdict::Valid));
+    // A bound from below is not proven by delays.
+    let slow = judged(vec![objective("p99>10ms", true, 2e7)]);
+    assert_eq!(slow.objectives[0].validity, Some(ValidityVerdict::Invalid));
+    let mut unsent = disturbed("generator_stalled", ValidityVerdict::Invalid);
+    unsent.rates.answered_fraction = Some(0.5);
+    unsent.objectives = vec![objective("p99<25ms", true, 2e7)];
+    judge_conclusions(&mut unsent, None);
+    assert_eq!(
+        unsent.objectives[0].validity,
+        Some(ValidityVerdict::Invalid),
+        "not all that was due was sent"
+    );
+}
+
+#[test]
+fn a_rate_of_a_closed_loop_is_lower_by_what_its_threads_waited() {
+    let judged = |waited: f64| {
+        let mut run = disturbed("run_queue_wait", ValidityVerdict::Suspect);
+        (run.rates.offered_per_s, run.cpu.foreign_cpus) = (None, None);
+        run.generator.run_queue_wait_fraction = Some(waited);
+        run.objectives = vec![objective("rate>1.2k", false, 1_000.0)];
+        judge_conclusions(&mut run, None);
+        (verdict_of(&run, "rate"), run.objectives[0].validity)
+    };
+    assert_eq!(judged(0.05), (ValidityVerdict::Valid, Some(ValidityVerdict::Valid)));
+    assert_eq!(judged(0.30), (ValidityVerdict::Suspect, Some(ValidityVerdict::Suspect)));
+}
+
+#[test]
+fn waiting_for_the_own_threads_is_nobodys_fault() {
+    let mut run = disturbed("foreign_cpu", ValidityVerdict::Suspect);
+    run.rates.offered_per_s = None;
+    let thread = |busy, waiting| ThreadCpuUse { busy, waiting: Some(waiting), ..ThreadCpuUse::default() };
+    let sample = |second: u32| MachineSample {
+        time_s: f64::from(second),
+        roles: vec![RoleUse { user_cpus: 1.8, threads: vec![thread(0.5, 0.5)], ..RoleUse::default() }],
+        ..MachineSample::default()
+    };
+    let observed = MachineObservation {
+        roles: vec![Role { name: SUBJECT.to_owned(), ..Role::default() }],
+        samples: (1..=10).map(sample).collect(),
+        ..MachineObservation::default()
+    };
+    let waiting = |foreign| {
+        run.cpu.foreign_cpus = Some(foreign);
+        waiting_fraction(&run, Some(&observed))
+    };
+    let mut waiting = waiting;
+    assert!(waiting(0.02) < 0.01, "{}", waiting(0.02));
+    assert!((waiting(1.8) - 0.25).abs() < 0.01, "{}", waiting(1.8));
+}
+
+#[test]
+fn seconds_without_disturbance_give_the_range() {
+    let mut run = disturbed("send_lag", ValidityVerdict::Invalid);
+    run.generator.lag_p99_ns = 15 * MS;
+    run.intervals = (1..=10)
+        .map(|second| Interval {
+            time_s: f64::from(second),
+            length_s: 1.0,
+            responses: 1_000,
+            measured: true,
+            p50_ns: Some(10 * MS),
+            p99_ns: Some(if second <= 2 { 90 * MS } else { 19 * MS + u64::from(second % 2 == 0) * MS }),
+            lag_p99_ns: Some(if second <= 2 { 50 * MS } else { MS / 10 }),
+            ..Interval::default()
+        })
+        .collect();
+    judge_conclusions(&mut run, None);
+    let p99 = run.validity.conclusions.iter().find(|one| one.conclusion == "p99").unwrap();
+    assert_eq!(p99.undisturbed, Some((19e6, 20e6)));
+    assert_eq!(p99.verdict, ValidityVerdict::Valid);
+}
+
+#[test]
+fn a_generator_at_its_limit_proves_upper_bounds_and_nothing_else() {
+    let mut run = disturbed("client_bound", ValidityVerdict::Invalid);
+    run.rates.offered_per_s = None;
+    judge_conclusions(&mut run, None);
+    assert_eq!(run.validity.verdict, ValidityVerdict::Invalid);
+    assert!(run.validity.conclusions.iter().all(|one| one.verdict == ValidityVerdict::Invalid));
+    run.objectives = vec![objective("p99<25ms", true, 2e7)];
+    judge_conclusions(&mut run, None);
+    assert_eq!(run.validity.verdict, ValidityVerdict::Valid);
+}
+
+#[test]
+fn faults_of_the_server_stay_what_they_are() {
+    let mut run = disturbed("errors", ValidityVerdict::Invalid);
+    judge_conclusions(&mut run, None);
+    assert_eq!(run.validity.verdict, ValidityVerdict::Invalid);
+    assert!(run.validity.conclusions.is_empty());
+}
