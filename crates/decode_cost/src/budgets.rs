@@ -31,7 +31,7 @@ pub const BUDGETS: &[Budget] = &[
     budget("h2_client", 512, 30, 8_000, 8_000),
     budget("hpack", 256, 30, 16_000, 8_000),
     budget("differential", 64, 30, 200, 1_000),
-    budget("forward_request", 64, 30, 300, 3_000),
+    budget("forward_request", 64, 30, 300, 6_000),
     budget("forward_response", 64, 30, 300, 3_000),
     budget("proxy_target", 16, 30, 200, 1_000),
     budget("client_hello", 4, 8, 16, 100),

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 use rt::buffers::PooledBuffer;
 use rt::clock::MonotonicTime;
 use rt::deadlines::DeadlineRegistration;
+use rt::hang_up::{HangUp, HangUpWatch};
 use rt::stream::Stream;
 
 pub(crate) use h2_client::{H2Client, STALLED_CODE};
@@ -85,6 +86,8 @@ pub(crate) struct RareState {
     pub(crate) tls_error: Option<Box<str>>,
     /// The HTTP/2 connection that this stream belongs to.
     pub(crate) h2_client: Option<Rc<H2Client>>,
+    /// Watch for the end of a client behind bytes that are not read yet.
+    pub(crate) hang_up_watch: Option<HangUpWatch>,
     /// The only request of this stream, which is rejected.
     pub(crate) rejected: Option<RejectedRequest>,
 }
@@ -347,6 +350,9 @@ impl ClientStream {
             Some(client) => client.request_count.get(),
         };
         self.watch_state = WatchState::None;
+        if let Some(rare) = &mut self.rare_state {
+            rare.hang_up_watch = None;
+        }
         self.timeout_kind = TimeoutKind::None;
     }
 
@@ -359,7 +365,7 @@ impl ClientStream {
         loop {
             let capacity = READ_AHEAD_BYTES_MAX.saturating_sub(self.buffered.len()).min(input.len());
             if capacity == 0 {
-                return ClientStatus::Present;
+                return self.check_hang_up(ctx.cx);
             }
             match self.stream.poll_read(ctx.cx, &mut input[..capacity]) {
                 Poll::Pending => return ClientStatus::Present,
@@ -378,8 +384,7 @@ impl ClientStream {
     /// needed.
     pub(crate) fn check_unread_client(&mut self, cx: &mut Context<'_>) -> ClientStatus {
         match self.watch_state {
-            // Unread bytes hide whatever comes after them.
-            WatchState::UnreadBytes => return ClientStatus::Present,
+            WatchState::UnreadBytes => return self.check_hang_up(cx),
             WatchState::Eof => return ClientStatus::Eof,
             WatchState::None => {}
         }
@@ -391,9 +396,27 @@ impl ClientStream {
             }
             Poll::Ready(Ok(_)) => {
                 self.watch_state = WatchState::UnreadBytes;
-                ClientStatus::Present
+                self.check_hang_up(cx)
             }
             Poll::Ready(Err(_)) => ClientStatus::Gone,
+        }
+    }
+
+    /// Checks a client whose unread bytes hide whatever comes after them. A stream of HTTP/2 ends without them. If no
+    /// descriptor is free, the end is found only by a write.
+    #[cold]
+    fn check_hang_up(&mut self, cx: &mut Context<'_>) -> ClientStatus {
+        let Some(socket) = self.stream.fd() else {
+            return ClientStatus::Present;
+        };
+        let rare = self.rare_state.get_or_insert_default();
+        if rare.hang_up_watch.is_none() {
+            rare.hang_up_watch = HangUpWatch::new(socket).ok();
+        }
+        match rare.hang_up_watch.as_ref().map(|watch| watch.poll(cx)) {
+            None | Some(Poll::Pending) => ClientStatus::Present,
+            Some(Poll::Ready(HangUp::Closed)) => ClientStatus::Eof,
+            Some(Poll::Ready(HangUp::Reset)) => ClientStatus::Gone,
         }
     }
 

@@ -24,6 +24,7 @@ pub mod fd_channel;
 pub mod fd_stream;
 pub mod file;
 pub mod fuzzing;
+pub mod hang_up;
 pub mod limits;
 pub mod listen;
 pub mod machine;

@@ -4,9 +4,9 @@
 /// `target`.
 #[must_use]
 pub fn tls_expected_reason(host: Option<&str>, target: &str) -> String {
-    let start = "this port expects TLS, and the request came without it: use https://";
+    let start = "this port expects TLS, and the request came without it: use https";
     match host.filter(|host| !host.is_empty() && target.starts_with('/')) {
-        Some(host) => format!("{start}{host}{target}"),
+        Some(host) => format!("{start}://{host}{target}"),
         None => start.to_owned(),
     }
 }
@@ -21,7 +21,7 @@ mod tests {
             |host, target| tls_expected_reason(host, target).split_once("use ").unwrap().1.to_owned();
         assert_eq!(address(Some("a:1"), "/b?c"), "https://a:1/b?c");
         for (host, target) in [(None, "/b"), (Some(""), "/b"), (Some("a"), "*"), (Some("a"), "http://a/")] {
-            assert_eq!(address(host, target), "https://");
+            assert_eq!(address(host, target), "https");
         }
     }
 }

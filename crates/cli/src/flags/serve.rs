@@ -239,8 +239,9 @@ pub(crate) const SERVE: CommandInfo = CommandInfo {
             long: "compress-memory",
             value: "SIZE",
             default: "32m",
-            doc: "Files: max memory of the encoders of each thread, 0.4 to 84 MiB each (br:4 2.3, zstd:3 2.5, gzip \
-                  0.4); responses beyond it are sent without a coding, and counted (files_uncompressed)",
+            doc: "Files: max memory of the encoders of each thread, but at least one; 0.4 to 84 MiB each (br:4 2.3, \
+                  zstd:3 2.5, gzip 0.4); responses beyond it are sent without a coding, and counted \
+                  (files_uncompressed)",
             valid: &["64m"],
             invalid: &["x"],
             ..FLAG_DEFAULTS

@@ -140,6 +140,13 @@ fn silent_server() -> ScriptedServer {
                 b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n\
                   9\r\ndata: 1\n\n\r\n"
             }
+            "/silent-events-like" => {
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/event-streams\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+            }
+            "/silent-events-utf8" => {
+                b"HTTP/1.1 200 OK\r\nContent-Type: Text/Event-Stream ; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n\
+                  1\r\nx\r\n"
+            }
             "/silent-chunks" => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n",
             "/silent-head" => b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n",
             "/silent-length" => b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome",
@@ -198,6 +205,59 @@ fn a_client_that_leaves_a_silent_response_frees_its_slot() {
     }
 }
 
+/// Bytes behind a request that the proxy reads ahead only in part: more of them than its buffer, in the kernel.
+const UNREAD_REQUESTS: usize = 800;
+
+#[test]
+fn a_client_that_leaves_behind_unread_requests_frees_its_slot() {
+    let _shared = shared_machine();
+    let server = silent_server();
+    let pool = "queue = { timeout = \"100s\" }\ntimeouts = { idle = \"1h\", first-byte = \"1h\" }";
+    for listener in ["", "half-close = true"] {
+        let proxy = start_proxy(&server.authority, listener, pool);
+        for resets in [true, false] {
+            if !resets && !listener.is_empty() {
+                continue;
+            }
+            let mut client = send(&proxy, &get("/silent-events"));
+            read_start(&mut client);
+            client.write_all(get("/unread").repeat(UNREAD_REQUESTS).as_bytes()).unwrap();
+            pause_ms(100);
+            if resets {
+                reset_on_close(&client);
+                drop(client);
+            } else {
+                client.shutdown(Shutdown::Write).unwrap();
+                let _ = client.read_to_end(&mut Vec::new());
+            }
+            assert_eq!(proxy.get("/next").status, 200, "{listener} {resets}");
+        }
+        proxy.assert_all_returned();
+    }
+}
+
+#[test]
+fn requests_behind_a_full_read_ahead_are_all_answered() {
+    let _shared = shared_machine();
+    let server = respond_to_each(|_, _| {
+        pause_ms(1);
+        Some(ok_response(b"done"))
+    });
+    for listener in ["", "half-close = true"] {
+        let proxy = start_proxy(&server.authority, listener, "");
+        let mut client = send(&proxy, &get("/many").repeat(UNREAD_REQUESTS));
+        if !listener.is_empty() {
+            client.shutdown(Shutdown::Write).unwrap();
+        }
+        let (mut received, mut buffer) = (Vec::new(), [0; 65_536]);
+        while String::from_utf8_lossy(&received).matches("done").count() < UNREAD_REQUESTS {
+            let read = client.read(&mut buffer).unwrap();
+            assert_ne!(read, 0, "{listener}: {} bytes", received.len());
+            received.extend_from_slice(&buffer[..read]);
+        }
+    }
+}
+
 #[test]
 fn a_half_closed_client_gets_the_rest_of_a_response_that_has_begun() {
     let _shared = shared_machine();
@@ -228,7 +288,9 @@ fn only_event_streams_outlast_the_idle_timeout() {
     for (target, pool, is_cut) in [
         ("/silent-chunks", timeouts, true),
         ("/silent-until-close", timeouts, true),
+        ("/silent-events-like", timeouts, true),
         ("/silent-events", timeouts, false),
+        ("/silent-events-utf8", timeouts, false),
         ("/silent-events", "timeouts = { idle = \"1h\", tunnel = \"300ms\" }", true),
     ] {
         let proxy = start_proxy(&server.authority, "", pool);

@@ -172,7 +172,7 @@ fn plain_http_on_a_port_for_tls_gets_the_address_to_use() {
     ] {
         let text = exchange(&origin, &[bytes]);
         assert!(text.starts_with("HTTP/1.1") && text[8..].starts_with(status), "{text}");
-        assert!(status == " 408 " || text.contains("use https://\n"), "{text}");
+        assert!(status == " 408 " || text.contains("use https\n"), "{text}");
     }
     // No record of TLS, and no text.
     assert!(exchange(&origin, &[&[0x80, 0x2e, 1, 0, 2, 0, 0x15, 0]]).starts_with('\x15'));

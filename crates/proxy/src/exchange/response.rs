@@ -425,7 +425,8 @@ fn is_event_stream(head: &ResponseHead<'_, '_>) -> bool {
     const EVENT_STREAM: &[u8] = b"text/event-stream";
     matches!(head.framing, Framing::Chunked | Framing::UntilClose)
         && wire::field_value(head.headers, "content-type").is_some_and(|value| {
-            value.get(..EVENT_STREAM.len()).is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM))
+            let media_type = value.split(|&byte| matches!(byte, b';' | b',')).next().unwrap_or_default();
+            media_type.trim_ascii().eq_ignore_ascii_case(EVENT_STREAM)
         })
 }
 

@@ -255,7 +255,7 @@ fn plain_http_on_a_port_for_tls_gets_the_address_to_use() {
         assert_eq!(text.matches("HTTP/1.1 ").count(), 1, "{text}");
     }
     let without_host = exchange(&plain, &[b"GET / HTTP/1.0\r\n\r\n"]);
-    assert!(without_host.contains("use https://\n"), "{without_host}");
+    assert!(without_host.contains("use https\n"), "{without_host}");
     let invalid = exchange(&plain, &[b"HELO there\r\n\r\n"]);
     assert!(invalid.starts_with("HTTP/1.1 400 "), "{invalid}");
     let lines = json_lines(&plain, "plain_http", 5);
