@@ -9,7 +9,7 @@ mod tuned;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::directories::{FileOrder, SYSCTL_CONF, SYSCTL_DIRECTORIES, order_files};
-pub use self::parse::{FileFormat, ForeignLine, detect_format, matches_pattern, parse_file};
+pub use self::parse::{FileFormat, ForeignLine, WriteCondition, detect_format, matches_pattern, parse_file};
 pub use self::tuned::{PROFILE_DIRECTORIES, PROFILE_FILE, included_profiles};
 
 use crate::catalogue::{accepted_values, counterpart, find_setting, settings};
@@ -127,7 +127,8 @@ impl Overrides {
         finding.reasons.push(format!("{effect} by {}{pair}", other.location()));
         if !same && is_complete {
             finding.change = None;
-            finding.is_finding = true;
+            // A file that comes later is there to override: sysctl.d(5), included profiles.
+            finding.is_finding |= other.file == lines[at].file;
             finding.verdict = Verdict::Obsolete.max(finding.verdict);
         }
     }
@@ -160,7 +161,14 @@ fn judge_line(
         finding.reasons.push(problem.clone());
         return finding;
     }
-    let note = match (&line.unresolved, line.is_exclusion, line.is_pattern && names.is_empty()) {
+    let kept = context.machine.get(&line.name).filter(|now| line.keeps(now));
+    let kept =
+        kept.map(|now| format!("no change: this machine has {now}, and tuned does not write {}", line.value));
+    let note = match (
+        line.unresolved.as_ref().or(kept.as_ref()),
+        line.is_exclusion,
+        line.is_pattern && names.is_empty(),
+    ) {
         (Some(reason), ..) => Some(reason.as_str()),
         (None, true, _) => Some("keeps the patterns of these files away from this name"),
         (None, false, true) => {
@@ -236,7 +244,7 @@ fn judge_name(
     let accepted = accepted_values(name).map(|(accepted, _)| accepted);
     match find_setting(name) {
         _ if facts.names.get(name) == Some(&false) && !name.starts_with("net.") => {
-            finding.reasons.push("read-only: the kernel shows it, and no line can set it".to_owned());
+            finding.reasons.push("read-only on this kernel: no line can set it".to_owned());
         }
         Some(setting) if setting.name != name && now.is_some() => {
             // A setting of one interface is judged against the value of that interface.

@@ -183,9 +183,11 @@ fn a_rejected_value_restores_the_others() {
     let directory = temp_dir();
     let fixed = ["apply", "--journals", "journals", "--netns", &namespace.0, "net.ipv4.tcp_fin_timeout=30"];
     let rejected = [
-        ("net.ipv4.tcp_syn_retries=300", Some(1), "the kernel rejects this value"),
-        ("net.ipv4.tcp_congestion_control=no-such", Some(1), "the kernel rejects this value"),
-        // This one is found before anything is changed.
+        // Its max is another setting.
+        ("net.ipv4.tcp_reordering=400", Some(1), "the kernel rejects this value"),
+        // These are found before anything is changed.
+        ("net.ipv4.tcp_syn_retries=300", Some(2), "300 is not from 1 to 127"),
+        ("net.ipv4.tcp_congestion_control=no-such", Some(2), "no congestion control of this machine"),
         ("net.ipv4.ip_local_port_range=70000 80000", Some(2), "the kernel expects two ports"),
     ];
     for (setting, code, expected) in rejected {

@@ -1,6 +1,6 @@
 //! Lines of `limits.conf`, as limits.conf(5) and pam_limits(8) define them.
 
-use super::parse::ForeignLine;
+use super::parse::{ForeignLine, significant_lines};
 use crate::report::LimitTarget;
 
 /// Items with a limit of the kernel, and those of a login.
@@ -33,6 +33,39 @@ const SIGNED: &[&str] = &["nice", "priority"];
 const KIBIBYTES: &[&str] = &["as", "core", "data", "fsize", "memlock", "rss", "stack"];
 /// Words for no limit.
 const UNLIMITED: &[&str] = &["unlimited", "infinity", "-1", "-"];
+
+/// First lines of unit files of systemd.
+pub(super) const UNIT_SECTIONS: [&str; 4] = ["[Service]", "[Unit]", "[Install]", "[Manager]"];
+
+/// Parses the limits of a unit file: `LimitNOFILE=SOFT:HARD` (systemd.exec(5)).
+pub(super) fn parse_unit(base: &impl Fn(usize) -> ForeignLine, text: &str) -> Vec<ForeignLine> {
+    let limits = significant_lines(text).filter_map(|(at, line)| {
+        let (key, value) = line.split_once('=')?;
+        let item = match key.trim() {
+            "LimitNOFILE" | "DefaultLimitNOFILE" => "nofile",
+            "LimitMEMLOCK" | "DefaultLimitMEMLOCK" => "memlock",
+            _ => return None,
+        };
+        let (soft, hard) = value.trim().split_once(':').unwrap_or((value.trim(), ""));
+        let limit = |value: &str, soft: bool, hard: bool| {
+            let value = if value == "infinity" { "unlimited" } else { value };
+            let is_valid =
+                value == "unlimited" || value.bytes().next().is_some_and(|one| one.is_ascii_digit());
+            let problem = (!is_valid).then(|| format!("'{value}' is no limit: a number, or infinity"));
+            // A size with a suffix, which systemd reads.
+            let has_suffix = is_valid && value != "unlimited" && value.parse::<u64>().is_err();
+            let unresolved = has_suffix.then(|| "a size with a suffix: weir does not judge it".to_owned());
+            let target = LimitTarget { domain: "the service".to_owned(), soft, hard };
+            let (name, value) = (format!("process.{item}"), value.to_owned());
+            ForeignLine { name, value, problem, unresolved, limit: Some(target), ..base(at) }
+        };
+        Some(match hard {
+            "" => vec![limit(soft, true, true)],
+            hard => vec![limit(soft, true, false), limit(hard, false, true)],
+        })
+    });
+    limits.flatten().collect()
+}
 
 /// Returns whether a line has the form of `limits.conf`: a type in its second field.
 pub(super) fn is_line(line: &str) -> bool {
@@ -136,7 +169,8 @@ pub(super) fn add_notes(lines: &mut [ForeignLine]) {
             )),
         }
     }
-    let Some((first, ..)) = limits.first() else { return };
+    let is_login = |limit: &&(usize, String, LimitTarget, Option<u64>)| limit.2.domain != "the service";
+    let Some((first, ..)) = limits.iter().find(is_login) else { return };
     lines[*first].notes.push(
         "limits.conf is for log-ins only: services of systemd have LimitNOFILE= and the like".to_owned(),
     );

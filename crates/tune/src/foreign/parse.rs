@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{limits, tuned};
+use crate::kernel_value::parse_number;
 use crate::report::LimitTarget;
 
 /// Format of a file.
@@ -12,8 +13,19 @@ pub enum FileFormat {
     Sysctl,
     /// Lines of `limits.conf`.
     Limits,
+    /// Unit file of systemd, with limits of a service.
+    Unit,
     /// Sections with plugins of tuned.
     Tuned,
+}
+
+/// Condition of tuned for a write (`name=>value`, `name=<value`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteCondition {
+    /// Only a value above the machine's.
+    Higher,
+    /// Only a value below the machine's.
+    Lower,
 }
 
 /// One setting of a file.
@@ -35,6 +47,8 @@ pub struct ForeignLine {
     pub problem: Option<String>,
     /// Reason why the value is not known: a variable, another file.
     pub unresolved: Option<String>,
+    /// Condition of tuned for a write.
+    pub write_if: Option<WriteCondition>,
     /// True if the tools report no failure of the line: `-` before the name.
     pub may_fail: bool,
     /// True if the name is a pattern of names.
@@ -58,6 +72,17 @@ impl ForeignLine {
         Self { file: file.to_owned(), problem: Some(problem), ..Self::default() }
     }
 
+    /// Returns whether the condition of the line keeps the value `now`.
+    #[must_use]
+    pub fn keeps(&self, now: &str) -> bool {
+        let (ours, now) = (parse_number(&self.value), parse_number(now));
+        match (self.write_if, ours.zip(now)) {
+            (Some(WriteCondition::Higher), Some((ours, now))) => ours <= now,
+            (Some(WriteCondition::Lower), Some((ours, now))) => ours >= now,
+            _ => false,
+        }
+    }
+
     /// Returns whether the line sets a name to a known value.
     #[must_use]
     pub fn is_setting(&self) -> bool {
@@ -75,11 +100,14 @@ pub(super) fn significant_lines(text: &str) -> impl Iterator<Item = (usize, &str
 #[must_use]
 pub fn detect_format(file: &str, text: &str) -> FileFormat {
     let path = Path::new(file);
+    let is_below = |directory: &str| path.parent().is_some_and(|parent| parent.ends_with(directory));
+    let first = significant_lines(text).next();
+    if first.is_some_and(|(_, line)| limits::UNIT_SECTIONS.contains(&line)) {
+        return FileFormat::Unit;
+    }
     if path.ends_with("tuned.conf") || tuned::is_profile(text) {
         return FileFormat::Tuned;
     }
-    let is_below = |directory: &str| path.parent().is_some_and(|parent| parent.ends_with(directory));
-    let first = significant_lines(text).next();
     let is_limits = path.ends_with("limits.conf")
         || is_below("limits.d")
         || first.is_some_and(|(_, line)| limits::is_line(line));
@@ -97,6 +125,7 @@ pub fn parse_file(file: &str, text: &str) -> Vec<ForeignLine> {
     let base = |line: usize| ForeignLine { file: file.to_owned(), line, ..ForeignLine::default() };
     let mut lines = match detect_format(file, text) {
         FileFormat::Tuned => tuned::parse(&base, text),
+        FileFormat::Unit => limits::parse_unit(&base, text),
         FileFormat::Limits => {
             significant_lines(text).map(|(at, line)| limits::parse(base(at), line)).collect()
         }

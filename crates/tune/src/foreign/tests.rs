@@ -408,7 +408,7 @@ fn forms_of_tuned_are_read() {
         ]
     );
     assert!(
-        lines[0].reasons.join("").contains("only if the value of the machine is lower"),
+        lines[0].reasons.join("").contains("only if it is above the value of the machine"),
         "{:?}",
         lines[0]
     );
@@ -430,4 +430,56 @@ fn a_byte_order_mark_spoils_its_line_only() {
     assert_eq!((lines[0].verdict, lines[1].verdict), (Invalid, Obsolete), "{lines:?}");
     let commented = judge("\u{feff}# comment\nnet.ipv4.tcp_sack = 1\n", CURRENT);
     assert_eq!(commented[0].verdict, Obsolete);
+}
+
+/// Shapes of profiles and unit files of public projects, with other names and values.
+#[test]
+fn shapes_of_public_profiles_and_units_are_read() {
+    let text = "[main]\nsummary=x\n[vm]\ndirty_bytes = 40%\ndirty_background_bytes=10%\n[sysctl]\n\
+        net.core.somaxconn=>2048\nnet.ipv4.tcp_max_syn_backlog=<99\n[sysctl.arm]\ntype=sysctl\nuname_regex=arm\n\
+        cpuinfo_regex=CPU part\\s+:\\s+(0x0?516)\nkernel.numa_balancing=0\n";
+    let machine = [("net.core.somaxconn", "4096"), ("net.ipv4.tcp_max_syn_backlog", "2048")];
+    let lines = judge_on(text, "a/tuned.conf", &machine, &facts());
+    let found: Vec<(&str, &str)> =
+        lines.iter().map(|line| (line.name.as_str(), line.value.as_str())).collect();
+    assert_eq!(
+        found,
+        [
+            ("vm.dirty_ratio", "40"),
+            ("vm.dirty_background_ratio", "10"),
+            ("net.core.somaxconn", "2048"),
+            ("net.ipv4.tcp_max_syn_backlog", "99"),
+            ("kernel.numa_balancing", "0"),
+        ]
+    );
+    assert!(lines.iter().all(|line| !line.is_finding), "{lines:#?}");
+    assert!(
+        lines[2].reasons[0].contains("this machine has 4096, and tuned does not write 2048"),
+        "{:?}",
+        lines[2]
+    );
+    // A line that a later file overrides is no fault; within one file it is.
+    let mut both = parse_file("base/tuned.conf", "[main]\n[sysctl]\nvm.swappiness=10\n");
+    both.extend(parse_file("own/tuned.conf", "[main]\n[sysctl]\nvm.swappiness=30\n"));
+    let machine = BTreeMap::new();
+    let context = JudgeContext {
+        kernel: CURRENT,
+        memory_bytes: 24 << 30,
+        page_bytes: 4096,
+        role: Role::Proxy,
+        machine: &machine,
+        congestion_modules: &[],
+        replaced: BTreeMap::new(),
+    };
+    let lines = judge_lines(&both, &context, &facts());
+    assert!(
+        !lines[0].is_finding && lines[0].reasons.join("").contains("overridden by own/tuned.conf:3"),
+        "{lines:?}"
+    );
+    // A drop-in of systemd that has the name of limits.conf.
+    let unit = "[Service]\nLimitNOFILE=100000\nLimitMEMLOCK=64K:infinity\nRestart=always\nLimitNOFILE=many\n";
+    let lines = judge_on(unit, "etc/systemd/system/a.service.d/limits.conf", &[], &facts());
+    let found: Vec<(usize, &str, bool)> =
+        lines.iter().map(|line| (line.line, line.value.as_str(), line.is_finding)).collect();
+    assert_eq!(found, [(2, "100000", false), (3, "64K", false), (3, "unlimited", false), (5, "many", true)]);
 }

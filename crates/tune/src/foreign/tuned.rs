@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::parse::{ForeignLine, canonical_name, one_line, significant_lines, split_comment};
+use super::parse::{ForeignLine, WriteCondition, canonical_name, one_line, significant_lines, split_comment};
 
 /// Name of the file in the directory of a profile.
 pub const PROFILE_FILE: &str = "tuned.conf";
@@ -12,7 +12,7 @@ pub const PROFILE_DIRECTORIES: [&str; 4] =
 /// Parts of sysctl names that no key of another plugin starts with.
 const SYSCTL_STARTS: [&str; 7] = ["net.", "vm.", "kernel.", "fs.", "net/", "kernel/", "fs/"];
 /// Keys of every section, which set nothing.
-const CONTROL_KEYS: [&str; 10] = [
+const CONTROL_KEYS: [&str; 11] = [
     "type",
     "enabled",
     "devices",
@@ -22,6 +22,7 @@ const CONTROL_KEYS: [&str; 10] = [
     "script_pre",
     "script_post",
     "drop",
+    "cpuinfo_regex",
     "uname_regex",
 ];
 
@@ -148,14 +149,21 @@ fn parse_line(
     if plugin == "bootloader" && key.starts_with("cmdline") {
         return boot_parameters(&base, value);
     }
-    let (value, condition) = match (value.strip_prefix('>'), value.strip_prefix('<')) {
-        (Some(value), _) => (value, Some("only if the value of the machine is lower (tuned: '>')")),
-        (_, Some(value)) => (value, Some("only if the value of the machine is higher (tuned: '<')")),
+    let value = value.trim().trim_matches('"');
+    let (value, write_if) = match (value.strip_prefix('>'), value.strip_prefix('<')) {
+        (Some(value), _) => (value, Some(WriteCondition::Higher)),
+        (_, Some(value)) => (value, Some(WriteCondition::Lower)),
         _ => (value, None),
     };
-    let value = value.trim().trim_matches('"');
+    let value = value.trim();
     let name = match (plugin, key) {
         ("sysctl", name) => canonical_name(name),
+        ("vm", "dirty_bytes" | "dirty_background_bytes") if value.ends_with('%') => {
+            format!("vm.{}", key.replace("bytes", "ratio"))
+        }
+        ("vm", "dirty_bytes" | "dirty_background_bytes" | "dirty_ratio" | "dirty_background_ratio") => {
+            format!("vm.{key}")
+        }
         ("cpu", "governor") => "cpu.governor".to_owned(),
         ("cpu", "force_latency") => "cpu.idle_latency".to_owned(),
         ("cpu", "min_perf_pct") => "cpu.min_perf_pct".to_owned(),
@@ -170,6 +178,12 @@ fn parse_line(
             return vec![ForeignLine { name, value: one_line(value), unresolved: Some(reason), ..base }];
         }
     };
+    let value = if name.starts_with("vm.dirty") { value.trim_end_matches('%') } else { value };
+    let condition = match write_if {
+        Some(WriteCondition::Higher) => Some("tuned writes it only if it is above the value of the machine"),
+        Some(WriteCondition::Lower) => Some("tuned writes it only if it is below the value of the machine"),
+        None => None,
+    };
     let mut notes: Vec<String> = condition.map(str::to_owned).into_iter().collect();
     // The CPU plugin takes the first governor that the driver has.
     let (value, others) = value.split_once('|').filter(|_| name == "cpu.governor").unwrap_or((value, ""));
@@ -177,7 +191,15 @@ fn parse_line(
         notes.push(format!("or {others}, if the driver does not have it"));
     }
     let unresolved = expanded.is_none().then(|| "a variable of tuned: weir does not expand it".to_owned());
-    vec![ForeignLine { name, value: one_line(value), comment: comment.to_owned(), unresolved, notes, ..base }]
+    vec![ForeignLine {
+        name,
+        value: one_line(value),
+        comment: comment.to_owned(),
+        unresolved,
+        notes,
+        write_if,
+        ..base
+    }]
 }
 
 /// Parses the words of a boot command line, which adds them, or removes them with `-`.
