@@ -44,7 +44,7 @@ pub fn names_set(lines: &[ForeignLine], names: &BTreeMap<String, bool>) -> Vec<V
     let explicit: BTreeSet<&str> =
         lines.iter().filter(|line| !line.is_pattern).map(|line| line.name.as_str()).collect();
     let set_by = |line: &ForeignLine| match line.is_pattern {
-        _ if line.problem.is_some() || line.is_exclusion => Vec::new(),
+        _ if !line.is_setting() => Vec::new(),
         true => {
             let free = names.keys().filter(|name| !explicit.contains(name.as_str()));
             free.filter(|name| matches_pattern(&line.name, name)).cloned().collect()
@@ -59,7 +59,7 @@ pub fn names_set(lines: &[ForeignLine], names: &BTreeMap<String, bool>) -> Vec<V
 pub fn values_left(lines: &[ForeignLine], names: &BTreeMap<String, bool>) -> BTreeMap<String, ReplacedValue> {
     let mut left = BTreeMap::new();
     for (line, set) in lines.iter().zip(names_set(lines, names)) {
-        for name in set.into_iter().filter(|_| line.is_setting()) {
+        for name in set {
             counterpart(&name).map(|other| left.remove(other));
             let replaced = ReplacedValue { value: line.value.clone(), location: line.location() };
             left.insert(name, replaced);
