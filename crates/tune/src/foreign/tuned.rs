@@ -131,6 +131,29 @@ fn expand(value: &str, variables: &BTreeMap<&str, &str>) -> Option<String> {
     None
 }
 
+/// Returns the name of the catalogue for a key of a plugin.
+fn catalogue_name(plugin: &str, key: &str, value: &str) -> Option<String> {
+    let name = match (plugin, key) {
+        ("sysctl", name) => canonical_name(name),
+        ("vm", "dirty_bytes" | "dirty_background_bytes") if value.ends_with('%') => {
+            format!("vm.{}", key.replace("bytes", "ratio"))
+        }
+        ("vm", "dirty_bytes" | "dirty_background_bytes" | "dirty_ratio" | "dirty_background_ratio") => {
+            format!("vm.{key}")
+        }
+        ("cpu", "governor") => "cpu.governor".to_owned(),
+        ("cpu", "force_latency") => "cpu.idle_latency".to_owned(),
+        ("cpu", "min_perf_pct") => "cpu.min_perf_pct".to_owned(),
+        ("cpu", "energy_perf_bias") => "cpu.energy_perf_bias".to_owned(),
+        ("vm", "transparent_hugepages" | "transparent_hugepage") => "thp.enabled".to_owned(),
+        ("vm", "transparent_hugepage.defrag") => "thp.defrag".to_owned(),
+        ("sysfs", "/sys/kernel/mm/transparent_hugepage/enabled") => "thp.enabled".to_owned(),
+        ("sysfs", "/sys/kernel/mm/transparent_hugepage/defrag") => "thp.defrag".to_owned(),
+        _ => return None,
+    };
+    Some(name)
+}
+
 /// Parses a line; a command line of the boot loader has several settings.
 fn parse_line(
     base: ForeignLine,
@@ -156,27 +179,10 @@ fn parse_line(
         _ => (value, None),
     };
     let value = value.trim();
-    let name = match (plugin, key) {
-        ("sysctl", name) => canonical_name(name),
-        ("vm", "dirty_bytes" | "dirty_background_bytes") if value.ends_with('%') => {
-            format!("vm.{}", key.replace("bytes", "ratio"))
-        }
-        ("vm", "dirty_bytes" | "dirty_background_bytes" | "dirty_ratio" | "dirty_background_ratio") => {
-            format!("vm.{key}")
-        }
-        ("cpu", "governor") => "cpu.governor".to_owned(),
-        ("cpu", "force_latency") => "cpu.idle_latency".to_owned(),
-        ("cpu", "min_perf_pct") => "cpu.min_perf_pct".to_owned(),
-        ("cpu", "energy_perf_bias") => "cpu.energy_perf_bias".to_owned(),
-        ("vm", "transparent_hugepages" | "transparent_hugepage") => "thp.enabled".to_owned(),
-        ("vm", "transparent_hugepage.defrag") => "thp.defrag".to_owned(),
-        ("sysfs", "/sys/kernel/mm/transparent_hugepage/enabled") => "thp.enabled".to_owned(),
-        ("sysfs", "/sys/kernel/mm/transparent_hugepage/defrag") => "thp.defrag".to_owned(),
-        (plugin, key) => {
-            let reason = format!("plugin [{plugin}] of tuned: weir does not judge it");
-            let name = format!("{plugin}.{key}");
-            return vec![ForeignLine { name, value: one_line(value), unresolved: Some(reason), ..base }];
-        }
+    let Some(name) = catalogue_name(plugin, key, value) else {
+        let reason = format!("plugin [{plugin}] of tuned: weir does not judge it");
+        let name = format!("{plugin}.{key}");
+        return vec![ForeignLine { name, value: one_line(value), unresolved: Some(reason), ..base }];
     };
     let value = if name.starts_with("vm.dirty") { value.trim_end_matches('%') } else { value };
     let condition = match write_if {

@@ -6,7 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use record::problem::InputProblem;
+use record::invalid_value;
+use record::problem::{InputProblem, InvalidValue};
 use tune::foreign::{
     FileFormat, ForeignLine, PROFILE_DIRECTORIES, PROFILE_FILE, SYSCTL_CONF, SYSCTL_DIRECTORIES,
     detect_format, included_profiles, order_files, parse_file,
@@ -94,16 +95,16 @@ fn root_lines(root: &Path) -> Vec<ForeignLine> {
 }
 
 /// Returns the `*.conf` entries of a directory by name.
-fn conf_files(path: &Path) -> Result<Vec<PathBuf>, String> {
-    let entries = fs::read_dir(path).map_err(|error| error.to_string())?;
+fn conf_files(path: &Path) -> Result<Vec<PathBuf>, InvalidValue> {
+    let entries = fs::read_dir(path).map_err(|error| invalid_value!("{error}"))?;
     let paths = entries.flatten().map(|entry| entry.path());
     let mut files: Vec<PathBuf> =
         paths.filter(|path| path.extension().is_some_and(|ending| ending == "conf")).collect();
     files.sort();
     match files.len() {
-        0 => Err("no file *.conf in this directory".to_owned()),
+        0 => Err(invalid_value!("no file *.conf in this directory")),
         1..=FILES_MAX => Ok(files),
-        many => Err(format!("{many} files; the max is {FILES_MAX}")),
+        many => Err(invalid_value!("{many} files; the max is {FILES_MAX}")),
     }
 }
 
@@ -161,7 +162,7 @@ fn parse_including(path: &Path, text: &str, seen: &mut BTreeSet<PathBuf>) -> Vec
                     line,
                     name: "include".to_owned(),
                     value: profile,
-                    unresolved: Some(reason),
+                    unresolved: Some(reason.to_string()),
                     ..ForeignLine::default()
                 }),
             }
@@ -176,27 +177,27 @@ fn read_profile(
     from: &Path,
     profile: &str,
     seen: &mut BTreeSet<PathBuf>,
-) -> Result<Vec<ForeignLine>, String> {
+) -> Result<Vec<ForeignLine>, InvalidValue> {
     if profile.contains('$') {
-        return Err("not read: its name is a variable of tuned".to_owned());
+        return Err(invalid_value!("not read: its name is a variable of tuned"));
     }
     // A profile with '-' before its name may be missing.
     let profile = profile.strip_prefix('-').unwrap_or(profile);
     if profile.contains('/') || profile.starts_with('.') {
-        return Err("not read: no name of a profile".to_owned());
+        return Err(invalid_value!("not read: no name of a profile"));
     }
     let beside = from.parent().and_then(Path::parent).map(Path::to_owned);
     let directories = beside.into_iter().chain(PROFILE_DIRECTORIES.map(PathBuf::from));
     let candidates: Vec<PathBuf> =
         directories.map(|directory| directory.join(profile).join(PROFILE_FILE)).collect();
     let Some(path) = candidates.iter().find(|path| path.is_file()) else {
-        return Err(format!(
+        return Err(invalid_value!(
             "not read: there is no {profile}/{PROFILE_FILE} beside this profile, in /etc/tuned or in /usr/lib/tuned"
         ));
     };
     if seen.len() >= PROFILES_MAX || !seen.insert(path.clone()) {
-        return Err("not read again: its lines are above".to_owned());
+        return Err(invalid_value!("not read again: its lines are above"));
     }
-    let text = read_text(path).map_err(|error| format!("not read: {}: {error}", path.display()))?;
+    let text = read_text(path).map_err(|error| invalid_value!("not read: {}: {error}", path.display()))?;
     Ok(parse_including(path, &text, seen))
 }
