@@ -286,6 +286,9 @@ fn change_text(finding: &LineFinding, context: &JudgeContext<'_>, facts: &Machin
     let default = find_setting(name).and_then(|setting| setting.default_for(context.kernel));
     let origin = match (&finding.set_by, facts.set_by.get(name)) {
         (Some(location), _) => format!(", set by {location}"),
+        (None, Some(other)) if other.location == format!("{}:{}", finding.file, finding.line) => {
+            ", so this line is not in force".to_owned()
+        }
         (None, Some(other)) => format!(" (not by {}, which sets {})", other.location, other.value),
         (None, None) if default.is_some_and(|default| same_value(default, now)) => ", the default".to_owned(),
         (None, None) if default.is_some() => ", set by no file of this machine".to_owned(),
