@@ -46,7 +46,8 @@ pub(super) fn parse_unit(base: &impl Fn(usize) -> ForeignLine, text: &str) -> Ve
             "LimitMEMLOCK" | "DefaultLimitMEMLOCK" => "memlock",
             _ => return None,
         };
-        let (soft, hard) = value.trim().split_once(':').unwrap_or((value.trim(), ""));
+        let value = value.trim();
+        let (soft, hard) = value.split_once(':').unwrap_or((value, ""));
         let limit = |value: &str, soft: bool, hard: bool| {
             let value = if value == "infinity" { "unlimited" } else { value };
             let is_valid =
@@ -150,7 +151,7 @@ pub(super) fn add_notes(lines: &mut [ForeignLine]) {
         let same = |other: &&(usize, String, LimitTarget, Option<u64>)| {
             other.1 == *name && other.2.domain == target.domain && other.2.hard
         };
-        let hard = limits.iter().filter(same).next_back();
+        let hard = limits.iter().rfind(same);
         if !target.soft || target.hard {
             continue;
         }

@@ -39,7 +39,7 @@ pub(super) fn is_profile(text: &str) -> bool {
         let is_sysctl = SYSCTL_STARTS.iter().any(|start| line.trim_start_matches('-').starts_with(start));
         is_sysctl && sections.plugin(section) != "sysctl"
     };
-    starts && !sections.lines.iter().any(|line| is_foreign(line))
+    starts && !sections.lines.iter().any(is_foreign)
 }
 
 /// Lines of a profile with their sections.
