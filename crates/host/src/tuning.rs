@@ -4,8 +4,10 @@
 //! Sources: sysctl(8), `/sys/class/net` (`Documentation/ABI/testing/sysfs-class-net`), ethtool(8),
 //! `/proc/cmdline`, `/proc/modules`.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
@@ -239,17 +241,34 @@ pub fn module_state(name: &str) -> ObservedValue {
     ObservedValue::Absent
 }
 
+/// Returns the congestion controls that have a module for the kernel of this release, without those that are built
+/// in: a write of such a name loads the module.
+#[must_use]
+pub fn congestion_modules(release: &str) -> Vec<String> {
+    let directory = Path::new("/lib/modules").join(release);
+    let list = fs::read_to_string(directory.join("modules.dep")).unwrap_or_default();
+    let files = list.lines().filter_map(|line| line.split(':').next()?.rsplit('/').next());
+    let names = files.filter_map(|file| file.strip_prefix("tcp_")?.split('.').next());
+    names.map(str::to_owned).collect()
+}
+
+/// Returns whether the mode of a file allows its owner to write it.
+#[must_use]
+pub fn is_writable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o200 != 0)
+}
+
 /// Returns the size of a page, in bytes.
 #[must_use]
 pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Returns the names of all sysctls that are visible here, for suggestions. Names of interfaces are left
-/// out.
+/// Returns the names of all sysctls that are visible here, and whether they can be written. A dot in a part of a name
+/// is a slash, as in sysctl(8).
 #[must_use]
-pub fn sysctl_names() -> Vec<String> {
-    let mut names = Vec::new();
+pub fn sysctl_names() -> BTreeMap<String, bool> {
+    let mut names = BTreeMap::new();
     let mut directories = vec![PathBuf::from("/proc/sys")];
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
@@ -258,7 +277,17 @@ pub fn sysctl_names() -> Vec<String> {
             if is_directory {
                 directories.push(path);
             } else if let Ok(relative) = path.strip_prefix("/proc/sys") {
-                names.push(relative.to_string_lossy().replace('/', "."));
+                let swap = |one: char| {
+                    if one == '/' {
+                        '.'
+                    } else if one == '.' {
+                        '/'
+                    } else {
+                        one
+                    }
+                };
+                let name = relative.to_string_lossy().chars().map(swap).collect();
+                names.insert(name, is_writable(&path));
             }
             if names.len() >= MAX_SYSCTLS {
                 return names;
@@ -341,7 +370,7 @@ mod tests {
         assert_eq!(read_sysctl("net.ipv4.tcp_tw_recycle"), ObservedValue::Absent);
         assert!(matches!(read_choice("/sys/no/such"), ObservedValue::NotObservable(_)));
         assert!(nofile_soft().text().is_some() && cgroup_quota().text().is_some());
-        assert!(sysctl_names().iter().any(|name| name == "net.ipv4.tcp_rmem"));
+        assert!(sysctl_names().get("net.ipv4.tcp_rmem") == Some(&true));
         assert!(page_bytes() >= 4096);
         assert_eq!(module_state("no_such_module"), ObservedValue::Absent);
         for interface in interfaces() {

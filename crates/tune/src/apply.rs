@@ -6,7 +6,7 @@ use host::tuning::{ObservedValue, interface_file, sysctl_path};
 use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue, nearest};
 
-use crate::catalogue::{find_setting, settings};
+use crate::catalogue::{counterpart, find_setting, settings};
 use crate::judge::{JudgeContext, judge_value, same_value};
 use crate::kernel::KernelVersion;
 use crate::profiles::{PROFILES, Profile, find_profile};
@@ -39,6 +39,8 @@ pub struct PlannedChange {
     pub verdict: Verdict,
     /// Reason of the verdict.
     pub reason: String,
+    /// True if the kernel makes this change with the one before it: the other setting of an exclusive pair.
+    pub follows: bool,
 }
 
 /// Plan of an apply.
@@ -61,7 +63,8 @@ pub fn parse_requests(words: &[String]) -> Result<Vec<RequestedValue>, Vec<Input
     let mut requests: Vec<RequestedValue> = Vec::new();
     let mut problems = Vec::new();
     let mut add = |request: RequestedValue| {
-        requests.retain(|earlier| earlier.name != request.name);
+        let other = counterpart(&request.name);
+        requests.retain(|earlier| earlier.name != request.name && Some(earlier.name.as_str()) != other);
         requests.push(request);
     };
     for word in words {
@@ -200,11 +203,50 @@ pub fn plan_apply(
             problems.push(InputProblem::new(request.name.as_str(), judged.reason));
             continue;
         }
-        let change =
-            PlannedChange { requested: request.clone(), old, verdict: judged.verdict, reason: judged.reason };
-        plan.changes.push(change);
+        let follower = match follower(request, &old, &observe) {
+            Ok(follower) => follower,
+            Err(problem) => {
+                problems.push(InputProblem::new(request.name.as_str(), problem));
+                continue;
+            }
+        };
+        let (requested, verdict) = (request.clone(), judged.verdict);
+        plan.changes.push(PlannedChange { requested, old, verdict, reason: judged.reason, follows: false });
+        plan.changes.extend(follower);
     }
     if problems.is_empty() { Ok(plan) } else { Err(problems) }
+}
+
+/// Returns the change that the kernel makes with that of `request`: it sets the other setting of an exclusive pair to
+/// 0, so a revert has to restore that one.
+///
+/// # Errors
+/// The kernel has no way back to the present state.
+fn follower(
+    request: &RequestedValue,
+    old: &str,
+    observe: &impl Fn(&RequestedValue) -> ObservedValue,
+) -> Result<Option<PlannedChange>, InvalidValue> {
+    let Some(name) = counterpart(&request.name) else { return Ok(None) };
+    let (setting, path) = find_file(name)?;
+    let (name, value) = (name.to_owned(), "0".to_owned());
+    let other = RequestedValue { setting, name, value, path, is_optional: request.is_optional };
+    match observe(&other) {
+        ObservedValue::Value(value) if same_value(&value, "0") && same_value(old, "0") => {
+            Err(invalid_value!(
+                "it and {} are 0, and the kernel has no way back to that: write one of the two first",
+                other.name
+            ))
+        }
+        ObservedValue::Value(value) if !same_value(&value, "0") => Ok(Some(PlannedChange {
+            requested: other,
+            old: value,
+            verdict: Verdict::Conditional,
+            reason: format!("the kernel sets it to 0 with {}; a revert restores it", request.name),
+            follows: true,
+        })),
+        _ => Ok(None),
+    }
 }
 
 /// Reason why a setting cannot be written here.
@@ -272,7 +314,7 @@ pub fn persistent_text(plan: &ApplyPlan, command: &str) -> String {
     // Below the first line a command of several lines would be settings.
     let command = command.replace(char::is_control, " ");
     let mut text = format!("{PERSISTED_START}{command}\n{PERSISTED_LINE}\n");
-    for change in &plan.changes {
+    for change in plan.changes.iter().filter(|change| !change.follows) {
         let request = &change.requested;
         let setting = request.setting;
         text.push_str(&format!("\n# {} (was {}): {}\n", change.verdict.name(), change.old, change.reason));

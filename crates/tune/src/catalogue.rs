@@ -1,6 +1,7 @@
 //! Catalogue of host settings: one row a setting. Rows are grouped by area in the files of this
 //! directory. Not for reading the machine, and not for judging values.
 
+mod accepted;
 mod application;
 mod boot;
 mod cpu;
@@ -11,6 +12,8 @@ mod obsolete;
 mod tcp_buffers;
 mod tcp_connections;
 mod tcp_recovery;
+
+pub use self::accepted::accepted_values;
 
 use crate::kernel::KernelVersion;
 use crate::setting::{Advice, Certainty, Role, RuleCondition, Setting, ValueRule, Verdict, WantedValue};
@@ -58,12 +61,31 @@ pub fn settings() -> impl Iterator<Item = &'static Setting> {
 /// A per-interface sysctl (`net.ipv4.conf.eth0.rp_filter`) has the row of `all`.
 #[must_use]
 pub fn find_setting(name: &str) -> Option<&'static Setting> {
-    let exact = settings().find(|setting| setting.name == name);
-    exact.or_else(|| {
-        let (family, rest) = name.split_once(".conf.")?;
-        let (_, leaf) = rest.rsplit_once('.')?;
-        let general = format!("{family}.conf.all.{leaf}");
-        settings().find(|setting| setting.name == general)
+    let find = |name: &str| settings().find(|setting| setting.name == name);
+    find(name).or_else(|| find(&general_name(name)?))
+}
+
+/// Returns the name of a per-interface sysctl for all interfaces.
+fn general_name(name: &str) -> Option<String> {
+    let (family, rest) = name.split_once(".conf.")?;
+    let (_, leaf) = rest.rsplit_once('.')?;
+    Some(format!("{family}.conf.all.{leaf}"))
+}
+
+/// Settings of which the kernel keeps one: a write of one sets the other to 0 (admin-guide/sysctl/vm).
+pub const EXCLUSIVE_PAIRS: [(&str, &str); 3] = [
+    ("vm.dirty_background_bytes", "vm.dirty_background_ratio"),
+    ("vm.dirty_bytes", "vm.dirty_ratio"),
+    ("vm.overcommit_kbytes", "vm.overcommit_ratio"),
+];
+
+/// Returns the other setting of an exclusive pair.
+#[must_use]
+pub fn counterpart(name: &str) -> Option<&'static str> {
+    EXCLUSIVE_PAIRS.iter().find_map(|(one, other)| match name {
+        _ if name == *one => Some(*other),
+        _ if name == *other => Some(*one),
+        _ => None,
     })
 }
 
@@ -96,7 +118,12 @@ const fn harmful(when: RuleCondition, certainty: Certainty, reason: &'static str
 
 /// Returns a rule: values under this condition depend on the load.
 const fn depends(when: RuleCondition, reason: &'static str) -> ValueRule {
-    ValueRule { when, verdict: Verdict::Conditional, certainty: Certainty::Documented, reason }
+    // A threshold is a judgement of weir.
+    let certainty = match when {
+        RuleCondition::Above(1..) | RuleCondition::Below(_) => Certainty::Judgement,
+        _ => Certainty::Documented,
+    };
+    ValueRule { when, verdict: Verdict::Conditional, certainty, reason }
 }
 
 /// Returns a rule: values under this condition have no effect here.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use host::tuning::ObservedValue;
 
-use crate::judge::{JudgeContext, ValueJudgement, is_satisfied, judge_value, same_value};
+use crate::judge::{JudgeContext, ReplacedValue, ValueJudgement, is_satisfied, judge_observed, same_value};
 use crate::observation::{MachineState, ObservedSetting};
 use crate::report::{Action, SettingFinding};
 use crate::setting::{Certainty, Role, Scope, Verdict};
@@ -12,7 +12,7 @@ use crate::setting::{Certainty, Role, Scope, Verdict};
 /// Returns the context of verdicts about this machine.
 #[must_use]
 pub fn judge_context<'a>(
-    state: &MachineState,
+    state: &'a MachineState,
     values: &'a BTreeMap<String, String>,
     role: Role,
 ) -> JudgeContext<'a> {
@@ -22,16 +22,29 @@ pub fn judge_context<'a>(
         page_bytes: state.page_bytes,
         role,
         machine: values,
+        congestion_modules: &state.congestion_modules,
         replaced: BTreeMap::new(),
     }
 }
 
 /// Checks every setting of a machine, in the order of the catalogue.
 #[must_use]
-pub fn check_machine(state: &MachineState, role: Role) -> Vec<SettingFinding> {
+pub fn check_machine(
+    state: &MachineState,
+    role: Role,
+    set_by: &BTreeMap<String, ReplacedValue>,
+) -> Vec<SettingFinding> {
     let values = state.values();
     let context = judge_context(state, &values, role);
-    state.settings.iter().map(|observed| check_setting(observed, &context)).collect()
+    let check = |observed: &ObservedSetting| {
+        let mut finding = check_setting(observed, &context);
+        let set = set_by.get(observed.setting.name);
+        let is_in_force =
+            |set: &&ReplacedValue| observed.value.text().is_some_and(|now| same_value(now, &set.value));
+        finding.set_by = set.filter(is_in_force).map(|set| set.location.clone());
+        finding
+    };
+    state.settings.iter().map(check).collect()
 }
 
 fn check_setting(observed: &ObservedSetting, context: &JudgeContext<'_>) -> SettingFinding {
@@ -42,6 +55,7 @@ fn check_setting(observed: &ObservedSetting, context: &JudgeContext<'_>) -> Sett
         scope: setting.scope,
         unit: setting.unit.to_owned(),
         value: observed.value.text().map(str::to_owned),
+        set_by: None,
         default: setting.default_for(context.kernel).map(str::to_owned),
         wanted: None,
         action: Action::Keep,
@@ -56,7 +70,7 @@ fn check_setting(observed: &ObservedSetting, context: &JudgeContext<'_>) -> Sett
     finding.wanted = advice.map(|advice| advice.wanted.text().to_owned());
     match &observed.value {
         ObservedValue::Value(value) => {
-            let judged = judge_value(setting, value, context);
+            let judged = judge_observed(setting, value, context);
             decide(&mut finding, observed, &judged, value, context);
         }
         ObservedValue::Absent => {

@@ -106,6 +106,9 @@ pub struct JournaledChange {
     pub old: String,
     /// Value written.
     pub new: String,
+    /// True if the kernel makes this change with the one before it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follows: bool,
 }
 
 /// Line after the header.

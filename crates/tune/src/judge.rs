@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::catalogue::accepted_values;
 use crate::kernel::KernelVersion;
+use crate::kernel_value::{AcceptedValues, RejectedValue, parse_number};
 use crate::setting::{Certainty, Role, RuleCondition, Setting, Verdict, WantedValue};
 
 /// Facts that a verdict depends on.
@@ -18,6 +20,8 @@ pub struct JudgeContext<'a> {
     pub role: Role,
     /// Values of this machine, by setting name.
     pub machine: &'a BTreeMap<String, String>,
+    /// Congestion controls that have a module on this machine.
+    pub congestion_modules: &'a [String],
     /// Values that a file sets in place of the machine's, by setting name.
     pub replaced: BTreeMap<String, ReplacedValue>,
 }
@@ -60,9 +64,38 @@ pub fn judge_value(setting: &Setting, value: &str, context: &JudgeContext<'_>) -
     if let Some(judged) = judge_existence(setting, context.kernel) {
         return judged;
     }
-    if let Some(reason) = format_problem(setting, value, context) {
+    let now = context.machine.get(setting.name).map(String::as_str);
+    let written = value;
+    let accepted = accepted_values(setting.name);
+    if let Some((accepted, source)) = accepted
+        && let Some(reason) = rejection(accepted, setting, value, context)
+    {
+        let reason = format!("{reason} ({source})");
         return ValueJudgement::new(Verdict::Invalid, Certainty::Measured, reason).rejected();
     }
+    let accepted = accepted.map_or(AcceptedValues::Text, |(accepted, _)| accepted);
+    let value = &accepted.in_force(value, now.or_else(|| setting.default_for(context.kernel)));
+    let mut judged = judge_in_force(setting, value, now, context);
+    if let Some(note) = accepted.length_note(written) {
+        judged.reason.push_str(&format!("; {note}"));
+    }
+    judged
+}
+
+/// Judges a value that is in force, so the kernel has accepted it.
+#[must_use]
+pub fn judge_observed(setting: &Setting, value: &str, context: &JudgeContext<'_>) -> ValueJudgement {
+    let now = context.machine.get(setting.name).map(String::as_str);
+    judge_existence(setting, context.kernel).unwrap_or_else(|| judge_in_force(setting, value, now, context))
+}
+
+/// Judges the value that is in force after a write; `now` is that of the machine.
+fn judge_in_force(
+    setting: &Setting,
+    value: &str,
+    now: Option<&str>,
+    context: &JudgeContext<'_>,
+) -> ValueJudgement {
     if let Some(judged) = judge_by_rule(setting, value, context) {
         return judged;
     }
@@ -75,9 +108,14 @@ pub fn judge_value(setting: &Setting, value: &str, context: &JudgeContext<'_>) -
         let reason = format!("{note}{}{parity}", setting.effect);
         return ValueJudgement::new(Verdict::Recommend, advice.certainty, reason);
     }
-    if is_default {
+    let is_change = now.is_some_and(|now| !same_value(now, value));
+    if is_default && !is_change {
         let reason = format!("the default of kernel {}: the line has no effect", context.kernel);
         return ValueJudgement::new(Verdict::Obsolete, Certainty::Documented, reason);
+    }
+    if is_default {
+        let reason = format!("back to the default of kernel {}; {}", context.kernel, setting.effect);
+        return ValueJudgement::new(Verdict::Conditional, Certainty::Judgement, reason);
     }
     let verdict = match setting.verdict {
         Verdict::Obsolete => Verdict::Obsolete,
@@ -113,7 +151,7 @@ fn judge_by_rule(setting: &Setting, value: &str, context: &JudgeContext<'_>) -> 
                 reason.push_str(&format!(" ({origin} {field})"));
             }
         }
-        RuleCondition::OtherIs(name, _) => {
+        RuleCondition::OtherIs(name, _) | RuleCondition::AboveOther(name) => {
             if let Some(other) = context.replaced.get(name) {
                 reason.push_str(&format!(" ({})", other.location));
             }
@@ -156,57 +194,58 @@ fn holds(when: RuleCondition, setting: &Setting, value: &str, context: &JudgeCon
             let memory = i128::from(context.memory_bytes);
             field(value, 0).is_some_and(|count| count.saturating_mul(i128::from(bytes)) > memory)
         }
+        RuleCondition::TurnsOff => {
+            let now = context.machine.get(setting.name).and_then(|now| field(now, 0));
+            field(value, 0) == Some(0) && now.is_some_and(|now| now != 0)
+        }
+        RuleCondition::AboveOther(name) => {
+            let other = other_value(name, context).and_then(|other| field(other, 0));
+            field(value, 0).zip(other).is_some_and(|(ours, other)| ours > other)
+        }
         RuleCondition::OtherIs(name, expected) => {
-            let replaced = context.replaced.get(name).map(|other| other.value.as_str());
-            let other = replaced.or_else(|| context.machine.get(name).map(String::as_str));
-            other.is_some_and(|other| same_value(expected, other))
+            other_value(name, context).is_some_and(|other| same_value(expected, other))
         }
         RuleCondition::Always => true,
     }
 }
 
-/// Returns the reason why the kernel rejects a value: a unit, or a wrong number of fields.
-fn format_problem(setting: &Setting, value: &str, context: &JudgeContext<'_>) -> Option<String> {
-    let default = setting.default_for(context.kernel)?;
-    let is_numeric = !default.is_empty() && default.split_whitespace().all(|one| parse_number(one).is_some());
-    if !is_numeric {
-        return None;
+/// Returns the value of another setting: that of the same file, or that of the machine.
+fn other_value<'a>(name: &str, context: &'a JudgeContext<'_>) -> Option<&'a str> {
+    let replaced = context.replaced.get(name).map(|other| other.value.as_str());
+    replaced.or_else(|| context.machine.get(name).map(String::as_str))
+}
+
+/// Returns the reason why the kernel rejects a value.
+fn rejection(
+    accepted: AcceptedValues,
+    setting: &Setting,
+    value: &str,
+    context: &JudgeContext<'_>,
+) -> Option<RejectedValue> {
+    if let Some(rejected) = accepted.rejection(value, setting.unit) {
+        return Some(rejected);
     }
-    if value.trim().is_empty() {
-        return Some("the value is missing".to_owned());
-    }
-    if let Some(field) = value.split_whitespace().find(|one| parse_number(one).is_none()) {
-        let digits: String = field.chars().take_while(char::is_ascii_digit).collect();
-        if !digits.is_empty() && !setting.unit.is_empty() {
-            return Some(format!("'{field}': the unit is {}; write the number alone", setting.unit));
-        }
-        return Some(format!("'{field}' is not a number"));
-    }
-    let (given, wanted) = (value.split_whitespace().count(), default.split_whitespace().count());
-    if given != wanted {
-        let fields = if wanted == 1 { "one number".to_owned() } else { format!("{wanted} numbers") };
-        return Some(format!("{given} numbers, where the kernel expects {fields}"));
+    if accepted == AcceptedValues::CongestionControl {
+        let available = context.machine.get("net.ipv4.tcp_available_congestion_control")?;
+        let is_known = available.split_whitespace().any(|one| one == value)
+            || context.congestion_modules.iter().any(|one| one == value);
+        let rejected =
+            RejectedValue::CongestionControl { value: value.to_owned(), available: available.clone() };
+        return (!is_known).then_some(rejected);
     }
     let is_range = setting.advice.iter().any(|advice| matches!(advice.wanted, WantedValue::PortCount(..)));
+    let now = context.machine.get(setting.name).map(String::as_str);
+    let default = setting.default_for(context.kernel);
+    let range = is_range.then(|| accepted.in_force(value, now.or(default)))?;
     // net/ipv4/sysctl_net_ipv4.c, ipv4_local_port_range().
-    let start =
-        context.machine.get("net.ipv4.ip_unprivileged_port_start").and_then(|port| parse_number(port));
+    let start = other_value("net.ipv4.ip_unprivileged_port_start", context).and_then(parse_number);
     let start = start.unwrap_or(PRIVILEGED_PORTS_END);
     let is_valid = |(first, last)| start.max(1) <= first && first <= last && last <= i128::from(u16::MAX);
-    (is_range && !port_range(value).is_some_and(is_valid)).then(|| {
-        format!(
-            "the kernel expects two ports from {start} (ip_unprivileged_port_start) to 65535, the lower first"
-        )
-    })
+    (!port_range(&range).is_some_and(is_valid)).then_some(RejectedValue::PortRange(start))
 }
 
 /// First port that is not privileged, if the machine's is not known.
 const PRIVILEGED_PORTS_END: i128 = 1024;
-
-/// Parses a whole number.
-fn parse_number(text: &str) -> Option<i128> {
-    text.parse().ok()
-}
 
 /// Returns whether two values are equal: field by field, as numbers or as words.
 #[must_use]

@@ -107,6 +107,7 @@ pub fn plan_links(
                     continue;
                 }
                 plan.changes.push(PlannedChange {
+                    follows: false,
                     requested: request.clone(),
                     old,
                     verdict: judged.verdict,

@@ -30,6 +30,8 @@ pub struct MachineState {
     pub memory_bytes: u64,
     /// Size of a page, in bytes.
     pub page_bytes: u64,
+    /// Congestion controls that have a module for this kernel.
+    pub congestion_modules: Vec<String>,
     /// Every setting of the catalogue, in its order.
     pub settings: Vec<ObservedSetting>,
 }
@@ -66,11 +68,13 @@ pub fn observe_machine() -> MachineState {
             found.push(ObservedSetting { setting, interface: Some(interface.clone()), value });
         }
     }
+    let congestion_modules = tuning::congestion_modules(&facts.kernel);
     MachineState {
         kernel: KernelVersion::parse(&facts.kernel).unwrap_or_default(),
         release: facts.kernel,
         memory_bytes: facts.memory_bytes.unwrap_or(0),
         page_bytes: tuning::page_bytes(),
+        congestion_modules,
         settings: found,
     }
 }

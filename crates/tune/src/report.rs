@@ -24,6 +24,9 @@ pub struct CheckReport {
     pub settings: Vec<SettingFinding>,
     /// Lines of the files.
     pub lines: Vec<LineFinding>,
+    /// True if values of network settings were tried in a new network namespace.
+    #[serde(default)]
+    pub is_tried: bool,
     /// Number of settings to change, and of lines to remove.
     pub findings: usize,
 }
@@ -59,6 +62,9 @@ pub struct SettingFinding {
     /// Value in force.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub value: Option<String>,
+    /// Line of this machine's files that sets it at boot; absent if none does.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub set_by: Option<String>,
     /// Default of this kernel, if it is the same on every machine.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub default: Option<String>,
@@ -93,6 +99,18 @@ pub struct LineFinding {
     pub name: String,
     /// Value in the file.
     pub value: String,
+    /// Users and limits, for a line of `limits.conf`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub limit: Option<LimitTarget>,
+    /// Value in force on this machine.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub now: Option<String>,
+    /// Line of this machine's own files that sets the name at boot; absent if none does.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub set_by: Option<String>,
+    /// Change of this machine: the value now, its origin, and the value afterwards.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub change: Option<String>,
     /// Verdict.
     pub verdict: Verdict,
     /// Basis of the verdict.
@@ -104,4 +122,28 @@ pub struct LineFinding {
     pub source: Option<String>,
     /// True if the line should go: harmful, invalid, or rejected by the kernel.
     pub is_finding: bool,
+}
+
+/// Users and limits that a line is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitTarget {
+    /// User, `@group`, `*`, `%group`, or a range of identifiers.
+    pub domain: String,
+    /// True if it sets the soft limit.
+    pub soft: bool,
+    /// True if it sets the hard limit.
+    pub hard: bool,
+}
+
+impl LimitTarget {
+    /// Returns `DOMAIN TYPE`, as in the file.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let kind = match (self.soft, self.hard) {
+            (true, true) => "-",
+            (true, false) => "soft",
+            _ => "hard",
+        };
+        format!("{} {kind}", self.domain)
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use host::journal::{self, JournalFile, LockedJournal, ProcessIdentity, boot_id};
 use host::sandbox::namespace::{netns_path, run_in_netns};
@@ -192,13 +192,14 @@ pub fn apply(
         path: change.requested.path.clone(),
         old: change.old.clone(),
         new: change.requested.value.clone(),
+        follows: change.follows,
     };
     let journal = TuneJournal::new(header, plan.changes.iter().map(change).collect());
     let name = format!("{}.{EXTENSION}", owner.file_stem());
     let mut file = JournalFile::create(directory, &name).map_err(|error| failed(error.into()))?;
     file.append(&journal.initial_text()).map_err(|error| failed(error.into()))?;
     on_step(ApplyStep::Journaled);
-    match write_all(&journal.changes, on_step) {
+    match write_all(&KernelFiles, &journal.changes, on_step) {
         Ok(values) => {
             on_step(ApplyStep::Verified);
             let confirmed = file.append(&TuneJournal::applied_text(&values));
@@ -210,22 +211,49 @@ pub fn apply(
     }
 }
 
+/// Files of settings.
+trait SettingFiles {
+    /// Reads a value.
+    fn read(&self, path: &Path) -> ObservedValue;
+    /// Writes a value.
+    fn write(&self, path: &Path, value: &str) -> io::Result<()>;
+}
+
+/// Files of the kernel.
+struct KernelFiles;
+
+impl SettingFiles for KernelFiles {
+    fn read(&self, path: &Path) -> ObservedValue {
+        read_choice(path)
+    }
+
+    fn write(&self, path: &Path, value: &str) -> io::Result<()> {
+        write_value(path, value)
+    }
+}
+
 /// Writes all values, and returns the values that are then in force.
 fn write_all(
+    files: &impl SettingFiles,
     changes: &[JournaledChange],
     on_step: &mut dyn FnMut(ApplyStep),
 ) -> Result<Vec<String>, ApplyFault> {
-    for (at, change) in changes.iter().enumerate() {
-        let now = read_choice(&change.path);
+    for (at, change) in changes.iter().enumerate().filter(|(_, change)| !change.follows) {
         let name = || change.name.clone();
-        if !now.text().is_some_and(|now| same_value(now, &change.old)) {
-            return Err(ApplyFault::ChangedMeanwhile(name()));
+        // A change that follows is made by the same write.
+        let followers = changes[at + 1..].iter().take_while(|other| other.follows);
+        for changed in std::iter::once(change).chain(followers) {
+            let now = files.read(&changed.path);
+            if !now.text().is_some_and(|now| same_value(now, &changed.old)) {
+                return Err(ApplyFault::ChangedMeanwhile(changed.name.clone()));
+            }
         }
-        write_value(&change.path, &change.new)
+        files
+            .write(&change.path, &change.new)
             .map_err(|source| ApplyFault::Write { name: name(), source })?;
         on_step(ApplyStep::Written(at));
     }
-    let read_back = |change: &JournaledChange| match read_choice(&change.path) {
+    let read_back = |change: &JournaledChange| match files.read(&change.path) {
         ObservedValue::Value(value) if same_value(&value, &change.new) => Ok(value),
         other => {
             let value = other.text().unwrap_or("not readable").to_owned();
@@ -238,7 +266,7 @@ fn write_all(
 
 /// Restores everything after a failed apply. The journal is removed if nothing is left to restore.
 fn undo(journal: &TuneJournal, file: &JournalFile, reason: ApplyFault) -> ApplyError {
-    let report = restore(journal, true);
+    let report = restore(&KernelFiles, journal, true);
     if report.is_complete() {
         // A journal that stays is found by the next start, which has nothing to restore.
         let _ = file.remove();
@@ -269,11 +297,19 @@ impl RevertReport {
 }
 
 /// Restores the old values of a journal, the last first, and reads them back.
-fn restore(journal: &TuneJournal, force: bool) -> RevertReport {
+fn restore(files: &impl SettingFiles, journal: &TuneJournal, force: bool) -> RevertReport {
     let mut report = RevertReport::default();
     for (at, change) in journal.changes.iter().enumerate().rev() {
-        let now = read_choice(&change.path);
+        let now = files.read(&change.path);
         let name = change.name.clone();
+        // The old value of a change that follows would undo what somebody else did to the one before it.
+        let is_leader_theirs = change.follows && at > 0 && {
+            let leader = files.read(&journal.changes[at - 1].path);
+            journal.revert_step(at - 1, leader.text(), force) == RevertStep::ChangedByOther
+        };
+        if is_leader_theirs {
+            continue;
+        }
         match journal.revert_step(at, now.text(), force) {
             RevertStep::AlreadyReverted => report.unchanged.push(name),
             RevertStep::Missing => report.failures.push((name, "the setting is gone".to_owned())),
@@ -281,7 +317,7 @@ fn restore(journal: &TuneJournal, force: bool) -> RevertReport {
                 let now = now.text().unwrap_or_default().to_owned();
                 report.changed_by_other.push((name, now, change.new.clone()));
             }
-            RevertStep::Write => match write_back(change) {
+            RevertStep::Write => match write_back(files, change) {
                 Ok(()) => report.restored.push((name, change.old.clone())),
                 Err(error) => report.failures.push((name, error.to_string())),
             },
@@ -290,9 +326,9 @@ fn restore(journal: &TuneJournal, force: bool) -> RevertReport {
     report
 }
 
-fn write_back(change: &JournaledChange) -> io::Result<()> {
-    write_value(&change.path, &change.old)?;
-    match read_choice(&change.path) {
+fn write_back(files: &impl SettingFiles, change: &JournaledChange) -> io::Result<()> {
+    files.write(&change.path, &change.old)?;
+    match files.read(&change.path) {
         ObservedValue::Value(value) if same_value(&value, &change.old) => Ok(()),
         other => {
             let value = other.text().unwrap_or("an unreadable value");
@@ -375,7 +411,7 @@ pub fn revert(directory: &TrustedDir, name: &str, force: bool) -> Result<Option<
         locked.remove()?;
         return Ok(Some(RevertReport::default()));
     }
-    let report = run_in_target(&journal.header.target, || restore(&journal, force))?;
+    let report = run_in_target(&journal.header.target, || restore(&KernelFiles, &journal, force))?;
     if report.is_complete() {
         if let Some(persisted) = &journal.header.persisted {
             remove_persisted(persisted);
@@ -472,3 +508,6 @@ pub fn managed_states(journal: &TuneJournal) -> io::Result<Vec<(Option<String>, 
     };
     run_in_target(&journal.header.target, || journal.changes.iter().map(state).collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -213,6 +213,10 @@ pub enum RuleCondition {
     PagesAboveMemory,
     /// The first field, times these bytes, exceeds the machine's memory.
     BytesEachAboveMemory(u64),
+    /// The value is 0, and that of the machine is not.
+    TurnsOff,
+    /// The first field is above the first field of another setting, in the same file or on this machine.
+    AboveOther(&'static str),
     /// Another setting has this value, in the same file or on this machine.
     OtherIs(&'static str, &'static str),
     /// Every value.

@@ -3,6 +3,7 @@
 mod apply;
 mod check;
 mod command;
+mod files;
 mod revert;
 mod trial;
 mod trial_links;

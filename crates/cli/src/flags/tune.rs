@@ -36,7 +36,13 @@ pub(crate) const CHECK: CommandInfo = CommandInfo {
     doc: "Without --file: every setting of the catalogue on this machine, with its value, the recommended value for \
           the role and the memory, the reason, and the basis of the verdict (measured, documented, judgement). With \
           --file: every line of a sysctl.conf, a limits.conf, a tuned profile or a sysctl.d directory, with its \
-          verdict for this kernel. Needs no root. What cannot be read here is reported as not observable.\n\nExit \
+          verdict for this kernel, the value now, the file of this machine that sets it, and what the line would \
+          change. Needs no root; as root, values of network settings are also tried in a new network namespace, and the \
+          kernel's answer decides. What cannot be read here is reported as not observable.\n\nsysctl.d(5): patterns \
+          match the settings of this machine; names with a line of their own, and those excluded by -NAME, are left \
+          out. Directories given together are read in the order of sysctl.d(5): by file name, /etc before /run before \
+          /usr. A root directory (/) stands for its sysctl.d, sysctl.conf and limits.conf. A profile of tuned is read \
+          with the profiles that it includes.\n\nExit \
           code 0: nothing to change. Exit code 3: settings to change, or lines that are harmful, invalid or rejected \
           by the kernel. Conditional and obsolete lines do not count. Exit code 2: a file cannot be read.",
     values: None,
@@ -54,8 +60,8 @@ pub(crate) const CHECK: CommandInfo = CommandInfo {
             long: "file",
             value: "FILE|DIR",
             repeatable: true,
-            doc: "File to judge: sysctl.conf, limits.conf, a tuned profile, or a sysctl.d directory; repeatable, in \
-                  the order in which they take effect",
+            doc: "File to judge: sysctl.conf, limits.conf, a tuned profile, a sysctl.d directory, or a root directory; \
+                  repeatable, in the order in which they take effect",
             valid: &["sysctl.conf"],
             ..FLAG_DEFAULTS
         },
@@ -76,6 +82,7 @@ pub(crate) const CHECK: CommandInfo = CommandInfo {
         ("weir tune check", "settings of this machine that a proxy should change"),
         ("weir tune check --role origin --all", "the complete catalogue, for an origin"),
         ("weir tune check --file sysctl.conf", "judge every line of a file"),
+        ("weir tune check --file /", "the files that this machine reads at boot"),
     ],
 };
 

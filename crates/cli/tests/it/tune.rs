@@ -183,10 +183,13 @@ fn a_rejected_value_restores_the_others() {
     let directory = temp_dir();
     let fixed = ["apply", "--journals", "journals", "--netns", &namespace.0, "net.ipv4.tcp_fin_timeout=30"];
     let rejected = [
-        ("net.ipv4.tcp_syn_retries=300", Some(1), "the kernel rejects this value"),
-        ("net.ipv4.tcp_congestion_control=no-such", Some(1), "the kernel rejects this value"),
-        // This one is found before anything is changed.
-        ("net.ipv4.ip_local_port_range=70000 80000", Some(2), "the kernel expects two ports"),
+        // Its max is another setting.
+        ("net.ipv4.tcp_reordering=400", Some(1), "the kernel rejects this value"),
+        // These are found before anything is changed.
+        ("net.ipv4.tcp_syn_retries=300", Some(2), "300 is not from 1 to 127"),
+        ("net.ipv4.tcp_congestion_control=no-such", Some(2), "no congestion control of this machine"),
+        ("net.ipv4.ip_local_port_range=70000 80000", Some(2), "70000 is not from 1 to 65535"),
+        ("net.ipv4.ip_local_port_range=900 800", Some(2), "the kernel expects two ports"),
     ];
     for (setting, code, expected) in rejected {
         let output = tune(directory.path(), &[&fixed[..], &[setting]].concat());
@@ -256,6 +259,118 @@ fn files_and_directories_are_judged_with_their_lines() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["schema"], &report["findings"]), (&"weir.tune-check/1".into(), &0.into()));
     assert_eq!(report["lines"][0]["verdict"], "recommend");
+}
+
+/// Files of a directory that cannot be read have a line each, and the others are judged.
+#[test]
+fn one_bad_entry_ruins_no_directory_and_directories_have_their_order() {
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    let root = directory.path();
+    for path in ["r/etc/sysctl.d/x.conf", "r/usr/lib/sysctl.d", "r/etc/security/limits.d"] {
+        fs::create_dir_all(root.join(path)).unwrap();
+    }
+    let etc = root.join("r/etc/sysctl.d");
+    fs::write(etc.join("10-a.conf"), b"# caf\xe9\nvm.swappiness = 2\xff\nnet.ipv4.tcp_sack = 1 # \xe9\n")
+        .unwrap();
+    std::os::unix::fs::symlink("nowhere", etc.join("20-link.conf")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", etc.join("50-vendor.conf")).unwrap();
+    fs::write(etc.join("60-late.conf"), "net.ipv4.tcp_dsack = 1\n").unwrap();
+    let vendor = root.join("r/usr/lib/sysctl.d");
+    fs::write(vendor.join("50-vendor.conf"), "net.ipv4.tcp_sack = 0\n").unwrap();
+    fs::write(vendor.join("30-own.conf"), "net.ipv4.tcp_dsack = 0\n").unwrap();
+    fs::write(root.join("r/etc/security/limits.conf"), "* soft nofile abc\n").unwrap();
+    let check = |files: &[&str]| {
+        let files = files.iter().flat_map(|file| ["--file", file]);
+        let arguments: Vec<&str> = ["check", "--json", "-"].into_iter().chain(files).collect();
+        let output = tune(root, &arguments);
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let lines = report["lines"].as_array().unwrap().iter();
+        let word = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
+        let found = |line: &Value| {
+            let file = word(line, "file");
+            let name = file.rsplit('/').next().unwrap_or_default().to_owned();
+            (name, line["line"].as_u64().unwrap(), word(line, "verdict"), line["reasons"].to_string())
+        };
+        lines.map(found).collect::<Vec<_>>()
+    };
+    // Both ways of naming them; the order of the flags does not matter for these directories.
+    let whole = check(&["r"]);
+    let named = check(&["r/usr/lib/sysctl.d", "r/etc/sysctl.d"]);
+    assert_eq!(whole[..named.len()], named[..]);
+    let short: Vec<(&str, u64, &str)> =
+        whole.iter().map(|(file, line, verdict, _)| (file.as_str(), *line, verdict.as_str())).collect();
+    assert_eq!(
+        short,
+        [
+            ("50-vendor.conf", 0, "conditional"),
+            ("10-a.conf", 2, "invalid"),
+            ("10-a.conf", 3, "obsolete"),
+            ("20-link.conf", 0, "invalid"),
+            ("30-own.conf", 1, "harmful"),
+            ("60-late.conf", 1, "obsolete"),
+            ("x.conf", 0, "invalid"),
+            ("limits.conf", 1, "invalid"),
+        ]
+    );
+    for (at, part) in [
+        (0, "not read: r/etc/sysctl.d/50-vendor.conf has the same name"),
+        (3, "a link to nowhere, which is missing"),
+        (4, "overridden by r/etc/sysctl.d/60-late.conf:1"),
+        (6, "a directory"),
+        (7, "'abc' is not a number"),
+    ] {
+        assert!(whole[at].3.contains(part), "{part}: {}", whole[at].3);
+    }
+}
+
+#[test]
+fn an_included_profile_is_read_or_named() {
+    let _shared = shared_machine();
+    let directory = temp_dir();
+    for (profile, text) in [
+        ("base", "[main]\ninclude=own\n[sysctl]\nvm.swappiness=10\n"),
+        ("own", "[main]\ninclude=base, no-such-profile,${f:x}\n[sysctl]\nnet.ipv4.tcp_sack=1\n"),
+    ] {
+        fs::create_dir(directory.path().join(profile)).unwrap();
+        fs::write(directory.path().join(profile).join("tuned.conf"), text).unwrap();
+    }
+    let output = tune(directory.path(), &["check", "--file", "own/tuned.conf"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    for part in [
+        "base/tuned.conf:4",
+        "include = no-such-profile",
+        "not read: there is no no-such-profile/tuned.conf",
+        "include = ${f:x}",
+        "not read again",
+    ] {
+        assert!(text(&output).contains(part), "{part}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_line_is_judged_against_the_namespace_that_it_would_change() {
+    let _shared = shared_machine();
+    let Some(namespace) = TestNamespace::create() else { return };
+    let directory = temp_dir();
+    namespace.write("net.ipv4.ip_forward", "1");
+    let lines = "net.ipv4.ip_forward = 0\nnet.ipv4.tcp_fin_timeout = 0x1e\nnet.ipv4.tcp_reordering = 400\n";
+    fs::write(directory.path().join("a.conf"), lines).unwrap();
+    let check = ["netns", "exec", &namespace.0, WEIR, "tune", "check", "--file", "a.conf"];
+    let output = Command::new("ip").args(check).current_dir(directory.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    for part in [
+        "a.conf:1: harmful: net.ipv4.ip_forward = 0",
+        "now 1, set by no file of this machine: the line sets 0",
+        "a.conf:2: conditional: net.ipv4.tcp_fin_timeout = 0x1e",
+        "now 60, the default: the line sets 30",
+        "a.conf:3: invalid: net.ipv4.tcp_reordering = 400",
+        "tried in a new network namespace",
+    ] {
+        assert!(text(&output).contains(part), "{part}: {}", text(&output));
+    }
+    assert_eq!(namespace.read("net.ipv4.tcp_fin_timeout"), "60");
 }
 
 #[test]

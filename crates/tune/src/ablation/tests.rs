@@ -26,6 +26,7 @@ fn design(words: &[&str], method: AblationMethod) -> Result<AblationDesign, Inpu
         page_bytes: 4096,
         role: Role::Proxy,
         machine: &machine,
+        congestion_modules: &[],
         replaced: std::collections::BTreeMap::new(),
     };
     let observe = |request: &crate::apply::RequestedValue| {

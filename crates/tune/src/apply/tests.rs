@@ -18,6 +18,7 @@ fn plan(requests: &[&str], is_namespace: bool, value: &str) -> Result<ApplyPlan,
         page_bytes: 4096,
         role: Role::Proxy,
         machine: &machine,
+        congestion_modules: &[],
         replaced: BTreeMap::new(),
     };
     let requests = parse_requests(&words(requests)).expect("valid requests");

@@ -4,7 +4,7 @@ use host::tuning::DriverSetting;
 
 use super::{ALL, NAPI, SCALING, advise, harmful};
 use crate::kernel::ANY;
-use crate::setting::Certainty::{Documented, Measured};
+use crate::setting::Certainty::{Documented, Judgement, Measured};
 use crate::setting::RuleCondition::{Above, Is};
 use crate::setting::Verdict::Recommend;
 use crate::setting::WantedValue::Exactly;
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Setting] = &[
     Setting {
         name: "nic.rx_usecs",
         unit: "µs",
-        rules: &[harmful(Above(100), Documented, "each packet may wait that long: for bulk transfers only")],
+        rules: &[harmful(Above(100), Judgement, "each packet may wait that long: for bulk transfers only")],
         effect: "interrupt delay of receives (ethtool -C IF rx-usecs N): fewer interrupts, more delay",
         risk: "adds up to its value to every latency",
         probe: Probe::Ethtool(DriverSetting::RxUsecs),

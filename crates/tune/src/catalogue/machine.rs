@@ -3,7 +3,7 @@
 use super::{ALL, FS, KERNEL, VM, advise, consider, depends, from_gib, harmful, no_effect, v};
 use crate::kernel::ANY;
 use crate::setting::Certainty::{Documented, Judgement};
-use crate::setting::RuleCondition::{Above, Always, Below, FieldBelowDefault, Is};
+use crate::setting::RuleCondition::{Above, AboveOther, Always, Below, FieldBelowDefault, Is};
 use crate::setting::Verdict::{Harmful, Obsolete, Recommend};
 use crate::setting::WantedValue::{AtLeast, AtMost, OneOf};
 use crate::setting::{Probe, SETTING, Scope, Setting};
@@ -42,9 +42,10 @@ pub(super) const ROWS: &[Setting] = &[
             from_gib(4, advise(ALL, AtLeast("65536"), Documented)),
             from_gib(16, advise(ALL, AtLeast("262144"), Documented)),
         ],
-        rules: &[depends(
-            Above(1_048_576),
-            "above fs.nr_open: the limit cannot be set, and a log-in may fail",
+        rules: &[harmful(
+            AboveOther("fs.nr_open"),
+            Documented,
+            "above fs.nr_open: the kernel refuses the limit, and pam_limits then refuses the log-in",
         )],
         effect: "open files of a process (ulimit -n, limits.conf, LimitNOFILE=); a proxy needs two for each request in \
                  flight, and 64 more",
@@ -150,6 +151,42 @@ pub(super) const ROWS: &[Setting] = &[
         )],
         effect: "reserved huge pages, for DPDK and programs that map them",
         risk: "memory that nothing else can use",
+        source: VM,
+        ..SETTING
+    },
+    Setting {
+        name: "vm.dirty_bytes",
+        unit: "B",
+        defaults: &[(ANY, "0")],
+        effect: "vm.dirty_ratio as a number of bytes; the kernel keeps one of the two",
+        risk: "too low: writers wait often",
+        source: VM,
+        ..SETTING
+    },
+    Setting {
+        name: "vm.dirty_background_bytes",
+        unit: "B",
+        defaults: &[(ANY, "0")],
+        effect: "vm.dirty_background_ratio as a number of bytes; the kernel keeps one of the two",
+        risk: "too low: more writes",
+        source: VM,
+        ..SETTING
+    },
+    Setting {
+        name: "vm.overcommit_ratio",
+        unit: "%",
+        defaults: &[(ANY, "50")],
+        effect: "memory beside swap that may be reserved with vm.overcommit_memory=2",
+        risk: "too low: reservations fail early",
+        source: VM,
+        ..SETTING
+    },
+    Setting {
+        name: "vm.overcommit_kbytes",
+        unit: "KiB",
+        defaults: &[(ANY, "0")],
+        effect: "vm.overcommit_ratio as a number of KiB; the kernel keeps one of the two",
+        risk: "too low: reservations fail early",
         source: VM,
         ..SETTING
     },

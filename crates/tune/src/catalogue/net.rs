@@ -1,20 +1,24 @@
 //! Rows about queues, steering, the network core, routing and connection tracking.
 
-use super::{ALL, CONNTRACK, IP, NET, SCALING, consider, depends, harmful, no_effect, v};
+use super::{ALL, CONNTRACK, IP, NET, SCALING, consider, depends, harmful, v};
 use crate::kernel::ANY;
-use crate::setting::Certainty::{Documented, Measured};
-use crate::setting::RuleCondition::{Above, Always, Below, FieldBelowDefault, Is};
+use crate::setting::Certainty::{Documented, Judgement, Measured};
+use crate::setting::RuleCondition::{Above, Always, Below, FieldBelowDefault, Is, TurnsOff};
 use crate::setting::Scope::{Interface, NetworkNamespace};
 use crate::setting::Verdict::{Conditional, Harmful, Obsolete};
 use crate::setting::WantedValue::OneOf;
 use crate::setting::{NETNS, SETTING, Setting, ValueRule};
+
+/// Effect of a line that turns forwarding off on a machine that forwards.
+const STOPS_FORWARDING: &str = "this machine forwards now, and the line turns it off: containers, virtual machines and routes through it lose \
+     their network";
 
 pub(super) const ROWS: &[Setting] = &[
     Setting {
         name: "net.core.busy_read",
         unit: "µs",
         defaults: &[(ANY, "0")],
-        rules: &[harmful(Above(200), Documented, "burns a CPU for each blocking read")],
+        rules: &[harmful(Above(200), Judgement, "burns a CPU for each blocking read")],
         effect: "spins on the device queue before a read blocks; with a low-latency NIC and spare cores",
         risk: "CPU time; no effect on loopback and veth; SO_BUSY_POLL sets it for one socket",
         source: NET,
@@ -24,7 +28,7 @@ pub(super) const ROWS: &[Setting] = &[
         name: "net.core.busy_poll",
         unit: "µs",
         defaults: &[(ANY, "0")],
-        rules: &[harmful(Above(200), Documented, "burns a CPU for each waiting poll")],
+        rules: &[harmful(Above(200), Judgement, "burns a CPU for each waiting poll")],
         effect: "spins on the device queue in poll and select; with a low-latency NIC and spare cores",
         risk: "CPU time; no effect on loopback and veth; SO_BUSY_POLL sets it for one socket",
         source: NET,
@@ -129,7 +133,7 @@ pub(super) const ROWS: &[Setting] = &[
         name: "net.core.message_burst",
         unit: "messages",
         defaults: &[(ANY, "10")],
-        rules: &[harmful(Above(1000), Documented, "a flood of packets becomes a flood of log lines")],
+        rules: &[harmful(Above(1000), Judgement, "a flood of packets becomes a flood of log lines")],
         effect: "burst of the kernel's network warnings",
         risk: "log flood",
         source: NET,
@@ -150,18 +154,36 @@ pub(super) const ROWS: &[Setting] = &[
         scope: NetworkNamespace,
         defaults: &[(ANY, "0")],
         rules: &[
-            no_effect(
-                Is("0"),
-                Documented,
-                "the default; a change resets the other settings of every interface",
-            ),
-            depends(Is("1"), "for a router; a reverse proxy does not need it"),
+            harmful(TurnsOff, Documented, STOPS_FORWARDING),
+            depends(Above(0), "for a router; a reverse proxy does not need it"),
         ],
         effect: "forwards packets",
         risk: "a change resets other interface settings to their defaults",
         verdict: Obsolete,
         source: IP,
         ..SETTING
+    },
+    Setting {
+        name: "net.ipv4.conf.all.forwarding",
+        scope: Interface,
+        defaults: &[(ANY, "0")],
+        rules: &[harmful(TurnsOff, Documented, STOPS_FORWARDING)],
+        effect: "forwards packets; that of all is net.ipv4.ip_forward",
+        risk: "a change of all resets other interface settings to their defaults",
+        verdict: Obsolete,
+        source: IP,
+        ..NETNS
+    },
+    Setting {
+        name: "net.ipv6.conf.all.forwarding",
+        scope: Interface,
+        defaults: &[(ANY, "0")],
+        rules: &[harmful(TurnsOff, Documented, STOPS_FORWARDING)],
+        effect: "forwards IPv6 packets",
+        risk: "the machine no longer takes its address and its route from router advertisements",
+        verdict: Obsolete,
+        source: IP,
+        ..NETNS
     },
     Setting {
         name: "net.ipv4.conf.all.rp_filter",

@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Setting] = &[
         rules: &[
             harmful(
                 Below(25),
-                Documented,
+                Judgement,
                 "cuts peers that close slowly, and does not shorten TIME_WAIT: 100 of 100 sockets stayed with 1 s",
             ),
             depends(Below(60), "frees orphaned FIN_WAIT_2 sockets earlier; does not shorten TIME_WAIT"),
@@ -197,7 +197,7 @@ pub(super) const ROWS: &[Setting] = &[
         unit: "retries",
         defaults: &[(ANY, "5")],
         rules: &[
-            harmful(Below(2), Documented, "clients on a lossy path cannot connect"),
+            harmful(Below(2), Judgement, "clients on a lossy path cannot connect"),
             depends(Below(5), "halves the amplification of a SYN flood"),
         ],
         effect: "retransmissions of a SYN-ACK",
@@ -210,7 +210,7 @@ pub(super) const ROWS: &[Setting] = &[
         unit: "retries",
         defaults: &[(ANY, "5"), (v(3, 7), "6")],
         rules: &[
-            harmful(Below(3), Documented, "every program of the machine gives up after two lost SYNs"),
+            harmful(Below(3), Judgement, "every program of the machine gives up after two lost SYNs"),
             depends(
                 Below(6),
                 "shortens failed connects; a connect timeout of the client does it for one program",

@@ -2,7 +2,7 @@
 
 use super::{ACCEPTING, IP, advise, depends, harmful, v};
 use crate::kernel::ANY;
-use crate::setting::Certainty::{Documented, Measured};
+use crate::setting::Certainty::{Documented, Judgement, Measured};
 use crate::setting::RuleCondition::{Below, Is};
 use crate::setting::Verdict::{Conditional, Obsolete, Recommend};
 use crate::setting::WantedValue::Exactly;
@@ -19,6 +19,13 @@ pub(super) const ROWS: &[Setting] = &[
         }],
         effect: "congestion control of new connections; bbr helps on lossy and long paths",
         risk: "bbr is unfair to cubic; TCP_CONGESTION sets it for one socket",
+        source: IP,
+        ..NETNS
+    },
+    Setting {
+        name: "net.ipv4.tcp_available_congestion_control",
+        effect: "congestion controls that are loaded; read-only",
+        risk: "none",
         source: IP,
         ..NETNS
     },
@@ -87,7 +94,7 @@ pub(super) const ROWS: &[Setting] = &[
         added: Some(v(6, 11)),
         rules: &[harmful(
             Below(5_000),
-            Documented,
+            Judgement,
             "below the delayed ACK of peers: spurious retransmissions",
         )],
         effect: "min retransmission timeout; lower only where every path is short and controlled",
@@ -119,7 +126,12 @@ pub(super) const ROWS: &[Setting] = &[
         unit: "retries",
         defaults: &[(ANY, "15")],
         rules: &[
-            harmful(Below(5), Documented, "established connections break after short outages"),
+            harmful(
+                Below(8),
+                Documented,
+                "RFC 1122 asks for at least 100 s, which takes 8 retransmissions: established connections break in \
+                 short outages; TCP_USER_TIMEOUT is for one program",
+            ),
             depends(
                 Below(15),
                 "dead peers are dropped earlier: 8 is about 100 s; TCP_USER_TIMEOUT does it for one",

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use super::*;
 use crate::kernel::ANY;
+use crate::kernel_value::AcceptedValues;
 use crate::observation::observe_machine;
 use crate::setting::{Probe, Scope};
 use host::tuning::{ObservedValue, read_sysctl, sysctl_path};
@@ -101,4 +102,68 @@ fn global_settings_are_not_in_a_new_namespace() {
     };
     let writable = String::from_utf8(output.stdout).unwrap();
     assert_eq!(writable, "", "these have a value of their own in a namespace");
+}
+
+#[test]
+fn every_row_that_the_kernel_parses_has_its_accepted_values() {
+    for row in settings().filter(|row| row.probe == Probe::Sysctl && row.removed.is_none()) {
+        let (accepted, source) = accepted_values(row.name).unwrap_or_else(|| panic!("{}", row.name));
+        assert!(!source.is_empty(), "{}", row.name);
+        let values = row
+            .defaults
+            .iter()
+            .map(|(_, value)| *value)
+            .chain(row.advice.iter().map(|one| one.wanted.text()));
+        // 0 is what the kernel shows for the one of a pair that is not in force.
+        for value in
+            values.filter(|_| counterpart(row.name).is_none() && accepted != AcceptedValues::ReadOnly)
+        {
+            assert_eq!(accepted.rejection(value, row.unit), None, "{} = {value}", row.name);
+        }
+    }
+    let mut names = BTreeSet::new();
+    assert_eq!(accepted::names().find(|name| !names.insert(*name)), None, "twice");
+}
+
+/// Settings whose range depends on other settings.
+const DEPENDENT: [&str; 3] =
+    ["net.ipv4.ip_local_port_range", "net.ipv4.ip_unprivileged_port_start", "net.ipv4.tcp_reordering"];
+
+/// Writes the bounds of every range, and the numbers beyond them, in a new network namespace.
+#[test]
+fn the_running_kernel_accepts_the_ranges_of_the_tables() {
+    let state = observe_machine();
+    if state.kernel < v(6, 18) {
+        return;
+    }
+    let checked = host::sandbox::namespace::run_in_new_netns(|| {
+        let names = accepted::names().filter(|name| {
+            name.starts_with("net.ipv4.") || name.starts_with("net.unix.") || *name == "net.core.somaxconn"
+        });
+        let mut checked = 0;
+        for name in names.filter(|name| !DEPENDENT.contains(name) && !name.contains("conf.")) {
+            let Some((AcceptedValues::Numbers { fields, min, max }, _)) = accepted_values(name) else {
+                continue;
+            };
+            let path = sysctl_path(name).unwrap();
+            // Shared settings are not in a namespace, or cannot be written there.
+            if !host::tuning::is_writable(&path) {
+                continue;
+            }
+            let write = |number: i128| {
+                let value = vec![number.to_string(); fields].join(" ");
+                host::tuning::write_value(&path, &value).is_ok()
+            };
+            // The bounds of a time depend on CONFIG_HZ.
+            let is_time = max == i128::from(i32::MAX) / 100;
+            assert!(is_time || write(max) && write(min), "{name}: {min} to {max}");
+            assert!(!write(max + 1) && !write(min - 1), "{name}: beyond {min} to {max}");
+            checked += 1;
+        }
+        checked
+    });
+    match checked {
+        Ok(checked) => assert!(checked > 60, "{checked}"),
+        Err(_) => test_needs::skip(test_needs::ROOT, "a new network namespace takes root"),
+    }
 }

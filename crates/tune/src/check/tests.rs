@@ -16,6 +16,7 @@ fn state(values: &[(&str, ObservedValue)]) -> MachineState {
         kernel: KernelVersion(6, 18),
         memory_bytes: 8 << 30,
         page_bytes: 4096,
+        congestion_modules: Vec::new(),
         settings: values.iter().map(observed).collect(),
     }
 }
@@ -30,7 +31,7 @@ fn what_is_not_there_needs_no_change() {
         ("net.ipv4.tcp_tw_recycle", ObservedValue::Absent),
         ("vm.swappiness", ObservedValue::NotObservable("no permission".to_owned())),
     ]);
-    let findings = check_machine(&state, Role::Proxy);
+    let findings = check_machine(&state, Role::Proxy, &BTreeMap::new());
     assert_eq!(findings[0].action, Action::Absent);
     assert_eq!((findings[1].action, findings[1].reason.as_str()), (Action::NotObservable, "no permission"));
     assert_eq!(count_changes(&findings), 0);
@@ -38,7 +39,8 @@ fn what_is_not_there_needs_no_change() {
 
 #[test]
 fn a_harmful_value_is_to_be_changed() {
-    let findings = check_machine(&state(&[("net.core.somaxconn", value("128"))]), Role::Proxy);
+    let findings =
+        check_machine(&state(&[("net.core.somaxconn", value("128"))]), Role::Proxy, &BTreeMap::new());
     assert_eq!((findings[0].action, findings[0].verdict), (Action::Change, Some(Verdict::Harmful)));
     assert!(findings[0].wanted.is_some());
     assert_eq!(count_changes(&findings), 1);
@@ -55,7 +57,7 @@ fn a_machine_as_advised_needs_no_change() {
                 WantedValue::OneOf(texts) => texts[0],
                 WantedValue::PortCount(..) => "1024 65001",
             };
-            let findings = check_machine(&state(&[(setting.name, value(wanted))]), role);
+            let findings = check_machine(&state(&[(setting.name, value(wanted))]), role, &BTreeMap::new());
             assert_eq!(
                 findings[0].action,
                 Action::Keep,

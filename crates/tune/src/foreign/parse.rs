@@ -1,13 +1,31 @@
-//! Parser of `sysctl.conf` (sysctl.d(5)), `limits.conf` (limits.conf(5)) and tuned profiles (tuned.conf(5)).
-//! Judges nothing.
+//! Parser of `sysctl.conf` (sysctl.d(5)); the other formats have files of their own. Judges nothing.
+
+use std::path::Path;
+
+use super::{limits, tuned};
+use crate::kernel_value::parse_number;
+use crate::report::LimitTarget;
 
 /// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFormat {
     /// Lines `name = value`, and lines of `limits.conf`.
     Sysctl,
+    /// Lines of `limits.conf`.
+    Limits,
+    /// Unit file of systemd, with limits of a service.
+    Unit,
     /// Sections with plugins of tuned.
     Tuned,
+}
+
+/// Condition of tuned for a write (`name=>value`, `name=<value`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteCondition {
+    /// Only a value above the machine's.
+    Higher,
+    /// Only a value below the machine's.
+    Lower,
 }
 
 /// One setting of a file.
@@ -15,7 +33,7 @@ pub enum FileFormat {
 pub struct ForeignLine {
     /// Path of the file.
     pub file: String,
-    /// Number of the line, from 1.
+    /// Number of the line, from 1; 0 for the complete file.
     pub line: usize,
     /// Name, as in the catalogue.
     pub name: String,
@@ -29,103 +47,138 @@ pub struct ForeignLine {
     pub problem: Option<String>,
     /// Reason why the value is not known: a variable, another file.
     pub unresolved: Option<String>,
+    /// Condition of tuned for a write.
+    pub write_if: Option<WriteCondition>,
+    /// True if the tools report no failure of the line: `-` before the name.
+    pub may_fail: bool,
+    /// True if the name is a pattern of names.
+    pub is_pattern: bool,
+    /// True if the line keeps patterns away from its name, and sets nothing.
+    pub is_exclusion: bool,
+    /// Users and limits of a line of `limits.conf`.
+    pub limit: Option<LimitTarget>,
 }
 
 impl ForeignLine {
-    /// Returns `FILE:LINE`.
+    /// Returns `FILE:LINE`, or `FILE`.
     #[must_use]
     pub fn location(&self) -> String {
-        format!("{}:{}", self.file, self.line)
+        if self.line == 0 { self.file.clone() } else { format!("{}:{}", self.file, self.line) }
+    }
+
+    /// Returns a line about a complete file that cannot be read.
+    #[must_use]
+    pub fn unreadable(file: &str, problem: String) -> Self {
+        Self { file: file.to_owned(), problem: Some(problem), ..Self::default() }
+    }
+
+    /// Returns whether the condition of the line keeps the value `now`.
+    #[must_use]
+    pub fn keeps(&self, now: &str) -> bool {
+        let (ours, now) = (parse_number(&self.value), parse_number(now));
+        match (self.write_if, ours.zip(now)) {
+            (Some(WriteCondition::Higher), Some((ours, now))) => ours <= now,
+            (Some(WriteCondition::Lower), Some((ours, now))) => ours >= now,
+            _ => false,
+        }
+    }
+
+    /// Returns whether the line sets a name to a known value.
+    #[must_use]
+    pub fn is_setting(&self) -> bool {
+        self.problem.is_none() && self.unresolved.is_none() && !self.is_exclusion
     }
 }
 
-/// Returns the format of a file: tuned profiles have sections.
-#[must_use]
-pub fn detect_format(text: &str) -> FileFormat {
-    let is_section = |line: &str| line.starts_with('[') && line.ends_with(']');
-    if text.lines().map(str::trim).any(is_section) { FileFormat::Tuned } else { FileFormat::Sysctl }
+/// Returns the lines that say something, with their numbers.
+pub(super) fn significant_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+    lines.filter(|(_, line)| !line.is_empty() && !line.starts_with(['#', ';']))
 }
 
-/// Parses a file. Comments and empty lines are left out.
+/// Returns the format of a file, by its name or its first line.
+#[must_use]
+pub fn detect_format(file: &str, text: &str) -> FileFormat {
+    let path = Path::new(file);
+    let is_below = |directory: &str| path.parent().is_some_and(|parent| parent.ends_with(directory));
+    let first = significant_lines(text).next();
+    if first.is_some_and(|(_, line)| limits::UNIT_SECTIONS.contains(&line)) {
+        return FileFormat::Unit;
+    }
+    if path.ends_with("tuned.conf") || tuned::is_profile(text) {
+        return FileFormat::Tuned;
+    }
+    let is_limits = path.ends_with("limits.conf")
+        || is_below("limits.d")
+        || first.is_some_and(|(_, line)| limits::is_line(line));
+    if is_limits { FileFormat::Limits } else { FileFormat::Sysctl }
+}
+
+/// Mark that some editors put in front of a text.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// Parses the settings of a file.
 #[must_use]
 pub fn parse_file(file: &str, text: &str) -> Vec<ForeignLine> {
-    let format = detect_format(text);
-    let mut section = String::new();
-    let mut lines = Vec::new();
-    for (at, raw) in text.lines().enumerate() {
-        let trimmed = raw.trim();
-        if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
-            continue;
+    let unmarked = text.strip_prefix(BYTE_ORDER_MARK);
+    let (has_mark, text) = (unmarked.is_some(), unmarked.unwrap_or(text));
+    let base = |line: usize| ForeignLine { file: file.to_owned(), line, ..ForeignLine::default() };
+    let mut lines = match detect_format(file, text) {
+        FileFormat::Tuned => tuned::parse(&base, text),
+        FileFormat::Unit => limits::parse_unit(&base, text),
+        FileFormat::Limits => {
+            significant_lines(text).map(|(at, line)| limits::parse(base(at), line)).collect()
         }
-        let base = ForeignLine { file: file.to_owned(), line: at + 1, ..ForeignLine::default() };
-        if format == FileFormat::Tuned {
-            if let Some(name) = trimmed.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-                name.trim().clone_into(&mut section);
-                continue;
-            }
-            lines.extend(parse_tuned(base, &section, trimmed));
-        } else {
-            lines.push(parse_sysctl(base, trimmed));
+        FileFormat::Sysctl => {
+            significant_lines(text).map(|(at, line)| parse_sysctl(base(at), line)).collect()
         }
+    };
+    if let Some(first) = lines.first_mut().filter(|line| has_mark && line.line == 1) {
+        let problem = "a byte order mark before the name: sysctl tools take it for a part of the name";
+        first.problem.get_or_insert_with(|| problem.to_owned());
     }
     lines
 }
 
 /// Parses `name = value`, with an optional `-` before the name.
 fn parse_sysctl(base: ForeignLine, line: &str) -> ForeignLine {
-    if let Some(limit) = parse_limit(&base, line) {
-        return limit;
+    if limits::is_line(line) {
+        return limits::parse(base, line);
     }
     let Some((name, value)) = line.split_once('=') else {
+        if let Some(name) = line.strip_prefix('-').map(str::trim).filter(|name| is_name(name)) {
+            return ForeignLine { name: canonical_name(name), is_exclusion: true, ..base };
+        }
         let problem = Some("no setting: expected 'name = value'".to_owned());
         return ForeignLine { name: line.to_owned(), problem, ..base };
     };
     let name = name.trim();
-    let name = name.strip_prefix('-').unwrap_or(name).trim();
+    let (name, may_fail) = match name.strip_prefix('-') {
+        Some(name) => (name.trim(), true),
+        None => (name, false),
+    };
     let (value, comment) = split_comment(value);
     let mut notes = Vec::new();
     if !comment.is_empty() {
         notes.push("text after the value: comments need a line of their own".to_owned());
     }
-    let mut one = ForeignLine {
+    ForeignLine {
         name: canonical_name(name),
         value: one_line(value),
         comment: comment.to_owned(),
         notes,
+        may_fail,
+        is_pattern: name.contains(['*', '?', '[']),
         ..base
-    };
-    if name.contains(['*', '?']) {
-        one.unresolved = Some("a pattern of names: weir does not expand it".to_owned());
     }
-    one
 }
 
-/// Parses a line of `limits.conf`: `domain type item value`.
-fn parse_limit(base: &ForeignLine, line: &str) -> Option<ForeignLine> {
-    let (line, comment) = split_comment(line);
-    let fields: Vec<&str> = line.split_whitespace().collect();
-    let [_, kind, item, value] = fields.as_slice() else { return None };
-    if !["soft", "hard", "-"].contains(kind) {
-        return None;
-    }
-    let name = match *item {
-        "nofile" => "process.nofile".to_owned(),
-        "memlock" => "process.memlock".to_owned(),
-        other => format!("process.{other}"),
-    };
-    let known = ["nofile", "memlock"].contains(item);
-    let unresolved = (!known).then(|| "a limit that the catalogue does not have".to_owned());
-    Some(ForeignLine {
-        name,
-        value: (*value).to_owned(),
-        comment: comment.to_owned(),
-        unresolved,
-        ..base.clone()
-    })
+fn is_name(text: &str) -> bool {
+    text.contains(['.', '/']) && !text.contains(char::is_whitespace)
 }
 
 /// Splits a value from a comment behind it.
-fn split_comment(value: &str) -> (&str, &str) {
+pub(super) fn split_comment(value: &str) -> (&str, &str) {
     match value.find(" #").or_else(|| value.find("\t#")) {
         Some(at) => (value[..at].trim(), value[at..].trim().trim_start_matches('#').trim()),
         None => (value.trim(), ""),
@@ -134,67 +187,69 @@ fn split_comment(value: &str) -> (&str, &str) {
 
 /// Returns a sysctl name with dots. A name whose first separator is a slash has its slashes replaced, and the
 /// dots within its parts become slashes, as sysctl(8) does.
-fn canonical_name(name: &str) -> String {
+pub(super) fn canonical_name(name: &str) -> String {
+    let swap = |one: char| match one {
+        '/' => '.',
+        '.' => '/',
+        other => other,
+    };
     match name.chars().find(|one| "./".contains(*one)) {
-        Some('/') => name
-            .chars()
-            .map(|one| match one {
-                '/' => '.',
-                '.' => '/',
-                other => other,
-            })
-            .collect(),
+        Some('/') => name.chars().map(swap).collect(),
         _ => name.to_owned(),
     }
 }
 
-fn one_line(value: &str) -> String {
+pub(super) fn one_line(value: &str) -> String {
     value.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Parses a line of a tuned profile; a command line of the boot loader has several settings.
-fn parse_tuned(base: ForeignLine, section: &str, line: &str) -> Vec<ForeignLine> {
-    let Some((key, value)) = line.split_once('=') else {
-        let problem = Some("no setting: expected 'name = value'".to_owned());
-        return vec![ForeignLine { name: line.to_owned(), problem, ..base }];
-    };
-    let key = key.trim().trim_end_matches('+').trim();
-    let (value, comment) = split_comment(value);
-    let value = value.trim_start_matches('>').trim().trim_matches('"');
-    if section == "bootloader" {
-        return boot_parameters(&base, value);
-    }
-    let name = match (section, key) {
-        ("sysctl", name) => canonical_name(name),
-        ("cpu", "governor") => "cpu.governor".to_owned(),
-        ("cpu", "force_latency") => "cpu.idle_latency".to_owned(),
-        ("cpu", "min_perf_pct") => "cpu.min_perf_pct".to_owned(),
-        ("cpu", "energy_perf_bias") => "cpu.energy_perf_bias".to_owned(),
-        ("vm", "transparent_hugepages" | "transparent_hugepage") => "thp.enabled".to_owned(),
-        ("vm", "transparent_hugepage.defrag") => "thp.defrag".to_owned(),
-        ("main" | "variables", _) => return Vec::new(),
-        ("sysfs", "/sys/kernel/mm/transparent_hugepage/enabled") => "thp.enabled".to_owned(),
-        ("sysfs", "/sys/kernel/mm/transparent_hugepage/defrag") => "thp.defrag".to_owned(),
-        (section, key) => {
-            let reason = format!("plugin [{section}] of tuned: weir does not judge it");
-            let name = format!("{section}.{key}");
-            return vec![ForeignLine { name, value: one_line(value), unresolved: Some(reason), ..base }];
+/// Returns whether a name matches a pattern as glob(7) does: `*` and `?` stay within a part of the name.
+#[must_use]
+pub fn matches_pattern(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (mut at_pattern, mut at_name) = (0, 0);
+    // Positions behind the last `*`, from which the match goes on with one more character.
+    let mut star: Option<(usize, usize)> = None;
+    while at_name < name.len() {
+        let one = name[at_name];
+        if pattern.get(at_pattern) == Some(&'*') {
+            star = Some((at_pattern + 1, at_name));
+            at_pattern += 1;
+            continue;
         }
-    };
-    let unresolved = value.contains("${").then(|| "a variable of tuned: weir does not expand it".to_owned());
-    vec![ForeignLine { name, value: one_line(value), comment: comment.to_owned(), unresolved, ..base }]
+        if let Some(length) = match_one(&pattern[at_pattern..], one) {
+            at_pattern += length;
+            at_name += 1;
+            continue;
+        }
+        match star {
+            Some((behind, start)) if name[start] != '.' => {
+                (at_pattern, at_name) = (behind, start + 1);
+                star = Some((behind, start + 1));
+            }
+            _ => return false,
+        }
+    }
+    pattern[at_pattern..].iter().all(|one| *one == '*')
 }
 
-/// Parses the words of a boot command line.
-fn boot_parameters(base: &ForeignLine, line: &str) -> Vec<ForeignLine> {
-    let one = |word: &str| {
-        let (key, value) = word.split_once('=').unwrap_or((word, "1"));
-        let unresolved =
-            value.contains("${").then(|| "a variable of tuned: weir does not expand it".to_owned());
-        let name = format!("boot.{key}");
-        let is_known = crate::catalogue::find_setting(&name).is_some();
-        let unknown = (!is_known).then(|| "a boot parameter that the catalogue does not have".to_owned());
-        ForeignLine { name, value: value.to_owned(), unresolved: unresolved.or(unknown), ..base.clone() }
-    };
-    line.split_whitespace().map(one).collect()
+/// Returns the length of the start of a pattern that matches one character.
+fn match_one(pattern: &[char], one: char) -> Option<usize> {
+    match pattern.first()? {
+        '?' => (one != '.').then_some(1),
+        '[' => {
+            let end = pattern.iter().skip(2).position(|one| *one == ']')? + 2;
+            let (set, is_negated) = match pattern[1] {
+                '!' | '^' => (&pattern[2..end], true),
+                _ => (&pattern[1..end], false),
+            };
+            let is_range = |at: usize| set.get(at + 1) == Some(&'-') && at + 2 < set.len();
+            let is_in = (0..set.len()).any(|at| match is_range(at) {
+                true => (set[at]..=set[at + 2]).contains(&one),
+                false => set[at] == one,
+            });
+            (is_in != is_negated && one != '.').then_some(end + 1)
+        }
+        literal => (*literal == one).then_some(1),
+    }
 }

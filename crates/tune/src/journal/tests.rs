@@ -21,6 +21,7 @@ fn journal(ends_with: EndsWith) -> TuneJournal {
         path: find_file(name).unwrap().1,
         old: old.to_owned(),
         new: new.to_owned(),
+        follows: false,
     };
     let changes = vec![
         change("net.core.somaxconn", "128", "4096"),
