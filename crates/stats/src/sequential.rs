@@ -139,10 +139,12 @@ pub struct ClaimJudgement {
     pub look: Look,
     /// Interval of the contrast that holds over all looks; `None` with fewer than [`BLOCKS_MIN`] blocks.
     pub interval: Option<(f64, f64)>,
-    /// p of a difference at the look that concluded it, or at the last one.
+    /// p of a difference at the look with the smallest corrected one.
     pub p: Option<f64>,
-    /// The same, corrected for looks and claims: a difference stands below 1 - confidence.
+    /// Smallest p of a look that is corrected for looks and claims: a difference stands at 1 - confidence or below.
     pub p_adjusted: Option<f64>,
+    /// Number of claims that shared the error when it was rejected; 0 before.
+    shared_with: usize,
     /// Least number of blocks at which the present figures would conclude it; `None` beyond [`BLOCKS_NAMED_MAX`], and
     /// after a conclusion.
     pub blocks_needed: Option<usize>,
@@ -218,19 +220,18 @@ pub fn judge_claims(claims: &[Vec<BlockValues>], question: Question) -> Vec<Clai
             let at = open.swap_remove(position);
             let is_higher = looks[at].mean > 0.0;
             judged[at].conclude(if is_higher { Conclusion::Higher } else { Conclusion::Lower }, &looks[at]);
-            judged[at].adjust_p(&looks[at], open_claims, question);
+            judged[at].shared_with = open_claims;
             open_claims -= 1;
+        }
+        for (judgement, look) in judged.iter_mut().zip(&looks).filter(|(_, look)| look.blocks >= BLOCKS_MIN) {
+            judgement.adjust_p(look, open_claims, question);
         }
     }
     for (judgement, values) in judged.iter_mut().zip(claims) {
         judgement.look = Look::new(values);
-        let look = judgement.look.clone();
-        judgement.interval = look.interval(question);
-        if judgement.p.is_none() && look.blocks >= BLOCKS_MIN {
-            judgement.adjust_p(&look, open_claims, question);
-        }
+        judgement.interval = judgement.look.interval(question);
         if judgement.conclusion.is_none() {
-            judgement.blocks_needed = look.blocks_needed(open_claims, question);
+            judgement.blocks_needed = judgement.look.blocks_needed(open_claims, question);
         }
     }
     judged
@@ -242,10 +243,14 @@ impl ClaimJudgement {
         self.concluded_after = Some(look.blocks);
     }
 
-    fn adjust_p(&mut self, look: &Look, claims: usize, question: Question) {
+    /// Takes the corrected p of a look if it is the smallest so far.
+    fn adjust_p(&mut self, look: &Look, open_claims: usize, question: Question) {
+        let claims = if self.shared_with > 0 { self.shared_with } else { open_claims };
         let p = look.p();
-        self.p = Some(p);
-        self.p_adjusted = Some((p * (1.0 - question.confidence) / look.level(claims, question)).min(1.0));
+        let adjusted = (p * (1.0 - question.confidence) / look.level(claims, question)).min(1.0);
+        if self.p_adjusted.is_none_or(|smallest| adjusted < smallest) {
+            (self.p, self.p_adjusted) = (Some(p), Some(adjusted));
+        }
     }
 }
 

@@ -103,18 +103,20 @@ pub const DISCARD: &[KeySpec] = &[
     key(
         "steal",
         ValueForm::Fraction,
-        "Fraction of CPU time that the hypervisor gave to other virtual machines; the default is 2%",
+        "Fraction of CPU time that the hypervisor gave to other virtual machines; the default is no bound: \
+         it counts relative to the difference",
     ),
     key(
         "foreign-cpus",
         ValueForm::Number,
-        "CPUs used by processes outside the experiment; the default is 0.05",
+        "CPUs used by processes outside the experiment; the default is no bound: they count relative to the \
+         difference",
     ),
     key(
         "wake-up-ratio",
         ValueForm::Number,
         "Wake-up lag of sleeping threads (99 %) over the median of the first five trials of the \
-         same arm and load; the default is 2",
+         same arm and load; the default is no bound",
     ),
     key("generator-lag", ValueForm::Time, "Generator lag (99 %), if the load has a rate; the default is 1ms"),
     key(
