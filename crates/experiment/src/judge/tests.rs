@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use record::experiment::{
-    Arm, BetterDirection, Comparison, ComparisonOutcome, ExperimentMetric, ExperimentPlan, LoadPlan,
-    TrialSummary, Warning,
+    Arm, BetterDirection, Comparison, ComparisonOutcome, Experiment, ExperimentMetric, ExperimentPlan,
+    LoadPlan, SCHEMA, TrialSummary, Warning, primary_claims,
 };
 use record::trial::{SteadyState, TrialPosition};
 
+use crate::definition::ExperimentOptions;
 use crate::engine::blocks::mark_discarded;
+use crate::engine::experiment_dir::ExperimentStart;
 use crate::format::percent;
 
 use super::phrases::difference_phrase;
@@ -273,6 +275,36 @@ fn the_stopping_rule_is_a_conclusion_about_every_claim() {
     // Without other arms the baseline is compared with itself.
     plan.arms.truncate(2);
     assert!(is_concluded(&plan, &lines, 2.0));
+}
+
+/// Records that weir wrote when it judged by Wilcoxon's test and stopped by the width of intervals.
+#[test]
+fn an_experiment_of_an_older_version_is_read_and_judged() {
+    let stored: Experiment =
+        serde_json::from_str(include_str!("../../testdata/experiment-of-wilcoxon.json")).unwrap();
+    let start: ExperimentStart =
+        serde_json::from_str(include_str!("../../testdata/plan-of-wilcoxon.json")).unwrap();
+    assert!(stored.finish.is_none() && stored.comparisons.iter().all(|one| one.concluded_after.is_none()));
+    assert_eq!((stored.schema.as_str(), start.plan.discard["foreign_cpus"]), (SCHEMA, 1000.0));
+    // Its file is the same plan again, with its own bounds.
+    let options = ExperimentOptions::from_plan(&start.plan);
+    let parsed = crate::judgement::parse("tiny.toml", &start.plan.file, &options, None).unwrap();
+    assert_eq!(parsed.plan(), &start.plan);
+    // Its blocks are too few for the rule; with more of them it has a conclusion.
+    let extras = JudgeExtras { cpus: f64::from(start.host.cpus), ..JudgeExtras::default() };
+    let judged_again = judge(&start.plan, &stored.trials, &extras);
+    let claim = primary_claims(&judged_again.comparisons).next().unwrap();
+    assert_eq!((claim.outcome, claim.pairs.len()), (ComparisonOutcome::Inconclusive, 1));
+    let repeated = (0..6).flat_map(|block| {
+        stored.trials.iter().cloned().map(move |mut line| {
+            line.position.block += block;
+            line.metrics.values_mut().for_each(|value| *value *= 1.0 + 0.01 * f64::from(block));
+            line
+        })
+    });
+    let repeated: Vec<TrialSummary> = repeated.collect();
+    let claims = judge(&start.plan, &repeated, &extras).comparisons;
+    assert_eq!(primary_claims(&claims).next().unwrap().outcome, ComparisonOutcome::Slower);
 }
 
 #[test]
