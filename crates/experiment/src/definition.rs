@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use record::experiment::{Arm, ExperimentMetric, ExperimentPlan, LoadPlan, ONLY_LOAD};
 use record::problem::InputProblem;
 
-use crate::engine::discard::RULES;
+use crate::scenario::keys::BOUND_COVARIATES;
 use crate::scenario::read::{Problems, parse_document};
 use crate::scenario::setup::LabSetup;
 use stats::sequential::BLOCKS_MIN;
@@ -32,7 +32,7 @@ use self::patch::{KeyValue, changes_by_key, key_values, split_changes};
 use self::variants::{Variant, VariantAxis};
 
 pub use self::environment_checks::{EnvironmentChecks, FleetLoadCheck};
-pub use self::measure::{bound_key, parse_discard_bound};
+pub use self::measure::parse_discard_bound;
 
 /// Suffix of the name of an arm that is run a second time, to show the noise.
 pub const REPEAT_SUFFIX: &str = "-repeat";
@@ -79,9 +79,9 @@ impl ExperimentOptions {
             seed: plan.seed,
             parameters: plan.parameters.clone().into_iter().collect(),
             // What the plan does not have was switched off, or had no bound in its version.
-            discard: RULES
+            discard: BOUND_COVARIATES
                 .iter()
-                .map(|rule| (rule.name.to_owned(), plan.discard.get(rule.name).copied()))
+                .map(|(_, name)| ((*name).to_owned(), plan.discard.get(*name).copied()))
                 .collect(),
             reruns_max_fraction: Some(plan.reruns_max_fraction),
             was_accepted: true,

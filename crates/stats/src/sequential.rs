@@ -93,7 +93,7 @@ pub enum DisturbedBlocks {
     None,
     /// They cannot explain the difference: all blocks count.
     Harmless,
-    /// Those that could explain it are set aside.
+    /// Blocks whose disturbance could explain it are set aside.
     SetAside,
     /// Too few blocks would be left: all blocks count.
     TooMany,

@@ -334,12 +334,6 @@ fn discard_bounds(discard: &TableValues) -> BTreeMap<String, f64> {
     DISCARD_BOUNDS.iter().filter_map(value).collect()
 }
 
-/// Returns the key of a covariate's bound, which is the name in `--discard`; other codes are returned as they are.
-#[must_use]
-pub fn bound_key(covariate: &str) -> &str {
-    DISCARD_BOUNDS.iter().find(|row| row.covariate == covariate).map_or(covariate, |row| row.key)
-}
-
 /// Parses a bound of `[discard]` from the command line (`steal=30%`): its covariate, and the bound; `None` for
 /// `steal=off`.
 ///
@@ -371,7 +365,7 @@ pub fn parse_discard_bound(text: &str) -> Result<(String, Option<f64>), InvalidV
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::keys::{EXPERIMENT, ValueForm};
+    use crate::scenario::keys::{BOUND_COVARIATES, EXPERIMENT, ValueForm, bound_key};
 
     #[test]
     fn a_bound_can_be_given_beside_the_file() {
@@ -392,6 +386,8 @@ mod tests {
         let ValueForm::Table(keys) = keys.form else { panic!("{keys:?}") };
         let names: Vec<&str> = keys.iter().map(|row| row.name).collect();
         assert_eq!(names, DISCARD_BOUNDS.iter().map(|bound| bound.key).collect::<Vec<_>>());
+        let covariates: Vec<_> = DISCARD_BOUNDS.iter().map(|bound| (bound.key, bound.covariate)).collect();
+        assert_eq!(covariates, BOUND_COVARIATES);
         let all = record::trial::Covariates {
             steal_fraction: Some(0.0),
             foreign_cpus: Some(0.0),

@@ -11,8 +11,8 @@ use record::trial::TrialKind;
 
 use super::blocks::{GroupAttempts, TrialGroup};
 use super::schedule::{ArmLoad, OrderDraw, trial_order};
-use crate::definition::bound_key;
 use crate::format::{bound_percent, count, frequency};
+use crate::scenario::keys::bound_key;
 
 /// Maximum number of failures in a row of an arm under a load.
 const FAILURES_IN_A_ROW_MAX: usize = 2;

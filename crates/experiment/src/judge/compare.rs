@@ -22,7 +22,7 @@ pub(super) fn compare_all(
     block_s: Option<f64>,
 ) -> Vec<Comparison> {
     let plan = blocks.plan;
-    let mut compared: Vec<(Comparison, &ExperimentMetric, BlockSeries)> = Vec::new();
+    let mut compared: Vec<ComparedSeries<'_>> = Vec::new();
     for load in &plan.loads {
         for (at, metric) in metrics.iter().enumerate() {
             for arm in blocks.arms() {
@@ -42,24 +42,9 @@ pub(super) fn compare_all(
             }
         }
     }
-    // The primary metric and the others are separate families, each over arms and loads, and so are their A/A
-    // comparisons, which are no claims.
-    let mut judgements: Vec<Option<ClaimJudgement>> = vec![None; compared.len()];
     let question = Question { effect: effect_log(plan.effect), confidence: plan.confidence };
-    for (primary, noise) in [(true, false), (false, false), (true, true), (false, true)] {
-        let is_member = |(one, _, series): &(Comparison, &ExperimentMetric, BlockSeries)| {
-            one.primary == primary && one.noise == noise && !series.logs.is_empty()
-        };
-        let family: Vec<usize> = (0..compared.len()).filter(|&at| is_member(&compared[at])).collect();
-        let claims: Vec<_> = family.iter().map(|&at| compared[at].2.logs.clone()).collect();
-        for (at, judgement) in family.into_iter().zip(judge_claims(&claims, question)) {
-            judgements[at] = Some(judgement);
-        }
-    }
-    let conclude = |((mut comparison, metric, _), judgement): (
-        (Comparison, &ExperimentMetric, BlockSeries),
-        Option<ClaimJudgement>,
-    )| {
+    let judgements = judge_families(&compared, question);
+    let concluded = compared.into_iter().zip(judgements).map(|((mut comparison, metric, _), judgement)| {
         match judgement {
             Some(judgement) => {
                 fill_figures(&mut comparison, &judgement);
@@ -75,8 +60,28 @@ pub(super) fn compare_all(
             None => conclude_without_ratio(&mut comparison, metric, blocks),
         }
         comparison
-    };
-    compared.into_iter().zip(judgements).map(conclude).collect()
+    });
+    concluded.collect()
+}
+
+/// A comparison, its metric, and its values.
+type ComparedSeries<'a> = (Comparison, &'a ExperimentMetric, BlockSeries);
+
+/// Judges the claims in four families: the primary metric and the others, each over arms and loads, and their A/A
+/// comparisons, which are no claims. Comparisons without logarithms have no judgement.
+fn judge_families(compared: &[ComparedSeries<'_>], question: Question) -> Vec<Option<ClaimJudgement>> {
+    let mut judgements: Vec<Option<ClaimJudgement>> = vec![None; compared.len()];
+    for (primary, noise) in [(true, false), (false, false), (true, true), (false, true)] {
+        let is_member = |(one, _, series): &ComparedSeries<'_>| {
+            one.primary == primary && one.noise == noise && !series.logs.is_empty()
+        };
+        let family: Vec<usize> = (0..compared.len()).filter(|&at| is_member(&compared[at])).collect();
+        let claims: Vec<_> = family.iter().map(|&at| compared[at].2.logs.clone()).collect();
+        for (at, judgement) in family.into_iter().zip(judge_claims(&claims, question)) {
+            judgements[at] = Some(judgement);
+        }
+    }
+    judgements
 }
 
 fn count_better(comparison: &mut Comparison, metric: &ExperimentMetric, baseline: &[f64]) {

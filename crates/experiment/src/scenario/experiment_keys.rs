@@ -98,6 +98,24 @@ const BLOCKS: &[KeySpec] = &[
     ),
 ];
 
+/// Keys of `[discard]` with their covariates in plans and trials.
+pub const BOUND_COVARIATES: &[(&str, &str)] = &[
+    ("steal", "steal_fraction"),
+    ("foreign-cpus", "foreign_cpus"),
+    ("wake-up-ratio", "wake_up_p99_ns"),
+    ("generator-lag", "generator_lag_p99_ns"),
+    ("generator-busiest", "generator_busiest_fraction"),
+    ("errors", "error_fraction"),
+    ("throttled", "throttled_fraction"),
+    ("clock-step", "clock_step_s"),
+];
+
+/// Returns the key of a covariate's bound, which is the name in `--discard`; other codes are returned as they are.
+#[must_use]
+pub fn bound_key(covariate: &str) -> &str {
+    BOUND_COVARIATES.iter().find(|(_, name)| *name == covariate).map_or(covariate, |(key, _)| key)
+}
+
 /// Keys of `[discard]`.
 pub const DISCARD: &[KeySpec] = &[
     key(

@@ -10,8 +10,8 @@ use record::file::ReadError;
 use record::run::WeirVersion;
 use serde::{Deserialize, Serialize};
 
-use crate::definition::bound_key;
 use crate::engine::blocks::EnvironmentChange;
+use crate::scenario::keys::bound_key;
 
 /// Name of the file with everything that was fixed before the first trial ([`ExperimentStart`]).
 pub const PLAN_FILE: &str = "plan.json";

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use record::trial::TrialKind;
 
 use super::{NAMED_MAX, WarningFinding, WarningInput};
-use crate::definition::bound_key;
 use crate::format::count;
 use crate::judge::phrases::join_list;
 use crate::judge::sentence::list_up_to;
+use crate::scenario::keys::bound_key;
 use crate::trial_counts::TrialStatus;
 
 /// Probability above which an imbalance of positions is accepted as chance.
