@@ -538,7 +538,7 @@ mod tests {
         let noise = |at: u32| 0.03 * (f64::from(at * 7 % 5) - 2.0);
         let open: Vec<BlockValues> =
             (1..=6).map(|at| block(at, 0.05 + noise(at), noise(at + 3), noise(at + 1))).collect();
-        let judged = &judge_claims(&[open.clone()], QUESTION)[0];
+        let judged = &judge_claims(std::slice::from_ref(&open), QUESTION)[0];
         let needed = judged.blocks_needed.unwrap();
         assert!(judged.conclusion.is_none() && (7..100).contains(&needed), "{judged:?}");
         // More claims need more blocks.
