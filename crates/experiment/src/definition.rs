@@ -20,9 +20,10 @@ use std::collections::BTreeMap;
 use record::experiment::{Arm, ExperimentMetric, ExperimentPlan, LoadPlan, ONLY_LOAD};
 use record::problem::InputProblem;
 
+use crate::scenario::keys::BOUND_COVARIATES;
 use crate::scenario::read::{Problems, parse_document};
 use crate::scenario::setup::LabSetup;
-use stats::multiple_comparisons::pairs_to_conclude;
+use stats::sequential::BLOCKS_MIN;
 
 use self::cells::ExperimentCells;
 use self::file::FileParts;
@@ -37,6 +38,8 @@ pub use self::measure::parse_discard_bound;
 pub const REPEAT_SUFFIX: &str = "-repeat";
 /// Name of the arm of a file without arms: the file as it is.
 pub const DEFAULT_ARM: &str = "base";
+/// Numbers of blocks of a short run: the first look, and two more.
+const BLOCKS_QUICK: (u32, u32) = (BLOCKS_MIN as u32, BLOCKS_MIN as u32 + 2);
 /// Maximum length of a file: each of the cells holds it in memory once, with its arm.
 const FILE_BYTES_MAX: usize = 1 << 20;
 
@@ -45,7 +48,7 @@ const FILE_BYTES_MAX: usize = 1 << 20;
 pub struct ExperimentOptions {
     /// Length of each load, in place of the file's.
     pub duration_ns: Option<u64>,
-    /// Minimum and maximum number of blocks, in place of the file's. Fewer than six cannot show a
+    /// Minimum and maximum number of blocks, in place of the file's. Fewer than four cannot show a
     /// difference.
     pub blocks: Option<(u32, u32)>,
     /// Primary metric, in place of the file's.
@@ -56,8 +59,10 @@ pub struct ExperimentOptions {
     pub seed: u64,
     /// Texts in place of the file's own parameters, by their names.
     pub parameters: Vec<(String, String)>,
-    /// Bounds in place of the file's, by their covariates ([`parse_discard_bound`]).
-    pub discard: BTreeMap<String, f64>,
+    /// Bounds in place of the file's, by their covariates ([`parse_discard_bound`]); `None` for no bound.
+    pub discard: BTreeMap<String, Option<f64>>,
+    /// Maximum number of reruns as a fraction of the blocks, in place of the file's.
+    pub reruns_max_fraction: Option<f64>,
     /// True if these options were accepted and run before: they are not rejected now.
     pub was_accepted: bool,
 }
@@ -73,7 +78,12 @@ impl ExperimentOptions {
             quick: false,
             seed: plan.seed,
             parameters: plan.parameters.clone().into_iter().collect(),
-            discard: plan.discard.clone(),
+            // What the plan does not have was switched off, or had no bound in its version.
+            discard: BOUND_COVARIATES
+                .iter()
+                .map(|(_, name)| ((*name).to_owned(), plan.discard.get(*name).copied()))
+                .collect(),
+            reruns_max_fraction: Some(plan.reruns_max_fraction),
             was_accepted: true,
         }
     }
@@ -136,10 +146,9 @@ impl ExperimentFile {
             warm_up_s: cells.warm_up_ns.map(|ns| ns as f64 / 1e9),
             ..plan
         };
-        let blocks = Some(pairs_to_conclude(tested_comparisons(&plan), plan.confidence))
-            .filter(|_| options.quick && options.blocks.is_none());
+        let is_quick = options.quick && options.blocks.is_none();
         let (blocks_min, blocks_max) =
-            blocks.map_or((plan.blocks_min, plan.blocks_max), |blocks| (blocks, blocks));
+            if is_quick { BLOCKS_QUICK } else { (plan.blocks_min, plan.blocks_max) };
         let plan = ExperimentPlan { blocks_min, blocks_max, ..plan };
         cells.setups.values_mut().for_each(|setup| setup.profile = plan.profile);
         Ok(Self { plan, setups: cells.setups })

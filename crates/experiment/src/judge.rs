@@ -6,21 +6,15 @@
 //! - A trial is one value. The latencies within a trial depend on each other, so thousands of them
 //!   are not thousands of observations (Kalibera and Jones, "Rigorous Benchmarking in Reasonable
 //!   Time", ISMM 2013).
-//! - Arms are compared within blocks: r = ln(arm / baseline). A drift that is slower than a block
-//!   cancels out.
-//! - The estimate is exp(mean of r). A median needs half as many blocks again for the same width,
-//!   and its interval from ten blocks can only end at one of the ten. Outliers are flagged and
-//!   widen the interval, which is honest.
-//! - The interval is the wider at each end of the BCa bootstrap's and Student's. With six to ten
-//!   blocks a bootstrap alone contains the true value in 85 to 90 % instead of 95 % of experiments:
-//!   it knows no noise beyond its sample.
-//! - Faster and slower need three things: an interval without 1, Wilcoxon's signed-rank p below 1 -
-//!   confidence after Holm's correction over arms and loads, and a difference larger than that of
-//!   the baseline from itself (A/A).
-//! - The stopping rule uses the interval's width alone, never its position. Checking after every
-//!   block until a difference appears would sooner or later find one in every A/A comparison.
-//!
-//! `simulation.rs` verifies the error rates.
+//! - Arms are compared within blocks, with the mean of both runs of the baseline: a drift that is slower
+//!   than a block cancels out.
+//! - The rule is [`stats::sequential`]: after each block from the fourth on it looks at every claim, and the error is
+//!   spent over the looks and the claims. A conclusion is final, and the experiment ends when every claim in the
+//!   primary metric has one. `docs/judgement.md` has the simulated errors and the power.
+//! - The estimate is exp(mean of the contrasts). A median needs half as many blocks again for the same
+//!   width. Outliers are flagged and widen the interval, which is honest.
+//! - Disturbances count relative to the effect: a factor of 1.9 is not explained by a neighbour on a tenth of a CPU.
+//!   The difference of the baseline from itself (A/A) is part of the rule, and a warning.
 //!
 //! Running trials and drawing charts are elsewhere.
 
@@ -28,6 +22,7 @@ mod bottleneck;
 mod cells;
 mod compare;
 mod decide;
+mod finish;
 mod judged_trials;
 mod ladder;
 mod phrases;
@@ -38,17 +33,16 @@ mod unpaired;
 pub mod warnings;
 
 #[cfg(test)]
-mod simulation;
-#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::experiment::{Comparison, ExperimentCell, ExperimentPlan, ScalingSummary, TrialSummary, Warning};
+use record::experiment::{
+    Comparison, ExperimentCell, ExperimentPlan, FinishStep, ScalingSummary, TrialSummary, Warning,
+    primary_claims,
+};
 use stats::bootstrap::DRAWS;
-use stats::multiple_comparisons::can_conclude;
 
-use crate::definition::tested_comparisons;
 use judged_trials::JudgedTrials;
 pub use ladder::parse_level;
 pub use summary::answer_of_summary;
@@ -71,6 +65,12 @@ pub struct JudgeExtras {
     pub begun: BTreeMap<u32, f64>,
     /// Changes of the machine or its settings during the experiment, one a line.
     pub environment_changes: Vec<String>,
+    /// Number of the machine's CPUs; 0 if unknown: disturbances are then unknown, too.
+    pub cpus: f64,
+    /// Mean duration of a block with everything around its trials, in seconds.
+    pub block_s: Option<f64>,
+    /// Command line that resumes the experiment, and the code of the reason why it stopped.
+    pub resume: Option<(String, String)>,
     /// Reason why no trial of an arm under a load can have a metric: by arm, load and metric.
     pub unavailable_metrics: BTreeMap<(String, String, String), String>,
 }
@@ -90,60 +90,33 @@ pub struct ExperimentJudgement {
     pub scalings: Vec<ScalingSummary>,
     /// Summary in sentences; the first one is the result.
     pub summary: Vec<String>,
+    /// Step that would finish the experiment.
+    pub finish: Option<FinishStep>,
 }
 
 /// Judges an experiment, complete or still running.
 #[must_use]
 pub fn judge(plan: &ExperimentPlan, trials: &[TrialSummary], extras: &JudgeExtras) -> ExperimentJudgement {
-    judge_with(plan, trials, extras, DRAWS)
-}
-
-fn judge_with(
-    plan: &ExperimentPlan,
-    trials: &[TrialSummary],
-    extras: &JudgeExtras,
-    draws: u32,
-) -> ExperimentJudgement {
-    let blocks = JudgedTrials::new(plan, trials);
-    let cells = cells::summarize_cells(&blocks, draws);
-    let comparisons = compare::compare_all(&blocks, &cells, draws);
+    let blocks = JudgedTrials::new(plan, trials, extras.cpus);
+    let cells = cells::summarize_cells(&blocks, DRAWS);
+    let comparisons = compare::compare_all(&blocks, &plan.metrics, &cells, extras.block_s);
     let input = warnings::WarningInput { blocks: &blocks, cells: &cells, comparisons: &comparisons, extras };
     let warnings = warnings::all_warnings(&input);
-    let summary = summary::summary(&input, &warnings, draws);
+    let finish = finish::finish_step(&input);
+    let summary = summary::summary(&input, &warnings, finish.as_ref(), DRAWS);
     let limited = cells.iter().filter(|cell| generator_limit(&blocks, cell).is_some());
     let generator_limited: BTreeSet<_> = limited.map(|cell| (cell.arm.clone(), cell.load.clone())).collect();
     let scalings = scaling::fit_factors(plan, trials, &generator_limited);
-    ExperimentJudgement { cells, comparisons, warnings, generator_limited, scalings, summary }
+    ExperimentJudgement { cells, comparisons, warnings, generator_limited, scalings, summary, finish }
 }
 
-/// Returns whether there are enough blocks: the stopping rule, fixed before the first block and
-/// checked after each complete one. It holds from `blocks_min` on, if half the width of the
-/// logarithmic interval of every comparison in the primary metric (including A/A) is below half of
-/// the smallest effect that matters. The position of the intervals plays no part.
+/// Returns whether the experiment has its conclusions: the stopping rule, checked after each complete block. `cpus` is
+/// the number of the machine's CPUs.
 #[must_use]
-pub fn is_precise_enough(plan: &ExperimentPlan, trials: &[TrialSummary]) -> bool {
-    is_precise_enough_with(plan, trials, DRAWS)
-}
-
-fn is_precise_enough_with(plan: &ExperimentPlan, trials: &[TrialSummary], draws: u32) -> bool {
-    let blocks = JudgedTrials::new(plan, trials);
-    let Some(metric) = plan.primary() else { return false };
-    let tested = tested_comparisons(plan);
-    let half_width_max = decide::effect_log(plan.effect) / 2.0;
-    let mut any = false;
-    for load in &plan.loads {
-        for arm in blocks.arms() {
-            let pairs = blocks.pairs(&arm.name, &load.name, &metric.name);
-            let few =
-                pairs.len() < plan.blocks_min as usize || !can_conclude(tested, pairs.len(), plan.confidence);
-            let narrow = !few
-                && judged_trials::log_ratios(&pairs)
-                    .is_some_and(|logs| compare::is_narrow(&logs, plan, draws, half_width_max));
-            if !narrow {
-                return false;
-            }
-            any = true;
-        }
-    }
-    any
+pub fn is_concluded(plan: &ExperimentPlan, trials: &[TrialSummary], cpus: f64) -> bool {
+    let blocks = JudgedTrials::new(plan, trials, cpus);
+    let metrics = &plan.metrics[..plan.metrics.len().min(1)];
+    let comparisons = compare::compare_all(&blocks, metrics, &[], None);
+    let mut claims = primary_claims(&comparisons).peekable();
+    claims.peek().is_some() && claims.all(|one| one.concluded_after.is_some())
 }

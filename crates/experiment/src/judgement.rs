@@ -59,6 +59,7 @@ pub fn judge(file: &ExperimentFile, case: JudgeInput<'_>) -> Conclusions {
         warnings: judged.warnings,
         answer: Some(crate::judge::answer_of_summary(&judged.summary)),
         summary: judged.summary,
+        finish: judged.finish,
     }
 }
 
@@ -70,7 +71,32 @@ fn extras(file: &ExperimentFile, case: &JudgeInput<'_>) -> JudgeExtras {
         counting_fractions: case.directory.counting_fractions(),
         closed_loads: closed_loads(file, case.plan),
         unavailable_metrics: unreported_metrics(file, case),
+        cpus: machine_cpus(case.directory),
+        block_s: block_duration_s(case),
+        resume: Some((resume_command(case.directory), case.stopped.code.clone())),
     }
+}
+
+/// Returns the number of CPUs of the machine of an experiment; 0 if it is unknown.
+#[must_use]
+pub fn machine_cpus(directory: &ExperimentDir) -> f64 {
+    f64::from(directory.start().host.cpus)
+}
+
+/// Returns the mean duration of a block, with everything around its trials, from all trials so far.
+fn block_duration_s(case: &JudgeInput<'_>) -> Option<f64> {
+    let all_s: f64 = case.directory.sessions().iter().map(|session| session.duration_s).sum();
+    let cells = (case.plan.arms.len() * case.plan.loads.len()) as f64;
+    let trials = case.trials.len() as f64;
+    (trials > 0.0 && all_s > 0.0).then(|| all_s / trials * cells)
+}
+
+/// Returns the command that resumes an experiment: that of the command that began it.
+fn resume_command(directory: &ExperimentDir) -> String {
+    let words = &directory.start().command;
+    let is_tuning = words.get(1..3).is_some_and(|words| words == ["tune", "trial"]);
+    let command = if is_tuning { "weir tune trial" } else { "weir lab run" };
+    format!("{command} --resume {}", directory.path().display())
 }
 
 /// Returns the metrics that trials never report, by what ran them.

@@ -58,6 +58,37 @@ pub struct Experiment {
     /// Result in three sentences; absent in records from older versions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub answer: Option<Answer>,
+    /// Step that would finish it; absent if every comparison in the primary metric has its conclusion.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub finish: Option<FinishStep>,
+}
+
+impl Experiment {
+    /// Returns true if every arm has a conclusion in the primary metric under every load.
+    #[must_use]
+    pub fn is_concluded(&self) -> bool {
+        let mut claims = primary_claims(&self.comparisons).peekable();
+        claims.peek().is_some() && claims.all(|one| one.outcome != ComparisonOutcome::Inconclusive)
+    }
+}
+
+/// Returns the comparisons in the primary metric that an experiment has to conclude: of every arm, and of the baseline
+/// with itself if there is no other.
+pub fn primary_claims(comparisons: &[Comparison]) -> impl Iterator<Item = &Comparison> {
+    let has_arms = comparisons.iter().any(|one| one.primary && !one.noise);
+    comparisons.iter().filter(move |one| one.primary && one.noise != has_arms)
+}
+
+/// Step that finishes an experiment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FinishStep {
+    /// Command line.
+    pub command: String,
+    /// Estimated number of further blocks.
+    pub blocks: u32,
+    /// Estimated duration; absent before the first trial.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub duration_s: Option<f64>,
 }
 
 /// Settings fixed before the first trial.
@@ -180,8 +211,9 @@ pub struct ExperimentMetric {
 /// Reason why there are not more blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopReason {
-    /// `precise` (every primary interval is narrow enough), `max_blocks`, `reruns` (too many
-    /// reruns were necessary), `failed` (a program does not run) or `interrupted`.
+    /// `concluded` (every comparison in the primary metric has its conclusion), `max_blocks`, `reruns` (too
+    /// many reruns were necessary), `failed` (a program does not run) or `interrupted`. Records of older
+    /// versions also have `precise`: every primary interval was narrow enough.
     pub code: String,
     /// Reason in words.
     pub text: String,
@@ -334,16 +366,32 @@ pub struct Comparison {
     pub noise: bool,
     /// Paired figures, one pair per block.
     pub pairs: Vec<BlockPair>,
+    /// Number of blocks after which the outcome stood; absent while it is open, and in records from older
+    /// versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub concluded_after: Option<u32>,
+    /// Numbers of blocks in which the arm was above, and below, every run of the baseline.
+    #[serde(default)]
+    pub beyond: (u32, u32),
+    /// Blocks that are set aside, because the CPUs that other programs took could explain their difference.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub set_aside: Vec<u32>,
+    /// Estimate of the number of blocks at which the present figures would conclude it; absent if it is
+    /// concluded, or if no practical number would.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub blocks_needed: Option<u32>,
     /// Ratio of the arm to the baseline; absent without pairs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ratio: Option<f64>,
-    /// Confidence interval of the ratio, at the plan's confidence; absent with too few pairs.
+    /// Confidence interval of the ratio, which holds over all looks at the plan's confidence; absent with too few
+    /// pairs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interval: Option<(f64, f64)>,
-    /// Two-sided p-value of Wilcoxon's signed-rank test over the blocks.
+    /// Two-sided p-value over the blocks at the look with the smallest corrected one: Student's or that of the
+    /// signs; without a ratio Wilcoxon's.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p: Option<f64>,
-    /// p-value after Holm's correction for the number of comparisons.
+    /// p-value corrected for the number of looks and of comparisons.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p_adjusted: Option<f64>,
     /// Probability that a trial of the arm is better than one of the baseline; ties count half.
@@ -361,7 +409,8 @@ pub struct Comparison {
     pub text: String,
 }
 
-/// Figures of both arms in one block.
+/// Figures of both arms in one block. The baseline's is the geometric mean of its two runs (the mean, if one is zero);
+/// that of the A/A comparison is its first run. Records from older versions have the first run everywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BlockPair {
     /// Number of the block.

@@ -14,6 +14,7 @@ use record::units::{format_duration_ns, format_rate};
 use record::validity::ValidityVerdict;
 use stats::block_bootstrap::difference_interval;
 use stats::bootstrap::Resampling;
+use stats::effect::{LimitPosition, compare_with_limit};
 
 pub use condition::RegressionCondition;
 
@@ -309,13 +310,12 @@ fn judge(condition: &RegressionCondition, compared: &FigureChange) -> Regression
         true => (condition.limit, change, low, high),
         false => (condition.limit, -change, -high, -low),
     };
-    if low > limit && change > limit {
-        RegressionOutcome::Regression
-    } else if high <= limit && change <= limit {
-        RegressionOutcome::Within
-    } else {
-        let reason = "the limit lies within the noise of the seconds: load for longer, or repeat both runs";
-        RegressionOutcome::Undecided(reason.to_owned())
+    match compare_with_limit(change, (low, high), limit) {
+        LimitPosition::Beyond => RegressionOutcome::Regression,
+        LimitPosition::Within => RegressionOutcome::Within,
+        LimitPosition::Open => RegressionOutcome::Undecided(
+            "the limit lies within the noise of the seconds: load for longer, or repeat both runs".to_owned(),
+        ),
     }
 }
 

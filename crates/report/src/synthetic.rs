@@ -533,8 +533,8 @@ fn experiment(plan: ExperimentPlan, trials: Vec<TrialSummary>, rng: &mut Rng) ->
         ]
         .into(),
         stopped: StopReason {
-            code: "precise".to_owned(),
-            text: "every interval of the primary metric is narrower than 2 %".to_owned(),
+            code: "concluded".to_owned(),
+            text: "every comparison in the primary metric has its conclusion".to_owned(),
         },
         trials,
         cells,
@@ -560,6 +560,7 @@ fn experiment(plan: ExperimentPlan, trials: Vec<TrialSummary>, rng: &mut Rng) ->
             "The same holds under all three loads; glibc against itself differs by 0.1 %.".to_owned(),
         ],
         answer: None,
+        finish: None,
         plan,
     }
 }
@@ -664,7 +665,8 @@ fn comparison(
         better_fraction: Some(0.93),
         cliffs_delta: Some(0.86),
         outcome,
-        bound: None,
+        concluded_after: Some(4),
         text: format!("{} against {}: {:.1} %", arm.name, plan.baseline, (ratio - 1.0) * 100.0),
+        ..Comparison::default()
     }
 }

@@ -310,10 +310,10 @@ fn noise_from_one_block_has_no_figure() {
     let page = html(&experiment, &raw).html;
     let (_, summary) = page.split_once("<section id=\"result\"").expect("a first screen");
     let (summary, _) = summary.split_once("<nav").expect("sections behind it");
-    assert!(summary.contains("(A/A)") && summary.contains("(min 6 blocks)"), "{summary}");
-    assert!(summary.contains("(min 6)") && !summary.contains("P(better)"), "{summary}");
+    assert!(summary.contains("(A/A)") && summary.contains("(min 4 blocks)"), "{summary}");
+    assert!(summary.contains("(min 4)") && !summary.contains("P(better)"), "{summary}");
     for text in [&page, &markdown(&experiment, &raw)] {
-        assert!(text.contains("(1 of 6)") && !text.contains("×10.2"), "{text}");
+        assert!(text.contains("(1 of 4)") && !text.contains("×10.2"), "{text}");
     }
 }
 

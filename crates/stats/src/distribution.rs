@@ -25,6 +25,15 @@ pub fn normal_quantile(probability: f64) -> f64 {
     Normal::standard().inverse_cdf(probability)
 }
 
+/// Returns the fraction of Student's t distribution above `t`; not a number without degrees of freedom.
+#[must_use]
+pub fn t_upper_tail(t: f64, degrees_of_freedom: f64) -> f64 {
+    if degrees_of_freedom >= NEARLY_NORMAL_FREEDOM {
+        return normal_upper_tail(t);
+    }
+    StudentsT::new(0.0, 1.0, degrees_of_freedom).map_or(f64::NAN, |student| student.sf(t))
+}
+
 /// Degrees of freedom from which `statrs` 0.19 loses digits (5 are left at a million). From here on
 /// the normal distribution with one more term is exact to seven.
 const NEARLY_NORMAL_FREEDOM: f64 = 1e4;
@@ -85,7 +94,10 @@ mod tests {
         ] {
             near(t_quantile(probability, freedom), t, 2e-8);
             near(t_quantile(1.0 - probability, freedom), -t, 2e-8);
+            near(t_upper_tail(t, freedom), 1.0 - probability, 1e-9);
         }
+        near(t_upper_tail(1.959_963_985, 1e6), 0.025, 1e-6);
+        assert!(t_upper_tail(1.0, 0.0).is_nan());
         // With many degrees of freedom it is the normal distribution.
         near(t_quantile(0.975, 1e6), 1.959_966_4, 1e-7);
         near(t_quantile(0.975, 1e4), t_quantile(0.975, 9999.999), 1e-7);

@@ -63,12 +63,44 @@ pub fn welch_interval(a: &[f64], b: &[f64], confidence: f64) -> Option<(f64, f64
     Some((difference - half, difference + half))
 }
 
+/// Position of a change relative to a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitPosition {
+    /// The change and its complete interval are above the limit.
+    Beyond,
+    /// The change and its complete interval are at most the limit.
+    Within,
+    /// The interval contains the limit.
+    Open,
+}
+
+/// Returns the position of a change with its interval relative to a limit. All of weir's comparisons use it: whether an
+/// effect matters, whether two sides are equivalent, and whether a change is a regression.
+#[must_use]
+pub fn compare_with_limit(change: f64, (low, high): (f64, f64), limit: f64) -> LimitPosition {
+    if low > limit && change > limit {
+        LimitPosition::Beyond
+    } else if high <= limit && change <= limit {
+        LimitPosition::Within
+    } else {
+        LimitPosition::Open
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn near(a: f64, b: f64, within: f64) {
         assert!((a - b).abs() <= within, "{a} is not {b}");
+    }
+
+    #[test]
+    fn an_interval_is_beyond_within_or_across_a_limit() {
+        let positions = [(0.3, (0.2, 0.4)), (0.05, (0.0, 0.1)), (0.1, (0.05, 0.4)), (0.3, (0.05, 0.09))]
+            .map(|(change, interval)| compare_with_limit(change, interval, 0.1));
+        use LimitPosition::{Beyond, Open, Within};
+        assert_eq!(positions, [Beyond, Within, Open, Open]);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | interval of a fraction | [`proportion`] | Wilson 1927 |
 //! | paired and unpaired tests | [`signed_rank`], [`rank_sum`] | Wilcoxon 1945, Mann and Whitney 1947, exact |
 //! | several tests | [`multiple_comparisons`] | Holm 1979 |
+//! | arms against a baseline after each block | [`sequential`] | Student and signs, error spent over looks |
 //! | latency over load | [`knee`] | two lines with a free breakpoint |
 //! | throughput over concurrency | [`scalability`] | Universal Scalability Law, Gunther 1993 |
 //! | waiting in a queue | [`erlang`] | Erlang B and C, Erlang 1917 |
@@ -38,6 +39,7 @@ pub mod quantiles;
 pub mod rank_sum;
 pub mod ranks;
 pub mod scalability;
+pub mod sequential;
 pub mod signed_rank;
 
 pub use quantiles::{median, quantile};

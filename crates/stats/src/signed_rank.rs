@@ -33,12 +33,6 @@ pub fn p_value(differences: &[f64]) -> Option<f64> {
     Some(normal_approximation(&sizes, positive as f64 / 2.0))
 }
 
-/// Returns the smallest p that `pairs` pairs can give: all on one side.
-#[must_use]
-pub fn p_min(pairs: usize) -> f64 {
-    if pairs == 0 { 1.0 } else { 2.0_f64.powf(1.0 - pairs as f64).min(1.0) }
-}
-
 /// Returns the number of ways in which signs give each sum of the positive (doubled) ranks.
 fn rank_sum_counts(ranks: &[usize]) -> Vec<f64> {
     let mut counts = vec![0.0; ranks.iter().sum::<usize>() + 1];
@@ -75,6 +69,11 @@ mod tests {
     fn the_example_of_scipy_is_reproduced() {
         // scipy: statistic=24.0, pvalue=0.041259765625.
         near(p_value(&PLANTS).unwrap(), 0.041_259_765_625);
+    }
+
+    /// Returns the smallest p that `pairs` pairs can give: all on one side.
+    fn p_min(pairs: usize) -> f64 {
+        2.0_f64.powf(1.0 - pairs as f64)
     }
 
     #[test]

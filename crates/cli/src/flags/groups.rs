@@ -421,7 +421,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             (
                 "Trials",
                 &["blocks", "duration", "quick"],
-                &["discard", "seed", "allow-changed-environment", "allow-global"],
+                &["discard", "reruns", "seed", "allow-changed-environment", "allow-global"],
             ),
             (
                 "Machines of a fleet",

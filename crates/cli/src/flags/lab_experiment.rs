@@ -21,9 +21,9 @@ pub(super) const DISCARD: Flag = Flag {
     value: "NAME=BOUND",
     repeatable: true,
     doc: "Discard trials above this external disturbance, e.g. steal=5%; overrides the limit in \
-          [discard]; a discarded trial does not count; useful on machines with noisy \
-          neighbors; repeatable",
-    valid: &["steal=30%", "wake-up-ratio=10"],
+          [discard]; off removes it; a discarded trial does not count; with --resume for all its trials; \
+          repeatable",
+    valid: &["steal=30%", "wake-up-ratio=10", "generator-lag=off"],
     invalid: &["steal", "stele=1%", "steal=x"],
     ..FLAG_DEFAULTS
 };
@@ -31,10 +31,22 @@ pub(super) const DISCARD: Flag = Flag {
 pub(super) const BLOCKS: Flag = Flag {
     long: "blocks",
     value: "MIN[..MAX]",
-    default: "the file's, or 10..30",
-    doc: "Repetitions: a block runs every arm once; min and max number, a single number is both",
+    default: "the file's, or 4..30",
+    doc: "Repetitions: a block runs every arm once; min and max number, a single number is both; with --resume the \
+          new numbers",
     valid: &["10", "10..30"],
     invalid: &["0", "x", "30..10", "1..", "..5", "1000000"],
+    ..FLAG_DEFAULTS
+};
+
+pub(super) const RERUNS: Flag = Flag {
+    long: "reruns",
+    value: "FRACTION",
+    default: "the file's, or 50%",
+    doc: "Max reruns of a block's arms under a load after discarded or failed trials, as a fraction of the blocks; with \
+          --resume the new fraction",
+    valid: &["100%", "0.5"],
+    invalid: &["x", "2000%"],
     ..FLAG_DEFAULTS
 };
 
@@ -49,12 +61,8 @@ pub(super) const DURATION: Flag = Flag {
     ..FLAG_DEFAULTS
 };
 
-pub(super) const QUICK: Flag = Flag {
-    long: "quick",
-    doc: "Short run: 3 s loads, fewest blocks that can give a verdict; six, or more if several \
-          comparisons are tested",
-    ..FLAG_DEFAULTS
-};
+pub(super) const QUICK: Flag =
+    Flag { long: "quick", doc: "Short run: 3 s loads, four to six blocks", ..FLAG_DEFAULTS };
 
 pub(super) const SEED: Flag = Flag {
     long: "seed",
@@ -78,7 +86,8 @@ pub(super) const OUTPUT: Flag = Flag {
 pub(super) const RESUME: Flag = Flag {
     long: "resume",
     value: "DIR",
-    doc: "Continue the experiment in this directory; it keeps its options",
+    doc: "Continue the experiment in this directory, after any stop; it keeps its options, except --blocks, --reruns and \
+          --discard",
     valid: &["weir-lab/allocator-20260102-030405"],
     ..FLAG_DEFAULTS
 };
@@ -104,19 +113,20 @@ pub(crate) const RUN: CommandInfo = CommandInfo {
     doc: "FILE is an experiment in TOML; NAME is a ready-made one (--list). Each arm is the same \
           set of programs with one change. A block runs every arm under every load once, in \
           random order, each with fresh processes. The baseline runs twice, which shows the noise \
-          between two identical trials. Blocks run until the confidence interval of every ratio \
-          of the primary metric is narrow enough, or until the max number of blocks. A trial that \
-          was disturbed from outside is discarded, and its block is repeated for that load. \
-          Disturbances are detected from the machine's counters, never from the result; after one \
-          the next trial waits up to a minute.\n\nThe output directory has the experiment file, \
+          between two identical trials. Blocks run until every arm has its conclusion in the primary metric (faster, slower or \
+          equivalent), or until the max number of blocks. After each block from the fourth on the arms are judged, \
+          with the error spent over these looks. CPUs that other programs take count relative to the difference: a \
+          block is set aside only if they could explain it. A trial with errors, a late generator, a throttled subject \
+          or a step of the clock is discarded, and its block is repeated for that load \
+          (docs/judgement.md).\n\nThe output directory has the experiment file, \
           the record of every trial, experiment.json, report.html and report.md. No result is \
           printed during the run, because a visible intermediate result invites stopping at it. \
-          Ctrl-C stops it and keeps the results; --resume continues, also after a crash.\n\nA file with \
+          Ctrl-C stops it, and prints the estimate so far and the command that finishes it; --resume continues, also \
+          after a crash.\n\nA file with \
           [machine.NAME] has its programs and its load on machines of a fleet (docs/fleet.md): their agents \
           are found through the NATS server; --check asks neither.\n\nExit code \
-          4: no result is valid, because too few blocks were undisturbed, it was stopped before \
-          its first complete block, or the load generator was always the limit. Exit code 1: \
-          failing trials ended it.",
+          4: there is no conclusion, because it was stopped before one or too many trials were discarded, or the load \
+          generator was always the limit. Exit code 1: failing trials ended it.",
     values: Some(("FILE|NAME", "Experiment file, or the name of a ready-made one")),
     flags: join_flags!(RUN_FLAGS, NATS_FLAGS),
     examples: &[
@@ -149,6 +159,7 @@ const RUN_FLAGS: &[Flag] = &[
     SET,
     DISCARD,
     BLOCKS,
+    RERUNS,
     DURATION,
     QUICK,
     SEED,

@@ -2,7 +2,7 @@
 
 use super::lab::ALLOW_GLOBAL;
 use super::lab_experiment::{
-    ALLOW_CHANGED_ENVIRONMENT, BLOCKS, DISCARD, DURATION, OUTPUT, QUICK, RESUME, SEED, SET,
+    ALLOW_CHANGED_ENVIRONMENT, BLOCKS, DISCARD, DURATION, OUTPUT, QUICK, RERUNS, RESUME, SEED, SET,
 };
 use super::{CommandInfo, FLAG_DEFAULTS, Flag};
 
@@ -220,6 +220,7 @@ pub(crate) const TRIAL: CommandInfo = CommandInfo {
         SET,
         DISCARD,
         BLOCKS,
+        RERUNS,
         DURATION,
         QUICK,
         SEED,

@@ -289,6 +289,15 @@ fn a_killed_experiment_goes_on() {
     assert_eq!((&experiment["resumed"], &experiment["plan"]["seed"]), (&1.into(), &3.into()));
     assert_eq!(experiment["plan"]["duration_s"], 0.5);
     assert_each_cell_once(&stored);
+    // A finished experiment goes on with more blocks.
+    let more = ["lab", "run", "--resume", stored.to_str().unwrap(), "--blocks", "7", "--reruns", "100%"];
+    let ran = run_weir(&more);
+    assert!(ran.code == 0 || ran.code == 4, "{}", ran.stderr);
+    let experiment = read(&stored.join("experiment.json"));
+    assert_eq!((&experiment["plan"]["blocks_max"], &experiment["resumed"]), (&7.into(), &2.into()));
+    let counted = experiment["trials"].as_array().unwrap().iter();
+    let counted = counted.filter(|one| !one["failed"].is_string() && one["discarded"].is_null());
+    assert_eq!(counted.count(), 21, "{experiment:#}");
     // The earlier records are unchanged.
     assert_eq!(before.iter().map(bytes).collect::<Vec<_>>(), kept_bytes);
     assert_eq!(directories_left_by(pid), [] as [PathBuf; 0]);
@@ -321,9 +330,11 @@ fn an_experiment_that_is_interrupted_is_judged_and_can_go_on() {
     run.signal(Signal::INT);
     let code = run.wait(EVENT_TIMEOUT);
     let output = fs::read_to_string(&out).unwrap();
-    assert_eq!(code, 0, "{output}");
-    assert!(output.contains("--resume"), "{output}");
+    assert_eq!(code, 4, "no conclusion stood: {output}");
+    let finish = format!("weir lab run --resume {}", stored.display());
+    assert!(output.contains(&finish) && output.contains("So far"), "{output}");
     let experiment = read(&stored.join("experiment.json"));
+    assert!(experiment["finish"]["command"].as_str().unwrap().starts_with(&finish), "{experiment:#}");
     assert_eq!(experiment["partial"], true);
     assert_eq!(experiment["stopped"]["code"], "interrupted");
     assert!(stored.join("report.html").is_file());

@@ -17,12 +17,10 @@ use crate::scenario::read::{Problems, TableValues, read_file};
 use crate::scenario::setup::{LabSetup, LoadTool};
 use crate::trial::metrics;
 
-/// Minimum number of blocks. Wilcoxon's signed-rank test over n blocks cannot give less than 2 /
-/// 2^n, which is below 0.05 from six on (Wilcoxon, Biometrics Bulletin 1, 1945). The same holds for
-/// an interval of a median.
-pub(super) const BLOCKS_MIN: u64 = 6;
-/// Default minimum and maximum number of blocks: benchstat asks for ten.
-const BLOCKS_DEFAULT: (u64, u64) = (10, 30);
+/// Minimum number of blocks: from the fourth on there are looks ([`stats::sequential`]).
+const BLOCKS_MIN: u64 = stats::sequential::BLOCKS_MIN as u64;
+/// Default minimum and maximum number of blocks. An experiment ends at its conclusions.
+const BLOCKS_DEFAULT: (u64, u64) = (4, 30);
 /// Allowed lengths of a load. A shorter load would mainly measure its own start.
 const DURATION_RANGE_NS: std::ops::RangeInclusive<u64> = 100_000_000..=3_600_000_000_000;
 const DURATION_DEFAULT_NS: u64 = 8_000_000_000;
@@ -60,13 +58,13 @@ struct DiscardBound {
     scale: f64,
 }
 
-/// Every bound. [`crate::scenario::keys`] documents the keys. The bounds fit a machine that others
-/// use too; none of them depends on the measured results.
+/// Every bound. [`crate::scenario::keys`] documents the keys. None of the bounds depends on the measured results.
+/// Disturbances by other programs have no bound by default: the judge weighs them relative to the effect.
 const DISCARD_BOUNDS: &[DiscardBound] = &[
-    discard_bound("steal", "steal_fraction", Some(0.02)),
-    discard_bound("foreign-cpus", "foreign_cpus", Some(0.05)),
+    discard_bound("steal", "steal_fraction", None),
+    discard_bound("foreign-cpus", "foreign_cpus", None),
     // A ratio to the usual value of the experiment: wake-up latency depends on the machine.
-    discard_bound("wake-up-ratio", "wake_up_p99_ns", Some(2.0)),
+    discard_bound("wake-up-ratio", "wake_up_p99_ns", None),
     discard_bound("generator-lag", "generator_lag_p99_ns", Some(1e6)),
     discard_bound("generator-busiest", "generator_busiest_fraction", None),
     discard_bound("errors", "error_fraction", Some(0.001)),
@@ -168,7 +166,12 @@ pub(super) fn read_plan(
         problems.add_error(measure.offset_of("calls"), reason);
     }
     let mut discard = discard_bounds(parts.experiment.table("discard").unwrap_or(&nothing));
-    discard.extend(options.discard.clone());
+    for (covariate, bound) in &options.discard {
+        match bound {
+            Some(bound) => discard.insert(covariate.clone(), *bound),
+            None => discard.remove(covariate),
+        };
+    }
     let reruns = measure.table("blocks").and_then(|blocks| blocks.decimal("reruns-max"));
     let plan = ExperimentPlan {
         seed: options.seed,
@@ -177,7 +180,7 @@ pub(super) fn read_plan(
         confidence,
         blocks_min,
         blocks_max,
-        reruns_max_fraction: reruns.unwrap_or(RERUNS_MAX_FRACTION_DEFAULT),
+        reruns_max_fraction: options.reruns_max_fraction.or(reruns).unwrap_or(RERUNS_MAX_FRACTION_DEFAULT),
         duration_s: duration_ns(measure, options, problems, &mut beside) as f64 / 1e9,
         discard,
         profile: measure.is_set("profile"),
@@ -224,9 +227,8 @@ fn block_range(
     let blocks_max = max.unwrap_or_else(|| BLOCKS_DEFAULT.1.max(blocks_min));
     if blocks_min < BLOCKS_MIN {
         let key = if min.is_some() { "min" } else { "max" };
-        let text = format!(
-            "{blocks_min} blocks allow no conclusion: Wilcoxon's test needs {BLOCKS_MIN} pairs for p < 0.05"
-        );
+        let text =
+            format!("{blocks_min} blocks allow no conclusion: the first look is after block {BLOCKS_MIN}");
         problems.add_error(blocks.offset_of(key), text);
     }
     if blocks_min > blocks_max {
@@ -332,18 +334,23 @@ fn discard_bounds(discard: &TableValues) -> BTreeMap<String, f64> {
     DISCARD_BOUNDS.iter().filter_map(value).collect()
 }
 
-/// Parses a bound of `[discard]` from the command line (`steal=30%`): its covariate, and the bound.
+/// Parses a bound of `[discard]` from the command line (`steal=30%`): its covariate, and the bound; `None` for
+/// `steal=off`.
 ///
 /// # Errors
 /// The bound does not exist, or the value is not allowed.
-pub fn parse_discard_bound(text: &str) -> Result<(String, f64), InvalidValue> {
-    let wrong = || invalid_value!("'{text}' is not a bound: write NAME=BOUND, for instance steal=10%");
+pub fn parse_discard_bound(text: &str) -> Result<(String, Option<f64>), InvalidValue> {
+    let wrong =
+        || invalid_value!("'{text}' is not a bound: write NAME=BOUND, for instance steal=10% or steal=off");
     let (name, value) = text.split_once('=').ok_or_else(wrong)?;
     let entry = DISCARD_BOUNDS.iter().find(|row| row.key == name).ok_or_else(|| {
         let names: Vec<&str> = DISCARD_BOUNDS.iter().map(|row| row.key).collect();
         let hint = suggestion(name, names.iter().copied());
         invalid_value!("there is no bound '{name}'{hint}; there are: {}", names.join(", "))
     })?;
+    if value == "off" {
+        return Ok((entry.covariate.to_owned(), None));
+    }
     let is_number = value.parse::<f64>().is_ok();
     let value = if is_number { value.to_owned() } else { format!("{value:?}") };
     let mut problems = Problems::default();
@@ -352,19 +359,21 @@ pub fn parse_discard_bound(text: &str) -> Result<(String, f64), InvalidValue> {
         return Err(InvalidValue::new(problem.value));
     }
     let bound_value = discard_bounds(&values).remove(entry.covariate).ok_or_else(wrong)?;
-    Ok((entry.covariate.to_owned(), bound_value))
+    Ok((entry.covariate.to_owned(), Some(bound_value)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::keys::{EXPERIMENT, ValueForm};
+    use crate::scenario::keys::{BOUND_COVARIATES, EXPERIMENT, ValueForm, bound_key};
 
     #[test]
     fn a_bound_can_be_given_beside_the_file() {
-        assert_eq!(parse_discard_bound("steal=30%"), Ok(("steal_fraction".to_owned(), 0.3)));
-        assert_eq!(parse_discard_bound("wake-up-ratio=10"), Ok(("wake_up_p99_ns".to_owned(), 10.0)));
-        assert_eq!(parse_discard_bound("clock-step=2s"), Ok(("clock_step_s".to_owned(), 2.0)));
+        assert_eq!(parse_discard_bound("steal=30%"), Ok(("steal_fraction".to_owned(), Some(0.3))));
+        assert_eq!(parse_discard_bound("wake-up-ratio=10"), Ok(("wake_up_p99_ns".to_owned(), Some(10.0))));
+        assert_eq!(parse_discard_bound("clock-step=2s"), Ok(("clock_step_s".to_owned(), Some(2.0))));
+        assert_eq!(parse_discard_bound("generator-lag=off"), Ok(("generator_lag_p99_ns".to_owned(), None)));
+        assert_eq!((bound_key("foreign_cpus"), bound_key("failed")), ("foreign-cpus", "failed"));
         assert!(parse_discard_bound("stela=1%").unwrap_err().to_string().contains("'steal'"));
         for text in ["steal", "steal=", "steal=much", "generator-lag=x", "steal=\"\n"] {
             assert!(parse_discard_bound(text).is_err(), "{text}");
@@ -377,6 +386,8 @@ mod tests {
         let ValueForm::Table(keys) = keys.form else { panic!("{keys:?}") };
         let names: Vec<&str> = keys.iter().map(|row| row.name).collect();
         assert_eq!(names, DISCARD_BOUNDS.iter().map(|bound| bound.key).collect::<Vec<_>>());
+        let covariates: Vec<_> = DISCARD_BOUNDS.iter().map(|bound| (bound.key, bound.covariate)).collect();
+        assert_eq!(covariates, BOUND_COVARIATES);
         let all = record::trial::Covariates {
             steal_fraction: Some(0.0),
             foreign_cpus: Some(0.0),

@@ -140,11 +140,13 @@ impl GroupAttempts {
         self.attempts.keys().map(of_group).sum::<usize>() as u32
     }
 
-    /// Returns the number of group reruns that disturbances caused.
-    pub(super) fn reruns(&self) -> u32 {
-        let all = self.attempts.values().map(|attempts| attempts.len() as u32 - 1).sum::<u32>();
+    /// Returns the number of group reruns that disturbances caused after a trial with this number.
+    pub(super) fn reruns(&self, after: u32) -> u32 {
+        let is_later = |attempt: &&GroupAttempt| attempt.last_trial > after;
+        let reruns = self.attempts.values().flat_map(|attempts| attempts.values().skip(1));
         let changed = self.attempts.values().flat_map(BTreeMap::values).filter(|it| it.is_changed);
-        all.saturating_sub(changed.count() as u32)
+        let [all, changed] = [reruns.filter(is_later).count(), changed.filter(is_later).count()];
+        all.saturating_sub(changed) as u32
     }
 }
 
@@ -275,7 +277,7 @@ mod tests {
         }
         let decided: Vec<_> = lines.iter().map(|line| line.discarded.clone()).collect();
         let blocks = GroupAttempts::collect(&plan, &lines, &decided);
-        assert_eq!((blocks.open_attempt().is_none(), blocks.reruns()), (true, 0));
+        assert_eq!((blocks.open_attempt().is_none(), blocks.reruns(0)), (true, 0));
         // The same attempt is never continued, not even with trials of an older weir.
         let restarted = [(6, "b"), (7, "a-repeat"), (8, "a")];
         lines.extend(restarted.map(|(number, arm)| trial_line(number, 2, 2, arm, "x")));
@@ -286,7 +288,7 @@ mod tests {
             &lines,
             &decided.into_iter().chain([None, None, None]).collect::<Vec<_>>(),
         );
-        assert_eq!((blocks.complete_count(), blocks.reruns()), (2, 0));
+        assert_eq!((blocks.complete_count(), blocks.reruns(0)), (2, 0));
         // No attempt is open between blocks.
         mark_discarded(&plan, &mut lines, &[change(3), change(8)]);
         assert!(
@@ -306,6 +308,6 @@ mod tests {
         assert_eq!(lines[1].discarded, None, "it says itself why it has no figures");
         let decided = vec![None; lines.len()];
         let blocks = GroupAttempts::collect(&plan, &lines, &decided);
-        assert_eq!((blocks.complete_count(), blocks.reruns()), (0, 0));
+        assert_eq!((blocks.complete_count(), blocks.reruns(0)), (0, 0));
     }
 }

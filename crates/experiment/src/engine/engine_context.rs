@@ -3,7 +3,9 @@
 
 use std::io;
 
-use record::experiment::{Comparison, ExperimentCell, ExperimentPlan, ScalingSummary, TrialSummary, Warning};
+use record::experiment::{
+    Comparison, ExperimentCell, ExperimentPlan, FinishStep, ScalingSummary, StopReason, TrialSummary, Warning,
+};
 use record::run::Answer;
 use record::trial::{ExperimentTrial, TrialPosition};
 
@@ -64,6 +66,8 @@ pub struct JudgeInput<'a> {
     pub directory: &'a ExperimentDir,
     /// Descriptions of changes of the machine, the programs or weir since the experiment's start.
     pub changes: &'a [String],
+    /// Reason why there are not more blocks.
+    pub stopped: &'a StopReason,
 }
 
 /// Conclusions from the trials.
@@ -81,6 +85,8 @@ pub struct Conclusions {
     pub summary: Vec<String>,
     /// Result in three sentences.
     pub answer: Option<Answer>,
+    /// Step that would finish the experiment.
+    pub finish: Option<FinishStep>,
 }
 
 /// Environment and statistics that an experiment uses.
@@ -99,8 +105,8 @@ pub struct EngineContext<'a> {
     pub read_environment: &'a dyn Fn() -> EnvironmentFacts,
     /// True if the experiment may continue although this state differs from that at its start.
     pub allow_changed_environment: bool,
-    /// Stopping rule: returns whether the trials that count are precise enough.
-    pub is_precise_enough: &'a dyn Fn(&ExperimentPlan, &[TrialSummary]) -> bool,
+    /// Stopping rule: returns whether the trials that count conclude every claim.
+    pub is_concluded: &'a dyn Fn(&ExperimentPlan, &[TrialSummary]) -> bool,
     /// Draws conclusions from the trials so far.
     pub judge: &'a dyn Fn(JudgeInput<'_>) -> Conclusions,
     /// Receives the events.

@@ -29,7 +29,8 @@ use records::{SessionsRecord, plan_differences};
 pub use files::{BrokenFile, file_name};
 pub use list::{ENTRIES_MAX, ExperimentEntry, ExperimentListing, find_directories, list_experiments};
 pub use records::{
-    CONCLUSIONS_FILE, ExperimentDirError, ExperimentStart, PLAN_FILE, PLAN_SCHEMA, RunSession,
+    CONCLUSIONS_FILE, ChangedSettings, ExperimentDirError, ExperimentStart, PLAN_FILE, PLAN_SCHEMA,
+    RunSession,
 };
 
 /// Name of the file that the plan was made from.
@@ -57,6 +58,8 @@ pub struct ExperimentDir {
     last_number: u32,
     sessions: Vec<RunSession>,
     warm_up: Option<WarmUp>,
+    /// Settings that the next session changes.
+    next_settings: Option<ChangedSettings>,
     /// `None` if the directory was opened for reading only.
     lock: Option<DirLock>,
 }
@@ -155,6 +158,7 @@ impl ExperimentDir {
             last_number: stored.last_number,
             sessions: Vec::new(),
             warm_up: None,
+            next_settings: None,
             lock,
         };
         if directory.lock.is_some() {
@@ -166,7 +170,33 @@ impl ExperimentDir {
         directory.warm_up = directory.read_optional(WARM_UP_FILE, warm_up::SCHEMA)?;
         let sessions: Option<SessionsRecord> = directory.read_optional(SESSIONS_FILE, SESSIONS_SCHEMA)?;
         directory.sessions = sessions.map(|it| it.sessions).unwrap_or_default();
+        let plan = &mut directory.start.plan;
+        directory
+            .sessions
+            .iter()
+            .filter_map(|session| session.settings.as_ref())
+            .for_each(|it| it.apply(plan));
         Ok(directory)
+    }
+
+    /// Changes settings of the plan from the next session on. The plan's file keeps those of the start.
+    pub fn change_settings(&mut self, settings: ChangedSettings) {
+        settings.apply(&mut self.start.plan);
+        self.next_settings = Some(settings).filter(|settings| *settings != ChangedSettings::default());
+    }
+
+    /// Returns the settings for the next session, which were not stored yet.
+    pub(in crate::engine) fn take_next_settings(&mut self) -> Option<ChangedSettings> {
+        self.next_settings.take()
+    }
+
+    /// Describes the settings that resumes changed, each with the number of the last trial before it.
+    #[must_use]
+    pub fn settings_changes(&self) -> Vec<String> {
+        let changed = self.sessions.iter().filter_map(|session| Some((session, session.settings.as_ref()?)));
+        changed
+            .map(|(session, settings)| format!("{} after trial {}", settings.flags(), session.after_trial))
+            .collect()
     }
 
     /// Reads an optional record beside the trials. A broken one is set aside, because it can be

@@ -11,7 +11,8 @@ use record::trial::TrialKind;
 
 use super::blocks::{GroupAttempts, TrialGroup};
 use super::schedule::{ArmLoad, OrderDraw, trial_order};
-use crate::format::{count, frequency};
+use crate::format::{bound_percent, count, frequency};
+use crate::scenario::keys::bound_key;
 
 /// Maximum number of failures in a row of an arm under a load.
 const FAILURES_IN_A_ROW_MAX: usize = 2;
@@ -49,11 +50,11 @@ pub struct StepInput<'a> {
     pub plan: &'a ExperimentPlan,
     /// True if the length of the warm-up is known.
     pub has_warm_up: bool,
-    /// Number of the last trial before the user repeated what had failed. Failures up to it are
-    /// ignored.
+    /// Number of the last trial before the user went on after failures or too many reruns. Those up to it
+    /// are ignored.
     pub forgiven_until: u32,
-    /// Stopping rule: returns whether the trials that count are precise enough.
-    pub is_precise_enough: &'a dyn Fn(&ExperimentPlan, &[TrialSummary]) -> bool,
+    /// Stopping rule: returns whether the trials that count conclude every claim.
+    pub is_concluded: &'a dyn Fn(&ExperimentPlan, &[TrialSummary]) -> bool,
 }
 
 impl std::fmt::Debug for StepInput<'_> {
@@ -144,38 +145,41 @@ fn next_in_blocks(input: StepInput<'_>, lines: &[TrialSummary]) -> NextStep {
     let block = (1..).find(|block| !blocks.is_complete(*block)).unwrap_or(1);
     let complete = block - 1;
     if !blocks.is_started(block) {
-        let precise = complete >= plan.blocks_min && (input.is_precise_enough)(plan, lines);
-        if precise || complete >= plan.blocks_max {
-            return NextStep::End(enough_blocks(complete, precise));
+        let concluded = complete >= plan.blocks_min && (input.is_concluded)(plan, lines);
+        if concluded || complete >= plan.blocks_max {
+            return NextStep::End(enough_blocks(complete, concluded));
         }
     }
     // The order of a block's loads is that of its first attempt, whichever of them run again.
-    let loads = trial_order(plan, OrderDraw::for_block(block, 1)).into_iter().map(|arm_load| arm_load.load);
+    let loads = trial_order(plan, OrderDraw::for_block(block)).into_iter().map(|arm_load| arm_load.load);
     let mut groups = loads.map(|load| TrialGroup { block, load });
     let group = groups.find(|group| blocks.counted_attempt(group).is_none());
-    group.and_then(|group| next_in_group(plan, lines, &blocks, &group)).unwrap_or_else(no_cells)
+    group.and_then(|group| next_in_group(input, lines, &blocks, &group)).unwrap_or_else(no_cells)
 }
 
 /// Returns the next step of a group that does not count yet.
 fn next_in_group(
-    plan: &ExperimentPlan,
+    input: StepInput<'_>,
     lines: &[TrialSummary],
     blocks: &GroupAttempts,
     group: &TrialGroup,
 ) -> Option<NextStep> {
+    let plan = input.plan;
     match blocks.last_attempt(group) {
         None => continue_attempt(plan, group, 1, &BTreeSet::new()),
         Some((number, attempt)) if blocks.is_open(attempt) => {
             continue_attempt(plan, group, number, &attempt.arms_run)
         }
-        Some((number, _)) => rerun_group(plan, lines, blocks, group, number + 1),
+        Some((number, _)) => rerun_group(input, lines, blocks, group, number + 1),
     }
 }
 
-fn enough_blocks(complete: u32, precise: bool) -> StopReason {
+fn enough_blocks(complete: u32, concluded: bool) -> StopReason {
     let blocks = count(complete as usize, "block");
-    let (code, text) = match precise {
-        true => ("precise", format!("after {blocks} every primary interval was narrow enough")),
+    let (code, text) = match concluded {
+        true => {
+            ("concluded", format!("after {blocks} every comparison in the primary metric has its conclusion"))
+        }
         false => ("max_blocks", format!("the plan allows {blocks}")),
     };
     StopReason { code: code.to_owned(), text }
@@ -201,7 +205,7 @@ fn continue_attempt(
     attempt: u32,
     run: &BTreeSet<String>,
 ) -> Option<NextStep> {
-    let order = trial_order(plan, OrderDraw::for_block(group.block, attempt)).into_iter();
+    let order = trial_order(plan, OrderDraw::for_block(group.block)).into_iter();
     let mut to_run = order.filter(|arm_load| arm_load.load == group.load && !run.contains(&arm_load.arm));
     let slot = |arm_load| TrialSlot { kind: TrialKind::Judged, block: group.block, attempt, arm_load };
     to_run.next().map(|arm_load| NextStep::Run(slot(arm_load)))
@@ -209,15 +213,16 @@ fn continue_attempt(
 
 /// Repeats a group, unless the limit on reruns is reached.
 fn rerun_group(
-    plan: &ExperimentPlan,
+    input: StepInput<'_>,
     lines: &[TrialSummary],
     blocks: &GroupAttempts,
     group: &TrialGroup,
     attempt: u32,
 ) -> Option<NextStep> {
+    let plan = input.plan;
     let max = reruns_max(plan, blocks.started_count());
-    if blocks.reruns() >= max {
-        let text = rerun_reasons(lines, max);
+    if blocks.reruns(input.forgiven_until) >= max {
+        let text = rerun_reasons(lines, max, plan);
         return Some(NextStep::End(StopReason { code: "reruns".to_owned(), text }));
     }
     continue_attempt(plan, group, attempt, &BTreeSet::new())
@@ -232,21 +237,28 @@ pub fn reruns_max(plan: &ExperimentPlan, begun: u32) -> u32 {
     (groups * plan.reruns_max_fraction).ceil() as u32
 }
 
-fn rerun_reasons(lines: &[TrialSummary], max: u32) -> String {
+fn rerun_reasons(lines: &[TrialSummary], max: u32, plan: &ExperimentPlan) -> String {
     let mut causes: BTreeMap<&str, u32> = BTreeMap::new();
     for line in lines.iter().filter(|line| line.position.kind == TrialKind::Judged) {
         let code = match (&line.failed, &line.discarded) {
             (Some(_), _) => "failed",
-            (None, Some(why)) if !why.is_block_only() => &why.code,
+            (None, Some(why)) if !why.is_block_only() => bound_key(&why.code),
             _ => continue,
         };
         *causes.entry(code).or_default() += 1;
     }
+    let bounds = causes.keys().filter(|code| **code != "failed").map(|code| format!("--discard {code}=off"));
+    let bounds: Vec<String> = bounds.collect();
+    let remedy = match bounds.is_empty() {
+        true => String::new(),
+        false => format!("; {} judges them with that disturbance", bounds.join(" ")),
+    };
     let causes: Vec<String> =
         causes.into_iter().map(|(code, number)| format!("{code} {}", frequency(number))).collect();
     format!(
-        "the maximum number of reruns (reruns-max) is reached: a block's arms under a load were run again {}; \
-         reasons for discarded trials: {}. Set the bounds before a run: [discard] in the file, or --discard",
+        "the maximum number of reruns (--reruns {}) is reached: a block's arms under a load were run again {}; \
+         reasons for discarded trials: {}. --resume goes on with as many reruns again{remedy}",
+        bound_percent(plan.reruns_max_fraction).replace(' ', ""),
         frequency(max),
         causes.join(", ")
     )
@@ -261,7 +273,7 @@ mod tests {
     const NEVER: &dyn Fn(&ExperimentPlan, &[TrialSummary]) -> bool = &|_, _| false;
 
     fn step_input(plan: &ExperimentPlan) -> StepInput<'_> {
-        StepInput { plan, has_warm_up: true, forgiven_until: 0, is_precise_enough: NEVER }
+        StepInput { plan, has_warm_up: true, forgiven_until: 0, is_concluded: NEVER }
     }
 
     fn step(plan: &ExperimentPlan, lines: &mut [TrialSummary]) -> NextStep {
@@ -305,14 +317,14 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_when_precise_but_not_before_the_min_nor_after_the_max_of_blocks() {
+    fn it_stops_when_concluded_but_not_before_the_min_nor_after_the_max_of_blocks() {
         let plan = ExperimentPlan { blocks_min: 3, blocks_max: 5, ..plan(&["a", "b"], &["x", "y"]) };
         let always: &dyn Fn(&ExperimentPlan, &[TrialSummary]) -> bool = &|_, _| true;
-        let (lines, stopped) = all(StepInput { is_precise_enough: always, ..step_input(&plan) }, &|_| {});
-        assert_eq!((lines.len(), stopped.code.as_str()), (3 * 6, "precise"));
+        let (lines, stopped) = all(StepInput { is_concluded: always, ..step_input(&plan) }, &|_| {});
+        assert_eq!((lines.len(), stopped.code.as_str()), (3 * 6, "concluded"));
         let fourth: &dyn Fn(&ExperimentPlan, &[TrialSummary]) -> bool =
             &|_, lines| lines.iter().filter(|line| line.is_counted()).count() == 4 * 6;
-        let (lines, _) = all(StepInput { is_precise_enough: fourth, ..step_input(&plan) }, &|_| {});
+        let (lines, _) = all(StepInput { is_concluded: fourth, ..step_input(&plan) }, &|_| {});
         assert_eq!(lines.len(), 4 * 6);
         let (lines, stopped) = all(step_input(&plan), &|_| {});
         assert_eq!((lines.len(), stopped.code.as_str()), (5 * 6, "max_blocks"));
@@ -326,13 +338,13 @@ mod tests {
             assert!(lines.len() >= 6);
             false
         };
-        all(StepInput { is_precise_enough: rule, ..step_input(&plan) }, &|_| {});
+        all(StepInput { is_concluded: rule, ..step_input(&plan) }, &|_| {});
     }
 
     #[test]
     fn a_discarded_trial_ends_its_attempt_and_the_arms_rerun_under_that_load_only() {
         let plan = ExperimentPlan { blocks_min: 2, blocks_max: 2, ..plan(&["a", "b"], &["x", "y"]) };
-        let first = trial_order(&plan, OrderDraw::for_block(1, 1));
+        let first = trial_order(&plan, OrderDraw::for_block(1));
         // The second trial of the second load in the order.
         let disturbed = first[4].clone();
         let mut lines: Vec<TrialSummary> = (1..=5)
@@ -343,10 +355,7 @@ mod tests {
         let rerun = slot(step(&plan, &mut lines));
         assert_eq!((rerun.block, rerun.attempt, &rerun.arm_load.load), (1, 2, &disturbed.load));
         let of_load = |arm_load: &&ArmLoad| arm_load.load == disturbed.load;
-        assert_eq!(
-            Some(&rerun.arm_load),
-            trial_order(&plan, OrderDraw::for_block(1, 2)).iter().find(of_load)
-        );
+        assert_eq!(Some(&rerun.arm_load), trial_order(&plan, OrderDraw::for_block(1)).iter().find(of_load));
         assert!(lines[..3].iter().all(TrialSummary::is_counted), "the other load's trials stand");
         let steal = |line: &mut TrialSummary| {
             let position = &line.position;
@@ -365,7 +374,13 @@ mod tests {
         let stolen = |line: &mut TrialSummary| line.covariates.steal_fraction = Some(0.5);
         let (lines, stopped) = all(step_input(&plan), &stolen);
         assert_eq!((lines.len(), stopped.code.as_str()), (6, "reruns"));
-        assert!(stopped.text.contains("steal_fraction 6 times"), "{}", stopped.text);
+        for part in ["steal 6 times", "--discard steal=off", "--reruns 50%"] {
+            assert!(stopped.text.contains(part), "{part}: {}", stopped.text);
+        }
+        // A resume goes on.
+        let forgiven_until = lines.last().unwrap().position.number;
+        let resumed = StepInput { forgiven_until, ..step_input(&plan) };
+        assert!(matches!(next_step(resumed, &lines), NextStep::Run(_)));
         // A disturbance of one in three blocks does not end it.
         let some = |line: &mut TrialSummary| {
             let first = line.position.block.is_multiple_of(3) && line.position.attempt == 1;

@@ -39,6 +39,9 @@ pub fn run(
     engine.run_to_end(runner)
 }
 
+/// Reasons for a stop after which a resume goes on.
+const GOES_ON: [&str; 2] = ["failed", "reruns"];
+
 struct Engine<'f, 'h> {
     directory: &'f mut ExperimentDir,
     context: EngineContext<'h>,
@@ -73,6 +76,7 @@ impl<'f, 'h> Engine<'f, 'h> {
             after_trial: directory.next_number() - 1,
             changed_at_start: differences.clone(),
             differences,
+            settings: directory.take_next_settings(),
             ..RunSession::default()
         };
         let mut plan = directory.start().plan.clone();
@@ -88,9 +92,9 @@ impl<'f, 'h> Engine<'f, 'h> {
             context,
         };
         engine.update_marks();
-        // After a failure, a resume tries again.
-        let has_failed = matches!(engine.next(), NextStep::End(stopped) if stopped.code == "failed");
-        engine.session.iter_mut().for_each(|session| session.retries_failed = has_failed);
+        // After failures or too many reruns, a resume goes on.
+        let goes_on = matches!(engine.next(), NextStep::End(stopped) if GOES_ON.contains(&&*stopped.code));
+        engine.session.iter_mut().for_each(|session| session.retries_failed = goes_on);
         engine.reported_discards = engine.disturbed_trials().collect();
         Ok(engine)
     }
@@ -134,7 +138,7 @@ impl<'f, 'h> Engine<'f, 'h> {
             plan: &self.plan,
             has_warm_up: self.plan.warm_up_s.is_some(),
             forgiven_until: retries.map(|it| it.after_trial).max().unwrap_or(0),
-            is_precise_enough: self.context.is_precise_enough,
+            is_concluded: self.context.is_concluded,
         };
         next_step(input, &self.trials)
     }
@@ -304,8 +308,13 @@ impl<'f, 'h> Engine<'f, 'h> {
         let sessions = self.directory.sessions();
         let mut all = self.directory.change_descriptions();
         all.extend(changes.iter().filter(|change| !all.contains(change)).cloned().collect::<Vec<_>>());
-        let input =
-            JudgeInput { plan: &self.plan, trials: &self.trials, directory: self.directory, changes: &all };
+        let input = JudgeInput {
+            plan: &self.plan,
+            trials: &self.trials,
+            directory: self.directory,
+            changes: &all,
+            stopped: &stopped,
+        };
         let judged = (self.context.judge)(input);
         let mut warnings = judged.warnings;
         warnings.extend(super::warnings(self.directory, &self.plan, &self.trials));
@@ -315,7 +324,7 @@ impl<'f, 'h> Engine<'f, 'h> {
             command: start.command.clone(),
             started_at: start.started_at.clone(),
             duration_s: sessions.iter().map(|it| it.duration_s).sum(),
-            partial: !matches!(stopped.code.as_str(), "precise" | "max_blocks"),
+            partial: !matches!(stopped.code.as_str(), "concluded" | "max_blocks"),
             resumed: (sessions.len() as u32).saturating_sub(1),
             host: start.host.clone(),
             environment: start.environment.clone(),
@@ -327,6 +336,7 @@ impl<'f, 'h> Engine<'f, 'h> {
             warnings,
             scalings: judged.scalings,
             answer: judged.answer,
+            finish: judged.finish,
             summary: judged.summary,
         };
         self.directory.store_experiment(&experiment)?;

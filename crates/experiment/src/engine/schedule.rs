@@ -1,14 +1,15 @@
-//! Order of the trials: in each block every arm under every load once, shuffled. Pure: the order
-//! depends only on the seed, the block and the attempt.
+//! Order of the trials: in each block every arm under every load once, in random Latin squares. Pure: the order
+//! depends only on the seed and the block.
 //!
 //! Not for the difference between planned and finished trials: see [`super::next_step`].
 //!
 //! The arms under one load run one after another, because they are compared: slow changes of the
-//! machine affect them alike. Each block draws a new order of the loads, and of the arms under
-//! each, so that no arm profits from its position. If the order was unbalanced over few blocks, the
-//! judge reports it.
+//! machine affect them alike. Each block draws a new order of the loads. The arms under a load have a random Latin
+//! square: as many consecutive blocks as there are arms have each arm once in each position. With independent
+//! shuffles a slow first trial of each block gives false differences (docs/judgement.md). A block that runs again has
+//! its order again, which keeps the square.
 //!
-//! Source: randomised complete blocks, R. A. Fisher, *The Design of Experiments* (1935), chapter 4.
+//! Source: Latin squares, R. A. Fisher, *The Design of Experiments* (1935), chapter 5.
 
 use record::experiment::ExperimentPlan;
 use record::trial::TrialKind;
@@ -32,21 +33,19 @@ pub struct OrderDraw {
     pub kind: TrialKind,
     /// Number of the block; 0 for pilots and probes.
     pub block: u32,
-    /// Number of the attempt at the block, from 1.
-    pub attempt: u32,
 }
 
 impl OrderDraw {
-    /// Returns the key of an attempt at a block.
+    /// Returns the key of a block.
     #[must_use]
-    pub fn for_block(block: u32, attempt: u32) -> Self {
-        Self { kind: TrialKind::Judged, block, attempt }
+    pub fn for_block(block: u32) -> Self {
+        Self { kind: TrialKind::Judged, block }
     }
 
     /// Returns the key of the trials before the first block.
     #[must_use]
     pub fn before_blocks(kind: TrialKind) -> Self {
-        Self { kind, block: 0, attempt: 1 }
+        Self { kind, block: 0 }
     }
 }
 
@@ -54,29 +53,44 @@ impl OrderDraw {
 /// calls are those of the baseline.
 #[must_use]
 pub fn trial_order(plan: &ExperimentPlan, draw: OrderDraw) -> Vec<ArmLoad> {
-    let mut random = seeded_rng(plan.seed, draw);
+    let mut random = seeded_rng(plan.seed, draw, 0);
     let arms = plan.arms.iter().filter(|arm| draw.kind != TrialKind::Probe || arm.repeats.is_none());
     let arms: Vec<&str> = arms.map(|arm| arm.name.as_str()).collect();
     let mut loads: Vec<&str> = plan.loads.iter().map(|load| load.name.as_str()).collect();
     random.shuffle(&mut loads);
     let mut order = Vec::with_capacity(arms.len() * loads.len());
     for load in loads {
-        let mut arms = arms.clone();
-        random.shuffle(&mut arms);
+        let arms = latin_row(plan, draw, load, &arms);
         let arm_load = |arm: &str| ArmLoad { arm: arm.to_owned(), load: load.to_owned() };
         order.extend(arms.into_iter().map(arm_load));
     }
     order
 }
 
-/// Creates a separate generator for each draw, so that no order depends on earlier ones.
-fn seeded_rng(seed: u64, draw: OrderDraw) -> fastrand::Rng {
+/// Returns the arms in the row of a block, from the Latin square of its load and its group of blocks: a cyclic square
+/// with shuffled rows and arms.
+fn latin_row<'a>(plan: &ExperimentPlan, draw: OrderDraw, load: &str, arms: &[&'a str]) -> Vec<&'a str> {
+    let size = arms.len().max(1) as u32;
+    let (group, row) = (draw.block.saturating_sub(1) / size, draw.block.saturating_sub(1) % size);
+    let load = plan.loads.iter().position(|one| one.name == load).map_or(0, |at| at as u64 + 1);
+    let mut random = seeded_rng(plan.seed, OrderDraw { block: group, ..draw }, load);
+    let mut rows: Vec<usize> = (0..arms.len()).collect();
+    random.shuffle(&mut rows);
+    let mut arms = arms.to_vec();
+    random.shuffle(&mut arms);
+    arms.rotate_left(rows.get(row as usize).copied().unwrap_or(0));
+    arms
+}
+
+/// Creates a separate generator for each draw, so that no order depends on earlier ones. `load` is 0 for the order of
+/// the loads.
+fn seeded_rng(seed: u64, draw: OrderDraw, load: u64) -> fastrand::Rng {
     let kind = match draw.kind {
         TrialKind::Judged => 0,
         TrialKind::Pilot => 1,
         TrialKind::Probe => 2,
     };
-    let words = [seed, u64::from(draw.block), u64::from(draw.attempt), kind];
+    let words = [seed, u64::from(draw.block), load, kind];
     fastrand::Rng::with_seed(words.into_iter().fold(0, |state, word| splitmix64(state ^ word)))
 }
 
@@ -91,42 +105,16 @@ fn splitmix64(word: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use record::experiment::TrialSummary;
-    use record::trial::TrialPosition;
+    use std::collections::BTreeSet;
 
     use super::super::simulated::plan;
     use super::*;
-
-    /// Counts the positions of each arm among the arms of its load, over the trials that count. The
-    /// result has, for each arm, one count for each position from the first on.
-    fn positions(plan: &ExperimentPlan, lines: &[TrialSummary]) -> BTreeMap<String, Vec<u32>> {
-        let mut groups: BTreeMap<(u32, &str), Vec<(u32, &str)>> = BTreeMap::new();
-        for line in lines.iter().filter(|line| line.is_counted()) {
-            let trial_position = &line.position;
-            let group = groups.entry((trial_position.block, &trial_position.load)).or_default();
-            group.push((trial_position.number, &trial_position.arm));
-        }
-        let mut counts: BTreeMap<String, Vec<u32>> =
-            plan.arms.iter().map(|arm| (arm.name.clone(), vec![0; plan.arms.len()])).collect();
-        for mut group in groups.into_values() {
-            group.sort_unstable();
-            for (position, (_, arm)) in group.into_iter().enumerate() {
-                let count = counts.get_mut(arm).and_then(|counts| counts.get_mut(position));
-                if let Some(count) = count {
-                    *count += 1;
-                }
-            }
-        }
-        counts
-    }
 
     #[test]
     fn every_block_has_each_cell_once_whatever_the_seed() {
         for seed in 0..200 {
             let plan = ExperimentPlan { seed, ..plan(&["a", "b", "c"], &["x", "y"]) };
-            for draw in (1..=5).flat_map(|block| (1..=2).map(move |n| OrderDraw::for_block(block, n))) {
+            for draw in (1..=5).map(OrderDraw::for_block) {
                 let order = trial_order(&plan, draw);
                 assert_eq!(order, trial_order(&plan, draw), "reproducible");
                 let mut sorted = order.clone();
@@ -142,14 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn orders_differ_by_seed_block_attempt_and_kind() {
+    fn orders_differ_by_seed_block_and_kind() {
         let first = plan(&["a", "b", "c", "d", "e", "f"], &["x"]);
         let second = ExperimentPlan { seed: first.seed + 1, ..first.clone() };
         let orders = [
-            trial_order(&first, OrderDraw::for_block(1, 1)),
-            trial_order(&first, OrderDraw::for_block(1, 2)),
-            trial_order(&first, OrderDraw::for_block(2, 1)),
-            trial_order(&second, OrderDraw::for_block(1, 1)),
+            trial_order(&first, OrderDraw::for_block(1)),
+            trial_order(&first, OrderDraw::for_block(2)),
+            trial_order(&second, OrderDraw::for_block(1)),
             trial_order(&first, OrderDraw::before_blocks(TrialKind::Pilot)),
         ];
         for (at, one) in orders.iter().enumerate() {
@@ -161,24 +148,24 @@ mod tests {
     }
 
     #[test]
-    fn over_many_blocks_each_arm_has_every_position_equally_often() {
-        let plan = plan(&["a", "b", "c"], &["x"]);
-        let mut lines = Vec::new();
-        for block in 1..=1_000 {
-            for (at, arm_load) in trial_order(&plan, OrderDraw::for_block(block, 1)).into_iter().enumerate() {
-                let number = block * 10 + at as u32;
-                let position = TrialPosition {
-                    number,
-                    block,
-                    arm: arm_load.arm,
-                    load: arm_load.load,
-                    attempt: 1,
-                    ..TrialPosition::default()
-                };
-                lines.push(TrialSummary { position, ..TrialSummary::default() });
+    fn in_each_group_of_blocks_each_arm_has_every_position_once() {
+        let plan = plan(&["a", "b", "c"], &["x", "y"]);
+        let mut squares = BTreeSet::new();
+        for group in 0..50 {
+            for load in ["x", "y"] {
+                let rows: Vec<Vec<String>> = (1..=4)
+                    .map(|row| trial_order(&plan, OrderDraw::for_block(4 * group + row)))
+                    .map(|order| {
+                        order.into_iter().filter(|one| one.load == load).map(|one| one.arm).collect()
+                    })
+                    .collect();
+                for position in 0..4 {
+                    let arms: BTreeSet<&String> = rows.iter().map(|row| &row[position]).collect();
+                    assert_eq!(arms.len(), 4, "{rows:?}");
+                }
+                squares.insert(rows);
             }
         }
-        let counts = positions(&plan, &lines);
-        assert!(counts.values().flatten().all(|count| (200..=300).contains(count)), "{counts:?}");
+        assert!(squares.len() > 60, "{} squares", squares.len());
     }
 }

@@ -213,7 +213,7 @@ pub(super) fn judge(input: JudgeInput<'_>) -> Conclusions {
 }
 
 /// Returns whether the spread of all values is small.
-pub(super) fn is_precise_enough(plan: &ExperimentPlan, lines: &[TrialSummary]) -> bool {
+pub(super) fn is_concluded(plan: &ExperimentPlan, lines: &[TrialSummary]) -> bool {
     let blocks = lines.iter().filter(|line| line.is_counted()).map(|line| line.position.block).max();
     // Any rule that depends on the trials that count is sufficient.
     let all: Vec<f64> = lines.iter().filter(|it| it.is_counted()).map(|it| it.metrics[METRIC]).collect();

@@ -15,10 +15,9 @@ use record::trial::{BLOCK_RERUN, ExperimentTrial, FunctionCalls, TrialKind, Tria
 use super::blocks::mark_discarded;
 use super::environment::EnvironmentFacts;
 use super::events::Event;
-use super::experiment_dir::{ExperimentDir, ExperimentDirError};
+use super::experiment_dir::{ChangedSettings, ExperimentDir, ExperimentDirError};
 use super::simulated::{
-    KillKind, SimulatedRunner, disturbed, is_precise_enough, judge, plan, start, temp_dir_in_memory,
-    undisturbed,
+    KillKind, SimulatedRunner, disturbed, is_concluded, judge, plan, start, temp_dir_in_memory, undisturbed,
 };
 use super::*;
 
@@ -65,7 +64,7 @@ fn run_session(
         pause: &|ns| rested.set(rested.get() + ns),
         read_environment: &|| world.environment.clone(),
         allow_changed_environment: world.allow_changed_environment,
-        is_precise_enough: &is_precise_enough,
+        is_concluded: &is_concluded,
         judge: &judge,
         on_event: &mut |event| events.push(event.clone()),
     };
@@ -151,14 +150,14 @@ fn an_experiment_has_pilots_probes_and_blocks_in_this_order() {
 }
 
 #[test]
-fn it_stops_when_it_is_precise_enough() {
+fn it_stops_when_it_is_concluded() {
     let root = temp_dir_in_memory();
     let plan = ExperimentPlan { effect: 1.0, ..full_plan() };
     let mut directory = ExperimentDir::create(&root.path().join("one"), start(plan)).unwrap();
     let (experiment, _) =
         run_session(&mut directory, &mut SimulatedRunner::new(undisturbed), &TestEnvironment::new());
     let experiment = experiment.unwrap();
-    assert_eq!((experiment.stopped.code.as_str(), experiment.partial), ("precise", false));
+    assert_eq!((experiment.stopped.code.as_str(), experiment.partial), ("concluded", false));
     let blocks = experiment.trials.iter().map(|line| line.position.block).max();
     assert_eq!(blocks, Some(2));
 }
@@ -553,7 +552,7 @@ fn changes_during_the_run_are_passed_to_the_judge() {
         pause: &|_| {},
         read_environment: &read_environment,
         allow_changed_environment: false,
-        is_precise_enough: &is_precise_enough,
+        is_concluded: &is_concluded,
         judge: &judge,
         on_event: &mut |_| {},
     };
@@ -570,6 +569,52 @@ fn two_cannot_run_the_same_experiment() {
     assert!(matches!(ExperimentDir::open(&path), Err(ExperimentDirError::InUse(_, Some(_)))));
     drop(directory);
     drop(ExperimentDir::open(&path).unwrap());
+}
+
+#[test]
+fn a_resume_with_changed_settings_goes_on_after_any_stop() {
+    let root = temp_dir_in_memory();
+    let path = root.path().join("one");
+    let always: simulated::TrialEffect = |_, trial| {
+        trial.covariates.steal_fraction = Some(0.3);
+        Ok(())
+    };
+    let plan = ExperimentPlan { effect: 1e-9, ..plan(&["a", "b"], &["x"]) };
+    let mut directory = ExperimentDir::create(&path, start(plan.clone())).unwrap();
+    let session = |directory: &mut ExperimentDir, effect, settings: Option<ChangedSettings>| {
+        settings.into_iter().for_each(|settings| directory.change_settings(settings));
+        run_session(directory, &mut SimulatedRunner::new(effect), &TestEnvironment::new()).0.unwrap()
+    };
+    // Each resume has its own reruns.
+    let reruns = session(&mut directory, always, None);
+    let again = session(&mut directory, always, None);
+    assert_eq!((reruns.stopped.code.as_str(), again.stopped.code.as_str()), ("reruns", "reruns"));
+    assert!(again.trials.len() > reruns.trials.len(), "{} trials", again.trials.len());
+    // Without the bound the trials count, and the blocks go on from there to the end of the plan.
+    let off = ChangedSettings {
+        discard: [("steal_fraction".to_owned(), None)].into(),
+        reruns_max_fraction: Some(2.0),
+        ..ChangedSettings::default()
+    };
+    let full = session(&mut directory, always, Some(off));
+    assert_eq!((full.stopped.code.as_str(), full.plan.blocks_max), ("max_blocks", 5));
+    assert!(full.trials.iter().filter(|line| line.is_counted()).count() == 15, "{:#?}", full.trials);
+    let more = ChangedSettings { blocks: Some((4, 7)), ..ChangedSettings::default() };
+    let longer = session(&mut directory, always, Some(more.clone()));
+    assert_eq!(longer.trials.iter().filter(|line| line.is_counted()).count(), 21);
+    assert!(longer.warnings.iter().any(|one| one.code == "changed_settings"
+        && one.text.contains("--discard steal=off")
+        && one.text.contains("--blocks 4..7")));
+    // The changes are read again, and the plan of the start is unchanged.
+    drop(directory);
+    let directory = ExperimentDir::open(&path).unwrap();
+    let read = &directory.start().plan;
+    assert_eq!((read.blocks_min, read.blocks_max, read.reruns_max_fraction), (4, 7, 2.0));
+    assert!(!read.discard.contains_key("steal_fraction"));
+    let stored: serde_json::Value =
+        serde_json::from_slice(&fs::read(path.join("plan.json")).unwrap()).unwrap();
+    assert_eq!(stored["plan"]["blocks_max"], plan.blocks_max);
+    assert_eq!(more.flags(), "--blocks 4..7");
 }
 
 #[test]

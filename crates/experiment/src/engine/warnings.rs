@@ -24,7 +24,19 @@ pub fn warnings(directory: &ExperimentDir, plan: &ExperimentPlan, lines: &[Trial
     let mut all = directory.warm_up().map(|it| warm_up_warnings(plan, it)).unwrap_or_default();
     all.extend(error_warnings(plan, lines));
     all.extend(not_observed_warnings(directory, plan, lines));
+    all.extend(settings_warning(directory));
     all
+}
+
+/// Returns the warning about settings that a resume changed: after a look at the results, they are a choice.
+fn settings_warning(directory: &ExperimentDir) -> Option<Warning> {
+    let changes = directory.settings_changes();
+    let text = format!(
+        "a resume changed the settings: {}. More blocks keep the error of the conclusions; other bounds of \
+         disturbances, chosen after a look at the results, may not.",
+        changes.join("; ")
+    );
+    (!changes.is_empty()).then(|| warning("changed_settings", None, text))
 }
 
 fn warning(code: &str, arm: Option<&str>, text: String) -> Warning {

@@ -1,31 +1,32 @@
-//! Comparisons of every arm with the baseline, corrected for the number of comparisons.
+//! Comparisons of every arm with the baseline after each block ([`stats::sequential`]).
 //!
-//! [`super::decide`] has the rule for outcomes and [`super::sentence`] the sentences.
+//! [`super::decide`] has the reasons of outcomes and [`super::sentence`] the sentences.
 
 use record::experiment::{
     BetterDirection, BlockPair, Comparison, ComparisonOutcome, ExperimentCell, ExperimentMetric,
-    ExperimentPlan,
 };
+use stats::effect::larger_fraction;
+use stats::sequential::{BLOCKS_MIN, ClaimJudgement, Question, judge_claims};
+use stats::signed_rank;
 
-use super::decide::{ComparisonFigures, decide, effect_log};
-use super::judged_trials::{JudgedTrials, log_ratios};
+use super::decide::{effect_log, outcome_of_claim};
+use super::judged_trials::{BlockSeries, JudgedTrials};
 use super::{bottleneck, sentence};
-use stats::bootstrap::{Resampling, bca_interval};
-use stats::effect::{larger_fraction, t_half_width};
-use stats::signed_rank::{self, PAIRS_MIN};
-use stats::{mean, multiple_comparisons};
 
-/// Computes all comparisons: by load, then metric, then arm.
+/// Computes the comparisons in these metrics: by load, then metric, then arm. `block_s` is the duration of a block, if
+/// known.
 pub(super) fn compare_all(
     blocks: &JudgedTrials<'_>,
+    metrics: &[ExperimentMetric],
     cells: &[ExperimentCell],
-    draws: u32,
+    block_s: Option<f64>,
 ) -> Vec<Comparison> {
     let plan = blocks.plan;
-    let mut comparisons = Vec::new();
+    let mut compared: Vec<ComparedSeries<'_>> = Vec::new();
     for load in &plan.loads {
-        for (at, metric) in plan.metrics.iter().enumerate() {
+        for (at, metric) in metrics.iter().enumerate() {
             for arm in blocks.arms() {
+                let series = blocks.series(arm, &load.name, &metric.name);
                 let mut comparison = Comparison {
                     arm: arm.name.clone(),
                     baseline: plan.baseline.clone(),
@@ -33,138 +34,86 @@ pub(super) fn compare_all(
                     metric: metric.name.clone(),
                     primary: at == 0,
                     noise: arm.repeats.is_some(),
-                    pairs: blocks.pairs(&arm.name, &load.name, &metric.name),
+                    pairs: series.pairs.clone(),
                     ..Comparison::default()
                 };
-                measure_comparison(&mut comparison, metric, plan, draws);
-                comparisons.push(comparison);
+                count_better(&mut comparison, metric, &series.baseline);
+                compared.push((comparison, metric, series));
             }
         }
     }
-    correct_for_multiple_comparisons(&mut comparisons);
-    let noises: Vec<(String, String, f64)> = comparisons.iter().filter_map(baseline_noise).collect();
-    for comparison in &mut comparisons {
-        let Some(metric) = plan.metrics.iter().find(|metric| metric.name == comparison.metric) else {
-            continue;
-        };
-        let of_same =
-            |(load, name, _): &&(String, String, f64)| *load == comparison.load && *name == comparison.metric;
-        let noise = noises.iter().find(of_same).map(|(_, _, noise)| *noise);
-        conclude(comparison, metric, blocks, cells, noise.filter(|_| !comparison.noise));
-    }
-    comparisons
+    let question = Question { effect: effect_log(plan.effect), confidence: plan.confidence };
+    let judgements = judge_families(&compared, question);
+    let concluded = compared.into_iter().zip(judgements).map(|((mut comparison, metric, _), judgement)| {
+        match judgement {
+            Some(judgement) => {
+                fill_figures(&mut comparison, &judgement);
+                let (outcome, reason) = outcome_of_claim(&judgement, question.effect, metric.better);
+                comparison.outcome = outcome;
+                let look = &judgement.look;
+                comparison.text =
+                    sentence::comparison_text(&comparison, metric, (reason, look), blocks, block_s);
+                if !comparison.noise {
+                    bottleneck::adjust_for_limits(&mut comparison, metric, cells);
+                }
+            }
+            None => conclude_without_ratio(&mut comparison, metric, blocks),
+        }
+        comparison
+    });
+    concluded.collect()
 }
 
-/// Returns the interval of the mean of logarithms: at each end the wider of BCa's and Student's.
-pub(super) fn log_interval(logs: &[f64], resampling: Resampling) -> Option<(f64, f64)> {
-    if logs.len() < PAIRS_MIN {
-        return None;
-    }
-    let (mean_log, half) = (mean(logs)?, t_half_width(logs, resampling.confidence)?);
-    let of_draw = |values: &mut [f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let (low, high) = bca_interval(logs, of_draw, resampling)?;
-    Some((low.min(mean_log - half), high.max(mean_log + half)))
-}
+/// A comparison, its metric, and its values.
+type ComparedSeries<'a> = (Comparison, &'a ExperimentMetric, BlockSeries);
 
-/// Returns the resampling parameters for the comparisons of a plan.
-pub(super) fn resampling(plan: &ExperimentPlan, draws: u32) -> Resampling {
-    Resampling { draws, seed: plan.seed, confidence: plan.confidence }
-}
-
-/// Returns whether half the width of the interval is below a bound. Student's interval is quick to
-/// compute and often suffices to say no.
-pub(super) fn is_narrow(logs: &[f64], plan: &ExperimentPlan, draws: u32, half_width_max: f64) -> bool {
-    t_half_width(logs, plan.confidence).is_some_and(|half| half < half_width_max)
-        && log_interval(logs, resampling(plan, draws))
-            .is_some_and(|(low, high)| (high - low) / 2.0 < half_width_max)
-}
-
-fn measure_comparison(
-    comparison: &mut Comparison,
-    metric: &ExperimentMetric,
-    plan: &ExperimentPlan,
-    draws: u32,
-) {
-    let arm: Vec<f64> = comparison.pairs.iter().map(|pair| pair.arm).collect();
-    let baseline: Vec<f64> = comparison.pairs.iter().map(|pair| pair.baseline).collect();
-    comparison.better_fraction = match metric.better {
-        BetterDirection::Higher => larger_fraction(&arm, &baseline),
-        BetterDirection::Lower => larger_fraction(&baseline, &arm),
-    };
-    comparison.cliffs_delta = comparison.better_fraction.map(|fraction| 2.0 * fraction - 1.0);
-    let Some(logs) = log_ratios(&comparison.pairs) else {
-        // A zero has no ratio, but a test of the differences can still show that they lean to one
-        // side.
-        let differences: Vec<f64> = arm.iter().zip(&baseline).map(|(a, b)| a - b).collect();
-        comparison.p = signed_rank::p_value(&differences);
-        return;
-    };
-    comparison.ratio = mean(&logs).map(f64::exp);
-    let interval = log_interval(&logs, resampling(plan, draws));
-    comparison.interval = interval.map(|(low, high)| (low.exp(), high.exp()));
-    // All values are the same, so nothing leans to any side.
-    comparison.p = signed_rank::p_value(&logs).or(Some(1.0));
-}
-
-/// Applies Holm's correction in four families. The primary metric and the others are separate, each
-/// over arms and loads, and so are their A/A comparisons, which are no claims.
-fn correct_for_multiple_comparisons(comparisons: &mut [Comparison]) {
+/// Judges the claims in four families: the primary metric and the others, each over arms and loads, and their A/A
+/// comparisons, which are no claims. Comparisons without logarithms have no judgement.
+fn judge_families(compared: &[ComparedSeries<'_>], question: Question) -> Vec<Option<ClaimJudgement>> {
+    let mut judgements: Vec<Option<ClaimJudgement>> = vec![None; compared.len()];
     for (primary, noise) in [(true, false), (false, false), (true, true), (false, true)] {
-        let mut family: Vec<&mut Comparison> = comparisons
-            .iter_mut()
-            .filter(|one| one.primary == primary && one.noise == noise && one.p.is_some())
-            .collect();
-        let ps: Vec<f64> = family.iter().filter_map(|one| one.p).collect();
-        for (one, p) in family.iter_mut().zip(multiple_comparisons::holm(&ps)) {
-            one.p_adjusted = Some(p);
+        let is_member = |(one, _, series): &ComparedSeries<'_>| {
+            one.primary == primary && one.noise == noise && !series.logs.is_empty()
+        };
+        let family: Vec<usize> = (0..compared.len()).filter(|&at| is_member(&compared[at])).collect();
+        let claims: Vec<_> = family.iter().map(|&at| compared[at].2.logs.clone()).collect();
+        for (at, judgement) in family.into_iter().zip(judge_claims(&claims, question)) {
+            judgements[at] = Some(judgement);
         }
     }
+    judgements
 }
 
-/// Returns the load, the metric and the baseline's difference from itself, for an A/A comparison.
-fn baseline_noise(comparison: &Comparison) -> Option<(String, String, f64)> {
-    let ratio = comparison.ratio.filter(|_| comparison.noise)?;
-    Some((comparison.load.clone(), comparison.metric.clone(), ratio.ln()))
-}
-
-fn conclude(
-    comparison: &mut Comparison,
-    metric: &ExperimentMetric,
-    blocks: &JudgedTrials<'_>,
-    cells: &[ExperimentCell],
-    noise: Option<f64>,
-) {
-    let plan = blocks.plan;
-    let Some(ratio) = comparison.ratio else {
-        comparison.outcome = outcome_without_ratio(&comparison.pairs);
-        comparison.text = sentence::text_without_ratio(comparison, metric, blocks);
-        return;
+fn count_better(comparison: &mut Comparison, metric: &ExperimentMetric, baseline: &[f64]) {
+    let arm: Vec<f64> = comparison.pairs.iter().map(|pair| pair.arm).collect();
+    comparison.better_fraction = match metric.better {
+        BetterDirection::Higher => larger_fraction(&arm, baseline),
+        BetterDirection::Lower => larger_fraction(baseline, &arm),
     };
-    let numbers = ComparisonFigures {
-        pairs: comparison.pairs.len(),
-        ratio: ratio.ln(),
-        interval: comparison.interval.map(|(low, high)| (low.ln(), high.ln())),
-        p_adjusted: comparison.p_adjusted,
-        noise,
-        effect: effect_log(plan.effect),
-        alpha: 1.0 - plan.confidence,
-    };
-    let (outcome, reason) = decide(&numbers, metric.better);
-    comparison.outcome = outcome;
-    comparison.text = sentence::comparison_text(comparison, metric, &numbers, reason, blocks);
-    if !comparison.noise {
-        bottleneck::adjust_for_limits(comparison, metric, cells);
-    }
+    comparison.cliffs_delta = comparison.better_fraction.map(|fraction| 2.0 * fraction - 1.0);
 }
 
-/// Returns the outcome of pairs without a ratio: equivalent if both sides are equal in every pair
-/// (no errors in any trial), else inconclusive.
-fn outcome_without_ratio(pairs: &[BlockPair]) -> ComparisonOutcome {
-    let same = |pair: &BlockPair| pair.arm == pair.baseline;
-    let enough = pairs.len() >= PAIRS_MIN;
-    if enough && pairs.iter().all(same) {
-        ComparisonOutcome::Equivalent
-    } else {
-        ComparisonOutcome::Inconclusive
+fn fill_figures(comparison: &mut Comparison, judgement: &ClaimJudgement) {
+    let look = &judgement.look;
+    comparison.ratio = Some(look.mean.exp());
+    comparison.interval = judgement.interval.map(|(low, high)| (low.exp(), high.exp()));
+    comparison.p = judgement.p;
+    comparison.p_adjusted = judgement.p_adjusted;
+    comparison.beyond = (look.above as u32, look.below as u32);
+    comparison.set_aside.clone_from(&look.set_aside);
+    comparison.concluded_after = judgement.concluded_after.map(|blocks| blocks as u32);
+    comparison.blocks_needed = judgement.blocks_needed.map(|blocks| blocks as u32);
+}
+
+/// Concludes pairs without a ratio, because a value is not above zero: equivalent if both sides are equal in every pair
+/// (no errors in any trial). A test of the differences can still show that they lean to one side.
+fn conclude_without_ratio(comparison: &mut Comparison, metric: &ExperimentMetric, blocks: &JudgedTrials<'_>) {
+    let differences: Vec<f64> = comparison.pairs.iter().map(|pair| pair.arm - pair.baseline).collect();
+    comparison.p = signed_rank::p_value(&differences);
+    let is_same = |pair: &BlockPair| pair.arm == pair.baseline;
+    if comparison.pairs.len() >= BLOCKS_MIN && comparison.pairs.iter().all(is_same) {
+        comparison.outcome = ComparisonOutcome::Equivalent;
+        comparison.concluded_after = Some(comparison.pairs.len() as u32);
     }
+    comparison.text = sentence::text_without_ratio(comparison, metric, blocks);
 }

@@ -1,158 +1,174 @@
-//! Rule from an interval and a p to one of four outcomes. Pure numbers: no names, no words.
+//! Rule from figures to one of four outcomes with its reason. Pure numbers: no names, no words.
+//!
+//! Blocks are judged by [`stats::sequential`]; two sets that did not alternate by an interval and a p.
 
 use record::experiment::{BetterDirection, ComparisonOutcome};
-
-use stats::effect::t_factor;
-use stats::signed_rank::PAIRS_MIN;
-
-/// Maximum number of blocks that a text names as needed for a decision. Beyond it, the text says
-/// that no practical number of blocks would decide.
-pub(super) const BLOCKS_NAMED_MAX: usize = 500;
+use stats::effect::{LimitPosition, compare_with_limit};
+use stats::sequential::{BLOCKS_MIN, ClaimJudgement, Conclusion};
 
 /// Returns the smallest effect that matters, as the logarithm of a ratio.
 pub(super) fn effect_log(effect: f64) -> f64 {
     effect.max(0.0).ln_1p()
 }
 
-/// Input for an outcome. Ratios and intervals are logarithms.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct ComparisonFigures {
-    pub(super) pairs: usize,
-    pub(super) ratio: f64,
-    pub(super) interval: Option<(f64, f64)>,
-    pub(super) p_adjusted: Option<f64>,
-    /// Difference of the baseline from itself: the logarithm of the A/A comparison's ratio. `None`
-    /// without an A/A comparison, and in it.
-    pub(super) noise: Option<f64>,
-    pub(super) effect: f64,
-    pub(super) alpha: f64,
-}
-
 /// Reason for an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutcomeReason {
-    /// Fewer than [`PAIRS_MIN`] blocks.
-    TooFewBlocks,
-    /// The interval is within the effect that matters, and contains 1.
+    /// Too few blocks, or values of a set.
+    TooFewValues,
+    /// Any difference is smaller than the effect that matters, and the interval contains 1.
     NoRelevantDifference,
-    /// The interval is within the effect that matters, but does not contain 1: there is a
-    /// difference.
+    /// The difference is smaller than the effect that matters, but there is one.
     BelowRelevantEffect,
     /// The whole interval is beyond the effect that matters.
     RelevantEffect,
     /// There is a difference. It is open whether it is as large as matters.
     MaybeRelevant,
-    /// The interval does not contain 1, but the test is not significant.
-    NotSignificant,
-    /// The difference is no larger than the difference of the baseline from itself.
-    WithinNoise,
-    /// The interval contains both 1 and the effect that matters.
-    IntervalTooWide,
+    /// The figures allow no conclusion yet.
+    Open,
 }
 
-/// Returns the outcome and its reason.
-pub(super) fn decide(
-    numbers: &ComparisonFigures,
+/// Returns the outcome of a claim, and its reason. `effect` is a logarithm.
+pub(super) fn outcome_of_claim(
+    judgement: &ClaimJudgement,
+    effect: f64,
     better: BetterDirection,
 ) -> (ComparisonOutcome, OutcomeReason) {
-    let Some((low, high)) = numbers.interval.filter(|_| numbers.pairs >= PAIRS_MIN) else {
-        return (ComparisonOutcome::Inconclusive, OutcomeReason::TooFewBlocks);
+    let ratio = judgement.look.mean;
+    let interval = judgement.interval.unwrap_or((ratio, ratio));
+    let is_higher = match judgement.conclusion {
+        None if judgement.look.blocks < BLOCKS_MIN => {
+            return (ComparisonOutcome::Inconclusive, OutcomeReason::TooFewValues);
+        }
+        None => return (ComparisonOutcome::Inconclusive, OutcomeReason::Open),
+        Some(Conclusion::Equivalent) => return (ComparisonOutcome::Equivalent, equivalence_reason(interval)),
+        Some(conclusion) => conclusion == Conclusion::Higher,
     };
-    let without_one = low > 0.0 || high < 0.0;
-    let noise = numbers.noise.unwrap_or(0.0).abs();
-    if low > -numbers.effect && high < numbers.effect {
-        // If the baseline differs from itself by more than matters, a similarity is chance too.
-        return match (noise > numbers.effect, without_one) {
-            (true, _) => (ComparisonOutcome::Inconclusive, OutcomeReason::WithinNoise),
-            (false, true) => (ComparisonOutcome::Equivalent, OutcomeReason::BelowRelevantEffect),
-            (false, false) => (ComparisonOutcome::Equivalent, OutcomeReason::NoRelevantDifference),
-        };
-    }
-    if !without_one {
-        return (ComparisonOutcome::Inconclusive, OutcomeReason::IntervalTooWide);
-    }
-    if numbers.p_adjusted.is_none_or(|p| p >= numbers.alpha) {
-        return (ComparisonOutcome::Inconclusive, OutcomeReason::NotSignificant);
-    }
-    if numbers.ratio.abs() <= noise {
-        return (ComparisonOutcome::Inconclusive, OutcomeReason::WithinNoise);
-    }
-    let outcome = match (numbers.ratio > 0.0, better) {
-        (true, BetterDirection::Higher) | (false, BetterDirection::Lower) => ComparisonOutcome::Faster,
-        (false, BetterDirection::Higher) | (true, BetterDirection::Lower) => ComparisonOutcome::Slower,
-    };
-    let matters = low > numbers.effect || high < -numbers.effect;
-    (outcome, if matters { OutcomeReason::RelevantEffect } else { OutcomeReason::MaybeRelevant })
+    (direction(is_higher, better), relevance(ratio, interval, effect))
 }
 
-/// Returns the number of blocks of this spread (deviation of the logarithms) that make half an
-/// interval narrower than `half_width`; `None` beyond [`BLOCKS_NAMED_MAX`].
-pub(super) fn blocks_needed(deviation: f64, half_width: f64, confidence: f64) -> Option<usize> {
-    (PAIRS_MIN..=BLOCKS_NAMED_MAX).find(|&n| {
-        let factor = t_factor(n, confidence).unwrap_or(f64::INFINITY);
-        factor * deviation / (n as f64).sqrt() < half_width
-    })
+/// Figures of two sets that did not alternate. Ratios and intervals are logarithms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct SetFigures {
+    pub(super) ratio: f64,
+    pub(super) interval: Option<(f64, f64)>,
+    pub(super) p_adjusted: Option<f64>,
+    pub(super) effect: f64,
+    pub(super) alpha: f64,
+}
+
+/// Returns the outcome of two sets, and its reason.
+pub(super) fn outcome_of_sets(
+    figures: &SetFigures,
+    better: BetterDirection,
+) -> (ComparisonOutcome, OutcomeReason) {
+    let Some(interval) = figures.interval else {
+        return (ComparisonOutcome::Inconclusive, OutcomeReason::TooFewValues);
+    };
+    let sides = both_directions(figures.ratio, interval, figures.effect);
+    if sides.iter().all(|side| *side == LimitPosition::Within) {
+        return (ComparisonOutcome::Equivalent, equivalence_reason(interval));
+    }
+    let is_significant = contains_no_zero(interval) && figures.p_adjusted.is_some_and(|p| p < figures.alpha);
+    if !is_significant {
+        return (ComparisonOutcome::Inconclusive, OutcomeReason::Open);
+    }
+    (direction(figures.ratio > 0.0, better), relevance(figures.ratio, interval, figures.effect))
+}
+
+fn direction(is_higher: bool, better: BetterDirection) -> ComparisonOutcome {
+    match (is_higher, better) {
+        (true, BetterDirection::Higher) | (false, BetterDirection::Lower) => ComparisonOutcome::Faster,
+        (false, BetterDirection::Higher) | (true, BetterDirection::Lower) => ComparisonOutcome::Slower,
+    }
+}
+
+fn contains_no_zero((low, high): (f64, f64)) -> bool {
+    low > 0.0 || high < 0.0
+}
+
+fn equivalence_reason(interval: (f64, f64)) -> OutcomeReason {
+    match contains_no_zero(interval) {
+        true => OutcomeReason::BelowRelevantEffect,
+        false => OutcomeReason::NoRelevantDifference,
+    }
+}
+
+fn relevance(ratio: f64, interval: (f64, f64), effect: f64) -> OutcomeReason {
+    match both_directions(ratio, interval, effect).contains(&LimitPosition::Beyond) {
+        true => OutcomeReason::RelevantEffect,
+        false => OutcomeReason::MaybeRelevant,
+    }
+}
+
+/// Returns the position of a ratio relative to the effect that matters, upwards and downwards.
+fn both_directions(ratio: f64, (low, high): (f64, f64), effect: f64) -> [LimitPosition; 2] {
+    [compare_with_limit(ratio, (low, high), effect), compare_with_limit(-ratio, (-high, -low), effect)]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stats::sequential::Look;
 
-    const NUMBERS: ComparisonFigures = ComparisonFigures {
-        pairs: 12,
+    const SETS: SetFigures = SetFigures {
         ratio: 0.03,
         interval: Some((0.024, 0.039)),
         p_adjusted: Some(0.001),
-        noise: Some(0.002),
         effect: 0.02,
         alpha: 0.05,
     };
 
-    fn outcome(numbers: ComparisonFigures) -> (ComparisonOutcome, OutcomeReason) {
-        decide(&numbers, BetterDirection::Higher)
-    }
-
     #[test]
-    fn every_reason_has_its_case() {
+    fn every_reason_of_sets_has_its_case() {
         use ComparisonOutcome::{Equivalent, Faster, Inconclusive, Slower};
-        let with = |ratio, low, high| ComparisonFigures { ratio, interval: Some((low, high)), ..NUMBERS };
+        let with = |ratio, low, high| SetFigures { ratio, interval: Some((low, high)), ..SETS };
         let cases = [
-            (NUMBERS, Faster, OutcomeReason::RelevantEffect),
+            (SETS, Faster, OutcomeReason::RelevantEffect),
             (with(-0.03, -0.039, -0.024), Slower, OutcomeReason::RelevantEffect),
             (with(0.02, 0.01, 0.03), Faster, OutcomeReason::MaybeRelevant),
             (with(0.004, 0.001, 0.007), Equivalent, OutcomeReason::BelowRelevantEffect),
             (with(0.001, -0.005, 0.007), Equivalent, OutcomeReason::NoRelevantDifference),
-            (with(0.01, -0.01, 0.03), Inconclusive, OutcomeReason::IntervalTooWide),
-            (
-                ComparisonFigures { p_adjusted: Some(0.06), ..NUMBERS },
-                Inconclusive,
-                OutcomeReason::NotSignificant,
-            ),
-            (ComparisonFigures { p_adjusted: None, ..NUMBERS }, Inconclusive, OutcomeReason::NotSignificant),
-            (ComparisonFigures { noise: Some(0.031), ..NUMBERS }, Inconclusive, OutcomeReason::WithinNoise),
-            (
-                ComparisonFigures { noise: Some(0.031), ..with(0.001, -0.005, 0.007) },
-                Inconclusive,
-                OutcomeReason::WithinNoise,
-            ),
-            (ComparisonFigures { pairs: 5, ..NUMBERS }, Inconclusive, OutcomeReason::TooFewBlocks),
-            (ComparisonFigures { interval: None, ..NUMBERS }, Inconclusive, OutcomeReason::TooFewBlocks),
+            (with(0.01, -0.01, 0.03), Inconclusive, OutcomeReason::Open),
+            (SetFigures { p_adjusted: Some(0.06), ..SETS }, Inconclusive, OutcomeReason::Open),
+            (SetFigures { p_adjusted: None, ..SETS }, Inconclusive, OutcomeReason::Open),
+            (SetFigures { interval: None, ..SETS }, Inconclusive, OutcomeReason::TooFewValues),
         ];
-        for (numbers, expected, reason) in cases {
-            assert_eq!(outcome(numbers), (expected, reason), "{numbers:?}");
+        for (figures, expected, reason) in cases {
+            assert_eq!(outcome_of_sets(&figures, BetterDirection::Higher), (expected, reason), "{figures:?}");
         }
+        assert_eq!(outcome_of_sets(&SETS, BetterDirection::Lower).0, Slower);
     }
 
     #[test]
-    fn less_is_better_where_it_is() {
-        assert_eq!(decide(&NUMBERS, BetterDirection::Lower).0, ComparisonOutcome::Slower);
-    }
-
-    #[test]
-    fn the_blocks_that_would_decide_grow_with_the_spread() {
-        // t(0.975, 18) = 2.101: 2.101 * 0.0212 / sqrt(19) = 0.0102; with 20 it is 0.0099.
-        assert_eq!(blocks_needed(0.0212, 0.01, 0.95), Some(20));
-        assert_eq!(blocks_needed(0.0, 0.01, 0.95), Some(PAIRS_MIN));
-        assert_eq!(blocks_needed(1.0, 0.01, 0.95), None);
+    fn every_conclusion_about_blocks_has_its_reason() {
+        use ComparisonOutcome::{Equivalent, Faster, Inconclusive, Slower};
+        let claim = |conclusion, blocks, mean, interval| {
+            let mut look = Look::default();
+            (look.blocks, look.mean) = (blocks, mean);
+            let mut judgement = ClaimJudgement::default();
+            (judgement.conclusion, judgement.interval, judgement.look) = (conclusion, Some(interval), look);
+            judgement
+        };
+        let cases = [
+            (claim(Some(Conclusion::Higher), 4, 0.6, (0.5, 0.7)), Slower, OutcomeReason::RelevantEffect),
+            (claim(Some(Conclusion::Lower), 4, -0.03, (-0.05, -0.01)), Faster, OutcomeReason::MaybeRelevant),
+            (
+                claim(Some(Conclusion::Equivalent), 9, 0.0, (-0.1, 0.1)),
+                Equivalent,
+                OutcomeReason::NoRelevantDifference,
+            ),
+            (
+                claim(Some(Conclusion::Equivalent), 9, 0.01, (0.005, 0.015)),
+                Equivalent,
+                OutcomeReason::BelowRelevantEffect,
+            ),
+            (claim(None, 3, 0.6, (0.5, 0.7)), Inconclusive, OutcomeReason::TooFewValues),
+            (claim(None, 9, 0.6, (-0.1, 1.3)), Inconclusive, OutcomeReason::Open),
+        ];
+        for (judgement, expected, reason) in cases {
+            let outcome = outcome_of_claim(&judgement, 0.02, BetterDirection::Lower);
+            assert_eq!(outcome, (expected, reason), "{judgement:?}");
+        }
     }
 }

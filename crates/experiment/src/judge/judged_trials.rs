@@ -1,10 +1,11 @@
-//! Judged trials, and their pairs within blocks.
+//! Judged trials, and their values within blocks.
 //!
 //! The engine decides before that which trials count. Conclusions are drawn elsewhere.
 
 use std::collections::BTreeMap;
 
 use record::experiment::{Arm, BlockPair, ExperimentPlan, TrialSummary, counted_blocks};
+use stats::sequential::BlockValues;
 
 /// The trials that are judged.
 pub(super) struct JudgedTrials<'a> {
@@ -13,13 +14,25 @@ pub(super) struct JudgedTrials<'a> {
     pub(super) all: &'a [TrialSummary],
     /// Trials that count, in the order of running.
     pub(super) judged: Vec<&'a TrialSummary>,
+    /// Number of the machine's CPUs; 0 if unknown.
+    cpus: f64,
+}
+
+/// Values of an arm and its baseline by block.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct BlockSeries {
+    pub(super) pairs: Vec<BlockPair>,
+    /// Logarithms; empty if a value is not above zero.
+    pub(super) logs: Vec<BlockValues>,
+    /// Values of the baseline, of both runs.
+    pub(super) baseline: Vec<f64>,
 }
 
 impl<'a> JudgedTrials<'a> {
     /// Takes the trials that count, as the engine marked them ([`crate::engine::blocks::mark_discarded`]):
     /// one try of each block under each load.
-    pub(super) fn new(plan: &'a ExperimentPlan, all: &'a [TrialSummary]) -> Self {
-        Self { plan, all, judged: all.iter().filter(|trial| trial.is_counted()).collect() }
+    pub(super) fn new(plan: &'a ExperimentPlan, all: &'a [TrialSummary], cpus: f64) -> Self {
+        Self { plan, all, judged: all.iter().filter(|trial| trial.is_counted()).collect(), cpus }
     }
 
     /// Returns the number of judged blocks.
@@ -47,12 +60,54 @@ impl<'a> JudgedTrials<'a> {
         figures.filter(|(_, value)| value.is_finite()).collect()
     }
 
-    /// Returns the blocks in which both the arm and the baseline have the metric, in order.
-    pub(super) fn pairs(&self, arm: &str, load: &str, metric: &str) -> Vec<BlockPair> {
-        pair_blocks(
-            &self.values_by_block(&self.plan.baseline, load, metric),
-            &self.values_by_block(arm, load, metric),
-        )
+    /// Returns the fraction of the CPUs that others took during the trials of an arm under a load, by block.
+    fn taken_by_block(&self, arm: &str, load: &str) -> BTreeMap<u32, f64> {
+        let taken = |trial: &TrialSummary| {
+            let foreign = trial.covariates.foreign_cpus.filter(|_| self.cpus > 0.0).unwrap_or(0.0);
+            foreign / self.cpus.max(1.0) + trial.covariates.steal_fraction.unwrap_or(0.0)
+        };
+        self.cell(arm, load).map(|trial| (trial.position.block, taken(trial))).collect()
+    }
+
+    /// Returns the blocks in which both the arm and the baseline have the metric, in order. Both runs of the baseline
+    /// are compared with the arm, unless the arm is the second of them.
+    pub(super) fn series(&self, arm: &Arm, load: &str, metric: &str) -> BlockSeries {
+        let plan = self.plan;
+        let is_repeat =
+            |other: &&Arm| arm.repeats.is_none() && other.repeats.as_ref() == Some(&plan.baseline);
+        let repeat = plan.arms.iter().find(is_repeat).map_or("", |repeat| repeat.name.as_str());
+        let names = [arm.name.as_str(), plan.baseline.as_str(), repeat];
+        let [own, first, second] = names.map(|name| self.values_by_block(name, load, metric));
+        let taken = names.map(|name| self.taken_by_block(name, load));
+        let mut series = BlockSeries::default();
+        let mut is_positive = true;
+        for (&block, &arm) in &own {
+            let Some(&baseline) = first.get(&block) else { continue };
+            let repeat = second.get(&block).copied();
+            series.baseline.extend([Some(baseline), repeat].into_iter().flatten());
+            series.pairs.push(BlockPair { block, baseline: mean_of_runs(baseline, repeat), arm });
+            is_positive &= [Some(arm), Some(baseline), repeat].into_iter().flatten().all(|value| value > 0.0);
+            series.logs.push(BlockValues {
+                block,
+                arm: arm.ln(),
+                baseline: baseline.ln(),
+                repeat: repeat.map(f64::ln),
+                taken: [0, 1, 2].map(|run: usize| taken[run].get(&block).copied().unwrap_or(0.0)),
+            });
+        }
+        if !is_positive {
+            series.logs.clear();
+        }
+        series
+    }
+}
+
+/// Returns the geometric mean of the baseline's runs, or the mean if one is not above zero.
+fn mean_of_runs(first: f64, second: Option<f64>) -> f64 {
+    match second {
+        Some(second) if first > 0.0 && second > 0.0 => (first * second).sqrt(),
+        Some(second) => f64::midpoint(first, second),
+        None => first,
     }
 }
 

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 
 use record::experiment::ExperimentMetric;
 
-use super::compare::{log_interval, resampling};
 use super::judged_trials::{log_ratios, pair_blocks};
 use super::sentence::list_up_to;
 use super::warnings::WarningInput;
 use super::warnings::limits::generator_limit;
 use crate::format::{count, value};
-use stats::bootstrap::Resampling;
+use stats::bootstrap::{Resampling, bca_interval};
+use stats::effect::t_half_width;
+use stats::sequential::BLOCKS_MIN;
 use stats::{mean, median};
 
 /// Fraction of the maximum that is nearly as much.
@@ -112,7 +113,7 @@ fn differs_from_top(
     };
     let plan = input.blocks.plan;
     let confidence = 1.0 - (1.0 - plan.confidence) / (all - 1).max(1) as f64;
-    let wide = Resampling { confidence, ..resampling(plan, draws) };
+    let wide = Resampling { draws, seed: plan.seed, confidence };
     let Some((low, high)) = log_interval(&logs, wide) else { return false };
     let noises = input
         .comparisons
@@ -120,6 +121,18 @@ fn differs_from_top(
         .filter(|one| one.noise && one.primary && (one.load == top.load || one.load == other.load));
     let noise = noises.filter_map(|one| one.ratio).map(|ratio| ratio.ln().abs());
     (low > 0.0 || high < 0.0) && mean(&logs).unwrap_or(0.0).abs() > noise.fold(0.0, f64::max)
+}
+
+/// Returns the interval of the mean of logarithms: at each end the wider of BCa's and Student's. A bootstrap of a few
+/// values alone is too narrow: it knows no noise beyond its sample.
+fn log_interval(logs: &[f64], resampling: Resampling) -> Option<(f64, f64)> {
+    if logs.len() < BLOCKS_MIN {
+        return None;
+    }
+    let (mean_log, half) = (mean(logs)?, t_half_width(logs, resampling.confidence)?);
+    let of_draw = |values: &mut [f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let (low, high) = bca_interval(logs, of_draw, resampling)?;
+    Some((low.min(mean_log - half), high.max(mean_log + half)))
 }
 
 /// Describes the maximum: its level, the fraction of it before that level, and the rest at the end.
@@ -229,9 +242,9 @@ mod tests {
                 }
             }
         }
-        let blocks = JudgedTrials::new(&plan, &lines);
+        let blocks = JudgedTrials::new(&plan, &lines, 0.0);
         let cells: Vec<ExperimentCell> = crate::judge::cells::summarize_cells(&blocks, DRAWS);
-        let comparisons = compare::compare_all(&blocks, &cells, DRAWS);
+        let comparisons = compare::compare_all(&blocks, &plan.metrics, &cells, None);
         let extras = JudgeExtras::default();
         let input =
             WarningInput { blocks: &blocks, cells: &cells, comparisons: &comparisons, extras: &extras };

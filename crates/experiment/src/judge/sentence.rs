@@ -4,20 +4,20 @@
 
 use record::experiment::{Comparison, ExperimentMetric};
 
-use super::decide::{BLOCKS_NAMED_MAX, ComparisonFigures, OutcomeReason, blocks_needed};
-use super::judged_trials::{JudgedTrials, log_ratios};
+use super::decide::OutcomeReason;
+use super::judged_trials::JudgedTrials;
 use super::phrases::{difference_phrase, interval_text, join_list, noun};
-use crate::format::{bound_percent, count, p_value, percent, value};
-use stats::signed_rank::{PAIRS_MIN, p_min};
-use stats::{median, standard_deviation};
+use crate::format::{bound_percent, count, duration_estimate, p_value, percent, value};
+use stats::median;
+use stats::sequential::{BLOCKS_MIN, BLOCKS_NAMED_MAX, DisturbedBlocks, Look};
 
-/// Returns the text of a comparison with a ratio.
+/// Returns the text of a comparison with a ratio. `block_s` is the duration of a block, if known.
 pub(super) fn comparison_text(
     comparison: &Comparison,
     metric: &ExperimentMetric,
-    numbers: &ComparisonFigures,
-    reason: OutcomeReason,
+    (reason, look): (OutcomeReason, &Look),
     blocks: &JudgedTrials<'_>,
+    block_s: Option<f64>,
 ) -> String {
     let plan = blocks.plan;
     let ratio = comparison.ratio.unwrap_or(1.0);
@@ -26,16 +26,17 @@ pub(super) fn comparison_text(
     let differs = format!("{arm} {} {baseline}", difference_phrase(metric, ratio));
     let (matters, noun, basis) = (bound_percent(plan.effect), noun(metric), basis(comparison));
     let sentence = match reason {
-        OutcomeReason::TooFewBlocks if comparison.noise => format!(
-            "no conclusion yet about the noise of {baseline} in {noun}: there {} {}, at least {PAIRS_MIN} are \
+        OutcomeReason::TooFewValues if comparison.noise => format!(
+            "no conclusion yet about the noise of {baseline} in {noun}: there {} {}, at least {BLOCKS_MIN} are \
              required.",
             if comparison.pairs.len() == 1 { "is" } else { "are" },
             block_count_text(comparison)
         ),
-        OutcomeReason::TooFewBlocks => format!(
-            "no conclusion about {arm} and {baseline} in {noun} from {}: at least {PAIRS_MIN} are \
-             required. So far {differs}.",
-            block_count_text(comparison)
+        OutcomeReason::TooFewValues => format!(
+            "so far ({}) {differs}{}. A conclusion is possible from block {BLOCKS_MIN} on{}.",
+            block_count_text(comparison),
+            agreement(comparison),
+            duration_note(BLOCKS_MIN - comparison.pairs.len().min(BLOCKS_MIN), block_s)
         ),
         OutcomeReason::NoRelevantDifference => format!(
             "{arm} and {baseline} are equivalent in {noun}: any difference is smaller than the \
@@ -49,24 +50,66 @@ pub(super) fn comparison_text(
             "{differs} ({basis}). The difference is significant, but may be smaller than the {matters} that \
              matters."
         ),
-        OutcomeReason::NotSignificant => {
-            format!("no conclusion yet: {differs} ({basis}), but {}.", not_significant_reason(numbers))
-        }
-        OutcomeReason::WithinNoise => format!(
-            "no conclusion: {differs} ({basis}), but {baseline} differs from itself by {}, \
-             measured in the same way.",
-            percent(numbers.noise.unwrap_or(0.0).exp_m1().abs())
-        ),
-        OutcomeReason::IntervalTooWide => format!(
-            "no conclusion yet about {arm} and {baseline} in {noun}: the difference is between {} ({}). {}",
-            comparison.interval.map(range_text).unwrap_or_default(),
+        OutcomeReason::Open => format!(
+            "no conclusion yet ({}): so far {differs}, between {}. {}",
             block_count_text(comparison),
-            blocks_needed_text(comparison, numbers, blocks)
+            comparison.interval.map(range_text).unwrap_or_default(),
+            blocks_needed_text(comparison, look, plan.blocks_max, block_s)
         ),
     };
     let sentence = capitalize_if(&sentence, prefix.is_empty());
-    prefix + &sentence + &missing_blocks_text(comparison, blocks) + side_note(comparison)
+    prefix
+        + &sentence
+        + &disturbance_text(comparison, look)
+        + &missing_blocks_text(comparison, blocks)
+        + side_note(comparison)
 }
+
+/// Returns how many blocks agree: `, in each of them`, if the arm is beyond the baseline in all.
+fn agreement(comparison: &Comparison) -> &'static str {
+    let blocks = comparison.pairs.len() as u32;
+    let agrees = blocks > 1 && (comparison.beyond.0 == blocks || comparison.beyond.1 == blocks);
+    if agrees { ", in each of them" } else { "" }
+}
+
+fn duration_note(blocks: usize, block_s: Option<f64>) -> String {
+    block_s.map_or_else(String::new, |block_s| {
+        format!(" (about {} more)", duration_estimate(blocks as f64 * block_s))
+    })
+}
+
+/// Describes the treatment of the blocks that other programs disturbed.
+fn disturbance_text(comparison: &Comparison, look: &Look) -> String {
+    let (arm, disturbed) = (&comparison.arm, look.disturbed);
+    if comparison.noise {
+        return String::new();
+    }
+    let were = if disturbed == 1 { "was" } else { "were" };
+    let disturbed = format!("{} {were} disturbed by other programs", count(disturbed, "block"));
+    match look.treatment {
+        DisturbedBlocks::None => String::new(),
+        DisturbedBlocks::Harmless if look.above == look.kept || look.below == look.kept => {
+            format!(" {disturbed}; that could not explain it: all count.")
+        }
+        DisturbedBlocks::Harmless => format!(" {disturbed}, by less than the noise: all count."),
+        DisturbedBlocks::TooMany => format!(" {disturbed}, too many to set them aside: all count."),
+        DisturbedBlocks::SetAside => {
+            let numbers: Vec<String> = look.set_aside.iter().map(u32::to_string).collect();
+            let (word, are) = if numbers.len() == 1 { ("block", "is") } else { ("blocks", "are") };
+            let names = list_up_to(&numbers, BLOCKS_LISTED_MAX);
+            format!(
+                " {disturbed}; {word} {names} {are} set aside, because that could explain the difference."
+            )
+        }
+        DisturbedBlocks::OfArm => format!(
+            " {disturbed}, the trials of {arm} more or less often than the others: perhaps by its own processes. \
+             All count."
+        ),
+    }
+}
+
+/// Maximum number of blocks that a sentence lists.
+const BLOCKS_LISTED_MAX: usize = 6;
 
 /// Returns `Under LOAD: ` if there are several loads.
 fn load_prefix(comparison: &Comparison, blocks: &JudgedTrials<'_>) -> String {
@@ -117,13 +160,25 @@ fn side_names(comparison: &Comparison) -> (&str, &str) {
     (&comparison.arm, &comparison.baseline)
 }
 
-/// Returns the basis of a result: `2.4 % to 3.9 %, 12 blocks, p = 0.005`.
+/// Returns the basis of a result: `2.4 % to 3.9 %, 12 blocks, each beyond both runs of glibc, p = 0.005`.
 pub(super) fn basis(comparison: &Comparison) -> String {
     let mut parts = Vec::new();
     parts.extend(comparison.interval.map(interval_text));
-    parts.push(block_count_text(comparison));
+    parts.push(blocks_beyond_text(comparison));
     parts.extend(comparison.p_adjusted.map(p_value));
     parts.join(", ")
+}
+
+/// Returns the number of blocks, and whether the arm is beyond every run of the baseline in each of them.
+pub(super) fn blocks_beyond_text(comparison: &Comparison) -> String {
+    let kept = (comparison.pairs.len() - comparison.set_aside.len().min(comparison.pairs.len())) as u32;
+    let is_beyond = kept > 1 && [comparison.beyond.0, comparison.beyond.1].contains(&kept);
+    let blocks = block_count_text(comparison);
+    let each = if comparison.set_aside.is_empty() { "each" } else { "each that counts" };
+    match is_beyond && !comparison.noise {
+        true => format!("{blocks}, {each} beyond both runs of {}", comparison.baseline),
+        false => blocks,
+    }
 }
 
 fn range_text((low, high): (f64, f64)) -> String {
@@ -134,51 +189,29 @@ fn range_text((low, high): (f64, f64)) -> String {
     format!("{} and {}", side(low), side(high))
 }
 
-/// Returns the reason why a test over blocks is not significant although the interval is.
-fn not_significant_reason(numbers: &ComparisonFigures) -> String {
-    let Some(adjusted) = numbers.p_adjusted else { return "it was not tested".to_owned() };
-    let text = format!("the test over blocks is not significant ({})", p_value(adjusted));
-    if p_min(numbers.pairs) * 2.0 > numbers.alpha {
-        format!("{text}, which is hardly possible with so few blocks")
+/// Returns the number of further blocks that would decide the comparison, as a sentence.
+fn blocks_needed_text(comparison: &Comparison, look: &Look, blocks_max: u32, block_s: Option<f64>) -> String {
+    let Some(needed) = comparison.blocks_needed else {
+        return format!(
+            "At this spread ({} from block to block) not even {BLOCKS_NAMED_MAX} blocks would decide it: longer \
+             trials, an idle machine or a larger effect would.",
+            percent(look.deviation)
+        );
+    };
+    let more = (needed as usize).saturating_sub(comparison.pairs.len());
+    let time =
+        block_s.map_or_else(String::new, |block_s| format!("{}; ", duration_estimate(more as f64 * block_s)));
+    let allowed = if needed > blocks_max {
+        format!("; the plan allows {blocks_max} in all. Longer trials or an idle machine would help")
     } else {
-        text
-    }
-}
-
-/// Returns the number of blocks that would decide the comparison, as a sentence.
-fn blocks_needed_text(
-    comparison: &Comparison,
-    numbers: &ComparisonFigures,
-    blocks: &JudgedTrials<'_>,
-) -> String {
-    let plan = blocks.plan;
-    let spread = log_ratios(&comparison.pairs).and_then(|logs| standard_deviation(&logs));
-    let Some(spread) = spread else { return String::new() };
-    match blocks_needed(spread, numbers.effect / 2.0, plan.confidence) {
-        Some(needed) if needed > numbers.pairs => {
-            let beyond = if needed > plan.blocks_max as usize {
-                format!("; the plan allows {}", plan.blocks_max)
-            } else {
-                String::new()
-            };
-            format!(
-                "At this spread ({} from block to block) about {needed} blocks would decide it{beyond}.",
-                percent(spread)
-            )
-        }
-        // The interval is narrow enough, but crosses the edge of what matters. Only a smaller
-        // question helps.
-        Some(_) => format!(
-            "The interval contains the smallest effect that matters ({}); a smaller effect in the plan, \
-             or more blocks, would decide it.",
-            bound_percent(plan.effect)
-        ),
-        None => format!(
-            "At this spread ({} from block to block) not even {BLOCKS_NAMED_MAX} blocks would decide \
-             it: longer trials, an idle machine or a larger effect would.",
-            percent(spread)
-        ),
-    }
+        String::new()
+    };
+    format!(
+        "At this spread ({} from block to block) about {} would decide it ({time}perhaps half or twice as \
+         many){allowed}.",
+        percent(look.deviation),
+        count(more, "more block")
+    )
 }
 
 /// Returns a note on the blocks in which one of the sides does not have the figure.
@@ -200,7 +233,7 @@ fn side_note(comparison: &Comparison) -> &'static str {
 
 fn capitalize_if(text: &str, is_capital: bool) -> String {
     // Names of arms keep their case.
-    let words = ["nothing", "no "];
+    let words = ["nothing", "no ", "so far "];
     let mut letters = text.chars();
     match letters.next() {
         Some(first) if is_capital && words.iter().any(|word| text.starts_with(word)) => {

@@ -3,18 +3,19 @@
 //!
 //! Every comparison has its own text elsewhere.
 
-use record::experiment::{Arm, Comparison, ComparisonOutcome, ExperimentMetric, Warning};
+use record::experiment::{Arm, Comparison, ComparisonOutcome, ExperimentMetric, FinishStep, Warning};
 use record::run::Answer;
 
 use super::bottleneck::{code_with_claim, majority_verdict};
+use super::finish::finish_text;
 use super::ladder::describe_ladder;
 use super::phrases::{difference_phrase, explain_p, interval_text, noun};
-use super::sentence::{basis, list_up_to};
+use super::sentence::{basis, blocks_beyond_text, list_up_to};
 use super::warnings::WarningInput;
 use crate::definition::changed_keys;
 use crate::format::{bound_percent, count, percent};
 use stats::median;
-use stats::signed_rank::PAIRS_MIN;
+use stats::sequential::BLOCKS_MIN;
 
 /// Maximum number of names in a sentence, for each outcome.
 const NAMED_MAX: usize = 5;
@@ -28,14 +29,19 @@ const VALUE_CHARS_MAX: usize = 60;
 const CALLS_METRIC: &str = "calls_per_response";
 
 /// Returns the sentences of the summary, the result first.
-pub(super) fn summary(input: &WarningInput<'_>, warnings: &[Warning], draws: u32) -> Vec<String> {
+pub(super) fn summary(
+    input: &WarningInput<'_>,
+    warnings: &[Warning],
+    finish: Option<&FinishStep>,
+    draws: u32,
+) -> Vec<String> {
     let Some(metric) = input.blocks.plan.primary() else {
         return vec!["No conclusion: the plan has no metric.".to_owned()];
     };
     let claims: Vec<&Comparison> = input.comparisons.iter().filter(|one| one.primary && !one.noise).collect();
     let headline = headline_comparison(&claims);
     let Some(headline) = headline else {
-        return single_arm_summary(input, metric, warnings, draws);
+        return single_arm_summary(input, metric, warnings, (finish, draws));
     };
     let mut sentences = vec![headline_text(input, metric, &claims, headline)];
     if claims.len() > 1 && input.blocks.block_count() > 0 {
@@ -46,11 +52,7 @@ pub(super) fn summary(input: &WarningInput<'_>, warnings: &[Warning], draws: u32
         sentences.push(method_text(input));
     }
     sentences.extend(secondary_results(input));
-    sentences.extend(
-        suggested_step(Some(headline), warnings)
-            .filter(|_| !has_too_few_blocks(input))
-            .or_else(|| more_blocks_step(input)),
-    );
+    sentences.extend(suggested_step(Some(headline), warnings, finish));
     sentences
 }
 
@@ -81,7 +83,7 @@ fn single_arm_summary(
     input: &WarningInput<'_>,
     metric: &ExperimentMetric,
     warnings: &[Warning],
-    draws: u32,
+    (finish, draws): (Option<&FinishStep>, u32),
 ) -> Vec<String> {
     let mut sentences = Vec::new();
     sentences.extend(describe_ladder(input, draws));
@@ -95,7 +97,7 @@ fn single_arm_summary(
             if has_too_few_blocks(input) { String::new() } else { format!(" {}", interval_note(input)) };
         sentences.push(format!("{}.{note}", blocks_text(input, "run")));
     }
-    sentences.extend(suggested_step(None, warnings));
+    sentences.extend(suggested_step(None, warnings, finish));
     sentences
 }
 
@@ -116,7 +118,7 @@ fn noise_text(input: &WarningInput<'_>, metric: &ExperimentMetric) -> String {
     detectable.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (Some(min), Some(max)) = (detectable.first(), detectable.last()) else {
         return format!(
-            "No conclusion yet about the noise of {arm} in {noun}: there are {}, {PAIRS_MIN} are required.",
+            "No conclusion yet about the noise of {arm} in {noun}: there are {}, {BLOCKS_MIN} are required.",
             count(input.blocks.block_count(), "block")
         );
     };
@@ -176,9 +178,10 @@ fn headline_text(
     let settled = matches!(headline.outcome, ComparisonOutcome::Faster | ComparisonOutcome::Slower);
     if claims.len() > 1 && has_too_few_blocks(input) {
         return format!(
-            "No conclusion yet: there {} {}, at least {PAIRS_MIN} are required.",
+            "No conclusion yet: there {} {}, at least {BLOCKS_MIN} are required. {}",
             if input.blocks.block_count() == 1 { "is" } else { "are" },
-            count(input.blocks.block_count(), "block")
+            count(input.blocks.block_count(), "block"),
+            headline.text
         );
     }
     if claims.len() > 1 && !settled {
@@ -229,7 +232,7 @@ fn arms_text(input: &WarningInput<'_>) -> String {
 
 /// Returns the range and the number of blocks: `2.4 % to 3.9 %, 12 blocks`.
 fn measured_text(comparison: &Comparison) -> String {
-    let blocks = count(comparison.pairs.len(), "block");
+    let blocks = blocks_beyond_text(comparison);
     comparison
         .interval
         .map_or_else(|| blocks.clone(), |interval| format!("{}, {blocks}", interval_text(interval)))
@@ -361,7 +364,7 @@ fn blocks_text(input: &WarningInput<'_>, done: &str) -> String {
 
 /// Returns whether there are too few blocks for any conclusion.
 fn has_too_few_blocks(input: &WarningInput<'_>) -> bool {
-    input.blocks.block_count() < PAIRS_MIN
+    input.blocks.block_count() < BLOCKS_MIN
 }
 
 /// Explains the ranges of this experiment.
@@ -376,7 +379,8 @@ fn method_text(input: &WarningInput<'_>) -> String {
     let mut text = blocks_text(input, "compared");
     let noises = input.comparisons.iter().filter(|one| one.noise && one.primary);
     // With fewer blocks a figure would be chance.
-    let (with_ratio, with_few_pairs): (Vec<_>, Vec<_>) = noises.partition(|one| one.pairs.len() >= PAIRS_MIN);
+    let (with_ratio, with_few_pairs): (Vec<_>, Vec<_>) =
+        noises.partition(|one| one.pairs.len() >= BLOCKS_MIN);
     let noises: Vec<String> = with_ratio
         .into_iter()
         .filter_map(|one| {
@@ -389,7 +393,7 @@ fn method_text(input: &WarningInput<'_>) -> String {
         text.push('.');
     } else if noises.is_empty() {
         text.push_str(&format!(
-            "; the noise of {} is not known yet: at least {PAIRS_MIN} blocks are required.",
+            "; the noise of {} is not known yet: at least {BLOCKS_MIN} blocks are required.",
             plan.baseline
         ));
     } else {
@@ -440,16 +444,15 @@ const NEXT_STEPS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Returns the next step if there are too few blocks for anything else.
-fn more_blocks_step(input: &WarningInput<'_>) -> Option<String> {
-    has_too_few_blocks(input).then(|| format!("Next: run at least {PAIRS_MIN} blocks."))
-}
-
 /// Next step if trials failed and there is no conclusion.
 const NEXT_STEP_AFTER_FAILURE: &str =
     "Next: find out why trials failed. Their output is below, and complete in their records.";
 
-fn suggested_step(headline: Option<&Comparison>, warnings: &[Warning]) -> Option<String> {
+fn suggested_step(
+    headline: Option<&Comparison>,
+    warnings: &[Warning],
+    finish: Option<&FinishStep>,
+) -> Option<String> {
     let after = NEXT_STEPS.iter().find(|(code, _)| warnings.iter().any(|one| one.code == *code));
     if let Some((_, text)) = after {
         return Some((*text).to_owned());
@@ -457,6 +460,9 @@ fn suggested_step(headline: Option<&Comparison>, warnings: &[Warning]) -> Option
     let has_failed = warnings.iter().any(|one| one.code == "failed_trials");
     if has_failed && headline.is_none_or(|head| head.outcome == ComparisonOutcome::Inconclusive) {
         return Some(NEXT_STEP_AFTER_FAILURE.to_owned());
+    }
+    if let Some(finish) = finish {
+        return Some(format!("{STEP_PREFIX}{}", finish_text(finish)));
     }
     let text = match headline?.outcome {
         ComparisonOutcome::Faster | ComparisonOutcome::Slower => {

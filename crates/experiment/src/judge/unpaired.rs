@@ -6,7 +6,7 @@
 
 use record::experiment::{BetterDirection, ComparisonOutcome, ExperimentMetric};
 
-use super::decide::{ComparisonFigures, OutcomeReason, decide, effect_log};
+use super::decide::{OutcomeReason, SetFigures, effect_log, outcome_of_sets};
 use super::phrases;
 use crate::format::{bound_percent, p_value};
 use stats::effect::{hodges_lehmann_shift, larger_fraction, welch_interval};
@@ -113,18 +113,14 @@ fn conclude(result: &mut UnpairedComparison, set: &UnpairedSets<'_>, effect: f64
         result.text = "There is no ratio: a set is empty, or a value is not above zero.".to_owned();
         return;
     };
-    let numbers = ComparisonFigures {
-        // The bound of the rule is for pairs. The bound for sets was checked when the interval was
-        // made.
-        pairs: usize::MAX,
+    let figures = SetFigures {
         ratio: ratio.ln(),
         interval: result.interval.map(|(low, high)| (low.ln(), high.ln())),
         p_adjusted: result.p_adjusted,
-        noise: None,
         effect: effect_log(effect),
         alpha: 1.0 - confidence,
     };
-    let (outcome, reason) = decide(&numbers, set.metric.better);
+    let (outcome, reason) = outcome_of_sets(&figures, set.metric.better);
     result.outcome = outcome;
     result.text = text(result, reason, set.metric, effect, (set.a.len(), set.b.len()));
 }
@@ -150,7 +146,7 @@ fn text(
     let basis = format!("{range}, {count_a} and {count_b} results, {p}");
     let matters = bound_percent(effect);
     match reason {
-        OutcomeReason::TooFewBlocks => format!(
+        OutcomeReason::TooFewValues => format!(
             "No conclusion from {count_a} and {count_b} results: {VALUES_MIN} of each are required. So far \
              {differs}."
         ),
@@ -162,7 +158,7 @@ fn text(
         OutcomeReason::RelevantEffect | OutcomeReason::MaybeRelevant => {
             format!("Significant: {differs} ({basis}).")
         }
-        OutcomeReason::NotSignificant | OutcomeReason::WithinNoise | OutcomeReason::IntervalTooWide => {
+        OutcomeReason::Open => {
             format!("No conclusion: {differs}, but this may be chance ({basis}).")
         }
     }

@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn nothing_is_found_in_nothing() {
         let plan = record::experiment::ExperimentPlan::default();
-        let blocks = JudgedTrials::new(&plan, &[]);
+        let blocks = JudgedTrials::new(&plan, &[], 0.0);
         let extras = JudgeExtras::default();
         let input = WarningInput { blocks: &blocks, cells: &[], comparisons: &[], extras: &extras };
         assert!(all_warnings(&input).is_empty());

@@ -98,23 +98,43 @@ const BLOCKS: &[KeySpec] = &[
     ),
 ];
 
+/// Keys of `[discard]` with their covariates in plans and trials.
+pub const BOUND_COVARIATES: &[(&str, &str)] = &[
+    ("steal", "steal_fraction"),
+    ("foreign-cpus", "foreign_cpus"),
+    ("wake-up-ratio", "wake_up_p99_ns"),
+    ("generator-lag", "generator_lag_p99_ns"),
+    ("generator-busiest", "generator_busiest_fraction"),
+    ("errors", "error_fraction"),
+    ("throttled", "throttled_fraction"),
+    ("clock-step", "clock_step_s"),
+];
+
+/// Returns the key of a covariate's bound, which is the name in `--discard`; other codes are returned as they are.
+#[must_use]
+pub fn bound_key(covariate: &str) -> &str {
+    BOUND_COVARIATES.iter().find(|(_, name)| *name == covariate).map_or(covariate, |(key, _)| key)
+}
+
 /// Keys of `[discard]`.
 pub const DISCARD: &[KeySpec] = &[
     key(
         "steal",
         ValueForm::Fraction,
-        "Fraction of CPU time that the hypervisor gave to other virtual machines; the default is 2%",
+        "Fraction of CPU time that the hypervisor gave to other virtual machines; the default is no bound: \
+         it counts relative to the difference",
     ),
     key(
         "foreign-cpus",
         ValueForm::Number,
-        "CPUs used by processes outside the experiment; the default is 0.05",
+        "CPUs used by processes outside the experiment; the default is no bound: they count relative to the \
+         difference",
     ),
     key(
         "wake-up-ratio",
         ValueForm::Number,
         "Wake-up lag of sleeping threads (99 %) over the median of the first five trials of the \
-         same arm and load; the default is 2",
+         same arm and load; the default is no bound",
     ),
     key("generator-lag", ValueForm::Time, "Generator lag (99 %), if the load has a rate; the default is 1ms"),
     key(

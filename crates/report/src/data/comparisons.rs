@@ -3,7 +3,7 @@
 use experiment::format;
 use record::experiment::{BlockPair, Comparison, ComparisonOutcome, Experiment, ExperimentMetric};
 use stats::median;
-use stats::signed_rank::PAIRS_MIN;
+use stats::sequential::BLOCKS_MIN;
 
 use super::trials::{has_several_loads, metric, metric_unit};
 use crate::data_table::{DataTable, cells};
@@ -62,7 +62,7 @@ pub(crate) fn outcome(experiment: &Experiment, comparison: &Comparison) -> &'sta
 
 /// Returns whether a comparison has so few blocks that its result is mostly chance.
 pub(crate) fn has_few_blocks(comparison: &Comparison) -> bool {
-    comparison.outcome == ComparisonOutcome::Inconclusive && comparison.pairs.len() < PAIRS_MIN
+    comparison.outcome == ComparisonOutcome::Inconclusive && comparison.pairs.len() < BLOCKS_MIN
 }
 
 /// Returns the change that a comparison found, or a replacement text.
@@ -70,7 +70,7 @@ pub(crate) fn change(experiment: &Experiment, comparison: &Comparison) -> String
     match comparison.ratio {
         // With few blocks the difference of the baseline from itself means nothing.
         Some(_) if comparison.noise && has_few_blocks(comparison) => {
-            format!("too few blocks ({} of {PAIRS_MIN})", comparison.pairs.len())
+            format!("too few blocks ({} of {BLOCKS_MIN})", comparison.pairs.len())
         }
         Some(ratio) => format::signed_change(ratio),
         None => change_without_ratio(experiment, comparison),

@@ -13,7 +13,7 @@ use super::figure::first_sentence;
 use crate::charts::small_forest;
 use crate::data::comparisons::{change, has_few_blocks, outcome};
 use crate::data::trials::has_several_loads;
-use stats::signed_rank::PAIRS_MIN;
+use stats::sequential::BLOCKS_MIN;
 
 /// Maximum number of comparisons on the first screen; the forest plot below has the others.
 const SHOWN_MAX: usize = 12;
@@ -134,8 +134,8 @@ fn card(experiment: &Experiment, comparison: &Comparison, all: &[&Comparison], i
             let confidence = format::bound_percent(experiment.plan.confidence);
             format!("{confidence} interval {}", format::ratio_interval(ends))
         }
-        None if comparison.pairs.len() < PAIRS_MIN => {
-            format!("too few blocks for an interval (min {PAIRS_MIN})")
+        None if comparison.pairs.len() < BLOCKS_MIN => {
+            format!("too few blocks for an interval (min {BLOCKS_MIN})")
         }
         None => "no interval".to_owned(),
     };
@@ -258,11 +258,11 @@ fn certainty(experiment: &Experiment) -> Markup {
 /// Describes the difference of the baseline from itself: the worst of the loads.
 fn noise(experiment: &Experiment) -> String {
     let own = experiment.comparisons.iter().filter(|one| one.noise && one.primary);
-    let (own, too_few): (Vec<_>, Vec<_>) = own.partition(|one| one.pairs.len() >= PAIRS_MIN);
+    let (own, too_few): (Vec<_>, Vec<_>) = own.partition(|one| one.pairs.len() >= BLOCKS_MIN);
     let log_distance = |one: &Comparison| one.ratio.map_or(0.0, |ratio| ratio.ln().abs());
     let worst = own.into_iter().max_by(|a, b| log_distance(a).total_cmp(&log_distance(b)));
     let Some((worst, ratio)) = worst.and_then(|one| Some((one, one.ratio?))) else {
-        let why = if too_few.is_empty() { "" } else { &format!(" yet (min {PAIRS_MIN} blocks)") };
+        let why = if too_few.is_empty() { "" } else { &format!(" yet (min {BLOCKS_MIN} blocks)") };
         return format!("the difference of the baseline from itself (A/A) is unknown{why}.");
     };
     let interval = worst.interval.map(|ends| format!(" ({})", format::ratio_interval(ends)));

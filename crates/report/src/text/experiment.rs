@@ -11,8 +11,7 @@ use record::experiment::{
     Arm, Comparison, ComparisonOutcome, Experiment, ExperimentCell, ExperimentMetric, ExperimentPlan,
     ONLY_LOAD, ValueDistribution, counted_blocks,
 };
-use stats::multiple_comparisons::{p_adjusted_min, pairs_to_conclude};
-use stats::signed_rank::PAIRS_MIN;
+use stats::sequential::BLOCKS_MIN;
 
 use super::answer::format_answer;
 use super::layout::{page_width, wrap_labelled};
@@ -137,11 +136,11 @@ fn missing_reason(experiment: &Experiment, arm: &str, load: &str) -> &'static st
 /// Formats ratio, interval, p, the fraction in which the arm is better, and the outcome.
 fn cells(one: &Comparison, unit: &str) -> Vec<String> {
     let none = || "-".to_owned();
-    let has_few_blocks = one.pairs.len() < PAIRS_MIN && one.outcome == ComparisonOutcome::Inconclusive;
+    let has_few_blocks = one.pairs.len() < BLOCKS_MIN && one.outcome == ComparisonOutcome::Inconclusive;
     let outcome_text = match (one.noise, one.outcome) {
         _ if has_few_blocks => {
             let noise = if one.noise { "noise: " } else { "" };
-            format!("{noise}too few blocks ({} of {PAIRS_MIN})", one.pairs.len())
+            format!("{noise}too few blocks ({} of {BLOCKS_MIN})", one.pairs.len())
         }
         (true, ComparisonOutcome::Inconclusive) => "noise".to_owned(),
         (true, outcome) => format!("noise: {}", outcome.as_str_for_unit(unit)),
@@ -220,16 +219,11 @@ pub fn plan(plan: &ExperimentPlan, expected_s: (f64, f64), arm_text: ArmText) ->
 
 /// Returns a warning if the plan has too few blocks to show a difference.
 fn inconclusive(plan: &ExperimentPlan) -> Option<String> {
-    let (tested, needed) =
-        (tested_comparisons(plan), pairs_to_conclude(tested_comparisons(plan), plan.confidence));
-    (tested > 0 && plan.blocks_max < needed).then(|| {
+    (tested_comparisons(plan) > 0 && (plan.blocks_max as usize) < BLOCKS_MIN).then(|| {
         format!(
-            "remark      no arm can come out as faster or slower: of {} in {} the smallest p after Holm's \
-             correction is {}, and it has to be below {}; that takes {needed} blocks (--blocks {needed})\n",
-            count(plan.blocks_max as usize, "block"),
-            count(tested, "comparison"),
-            probability(p_adjusted_min(tested, plan.blocks_max as usize)),
-            probability(1.0 - plan.confidence)
+            "remark      no arm can come out as faster or slower: the arms are judged from block {BLOCKS_MIN} on, and \
+             the plan has {} (--blocks {BLOCKS_MIN}..30)\n",
+            count(plan.blocks_max as usize, "block")
         )
     })
 }
@@ -350,6 +344,7 @@ mod tests {
             scalings: Vec::new(),
             summary: vec!["b is faster than a.".to_owned()],
             answer: None,
+            finish: None,
         }
     }
 
@@ -404,7 +399,7 @@ mod tests {
             })
             .to_vec();
         let shown = format_experiment(&experiment, &NoTrialRecords);
-        for part in ["noise: too few blocks (1 of 6)", "1.100              -  -          -  "] {
+        for part in ["noise: too few blocks (1 of 4)", "1.100              -  -          -  "] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         assert!(!shown.contains("1.000"), "the noise of one block is no figure: {shown}");

@@ -12,13 +12,15 @@ use std::path::{Path, PathBuf};
 use experiment::definition::{ExperimentFile, ExperimentOptions, ready};
 use experiment::engine::environment::{self, EnvironmentFacts, ExecutableSet};
 use experiment::engine::experiment_dir::{
-    CONCLUSIONS_FILE, ExperimentDir, ExperimentDirError, ExperimentStart,
+    CONCLUSIONS_FILE, ChangedSettings, ExperimentDir, ExperimentDirError, ExperimentStart,
 };
 use experiment::engine::{EngineContext, EngineError, expected_duration_s};
-use experiment::judgement::{judge, parse, parse_stored};
+use experiment::format::duration_estimate;
+use experiment::judge::is_concluded;
+use experiment::judgement::{judge, machine_cpus, parse, parse_stored};
 use experiment::scenario::setup::LabSetup;
 use experiment::trial::TrialTools;
-use record::experiment::{Experiment, ExperimentPlan, StopReason, TrialSummary, counted_blocks};
+use record::experiment::{Experiment, ExperimentPlan, FinishStep, StopReason, TrialSummary, counted_blocks};
 use record::file::{wall_clock_now, wall_clock_ns};
 use record::problem::{InputProblem, suggestion};
 use record::trial::TrialKind;
@@ -28,7 +30,7 @@ use rt::drain::{Drain, DrainStage, DrainWatch, SignalSet, block_signals};
 use runner::run_record::host_record;
 
 pub(in crate::commands) use self::environment_checks::with_environment_checks;
-pub(in crate::commands) use self::options::parse_options;
+pub(in crate::commands) use self::options::{changed_settings, parse_options};
 
 use self::progress::Progress;
 use self::trials::FileTrials;
@@ -62,12 +64,12 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     crate::preflight::outputs(args, &["json"], &[])?;
     match args.text("resume") {
         Some(path) => {
-            parse_flags(args)?;
+            let settings = changed_settings(&parse_flags(args)?);
             if !args.values().is_empty() {
                 let text = "the file comes from the directory; use --resume without FILE";
                 return Err(vec![InputProblem::new("FILE", text)].into());
             }
-            resume_experiment(args, Path::new(&path), json.as_deref())
+            resume_experiment(args, Path::new(&path), settings, json.as_deref())
         }
         None => start_experiment(args, arguments, json.as_deref()),
     }
@@ -156,7 +158,12 @@ pub(in crate::commands) fn create_directory(
 }
 
 /// Resumes an experiment that was begun.
-fn resume_experiment(args: CommandArgs<'_>, path: &Path, json: Option<&str>) -> Result<Exit, Failure> {
+fn resume_experiment(
+    args: CommandArgs<'_>,
+    path: &Path,
+    settings: ChangedSettings,
+    json: Option<&str>,
+) -> Result<Exit, Failure> {
     let resumed = |error| match directory_failure(error) {
         Failure::Usage(problems) => {
             let texts = problems.into_iter().map(|problem| InputProblem::new("--resume", problem.text));
@@ -165,13 +172,18 @@ fn resume_experiment(args: CommandArgs<'_>, path: &Path, json: Option<&str>) -> 
         other => other,
     };
     let mut directory = ExperimentDir::open(path).map_err(resumed)?;
-    if let Some(experiment) = finished_experiment(&directory).map_err(resumed)? {
+    let is_changed = settings != ChangedSettings::default();
+    if let Some(experiment) = finished_experiment(&directory).map_err(resumed)?.filter(|_| !is_changed) {
         let report = path.join(REPORT_HTML);
         warn!("weir: {} is finished: {}", path.display(), experiment.stopped.text);
         warn!("weir: report: {} (weir lab show prints it again)", report.display());
+        if let Some(step) = &experiment.finish {
+            warn!("weir: {}", finish_note(step));
+        }
         write_json(&experiment, json)?;
         return Ok(Exit::Done);
     }
+    directory.change_settings(settings);
     let file = with_environment_checks(|checks| parse_stored(&directory, Some(checks)))?;
     directory.check_plan(file.plan()).map_err(resumed)?;
     check_run(&file)?;
@@ -279,7 +291,8 @@ fn run_to_end(
     json: Option<&str>,
     stop: &DrainWatch,
 ) -> Result<Exit, Failure> {
-    let experiment = run_trials(args, directory, file, stop)?;
+    let cpus = machine_cpus(directory);
+    let experiment = run_trials(args, directory, file, stop, &|plan, lines| is_concluded(plan, lines, cpus))?;
     write_reports(&experiment, directory)?;
     show(&experiment, directory, json)?;
     exit_code(&experiment, directory.path())
@@ -293,12 +306,13 @@ pub(in crate::commands) fn watch_termination() -> Result<DrainWatch, Failure> {
     Ok(stop)
 }
 
-/// Runs the trials of an experiment to its end, or until a signal.
+/// Runs the trials of an experiment until its stopping rule, or until a signal.
 pub(in crate::commands) fn run_trials(
     args: CommandArgs<'_>,
     directory: &mut ExperimentDir,
     file: &ExperimentFile,
     stop: &DrainWatch,
+    is_concluded: &dyn Fn(&ExperimentPlan, &[TrialSummary]) -> bool,
 ) -> Result<Experiment, Failure> {
     let context = context(args);
     let (weir, build) = (own_path()?, weir_version());
@@ -342,7 +356,7 @@ pub(in crate::commands) fn run_trials(
         pause: &pause,
         read_environment: &current_environment,
         allow_changed_environment: args.is_set("allow-changed-environment"),
-        is_precise_enough: &experiment::judge::is_precise_enough,
+        is_concluded,
         judge: &|case| judge(file, case),
         on_event: &mut |event| progress.report(event),
     };
@@ -374,16 +388,28 @@ fn show(experiment: &Experiment, directory: &ExperimentDir, json: Option<&str>) 
             (format_experiment(experiment, &Records(directory)), directory.path().join(REPORT_HTML));
         print(&format!("{text}\nreport      {}\n", report.display()));
     }
-    if experiment.stopped.code == "interrupted" {
-        warn!("weir: continue with: weir lab run --resume {}", directory.path().display());
+    match &experiment.finish {
+        Some(step) => warn!("weir: {}", finish_note(step)),
+        None if experiment.stopped.code == "interrupted" => {
+            warn!("weir: continue with: weir lab run --resume {}", directory.path().display());
+        }
+        None => {}
     }
     write_json(experiment, json)
 }
 
+/// Returns the command that finishes an experiment, with its time.
+pub(in crate::commands) fn finish_note(step: &FinishStep) -> String {
+    let time =
+        step.duration_s.map_or_else(String::new, |seconds| format!(" ({})", duration_estimate(seconds)));
+    format!("continue with{time}: {}", step.command)
+}
+
 /// Computes the exit code of the complete experiment.
 pub(in crate::commands) fn exit_code(experiment: &Experiment, directory: &Path) -> Result<Exit, Failure> {
-    let (stopped, plan) = (&experiment.stopped, &experiment.plan);
-    if let Some(exit) = ended_early(stopped, plan, &experiment.trials, directory)? {
+    let stopped = &experiment.stopped;
+    let is_concluded = experiment.is_concluded();
+    if let Some(exit) = ended_early(stopped, is_concluded, &experiment.trials, directory)? {
         return Ok(exit);
     }
     if counted_blocks(&experiment.trials) == 0 {
@@ -401,19 +427,19 @@ pub(in crate::commands) fn exit_code(experiment: &Experiment, directory: &Path) 
     Ok(Exit::Done)
 }
 
-/// Returns the exit code of an experiment that ended before it had enough blocks.
+/// Returns the exit code of an experiment that ended before its stopping rule applied.
 fn ended_early(
     stopped: &StopReason,
-    plan: &ExperimentPlan,
+    is_concluded: bool,
     trials: &[TrialSummary],
     directory: &Path,
 ) -> Result<Option<Exit>, Failure> {
-    let (blocks, text) = (counted_blocks(trials), &stopped.text);
+    let text = &stopped.text;
     if stopped.code == "interrupted" {
-        if blocks > 0 {
+        if is_concluded {
             return Ok(Some(Exit::Done));
         }
-        warn!("weir: stopped before the first complete block: no result");
+        warn!("weir: stopped before a conclusion");
         return Ok(Some(Exit::Invalid));
     }
     if !["failed", "reruns"].contains(&stopped.code.as_str()) {
@@ -433,7 +459,7 @@ fn ended_early(
     if stopped.code == "failed" {
         return Err(Failure::CannotRun(text.clone()));
     }
-    if blocks < plan.blocks_min as usize {
+    if !is_concluded {
         warn!("weir: {text}");
         return Ok(Some(Exit::Invalid));
     }
@@ -448,7 +474,6 @@ mod tests {
 
     #[test]
     fn the_exit_code_says_why_it_ended_early() {
-        let plan = ExperimentPlan { blocks_min: 6, ..ExperimentPlan::default() };
         let line = |number: u32, failed: Option<&str>| TrialSummary {
             position: TrialPosition {
                 number,
@@ -462,14 +487,17 @@ mod tests {
             failed: failed.map(str::to_owned),
             ..TrialSummary::default()
         };
-        let ended = |code: &str, trials: &[TrialSummary]| {
+        let ended_with = |code: &str, is_concluded: bool, trials: &[TrialSummary]| {
             let stopped = StopReason { code: code.to_owned(), text: "why it ended".to_owned() };
-            ended_early(&stopped, &plan, trials, Path::new("kept"))
+            ended_early(&stopped, is_concluded, trials, Path::new("kept"))
         };
+        let ended = |code: &str, trials: &[TrialSummary]| ended_with(code, false, trials);
         let (good, bad) = (line(1, None), line(2, Some("it does not start")));
         assert_eq!(ended("interrupted", &[]).unwrap(), Some(Exit::Invalid));
-        assert_eq!(ended("interrupted", std::slice::from_ref(&good)).unwrap(), Some(Exit::Done));
-        assert_eq!(ended("precise", std::slice::from_ref(&good)).unwrap(), None);
+        assert_eq!(ended("interrupted", std::slice::from_ref(&good)).unwrap(), Some(Exit::Invalid));
+        assert_eq!(ended_with("interrupted", true, std::slice::from_ref(&good)).unwrap(), Some(Exit::Done));
+        assert_eq!(ended_with("concluded", true, std::slice::from_ref(&good)).unwrap(), None);
+        assert_eq!(ended_with("reruns", true, std::slice::from_ref(&good)).unwrap(), None);
         assert_eq!(ended("reruns", std::slice::from_ref(&good)).unwrap(), Some(Exit::Invalid));
         for code in ["reruns", "failed"] {
             let failure = ended(code, &[good.clone(), bad.clone()]).unwrap_err();

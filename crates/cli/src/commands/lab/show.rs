@@ -56,12 +56,12 @@ fn rejudge(directory: &ExperimentDir) -> Result<Experiment, Failure> {
     let mut lines = directory.trials().to_vec();
     mark_discarded(&plan, &mut lines, &directory.environment_changes());
     let changes = directory.change_descriptions();
-    let case = JudgeInput { plan: &plan, trials: &lines, directory, changes: &changes };
-    let judged = judge(&file, case);
     // A conclusion from before the last trials is outdated.
     let concluded = stored.filter(|stored| stored.trials.len() >= lines.len());
     let (stopped, partial) = concluded
         .map_or_else(|| (unfinished_reason(&lines), true), |stored| (stored.stopped, stored.partial));
+    let case = JudgeInput { plan: &plan, trials: &lines, directory, changes: &changes, stopped: &stopped };
+    let judged = judge(&file, case);
     let mut warnings = Vec::from_iter(unreadable_warning(directory));
     warnings.extend(judged.warnings);
     warnings.extend(experiment::engine::warnings(directory, &plan, &lines));
@@ -83,6 +83,7 @@ fn rejudge(directory: &ExperimentDir) -> Result<Experiment, Failure> {
         warnings,
         scalings: judged.scalings,
         answer: judged.answer,
+        finish: judged.finish,
         summary: judged.summary,
     })
 }

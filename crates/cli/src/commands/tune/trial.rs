@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use experiment::definition::{ExperimentFile, ExperimentOptions, declares_arms};
 use experiment::engine::JudgeInput;
-use experiment::engine::experiment_dir::ExperimentDir;
-use experiment::judgement::{judge, parse_stored};
+use experiment::engine::experiment_dir::{ChangedSettings, ExperimentDir};
+use experiment::judge::is_concluded;
+use experiment::judgement::{judge, machine_cpus, parse_stored};
 use experiment::scenario::plan::Node;
 use experiment::trial::metrics::{METRICS, find_metric};
-use record::experiment::{Comparison, Experiment};
+use record::experiment::{Comparison, Experiment, ExperimentPlan, TrialSummary};
 use record::file::write_atomically;
 use record::problem::{InputProblem, suggestion};
 use report::text::experiment::ArmText;
@@ -28,8 +29,8 @@ use super::apply::expand_files;
 use super::parse_role;
 use crate::commands::lab::report_files::{REPORT_HTML, write_reports};
 use crate::commands::lab::run::{
-    check_run, create_directory, exit_code, parse_options, parse_text, print_checked, read_named, run_trials,
-    watch_termination,
+    changed_settings, check_run, create_directory, exit_code, finish_note, parse_options, parse_text,
+    print_checked, read_named, run_trials, watch_termination,
 };
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
@@ -71,8 +72,8 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let is_check = args.is_set("check");
     let (trial, file, mut directory) = match args.text("resume") {
         Some(path) => {
-            request?;
-            let (trial, file, directory) = open_trial(args, Path::new(&path))?;
+            let settings = changed_settings(&request?.options);
+            let (trial, file, directory) = open_trial(args, Path::new(&path), settings)?;
             (trial, file, Some(directory))
         }
         None => {
@@ -106,7 +107,8 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     };
     store_report(&unfinished, directory.path())?;
     let stop = watch_termination()?;
-    let mut experiment = run_trials(args, directory, &file, &stop)?;
+    let directory_cpus = machine_cpus(directory);
+    let mut experiment = run_trials(args, directory, &file, &stop, &stopping_rule(directory_cpus))?;
     let mut report = conclude_trial(&trial.design, &experiment, &file, directory);
     store_report(&report, directory.path())?;
     if report.needs_confirmation() && !args.is_set("no-confirm") && stop.stage() == DrainStage::Running {
@@ -269,6 +271,7 @@ fn warn_about_skipped(design: &AblationDesign) {
 fn open_trial(
     args: CommandArgs<'_>,
     path: &Path,
+    settings: ChangedSettings,
 ) -> Result<(PreparedTrial, ExperimentFile, ExperimentDir), Failure> {
     let problem = |text: String| Failure::Usage(vec![InputProblem::new("--resume", text)]);
     if !args.values().is_empty() || args.is_given("experiment") {
@@ -280,13 +283,22 @@ fn open_trial(
         .map_err(|error| problem(format!("{error}; weir tune trial makes such a directory")))?;
     let base = std::fs::read_to_string(path.join(BASE_FILE))
         .map_err(|error| problem(format!("{}: {error}", path.join(BASE_FILE).display())))?;
-    let directory = ExperimentDir::open(path).map_err(|error| problem(error.to_string()))?;
+    let mut directory = ExperimentDir::open(path).map_err(|error| problem(error.to_string()))?;
+    directory.change_settings(settings);
     let plan = &directory.start().plan;
     let (name, options) = (format!("{}.toml", plan.name), ExperimentOptions::from_plan(plan));
     let file =
         crate::commands::lab::run::with_environment_checks(|checks| parse_stored(&directory, Some(checks)))?;
     directory.check_plan(file.plan()).map_err(|error| problem(error.to_string()))?;
     Ok((PreparedTrial { design: report.design, base, name, options }, file, directory))
+}
+
+/// Returns the stopping rule: every arm has its conclusion against none of the settings, and against the complete profile.
+fn stopping_rule(cpus: f64) -> impl Fn(&ExperimentPlan, &[TrialSummary]) -> bool {
+    move |plan, lines| {
+        let view = plan_against_profile(plan);
+        is_concluded(plan, lines, cpus) && (view.arms.len() < 2 || is_concluded(&view, lines, cpus))
+    }
 }
 
 /// Judges the trials against none of the settings and against the complete profile.
@@ -297,7 +309,8 @@ fn conclude_trial(
     directory: &ExperimentDir,
 ) -> AblationReport {
     let view = plan_against_profile(&experiment.plan);
-    let input = JudgeInput { plan: &view, trials: &experiment.trials, directory, changes: &[] };
+    let (trials, stopped) = (&experiment.trials, &experiment.stopped);
+    let input = JudgeInput { plan: &view, trials, directory, changes: &[], stopped };
     // With one setting, no arm differs from the profile by one.
     let with_profile: Vec<Comparison> =
         if view.arms.len() > 1 { judge(file, input).comparisons } else { Vec::new() };
@@ -331,7 +344,9 @@ fn confirm(
         false => create_directory(&file, arguments, Some(output), BTreeMap::new())?,
     };
     warn!("weir: confirmation{CONFIRM_SUFFIX}: the minimal profile beside the complete one");
-    let experiment = run_trials(args, &mut directory, &file, stop)?;
+    let cpus = machine_cpus(&directory);
+    let rule = |plan: &ExperimentPlan, lines: &[TrialSummary]| is_concluded(plan, lines, cpus);
+    let experiment = run_trials(args, &mut directory, &file, stop, &rule)?;
     write_reports(&experiment, &directory)?;
     report.confirm(&experiment.comparisons, MINIMAL, experiment.partial);
     store_report(report, path)
@@ -363,8 +378,12 @@ fn finish(
             print(&format!("apply it         weir tune apply --host {minimal}\n"));
         }
     }
-    if experiment.stopped.code == "interrupted" {
-        warn!("weir: continue with: weir tune trial --resume {}", path.display());
+    match &experiment.finish {
+        Some(step) => warn!("weir: {}", finish_note(step)),
+        None if experiment.stopped.code == "interrupted" => {
+            warn!("weir: continue with: weir tune trial --resume {}", path.display());
+        }
+        None => {}
     }
     write_json(report, json)
 }

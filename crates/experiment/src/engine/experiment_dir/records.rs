@@ -11,6 +11,7 @@ use record::run::WeirVersion;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::blocks::EnvironmentChange;
+use crate::scenario::keys::bound_key;
 
 /// Name of the file with everything that was fixed before the first trial ([`ExperimentStart`]).
 pub const PLAN_FILE: &str = "plan.json";
@@ -47,7 +48,7 @@ pub struct RunSession {
     pub weir: WeirVersion,
     /// Number of the last trial before the session.
     pub after_trial: u32,
-    /// True if it repeats trials that had failed before.
+    /// True if it goes on after failed trials, or after too many reruns.
     pub retries_failed: bool,
     /// Duration of the session's trials, with everything around them.
     pub duration_s: f64,
@@ -57,6 +58,50 @@ pub struct RunSession {
     /// open then.
     #[serde(default)]
     pub changed_at_start: Vec<String>,
+    /// Settings of the plan that the user changed for this session and the later ones.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub settings: Option<ChangedSettings>,
+}
+
+/// Settings of a plan that a resume may change. Absent ones stay as they are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChangedSettings {
+    /// Minimum and maximum number of blocks.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub blocks: Option<(u32, u32)>,
+    /// Maximum number of reruns, as a fraction of the blocks' groups.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reruns_max_fraction: Option<f64>,
+    /// Bounds of covariates; `None` removes a bound.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub discard: BTreeMap<String, Option<f64>>,
+}
+
+impl ChangedSettings {
+    /// Applies the settings to a plan.
+    pub fn apply(&self, plan: &mut ExperimentPlan) {
+        (plan.blocks_min, plan.blocks_max) = self.blocks.unwrap_or((plan.blocks_min, plan.blocks_max));
+        plan.reruns_max_fraction = self.reruns_max_fraction.unwrap_or(plan.reruns_max_fraction);
+        for (covariate, bound) in &self.discard {
+            match bound {
+                Some(bound) => plan.discard.insert(covariate.clone(), *bound),
+                None => plan.discard.remove(covariate),
+            };
+        }
+    }
+
+    /// Describes the settings as flags: `--blocks 4..60 --discard steal=off`.
+    #[must_use]
+    pub fn flags(&self) -> String {
+        let mut flags = Vec::new();
+        flags.extend(self.blocks.map(|(min, max)| format!("--blocks {min}..{max}")));
+        flags.extend(self.reruns_max_fraction.map(|fraction| format!("--reruns {}%", fraction * 100.0)));
+        for (covariate, bound) in &self.discard {
+            let bound = bound.map_or_else(|| "off".to_owned(), |bound| bound.to_string());
+            flags.push(format!("--discard {}={bound}", bound_key(covariate)));
+        }
+        flags.join(" ")
+    }
 }
 
 impl RunSession {

@@ -8,6 +8,7 @@ use super::{NAMED_MAX, WarningFinding, WarningInput};
 use crate::format::count;
 use crate::judge::phrases::join_list;
 use crate::judge::sentence::list_up_to;
+use crate::scenario::keys::bound_key;
 use crate::trial_counts::TrialStatus;
 
 /// Probability above which an imbalance of positions is accepted as chance.
@@ -115,10 +116,9 @@ pub(super) fn discards(input: &WarningInput<'_>) -> Vec<WarningFinding> {
         return Vec::new();
     }
     let by: Vec<String> =
-        by_covariate.into_iter().map(|(code, count)| format!("{count} for {code}")).collect();
+        by_covariate.into_iter().map(|(code, count)| format!("{count} for {}", bound_key(code))).collect();
     let text = format!(
-        "{} {} discarded ({}), and with {} the {} of a block under one load that contained them. The bounds \
-         were fixed before the first trial.",
+        "{} {} discarded ({}), and with {} the {} of a block under one load that contained them.",
         count(trials, "trial"),
         if trials == 1 { "was" } else { "were" },
         join_list(&by),

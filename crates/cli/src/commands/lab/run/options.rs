@@ -5,10 +5,11 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 use experiment::definition::{ExperimentOptions, parse_discard_bound, ready};
-use experiment::engine::experiment_dir::ExperimentDirError;
+use experiment::engine::experiment_dir::{ChangedSettings, ExperimentDirError};
+use experiment::scenario::keys::RERUNS_FRACTION_MAX;
 use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue, suggestion};
-use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns};
+use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns, parse_fraction_up_to};
 use rt::clock::now_ns;
 
 use crate::flags::CommandArgs;
@@ -23,7 +24,7 @@ const DURATION_NS_MAX: u64 = 3600 * SECOND_NS;
 const SEED_MAX: u64 = 1_000_000;
 
 /// Flags that cannot be combined with `--resume`: a resumed experiment keeps its options.
-const START_ONLY_FLAGS: &[&str] = &["set", "discard", "blocks", "duration", "quick", "seed", "output"];
+const START_ONLY_FLAGS: &[&str] = &["set", "duration", "quick", "seed", "output"];
 
 /// Parses the flags.
 pub(in crate::commands) fn parse_options(
@@ -51,6 +52,12 @@ pub(in crate::commands) fn parse_options(
             Err(why) => add_problem("blocks", &why),
         }
     }
+    if let Some(text) = args.text("reruns") {
+        match parse_fraction_up_to(&text, RERUNS_FRACTION_MAX) {
+            Ok(fraction) => options.reruns_max_fraction = Some(fraction),
+            Err(why) => add_problem("reruns", &why),
+        }
+    }
     if let Some(text) = args.text("seed") {
         match parse_count(&text) {
             Ok(seed) => options.seed = seed,
@@ -75,6 +82,15 @@ pub(in crate::commands) fn parse_options(
     }
     problems.extend(selection_problems(args));
     if problems.is_empty() { Ok(options) } else { Err(problems) }
+}
+
+/// Returns the settings that a resume changes.
+pub(in crate::commands) fn changed_settings(options: &ExperimentOptions) -> ChangedSettings {
+    ChangedSettings {
+        blocks: options.blocks,
+        reruns_max_fraction: options.reruns_max_fraction,
+        discard: options.discard.clone(),
+    }
 }
 
 /// Returns the problems of the flags that select the experiment and its directory.
