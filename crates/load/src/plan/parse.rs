@@ -14,7 +14,7 @@ use super::replay::parse_speed;
 use super::requests::{RequestText, parse_requests};
 use super::{
     CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CsvTable, DURATION_S_DEFAULT, DURATION_S_MAX, Expect, ExpectFlags,
-    Http2Plan, HttpFlags, LoadEnd, LoadSlice, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX, PIPELINE_MAX,
+    HarHosts, Http2Plan, HttpFlags, LoadEnd, LoadSlice, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX, PIPELINE_MAX,
     ProxyHeaderPlan, RenderedRequest, ReplayLog, ReplaySchedule, RunPlan, SessionPlan, StageQuantity, Stages,
     TIMEOUT_S_DEFAULT, ThinkDistribution, TimeoutFrom, TlsFlags, TlsPlan,
 };
@@ -63,6 +63,7 @@ pub struct LoadFlags {
     /// Log of `--replay`.
     pub replay: Option<ReplayLog>,
     pub speed: Option<String>,
+    pub har_hosts: Option<String>,
     pub stages: Option<String>,
     pub pipeline: Option<String>,
     pub slo: Vec<String>,
@@ -305,6 +306,8 @@ fn replay(
     reader: &mut FlagReader,
 ) -> (Vec<RenderedRequest>, Option<Arc<ReplaySchedule>>) {
     let speed = reader.parse_or_default("--speed", text.speed.as_ref(), 1.0, parse_speed);
+    let hosts = text.har_hosts.as_ref();
+    let hosts = reader.parse_or_default("--har-hosts", hosts, HarHosts::default(), HarHosts::parse);
     let Some(log) = &text.replay else {
         if text.speed.is_some() {
             reader.add_problem("--speed", "only a replay has a speed; add --replay FILE");
@@ -331,10 +334,10 @@ fn replay(
     if template.template.is_some() {
         reader.add_problem("--replay", "a replay has neither templates nor cookies");
     }
-    match log.schedule(template, speed, "--replay") {
+    match log.schedule(template, speed, &hosts) {
         Ok((requests, schedule)) => (requests, Some(Arc::new(schedule))),
-        Err(problems) => {
-            reader.problems.extend(problems);
+        Err(problem) => {
+            reader.problems.push(problem);
             (requests, None)
         }
     }
