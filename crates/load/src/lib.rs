@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod arrival_schedule;
 mod backlog;
 pub mod baseline;

@@ -26,7 +26,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use record::units::SECOND_NS;
-use rt::address::{Address, ResolveError};
 use serde::Serialize;
 use serde::ser::SerializeSeq;
 
@@ -59,6 +58,7 @@ pub(crate) use tls::version_name;
 pub use tls::{TlsFlags, TlsPlan};
 pub use url::{Authority, Scheme, Url};
 
+pub use crate::addresses::NameAddresses;
 use crate::pace::{Pace, RateProfile};
 
 /// Start of a request's timeout.
@@ -135,6 +135,12 @@ pub struct RunPlan {
     /// Replaced destinations.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connect_to: Vec<ConnectTo>,
+    /// True if the connections are spread over all addresses of a name.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub spreads_addresses: bool,
+    /// Chosen addresses of the names that have several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<NameAddresses>,
     /// PROXY header of each connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_header: Option<ProxyHeaderPlan>,
@@ -220,17 +226,6 @@ impl RunPlan {
             }
         }
         all
-    }
-
-    /// Returns the address to connect to for an authority, from the system's resolver.
-    ///
-    /// # Errors
-    /// The name is unknown or has no address.
-    pub fn resolve(&self, authority: &Authority) -> Result<Address, ResolveError> {
-        match self.connect_to.iter().find_map(|rule| rule.apply(authority)) {
-            Some((host, port)) => rt::address::resolve(&host, port).map(Address::Tcp),
-            None => authority.resolve(),
-        }
     }
 
     /// Returns the rate over time of an open loop.

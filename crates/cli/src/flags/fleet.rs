@@ -365,6 +365,8 @@ mod tests {
             "values",
             "replay",
             "speed",
+            "strict",
+            "har-hosts",
             "file",
             "hdr",
             "percentiles",

@@ -58,6 +58,7 @@ pub struct LoadFlags {
     pub cookies: bool,
     pub captures: Vec<String>,
     pub connect_to: Vec<String>,
+    pub addresses: Option<String>,
     pub proxy_protocol: Option<String>,
     pub proxy_sources: Vec<String>,
     /// Log of `--replay`.
@@ -181,6 +182,17 @@ impl RunPlan {
             session,
             values: text.values.clone(),
             connect_to: parse_connect_to(text, &mut reader),
+            spreads_addresses: reader.parse_or_default(
+                "--addresses",
+                text.addresses.as_ref(),
+                false,
+                |text| match text {
+                    "one" => Ok(false),
+                    "all" => Ok(true),
+                    _ => Err(invalid_value!("'{text}' is neither one nor all")),
+                },
+            ),
+            addresses: Vec::new(),
             proxy_header,
             replay,
             stages,

@@ -232,7 +232,7 @@ impl ReplayLog {
         if !self.input.is_har {
             return Ok((self.entries.iter().collect(), input));
         }
-        let own = url.authority.host_field().to_ascii_lowercase();
+        let own = url.authority.to_string().to_ascii_lowercase();
         let first = self.entries.first().map_or("", |entry| &entry.host);
         let one = if self.entries.iter().any(|entry| entry.host == own) { &own } else { first };
         let (chosen, others): (Vec<_>, Vec<_>) =

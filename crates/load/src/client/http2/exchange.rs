@@ -168,7 +168,7 @@ impl ExchangeTable {
         if let Some(template) = &plan.requests[request].template {
             let values =
                 TemplateRequest { number: core.next_request_number(), table: plan.values.as_deref() };
-            context.buffer.render_parts(template, values, session);
+            context.buffer.render_parts(&plan.requests[request], template, values, session);
         }
         Some(context)
     }

@@ -30,7 +30,7 @@ pub(super) struct LogEntry {
 /// Reason to leave out a line of an access log, or an entry of a HAR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SkipReason {
+pub(super) enum SkipReason {
     /// Not JSON, in a line that begins with a brace.
     Syntax,
     /// No time, or one that cannot be read.
