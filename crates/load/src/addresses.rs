@@ -37,7 +37,8 @@ impl RunPlan {
             let (host, port) = self.destination(authority);
             let all = rt::address::resolve_all(&host, port).map_err(RunError::Resolve)?;
             let has_source = |address: &SocketAddr| {
-                self.sources.is_empty() || self.sources.iter().any(|source| source.is_ipv4() == address.is_ipv4())
+                self.sources.is_empty()
+                    || self.sources.iter().any(|source| source.is_ipv4() == address.is_ipv4())
             };
             let usable = families_in_turn(all.iter().copied().filter(has_source).collect());
             if all.len() < 2 || usable.is_empty() {
@@ -46,7 +47,8 @@ impl RunPlan {
             let used = match (self.spreads_addresses, usable.as_slice()) {
                 (true, _) => usable,
                 (false, [only]) => vec![*only],
-                (false, _) => match rt::dial::first_reachable(&usable, Duration::from_nanos(self.timeout_ns)) {
+                (false, _) => match rt::dial::first_reachable(&usable, Duration::from_nanos(self.timeout_ns))
+                {
                     Ok(address) => vec![address],
                     // Servers may start during a ramp.
                     Err(_) if self.ramp_ns > 0 => vec![usable[0]],
@@ -90,7 +92,8 @@ fn unreachable_error(name: &str, errors: &[(SocketAddr, std::io::Error)]) -> Run
 /// Orders addresses so that their families take turns, beginning with that of the first one.
 fn families_in_turn(all: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = all.first().copied() else { return all };
-    let (one, other): (Vec<_>, Vec<_>) = all.into_iter().partition(|address| address.is_ipv4() == first.is_ipv4());
+    let (one, other): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|address| address.is_ipv4() == first.is_ipv4());
     let mut ordered = Vec::with_capacity(one.len() + other.len());
     let (mut one, mut other) = (one.into_iter(), other.into_iter());
     loop {
@@ -111,7 +114,8 @@ mod tests {
 
     #[test]
     fn families_take_turns() {
-        let parse = |texts: &[&str]| -> Vec<SocketAddr> { texts.iter().map(|text| text.parse().unwrap()).collect() };
+        let parse =
+            |texts: &[&str]| -> Vec<SocketAddr> { texts.iter().map(|text| text.parse().unwrap()).collect() };
         let all = parse(&["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1", "2.2.2.2:1"]);
         let ordered = parse(&["[::1]:1", "1.1.1.1:1", "[::2]:1", "2.2.2.2:1", "[::3]:1"]);
         assert_eq!(families_in_turn(all), ordered);
@@ -127,7 +131,9 @@ mod tests {
         assert_eq!(rt::dial::first_reachable(&[shut, open], timeout).unwrap(), open);
         let errors = rt::dial::first_reachable(&[shut, shut], timeout).unwrap_err();
         assert_eq!(errors.len(), 2);
-        let RunError::NoConnection { kind, text } = unreachable_error("a:1", &errors) else { panic!("no text") };
+        let RunError::NoConnection { kind, text } = unreachable_error("a:1", &errors) else {
+            panic!("no text")
+        };
         assert_eq!(kind, FailureKind::Refused);
         assert!(text.starts_with(&format!("cannot connect to a:1: {shut}: connection refused")), "{text}");
         // A name with one address stays as it is.

@@ -32,6 +32,7 @@ use serde::ser::SerializeSeq;
 pub use expect::{CHECK_NAMES, CheckKind, Expect, ExpectFlags, ExpectedHash, ExpectedHeader, ExpectedValue};
 
 pub use file::{FileFlag, FileSetting, ScenarioFile, URLS_KEY};
+pub(crate) use grpc::GrpcMessages;
 pub(crate) use http::is_in_fraction;
 pub use http::{
     CONNECTION_WINDOW_BYTES_MIN, GrpcStatus, Http2Plan, HttpFlags, HttpVersion, STREAMS_MAX,

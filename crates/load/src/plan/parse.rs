@@ -14,9 +14,9 @@ use super::replay::parse_speed;
 use super::requests::{RequestText, parse_requests};
 use super::{
     CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CsvTable, DURATION_S_DEFAULT, DURATION_S_MAX, Expect, ExpectFlags,
-    HarHosts, Http2Plan, HttpFlags, LoadEnd, LoadSlice, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX, PIPELINE_MAX,
-    ProxyHeaderPlan, RenderedRequest, ReplayLog, ReplaySchedule, RunPlan, SessionPlan, StageQuantity, Stages,
-    TIMEOUT_S_DEFAULT, ThinkDistribution, TimeoutFrom, TlsFlags, TlsPlan,
+    HarHosts, Http2Plan, HttpFlags, LoadEnd, LoadSlice, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX,
+    PIPELINE_MAX, ProxyHeaderPlan, RenderedRequest, ReplayLog, ReplaySchedule, RunPlan, SessionPlan,
+    StageQuantity, Stages, TIMEOUT_S_DEFAULT, ThinkDistribution, TimeoutFrom, TlsFlags, TlsPlan,
 };
 use crate::pace::{Arrivals, Pace};
 

@@ -103,7 +103,12 @@ impl ReplayInput {
         });
         let reasons: Vec<String> = reasons.collect();
         (skipped > 0).then(|| {
-            format!("{}: {} {unit}{plural} read, {skipped} skipped: {}", self.name, self.read, reasons.join(", "))
+            format!(
+                "{}: {} {unit}{plural} read, {skipped} skipped: {}",
+                self.name,
+                self.read,
+                reasons.join(", ")
+            )
         })
     }
 }
@@ -118,7 +123,9 @@ impl HarHosts {
         let is_host = |host: &String| !host.is_empty() && !host.contains(['/', ' ', '@']);
         match hosts.iter().all(is_host) {
             true => Ok(Self::Named(hosts)),
-            false => Err(invalid_value!("'{text}' is neither all nor a list of hosts: a.example,b.example:8443")),
+            false => {
+                Err(invalid_value!("'{text}' is neither all nor a list of hosts: a.example,b.example:8443"))
+            }
         }
     }
 
@@ -167,9 +174,8 @@ impl ReplayLog {
 
     fn read_har(&mut self, text: &str) -> Result<(), Vec<InputProblem>> {
         let name = &self.input.name;
-        let har = har::parse_har(text).map_err(|(line, column, why)| {
-            vec![InputProblem::new(format!("{name}:{line}:{column}"), why)]
-        })?;
+        let har = har::parse_har(text)
+            .map_err(|(line, column, why)| vec![InputProblem::new(format!("{name}:{line}:{column}"), why)])?;
         (self.entries, self.input.read) = (har.entries, har.read);
         for (reason, (count, number, text)) in har.skipped {
             let location = format!("{name}: entry {number}");
@@ -227,7 +233,11 @@ impl ReplayLog {
     }
 
     /// Leaves out the entries of a HAR whose hosts are not sent, and counts them.
-    fn choose_hosts(&self, url: &Url, hosts: &HarHosts) -> Result<(Vec<&LogEntry>, ReplayInput), InputProblem> {
+    fn choose_hosts(
+        &self,
+        url: &Url,
+        hosts: &HarHosts,
+    ) -> Result<(Vec<&LogEntry>, ReplayInput), InputProblem> {
         let mut input = self.input.clone();
         if !self.input.is_har {
             return Ok((self.entries.iter().collect(), input));
@@ -249,11 +259,16 @@ impl ReplayLog {
             shown.map(|(host, count)| format!("{count} of {}", printable(host, HOST_BYTES_MAX))).collect();
         let shown = format!("{}{more}", shown.join(", "));
         if chosen.is_empty() {
-            return Err(InputProblem::new("--har-hosts", format!("no request to these hosts: the file has {shown}")));
+            return Err(InputProblem::new(
+                "--har-hosts",
+                format!("no request to these hosts: the file has {shown}"),
+            ));
         }
         if !others.is_empty() {
             let hint = format!("{shown}; --har-hosts all sends them to the host of the URL, too");
-            input.skip(SkipReason::OtherHost, others.len() as u64, || (format!("{} sent", printable(one, HOST_BYTES_MAX)), hint));
+            input.skip(SkipReason::OtherHost, others.len() as u64, || {
+                (format!("{} sent", printable(one, HOST_BYTES_MAX)), hint)
+            });
         }
         Ok((chosen, input))
     }
@@ -468,5 +483,119 @@ mod tests {
                 .starts_with("a.har:1:")
         );
         assert!(parse_speed("2x").is_ok() && parse_speed("0").is_err() && parse_speed("fast").is_err());
+    }
+
+    fn parse(name: &str, text: &str) -> (Vec<String>, ReplayInput) {
+        let log = ReplayLog::parse(name, text, false).unwrap();
+        let template = RenderedRequest::new(Url::parse("http://a:1/").unwrap(), "GET", &[], b"");
+        let (requests, schedule) = log.schedule(&template, 1.0, &HarHosts::One).unwrap();
+        let shown = requests.iter().map(|request| format!("{} {}", request.method, request.url));
+        (shown.collect(), schedule.input)
+    }
+
+    #[test]
+    fn bad_lines_are_skipped_counted_and_sampled() {
+        let line = |request: &str| {
+            format!("192.0.2.1 - - [10/Oct/2020:13:55:36 +0000] \"{request}\" 400 5 \"-\" \"x\"\n")
+        };
+        let log = [
+            line("GET /good HTTP/1.1"),
+            line("GET /a b.php HTTP/1.1"),
+            line("GET /caf\u{e9} HTTP/1.1"),
+            line("GET /caf\\xc3\\xa9 HTTP/1.1"),
+            line("\\x16\\x03\\x01"),
+            line("GET /q?a=\\\"b\\\" HTTP/1.1"),
+            "2020/10/10 13:55:36 [error] upstream timed out\n".to_owned(),
+        ]
+        .concat();
+        let (requests, input) = parse("a.log", &log);
+        assert_eq!(requests, ["GET http://a:1/good", "GET http://a:1/q?a=\"b\""]);
+        let text = input.describe_skipped().unwrap();
+        assert!(text.starts_with("a.log: 7 lines read, 5 skipped: 1 without a time (a.log:7:"), "{text}");
+        assert!(
+            text.contains("1 without a request (a.log:5:")
+                && text.contains("3 that HTTP cannot carry (a.log:2:"),
+            "{text}"
+        );
+        let strict = ReplayLog::parse("a.log", &log, true).unwrap_err();
+        assert_eq!(strict.len(), 5, "{strict:?}");
+        assert!(ReplayLog::parse("a.log", &line("GET / HTTP/1.1"), true).is_ok());
+    }
+
+    #[test]
+    fn json_logs_of_proxies_are_read() {
+        let caddy = r#"{"level":"info","ts":1646861401.52,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"192.0.2.1","proto":"HTTP/2.0","method":"POST","host":"a.example","uri":"/c?x=1","headers":{"Accept":["*/*"]}},"status":200}"#;
+        let traefik = r#"{"RequestMethod":"PUT","RequestPath":"/t?y","StartUTC":"2022-03-09T21:30:01.25Z","time":"2022-03-09T21:30:09Z","RequestProtocol":"HTTP/1.1"}"#;
+        let apache =
+            r#"{"time":"[09/Mar/2022:21:30:01 +0000]","method":"GET","request":"/ignored","uri":"/apache"}"#;
+        let docker = r#"{"log":"192.0.2.1 - - [09/Mar/2022:21:30:02 +0000] \"GET /docker HTTP/1.1\" 200 5\n","stream":"stdout","time":"2022-03-09T21:30:02.5Z"}"#;
+        let google = r#"{"httpRequest":{"requestMethod":"GET","requestUrl":"https://b.example/g?z","status":200},"timestamp":"2022-03-09T21:30:03.5Z","resource":{"type":"x"}}"#;
+        let startup = r#"{"level":"info","ts":1646861400.1,"msg":"serving initial configuration"}"#;
+        let log = [caddy, traefik, apache, docker, google, startup].join("\n");
+        let (requests, input) = parse("a.log", &log);
+        assert_eq!(
+            requests,
+            [
+                "GET http://a:1/apache",
+                "PUT http://a:1/t?y",
+                "POST http://a:1/c?x=1",
+                "GET http://a:1/docker",
+                "GET http://a:1/g?z"
+            ]
+        );
+        assert_eq!(input.skipped.keys().collect::<Vec<_>>(), [&SkipReason::NoRequest]);
+    }
+
+    #[test]
+    fn a_har_is_sent_as_the_server_got_it() {
+        let entry = |url: &str, rest: &str, request: &str| {
+            format!(
+                r#"{{"startedDateTime":"2024-01-01T00:00:00.1230000+01:00"{rest},"request":{{"method":"POST","url":"{url}"{request}}}}}"#
+            )
+        };
+        let form = r#","headers":[{"name":"Content-Type","value":"application/x-www-form-urlencoded"}],
+            "postData":{"mimeType":"application/x-www-form-urlencoded","params":[{"name":"a","value":"1 2"},{"name":"b%","value":"é"}]}"#;
+        let encoded = r#","headers":[],"postData":{"text":"","params":[{"name":"a","value":"1+2%26"}]}"#;
+        let files = r#","headers":[],"postData":{"mimeType":"multipart/form-data","params":[{"name":"f","fileName":"x.txt","contentType":"text/plain","value":"hi"}]}"#;
+        let har = format!(
+            r#"{{"log":{{"creator":{{"name":"Firefox"}},"entries":[{}]}}}}"#,
+            [
+                entry("https://b.example/form", "", form),
+                entry("https://b.example/encoded", r#","cache":{}"#, encoded),
+                entry("https://b.example:443/files", r#","cache":{"afterRequest":{"eTag":"x"}}"#, files),
+                entry("https://b.example/chromium", r#","_fromCache":"disk""#, ""),
+                entry("https://b.example/firefox", r#","cache":{"afterRequest":null}"#, ""),
+                entry("https://b.example/safari", r#","_fetchType":"Memory Cache""#, ""),
+                entry("wss://b.example/socket", "", ""),
+                entry("https://cdn.example/x.js", r#","_fetchType":"Network Load""#, ""),
+            ]
+            .join(",")
+        );
+        let log = ReplayLog::parse("a.har", &har, true).unwrap();
+        let template = RenderedRequest::new(Url::parse("http://a:1/").unwrap(), "GET", &[], b"");
+        let (requests, schedule) = log.schedule(&template, 1.0, &HarHosts::One).unwrap();
+        let bodies: Vec<_> = requests.iter().map(|request| String::from_utf8_lossy(&request.body)).collect();
+        assert_eq!(bodies[..2], ["a=1+2&b%25=%C3%A9", "a=1+2%26"]);
+        assert!(
+            bodies[2]
+                .contains("name=\"f\"; filename=\"x.txt\"\r\nContent-Type: text/plain\r\n\r\nhi\r\n------")
+        );
+        let boundary = requests[2].fields.iter().find(|(name, _)| name == "content-type").unwrap();
+        assert!(bodies[2].starts_with(&format!("--{}\r\n", boundary.1.split_once("boundary=").unwrap().1)));
+        let text = schedule.input.describe_skipped().unwrap();
+        for part in [
+            "8 entries read, 5 skipped",
+            "3 from the cache of the browser",
+            "1 with a URL that is not HTTP",
+            "1 of other hosts (b.example sent: 1 of cdn.example;",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        let count = |hosts: &str| {
+            log.schedule(&template, 1.0, &HarHosts::parse(hosts).unwrap()).map(|(requests, _)| requests.len())
+        };
+        assert_eq!((count("all").unwrap(), count("cdn.example").unwrap()), (4, 1));
+        assert!(count("c.example").unwrap_err().to_string().contains("3 of b.example, 1 of cdn.example"));
+        assert!(HarHosts::parse("http://a/").is_err());
     }
 }

@@ -192,7 +192,8 @@ pub(super) fn format_replay(run: &Run) -> Option<String> {
     let replay = &run.plan["replay"];
     let read = replay["read"].as_u64()?;
     let skipped = replay["skipped"].as_object().map(|counts| {
-        let counts = counts.iter().map(|(reason, count)| (reason.replace('_', " "), count.as_u64().unwrap_or(0)));
+        let counts =
+            counts.iter().map(|(reason, count)| (reason.replace('_', " "), count.as_u64().unwrap_or(0)));
         counts.collect::<Vec<_>>()
     });
     let skipped = skipped.unwrap_or_default();

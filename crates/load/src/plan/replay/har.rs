@@ -11,7 +11,8 @@ use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::lines::{
-    LogEntry, REPLAY_REQUESTS_MAX, SHOWN_BYTES_MAX, SkipReason, SkippedLine, check_request, origin_form, parse_time,
+    LogEntry, REPLAY_REQUESTS_MAX, SHOWN_BYTES_MAX, SkipReason, SkippedLine, check_request, origin_form,
+    parse_time,
 };
 
 /// Fields of a recorded request that belong to its connection.
@@ -152,7 +153,9 @@ fn deserialize_params<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<
     deserializer.deserialize_any(List(|param| Ok(Some(param)), PhantomData))
 }
 
-fn deserialize_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<IgnoredAny>>, D::Error> {
+fn deserialize_present<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<IgnoredAny>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
@@ -178,9 +181,9 @@ pub(super) fn parse_har(text: &str) -> Result<HarRequests, (usize, usize, String
 
 fn convert_entry(entry: ArchiveEntry) -> Result<LogEntry, SkippedLine> {
     let skip = |reason, text: &str| Err(SkippedLine::new(1, reason, text));
-    let Some((method, url, request)) = entry.request.and_then(|mut request| {
-        Some((request.method.take()?, request.url.take()?, request))
-    }) else {
+    let Some((method, url, request)) =
+        entry.request.and_then(|mut request| Some((request.method.take()?, request.url.take()?, request)))
+    else {
         return skip(SkipReason::NoRequest, "no method or URL");
     };
     let shown = |text: &str| printable(text, SHOWN_BYTES_MAX);
@@ -225,14 +228,16 @@ impl ArchiveBody {
             return text.unwrap_or_default().into_bytes();
         }
         let of_fields = fields.iter().position(|(name, _)| name.eq_ignore_ascii_case("content-type"));
-        let media_type = of_fields.map(|index| fields[index].1.clone()).or(self.mime_type).unwrap_or_default();
+        let media_type =
+            of_fields.map(|index| fields[index].1.clone()).or(self.mime_type).unwrap_or_default();
         if !media_type.trim_start().to_ascii_lowercase().starts_with("multipart/") {
             return encode_form(&self.params).into_bytes();
         }
         let parameters = media_type.split(';').skip(1).map(str::trim);
-        let boundary = parameters.filter_map(|parameter| parameter.split_once('=')).find_map(|(name, value)| {
-            name.eq_ignore_ascii_case("boundary").then(|| value.trim_matches('"').to_owned())
-        });
+        let boundary =
+            parameters.filter_map(|parameter| parameter.split_once('=')).find_map(|(name, value)| {
+                name.eq_ignore_ascii_case("boundary").then(|| value.trim_matches('"').to_owned())
+            });
         let boundary = boundary.unwrap_or_else(|| {
             let value = format!("multipart/form-data; boundary={BOUNDARY}");
             match of_fields {
@@ -249,13 +254,17 @@ impl ArchiveBody {
 /// decoded if any of them has a character that a form does not send.
 fn encode_form(params: &[ArchiveParam]) -> String {
     let is_form_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._*".contains(&byte);
-    let values = || params.iter().map(|param| {
-        (param.name.as_deref().unwrap_or_default(), param.value.as_deref().unwrap_or_default())
-    });
+    let values = || {
+        params.iter().map(|param| {
+            (param.name.as_deref().unwrap_or_default(), param.value.as_deref().unwrap_or_default())
+        })
+    };
     let is_encoded = |text: &str| {
         let parts: Vec<&str> = text.split('%').collect();
-        let is_hex = |part: &&str| part.as_bytes().get(..2).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit));
-        parts[1..].iter().all(is_hex) && text.bytes().all(|byte| is_form_byte(byte) || b"%+~!'()".contains(&byte))
+        let is_hex =
+            |part: &&str| part.as_bytes().get(..2).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit));
+        parts[1..].iter().all(is_hex)
+            && text.bytes().all(|byte| is_form_byte(byte) || b"%+~!'()".contains(&byte))
     };
     let encode = |text: &str| {
         let mut encoded = String::with_capacity(text.len());

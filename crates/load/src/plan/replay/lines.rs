@@ -128,12 +128,12 @@ pub(super) fn parse_line(line: &str) -> Result<LogEntry, SkippedLine> {
 
 /// Checks that the request of an entry can be sent.
 pub(super) fn check_request(entry: &LogEntry) -> Result<(), SkippedLine> {
-    wire::encode::check_target(&entry.target).and_then(|()| wire::encode::check_method(&entry.method)).map_err(
-        |error| {
+    wire::encode::check_target(&entry.target)
+        .and_then(|()| wire::encode::check_method(&entry.method))
+        .map_err(|error| {
             let request = printable(&format!("{} {}", entry.method, entry.target), SHOWN_BYTES_MAX);
             SkippedLine::new(1, SkipReason::Unsendable, format!("'{request}': {error}"))
-        },
-    )
+        })
 }
 
 /// Parses a line of the combined format, or of HAProxy: a time in brackets, and a request in quotes.
@@ -247,8 +247,13 @@ pub(super) fn origin_form(target: &str) -> String {
 }
 
 /// Keys of a JSON log that are kept: those of the time, the method, the target, and the request line.
-const KEYS: [&[&str]; 5] =
-    [&TIME_KEYS, &METHOD_KEYS, &TARGET_KEYS, &["request", "request_line", "requestLine", "RequestLine"], &["log"]];
+const KEYS: [&[&str]; 5] = [
+    &TIME_KEYS,
+    &METHOD_KEYS,
+    &TARGET_KEYS,
+    &["request", "request_line", "requestLine", "RequestLine"],
+    &["log"],
+];
 /// Maximum number of names of one key.
 const NAMES_MAX: usize = 10;
 
@@ -309,7 +314,8 @@ impl<'de> Deserialize<'de> for JsonLine {
                 let mut line = JsonLine::default();
                 while let Some(name) = fields.next_key::<String>()? {
                     let position = |names: &&[&str]| names.iter().position(|known| *known == name);
-                    let known = KEYS.iter().enumerate().find_map(|(key, names)| Some((key, position(names)?)));
+                    let known =
+                        KEYS.iter().enumerate().find_map(|(key, names)| Some((key, position(names)?)));
                     let is_object = REQUEST_OBJECTS.contains(&name.as_str());
                     if known.is_none() && !is_object {
                         fields.next_value::<IgnoredAny>()?;
