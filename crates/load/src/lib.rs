@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-mod addresses;
 mod arrival_schedule;
 mod backlog;
 pub mod baseline;

@@ -1,6 +1,7 @@
 //! Plan of a load: from the text of the flags to an immutable plan, with every problem reported at
 //! once. Nothing is opened, resolved or started here.
 
+mod addresses;
 mod expect;
 mod file;
 mod grpc;
@@ -29,6 +30,7 @@ use record::units::SECOND_NS;
 use serde::Serialize;
 use serde::ser::SerializeSeq;
 
+pub use addresses::{AddressError, NameAddresses};
 pub use expect::{CHECK_NAMES, CheckKind, Expect, ExpectFlags, ExpectedHash, ExpectedHeader, ExpectedValue};
 
 pub use file::{FileFlag, FileSetting, ScenarioFile, URLS_KEY};
@@ -59,7 +61,6 @@ pub(crate) use tls::version_name;
 pub use tls::{TlsFlags, TlsPlan};
 pub use url::{Authority, Scheme, Url};
 
-pub use crate::addresses::NameAddresses;
 use crate::pace::{Pace, RateProfile};
 
 /// Start of a request's timeout.

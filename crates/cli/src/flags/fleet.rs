@@ -286,6 +286,7 @@ pub(super) const AGENT_LOAD_FLAGS: &[&str] = &[
     "cookies",
     "capture",
     "connect-to",
+    "addresses",
     "proxy-protocol",
     "proxy-source",
     "stages",

@@ -182,16 +182,7 @@ impl RunPlan {
             session,
             values: text.values.clone(),
             connect_to: parse_connect_to(text, &mut reader),
-            spreads_addresses: reader.parse_or_default(
-                "--addresses",
-                text.addresses.as_ref(),
-                false,
-                |text| match text {
-                    "one" => Ok(false),
-                    "all" => Ok(true),
-                    _ => Err(invalid_value!("'{text}' is neither one nor all")),
-                },
-            ),
+            spreads_addresses: spreads_addresses(text, &mut reader),
             addresses: Vec::new(),
             proxy_header,
             replay,
@@ -244,6 +235,14 @@ fn tls(text: &LoadFlags, reader: &mut FlagReader, requests: &[RenderedRequest]) 
     }
     reader.problems.extend(problems);
     is_used.then_some(plan)
+}
+
+fn spreads_addresses(text: &LoadFlags, reader: &mut FlagReader) -> bool {
+    reader.parse_or_default("--addresses", text.addresses.as_ref(), false, |text| match text {
+        "one" => Ok(false),
+        "all" => Ok(true),
+        _ => Err(invalid_value!("'{text}' is neither one nor all")),
+    })
 }
 
 fn timeout_ns(text: &LoadFlags, reader: &mut FlagReader) -> u64 {

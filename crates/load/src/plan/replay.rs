@@ -40,7 +40,7 @@ struct SkippedLines {
 /// Hosts of a HAR whose entries are sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HarHosts {
-    /// That of the URL or, without an entry of it, that of the first entry.
+    /// Host of the URL or, without an entry of it, host of the first entry.
     #[default]
     One,
     All,

@@ -7,9 +7,24 @@ use std::time::Duration;
 use rt::address::{Address, ResolveError};
 use serde::Serialize;
 
-use crate::failure::{FailureKind, connect_error_text};
-use crate::measurement::RunError;
-use crate::plan::{Authority, RunPlan};
+use super::{Authority, RunPlan};
+use crate::failure::connect_error_text;
+
+/// Reason why a name has no address for the load.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressError {
+    /// The name cannot be resolved.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+    /// None of its addresses accepts a connection.
+    #[error("cannot connect to {name}: {errors}")]
+    Unreachable {
+        /// Host and port.
+        name: String,
+        /// Error of each address.
+        errors: String,
+    },
+}
 
 /// Addresses of a name that has several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -28,14 +43,14 @@ impl RunPlan {
     ///
     /// # Errors
     /// A name cannot be resolved, or none of its addresses accepts a connection before a load without a ramp.
-    pub fn choose_addresses(&mut self) -> Result<(), RunError> {
+    pub fn choose_addresses(&mut self) -> Result<(), AddressError> {
         if self.unix.is_some() {
             return Ok(());
         }
         let mut chosen = Vec::new();
         for authority in self.authorities() {
             let (host, port) = self.destination(authority);
-            let all = rt::address::resolve_all(&host, port).map_err(RunError::Resolve)?;
+            let all = rt::address::resolve_all(&host, port)?;
             let has_source = |address: &SocketAddr| {
                 self.sources.is_empty()
                     || self.sources.iter().any(|source| source.is_ipv4() == address.is_ipv4())
@@ -82,11 +97,10 @@ impl RunPlan {
     }
 }
 
-fn unreachable_error(name: &str, errors: &[(SocketAddr, std::io::Error)]) -> RunError {
+fn unreachable_error(name: &str, errors: &[(SocketAddr, std::io::Error)]) -> AddressError {
     let texts: Vec<String> =
         errors.iter().map(|(address, error)| format!("{address}: {}", connect_error_text(error))).collect();
-    let kind = errors.first().map_or(FailureKind::Other, |(_, error)| FailureKind::from_io_error(error));
-    RunError::NoConnection { kind, text: format!("cannot connect to {name}: {}", texts.join("; ")) }
+    AddressError::Unreachable { name: name.to_owned(), errors: texts.join("; ") }
 }
 
 /// Orders addresses so that their families take turns, beginning with that of the first one.
@@ -131,10 +145,7 @@ mod tests {
         assert_eq!(rt::dial::first_reachable(&[shut, open], timeout).unwrap(), open);
         let errors = rt::dial::first_reachable(&[shut, shut], timeout).unwrap_err();
         assert_eq!(errors.len(), 2);
-        let RunError::NoConnection { kind, text } = unreachable_error("a:1", &errors) else {
-            panic!("no text")
-        };
-        assert_eq!(kind, FailureKind::Refused);
+        let text = unreachable_error("a:1", &errors).to_string();
         assert!(text.starts_with(&format!("cannot connect to a:1: {shut}: connection refused")), "{text}");
         // A name with one address stays as it is.
         let flags = LoadFlags { urls: vec![format!("http://127.0.0.1:{port}/")], ..LoadFlags::default() };
