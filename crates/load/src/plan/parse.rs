@@ -162,12 +162,7 @@ impl RunPlan {
             spin: text.spin,
             ramp_ns: reader.duration_ns("--ramp", text.ramp.as_ref(), 0, seconds),
             end: end(text, stages.as_ref(), replay.as_deref(), &mut reader),
-            requests_per_connection: reader.parse_or_default(
-                "--requests-per-connection",
-                text.requests_per_connection.as_ref(),
-                None,
-                |text| parse_count_within(text, 1, u64::MAX).map(Some),
-            ),
+            requests_per_connection: requests_per_connection(text, &mut reader),
             timeout_ns,
             timeout_from: timeout_from(text, &mut reader),
             drain_ns: reader.duration_ns("--drain", text.drain.as_ref(), timeout_ns, seconds),
@@ -235,6 +230,12 @@ fn tls(text: &LoadFlags, reader: &mut FlagReader, requests: &[RenderedRequest]) 
     }
     reader.problems.extend(problems);
     is_used.then_some(plan)
+}
+
+fn requests_per_connection(text: &LoadFlags, reader: &mut FlagReader) -> Option<u64> {
+    let given = text.requests_per_connection.as_ref();
+    let parse = |text: &str| parse_count_within(text, 1, u64::MAX).map(Some);
+    reader.parse_or_default("--requests-per-connection", given, None, parse)
 }
 
 fn spreads_addresses(text: &LoadFlags, reader: &mut FlagReader) -> bool {
