@@ -17,6 +17,7 @@ mod defaults;
 mod exit;
 mod flags;
 mod full_screen;
+mod input_file;
 mod load_control;
 mod output;
 mod peer_flags;
@@ -110,7 +111,8 @@ fn with_defaults(
     };
     // A file that cannot be read is a problem of its flag.
     let of_file = defaults::add_file(&arguments, &matches, |path| {
-        Some(flags::parse_scenario(path, &std::fs::read_to_string(path).ok()?))
+        let text = std::fs::read_to_string(path).ok()?;
+        Some(flags::parse_scenario(path, &input_file::without_byte_order_mark(text)))
     });
     let (matches, mut origins) = match of_file.arguments == arguments {
         true => (matches, Vec::new()),

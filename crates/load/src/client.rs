@@ -122,8 +122,8 @@ struct ResponseOutcome<'a> {
     request: usize,
     status: u16,
     body_bytes: u64,
-    /// Status of the call; `None` if the request is no gRPC call.
-    grpc: Option<GrpcStatus>,
+    /// Status of the call, and whether it has exactly one complete message; `None` if the request is no gRPC call.
+    grpc: Option<(GrpcStatus, bool)>,
     /// Inspector of its fields and content, if the plan needs one.
     inspector: Option<&'a ResponseInspector>,
 }
@@ -156,10 +156,11 @@ fn record_response(core: &CoreState, response: ResponseOutcome<'_>, timing: Requ
     counters.body_bytes += response.body_bytes;
     let expect = &core.shared.plan.expect;
     let good_status = expect.is_good_status(response.status);
-    let good_call = response.grpc.is_none_or(|status| {
+    let good_call = response.grpc.is_none_or(|(status, _)| {
         counters.http2.count_grpc_status(status);
         status.is_ok() && response.status == 200
     });
+    let is_message_missing = good_call && response.grpc.is_some_and(|(_, has_message)| !has_message);
     // A response that fails a check is counted once, as an error and not as a response.
     let mut failed_check_kind = None;
     let failure = if let Some(failed) = failed_check(core, response, good_status) {
@@ -175,6 +176,8 @@ fn record_response(core: &CoreState, response: ResponseOutcome<'_>, timing: Requ
             body_start: response.inspector.map(ResponseInspector::sample_text).unwrap_or_default(),
         });
         Some(FailureKind::Check)
+    } else if is_message_missing {
+        Some(FailureKind::Parse)
     } else if good_call {
         None
     } else {

@@ -42,8 +42,8 @@ pub(crate) enum StartState {
 #[derive(Debug)]
 pub(crate) struct SharedState {
     pub(crate) plan: RunPlan,
-    /// Address of each authority.
-    pub(crate) addresses: Vec<Address>,
+    /// Addresses of each authority.
+    pub(crate) addresses: Vec<Vec<Address>>,
     /// Settings of TLS; `None` if no authority uses it.
     pub(crate) tls: Option<ClientTls>,
     /// Indices of the requests of each authority, in the order of their use.

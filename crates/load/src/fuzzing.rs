@@ -1,7 +1,7 @@
 //! Properties of decoders that hold for any bytes, for tests and fuzz targets only. Nothing in a product
 //! calls them.
 
-use crate::plan::{RenderedRequest, ReplayLog, Url};
+use crate::plan::{HarHosts, RenderedRequest, ReplayLog, Url};
 
 /// Checks a log: its problems have positions and are printable, and its requests are due in order. `true`: it
 /// was a log.
@@ -10,7 +10,7 @@ use crate::plan::{RenderedRequest, ReplayLog, Url};
 /// One of the properties does not hold.
 pub fn replay_log(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
-    let log = match ReplayLog::parse("a.log", &text) {
+    let log = match ReplayLog::parse("a.log", &text, false) {
         Ok(log) => log,
         Err(problems) => {
             for problem in &problems {
@@ -23,7 +23,7 @@ pub fn replay_log(bytes: &[u8]) -> bool {
     };
     let Ok(url) = Url::parse("http://a/") else { return false };
     let template = RenderedRequest::new(url, "GET", &[], b"");
-    if let Ok((requests, schedule)) = log.schedule(&template, 1.0, "--replay") {
+    if let Ok((requests, schedule)) = log.schedule(&template, 1.0, &HarHosts::All) {
         assert!(!requests.is_empty() && requests.len() <= schedule.len() && schedule.len() == log.len());
         let due_ns: Vec<u64> = (0..schedule.len()).filter_map(|index| schedule.due_ns(index)).collect();
         assert!(due_ns.is_sorted(), "{due_ns:?}");

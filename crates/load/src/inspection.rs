@@ -106,7 +106,7 @@ impl ResponseSink for Inspection<'_> {
             }
         }
         if self.plan.session.needs_fields() {
-            self.session.handle_field(&self.plan.session, name, value);
+            self.session.handle_field(&self.plan.session, name, value, rt::clock::unix_ns());
         }
     }
 

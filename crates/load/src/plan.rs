@@ -1,6 +1,7 @@
 //! Plan of a load: from the text of the flags to an immutable plan, with every problem reported at
 //! once. Nothing is opened, resolved or started here.
 
+mod addresses;
 mod expect;
 mod file;
 mod grpc;
@@ -26,13 +27,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use record::units::SECOND_NS;
-use rt::address::{Address, ResolveError};
 use serde::Serialize;
 use serde::ser::SerializeSeq;
 
+pub use addresses::{AddressError, NameAddresses};
 pub use expect::{CHECK_NAMES, CheckKind, Expect, ExpectFlags, ExpectedHash, ExpectedHeader, ExpectedValue};
 
 pub use file::{FileFlag, FileSetting, ScenarioFile, URLS_KEY};
+pub(crate) use grpc::GrpcMessages;
 pub(crate) use http::is_in_fraction;
 pub use http::{
     CONNECTION_WINDOW_BYTES_MIN, GrpcStatus, Http2Plan, HttpFlags, HttpVersion, STREAMS_MAX,
@@ -43,7 +45,8 @@ pub use objective::{Objective, ObjectiveFigures, ObjectiveMetric, ObjectiveOpera
 pub use parse::LoadFlags;
 pub(crate) use pattern::SearchState;
 pub use pattern::StreamPattern;
-pub use replay::{ReplayLog, ReplaySchedule};
+pub(crate) use replay::HarHosts;
+pub use replay::{ReplayInput, ReplayLog, ReplaySchedule};
 pub use request::RenderedRequest;
 pub(crate) use request::RequestTemplate;
 pub use requests::{RequestText, parse_weight, weighted_order};
@@ -134,6 +137,12 @@ pub struct RunPlan {
     /// Replaced destinations.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connect_to: Vec<ConnectTo>,
+    /// True if the connections are spread over all addresses of a name.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub spreads_addresses: bool,
+    /// Chosen addresses of the names that have several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<NameAddresses>,
     /// PROXY header of each connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_header: Option<ProxyHeaderPlan>,
@@ -219,17 +228,6 @@ impl RunPlan {
             }
         }
         all
-    }
-
-    /// Returns the address to connect to for an authority, from the system's resolver.
-    ///
-    /// # Errors
-    /// The name is unknown or has no address.
-    pub fn resolve(&self, authority: &Authority) -> Result<Address, ResolveError> {
-        match self.connect_to.iter().find_map(|rule| rule.apply(authority)) {
-            Some((host, port)) => rt::address::resolve(&host, port).map(Address::Tcp),
-            None => authority.resolve(),
-        }
     }
 
     /// Returns the rate over time of an open loop.

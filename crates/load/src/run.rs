@@ -72,9 +72,9 @@ fn shared(
 ) -> Result<SharedState, RunError> {
     let authorities = plan.authorities();
     let addresses = match &plan.unix {
-        Some(path) => vec![Address::Unix(path.clone()); authorities.len()],
+        Some(path) => vec![vec![Address::Unix(path.clone())]; authorities.len()],
         None => {
-            let resolved = authorities.iter().map(|authority| plan.resolve(authority));
+            let resolved = authorities.iter().map(|authority| plan.addresses_of(authority));
             resolved.collect::<Result<_, _>>().map_err(RunError::Resolve)?
         }
     };

@@ -1,19 +1,22 @@
 //! State of one connection between its requests: cookies, captured values, random numbers. It stays
 //! when the connection is opened again. Pure, and bounded.
 
+mod cookies;
+
 use regex::bytes::Regex;
+
+pub(crate) use cookies::CookieTarget;
+use cookies::{CookieStore, parse_set_cookie};
 
 use crate::plan::{CaptureSource, RunPlan, SessionPlan, TemplateValues};
 
-/// Maximum number of cookies of a connection.
-const COOKIES_MAX: usize = 32;
 /// Maximum length of a cookie's name and value (RFC 6265 §6.1), and of a captured value, in bytes.
 const VALUE_BYTES_MAX: usize = 4096;
 
 /// State of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSession {
-    cookies: Vec<(Vec<u8>, Vec<u8>)>,
+    cookies: CookieStore,
     /// Captured values, in the order of the captures.
     values: Vec<Vec<u8>>,
     pub(crate) random: fastrand::Rng,
@@ -33,15 +36,15 @@ impl ClientSession {
     /// Creates the state of connection `number`.
     pub(crate) fn new(plan: &RunPlan, number: u64) -> Self {
         Self {
-            cookies: Vec::new(),
+            cookies: CookieStore::default(),
             values: vec![Vec::new(); plan.session.captures.len()],
             random: connection_rng(plan, number),
             number,
         }
     }
 
-    /// Takes a header field of a response.
-    pub(crate) fn handle_field(&mut self, plan: &SessionPlan, name: &str, value: &[u8]) {
+    /// Takes a header field of a response that arrived at `now_unix_ns`.
+    pub(crate) fn handle_field(&mut self, plan: &SessionPlan, name: &str, value: &[u8], now_unix_ns: u64) {
         let is_set_cookie = name.eq_ignore_ascii_case("set-cookie");
         let cookie = is_set_cookie.then(|| parse_set_cookie(value)).flatten();
         for (index, capture) in plan.captures.iter().enumerate() {
@@ -50,7 +53,7 @@ impl ClientSession {
                     self.set_value(index, value);
                 }
                 CaptureSource::Cookie(wanted) => {
-                    if let Some(cookie) = cookie.filter(|cookie| cookie.name == wanted.as_bytes()) {
+                    if let Some(cookie) = cookie.as_ref().filter(|cookie| cookie.name == wanted.as_bytes()) {
                         self.set_value(index, cookie.value);
                     }
                 }
@@ -58,7 +61,7 @@ impl ClientSession {
             }
         }
         if let Some(cookie) = cookie.filter(|_| plan.cookies) {
-            self.store_cookie(cookie);
+            self.cookies.store(&cookie, now_unix_ns);
         }
     }
 
@@ -79,30 +82,14 @@ impl ClientSession {
         }
     }
 
-    fn store_cookie(&mut self, cookie: SetCookie<'_>) {
-        let known = self.cookies.iter().position(|(name, _)| name == cookie.name);
-        match known {
-            Some(index) if cookie.is_removal => drop(self.cookies.swap_remove(index)),
-            Some(index) => {
-                self.cookies[index].1.clear();
-                self.cookies[index].1.extend_from_slice(cookie.value);
-            }
-            None if cookie.is_removal || self.cookies.len() >= COOKIES_MAX => {}
-            None => self.cookies.push((cookie.name.to_vec(), cookie.value.to_vec())),
-        }
+    /// Appends the value of `Cookie` for the request. Returns whether there is any cookie.
+    pub(crate) fn write_cookies(&self, now_unix_ns: u64, out: &mut Vec<u8>) -> bool {
+        self.cookies.write(now_unix_ns, out)
     }
 
-    /// Appends the value of `Cookie`. Returns whether there is any cookie.
-    pub(crate) fn write_cookies(&self, out: &mut Vec<u8>) -> bool {
-        for (index, (name, value)) in self.cookies.iter().enumerate() {
-            if index > 0 {
-                out.extend_from_slice(b"; ");
-            }
-            out.extend_from_slice(name);
-            out.push(b'=');
-            out.extend_from_slice(value);
-        }
-        !self.cookies.is_empty()
+    /// Begins a request, which the next response answers.
+    pub(crate) fn begin_request(&mut self, target: CookieTarget<'_>) {
+        self.cookies.begin(target);
     }
 }
 
@@ -118,30 +105,6 @@ impl TemplateValues for ClientSession {
     fn connection(&self) -> u64 {
         self.number
     }
-}
-
-/// A field `Set-Cookie` (RFC 6265 §4.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SetCookie<'a> {
-    name: &'a [u8],
-    value: &'a [u8],
-    /// True if the server removes the cookie with `Max-Age=0`.
-    is_removal: bool,
-}
-
-fn parse_set_cookie(field: &[u8]) -> Option<SetCookie<'_>> {
-    let mut parts = field.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-    let pair = parts.next()?;
-    let equals = pair.iter().position(|byte| *byte == b'=')?;
-    let (name, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
-    if name.is_empty() || name.len() + value.len() > VALUE_BYTES_MAX {
-        return None;
-    }
-    let is_removal = parts.any(|part| {
-        let text = String::from_utf8_lossy(part).to_ascii_lowercase();
-        text.strip_prefix("max-age=").is_some_and(|age| age.trim().parse::<i64>().is_ok_and(|age| age <= 0))
-    });
-    Some(SetCookie { name, value, is_removal })
 }
 
 #[cfg(test)]
@@ -163,26 +126,16 @@ mod tests {
         };
         let plan = RunPlan::parse(&flags, 1).unwrap();
         let mut session = ClientSession::new(&plan, 0);
+        session.begin_request(CookieTarget { host: "a", is_tls: false, path: b"/" });
         for field in ["sid=1; Path=/", "a=b", "sid=22; HttpOnly", "c=d", "c=; Max-Age=0", "bad"] {
-            session.handle_field(&plan.session, "Set-Cookie", field.as_bytes());
+            session.handle_field(&plan.session, "Set-Cookie", field.as_bytes(), 0);
         }
-        session.handle_field(&plan.session, "x-token", b"secret");
+        session.handle_field(&plan.session, "x-token", b"secret", 0);
         let CaptureSource::Body(pattern) = &plan.session.captures[2].source else { panic!("it is a body") };
         session.capture_body(2, pattern, b"..k=17;");
         let mut out = Vec::new();
-        assert!(session.write_cookies(&mut out));
+        assert!(session.write_cookies(0, &mut out));
         assert_eq!(String::from_utf8(out).unwrap(), "sid=22; a=b");
         assert_eq!([0, 1, 2].map(|index| session.captured(index)), [&b"22"[..], b"secret", b"17"]);
-    }
-
-    #[test]
-    fn a_connection_stores_a_bounded_number_of_cookies() {
-        let flags = LoadFlags { urls: vec!["http://a/".to_owned()], cookies: true, ..LoadFlags::default() };
-        let plan = RunPlan::parse(&flags, 1).unwrap();
-        let mut session = ClientSession::new(&plan, 0);
-        for number in 0..100 {
-            session.handle_field(&plan.session, "set-cookie", format!("n{number}=1").as_bytes());
-        }
-        assert_eq!(session.cookies.len(), COOKIES_MAX);
     }
 }

@@ -323,8 +323,15 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
         let text = format!("it is {file_kind}; give a regular file");
         return Err(io_error(io::Error::new(io::ErrorKind::InvalidInput, text)));
     }
-    fs::read(path).map_err(io_error)
+    let mut bytes = fs::read(path).map_err(io_error)?;
+    // Programs of Windows write it before UTF-8.
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
+    Ok(bytes)
 }
+
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 fn schema_in(path: &Path, bytes: &[u8]) -> Result<String, ReadError> {
     parse_schema(bytes).map_err(|error| match bytes.trim_ascii_start().first() {

@@ -80,11 +80,47 @@ pub fn merge(runs: &[Run]) -> Result<Run, MergeError> {
     if rest.is_empty() {
         return Ok(first.clone());
     }
-    check_plans(runs, &[])?;
+    let are_slices = are_slices(runs);
+    check_plans(runs, if are_slices { SLICED_SETTINGS } else { &[] })?;
     let common = CommonWindow::from_runs(runs)?;
     let mut merged = add_runs(runs, &common)?;
+    if are_slices {
+        add_slices(&mut merged.plan, rest);
+    }
     merged.validity = join_validity(runs, common.check_overlap(runs));
     Ok(merged)
+}
+
+/// Returns whether the runs are distinct slices of one load (`--slice`).
+fn are_slices(runs: &[Run]) -> bool {
+    let parse = |run: &Run| {
+        let (range, total) = run.plan["slice"].as_str()?.split_once('/')?;
+        let (from, to) = range.split_once('-')?;
+        Some((from.parse::<u64>().ok()?, to.parse::<u64>().ok()?, total.to_owned()))
+    };
+    let Some(mut slices) = runs.iter().map(parse).collect::<Option<Vec<_>>>() else { return false };
+    slices.sort();
+    slices.windows(2).all(|pair| pair[0].1 <= pair[1].0 && pair[0].2 == pair[1].2)
+}
+
+/// Adds the connections, threads, requests and rates of the other slices to a plan.
+fn add_slices(plan: &mut serde_json::Value, others: &[Run]) {
+    for path in ["/connections", "/threads", "/end/requests", "/max_pending", "/pace/rate_per_s"] {
+        let add = |sum: serde_json::Value, run: &Run| {
+            let other = run.plan.pointer(path).unwrap_or(&serde_json::Value::Null);
+            match (sum.as_u64().zip(other.as_u64()), sum.as_f64().zip(other.as_f64())) {
+                (Some((sum, other)), _) => (sum + other).into(),
+                (None, Some((sum, other))) => (sum + other).into(),
+                (None, None) => sum,
+            }
+        };
+        if let Some(value) = plan.pointer_mut(path) {
+            *value = others.iter().fold(value.take(), add);
+        }
+    }
+    let all = others.iter().filter_map(|run| run.plan["slice"].as_str());
+    let own = plan["slice"].as_str().unwrap_or_default().to_owned();
+    plan["slice"] = std::iter::once(own.as_str()).chain(all).collect::<Vec<_>>().join(" ").into();
 }
 
 /// Parts of a plan that differ between the agents of a fleet.

@@ -87,11 +87,23 @@ pub enum ResolveError {
 /// # Errors
 /// The name is unknown or has no address.
 pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, ResolveError> {
-    (host, port)
-        .to_socket_addrs()
-        .map_err(|source| ResolveError::Resolver { host: host.to_owned(), source })?
-        .next()
-        .ok_or_else(|| ResolveError::NoAddress(host.to_owned()))
+    resolve_all(host, port).map(|all| all[0])
+}
+
+/// Returns the addresses that the system's resolver has for `host`, at least one, in its order (RFC 6724).
+///
+/// # Errors
+/// The name is unknown or has no address.
+pub fn resolve_all(host: &str, port: u16) -> Result<Vec<SocketAddr>, ResolveError> {
+    let found = (host, port).to_socket_addrs();
+    let found = found.map_err(|source| ResolveError::Resolver { host: host.to_owned(), source })?;
+    let mut all: Vec<SocketAddr> = Vec::new();
+    for address in found {
+        if !all.contains(&address) {
+            all.push(address);
+        }
+    }
+    if all.is_empty() { Err(ResolveError::NoAddress(host.to_owned())) } else { Ok(all) }
 }
 
 /// Limits name lookups of a static binary to the hosts file and DNS, which are linked into it. The other services

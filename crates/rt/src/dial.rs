@@ -1,11 +1,14 @@
 //! Connections to an address, optionally from a source address, without blocking the core.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::mpsc;
+use std::time::Duration;
 use std::{fmt, io};
 
 use tokio::net::{TcpSocket, UnixStream};
 
 use crate::address::Address;
+use crate::clock::now_ns;
 use crate::namespace::Namespace;
 use crate::socket::Socket;
 use crate::stream::Stream;
@@ -88,6 +91,54 @@ pub async fn connect_in(
         }
     };
     connected.map(Stream::Plain)
+}
+
+/// Interval between attempts to connect to the addresses of one name (RFC 8305 §5).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+/// Maximum number of addresses that are tried.
+const ATTEMPTS_MAX: usize = 16;
+
+/// Returns the first of some addresses that accepts a connection, which is closed at once. An attempt begins when
+/// the one before has failed, or has taken 250 ms. Blocks; no core may call it.
+///
+/// # Errors
+/// The error of each address that was tried within `timeout`.
+pub fn first_reachable(
+    addresses: &[SocketAddr],
+    timeout: Duration,
+) -> Result<SocketAddr, Vec<(SocketAddr, io::Error)>> {
+    let end_ns = now_ns().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+    let (sender, results) = mpsc::channel();
+    let mut waiting = addresses.iter().copied().take(ATTEMPTS_MAX);
+    let (mut pending, mut errors, mut is_exhausted) = (Vec::new(), Vec::new(), false);
+    loop {
+        match waiting.next() {
+            Some(address) => {
+                let sender = sender.clone();
+                pending.push(address);
+                // The thread ends with its attempt.
+                std::thread::spawn(move || {
+                    let connected = TcpStream::connect_timeout(&address, timeout);
+                    let _ = sender.send((address, connected.map(drop)));
+                });
+            }
+            None => is_exhausted = true,
+        }
+        let left = Duration::from_nanos(end_ns.saturating_sub(now_ns()));
+        if pending.is_empty() || left.is_zero() {
+            let late = pending.into_iter().map(|address| (address, io::ErrorKind::TimedOut.into()));
+            errors.extend(late);
+            return Err(errors);
+        }
+        match results.recv_timeout(if is_exhausted { left } else { ATTEMPT_DELAY.min(left) }) {
+            Ok((address, Ok(()))) => return Ok(address),
+            Ok((address, Err(error))) => {
+                pending.retain(|other| *other != address);
+                errors.push((address, error));
+            }
+            Err(_) => {}
+        }
+    }
 }
 
 /// Checks that connections may have this source address.

@@ -206,8 +206,9 @@ fn tcp_targets(plan: &RunPlan) -> Vec<SocketAddr> {
     if plan.unix.is_some() {
         return Vec::new();
     }
-    let addresses = plan.authorities().into_iter().filter_map(|authority| plan.resolve(authority).ok());
+    let addresses = plan.authorities().into_iter().filter_map(|authority| plan.addresses_of(authority).ok());
     addresses
+        .flatten()
         .filter_map(|address| match address {
             Address::Tcp(address) => Some(address),
             _ => None,

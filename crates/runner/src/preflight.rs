@@ -25,8 +25,9 @@ pub fn check(plan: &RunPlan) -> Result<Option<String>, Failure> {
     let mut scarce = None;
     let authorities = plan.authorities();
     for authority in &authorities {
-        let address = plan.resolve(authority).map_err(Failure::cannot_run)?;
-        let rt::address::Address::Tcp(target) = address else {
+        let addresses = plan.addresses_of(authority).map_err(Failure::cannot_run)?;
+        // The connections to several addresses share the ports of none of them.
+        let Some(rt::address::Address::Tcp(target)) = addresses.first().cloned() else {
             continue;
         };
         match port_budget(plan, target, authorities.len()).map(|budget| budget.check()) {

@@ -18,8 +18,10 @@ pub fn find_subjects(plan: &RunPlan) -> Subjects {
     }
     let mut pids = Vec::new();
     for authority in plan.authorities() {
-        if let Ok(rt::address::Address::Tcp(address)) = plan.resolve(authority) {
-            pids.extend(host::sockets::find_listeners(address)?);
+        for address in plan.addresses_of(authority).unwrap_or_default() {
+            if let rt::address::Address::Tcp(address) = address {
+                pids.extend(host::sockets::find_listeners(address)?);
+            }
         }
     }
     pids.sort_unstable();

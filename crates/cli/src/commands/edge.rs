@@ -31,6 +31,7 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     let mut options = parse_flags(args, args.values())?;
     check_outputs(args, &options)?;
     runner::preflight::check_sources(&options.base)?;
+    options.base.choose_addresses().map_err(Failure::cannot_run)?;
     let descriptor_limit = limit_to_descriptors(&mut options);
     let drain = Drain::default();
     let stop = drain.watch();

@@ -60,14 +60,18 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
             "only the embedded origin, which is loaded without a URL, has it: write https:// in the URL";
         return Err(vec![InputProblem::new("--tls", text)].into());
     }
-    let plan = RunPlan::parse(&text, rt::cores::available_cpus().len())?;
+    let mut plan = RunPlan::parse(&text, rt::cores::available_cpus().len())?;
     if let Some(path) = plan.tls.as_ref().and_then(|tls| tls.key_log.as_ref()) {
         warn!("weir: warning: the secrets of all TLS sessions are written to {}", path.display());
+    }
+    if let Some(text) = plan.replay.as_ref().and_then(|replay| replay.input().describe_skipped()) {
+        warn!("weir: warning: {text}");
     }
     if args.is_set("check") {
         print(&describe_plan(&plan));
         return Ok(Exit::Done);
     }
+    plan.choose_addresses().map_err(Failure::cannot_run)?;
     let scarce_ports = limits::check(&plan)?;
     let control = Arc::default();
     block_signals(SignalSet::TerminationAndUser)?

@@ -3,6 +3,8 @@
 
 use record::problem::InputProblem;
 
+use crate::input_file::without_byte_order_mark;
+
 /// Reads a text file.
 pub(super) fn read_text_file(path: &str) -> Result<String, InputProblem> {
     let bytes =
@@ -12,7 +14,7 @@ pub(super) fn read_text_file(path: &str) -> Result<String, InputProblem> {
 
 /// Decodes the bytes of a text file; `name` names the file in the problem.
 pub(super) fn decode_text(name: &str, bytes: Vec<u8>) -> Result<String, InputProblem> {
-    String::from_utf8(bytes).map_err(|error| {
+    String::from_utf8(bytes).map(without_byte_order_mark).map_err(|error| {
         let valid_text = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let valid_text = String::from_utf8_lossy(valid_text);
         let (line, last) = (valid_text.matches('\n').count() + 1, valid_text.rsplit('\n').next());

@@ -52,7 +52,8 @@ const CHECKS_OF_RESPONSES: GroupRow = (
     &[],
     &["expect-status", "expect-bytes", "expect-hash", "expect-body", "expect-header"],
 );
-const COURSE_OF_THE_LOAD: GroupRow = ("Course of the load", &[], &["file", "stages", "replay", "speed"]);
+const COURSE_OF_THE_LOAD: GroupRow =
+    ("Course of the load", &[], &["file", "stages", "replay", "speed", "strict", "har-hosts"]);
 const TLS_OF_A_LOAD: GroupRow = (
     "TLS",
     &[],
@@ -97,6 +98,7 @@ const CONNECTIONS_AND_MACHINE: GroupRow = (
     &[
         "unix",
         "connect-to",
+        "addresses",
         "source",
         "proxy-protocol",
         "proxy-source",

@@ -13,15 +13,16 @@ use super::load_output::{
     ON_INVALID, PERCENTILES, SLICE, SUBJECT, TUI,
 };
 use super::load_requests::{
-    CAPTURE, CONNECT_TO, COOKIES, EXPECT_BODY, EXPECT_BYTES, EXPECT_HASH, EXPECT_HEADER, EXPECT_STATUS, FILE,
-    METRICS_LISTEN, OPENMETRICS, PIPELINE, PROXY_PROTOCOL, PROXY_SOURCE, REPLAY, SPEED, STAGES, TARGETS,
-    VALUES, WEIGHTS, expect_flags, replay, requests_of_files, values,
+    ADDRESSES, CAPTURE, CONNECT_TO, COOKIES, EXPECT_BODY, EXPECT_BYTES, EXPECT_HASH, EXPECT_HEADER,
+    EXPECT_STATUS, FILE, HAR_HOSTS, METRICS_LISTEN, OPENMETRICS, PIPELINE, PROXY_PROTOCOL, PROXY_SOURCE,
+    REPLAY, SPEED, STAGES, STRICT, TARGETS, VALUES, WEIGHTS, expect_flags, replay, requests_of_files, values,
 };
 use super::tls::{
     CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_KEY_LOG, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME,
     tls_flags,
 };
 use super::{CommandArgs, CommandInfo, FLAG_DEFAULTS, Flag};
+use crate::input_file;
 
 pub(crate) const LOAD: CommandInfo = CommandInfo {
     name: "load",
@@ -250,7 +251,7 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
         long: "data-file",
         short: Some('D'),
         value: "FILE",
-        doc: "Request body from a regular file; 64 MiB or less",
+        doc: "Request body from a file, a pipe or stdin (-); 64 MiB or less",
         invalid: &["/no/such/file"],
         ..FLAG_DEFAULTS
     },
@@ -321,10 +322,13 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
     COOKIES,
     CAPTURE,
     CONNECT_TO,
+    ADDRESSES,
     PROXY_PROTOCOL,
     PROXY_SOURCE,
     REPLAY,
     SPEED,
+    STRICT,
+    HAR_HOSTS,
     STAGES,
     FILE,
     PIPELINE,
@@ -422,10 +426,12 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> LoadFlags {
         cookies: args.is_set("cookies"),
         captures: args.texts("capture"),
         connect_to: args.texts("connect-to"),
+        addresses: args.text("addresses"),
         proxy_protocol: args.text("proxy-protocol"),
         proxy_sources: args.texts("proxy-source"),
         replay,
         speed: args.text("speed"),
+        har_hosts: args.text("har-hosts"),
         stages: args.text("stages"),
         pipeline: args.text("pipeline"),
         slo: args.texts("slo"),
@@ -479,15 +485,5 @@ pub(super) fn request_body(
 
 /// Returns the content of the file of a body.
 pub(super) fn read_body(path: &str) -> io::Result<Vec<u8>> {
-    let metadata = std::fs::metadata(path)?;
-    if !metadata.is_file() {
-        // A pipe may never end, or never begin.
-        return Err(io::Error::other("not a regular file (a body is read from a file of 64 MiB or less)"));
-    }
-    let length = metadata.len();
-    if length > load::plan::BODY_BYTES_MAX {
-        let text = format!("{length} bytes exceed the limit of {} bytes", load::plan::BODY_BYTES_MAX);
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
-    }
-    std::fs::read(path)
+    input_file::read_bytes(path, load::plan::BODY_BYTES_MAX)
 }

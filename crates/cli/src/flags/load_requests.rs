@@ -9,6 +9,7 @@ use record::problem::InputProblem;
 
 use super::load::{LOAD, read_body};
 use super::{CommandArgs, FLAG_DEFAULTS, Flag};
+use crate::input_file;
 
 pub(super) const EXPECT_STATUS: Flag = Flag {
     long: "expect-status",
@@ -109,6 +110,16 @@ pub(super) const CONNECT_TO: Flag = Flag {
     invalid: &["x", "a:b", "a:1:2"],
     ..FLAG_DEFAULTS
 };
+pub(super) const ADDRESSES: Flag = Flag {
+    long: "addresses",
+    value: "one|all",
+    default: "one",
+    doc: "Addresses of a name that has several: one, the first that accepts a connection before the load (RFC 6724, \
+          RFC 8305), for all connections; or all of them in turn",
+    valid: &["all"],
+    invalid: &["some"],
+    ..FLAG_DEFAULTS
+};
 pub(super) const PROXY_PROTOCOL: Flag = Flag {
     long: "proxy-protocol",
     value: "v1|v2",
@@ -131,8 +142,9 @@ pub(super) const REPLAY: Flag = Flag {
     long: "replay",
     value: "FILE",
     doc: "Replay a log to the server of the URL: an access log (combined, HAProxy HTTP, or JSON by line) or a HAR; \
-          each request is due at its original time, and those of a log with whole seconds are spread over the \
-          second; a HAR also has fields and bodies",
+          also compressed (gzip, zstd), from a pipe, or from stdin (-); each request is due at its original time, and \
+          those of a log with whole seconds are spread over the second; lines that are no request are skipped and \
+          counted; a HAR also has fields and bodies, and its entries from the browser's cache are skipped",
     invalid: &["/no/such/file"],
     ..FLAG_DEFAULTS
 };
@@ -142,6 +154,20 @@ pub(super) const SPEED: Flag = Flag {
     default: "1x",
     doc: "Speed of the replay: 2x takes half of the original time",
     invalid: &["x", "0", "2"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const STRICT: Flag = Flag {
+    long: "strict",
+    doc: "Reject a log of --replay with lines that are no request, or that HTTP cannot carry, instead of skipping them",
+    ..FLAG_DEFAULTS
+};
+pub(super) const HAR_HOSTS: Flag = Flag {
+    long: "har-hosts",
+    value: "all|HOST,HOST",
+    default: "that of the URL, or else of the first entry",
+    doc: "Hosts of a HAR whose entries are sent, all to the host of the URL; entries of other hosts are counted",
+    valid: &["all", "www.example.org,api.example.org:8443"],
+    invalid: &["http://a/", ""],
     ..FLAG_DEFAULTS
 };
 pub(super) const FILE: Flag = Flag {
@@ -249,22 +275,7 @@ pub(super) fn values(args: CommandArgs<'_>, problems: &mut Vec<InputProblem>) ->
 /// Returns the log of `--replay`.
 pub(super) fn replay(args: CommandArgs<'_>, problems: &mut Vec<InputProblem>) -> Option<ReplayLog> {
     let (path, text) = read_text(args, "replay", LOG_BYTES_MAX, problems)?;
-    match ReplayLog::parse(&path, &text) {
-        Ok(log) => {
-            if log.skipped > 0 {
-                warn!("weir: warning: {path}: skipped {} without a request", plural_lines(log.skipped));
-            }
-            Some(log)
-        }
-        Err(found) => {
-            problems.extend(found);
-            None
-        }
-    }
-}
-
-fn plural_lines(count: u64) -> String {
-    record::units::format_plural(count, "line")
+    ReplayLog::parse(&path, &text, args.is_set("strict")).map_err(|found| problems.extend(found)).ok()
 }
 
 /// Returns the name and the text of the file of a flag.
@@ -275,18 +286,12 @@ fn read_text(
     problems: &mut Vec<InputProblem>,
 ) -> Option<(String, String)> {
     let path = args.text(flag)?;
-    let read = std::fs::metadata(&path).and_then(|metadata| {
-        if !metadata.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
-        if metadata.len() > bytes_max {
-            let text = format!("{} bytes exceed the limit of {bytes_max} bytes", metadata.len());
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
-        }
-        let bytes = std::fs::read(&path)?;
-        // Logs may have any byte in a target; the plan rejects those that cannot be sent.
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    });
+    // A scenario file is read twice: for the flags, and for the requests.
+    let is_file = flag != "file" || std::fs::metadata(&path).is_ok_and(|metadata| metadata.is_file());
+    let read = match is_file {
+        true => input_file::read_text(&path, bytes_max),
+        false => Err(io::Error::other("not a regular file")),
+    };
     match read {
         Ok(text) => Some((path, text)),
         Err(why) => {

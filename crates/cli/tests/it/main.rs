@@ -18,6 +18,7 @@ mod http2_serve;
 mod lab;
 mod lab_experiment;
 mod load_http2;
+mod load_replay;
 mod load_requests;
 mod pages;
 mod plan;

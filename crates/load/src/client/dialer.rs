@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use record::units::{MILLISECOND_NS, SECOND_NS};
+use rt::address::Address;
 use rt::clock::now_ns;
 use rt::deadlines::Deadline;
 use rt::dial;
@@ -87,6 +88,13 @@ impl Dialer {
         order[self.client_number() % order.len()]
     }
 
+    /// Returns the address that the client connects to.
+    fn address(&self) -> &Address {
+        let shared = &self.core.shared;
+        let addresses = &shared.addresses[self.authority()];
+        &addresses[self.client_number() / shared.authority_order.len() % addresses.len()]
+    }
+
     /// Returns the index of the request that is due at `due_ns`; `turn` counts those of the client.
     #[inline]
     pub(super) fn next_request(&self, turn: &mut usize, due_ns: u64) -> usize {
@@ -136,7 +144,7 @@ impl Dialer {
             Err(OpenError { failure, text }) => {
                 recorder.counters.connect_failed += 1;
                 recorder.counters.tls.failed += u64::from(failure.phase == RequestPhase::TlsHandshake);
-                let target = &core.shared.addresses[self.authority()];
+                let target = self.address();
                 *core.connect_failure.borrow_mut() = Some((failure.kind, format!("{target}: {text}")));
                 Err(failure)
             }
@@ -148,7 +156,7 @@ impl Dialer {
         let shared = &self.core.shared;
         let sources = &shared.plan.sources;
         let source = (!sources.is_empty()).then(|| sources[self.client_number() % sources.len()]);
-        let mut connecting = pin!(dial::connect(&shared.addresses[self.authority()], source));
+        let mut connecting = pin!(dial::connect(self.address(), source));
         let connected = poll_fn(|cx| match self.interruption() {
             Some(kind) => Poll::Ready(Err((kind, kind.name().to_owned()))),
             None => connecting
@@ -159,7 +167,7 @@ impl Dialer {
         .await;
         let mut stream = connected.map_err(|error| OpenError::new(RequestPhase::Connect, error))?;
         if let Some(header) = &shared.plan.proxy_header {
-            let target = &shared.addresses[self.authority()];
+            let target = self.address();
             let header = header.encode(self.client_number() as u64, stream.local_address(), target);
             self.write_proxy_header(&mut stream, &header)
                 .await

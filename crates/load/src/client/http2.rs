@@ -52,6 +52,8 @@ pub(super) struct Http2Client {
     source: RequestSource,
     /// Maximum number of concurrent streams.
     streams: usize,
+    /// Limit of the server on the last connection.
+    streams_max: Option<u32>,
     /// Number of requests so far, to take the URLs in turn.
     request_index: usize,
     /// Earliest deadline of a request, or an earlier time.
@@ -67,7 +69,7 @@ impl Client for Http2Client {
         let core = Rc::clone(&self.dialer.core);
         let plan = &core.shared.plan;
         let opened = self.dialer.connect(now_ns(), async |dialer, stream| {
-            let mut connection = Http2Connection::new(stream, plan);
+            let mut connection = Http2Connection::new(stream, plan, None);
             connection.wait_for_settings(dialer).await?;
             Ok(connection)
         });
@@ -96,6 +98,7 @@ impl Http2Client {
         let streams = usize::try_from(streams).unwrap_or(usize::MAX);
         Self {
             connection: None,
+            streams_max: None,
             exchanges: ExchangeTable::new(plan, dialer.client_number() as u64),
             retries: VecDeque::new(),
             source: RequestSource::new(plan, streams, dialer.client_number() as u64),
@@ -114,8 +117,9 @@ impl Http2Client {
             let Some(due_ns) = wanted else { return false };
             let core = Rc::clone(&self.dialer.core);
             let plan = &core.shared.plan;
+            let known = self.streams_max;
             let opening =
-                self.dialer.connect(due_ns, async |_, stream| Ok(Http2Connection::new(stream, plan)));
+                self.dialer.connect(due_ns, async |_, stream| Ok(Http2Connection::new(stream, plan, known)));
             match Box::pin(opening).await {
                 Ok(connection) => {
                     self.connection = Some(Box::new(connection));
@@ -230,6 +234,7 @@ impl Http2Client {
         let core = Rc::clone(&self.dialer.core);
         let now_ns = now_ns();
         let Some(connection) = self.connection.take() else { return };
+        self.streams_max = connection.streams_max().or(self.streams_max);
         let is_lost = !self.exchanges.streams.is_empty();
         for exchange in self.exchanges.streams.drain().chain(self.retries.drain(..)) {
             let is_written = connection.is_written(&exchange);
@@ -250,6 +255,7 @@ impl Http2Client {
     fn close(&mut self, cx: &mut Context<'_>, count: impl FnOnce(&mut crate::recorder::Counters)) {
         let core = Rc::clone(&self.dialer.core);
         let Some(mut connection) = self.connection.take() else { return };
+        self.streams_max = connection.streams_max().or(self.streams_max);
         connection.say_goodbye(cx, &core);
         let mut recorder = core.recorder.borrow_mut();
         recorder.open_connections -= 1;

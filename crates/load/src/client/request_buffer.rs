@@ -3,7 +3,7 @@
 use wire::encode;
 
 use crate::plan::{RenderedRequest, RequestTemplate, TemplatePosition, TemplateRequest};
-use crate::session::ClientSession;
+use crate::session::{ClientSession, CookieTarget};
 
 /// Buffers for a request that differs each time. They are used again, so that rendering allocates
 /// nothing.
@@ -32,7 +32,11 @@ impl RequestBuffer {
         bytes.clear();
         bytes.extend_from_slice(request.method.as_bytes());
         bytes.push(b' ');
+        let target_start = bytes.len();
         template.target.render(bytes, TemplatePosition::Target, values, session);
+        if template.has_cookies {
+            session.begin_request(cookie_target(request, &bytes[target_start..]));
+        }
         bytes.extend_from_slice(b" HTTP/1.1\r\n");
         let has = |name: &str| request.fields.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
         if !has("host") {
@@ -47,7 +51,7 @@ impl RequestBuffer {
         if template.has_cookies {
             let start = bytes.len();
             bytes.extend_from_slice(b"Cookie: ");
-            match session.write_cookies(bytes) {
+            match session.write_cookies(rt::clock::unix_ns(), bytes) {
                 true => bytes.extend_from_slice(b"\r\n"),
                 false => bytes.truncate(start),
             }
@@ -65,6 +69,7 @@ impl RequestBuffer {
     /// Renders the parts of a request with templates for HTTP/2.
     pub(super) fn render_parts(
         &mut self,
+        request: &RenderedRequest,
         template: &RequestTemplate,
         values: TemplateRequest<'_>,
         session: &mut ClientSession,
@@ -80,7 +85,8 @@ impl RequestBuffer {
             ends.push(bytes.len());
         }
         if template.has_cookies {
-            session.write_cookies(bytes);
+            session.begin_request(cookie_target(request, &bytes[..ends[0]]));
+            session.write_cookies(rt::clock::unix_ns(), bytes);
         }
         ends.push(bytes.len());
         template.body.render(body, TemplatePosition::Body, values, session);
@@ -91,4 +97,8 @@ impl RequestBuffer {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.bytes[start..self.ends[index]]
     }
+}
+
+fn cookie_target<'a>(request: &'a RenderedRequest, path: &'a [u8]) -> CookieTarget<'a> {
+    CookieTarget { host: &request.authority, is_tls: request.url.authority.is_tls(), path }
 }

@@ -45,7 +45,7 @@ impl ConnectTo {
     }
 
     /// Returns the host and port to connect to, if it concerns this authority.
-    pub(super) fn apply(&self, authority: &Authority) -> Option<(String, u16)> {
+    pub(crate) fn apply(&self, authority: &Authority) -> Option<(String, u16)> {
         let (host, port) = &self.from;
         let matches = (host.is_empty() || host.eq_ignore_ascii_case(&authority.host))
             && port.is_none_or(|port| port == authority.port);

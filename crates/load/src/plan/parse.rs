@@ -14,9 +14,9 @@ use super::replay::parse_speed;
 use super::requests::{RequestText, parse_requests};
 use super::{
     CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CsvTable, DURATION_S_DEFAULT, DURATION_S_MAX, Expect, ExpectFlags,
-    Http2Plan, HttpFlags, LoadEnd, LoadSlice, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX, PIPELINE_MAX,
-    ProxyHeaderPlan, RenderedRequest, ReplayLog, ReplaySchedule, RunPlan, SessionPlan, StageQuantity, Stages,
-    TIMEOUT_S_DEFAULT, ThinkDistribution, TimeoutFrom, TlsFlags, TlsPlan,
+    HarHosts, Http2Plan, HttpFlags, LoadEnd, LoadSlice, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX,
+    PIPELINE_MAX, ProxyHeaderPlan, RenderedRequest, ReplayLog, ReplaySchedule, RunPlan, SessionPlan,
+    StageQuantity, Stages, TIMEOUT_S_DEFAULT, ThinkDistribution, TimeoutFrom, TlsFlags, TlsPlan,
 };
 use crate::pace::{Arrivals, Pace};
 
@@ -58,11 +58,13 @@ pub struct LoadFlags {
     pub cookies: bool,
     pub captures: Vec<String>,
     pub connect_to: Vec<String>,
+    pub addresses: Option<String>,
     pub proxy_protocol: Option<String>,
     pub proxy_sources: Vec<String>,
     /// Log of `--replay`.
     pub replay: Option<ReplayLog>,
     pub speed: Option<String>,
+    pub har_hosts: Option<String>,
     pub stages: Option<String>,
     pub pipeline: Option<String>,
     pub slo: Vec<String>,
@@ -160,12 +162,7 @@ impl RunPlan {
             spin: text.spin,
             ramp_ns: reader.duration_ns("--ramp", text.ramp.as_ref(), 0, seconds),
             end: end(text, stages.as_ref(), replay.as_deref(), &mut reader),
-            requests_per_connection: reader.parse_or_default(
-                "--requests-per-connection",
-                text.requests_per_connection.as_ref(),
-                None,
-                |text| parse_count_within(text, 1, u64::MAX).map(Some),
-            ),
+            requests_per_connection: requests_per_connection(text, &mut reader),
             timeout_ns,
             timeout_from: timeout_from(text, &mut reader),
             drain_ns: reader.duration_ns("--drain", text.drain.as_ref(), timeout_ns, seconds),
@@ -180,6 +177,8 @@ impl RunPlan {
             session,
             values: text.values.clone(),
             connect_to: parse_connect_to(text, &mut reader),
+            spreads_addresses: spreads_addresses(text, &mut reader),
+            addresses: Vec::new(),
             proxy_header,
             replay,
             stages,
@@ -231,6 +230,20 @@ fn tls(text: &LoadFlags, reader: &mut FlagReader, requests: &[RenderedRequest]) 
     }
     reader.problems.extend(problems);
     is_used.then_some(plan)
+}
+
+fn requests_per_connection(text: &LoadFlags, reader: &mut FlagReader) -> Option<u64> {
+    let given = text.requests_per_connection.as_ref();
+    let parse = |text: &str| parse_count_within(text, 1, u64::MAX).map(Some);
+    reader.parse_or_default("--requests-per-connection", given, None, parse)
+}
+
+fn spreads_addresses(text: &LoadFlags, reader: &mut FlagReader) -> bool {
+    reader.parse_or_default("--addresses", text.addresses.as_ref(), false, |text| match text {
+        "one" => Ok(false),
+        "all" => Ok(true),
+        _ => Err(invalid_value!("'{text}' is neither one nor all")),
+    })
 }
 
 fn timeout_ns(text: &LoadFlags, reader: &mut FlagReader) -> u64 {
@@ -305,6 +318,8 @@ fn replay(
     reader: &mut FlagReader,
 ) -> (Vec<RenderedRequest>, Option<Arc<ReplaySchedule>>) {
     let speed = reader.parse_or_default("--speed", text.speed.as_ref(), 1.0, parse_speed);
+    let hosts = text.har_hosts.as_ref();
+    let hosts = reader.parse_or_default("--har-hosts", hosts, HarHosts::default(), HarHosts::parse);
     let Some(log) = &text.replay else {
         if text.speed.is_some() {
             reader.add_problem("--speed", "only a replay has a speed; add --replay FILE");
@@ -331,10 +346,10 @@ fn replay(
     if template.template.is_some() {
         reader.add_problem("--replay", "a replay has neither templates nor cookies");
     }
-    match log.schedule(template, speed, "--replay") {
+    match log.schedule(template, speed, &hosts) {
         Ok((requests, schedule)) => (requests, Some(Arc::new(schedule))),
-        Err(problems) => {
-            reader.problems.extend(problems);
+        Err(problem) => {
+            reader.problems.push(problem);
             (requests, None)
         }
     }

@@ -1,23 +1,51 @@
 //! Replay of a log: the requests of an access log (combined, HAProxy, JSON) or of a HAR, each due at its
 //! original time. Pure: text in, schedule out.
 
+mod har;
 mod lines;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue, printable};
 use serde::{Serialize, Serializer};
 
 use super::{RenderedRequest, Url};
-use lines::{LogEntry, REPLAY_REQUESTS_MAX};
+use lines::{LogEntry, REPLAY_REQUESTS_MAX, SkipReason};
 
 /// Requests of a log, in the order of their times.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayLog {
     entries: Vec<LogEntry>,
-    /// Lines that are no request.
-    pub skipped: u64,
+    input: ReplayInput,
+}
+
+/// Lines of an access log, or entries of a HAR, and those that were skipped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplayInput {
+    name: String,
+    is_har: bool,
+    read: u64,
+    skipped: BTreeMap<SkipReason, SkippedLines>,
+}
+
+/// Skipped lines of one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct SkippedLines {
+    count: u64,
+    /// Positions and defects of the first ones.
+    samples: Vec<(String, String)>,
+}
+
+/// Hosts of a HAR whose entries are sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum HarHosts {
+    /// Host of the URL or, without an entry of it, host of the first entry.
+    #[default]
+    One,
+    All,
+    /// These, with any port if they have none.
+    Named(Vec<String>),
 }
 
 /// Requests of a plan with their due times.
@@ -25,48 +53,116 @@ pub struct ReplayLog {
 pub struct ReplaySchedule {
     /// Due time in ns after the start, strictly increasing, and the index of the request.
     entries: Vec<(u64, u32)>,
+    input: ReplayInput,
 }
 
 /// Parts that make requests of a log equal: method, target, fields and body.
 type RequestKey<'a> = (&'a str, &'a str, &'a [(String, String)], &'a [u8]);
 
-/// Maximum length of a request in a problem.
-const SHOWN_BYTES_MAX: usize = 200;
 /// Maximum number of problems that are reported of a log.
 const PROBLEMS_MAX: usize = 10;
+/// Maximum number of skipped lines of one reason that are shown.
+const SAMPLES_MAX: usize = 3;
+/// Maximum length of a host in a message.
+const HOST_BYTES_MAX: usize = 80;
+/// Maximum number of other hosts that are named.
+const HOSTS_SHOWN_MAX: usize = 4;
 /// Range of the factor of the speed.
 const SPEED_RANGE: (f64, f64) = (0.001, 10_000.0);
 
+impl ReplayInput {
+    fn skip(&mut self, reason: SkipReason, count: u64, sample: impl FnOnce() -> (String, String)) {
+        let skipped = self.skipped.entry(reason).or_default();
+        skipped.count += count;
+        if skipped.samples.len() < SAMPLES_MAX {
+            skipped.samples.push(sample());
+        }
+    }
+
+    /// Returns the samples of the reasons, as problems.
+    fn problems(&self, is_shown: impl Fn(SkipReason) -> bool) -> Vec<InputProblem> {
+        let shown = self.skipped.iter().filter(|(reason, _)| is_shown(**reason));
+        let samples = shown.flat_map(|(_, skipped)| &skipped.samples);
+        samples.take(PROBLEMS_MAX).map(|(location, text)| InputProblem::new(location.clone(), text)).collect()
+    }
+
+    /// Describes what was read and skipped, and why; `None` if nothing was skipped.
+    #[must_use]
+    pub fn describe_skipped(&self) -> Option<String> {
+        let unit = if self.is_har { "entr" } else { "line" };
+        let plural = match (self.is_har, self.read) {
+            (true, 1) => "y",
+            (true, _) => "ies",
+            (false, 1) => "",
+            (false, _) => "s",
+        };
+        let skipped: u64 = self.skipped.values().map(|skipped| skipped.count).sum();
+        let reasons = self.skipped.iter().map(|(reason, skipped)| {
+            let sample = skipped.samples.first().map(|(location, text)| format!(" ({location}: {text})"));
+            format!("{} {}{}", skipped.count, reason.text(), sample.unwrap_or_default())
+        });
+        let reasons: Vec<String> = reasons.collect();
+        (skipped > 0).then(|| {
+            format!(
+                "{}: {} {unit}{plural} read, {skipped} skipped: {}",
+                self.name,
+                self.read,
+                reasons.join(", ")
+            )
+        })
+    }
+}
+
+impl HarHosts {
+    /// Parses `all`, or a list of hosts.
+    pub(super) fn parse(text: &str) -> Result<Self, InvalidValue> {
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        let hosts: Vec<String> = text.split(',').map(|host| host.trim().to_ascii_lowercase()).collect();
+        let is_host = |host: &String| !host.is_empty() && !host.contains(['/', ' ', '@']);
+        match hosts.iter().all(is_host) {
+            true => Ok(Self::Named(hosts)),
+            false => {
+                Err(invalid_value!("'{text}' is neither all nor a list of hosts: a.example,b.example:8443"))
+            }
+        }
+    }
+
+    /// Returns whether entries of `host` are sent; `one` is the host of the default.
+    fn includes(&self, host: &str, one: &str) -> bool {
+        match self {
+            Self::One => host == one,
+            Self::All => true,
+            Self::Named(hosts) => hosts.iter().any(|named| {
+                let port = host.strip_prefix(named.as_str());
+                port.is_some_and(|port| port.is_empty() || port.starts_with(':'))
+            }),
+        }
+    }
+}
+
 impl ReplayLog {
-    /// Parses a log; its form is found from its content.
+    /// Parses a log; its form is found from its content. `strict` rejects lines that are no request, which are
+    /// skipped and counted without it.
     ///
     /// # Errors
     /// Problems with line and column, if there is no request or the file is a damaged HAR.
-    pub fn parse(name: &str, text: &str) -> Result<Self, Vec<InputProblem>> {
-        let mut log = Self::default();
-        let mut problems = Vec::new();
-        if text.trim_start().starts_with('{') && text.contains("\"entries\"") && text.contains("\"log\"") {
-            log.entries = lines::parse_har(text).map_err(|(line, column, why)| {
-                vec![InputProblem::new(format!("{name}:{line}:{column}"), why)]
-            })?;
-        } else {
-            for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
-                match lines::parse_line(line) {
-                    Ok(_) if log.entries.len() == REPLAY_REQUESTS_MAX => {
-                        let why = format!("more than {REPLAY_REQUESTS_MAX} requests");
-                        return Err(vec![InputProblem::new(name, why)]);
-                    }
-                    Ok(entry) => log.entries.push(entry),
-                    Err((column, why)) => {
-                        log.skipped += 1;
-                        if problems.len() < PROBLEMS_MAX {
-                            problems.push(InputProblem::new(format!("{name}:{number}:{column}"), why));
-                        }
-                    }
-                }
-            }
+    pub fn parse(name: &str, text: &str, strict: bool) -> Result<Self, Vec<InputProblem>> {
+        let is_har =
+            text.trim_start().starts_with('{') && text.contains("\"entries\"") && text.contains("\"log\"");
+        let input = ReplayInput { name: name.to_owned(), is_har, ..ReplayInput::default() };
+        let mut log = Self { input, ..Self::default() };
+        match is_har {
+            true => log.read_har(text)?,
+            false => log.read_lines(text)?,
+        }
+        let defects = log.input.problems(SkipReason::is_defect);
+        if strict && !defects.is_empty() {
+            return Err(defects);
         }
         if log.entries.is_empty() {
+            let mut problems = log.input.problems(|_| true);
             if problems.is_empty() {
                 problems.push(InputProblem::new(format!("{name}:1:1"), "no request"));
             }
@@ -74,6 +170,36 @@ impl ReplayLog {
         }
         log.order();
         Ok(log)
+    }
+
+    fn read_har(&mut self, text: &str) -> Result<(), Vec<InputProblem>> {
+        let name = &self.input.name;
+        let har = har::parse_har(text)
+            .map_err(|(line, column, why)| vec![InputProblem::new(format!("{name}:{line}:{column}"), why)])?;
+        (self.entries, self.input.read) = (har.entries, har.read);
+        for (reason, (count, number, text)) in har.skipped {
+            let location = format!("{name}: entry {number}");
+            self.input.skipped.insert(reason, SkippedLines { count, samples: vec![(location, text)] });
+        }
+        Ok(())
+    }
+
+    fn read_lines(&mut self, text: &str) -> Result<(), Vec<InputProblem>> {
+        for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+            self.input.read += 1;
+            match lines::parse_line(line) {
+                Ok(_) if self.entries.len() == REPLAY_REQUESTS_MAX => {
+                    let why = format!("more than {REPLAY_REQUESTS_MAX} requests");
+                    return Err(vec![InputProblem::new(self.input.name.clone(), why)]);
+                }
+                Ok(entry) => self.entries.push(entry),
+                Err(skipped) => {
+                    let location = format!("{}:{number}:{}", self.input.name, skipped.column);
+                    self.input.skip(skipped.reason, 1, || (location, skipped.text));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns the number of requests.
@@ -106,52 +232,78 @@ impl ReplayLog {
         }
     }
 
+    /// Leaves out the entries of a HAR whose hosts are not sent, and counts them.
+    fn choose_hosts(
+        &self,
+        url: &Url,
+        hosts: &HarHosts,
+    ) -> Result<(Vec<&LogEntry>, ReplayInput), InputProblem> {
+        let mut input = self.input.clone();
+        if !self.input.is_har {
+            return Ok((self.entries.iter().collect(), input));
+        }
+        let own = url.authority.to_string().to_ascii_lowercase();
+        let first = self.entries.first().map_or("", |entry| &entry.host);
+        let one = if self.entries.iter().any(|entry| entry.host == own) { &own } else { first };
+        let (chosen, others): (Vec<_>, Vec<_>) =
+            self.entries.iter().partition(|entry| hosts.includes(&entry.host, one));
+        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+        for entry in &others {
+            *counts.entry(&entry.host).or_default() += 1;
+        }
+        let mut counts: Vec<(&str, u64)> = counts.into_iter().collect();
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let more = if counts.len() > HOSTS_SHOWN_MAX { ", …" } else { "" };
+        let shown = counts.iter().take(HOSTS_SHOWN_MAX);
+        let shown: Vec<String> =
+            shown.map(|(host, count)| format!("{count} of {}", printable(host, HOST_BYTES_MAX))).collect();
+        let shown = format!("{}{more}", shown.join(", "));
+        if chosen.is_empty() {
+            return Err(InputProblem::new(
+                "--har-hosts",
+                format!("no request to these hosts: the file has {shown}"),
+            ));
+        }
+        if !others.is_empty() {
+            let hint = format!("{shown}; --har-hosts all sends them to the host of the URL, too");
+            input.skip(SkipReason::OtherHost, others.len() as u64, || {
+                (format!("{} sent", printable(one, HOST_BYTES_MAX)), hint)
+            });
+        }
+        Ok((chosen, input))
+    }
+
     /// Returns the requests to the authority of `url`, each different one once, and their schedule at
     /// `speed` times the original.
     pub(crate) fn schedule(
         &self,
         template: &RenderedRequest,
         speed: f64,
-        location: &str,
-    ) -> Result<(Vec<RenderedRequest>, ReplaySchedule), Vec<InputProblem>> {
-        let first_ns = self.entries.first().map_or(0, |entry| entry.at_ns);
+        hosts: &HarHosts,
+    ) -> Result<(Vec<RenderedRequest>, ReplaySchedule), InputProblem> {
+        let (chosen, input) = self.choose_hosts(&template.url, hosts)?;
+        let first_ns = chosen.first().map_or(0, |entry| entry.at_ns);
         let mut known: HashMap<RequestKey<'_>, u32> = HashMap::new();
-        let (mut requests, mut entries, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut requests, mut entries) = (Vec::new(), Vec::new());
         let mut last_ns = None;
-        for entry in &self.entries {
+        for entry in chosen {
             let key = (&*entry.method, &*entry.target, &*entry.fields, &*entry.body);
-            let index = match known.get(&key) {
-                Some(index) => *index,
-                None => {
-                    let checked = wire::encode::check_target(&entry.target)
-                        .and_then(|()| wire::encode::check_method(&entry.method));
-                    if let Err(error) = checked {
-                        let request =
-                            printable(&format!("{} {}", entry.method, entry.target), SHOWN_BYTES_MAX);
-                        let why = format!("'{request}': {error}");
-                        problems.push(InputProblem::new(location, why));
-                        if problems.len() >= PROBLEMS_MAX {
-                            return Err(problems);
-                        }
-                    }
-                    let url = Url { authority: template.url.authority.clone(), target: entry.target.clone() };
-                    let own = &entry.fields;
-                    let is_own = |name: &str| own.iter().any(|(one, _)| one.eq_ignore_ascii_case(name));
-                    let common = template.fields.iter().filter(|(name, _)| !is_own(name));
-                    let fields: Vec<_> = common.chain(own).cloned().collect();
-                    requests.push(RenderedRequest::new(url, &entry.method, &fields, &entry.body));
-                    let index = requests.len() as u32 - 1;
-                    known.insert(key, index);
-                    index
-                }
-            };
+            let index = *known.entry(key).or_insert_with(|| {
+                let url = Url { authority: template.url.authority.clone(), target: entry.target.clone() };
+                let own = &entry.fields;
+                let is_own = |name: &str| own.iter().any(|(one, _)| one.eq_ignore_ascii_case(name));
+                let common = template.fields.iter().filter(|(name, _)| !is_own(name));
+                let fields: Vec<_> = common.chain(own).cloned().collect();
+                requests.push(RenderedRequest::new(url, &entry.method, &fields, &entry.body));
+                requests.len() as u32 - 1
+            });
             let at_ns = (entry.at_ns.saturating_sub(first_ns) as f64 / speed) as u64;
             // The due time identifies the request, so no two are equal.
             let at_ns = last_ns.map_or(at_ns, |last_ns: u64| at_ns.max(last_ns.saturating_add(1)));
             last_ns = Some(at_ns);
             entries.push((at_ns, index));
         }
-        if problems.is_empty() { Ok((requests, ReplaySchedule { entries })) } else { Err(problems) }
+        Ok((requests, ReplaySchedule { entries, input }))
     }
 }
 
@@ -165,6 +317,12 @@ impl ReplaySchedule {
     pub(crate) fn request_at(&self, due_ns: u64) -> usize {
         let found = self.entries.binary_search_by_key(&due_ns, |(due_ns, _)| *due_ns);
         self.entries.get(found.unwrap_or(0)).map_or(0, |(_, request)| *request as usize)
+    }
+
+    /// Returns the lines or entries of the file.
+    #[must_use]
+    pub fn input(&self) -> &ReplayInput {
+        &self.input
     }
 
     /// Returns the number of requests.
@@ -189,7 +347,11 @@ impl ReplaySchedule {
 impl Serialize for ReplaySchedule {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut summary = serializer.serialize_struct("ReplaySchedule", 2)?;
+        let skipped: BTreeMap<SkipReason, u64> =
+            self.input.skipped.iter().map(|(reason, skipped)| (*reason, skipped.count)).collect();
+        let mut summary = serializer.serialize_struct("ReplaySchedule", 4)?;
+        summary.serialize_field("read", &self.input.read)?;
+        summary.serialize_field("skipped", &skipped)?;
         summary.serialize_field("requests", &self.entries.len())?;
         summary.serialize_field("last_due_ns", &self.last_due_ns())?;
         summary.end()
@@ -209,9 +371,9 @@ mod tests {
     use super::*;
 
     fn plan_of(text: &str, speed: f64) -> (Vec<String>, Vec<(u64, u32)>) {
-        let log = ReplayLog::parse("log", text).unwrap();
+        let log = ReplayLog::parse("log", text, false).unwrap();
         let template = RenderedRequest::new(Url::parse("http://a:1/").unwrap(), "GET", &[], b"");
-        let (requests, schedule) = log.schedule(&template, speed, "--replay").unwrap();
+        let (requests, schedule) = log.schedule(&template, speed, &HarHosts::One).unwrap();
         let shown = requests.iter().map(|request| format!("{} {}", request.method, request.url)).collect();
         (shown, schedule.entries)
     }
@@ -261,7 +423,7 @@ mod tests {
         assert_eq!((targets[0], targets[8]), ("/", "/missing.json"));
         assert!(targets.contains(&"/img/b%20c.png") && targets.contains(&"/data.json?q=%C3%A9&x=1"));
         assert!(entries.windows(2).all(|pair| pair[0].0 < pair[1].0));
-        let log = ReplayLog::parse("page.har", har).unwrap();
+        let log = ReplayLog::parse("page.har", har, false).unwrap();
         let is_kept = |name: &str| !name.starts_with(':') && !name.eq_ignore_ascii_case("host");
         assert!(log.entries.iter().flat_map(|entry| &entry.fields).all(|(name, _)| is_kept(name)));
         assert!(log.entries[0].fields.iter().any(|(name, _)| name == "user-agent"));
@@ -278,12 +440,11 @@ mod tests {
         // The texts of a log cannot change a terminal, and are cut.
         let long = "x".repeat(100_000);
         for log in [format!("[\u{1b}[2J{long}]"), format!("{{\"ts\":\"\\u001b[2J{long}\"}}")] {
-            let problem = ReplayLog::parse("a.log", &log).unwrap_err()[0].to_string();
+            let problem = ReplayLog::parse("a.log", &log, false).unwrap_err()[0].to_string();
             assert!(problem.len() < 300 && !problem.contains('\u{1b}'), "{problem}");
         }
-        let log = ReplayLog::parse("a.log", &format!("{{\"ts\":1,\"uri\":\"/\\u001b[2J{long}\"}}")).unwrap();
-        let template = RenderedRequest::new(Url::parse("http://a:1/").unwrap(), "GET", &[], b"");
-        let problem = log.schedule(&template, 1.0, "--replay").unwrap_err()[0].to_string();
+        let log = ReplayLog::parse("a.log", &format!("{{\"ts\":1,\"uri\":\"/\\u001b[2J{long}\"}}"), false);
+        let problem = log.unwrap_err()[0].to_string();
         assert!(problem.len() < 400 && !problem.contains('\u{1b}'), "{problem}");
     }
 
@@ -298,8 +459,8 @@ mod tests {
             {"startedDateTime": "2024-01-01T00:00:00Z", "request": {"method": "GET", "url": "data:,x"}}]}}"#;
         assert_eq!(plan_of(har, 1.0).0, ["GET http://a:1/p"]);
         let without_url = har.replace("\"url\": \"http://b/p\"", "\"uri\": 5");
-        let problem = ReplayLog::parse("a.har", &without_url).unwrap_err()[0].to_string();
-        assert!(problem.contains("entry 1 has no time, method or URL"), "{problem}");
+        let problem = ReplayLog::parse("a.har", &without_url, false).unwrap_err()[0].to_string();
+        assert!(problem.contains("entry 1: no method or URL"), "{problem}");
     }
 
     #[test]
@@ -307,20 +468,134 @@ mod tests {
         let line = "{\"time\":\"2024-01-01T00:00:00.25Z\",\"method\":\"GET\",\"path\":\"/1\"}\n";
         let (_, entries) = plan_of(&(line.to_owned() + &line.replace("/1", "/2")), 1.0);
         assert_eq!(entries, [(0, 0), (1, 1)]);
-        let schedule = ReplaySchedule { entries };
+        let schedule = ReplaySchedule { entries, input: ReplayInput::default() };
         assert_eq!((schedule.request_at(1), schedule.due_ns(2), schedule.len()), (1, None, 2));
     }
 
     #[test]
     fn a_file_without_requests_is_rejected_with_positions() {
-        let problems = ReplayLog::parse("a.log", "nonsense\n\n[x] \"GET /\"\n").unwrap_err();
+        let problems = ReplayLog::parse("a.log", "nonsense\n\n[x] \"GET /\"\n", false).unwrap_err();
         let locations: Vec<_> = problems.iter().map(|problem| problem.location.as_str()).collect();
         assert_eq!(locations, ["a.log:1:1", "a.log:3:2"]);
         assert!(
-            ReplayLog::parse("a.har", "{\"log\": {\"entries\": [}}").unwrap_err()[0]
+            ReplayLog::parse("a.har", "{\"log\": {\"entries\": [}}", false).unwrap_err()[0]
                 .location
                 .starts_with("a.har:1:")
         );
         assert!(parse_speed("2x").is_ok() && parse_speed("0").is_err() && parse_speed("fast").is_err());
+    }
+
+    fn parse(name: &str, text: &str) -> (Vec<String>, ReplayInput) {
+        let log = ReplayLog::parse(name, text, false).unwrap();
+        let template = RenderedRequest::new(Url::parse("http://a:1/").unwrap(), "GET", &[], b"");
+        let (requests, schedule) = log.schedule(&template, 1.0, &HarHosts::One).unwrap();
+        let shown = requests.iter().map(|request| format!("{} {}", request.method, request.url));
+        (shown.collect(), schedule.input)
+    }
+
+    #[test]
+    fn bad_lines_are_skipped_counted_and_sampled() {
+        let line = |request: &str| {
+            format!("192.0.2.1 - - [10/Oct/2020:13:55:36 +0000] \"{request}\" 400 5 \"-\" \"x\"\n")
+        };
+        let log = [
+            line("GET /good HTTP/1.1"),
+            line("GET /a b.php HTTP/1.1"),
+            line("GET /caf\u{e9} HTTP/1.1"),
+            line("GET /caf\\xc3\\xa9 HTTP/1.1"),
+            line("\\x16\\x03\\x01"),
+            line("GET /q?a=\\\"b\\\" HTTP/1.1"),
+            "2020/10/10 13:55:36 [error] upstream timed out\n".to_owned(),
+        ]
+        .concat();
+        let (requests, input) = parse("a.log", &log);
+        assert_eq!(requests, ["GET http://a:1/good", "GET http://a:1/q?a=\"b\""]);
+        let text = input.describe_skipped().unwrap();
+        assert!(text.starts_with("a.log: 7 lines read, 5 skipped: 1 without a time (a.log:7:"), "{text}");
+        assert!(
+            text.contains("1 without a request (a.log:5:")
+                && text.contains("3 that HTTP cannot carry (a.log:2:"),
+            "{text}"
+        );
+        let strict = ReplayLog::parse("a.log", &log, true).unwrap_err();
+        assert_eq!(strict.len(), 5, "{strict:?}");
+        assert!(ReplayLog::parse("a.log", &line("GET / HTTP/1.1"), true).is_ok());
+    }
+
+    #[test]
+    fn json_logs_of_proxies_are_read() {
+        let caddy = r#"{"level":"info","ts":1646861401.52,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"192.0.2.1","proto":"HTTP/2.0","method":"POST","host":"a.example","uri":"/c?x=1","headers":{"Accept":["*/*"]}},"status":200}"#;
+        let traefik = r#"{"RequestMethod":"PUT","RequestPath":"/t?y","StartUTC":"2022-03-09T21:30:01.25Z","time":"2022-03-09T21:30:09Z","RequestProtocol":"HTTP/1.1"}"#;
+        let apache =
+            r#"{"time":"[09/Mar/2022:21:30:01 +0000]","method":"GET","request":"/ignored","uri":"/apache"}"#;
+        let docker = r#"{"log":"192.0.2.1 - - [09/Mar/2022:21:30:02 +0000] \"GET /docker HTTP/1.1\" 200 5\n","stream":"stdout","time":"2022-03-09T21:30:02.5Z"}"#;
+        let google = r#"{"httpRequest":{"requestMethod":"GET","requestUrl":"https://b.example/g?z","status":200},"timestamp":"2022-03-09T21:30:03.5Z","resource":{"type":"x"}}"#;
+        let startup = r#"{"level":"info","ts":1646861400.1,"msg":"serving initial configuration"}"#;
+        let log = [caddy, traefik, apache, docker, google, startup].join("\n");
+        let (requests, input) = parse("a.log", &log);
+        assert_eq!(
+            requests,
+            [
+                "GET http://a:1/apache",
+                "PUT http://a:1/t?y",
+                "POST http://a:1/c?x=1",
+                "GET http://a:1/docker",
+                "GET http://a:1/g?z"
+            ]
+        );
+        assert_eq!(input.skipped.keys().collect::<Vec<_>>(), [&SkipReason::NoRequest]);
+    }
+
+    #[test]
+    fn a_har_is_sent_as_the_server_got_it() {
+        let entry = |url: &str, rest: &str, request: &str| {
+            format!(
+                r#"{{"startedDateTime":"2024-01-01T00:00:00.1230000+01:00"{rest},"request":{{"method":"POST","url":"{url}"{request}}}}}"#
+            )
+        };
+        let form = r#","headers":[{"name":"Content-Type","value":"application/x-www-form-urlencoded"}],
+            "postData":{"mimeType":"application/x-www-form-urlencoded","params":[{"name":"a","value":"1 2"},{"name":"b%","value":"é"}]}"#;
+        let encoded = r#","headers":[],"postData":{"text":"","params":[{"name":"a","value":"1+2%26"}]}"#;
+        let files = r#","headers":[],"postData":{"mimeType":"multipart/form-data","params":[{"name":"f","fileName":"x.txt","contentType":"text/plain","value":"hi"}]}"#;
+        let har = format!(
+            r#"{{"log":{{"creator":{{"name":"Firefox"}},"entries":[{}]}}}}"#,
+            [
+                entry("https://b.example/form", "", form),
+                entry("https://b.example/encoded", r#","cache":{}"#, encoded),
+                entry("https://b.example:443/files", r#","cache":{"afterRequest":{"eTag":"x"}}"#, files),
+                entry("https://b.example/chromium", r#","_fromCache":"disk""#, ""),
+                entry("https://b.example/firefox", r#","cache":{"afterRequest":null}"#, ""),
+                entry("https://b.example/safari", r#","_fetchType":"Memory Cache""#, ""),
+                entry("wss://b.example/socket", "", ""),
+                entry("https://cdn.example/x.js", r#","_fetchType":"Network Load""#, ""),
+            ]
+            .join(",")
+        );
+        let log = ReplayLog::parse("a.har", &har, true).unwrap();
+        let template = RenderedRequest::new(Url::parse("http://a:1/").unwrap(), "GET", &[], b"");
+        let (requests, schedule) = log.schedule(&template, 1.0, &HarHosts::One).unwrap();
+        let bodies: Vec<_> = requests.iter().map(|request| String::from_utf8_lossy(&request.body)).collect();
+        assert_eq!(bodies[..2], ["a=1+2&b%25=%C3%A9", "a=1+2%26"]);
+        assert!(
+            bodies[2]
+                .contains("name=\"f\"; filename=\"x.txt\"\r\nContent-Type: text/plain\r\n\r\nhi\r\n------")
+        );
+        let boundary = requests[2].fields.iter().find(|(name, _)| name == "content-type").unwrap();
+        assert!(bodies[2].starts_with(&format!("--{}\r\n", boundary.1.split_once("boundary=").unwrap().1)));
+        let text = schedule.input.describe_skipped().unwrap();
+        for part in [
+            "8 entries read, 5 skipped",
+            "3 from the cache of the browser",
+            "1 with a URL that is not HTTP",
+            "1 of other hosts (b.example sent: 1 of cdn.example;",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+        let count = |hosts: &str| {
+            log.schedule(&template, 1.0, &HarHosts::parse(hosts).unwrap()).map(|(requests, _)| requests.len())
+        };
+        assert_eq!((count("all").unwrap(), count("cdn.example").unwrap()), (4, 1));
+        assert!(count("c.example").unwrap_err().to_string().contains("3 of b.example, 1 of cdn.example"));
+        assert!(HarHosts::parse("http://a/").is_err());
     }
 }

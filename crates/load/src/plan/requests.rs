@@ -227,6 +227,14 @@ fn parse_fields(headers: &[String], location: &str, reader: &mut FlagReader) -> 
             .any(|framing| name.eq_ignore_ascii_case(framing))
         {
             reader.add_problem(location, format!("'{name}' is set by weir from the body"));
+        } else if name.eq_ignore_ascii_case("host")
+            && fields.iter().any(|(given, _): &(String, String)| given.eq_ignore_ascii_case("host"))
+        {
+            // RFC 9112 §3.2: a server has to reject such a request.
+            reader.add_problem(
+                location,
+                format!("'{header}': a request has one Host field: remove the other one"),
+            );
         } else {
             fields.push((name.to_owned(), value.to_owned()));
         }

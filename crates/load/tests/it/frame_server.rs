@@ -143,9 +143,42 @@ impl Peer {
 
     /// Reads the preface and sends the settings.
     pub(crate) fn begin(&mut self, settings: &[(u16, u32)]) -> io::Result<()> {
+        self.read_preface()?;
+        self.send_settings(settings)
+    }
+
+    pub(crate) fn read_preface(&mut self) -> io::Result<()> {
         let mut preface = [0; 24];
         self.socket.read_exact(&mut preface)?;
         assert_eq!(&preface, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        Ok(())
+    }
+
+    /// Returns whether nothing arrives for 200 ms.
+    fn is_quiet(&self) -> bool {
+        self.socket.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
+        let received = self.socket.peek(&mut [0]);
+        self.socket.set_read_timeout(None).unwrap();
+        received.is_err()
+    }
+
+    /// Reads the requests that arrive before the settings of the server, until it is quiet.
+    pub(crate) fn early_requests(&mut self) -> io::Result<Vec<u32>> {
+        let mut streams = Vec::new();
+        while !self.is_quiet() {
+            let mut header = [0; 9];
+            self.socket.read_exact(&mut header)?;
+            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+            self.socket.read_exact(&mut vec![0; length as usize])?;
+            if header[3] == kind::HEADERS {
+                streams.push(u32::from_be_bytes([header[5], header[6], header[7], header[8]]));
+            }
+        }
+        self.counters.requests.fetch_add(streams.len() as u64, Ordering::SeqCst);
+        Ok(streams)
+    }
+
+    pub(crate) fn send_settings(&mut self, settings: &[(u16, u32)]) -> io::Result<()> {
         let mut payload = Vec::new();
         for (setting, value) in settings {
             payload.extend_from_slice(&setting.to_be_bytes());

@@ -52,7 +52,7 @@ fn a_request_that_no_server_processes_fails() {
     });
     let measured = run(&flags(&server, 1, 4, 8));
     assert_eq!(errors(&measured, FailureKind::RefusedStream), 8, "{:?}", measured.counters.errors);
-    assert_eq!((measured.counters.responses, measured.counters.http2.retried), (0, 8));
+    assert_eq!((measured.counters.responses, measured.counters.http2.retried), (0, 24));
 }
 
 #[test]
@@ -62,7 +62,6 @@ fn a_reset_stream_is_an_error_and_the_connection_goes_on() {
             let stream = peer.next_request()?;
             match number % 4 {
                 0 => peer.reset(stream, CANCEL)?,
-                1 => peer.reset(stream, REFUSED_STREAM)?,
                 2 => {
                     peer.send_head(stream, crate::frame_server::STATUS_200, false)?;
                     peer.reset(stream, 2)?;
@@ -74,10 +73,73 @@ fn a_reset_stream_is_an_error_and_the_connection_goes_on() {
     });
     let measured = run(&flags(&server, 1, 16, 4_000));
     assert_eq!(errors(&measured, FailureKind::StreamReset), 2_000, "{:?}", measured.counters.errors);
-    assert_eq!(errors(&measured, FailureKind::RefusedStream), 1_000);
-    assert_eq!((measured.counters.good(), measured.counters.opened), (1_000, 1));
+    assert_eq!((measured.counters.good(), measured.counters.opened), (2_000, 1));
     let resets = measured.counters.http2.resets;
-    assert_eq!((resets[2], resets[7], resets[8]), (1_000, 1_000, 1_000));
+    assert_eq!((resets[2], resets[7], resets[8]), (1_000, 0, 1_000));
+}
+
+#[test]
+fn a_refused_stream_was_not_processed_and_is_sent_again() {
+    let server = FrameServer::start(&[], |peer| {
+        for number in 0_u32.. {
+            let stream = peer.next_request()?;
+            // The request that is sent again is one of the next eight.
+            match number % 50 {
+                1 => peer.reset(stream, REFUSED_STREAM)?,
+                _ => peer.respond(stream, 10)?,
+            }
+        }
+        Ok(())
+    });
+    let measured = run(&flags(&server, 1, 8, 900));
+    assert_all_good(&measured, 900);
+    let http2 = &measured.counters.http2;
+    assert_eq!(http2.retried, http2.resets[7]);
+    assert!((18..=19).contains(&http2.retried), "{}", http2.retried);
+    assert_eq!(measured.counters.opened, 1);
+}
+
+#[test]
+fn a_server_that_refuses_every_stream_is_not_asked_without_end() {
+    let server = FrameServer::start(&[], |peer| {
+        loop {
+            let stream = peer.next_request()?;
+            peer.reset(stream, REFUSED_STREAM)?;
+        }
+    });
+    let measured = run(&flags(&server, 1, 4, 8));
+    assert_eq!(errors(&measured, FailureKind::RefusedStream), 8, "{:?}", measured.counters.errors);
+    assert_eq!((measured.counters.http2.retried, measured.counters.http2.resets[7]), (24, 32));
+}
+
+/// `SETTINGS_MAX_CONCURRENT_STREAMS` of 3.
+const THREE_STREAMS: &[(u16, u32)] = &[(3, 3)];
+
+#[test]
+fn the_limit_of_streams_holds_on_the_connection_after_a_goaway() {
+    let server = FrameServer::start_raw(|peer| {
+        if peer.number == 0 {
+            peer.begin(THREE_STREAMS)?;
+            let first = peer.next_request()?;
+            peer.go_away(first, NO_ERROR)?;
+            peer.respond(first, 10)?;
+            return peer.next_request().map(|_| ());
+        }
+        // The settings come late: the client has sent by then what it wants to send.
+        peer.read_preface()?;
+        let early = peer.early_requests()?;
+        if early.len() > 3 {
+            // None of them gets a response.
+            return Ok(());
+        }
+        peer.send_settings(THREE_STREAMS)?;
+        for stream in early {
+            peer.respond(stream, 10)?;
+        }
+        peer.respond_to_all(10)
+    });
+    let measured = run(&flags(&server, 1, 8, 60));
+    assert_all_good(&measured, 60);
 }
 
 #[test]

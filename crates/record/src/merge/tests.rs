@@ -271,6 +271,25 @@ fn fleet_of(count: usize) -> (Vec<Run>, Fleet) {
 }
 
 #[test]
+fn slices_of_one_load_merge_outside_a_fleet() {
+    let (mut runs, _) = fleet_of(3);
+    for (index, run) in runs.iter_mut().enumerate() {
+        run.plan = serde_json::json!({"connections": 2 + index, "slice": format!("{index}-{}/3", index + 1),
+            "pace": {"loop": "open", "rate_per_s": 10.5}, "seed": index, "timeout_ns": 1});
+    }
+    let merged = merge(&runs).unwrap();
+    assert_eq!((merged.totals.requests, merged.plan["connections"].as_u64()), (30, Some(9)));
+    assert_eq!(merged.plan["pace"]["rate_per_s"], 31.5);
+    assert_eq!(merged.plan["slice"], "0-1/3 1-2/3 2-3/3");
+    // Not the same slice twice, nor slices of different loads.
+    let mut twice = runs.clone();
+    twice[1].plan["slice"] = "0-1/3".into();
+    assert!(matches!(merge(&twice), Err(MergeError::PlanMismatch { .. })));
+    runs[2].plan["timeout_ns"] = 2.into();
+    assert!(matches!(merge(&runs), Err(MergeError::PlanMismatch { index: 3, .. })));
+}
+
+#[test]
 fn the_slices_of_a_plan_merge_to_the_histogram_of_one_process() {
     let (runs, fleet) = fleet_of(4);
     assert!(matches!(merge(&runs), Err(MergeError::PlanMismatch { index: 2, .. })));

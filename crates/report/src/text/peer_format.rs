@@ -1,6 +1,6 @@
 //! Result of a run in the form of other load generators, for scripts that parse their output: ab, wrk,
 //! h2load and h1load. The figures are those of the record: latencies count from the send, as theirs do,
-//! and what weir does not measure is 0. Reads only the record.
+//! rates are those of the window, and what weir does not measure is 0. Reads only the record.
 
 use record::histogram::LatencyHistogram;
 use record::invalid_value;
@@ -34,6 +34,17 @@ impl PeerFormat {
             "h2load" => Some(Self::H2load),
             _ => return Err(invalid_value!("'{text}' is none of text, ab, wrk, h1load and h2load")),
         })
+    }
+
+    /// Returns the verdict about a record as a comment, which none of the forms has a place for.
+    #[must_use]
+    pub fn verdict_comment(run: &Run) -> String {
+        let reasons = run.validity.reasons.iter().map(|reason| format!("{}: {}", reason.code, reason.text));
+        let missed = run.objectives.iter().filter(|objective| !objective.met);
+        let missed = missed.map(|objective| format!("objective missed: {}", objective.text));
+        let reasons: Vec<String> = reasons.chain(missed).collect();
+        let separator = if reasons.is_empty() { "" } else { ": " };
+        format!("# weir: {}{separator}{}", run.validity.verdict.as_str(), reasons.join("; "))
     }
 
     /// Formats a record.
@@ -70,6 +81,11 @@ fn target(run: &Run) -> Target {
     Target { host: host.to_owned(), port: port.to_owned(), path: path.to_owned(), url }
 }
 
+/// Returns the time from the start to the last response, which the totals cover: the load and its drain.
+fn total_s(run: &Run) -> f64 {
+    run.intervals.iter().map(|interval| interval.time_s).fold(run.duration_s, f64::max).max(1e-9)
+}
+
 fn connections(run: &Run) -> u64 {
     run.plan["connections"].as_u64().unwrap_or(0)
 }
@@ -86,14 +102,14 @@ fn within_stdev(histogram: &LatencyHistogram) -> f64 {
 
 fn ab(run: &Run) -> String {
     let (totals, to) = (&run.totals, target(run));
-    let (complete, seconds) = (totals.responses, run.duration_s.max(1e-9));
+    let (complete, seconds) = (totals.responses, total_s(run));
     let failed = totals.failed();
     let not_2xx: u64 =
         totals.status.iter().filter(|(status, _)| **status / 100 != 2).map(|(_, count)| count).sum();
     let service = histogram(&run.latency.last_byte.service.hdr);
     let first = histogram(&run.latency.first_byte.service.hdr);
     let connect = histogram(&run.latency.connect.service.hdr);
-    let per_s = complete as f64 / seconds;
+    let per_s = run.rates.responses_per_s;
     let opened = totals.connections.opened;
     let mut text = format!(
         "Server Software:        \nServer Hostname:        {}\nServer Port:            {}\n\nDocument Path:          {}\n\
@@ -119,7 +135,7 @@ fn ab(run: &Run) -> String {
         totals.bytes_in,
         totals.body_bytes,
         mean_ms * connections(run) as f64,
-        totals.bytes_in as f64 / 1024.0 / seconds,
+        run.rates.bytes_in_per_s / 1024.0,
         "",
     );
     for (name, histogram) in
@@ -148,7 +164,7 @@ fn ab_times(name: &str, histogram: &LatencyHistogram) -> String {
 }
 
 fn wrk(run: &Run) -> String {
-    let (totals, seconds) = (&run.totals, run.duration_s.max(1e-9));
+    let (totals, rates) = (&run.totals, &run.rates);
     let service = histogram(&run.latency.last_byte.service.hdr);
     let threads = run.plan["threads"].as_u64().unwrap_or(1);
     let mut text = format!(
@@ -173,7 +189,7 @@ fn wrk(run: &Run) -> String {
     text += &format!(
         "  {} requests in {:.2}s, {}B read\n",
         totals.responses,
-        seconds,
+        total_s(run),
         wrk_bytes(totals.bytes_in as f64)
     );
     let error = |kinds: &[&str]| kinds.iter().filter_map(|kind| totals.errors.get(*kind)).sum::<u64>();
@@ -188,8 +204,8 @@ fn wrk(run: &Run) -> String {
     }
     text + &format!(
         "Requests/sec: {:>9.2}\nTransfer/sec: {:>10}B\n",
-        totals.responses as f64 / seconds,
-        wrk_bytes(totals.bytes_in as f64 / seconds)
+        rates.responses_per_s,
+        wrk_bytes(rates.bytes_in_per_s)
     )
 }
 
@@ -245,7 +261,7 @@ fn wrk_bytes(bytes: f64) -> String {
 }
 
 fn h2load(run: &Run) -> String {
-    let (totals, seconds) = (&run.totals, run.duration_s.max(1e-9));
+    let (totals, rates) = (&run.totals, &run.rates);
     let class = |class: u16| -> u64 {
         totals.status.iter().filter(|(status, _)| **status / 100 == class).map(|(_, count)| count).sum()
     };
@@ -257,9 +273,9 @@ fn h2load(run: &Run) -> String {
     let failed = totals.failed() + class(4) + class(5);
     let mut text = format!(
         "finished in {}, {:.2} req/s, {}B/s\n",
-        h2load_time(seconds * 1e9, 2),
-        totals.responses as f64 / seconds,
-        wrk_bytes(totals.bytes_in as f64 / seconds)
+        h2load_time(total_s(run) * 1e9, 2),
+        rates.responses_per_s,
+        wrk_bytes(rates.bytes_in_per_s)
     );
     text += &format!(
         "requests: {} total, {} started, {} done, {} succeeded, {failed} failed, {errored} errored, {timeouts} timeout\n",
@@ -297,7 +313,7 @@ fn h2load(run: &Run) -> String {
             within_stdev(histogram)
         );
     }
-    let each = totals.responses as f64 / seconds / connections(run).max(1) as f64;
+    let each = rates.responses_per_s / connections(run).max(1) as f64;
     text + &format!(
         "req/s           : {each:>10.2}  {each:>10.2}  {each:>10.2}  {:>10.2}{:>9.2}%\n",
         0.0, 100.0
@@ -320,7 +336,7 @@ fn h1load(run: &Run) -> String {
         let Interval { connections_opened, responses, bytes_in, length_s, .. } = *interval;
         let failed: u64 = interval.errors.values().sum();
         opened += connections_opened;
-        requests += responses + failed;
+        requests += responses;
         bytes += bytes_in;
         errors += failed;
         let per_s = |count: f64| h1load_short(count / length_s.max(1e-3));
@@ -333,7 +349,7 @@ fn h1load(run: &Run) -> String {
             interval.time_s.ceil(),
             interval.connections,
             per_s(connections_opened as f64),
-            per_s((responses + failed) as f64),
+            per_s(responses as f64),
             per_s(bytes_in as f64 * 8.0),
         );
     }
@@ -395,6 +411,32 @@ mod tests {
         assert_eq!([79.69e-6, 1.54e-3, 10.46e-3].map(h1load_time), ["79.69u", "1.540m", "10.46m"]);
         assert_eq!(wrk_bytes(8_346_664.0), "7.96M");
         assert_eq!([52e3, 3.47e6].map(wrk_time), ["52.00us", "3.47ms"]);
+    }
+
+    #[test]
+    fn the_drain_raises_no_rate() {
+        let mut run = super::super::summary::tests::run_with_everything();
+        run.duration_s = 4.0;
+        run.rates.responses_per_s = 310.0;
+        run.rates.bytes_in_per_s = 2048.0;
+        run.totals.responses = 3200;
+        let last = run.intervals.last().unwrap().clone();
+        run.intervals = vec![Interval { time_s: 10.5, length_s: 6.5, responses: 13, ..last }];
+        run.intervals[0].errors.insert("timeout".to_owned(), 52);
+        let text = |name: &str| PeerFormat::parse(name).unwrap().unwrap().format(&run);
+        let wrk = text("wrk");
+        assert!(wrk.contains("Requests/sec:    310.00\nTransfer/sec:     2.00KB"), "{wrk}");
+        assert!(wrk.contains("3200 requests in 10.50s"), "{wrk}");
+        let ab = text("ab");
+        assert!(ab.contains("Time taken for tests:   10.500 seconds"), "{ab}");
+        assert!(ab.contains("Requests per second:    310.00 ") && ab.contains("  2.00 [Kbytes/sec]"), "{ab}");
+        assert!(text("h2load").starts_with("finished in 10.50s, 310.00 req/s, 2.00KB/s\n"));
+        // Failed requests were no responses.
+        let h1load = text("h1load");
+        assert_eq!(h1load.lines().nth(1).unwrap().split_whitespace().nth(3), Some("13"), "{h1load}");
+        assert!(h1load.contains(" 2.00 "), "{h1load}");
+        let comment = PeerFormat::verdict_comment(&run);
+        assert!(comment.starts_with("# weir: ") && !comment.contains('\n'), "{comment}");
     }
 
     #[test]

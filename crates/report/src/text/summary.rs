@@ -68,6 +68,8 @@ fn short_summary(run: &Run, colour: bool, width: usize) -> String {
     prose.extend(run.fleet.as_ref().map(|fleet| labelled("fleet", &format_fleet(fleet))));
     prose.extend(run.tls.as_ref().map(|tls| labelled("tls", &format_tls(tls))));
     prose.extend(run.http2.as_ref().and_then(format_http2).map(|text| labelled("http2", &text)));
+    prose.extend(format_replay(run).map(|text| labelled("replay", &text)));
+    prose.extend(format_addresses(run).map(|text| labelled("address", &text)));
     prose.extend(outcome(run));
     let mut end = objectives(run);
     end.extend(validity(run));
@@ -185,6 +187,36 @@ pub fn format_http2(http2: &Http2Totals) -> Option<String> {
         parts.push(format!("grpc-status {}", largest_counts(failed_calls.into_iter())));
     }
     (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Formats the lines of a replayed log that were read, sent and skipped.
+pub(super) fn format_replay(run: &Run) -> Option<String> {
+    let replay = &run.plan["replay"];
+    let read = replay["read"].as_u64()?;
+    let skipped = replay["skipped"].as_object().map(|counts| {
+        let counts =
+            counts.iter().map(|(reason, count)| (reason.replace('_', " "), count.as_u64().unwrap_or(0)));
+        counts.collect::<Vec<_>>()
+    });
+    let skipped = skipped.unwrap_or_default();
+    let total: u64 = skipped.iter().map(|(_, count)| count).sum();
+    let sent = run.totals.requests.saturating_sub(run.totals.dropped);
+    let mut text = format!("{read} read, {sent} sent, {total} skipped");
+    if total > 0 {
+        text += &format!(" ({})", largest_counts(skipped.into_iter()));
+    }
+    Some(text)
+}
+
+/// Formats the addresses of names that have several; `None` if none has.
+pub(super) fn format_addresses(run: &Run) -> Option<String> {
+    let rows = run.plan["addresses"].as_array().filter(|rows| !rows.is_empty())?.iter().map(|row| {
+        let used = row["used"].as_array().into_iter().flatten().filter_map(|address| address.as_str());
+        let used: Vec<&str> = used.collect();
+        let count = row["count"].as_u64().unwrap_or(0);
+        format!("{} for {} (which has {count})", used.join(", "), row["host"].as_str().unwrap_or("?"))
+    });
+    Some(rows.collect::<Vec<_>>().join("; "))
 }
 
 /// Formats what the first session negotiated, and the number of handshakes of each kind.

@@ -155,6 +155,7 @@ fn write_results(
 ) -> Result<(), Failure> {
     if let Some(format) = format {
         print(&format.format(run));
+        warn!("{}", PeerFormat::verdict_comment(run));
     } else if !quiet {
         let text = summary(run, output::detail(args), is_coloured());
         let agents = run.fleet.as_ref().map(format_fleet_agents).unwrap_or_default();

@@ -49,6 +49,7 @@ pub(super) fn write_results(
     let comparison = baseline.map(|baseline| baseline.compare(run));
     if let Some(format) = peer_format(args)? {
         print(&format.format(run));
+        warn!("{}", PeerFormat::verdict_comment(run));
     } else if prints_summary(args)? {
         let text = summary(run, output::detail(args), is_coloured());
         print(&format!("{}{text}", if has_lines { "\n" } else { "" }));

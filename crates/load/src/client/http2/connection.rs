@@ -60,7 +60,12 @@ pub(super) struct Http2Connection {
     /// True if the socket accepts no bytes any more.
     is_write_closed: bool,
     silence: Silence,
+    /// Limit of streams on the last connection.
+    known_streams_max: Option<u32>,
 }
+
+/// Maximum number of times that a request is sent again.
+const RESENDS_MAX: u8 = 3;
 
 /// Requests that events concern.
 struct EventTarget<'a> {
@@ -87,9 +92,11 @@ enum EventEffect {
 }
 
 impl Http2Connection {
-    /// Begins a connection on a connected stream. Nothing is written yet.
-    pub(super) fn new(stream: Stream, plan: &RunPlan) -> Self {
+    /// Begins a connection on a connected stream. Nothing is written yet. `known_streams_max` is the limit of the
+    /// server on the client's last connection, which holds until the settings of this one arrive.
+    pub(super) fn new(stream: Stream, plan: &RunPlan, known_streams_max: Option<u32>) -> Self {
         Self {
+            known_streams_max,
             stream,
             mux: Connection::new(Role::Client, &mux_config(plan)),
             partial_frame: Vec::new(),
@@ -213,12 +220,20 @@ impl Http2Connection {
         }
     }
 
+    /// Returns the limit of streams of the server, as far as it is known.
+    pub(super) fn streams_max(&self) -> Option<u32> {
+        if self.is_confirmed { self.mux.peer_streams_max() } else { self.known_streams_max }
+    }
+
     /// Returns the number of requests that may be started now, if there may be `streams` at a time.
     pub(super) fn startable(&mut self, streams: usize, exchanges: &ExchangeTable) -> usize {
         if self.is_closing || self.streams_left == 0 || self.mux.output().len() >= OUTPUT_BYTES_MAX {
             return 0;
         }
         let left = usize::try_from(self.streams_left).unwrap_or(usize::MAX);
+        let known =
+            self.known_streams_max.filter(|_| !self.is_confirmed).map_or(usize::MAX, |max| max as usize);
+        let streams = streams.min(known);
         streams.saturating_sub(exchanges.streams.len()).min(self.mux.free_streams()).min(left)
     }
 
@@ -364,7 +379,7 @@ impl EventTarget<'_> {
             Event::Response { stream, head, is_end } => self.handle_response(stream, &head, is_end, is_grpc),
             Event::Data { stream, bytes, is_end } => {
                 if let Some(exchange) = self.exchanges.streams.get_mut(stream) {
-                    exchange.handle_data(bytes.len());
+                    exchange.handle_data(bytes, is_grpc);
                 }
                 if let Some(mut inspection) = self.exchanges.inspection(&self.core.shared.plan, stream) {
                     inspection.data(bytes);
@@ -443,13 +458,14 @@ impl EventTarget<'_> {
         if exchange.output_end == u64::MAX { EventEffect::Reset(stream, NO_ERROR) } else { EventEffect::None }
     }
 
-    /// Handles a request that the server did not process. If it goes away, the request is sent again
-    /// on the next connection, once; if it refused the stream, the request fails.
+    /// Handles a request that the server did not process, because it goes away or refused the stream: the
+    /// request is sent again (RFC 9113 §8.7), [`RESENDS_MAX`] times at most.
     fn handle_unprocessed(&mut self, stream: StreamKey, is_going_away: bool) {
-        let is_first_time = self.exchanges.streams.get_mut(stream).is_some_and(|exchange| !exchange.is_retry);
+        let resent = self.exchanges.streams.get_mut(stream).map_or(RESENDS_MAX, |exchange| exchange.resent);
         if !is_going_away {
             self.core.recorder.borrow_mut().counters.http2.count_reset(REFUSED_STREAM.0);
-        } else if is_first_time {
+        }
+        if resent < RESENDS_MAX {
             self.core.recorder.borrow_mut().counters.http2.retried += 1;
             self.retries.extend(self.exchanges.streams.remove(stream).map(Exchange::into_retry));
             return;

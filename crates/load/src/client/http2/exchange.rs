@@ -6,7 +6,7 @@ use crate::client::{ExchangeContext, ResponseOutcome, needs_context, record_resp
 use crate::core_state::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::inspection::Inspection;
-use crate::plan::{GrpcStatus, RenderedRequest, RunPlan, TemplateRequest};
+use crate::plan::{GrpcMessages, GrpcStatus, RenderedRequest, RunPlan, TemplateRequest};
 use crate::recorder::RequestTiming;
 use crate::session::ClientSession;
 
@@ -33,8 +33,9 @@ pub(super) struct Exchange {
     interim_count: u32,
     body_bytes: u64,
     grpc_status: GrpcStatus,
-    /// True if it was sent before, on another connection.
-    pub(super) is_retry: bool,
+    grpc_messages: GrpcMessages,
+    /// Number of earlier sends that a server did not process.
+    pub(super) resent: u8,
     /// Rendered request and inspector, if the plan needs them.
     pub(super) context: Option<Box<ExchangeContext>>,
 }
@@ -61,7 +62,8 @@ impl Exchange {
             interim_count: 0,
             body_bytes: 0,
             grpc_status: GrpcStatus::Missing,
-            is_retry: false,
+            grpc_messages: GrpcMessages::default(),
+            resent: 0,
             context: None,
         }
     }
@@ -69,7 +71,11 @@ impl Exchange {
     /// Makes it ready to be sent again: it keeps its times.
     pub(super) fn into_retry(self) -> Self {
         let times = (self.due_ns, self.begun_ns, self.sent_ns);
-        Self { is_retry: true, context: self.context, ..Self::new(self.request, times, self.deadline_ns) }
+        Self {
+            resent: self.resent + 1,
+            context: self.context,
+            ..Self::new(self.request, times, self.deadline_ns)
+        }
     }
 
     /// Handles a head of its response.
@@ -85,8 +91,11 @@ impl Exchange {
         Ok(())
     }
 
-    pub(super) fn handle_data(&mut self, bytes: usize) {
-        self.body_bytes += bytes as u64;
+    pub(super) fn handle_data(&mut self, bytes: &[u8], is_grpc: bool) {
+        self.body_bytes += bytes.len() as u64;
+        if is_grpc {
+            self.grpc_messages.add(bytes);
+        }
     }
 
     /// Notes that the windows of the server admit no more of the body.
@@ -120,7 +129,7 @@ impl Exchange {
         let &Self { due_ns, begun_ns, sent_ns, first_ns, status, body_bytes, .. } = self;
         let is_grpc = core.shared.plan.http2.as_ref().is_some_and(|http2| http2.grpc);
         let inspector = self.context.as_ref().map(|context| &context.inspector);
-        let grpc = is_grpc.then_some(self.grpc_status);
+        let grpc = is_grpc.then_some((self.grpc_status, self.grpc_messages.is_one()));
         let response = ResponseOutcome { request: self.request, status, body_bytes, grpc, inspector };
         record_response(core, response, RequestTiming { due_ns, begun_ns, sent_ns, first_ns, last_ns });
     }
@@ -168,7 +177,7 @@ impl ExchangeTable {
         if let Some(template) = &plan.requests[request].template {
             let values =
                 TemplateRequest { number: core.next_request_number(), table: plan.values.as_deref() };
-            context.buffer.render_parts(template, values, session);
+            context.buffer.render_parts(&plan.requests[request], template, values, session);
         }
         Some(context)
     }

@@ -1,16 +1,16 @@
-//! Lines of access logs, and entries of a HAR. Only the fields of a request are kept, so that a log takes a
-//! small multiple of its size in memory, whatever else is in it.
+//! Lines of access logs. Only the fields of a request are kept, so that a log takes a small multiple of its
+//! size in memory, whatever else is in it.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use record::invalid_value;
-use record::problem::{InvalidValue, printable};
-use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use record::problem::printable;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// One request of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,57 +23,182 @@ pub(super) struct LogEntry {
     pub(super) target: String,
     pub(super) fields: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
+    /// Host of a HAR's URL, with its port unless it is the default; empty in an access log.
+    pub(super) host: String,
+}
+
+/// Reason to leave out a line of an access log, or an entry of a HAR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum SkipReason {
+    /// Not JSON, in a line that begins with a brace.
+    Syntax,
+    /// No time, or one that cannot be read.
+    NoTime,
+    /// No request line, target, method or URL.
+    NoRequest,
+    /// Method or target that HTTP cannot carry: a space, a control character, a byte above 127.
+    Unsendable,
+    /// URL of another scheme: `data:`, `blob:`, `wss:`.
+    OtherScheme,
+    /// Response from the cache of the browser: the server got no request.
+    FromCache,
+    /// Host that `--har-hosts` does not name.
+    OtherHost,
+}
+
+impl SkipReason {
+    /// Returns the reason in words, behind a number of lines.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Syntax => "with a syntax error",
+            Self::NoTime => "without a time",
+            Self::NoRequest => "without a request",
+            Self::Unsendable => "that HTTP cannot carry",
+            Self::OtherScheme => "with a URL that is not HTTP",
+            Self::FromCache => "from the cache of the browser",
+            Self::OtherHost => "of other hosts",
+        }
+    }
+
+    /// Returns whether the line is damaged, or else of no use for a replay.
+    pub(super) fn is_defect(self) -> bool {
+        self <= Self::Unsendable
+    }
 }
 
 /// Maximum number of requests of a log.
 pub(super) const REPLAY_REQUESTS_MAX: usize = 5_000_000;
 
-/// Column of an error, from 1, and its description.
-type LineError = (usize, String);
+/// Skipped line: its column of the defect, from 1, the reason and its description.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SkippedLine {
+    pub(super) column: usize,
+    pub(super) reason: SkipReason,
+    pub(super) text: String,
+}
 
-/// Names of the time in JSON logs.
-const TIME_KEYS: [&str; 8] =
-    ["time", "timestamp", "@timestamp", "start_time", "started_at", "ts", "time_iso8601", "time_local"];
-/// Names of the method in JSON logs.
-const METHOD_KEYS: [&str; 3] = ["method", "request_method", "verb"];
-/// Names of the target in JSON logs.
-const TARGET_KEYS: [&str; 7] = ["target", "uri", "request_uri", "path", "url", "request_target", "resource"];
-/// Fields of a recorded request that belong to its connection.
-const CONNECTION_FIELDS: [&str; 8] = [
-    "connection",
-    "content-length",
-    "host",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "transfer-encoding",
-    "upgrade",
-];
-
-/// Maximum length of a quoted part of a log in a message.
-const SHOWN_BYTES_MAX: usize = 80;
-
-/// Parses a line of an access log.
-pub(super) fn parse_line(line: &str) -> Result<LogEntry, LineError> {
-    match line.trim_start().starts_with('{') {
-        true => parse_json(line),
-        false => parse_text(line),
+impl SkippedLine {
+    pub(super) fn new(column: usize, reason: SkipReason, text: impl Into<String>) -> Self {
+        Self { column, reason, text: text.into() }
     }
 }
 
+/// Names of the time in JSON logs; the start of a request comes before the time of the line.
+const TIME_KEYS: [&str; 10] = [
+    "StartUTC",
+    "start_time",
+    "started_at",
+    "time",
+    "timestamp",
+    "@timestamp",
+    "ts",
+    "time_iso8601",
+    "time_local",
+    "msec",
+];
+/// Names of the method in JSON logs.
+const METHOD_KEYS: [&str; 5] = ["method", "request_method", "verb", "RequestMethod", "requestMethod"];
+/// Names of the target in JSON logs.
+const TARGET_KEYS: [&str; 9] = [
+    "target",
+    "uri",
+    "request_uri",
+    "path",
+    "url",
+    "request_target",
+    "resource",
+    "RequestPath",
+    "requestUrl",
+];
+/// Names of objects in JSON logs that have the keys of the request: those of Caddy, of pino and of Google Cloud.
+const REQUEST_OBJECTS: [&str; 4] = ["request", "req", "httpRequest", "http_request"];
+/// Maximum length of a quoted part of a log in a message.
+pub(super) const SHOWN_BYTES_MAX: usize = 80;
+
+/// Parses a line of an access log.
+pub(super) fn parse_line(line: &str) -> Result<LogEntry, SkippedLine> {
+    let entry = match line.trim_start().starts_with('{') {
+        true => parse_json(line)?,
+        false => parse_text(line)?,
+    };
+    check_request(&entry)?;
+    Ok(entry)
+}
+
+/// Checks that the request of an entry can be sent.
+pub(super) fn check_request(entry: &LogEntry) -> Result<(), SkippedLine> {
+    wire::encode::check_target(&entry.target)
+        .and_then(|()| wire::encode::check_method(&entry.method))
+        .map_err(|error| {
+            let request = printable(&format!("{} {}", entry.method, entry.target), SHOWN_BYTES_MAX);
+            SkippedLine::new(1, SkipReason::Unsendable, format!("'{request}': {error}"))
+        })
+}
+
 /// Parses a line of the combined format, or of HAProxy: a time in brackets, and a request in quotes.
-fn parse_text(line: &str) -> Result<LogEntry, LineError> {
-    let open = time_bracket(line)
-        .ok_or_else(|| (1, "no [time] (log formats: combined, HAProxy HTTP, JSON, HAR)".to_owned()))?;
-    let time = line[open + 1..].split(']').next().unwrap_or_default();
-    let (at_ns, is_whole_second) = parse_time(time)
-        .ok_or_else(|| (open + 2, format!("'{}' is not a time", printable(time, SHOWN_BYTES_MAX))))?;
-    let quoted = line.split('"').skip(1).step_by(2);
-    let (method, target) = quoted.filter_map(parse_request_line).next().ok_or_else(|| {
-        let column = line.find('"').map_or(1, |at| at + 1);
-        (column, "no request such as \"GET /path HTTP/1.1\"".to_owned())
+fn parse_text(line: &str) -> Result<LogEntry, SkippedLine> {
+    let open = time_bracket(line).ok_or_else(|| {
+        let text = "no [time] (log formats: combined, HAProxy HTTP, JSON, HAR)";
+        SkippedLine::new(1, SkipReason::NoTime, text)
     })?;
-    Ok(LogEntry { at_ns, is_whole_second, method, target, fields: Vec::new(), body: Vec::new() })
+    let time = line[open + 1..].split(']').next().unwrap_or_default();
+    let (at_ns, is_whole_second) = parse_time(time).ok_or_else(|| {
+        let text = format!("'{}' is not a time", printable(time, SHOWN_BYTES_MAX));
+        SkippedLine::new(open + 2, SkipReason::NoTime, text)
+    })?;
+    let request = QuotedTexts(line).find_map(|text| parse_request_line(&unescape(text)));
+    let (method, target) = request.ok_or_else(|| {
+        let column = line.find('"').map_or(1, |at| at + 1);
+        SkippedLine::new(column, SkipReason::NoRequest, "no request such as \"GET /path HTTP/1.1\"")
+    })?;
+    Ok(LogEntry::new(at_ns, is_whole_second, method, target))
+}
+
+impl LogEntry {
+    fn new(at_ns: i64, is_whole_second: bool, method: String, target: String) -> Self {
+        let (fields, body, host) = (Vec::new(), Vec::new(), String::new());
+        Self { at_ns, is_whole_second, method, target, fields, body, host }
+    }
+}
+
+/// Texts between double quotes in the rest of a line. A quote behind a backslash is part of the text.
+struct QuotedTexts<'a>(&'a str);
+
+impl<'a> Iterator for QuotedTexts<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (_, rest) = self.0.split_once('"')?;
+        let mut is_escaped = false;
+        let end = rest.bytes().position(|byte| {
+            let ends = byte == b'"' && !is_escaped;
+            is_escaped = byte == b'\\' && !is_escaped;
+            ends
+        });
+        self.0 = end.map_or("", |end| &rest[end + 1..]);
+        Some(&rest[..end.unwrap_or(rest.len())])
+    }
+}
+
+/// Replaces the escapes of Apache and nginx (`\"`, `\\`, `\xHH`) by their bytes.
+fn unescape(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return Cow::Borrowed(text);
+    }
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let Some((&byte, after)) = rest.split_first() {
+        let escaped = (byte == b'\\').then(|| after.first().copied()).flatten();
+        let hex = after.get(1..3).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        let (value, length) = match (escaped, hex) {
+            (Some(b'x'), Some(value)) => (value, 4),
+            (Some(quoted @ (b'"' | b'\\')), _) => (quoted, 2),
+            _ => (byte, 1),
+        };
+        bytes.push(value);
+        rest = &rest[length..];
+    }
+    Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Returns the position of the bracket before a time: the first one with a slash before the next `]`
@@ -109,7 +234,7 @@ fn parse_request_line(text: &str) -> Option<(String, String)> {
 }
 
 /// Returns path and query of a target in absolute form.
-fn origin_form(target: &str) -> String {
+pub(super) fn origin_form(target: &str) -> String {
     let target = target.split('#').next().unwrap_or_default();
     let Some((_, rest)) = target.split_once("://").filter(|_| !target.starts_with('/')) else {
         return if target.is_empty() { "/".to_owned() } else { target.to_owned() };
@@ -122,9 +247,15 @@ fn origin_form(target: &str) -> String {
 }
 
 /// Keys of a JSON log that are kept: those of the time, the method, the target, and the request line.
-const KEYS: [&[&str]; 4] = [&TIME_KEYS, &METHOD_KEYS, &TARGET_KEYS, &["request", "request_line"]];
+const KEYS: [&[&str]; 5] = [
+    &TIME_KEYS,
+    &METHOD_KEYS,
+    &TARGET_KEYS,
+    &["request", "request_line", "requestLine", "RequestLine"],
+    &["log"],
+];
 /// Maximum number of names of one key.
-const NAMES_MAX: usize = 8;
+const NAMES_MAX: usize = 10;
 
 /// Values of a line of a JSON log, by key and name.
 #[derive(Default)]
@@ -134,13 +265,31 @@ struct JsonLine([[Option<Scalar>; NAMES_MAX]; KEYS.len()]);
 enum Scalar {
     Number(f64),
     Text(String),
+    /// Object, of which only these keys are kept.
+    Object(Box<JsonLine>),
     /// Anything else, which is skipped.
     Other,
 }
 
+impl Scalar {
+    fn is_value(&self) -> bool {
+        matches!(self, Self::Number(_) | Self::Text(_))
+    }
+}
+
 impl JsonLine {
     fn time(&self) -> Option<&Scalar> {
-        self.0[0].iter().find_map(Option::as_ref)
+        let given = || self.0[0].iter().filter_map(Option::as_ref);
+        given().find(|value| value.is_value()).or_else(|| given().next())
+    }
+
+    /// Takes the values of an object in the line that the line itself does not have.
+    fn add_object(&mut self, object: Self) {
+        for (own, other) in self.0.iter_mut().flatten().zip(object.0.into_iter().flatten()) {
+            if other.is_some() && !own.as_ref().is_some_and(Scalar::is_value) {
+                *own = other;
+            }
+        }
     }
 
     fn text(&self, key: usize) -> Option<&str> {
@@ -165,9 +314,17 @@ impl<'de> Deserialize<'de> for JsonLine {
                 let mut line = JsonLine::default();
                 while let Some(name) = fields.next_key::<String>()? {
                     let position = |names: &&[&str]| names.iter().position(|known| *known == name);
-                    match KEYS.iter().enumerate().find_map(|(key, names)| Some((key, position(names)?))) {
-                        Some((key, name)) => line.0[key][name] = Some(fields.next_value()?),
-                        None => drop(fields.next_value::<IgnoredAny>()?),
+                    let known =
+                        KEYS.iter().enumerate().find_map(|(key, names)| Some((key, position(names)?)));
+                    let is_object = REQUEST_OBJECTS.contains(&name.as_str());
+                    if known.is_none() && !is_object {
+                        fields.next_value::<IgnoredAny>()?;
+                        continue;
+                    }
+                    match (fields.next_value()?, known) {
+                        (Scalar::Object(object), _) if is_object => line.add_object(*object),
+                        (value, Some((key, name))) => line.0[key][name] = Some(value),
+                        _ => {}
                     }
                 }
                 Ok(line)
@@ -216,32 +373,44 @@ impl<'de> Deserialize<'de> for Scalar {
                 Ok(Scalar::Other)
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Scalar, A::Error> {
-                while fields.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Scalar::Other)
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Scalar, A::Error> {
+                // The JSON parser limits the depth.
+                let line = JsonLine::deserialize(MapAccessDeserializer::new(fields))?;
+                Ok(Scalar::Object(Box::new(line)))
             }
         }
         deserializer.deserialize_any(AnyScalar)
     }
 }
 
-fn parse_json(line: &str) -> Result<LogEntry, LineError> {
-    let values: JsonLine = serde_json::from_str(line).map_err(|error| (error.column(), error.to_string()))?;
+fn parse_json(line: &str) -> Result<LogEntry, SkippedLine> {
+    let values: JsonLine = serde_json::from_str(line).map_err(|error| {
+        let text = printable(&error.to_string(), SHOWN_BYTES_MAX * 4);
+        SkippedLine::new(error.column(), SkipReason::Syntax, text)
+    })?;
+    let from_line = values.text(3).and_then(parse_request_line);
+    let request = match (from_line, values.text(2)) {
+        (Some(both), _) => Some(both),
+        (None, Some(target)) => Some((values.text(1).unwrap_or("GET").to_owned(), origin_form(target))),
+        (None, None) => None,
+    };
+    // Docker writes the line of the log as a text in JSON.
+    if let (None, Some(log)) = (&request, values.text(4)) {
+        return parse_line(log.trim_end());
+    }
+    let (method, target) = request.ok_or_else(|| {
+        SkippedLine::new(1, SkipReason::NoRequest, "no path (target, uri, path, url or request)")
+    })?;
+    let no_time = |text: String| SkippedLine::new(1, SkipReason::NoTime, text);
     let (at_ns, is_whole_second) = match values.time() {
-        None => return Err((1, "no time".to_owned())),
+        None => return Err(no_time("no time".to_owned())),
         Some(Scalar::Number(number)) => parse_epoch(*number),
         Some(Scalar::Text(text)) => parse_time(text)
             .or_else(|| text.parse().ok().map(parse_epoch))
-            .ok_or_else(|| (1, format!("'{}' is not a time", printable(text, SHOWN_BYTES_MAX))))?,
-        Some(Scalar::Other) => return Err((1, "the time is neither a number nor a text".to_owned())),
+            .ok_or_else(|| no_time(format!("'{}' is not a time", printable(text, SHOWN_BYTES_MAX))))?,
+        Some(_) => return Err(no_time("the time is neither a number nor a text".to_owned())),
     };
-    let from_line = values.text(3).and_then(parse_request_line);
-    let (method, target) = match (from_line, values.text(2)) {
-        (Some(both), _) => both,
-        (None, Some(target)) => (values.text(1).unwrap_or("GET").to_owned(), origin_form(target)),
-        (None, None) => return Err((1, "no path (target, uri, path, url or request)".to_owned())),
-    };
-    Ok(LogEntry { at_ns, is_whole_second, method, target, fields: Vec::new(), body: Vec::new() })
+    Ok(LogEntry::new(at_ns, is_whole_second, method, target))
 }
 
 /// Returns a time since 1970 in s, ms, µs or ns by its size.
@@ -256,8 +425,10 @@ fn parse_epoch(number: f64) -> (i64, bool) {
 }
 
 /// Parses the time of a log: `10/Oct/2000:13:55:36 -0700`, `06/Feb/2009:12:14:14.655`, RFC 3339.
-fn parse_time(text: &str) -> Option<(i64, bool)> {
+pub(super) fn parse_time(text: &str) -> Option<(i64, bool)> {
     let text = text.trim();
+    // Apache writes the brackets of %t in JSON, too.
+    let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let has_fraction = text.contains('.');
     let ns = |timestamp: Timestamp| i64::try_from(timestamp.as_nanosecond()).ok();
     if let Ok(timestamp) = text.parse::<Timestamp>() {
@@ -270,115 +441,4 @@ fn parse_time(text: &str) -> Option<(i64, bool)> {
     let local = DateTime::strptime("%d/%b/%Y:%H:%M:%S%.f", text).ok()?;
     let timestamp = TimeZone::UTC.to_timestamp(local).ok()?;
     Some((ns(timestamp)?, !has_fraction))
-}
-
-/// Parts of a HAR (HTTP Archive 1.2) that are kept.
-#[derive(Deserialize)]
-struct Archive {
-    log: Option<ArchiveLog>,
-}
-
-#[derive(Deserialize)]
-struct ArchiveLog {
-    #[serde(default, deserialize_with = "deserialize_entries")]
-    entries: Vec<LogEntry>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ArchiveEntry {
-    started_date_time: Option<String>,
-    request: Option<ArchiveRequest>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ArchiveRequest {
-    method: Option<String>,
-    url: Option<String>,
-    #[serde(default, deserialize_with = "deserialize_fields")]
-    headers: Vec<(String, String)>,
-    post_data: Option<ArchiveBody>,
-}
-
-#[derive(Deserialize)]
-struct ArchiveBody {
-    text: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct ArchiveField {
-    name: Option<String>,
-    value: Option<String>,
-}
-
-/// List whose items are converted, or left out, while they arrive.
-struct List<T, U, F>(F, PhantomData<(T, U)>);
-
-impl<'de, T: Deserialize<'de>, U, F: FnMut(T) -> Result<Option<U>, InvalidValue>> Visitor<'de>
-    for List<T, U, F>
-{
-    type Value = Vec<U>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a list")
-    }
-
-    fn visit_unit<E>(self) -> Result<Vec<U>, E> {
-        Ok(Vec::new())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Vec<U>, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.extend(self.0(item).map_err(A::Error::custom)?);
-        }
-        Ok(list)
-    }
-}
-
-fn deserialize_entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<LogEntry>, D::Error> {
-    let (mut number, mut kept) = (0, 0);
-    let convert = |entry: ArchiveEntry| {
-        number += 1;
-        let entry = convert_entry(entry)
-            .ok_or_else(|| invalid_value!("entry {number} has no time, method or URL"))?;
-        // Entries of data: and blob: URLs were no requests.
-        let entry = Some(entry).filter(|entry| !entry.target.is_empty());
-        kept += usize::from(entry.is_some());
-        if kept > REPLAY_REQUESTS_MAX {
-            return Err(invalid_value!("more than {REPLAY_REQUESTS_MAX} requests"));
-        }
-        Ok(entry)
-    };
-    deserializer.deserialize_any(List(convert, PhantomData))
-}
-
-fn deserialize_fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
-    let convert = |field: ArchiveField| {
-        let (Some(name), Some(value)) = (field.name, field.value) else { return Ok(None) };
-        let is_valid = wire::encode::check_field_name(&name).is_ok()
-            && wire::encode::check_field_value(value.as_bytes()).is_ok();
-        let is_kept = !CONNECTION_FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field));
-        Ok((is_valid && is_kept).then_some((name, value)))
-    };
-    deserializer.deserialize_any(List(convert, PhantomData))
-}
-
-/// Parses a HAR. An error has its line and column.
-pub(super) fn parse_har(text: &str) -> Result<Vec<LogEntry>, (usize, usize, String)> {
-    let archive: Archive = serde_json::from_str(text).map_err(|error| {
-        let text = error.to_string();
-        (error.line(), error.column(), printable(&text, SHOWN_BYTES_MAX * 4))
-    })?;
-    Ok(archive.log.map(|log| log.entries).unwrap_or_default())
-}
-
-fn convert_entry(entry: ArchiveEntry) -> Option<LogEntry> {
-    let (at_ns, _) = parse_time(&entry.started_date_time?)?;
-    let request = entry.request?;
-    let (method, url) = (request.method?, request.url?);
-    let target = if url.starts_with("http") { origin_form(&url) } else { String::new() };
-    let body = request.post_data.and_then(|body| body.text).unwrap_or_default().into_bytes();
-    Some(LogEntry { at_ns, is_whole_second: false, method, target, fields: request.headers, body })
 }

@@ -1,0 +1,304 @@
+//! Entries of a HAR (HTTP Archive 1.2), in the forms of Chromium, Firefox, Safari and Fiddler. Only what a
+//! replay sends is kept.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use record::invalid_value;
+use record::problem::{InvalidValue, printable};
+use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::lines::{
+    LogEntry, REPLAY_REQUESTS_MAX, SHOWN_BYTES_MAX, SkipReason, SkippedLine, check_request, origin_form,
+    parse_time,
+};
+
+/// Fields of a recorded request that belong to its connection.
+const CONNECTION_FIELDS: [&str; 8] = [
+    "connection",
+    "content-length",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+/// Boundary of a multipart body whose recorded field has none.
+const BOUNDARY: &str = "----weir-replay-boundary";
+
+/// Requests of a HAR.
+#[derive(Debug, Default)]
+pub(super) struct HarRequests {
+    pub(super) entries: Vec<LogEntry>,
+    /// Number of entries in the file.
+    pub(super) read: u64,
+    /// Skipped entries by their reasons, the first of each with its number and its description.
+    pub(super) skipped: BTreeMap<SkipReason, (u64, u64, String)>,
+}
+
+#[derive(Deserialize)]
+struct Archive {
+    log: Option<ArchiveLog>,
+}
+
+#[derive(Deserialize)]
+struct ArchiveLog {
+    #[serde(default, deserialize_with = "deserialize_entries")]
+    entries: HarRequests,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ArchiveEntry {
+    started_date_time: Option<String>,
+    request: Option<ArchiveRequest>,
+    /// Mark of Chromium: `memory` or `disk`.
+    #[serde(rename = "_fromCache")]
+    from_cache: Option<IgnoredAny>,
+    /// Source of the response in Safari: `Network Load`, `Memory Cache`.
+    #[serde(rename = "_fetchType")]
+    fetch_type: Option<String>,
+    cache: Option<ArchiveCache>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ArchiveCache {
+    /// Firefox writes null for a response from its cache, and leaves the key out for others.
+    #[serde(default, deserialize_with = "deserialize_present")]
+    after_request: Option<Option<IgnoredAny>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ArchiveRequest {
+    method: Option<String>,
+    url: Option<String>,
+    #[serde(default, deserialize_with = "deserialize_fields")]
+    headers: Vec<(String, String)>,
+    post_data: Option<ArchiveBody>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ArchiveBody {
+    text: Option<String>,
+    mime_type: Option<String>,
+    /// Fields of a form, in place of a text.
+    #[serde(default, deserialize_with = "deserialize_params")]
+    params: Vec<ArchiveParam>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ArchiveParam {
+    name: Option<String>,
+    value: Option<String>,
+    file_name: Option<String>,
+    content_type: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ArchiveField {
+    name: Option<String>,
+    value: Option<String>,
+}
+
+/// List whose items are converted, or left out, while they arrive.
+struct List<T, U, F>(F, PhantomData<(T, U)>);
+
+impl<'de, T: Deserialize<'de>, U, F: FnMut(T) -> Result<Option<U>, InvalidValue>> Visitor<'de>
+    for List<T, U, F>
+{
+    type Value = Vec<U>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list")
+    }
+
+    fn visit_unit<E>(self) -> Result<Vec<U>, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Vec<U>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.extend(self.0(item).map_err(A::Error::custom)?);
+        }
+        Ok(list)
+    }
+}
+
+fn deserialize_entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HarRequests, D::Error> {
+    let mut all = HarRequests::default();
+    let convert = |entry: ArchiveEntry| {
+        all.read += 1;
+        match convert_entry(entry) {
+            Ok(entry) if all.entries.len() < REPLAY_REQUESTS_MAX => all.entries.push(entry),
+            Ok(_) => return Err(invalid_value!("more than {REPLAY_REQUESTS_MAX} requests")),
+            Err(SkippedLine { reason, text, .. }) => {
+                all.skipped.entry(reason).or_insert((0, all.read, text)).0 += 1;
+            }
+        }
+        Ok(None::<()>)
+    };
+    deserializer.deserialize_any(List(convert, PhantomData))?;
+    Ok(all)
+}
+
+fn deserialize_params<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ArchiveParam>, D::Error> {
+    deserializer.deserialize_any(List(|param| Ok(Some(param)), PhantomData))
+}
+
+fn deserialize_present<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<IgnoredAny>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+fn deserialize_fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
+    let convert = |field: ArchiveField| {
+        let (Some(name), Some(value)) = (field.name, field.value) else { return Ok(None) };
+        let is_valid = wire::encode::check_field_name(&name).is_ok()
+            && wire::encode::check_field_value(value.as_bytes()).is_ok();
+        let is_kept = !CONNECTION_FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field));
+        Ok((is_valid && is_kept).then_some((name, value)))
+    };
+    deserializer.deserialize_any(List(convert, PhantomData))
+}
+
+/// Parses a HAR. An error has its line and column.
+pub(super) fn parse_har(text: &str) -> Result<HarRequests, (usize, usize, String)> {
+    let archive: Archive = serde_json::from_str(text).map_err(|error| {
+        let text = error.to_string();
+        (error.line(), error.column(), printable(&text, SHOWN_BYTES_MAX * 4))
+    })?;
+    Ok(archive.log.map(|log| log.entries).unwrap_or_default())
+}
+
+fn convert_entry(entry: ArchiveEntry) -> Result<LogEntry, SkippedLine> {
+    let skip = |reason, text: &str| Err(SkippedLine::new(1, reason, text));
+    let Some((method, url, request)) =
+        entry.request.and_then(|mut request| Some((request.method.take()?, request.url.take()?, request)))
+    else {
+        return skip(SkipReason::NoRequest, "no method or URL");
+    };
+    let shown = |text: &str| printable(text, SHOWN_BYTES_MAX);
+    let Some(host) = host_of(&url) else {
+        return skip(SkipReason::OtherScheme, &shown(&url));
+    };
+    let is_cached = entry.from_cache.is_some()
+        || entry.fetch_type.is_some_and(|source| source.ends_with(" Cache"))
+        || entry.cache.is_some_and(|cache| matches!(cache.after_request, Some(None)));
+    if is_cached {
+        return skip(SkipReason::FromCache, &shown(&url));
+    }
+    let Some((at_ns, _)) = entry.started_date_time.as_deref().and_then(parse_time) else {
+        return skip(SkipReason::NoTime, "no time (startedDateTime)");
+    };
+    let mut fields = request.headers;
+    let body = request.post_data.map(|body| body.into_bytes(&mut fields)).unwrap_or_default();
+    let target = origin_form(&url);
+    let entry = LogEntry { at_ns, is_whole_second: false, method, target, fields, body, host };
+    check_request(&entry)?;
+    Ok(entry)
+}
+
+/// Returns the host of a URL with HTTP, in lower case, with its port unless it is the default.
+fn host_of(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let default_port = match scheme.to_ascii_lowercase().as_str() {
+        "http" => ":80",
+        "https" => ":443",
+        _ => return None,
+    };
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host).to_ascii_lowercase();
+    Some(host.strip_suffix(default_port).map(str::to_owned).unwrap_or(host))
+}
+
+impl ArchiveBody {
+    /// Returns the body: its text, or else its parameters in the media type of the request.
+    fn into_bytes(self, fields: &mut Vec<(String, String)>) -> Vec<u8> {
+        let text = self.text.filter(|text| !text.is_empty());
+        if self.params.is_empty() || text.is_some() {
+            return text.unwrap_or_default().into_bytes();
+        }
+        let of_fields = fields.iter().position(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        let media_type =
+            of_fields.map(|index| fields[index].1.clone()).or(self.mime_type).unwrap_or_default();
+        if !media_type.trim_start().to_ascii_lowercase().starts_with("multipart/") {
+            return encode_form(&self.params).into_bytes();
+        }
+        let parameters = media_type.split(';').skip(1).map(str::trim);
+        let boundary =
+            parameters.filter_map(|parameter| parameter.split_once('=')).find_map(|(name, value)| {
+                name.eq_ignore_ascii_case("boundary").then(|| value.trim_matches('"').to_owned())
+            });
+        let boundary = boundary.unwrap_or_else(|| {
+            let value = format!("multipart/form-data; boundary={BOUNDARY}");
+            match of_fields {
+                Some(index) => fields[index].1 = value,
+                None => fields.push(("content-type".to_owned(), value)),
+            }
+            BOUNDARY.to_owned()
+        });
+        encode_multipart(&self.params, &boundary).into_bytes()
+    }
+}
+
+/// Encodes the parameters of a form. Chromium records them as they were sent, and Firefox decoded: they are
+/// decoded if any of them has a character that a form does not send.
+fn encode_form(params: &[ArchiveParam]) -> String {
+    let is_form_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._*".contains(&byte);
+    let values = || {
+        params.iter().map(|param| {
+            (param.name.as_deref().unwrap_or_default(), param.value.as_deref().unwrap_or_default())
+        })
+    };
+    let is_encoded = |text: &str| {
+        let parts: Vec<&str> = text.split('%').collect();
+        let is_hex =
+            |part: &&str| part.as_bytes().get(..2).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit));
+        parts[1..].iter().all(is_hex)
+            && text.bytes().all(|byte| is_form_byte(byte) || b"%+~!'()".contains(&byte))
+    };
+    let encode = |text: &str| {
+        let mut encoded = String::with_capacity(text.len());
+        for byte in text.bytes() {
+            match byte {
+                b' ' => encoded.push('+'),
+                _ if is_form_byte(byte) => encoded.push(byte as char),
+                _ => encoded += &format!("%{byte:02X}"),
+            }
+        }
+        encoded
+    };
+    let as_sent = values().all(|(name, value)| is_encoded(name) && is_encoded(value));
+    let pairs = values().map(|(name, value)| match as_sent {
+        true => format!("{name}={value}"),
+        false => format!("{}={}", encode(name), encode(value)),
+    });
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+/// Encodes the parameters of a form with files (RFC 7578).
+fn encode_multipart(params: &[ArchiveParam], boundary: &str) -> String {
+    let quoted = |text: &str| text.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A");
+    let mut body = String::new();
+    for param in params {
+        let name = quoted(param.name.as_deref().unwrap_or_default());
+        body += &format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"");
+        if let Some(file) = &param.file_name {
+            body += &format!("; filename=\"{}\"", quoted(file));
+        }
+        if let Some(media_type) = &param.content_type {
+            body += &format!("\r\nContent-Type: {}", quoted(media_type));
+        }
+        body += &format!("\r\n\r\n{}\r\n", param.value.as_deref().unwrap_or_default());
+    }
+    body + &format!("--{boundary}--\r\n")
+}
