@@ -78,7 +78,7 @@ fn drain_on_stdin_close(drain: Drain) {
 #[cfg(test)]
 pub(crate) fn check_regressions(args: CommandArgs<'_>) -> Result<(), Vec<record::problem::InputProblem>> {
     pages::conditions(args)?;
-    crate::exit::OnInvalid::from_flags(args).map(|_| ())
+    crate::exit::OnInvalid::parse(args.text("on-invalid").as_deref()).map(|_| ())
 }
 
 /// Returns everything that is wrong with the flags of `weir calibrate`, for the test of the flag

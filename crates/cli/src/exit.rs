@@ -8,8 +8,6 @@ use record::problem::InputProblem;
 use record::run::Run;
 use record::validity::ValidityVerdict;
 
-use crate::flags::CommandArgs;
-
 pub(crate) use runner::failure::Failure;
 
 /// Exit code of weir.
@@ -90,8 +88,8 @@ pub(crate) enum OnInvalid {
 
 impl OnInvalid {
     /// Parses the value of the flag, if it was given.
-    pub(crate) fn from_flags(args: CommandArgs<'_>) -> Result<Self, Vec<InputProblem>> {
-        match args.text("on-invalid").as_deref() {
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self, Vec<InputProblem>> {
+        match text {
             None | Some("fail") => Ok(Self::Fail),
             Some("warn") => Ok(Self::Warn),
             Some(other) => {

@@ -282,6 +282,6 @@ fn check_results(args: CommandArgs<'_>) -> Result<(), Failure> {
     }
     metrics_address(args)?;
     Baseline::from_flags(args)?;
-    OnInvalid::from_flags(args)?;
+    OnInvalid::parse(args.text("on-invalid").as_deref())?;
     preflight::outputs(args, STDOUT_FLAGS, &["hdr", "openmetrics", "html"])
 }

@@ -8,7 +8,9 @@
 use record::observed::{GENERATOR, MachineObservation, MachineSample, RoleUse, SUBJECT};
 use record::run::{Interval, Run};
 use record::units::MILLISECOND_NS;
-use record::validity::{ConclusionValidity, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityVerdict};
+use record::validity::{
+    ConclusionValidity, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict,
+};
 
 use crate::plan::{Objective, ObjectiveMetric};
 
@@ -16,6 +18,8 @@ use crate::plan::{Objective, ObjectiveMetric};
 const ESTIMATED: &[&str] = &["cpu_steal", "foreign_cpu", "generator_stalled", "run_queue_wait", "send_lag"];
 /// Reasons about a generator that is the limit itself: by how much is not known.
 const UNBOUNDED: &[&str] = &["client_bound", "near_calibrated_limit"];
+/// Code of the rule for a generator that did not run.
+const STALLED: &str = "generator_stalled";
 /// Relative difference up to which a figure counts as not disturbed, and from which it misleads.
 const SHIFT_VALID: f64 = 0.10;
 const SHIFT_INVALID: f64 = 0.50;
@@ -91,8 +95,12 @@ impl Disturbance {
         let answered = run.rates.answered_fraction().unwrap_or(1.0);
         let has_local_subject = run.cpu.subject_cpus.is_some_and(|cpus| cpus > 0.0);
         Self {
-            is_unbounded: run.validity.reasons.iter().any(|reason| UNBOUNDED.contains(&reason.code.as_str())),
-            sent_all: !is_open_loop || (answered >= ANSWERED_FRACTION_MIN && run.totals.dropped == 0),
+            is_unbounded: run.validity.reasons.iter().any(is_unbounded),
+            // A closed loop that stood still sent less than it should have, which no latency shows.
+            sent_all: match is_open_loop {
+                true => answered >= ANSWERED_FRACTION_MIN && run.totals.dropped == 0,
+                false => !run.validity.has_reason(STALLED),
+            },
             is_open_loop,
             waiting: waiting_fraction(run, observed),
             wakeups: if has_local_subject { 3.0 } else { 2.0 },
@@ -180,6 +188,12 @@ impl Disturbance {
         let proven_met = self.sent_all && objective.is_hardened_by_delays();
         if (met && proven_met) || (!met && proven_missed) { ValidityVerdict::Valid } else { worst }
     }
+}
+
+/// Returns whether nothing bounds the effect of a reason: the generator was the limit, or stood still for long.
+fn is_unbounded(reason: &ValidityReason) -> bool {
+    UNBOUNDED.contains(&reason.code.as_str())
+        || (reason.code == STALLED && reason.verdict == ValidityVerdict::Invalid)
 }
 
 /// Returns the fraction of the time that the work of generator and subject waited for a CPU that other programs had.

@@ -420,8 +420,7 @@ mod tests {
         run.rates.responses_per_s = 310.0;
         run.rates.bytes_in_per_s = 2048.0;
         run.totals.responses = 3200;
-        let last = run.intervals.last().unwrap().clone();
-        run.intervals = vec![Interval { time_s: 10.5, length_s: 6.5, responses: 13, ..last }];
+        run.intervals = vec![Interval { time_s: 10.5, length_s: 6.5, responses: 13, ..Interval::default() }];
         run.intervals[0].errors.insert("timeout".to_owned(), 52);
         let text = |name: &str| PeerFormat::parse(name).unwrap().unwrap().format(&run);
         let wrk = text("wrk");

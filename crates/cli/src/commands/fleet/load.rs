@@ -112,7 +112,7 @@ pub(super) fn run_in(
             print(&stored);
         }
     }
-    Ok(Exit::from_run(&merged.run, OnInvalid::from_flags(args)?))
+    Ok(Exit::from_run(&merged.run, OnInvalid::parse(args.text("on-invalid").as_deref())?))
 }
 
 /// Counts the user's requests to end the run, which also advance `drain`.

@@ -63,7 +63,7 @@ pub(super) fn write_results(
     write_text(&markdown(run), args.text("markdown").as_deref())?;
     write_text(&junit(run), args.text("junit").as_deref())?;
     write_run_page(args, run, baseline.zip(comparison.as_ref()))?;
-    let on_invalid = OnInvalid::from_flags(args)?;
+    let on_invalid = OnInvalid::parse(args.text("on-invalid").as_deref())?;
     if on_invalid == OnInvalid::Warn && run.validity.verdict == ValidityVerdict::Invalid {
         warn!("weir: warning: the result is not valid (--on-invalid warn)");
     }

@@ -1,8 +1,8 @@
-use record::observed::{Role, ThreadCpuUse};
-use record::run::ObjectiveResult;
-use record::validity::ValidityReason;
+//! Tests of the validity of conclusions: disturbed runs, and decoys that nothing changed.
 
 use super::*;
+use record::observed::{Role, ThreadCpuUse};
+use record::run::ObjectiveResult;
 
 const MS: u64 = MILLISECOND_NS;
 
@@ -74,7 +74,7 @@ fn a_lag_counts_by_what_it_can_have_changed() {
 #[test]
 fn a_met_upper_bound_is_proven_and_a_missed_one_only_beyond_the_disturbance() {
     let judged = |objectives: Vec<ObjectiveResult>| {
-        let mut run = disturbed("generator_stalled", ValidityVerdict::Invalid);
+        let mut run = disturbed("send_lag", ValidityVerdict::Invalid);
         run.generator.lag_p99_ns = 5 * MS;
         run.objectives = objectives;
         judge_conclusions(&mut run, None);
@@ -171,6 +171,23 @@ fn a_generator_at_its_limit_proves_upper_bounds_and_nothing_else() {
     run.objectives = vec![objective("p99<25ms", true, 2e7)];
     judge_conclusions(&mut run, None);
     assert_eq!(run.validity.verdict, ValidityVerdict::Valid);
+}
+
+#[test]
+fn a_generator_that_stood_still_proves_what_it_sent_and_no_closed_loop() {
+    let judged = |offered_per_s: Option<f64>| {
+        let mut run = disturbed("generator_stalled", ValidityVerdict::Invalid);
+        run.rates.offered_per_s = offered_per_s;
+        run.objectives = vec![objective("p99<25ms", true, 2e7)];
+        judge_conclusions(&mut run, None);
+        let met = run.validity.verdict;
+        run.objectives.clear();
+        run.validity = disturbed("generator_stalled", ValidityVerdict::Invalid).validity;
+        judge_conclusions(&mut run, None);
+        (met, run.validity.verdict)
+    };
+    assert_eq!(judged(Some(1_000.0)), (ValidityVerdict::Valid, ValidityVerdict::Invalid));
+    assert_eq!(judged(None), (ValidityVerdict::Invalid, ValidityVerdict::Invalid));
 }
 
 #[test]
