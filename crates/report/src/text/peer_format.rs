@@ -424,7 +424,7 @@ mod tests {
         run.intervals[0].errors.insert("timeout".to_owned(), 52);
         let text = |name: &str| PeerFormat::parse(name).unwrap().unwrap().format(&run);
         let wrk = text("wrk");
-        assert!(wrk.contains("Requests/sec:    310.00\nTransfer/sec:     2.00KB"), "{wrk}");
+        assert!(wrk.contains("Requests/sec:    310.00\nTransfer/sec:      2.00KB"), "{wrk}");
         assert!(wrk.contains("3200 requests in 10.50s"), "{wrk}");
         let ab = text("ab");
         assert!(ab.contains("Time taken for tests:   10.500 seconds"), "{ab}");
