@@ -87,6 +87,17 @@ fn scripted_server() -> ScriptedServer {
                     peer.send(&ok_response(b"no"))?;
                     continue;
                 }
+                "/early-chunked" => {
+                    let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n";
+                    peer.send(head)?;
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    peer.send(b"0\r\n\r\n")?;
+                    continue;
+                }
+                "/early-413" => {
+                    peer.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")?;
+                    continue;
+                }
                 "/stuck" => {
                     crate::support::faulty_origins::wait_for_close(peer);
                     return Ok(());

@@ -32,6 +32,8 @@ pub(super) struct Lane {
     pub(super) keeps_engine: bool,
     /// True if the request asks for another protocol by extended CONNECT (RFC 8441).
     pub(super) is_extended_connect: bool,
+    /// True if the stream ends with its response: the client would wait for a window that is not opened.
+    pub(super) ends_with_response: bool,
     /// Content that the engine has not taken, and that was not returned to the client's window.
     pub(super) unreturned_bytes: usize,
     /// Received bytes that are to be consumed when the output is written.
@@ -95,6 +97,7 @@ impl Lane {
             decoder: BodyDecoder::new(Framing::None, &Limits::default()),
             keeps_engine: false,
             is_extended_connect: false,
+            ends_with_response: false,
             unreturned_bytes: 0,
             deferred_bytes: 0,
             closes_after_write: false,
@@ -120,6 +123,7 @@ impl Lane {
         self.response = ResponseProgress::Head;
         self.kind = RequestKind::Other;
         self.is_extended_connect = false;
+        self.ends_with_response = false;
         self.unreturned_bytes = 0;
         self.write_timer.stop();
     }

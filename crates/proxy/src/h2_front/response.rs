@@ -76,7 +76,9 @@ impl Lane {
         loop {
             let received = end.received();
             let text = (&*received, self.kind);
-            if !self.is_extended_connect
+            let is_received = self.request == RequestProgress::Done;
+            if is_received
+                && !self.is_extended_connect
                 && let Some(head) = last_head.send_again(connection, stream, text)
             {
                 drop(received);
@@ -92,6 +94,11 @@ impl Lane {
             let is_success = (200..300).contains(&head.status);
             let is_accepted = head.status == 101 || self.kind == RequestKind::Connect && is_success;
             let is_interim = head.is_informational();
+            // A client stops to send at another final status.
+            self.ends_with_response = is_success && self.request != RequestProgress::Tunnel;
+            if !is_received && !is_interim && is_empty(framing) {
+                self.open_windows(connection, stream);
+            }
             if self.is_extended_connect && is_success {
                 // The server did not change the protocol; the client would take this for a success.
                 connection.send_headers(stream, true, |fields| fields.status(502));
@@ -141,6 +148,7 @@ impl Lane {
             return match state {
                 ReceiveState::Open => Turn::Waiting,
                 ReceiveState::Ended if self.decoder.handle_eof().is_ok() => {
+                    self.open_windows(connection, stream);
                     connection.send_data(stream, &[], true);
                     self.end_response(connection, stream, end, false)
                 }
@@ -201,6 +209,9 @@ impl Lane {
                 break;
             }
         }
+        if is_end {
+            self.open_windows(connection, stream);
+        }
         if is_end && self.decoder.trailers().is_empty() {
             connection.send_data(stream, &received[held], true);
         } else {
@@ -243,8 +254,17 @@ impl Lane {
     fn serve_upload(&mut self, connection: &mut Connection, stream: StreamKey, end: &ChannelEnd) -> Turn {
         match self.request {
             RequestProgress::Done => Turn::Over { keeps_engine: false, reset: None },
-            _ if end.is_refused() => reset(connection, stream, ErrorCode::NO_ERROR),
+            _ if end.is_refused() || self.ends_with_response => {
+                reset(connection, stream, ErrorCode::NO_ERROR)
+            }
             _ => Turn::Waiting,
+        }
+    }
+
+    /// Lets a client send the rest of its request behind the end of the response.
+    fn open_windows(&mut self, connection: &mut Connection, stream: StreamKey) {
+        if matches!(self.request, RequestProgress::Length | RequestProgress::Chunked) {
+            self.ends_with_response &= !connection.open_windows_for_rest(stream);
         }
     }
 

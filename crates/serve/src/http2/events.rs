@@ -221,6 +221,11 @@ impl Http2Conn<'_> {
     fn handle_received(&mut self, core: &OriginCore, rng: &mut fastrand::Rng, stream: StreamKey) {
         let Some(exchange) = self.exchanges.streams.get_mut(stream) else { return };
         exchange.end_body();
+        if !exchange.is_received {
+            // A client stops to send at another final status.
+            let is_success = exchange.request.spec.status < 300;
+            exchange.ends_with_response = !self.wire.open_windows_for_rest(stream) && is_success;
+        }
         if exchange.request.is_immediate() {
             self.respond_stored(core, rng, stream);
         } else if exchange.request.spec.delay_ns > 0 {

@@ -37,6 +37,8 @@ pub(super) struct Exchange {
     pub(super) deadline: MonotonicTime,
     /// True if the request is complete, with its body.
     pub(super) is_received: bool,
+    /// True if the stream ends with its response: the client would wait for a window that is not opened.
+    pub(super) ends_with_response: bool,
     /// True if it is in the queue of streams that can send.
     pub(super) is_ready: bool,
 }
@@ -118,6 +120,7 @@ impl Exchange {
             sent_until: 0,
             deadline: MonotonicTime::MAX,
             is_received: true,
+            ends_with_response: false,
             is_ready: false,
         }
     }

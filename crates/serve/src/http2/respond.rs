@@ -283,7 +283,7 @@ impl Http2Conn<'_> {
         }
         self.consume(&mut exchange);
         let spec = exchange.request.spec;
-        if !exchange.is_received && spec.closes_http2() {
+        if !exchange.is_received && (exchange.ends_with_response || spec.closes_http2()) {
             self.reset_received(core, stream);
         } else if !exchange.is_received {
             // The rest of the body is read after the response.

@@ -8,6 +8,9 @@ pub(super) const PROBE_PAYLOAD: u64 = u64::from_be_bytes(*b"window\0\0");
 /// Smallest increment of the window of a connection that is worth a frame, in bytes.
 const SHARED_INCREMENT_MIN: i64 = 4096;
 
+/// Rest of a request of unknown length that a peer may send behind the response.
+const UNKNOWN_REST_BYTES: u64 = 4 << 20;
+
 /// Size of receive windows of one kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowSize {
@@ -100,6 +103,24 @@ impl ReceiveFlow {
     #[inline]
     pub(super) fn stream_initial(&self) -> i32 {
         self.stream_initial
+    }
+
+    /// Opens the windows for `rest` bytes more of a stream with this window. Returns the increments of the
+    /// connection and of the stream; `None` if the connection may not hold so much.
+    pub(super) fn open_for_rest(&mut self, stream_window: i32, rest: Option<u64>) -> Option<(u32, u32)> {
+        let window_max = i64::from(self.connection.bytes_max) - i64::from(self.held);
+        let rest = match rest {
+            Some(rest) => i64::try_from(rest).ok().filter(|&rest| rest <= window_max)?,
+            None => window_max.min(UNKNOWN_REST_BYTES as i64),
+        };
+        let stream_increment = (rest - i64::from(stream_window)).max(0);
+        let window = i64::from(self.window);
+        // The other streams keep what they have.
+        let wanted = (window + stream_increment).max(rest).min(window_max).max(window);
+        self.window = wanted as i32;
+        self.connection.bytes = self.connection.bytes.max((wanted + i64::from(self.held)) as u32);
+        // All are at most the maximum of the window, which is less than 2^31.
+        Some(((wanted - window) as u32, stream_increment as u32))
     }
 
     /// Counts content of a DATA frame. Returns whether a PING with [`PROBE_PAYLOAD`] must be sent: the

@@ -221,6 +221,27 @@ impl Connection {
         }
     }
 
+    /// Opens the windows for the rest of a request whose response ends now, before the frame that ends it: a
+    /// client may read nothing behind that frame while it sends, as curl 7.88 does, and would wait for a window
+    /// for ever. Without a known length it is a rest of 4 MiB. The maximum of the connection's window holds.
+    /// Returns false if the rest does not fit.
+    pub fn open_windows_for_rest(&mut self, stream: StreamKey) -> bool {
+        let id = stream.id;
+        let Some(stream) = self.streams.get_open(stream) else { return true };
+        if stream.receive != Progress::Body {
+            return true;
+        }
+        let opened = self.receive.open_for_rest(stream.receive_window, stream.content_left);
+        let Some((connection_increment, stream_increment)) = opened else { return false };
+        stream.receive_window += stream_increment as i32;
+        for (id, increment) in [(0, connection_increment), (id, stream_increment)] {
+            if increment > 0 {
+                frame::write_window_update(&mut self.output, id, increment);
+            }
+        }
+        true
+    }
+
     /// Resets a stream that is not over. No event follows.
     pub fn reset(&mut self, stream: StreamKey, code: ErrorCode) {
         // The peer may reset or end it at the same time, which is no flood.

@@ -291,6 +291,52 @@ fn unconsumed_content_stops_the_peer() {
     assert_eq!(server.streams.find(third.id).map(|key| key.slot), Some(0));
 }
 
+/// The windows for the rest of a request stay within the maximum of the connection, with the content that is
+/// held of other streams.
+#[test]
+fn windows_open_for_the_rest_of_a_request() {
+    const MAX: u64 = 4 << 20;
+    let config = Config { connection_window_bytes_max: MAX as u32, ..Config::default() };
+    for (length, held, expected) in [
+        (Some(70_000), 0, Some(70_000)),
+        (Some(3_000_000), 60_000, Some(3_000_000)),
+        (Some(MAX), 0, Some(MAX)),
+        (Some(MAX + 1), 0, None),
+        (Some(MAX - 59_999), 60_000, None),
+        (None, 60_000, Some(MAX - 60_000)),
+    ] {
+        let (mut client, mut server) = pair_with(&config);
+        let mut open = |client: &mut Connection, length: Option<u64>| {
+            let stream = client.open_stream().expect("a stream");
+            client.send_headers(stream, false, |head| {
+                head.request("POST", Some("http"), Some("a.example"), Some("/"));
+                if let Some(length) = length {
+                    head.field("content-length", length.to_string().as_bytes());
+                }
+            });
+            stream
+        };
+        let other = open(&mut client, None);
+        client.send_data(other, &vec![0; held], false);
+        let stream = open(&mut client, length);
+        pass(&mut client, &mut server);
+        assert_eq!(server.open_windows_for_rest(stream), expected.is_some(), "{length:?} {held}");
+        pass(&mut server, &mut client);
+        if let Some(expected) = expected {
+            assert_eq!(client.sendable_bytes(stream) as u64, expected, "{length:?} {held}");
+        }
+        assert!(u64::from(server.receive.held) + server.receive.window as u64 <= MAX);
+        // Nothing more to open.
+        let output = server.output().len();
+        server.open_windows_for_rest(stream);
+        assert_eq!(server.output().len(), output);
+        server.check_invariants();
+        // A complete request needs nothing.
+        server.reset(stream, ErrorCode::NO_ERROR);
+        assert!(server.open_windows_for_rest(stream));
+    }
+}
+
 #[test]
 fn windows_may_become_negative() {
     let (mut client, mut server) = pair();

@@ -321,6 +321,37 @@ def early_answers(port, *paths):
             print(path, client.streams[stream], "after", after)
 
 
+def blind_upload(port, path, length, known):
+    """A body of which the first window is sent before the response, and the rest after it, by a client that reads
+    nothing behind the response's end: prints whether the windows that it has then are enough."""
+    client, length = Client(port), int(length)
+    # The windows of the connection.
+    client.get("/before")
+    fields = [("content-length", str(length))] if known == "known" else []
+    stream = client.open("POST", path, fields=fields, end=False)
+    sent = min(length, client.h2.local_flow_control_window(stream))
+    for at in range(0, sent, 16384):
+        client.h2.send_data(stream, bytes(min(16384, sent - at)))
+    client.flush()
+    client.until(lambda: client.streams[stream].over)
+    rest = length - sent
+    is_enough = client.h2.local_flow_control_window(stream) >= rest
+    while is_enough and rest > 0:
+        size = min(rest, 16384)
+        client.h2.send_data(stream, bytes(size), end_stream=size == rest)
+        client.flush()
+        rest -= size
+    print(client.streams[stream].status, "complete" if is_enough else "waits", client.get("/after").status)
+
+
+def huge_upload(port, path, length):
+    """A body that does not fit into the windows of the connection: the stream ends, also if nothing is sent."""
+    client = Client(port)
+    stream = client.open("POST", path, fields=[("content-length", length)], end=False)
+    client.until(lambda: client.streams[stream].reset is not None)
+    print(client.streams[stream], client.get("/after").status)
+
+
 def connect_half_closed(port, *pieces):
     """CONNECT requests whose content ends before the response. Waits for a line before the response."""
     client = Client(port)

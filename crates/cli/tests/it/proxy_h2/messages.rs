@@ -119,6 +119,98 @@ fn a_client_that_goes_on_sending_after_the_response_gets_no_reset() {
     proxy.assert_all_returned();
 }
 
+/// Sizes of bodies around the windows of a stream, and of a connection.
+const BLIND_SIZES: [&str; 4] = ["100000", "200000", "1000000", "3000000"];
+
+/// Starts a proxy with answers of its own, one pool of HTTP/1.1, and one of HTTP/2.
+fn start_early_proxy(server: &str, origin: &str) -> ProxyUnderTest {
+    let plain = config("body-max = '17m'", server, "").replace("\npool = \"app\"\n", "\n");
+    ProxyUnderTest::weir(&format!(
+        "{plain}[pool.h2]\nservers = [\"{origin}\"]\nhttp = \"2\"\n\
+         [[route]]\npath = \"/deny\"\ndeny = 403\n\
+         [[route]]\npath = \"/return\"\nreturn = {{ status = 200, body = \"hello\" }}\n\
+         [[route]]\npath = \"/empty\"\nreturn = {{ status = 204 }}\n\
+         [[route]]\npath = \"/redirect\"\nredirect = {{ location = \"/x\" }}\n\
+         [[route]]\npath = \"/h2\"\npool = \"h2\"\n\
+         [[route]]\npool = \"app\"\n"
+    ))
+}
+
+/// Early answers: each target and its status.
+const EARLY: [(&str, &str); 9] = [
+    ("/deny", "403"),
+    ("/return", "200"),
+    ("/empty", "204"),
+    ("/redirect", "302"),
+    ("/early", "200"),
+    ("/early-chunked", "200"),
+    ("/early-413", "413"),
+    ("/h2?B=0&s=100", "200"),
+    ("/h2?B=0&R=413", "413"),
+];
+
+#[test]
+fn a_client_that_reads_nothing_behind_an_early_response_can_send_the_rest() {
+    let _shared = shared_machine();
+    if !has_python_h2() {
+        return;
+    }
+    let server = scripted_server();
+    let origin = crate::support::OriginProcess::start(&["-t", "1"]);
+    let proxy = start_early_proxy(&server.authority, &origin.authority);
+    for (target, status) in EARLY {
+        for (length, known) in BLIND_SIZES.into_iter().flat_map(|size| [(size, "known"), (size, "unknown")]) {
+            let text = run_client(&proxy, "blind_upload", &[target, length, known]);
+            assert_eq!(text, format!("{status} complete 200\n"), "{target} {length} {known}");
+        }
+    }
+    let (_, port) = origin.authority.rsplit_once(':').unwrap();
+    for (length, known) in BLIND_SIZES.into_iter().flat_map(|size| [(size, "known"), (size, "unknown")]) {
+        let text = python(CLIENT, &["blind_upload", port, "/?B=0&s=100", length, known]);
+        assert_eq!(text, "200 complete 200\n", "serve {length} {known}");
+    }
+    // What does not fit into the windows ends at once, the response is complete.
+    for (target, length) in [("/return", "16777217"), ("/early", "16777217"), ("/h2?B=0&s=100", "17000000")] {
+        let text = run_client(&proxy, "huge_upload", &[target, length]);
+        assert!(text.contains(" end reset NO_ERROR 200"), "{target} {text}");
+    }
+    let text = python(CLIENT, &["huge_upload", port, "/?B=0&s=100", "30000000"]);
+    assert_eq!(text, "200 100 end reset NO_ERROR 200\n");
+    proxy.assert_all_returned();
+}
+
+#[test]
+fn curl_does_not_wait_after_an_early_response() {
+    let _shared = shared_machine();
+    let server = scripted_server();
+    let origin = crate::support::OriginProcess::start(&["-t", "1"]);
+    let proxy = start_early_proxy(&server.authority, &origin.authority);
+    let directory = crate::support::temp_dir();
+    let file = directory.path().join("upload");
+    let data = format!("@{}", file.display());
+    let post = |authority: &str, target: &str| {
+        let format = ["--http2-prior-knowledge", "-w", "%{http_code}", "-o", "/dev/null"];
+        let url = format!("http://{authority}{target}");
+        crate::support::tls_peers::curl(&[&format[..], &["--data-binary", &data, &url]].concat())
+    };
+    for size in BLIND_SIZES {
+        std::fs::write(&file, vec![b'x'; size.parse().unwrap()]).unwrap();
+        for (target, status) in EARLY {
+            let (code, stdout) = post(&proxy.authority(), target);
+            assert_eq!((code, &*String::from_utf8_lossy(&stdout)), (0, status), "{target} {size}");
+        }
+        let (code, stdout) = post(&origin.authority, "/?B=0&s=100");
+        assert_eq!((code, &*String::from_utf8_lossy(&stdout)), (0, "200"), "serve {size}");
+    }
+    // It drops the response that ends with a reset.
+    std::fs::write(&file, vec![b'x'; 17_000_000]).unwrap();
+    for target in ["/return", "/early"] {
+        let (code, _) = post(&proxy.authority(), target);
+        assert!(matches!(code, 0 | 92), "{target} {code}");
+    }
+    proxy.assert_all_returned();
+}
+
 #[test]
 fn requests_that_could_be_read_differently_are_refused() {
     let _shared = shared_machine();
