@@ -71,10 +71,7 @@ impl Neighbours {
         let before = std::mem::replace(&mut self.seen, current.clone());
         self.last_ns = now_ns;
         // Of the processes of the first sample, nothing is known before.
-        let first_ns = match self.first_ns {
-            Some(first_ns) => first_ns,
-            None => return self.first_ns = Some(now_ns),
-        };
+        let Some(first_ns) = self.first_ns else { return self.first_ns = Some(now_ns) };
         let same =
             |pid: &i32, now: &SeenProcess| before.get(pid).filter(|seen| seen.start_ticks == now.start_ticks);
         // What ended processes had used when they were last seen has counted under their names.

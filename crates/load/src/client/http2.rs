@@ -344,7 +344,7 @@ impl Http2Client {
             self.retries.push_back(exchange);
             return;
         };
-        if let Err(exchange) = connection.start(&self.dialer.core, exchange, &mut self.exchanges) {
+        if let Some(exchange) = connection.start(&self.dialer.core, exchange, &mut self.exchanges) {
             self.retries.push_front(exchange);
         }
     }

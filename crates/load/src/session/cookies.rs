@@ -214,7 +214,7 @@ fn parse_max_age(text: &str) -> Option<i64> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    Some(text.parse().unwrap_or(if text.starts_with('-') { 0 } else { i64::MAX }))
+    Some(text.parse().unwrap_or_else(|_| if text.starts_with('-') { 0 } else { i64::MAX }))
 }
 
 /// Parses a date as browsers do: time, day, month and year in any order (RFC 6265 §5.1.1). Returns s since 1970.

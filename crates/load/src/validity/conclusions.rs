@@ -123,7 +123,7 @@ impl Disturbance {
             let quiet = self.quiet.filter(|_| at > 0).map(|quiet| quiet[at]);
             let value = value_ns as f64;
             let delay = self.wakeups * lag_ns as f64 + self.waiting * value;
-            let range = quiet.unwrap_or((value - delay.min(value), value));
+            let range = quiet.unwrap_or_else(|| (value - delay.min(value), value));
             all.push(self.judge(name, value, range, worst));
         }
         all

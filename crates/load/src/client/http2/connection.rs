@@ -244,13 +244,13 @@ impl Http2Connection {
         core: &CoreState,
         mut exchange: Exchange,
         exchanges: &mut ExchangeTable,
-    ) -> Result<(), Exchange> {
+    ) -> Option<Exchange> {
         let request = &core.shared.plan.requests[exchange.request];
         let stream = match self.mux.open_stream() {
             Ok(stream) => stream,
             Err(error) => {
                 self.is_closing |= error == OpenError::Closed;
-                return Err(exchange);
+                return Some(exchange);
             }
         };
         self.streams_left -= 1;
@@ -284,7 +284,7 @@ impl Http2Connection {
             exchange.output_end = self.output_position();
         }
         exchanges.streams.insert(exchange);
-        Ok(())
+        None
     }
 
     /// Passes on parts of the bodies.
