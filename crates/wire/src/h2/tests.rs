@@ -306,7 +306,7 @@ fn windows_open_for_the_rest_of_a_request() {
         (None, 60_000, Some(MAX - 60_000)),
     ] {
         let (mut client, mut server) = pair_with(&config);
-        let mut open = |client: &mut Connection, length: Option<u64>| {
+        let open = |client: &mut Connection, length: Option<u64>| {
             let stream = client.open_stream().expect("a stream");
             client.send_headers(stream, false, |head| {
                 head.request("POST", Some("http"), Some("a.example"), Some("/"));

@@ -196,7 +196,7 @@ fn curl_does_not_wait_after_an_early_response() {
     for size in BLIND_SIZES {
         std::fs::write(&file, vec![b'x'; size.parse().unwrap()]).unwrap();
         for (target, status) in EARLY {
-            let (code, stdout) = post(&proxy.authority(), target);
+            let (code, stdout) = post(proxy.authority(), target);
             assert_eq!((code, &*String::from_utf8_lossy(&stdout)), (0, status), "{target} {size}");
         }
         let (code, stdout) = post(&origin.authority, "/?B=0&s=100");
@@ -205,7 +205,7 @@ fn curl_does_not_wait_after_an_early_response() {
     // It drops the response that ends with a reset.
     std::fs::write(&file, vec![b'x'; 17_000_000]).unwrap();
     for target in ["/return", "/early"] {
-        let (code, _) = post(&proxy.authority(), target);
+        let (code, _) = post(proxy.authority(), target);
         assert!(matches!(code, 0 | 92), "{target} {code}");
     }
     proxy.assert_all_returned();
