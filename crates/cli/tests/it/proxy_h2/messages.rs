@@ -146,7 +146,7 @@ const EARLY: [(&str, &str); 9] = [
     ("/early-chunked", "200"),
     ("/early-413", "413"),
     ("/h2?B=0&s=100", "200"),
-    ("/h2?B=0&R=413", "413"),
+    ("/h2?B=0&r=413", "413"),
 ];
 
 #[test]
@@ -195,7 +195,8 @@ fn curl_does_not_wait_after_an_early_response() {
     };
     for size in BLIND_SIZES {
         std::fs::write(&file, vec![b'x'; size.parse().unwrap()]).unwrap();
-        for (target, status) in EARLY {
+        // Without content curl 7.88 still waits, although it may send the rest (the client above does).
+        for (target, status) in EARLY.into_iter().filter(|(_, status)| *status != "204") {
             let (code, stdout) = post(proxy.authority(), target);
             assert_eq!((code, &*String::from_utf8_lossy(&stdout)), (0, status), "{target} {size}");
         }
