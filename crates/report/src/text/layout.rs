@@ -11,12 +11,12 @@ const WIDTHS: (usize, usize) = (40, 160);
 /// Width of the page of this process.
 static PAGE_WIDTH: OnceLock<usize> = OnceLock::new();
 
-/// Returns the width at which text wraps: that of [`set_page_width`], or [`PIPE_WIDTH`].
+/// Returns the width at which text wraps: that of [`set_page_width`], or 100 in a pipe.
 pub fn page_width() -> usize {
     PAGE_WIDTH.get().copied().unwrap_or(PIPE_WIDTH)
 }
 
-/// Chooses the width of the page, once: the value of `COLUMNS`, the width of the terminal, or [`PIPE_WIDTH`].
+/// Chooses the width of the page, once: the value of `COLUMNS`, the width of the terminal, or 100 in a pipe.
 pub fn set_page_width(columns: Option<&str>, terminal: Option<usize>) {
     let _ = PAGE_WIDTH.set(choose_width(columns, terminal));
 }

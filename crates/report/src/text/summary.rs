@@ -1,6 +1,6 @@
 //! Default text form of a run's record: rate and percentiles, the answer in three sentences, then counts, latencies
 //! and validity. Prose wraps at the width of the page and is never cut; a table that is too wide drops columns.
-//! [`super::verbose`] has the rest. Reads only the record, so a stored one looks the same.
+//! `super::verbose` has the rest. Reads only the record, so a stored one looks the same.
 
 use std::collections::BTreeMap;
 
