@@ -4,7 +4,7 @@ use std::cell::Ref;
 use std::ops::Range;
 
 use rt::byte_channel::{ChannelEnd, ReceiveState};
-use wire::h2::{Connection, ErrorCode, StreamKey};
+use wire::h2::{Connection, ErrorCode, RestWindows, StreamKey};
 use wire::{BodyDecoder, Framing, Limits, RequestKind};
 
 use super::lane::{Lane, RequestProgress, ResponseProgress, Turn};
@@ -41,6 +41,7 @@ impl Lane {
             },
             ResponseProgress::Body => self.serve_body(connection, output, stream, &end),
             ResponseProgress::Tunnel => self.serve_tunnel(connection, stream, &end),
+            ResponseProgress::Held => self.serve_held(connection, stream, &end),
             ResponseProgress::Sent => self.serve_upload(connection, stream, &end),
         };
         if let Turn::Over { .. } = turn {
@@ -97,7 +98,15 @@ impl Lane {
             // A client stops to send at another final status.
             self.ends_with_response = is_success && self.request != RequestProgress::Tunnel;
             if !is_received && !is_interim && is_empty(framing) {
-                self.open_windows(connection, stream);
+                let windows = self.open_windows(connection, stream);
+                // With the end behind them, curl 7.88 does not see that they are open.
+                if is_success && windows == RestWindows::Opened && self.request == RequestProgress::Length {
+                    head.send(connection, stream, false);
+                    drop(received);
+                    end.consume(bytes);
+                    self.response = ResponseProgress::Held;
+                    return Some(self.serve_held(connection, stream, end));
+                }
             }
             if self.is_extended_connect && is_success {
                 // The server did not change the protocol; the client would take this for a success.
@@ -262,10 +271,23 @@ impl Lane {
     }
 
     /// Lets a client send the rest of its request behind the end of the response.
-    fn open_windows(&mut self, connection: &mut Connection, stream: StreamKey) {
-        if matches!(self.request, RequestProgress::Length | RequestProgress::Chunked) {
-            self.ends_with_response &= !connection.open_windows_for_rest(stream);
+    fn open_windows(&mut self, connection: &mut Connection, stream: StreamKey) -> RestWindows {
+        let windows = match self.request {
+            RequestProgress::Length | RequestProgress::Chunked => connection.open_windows_for_rest(stream),
+            RequestProgress::Tunnel | RequestProgress::Done => RestWindows::WereOpen,
+        };
+        self.ends_with_response &= windows == RestWindows::TooSmall;
+        windows
+    }
+
+    /// Ends an empty response once the client has sent the rest of its request, or the engine accepts no more.
+    fn serve_held(&mut self, connection: &mut Connection, stream: StreamKey, end: &ChannelEnd) -> Turn {
+        if self.request != RequestProgress::Done && !end.is_refused() {
+            return Turn::Waiting;
         }
+        connection.send_data(stream, &[], true);
+        self.response = ResponseProgress::Sent;
+        self.serve_upload(connection, stream, end)
     }
 
     /// Ends a stream after its response. The rest of a request that is not complete is not wanted (RFC

@@ -158,7 +158,8 @@ fn a_client_that_reads_nothing_behind_an_early_response_can_send_the_rest() {
     let server = scripted_server();
     let origin = crate::support::OriginProcess::start(&["-t", "1"]);
     let proxy = start_early_proxy(&server.authority, &origin.authority);
-    for (target, status) in EARLY {
+    // An empty response ends behind the request.
+    for (target, status) in EARLY.into_iter().filter(|(target, _)| *target != "/empty") {
         for (length, known) in BLIND_SIZES.into_iter().flat_map(|size| [(size, "known"), (size, "unknown")]) {
             let text = run_client(&proxy, "blind_upload", &[target, length, known]);
             assert_eq!(text, format!("{status} complete 200\n"), "{target} {length} {known}");
