@@ -65,7 +65,7 @@ pub(super) enum ResponseProgress {
     Body,
     /// Bytes of another protocol.
     Tunnel,
-    /// The head of an empty response was sent, its end waits for the end of the request.
+    /// All was sent but the end, which waits for the end of the request.
     Held,
     /// `END_STREAM` was sent; the client's side is open.
     Sent,

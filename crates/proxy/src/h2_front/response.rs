@@ -98,12 +98,11 @@ impl Lane {
             // A client stops to send at another final status.
             self.ends_with_response = is_success && self.request != RequestProgress::Tunnel;
             if !is_received && !is_interim && is_empty(framing) {
-                let windows = self.open_windows(connection, stream);
-                // With the end behind them, curl 7.88 does not see that they are open.
-                if is_success && windows == RestWindows::Opened && self.request == RequestProgress::Length {
+                if self.open_windows(connection, stream) {
                     head.send(connection, stream, false);
                     drop(received);
                     end.consume(bytes);
+                    self.decoder = BodyDecoder::new(framing, limits);
                     self.response = ResponseProgress::Held;
                     return Some(self.serve_held(connection, stream, end));
                 }
@@ -157,7 +156,11 @@ impl Lane {
             return match state {
                 ReceiveState::Open => Turn::Waiting,
                 ReceiveState::Ended if self.decoder.handle_eof().is_ok() => {
-                    self.open_windows(connection, stream);
+                    if self.open_windows(connection, stream) {
+                        self.response = ResponseProgress::Held;
+                        drop(received);
+                        return self.serve_held(connection, stream, end);
+                    }
                     connection.send_data(stream, &[], true);
                     self.end_response(connection, stream, end, false)
                 }
@@ -174,6 +177,7 @@ impl Lane {
         drop(received);
         self.consume(end, sent.used, sent.is_deferred);
         match sent.is_end {
+            true if self.response == ResponseProgress::Held => self.serve_held(connection, stream, end),
             true => self.end_response(connection, stream, end, self.keeps_engine),
             false if sent.used > 0 && has_more => Turn::More,
             false => Turn::Waiting,
@@ -190,6 +194,7 @@ impl Lane {
         sendable: usize,
     ) -> Result<SentContent, wire::Refusal> {
         let (number, offset) = (self.number, self.deferred_bytes);
+        let has_length = self.decoder.remaining_length().is_some();
         let mut is_deferred = false;
         let mut send = |connection: &mut Connection, piece: Range<usize>| {
             let position = (number, offset + piece.start);
@@ -218,8 +223,10 @@ impl Lane {
                 break;
             }
         }
-        if is_end {
-            self.open_windows(connection, stream);
+        if is_end && self.open_windows(connection, stream) && !has_length {
+            send(connection, held);
+            self.response = ResponseProgress::Held;
+            return Ok(SentContent { used, is_end, is_deferred });
         }
         if is_end && self.decoder.trailers().is_empty() {
             connection.send_data(stream, &received[held], true);
@@ -271,21 +278,29 @@ impl Lane {
     }
 
     /// Lets a client send the rest of its request behind the end of the response.
-    fn open_windows(&mut self, connection: &mut Connection, stream: StreamKey) -> RestWindows {
+    /// Returns true if the end of a response without length has to wait for that rest: in one read with the
+    /// windows it would keep curl 7.88 from using them. It does not wait for a rest of unknown length.
+    fn open_windows(&mut self, connection: &mut Connection, stream: StreamKey) -> bool {
+        let is_success = self.ends_with_response;
         let windows = match self.request {
             RequestProgress::Length | RequestProgress::Chunked => connection.open_windows_for_rest(stream),
             RequestProgress::Tunnel | RequestProgress::Done => RestWindows::WereOpen,
         };
-        self.ends_with_response &= windows == RestWindows::TooSmall;
-        windows
+        self.ends_with_response = is_success && windows == RestWindows::TooSmall;
+        is_success && windows == RestWindows::Opened && self.request == RequestProgress::Length
     }
 
-    /// Ends an empty response once the client has sent the rest of its request, or the engine accepts no more.
+    /// Ends a response once the client has sent the rest of its request, or the engine accepts no more.
     fn serve_held(&mut self, connection: &mut Connection, stream: StreamKey, end: &ChannelEnd) -> Turn {
         if self.request != RequestProgress::Done && !end.is_refused() {
             return Turn::Waiting;
         }
-        connection.send_data(stream, &[], true);
+        match self.decoder.trailers() {
+            [] => _ = connection.send_data(stream, &[], true),
+            trailers => {
+                connection.send_headers(stream, true, |fields| write_lines(fields, trailers, |_| false))
+            }
+        }
         self.response = ResponseProgress::Sent;
         self.serve_upload(connection, stream, end)
     }
