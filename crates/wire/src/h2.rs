@@ -57,6 +57,5 @@ pub use connection::{Connection, OpenError};
 pub use encoder::FieldEncoder;
 pub use event::{Event, Fields, RequestHead, ResponseHead};
 pub use fault::{ErrorCode, FaultKind};
-pub use flow::RestWindows;
 pub use send_repeated::RepeatableHead;
 pub use stream_table::{OnStream, StreamTable};

@@ -4,7 +4,7 @@ use std::cell::Ref;
 use std::ops::Range;
 
 use rt::byte_channel::{ChannelEnd, ReceiveState};
-use wire::h2::{Connection, ErrorCode, RestWindows, StreamKey};
+use wire::h2::{Connection, ErrorCode, StreamKey};
 use wire::{BodyDecoder, Framing, Limits, RequestKind};
 
 use super::lane::{Lane, RequestProgress, ResponseProgress, Turn};
@@ -97,15 +97,15 @@ impl Lane {
             let is_interim = head.is_informational();
             // A client stops to send at another final status.
             self.ends_with_response = is_success && self.request != RequestProgress::Tunnel;
-            if !is_received && !is_interim && is_empty(framing) {
-                if self.open_windows(connection, stream) {
-                    head.send(connection, stream, false);
-                    drop(received);
-                    end.consume(bytes);
-                    self.decoder = BodyDecoder::new(framing, limits);
-                    self.response = ResponseProgress::Held;
-                    return Some(self.serve_held(connection, stream, end));
-                }
+            let ends_here = !is_received && !is_interim && is_empty(framing);
+            if ends_here && self.open_windows(connection, stream) {
+                // The end is sent later.
+                head.send(connection, stream, false);
+                drop(received);
+                end.consume(bytes);
+                self.decoder = BodyDecoder::new(framing, limits);
+                self.response = ResponseProgress::Held;
+                return Some(self.serve_held(connection, stream, end));
             }
             if self.is_extended_connect && is_success {
                 // The server did not change the protocol; the client would take this for a success.
@@ -278,16 +278,16 @@ impl Lane {
     }
 
     /// Lets a client send the rest of its request behind the end of the response.
-    /// Returns true if the end of a response without length has to wait for that rest: in one read with the
-    /// windows it would keep curl 7.88 from using them. It does not wait for a rest of unknown length.
+    /// Returns true if the end of a response without length has to wait for that rest: read together with
+    /// the windows, it would keep curl 7.88 from using them. It does not wait for a rest of unknown length.
     fn open_windows(&mut self, connection: &mut Connection, stream: StreamKey) -> bool {
         let is_success = self.ends_with_response;
-        let windows = match self.request {
-            RequestProgress::Length | RequestProgress::Chunked => connection.open_windows_for_rest(stream),
-            RequestProgress::Tunnel | RequestProgress::Done => RestWindows::WereOpen,
-        };
-        self.ends_with_response = is_success && windows == RestWindows::TooSmall;
-        is_success && windows == RestWindows::Opened && self.request == RequestProgress::Length
+        if !matches!(self.request, RequestProgress::Length | RequestProgress::Chunked) {
+            return false;
+        }
+        let fits = connection.open_windows_for_rest(stream);
+        self.ends_with_response = is_success && !fits;
+        is_success && fits && self.request == RequestProgress::Length
     }
 
     /// Ends a response once the client has sent the rest of its request, or the engine accepts no more.

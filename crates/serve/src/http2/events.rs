@@ -3,7 +3,7 @@
 use std::task::{Context, Poll, ready};
 
 use server_shell::h2_timers::control_bytes;
-use wire::h2::{ErrorCode, Event, FaultKind, RestWindows, StreamKey};
+use wire::h2::{ErrorCode, Event, FaultKind, StreamKey};
 
 use crate::core::{OriginCore, ScratchBuffers};
 use crate::stats::{CloseReason, add};
@@ -224,8 +224,7 @@ impl Http2Conn<'_> {
         if !exchange.is_received {
             // A client stops to send at another final status.
             let is_success = exchange.request.spec.status < 300;
-            let windows = self.wire.open_windows_for_rest(stream);
-            exchange.ends_with_response = is_success && windows == RestWindows::TooSmall;
+            exchange.ends_with_response = !self.wire.open_windows_for_rest(stream) && is_success;
         }
         if exchange.request.is_immediate() {
             self.respond_stored(core, rng, stream);

@@ -11,17 +11,6 @@ const SHARED_INCREMENT_MIN: i64 = 4096;
 /// Rest of a request of unknown length that a peer may send behind the response.
 const UNKNOWN_REST_BYTES: u64 = 4 << 20;
 
-/// Windows for the rest of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RestWindows {
-    /// They had room for it.
-    WereOpen,
-    /// They were opened; until then the client may wait for them.
-    Opened,
-    /// The rest does not fit into the maximum of the connection's window.
-    TooSmall,
-}
-
 /// Size of receive windows of one kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowSize {

@@ -4,7 +4,6 @@ use super::config::{Role, StreamKey};
 use super::connection::{Connection, OpenError, Step};
 use super::encoder::{FieldEncoder, WrittenHead};
 use super::fault::{ErrorCode, FaultKind};
-use super::flow::RestWindows;
 use super::frame::{self, HEADER_BYTES, STREAM_ID_MAX, flag, frame_type};
 use super::streams::Progress;
 
@@ -225,23 +224,22 @@ impl Connection {
     /// Opens the windows for the rest of a request whose response ends now, before the frame that ends it: a
     /// client may read nothing behind that frame while it sends, as curl 7.88 does, and would wait for a window
     /// for ever. Without a known length it is a rest of 4 MiB. The maximum of the connection's window holds.
-    pub fn open_windows_for_rest(&mut self, stream: StreamKey) -> RestWindows {
+    /// Returns false if the rest does not fit.
+    pub fn open_windows_for_rest(&mut self, stream: StreamKey) -> bool {
         let id = stream.id;
-        let Some(stream) = self.streams.get_open(stream) else { return RestWindows::WereOpen };
+        let Some(stream) = self.streams.get_open(stream) else { return true };
         if stream.receive != Progress::Body {
-            return RestWindows::WereOpen;
+            return true;
         }
         let opened = self.receive.open_for_rest(stream.receive_window, stream.content_left);
-        let Some((connection_increment, stream_increment)) = opened else { return RestWindows::TooSmall };
+        let Some((connection_increment, stream_increment)) = opened else { return false };
         stream.receive_window += stream_increment as i32;
-        let mut windows = RestWindows::WereOpen;
         for (id, increment) in [(0, connection_increment), (id, stream_increment)] {
             if increment > 0 {
                 frame::write_window_update(&mut self.output, id, increment);
-                windows = RestWindows::Opened;
             }
         }
-        windows
+        true
     }
 
     /// Resets a stream that is not over. No event follows.
