@@ -147,7 +147,8 @@ middle of a response is reset with INTERNAL_ERROR. After a response that is comp
 up to 4 MiB of the rest of the request are discarded for at most 2 s without a pause, so that a client that sends \
 reads the response first; then the stream ends with RST_STREAM(NO_ERROR). Before such a response ends, the windows are \
 opened for the rest of the request (4 MiB if it has no `content-length`), within `connection-window-max`: a client may \
-read nothing more while it sends. If the rest does not fit and the status is 2xx, the stream is reset at once. A client that resets a stream has left: the request is aborted as if it had closed a \
+read nothing more while it sends. A 2xx response that is empty or has no `content-length` ends \
+after that rest, if the request has a `content-length`. If the rest does not fit and the status is 2xx, the stream is reset at once. A client that resets a stream has left: the request is aborted as if it had closed a \
 connection of HTTP/1.1.
 
 Extended CONNECT (RFC 8441) becomes a GET with `Upgrade`: WebSocket works between a client of HTTP/2 and a server of \

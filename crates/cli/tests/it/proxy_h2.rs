@@ -94,6 +94,17 @@ fn scripted_server() -> ScriptedServer {
                     peer.send(b"0\r\n\r\n")?;
                     continue;
                 }
+                "/early-trailers" => {
+                    let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+                    peer.send(&[&head[..], b"2\r\nno\r\n0\r\nX-Sum: 1\r\n\r\n"].concat())?;
+                    continue;
+                }
+                "/early-close" => {
+                    peer.send(b"HTTP/1.0 200 OK\r\n\r\nno")?;
+                    peer.stream.shutdown(std::net::Shutdown::Write)?;
+                    crate::support::faulty_origins::wait_for_close(peer);
+                    return Ok(());
+                }
                 "/early-413" => {
                     peer.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")?;
                     continue;

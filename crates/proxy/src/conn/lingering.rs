@@ -15,7 +15,8 @@ use crate::core::PollContext;
 /// A connection that is closing.
 #[derive(Debug)]
 pub(super) struct LingeringClose {
-    reads: u32,
+    /// Bytes that are still discarded.
+    left_bytes: usize,
     /// Unacknowledged bytes at the last check.
     unacked_bytes: u64,
     /// Time at which the connection is closed in any case.
@@ -24,9 +25,10 @@ pub(super) struct LingeringClose {
 
 /// Maximum total time of a lingering close.
 const LINGER_MAX_NS: u64 = 30_000_000_000;
-/// Maximum number of reads whose data is discarded, each of up to 64 KiB. After that the connection
-/// is closed.
-const LINGER_READS_MAX: u32 = 64;
+/// Maximum number of bytes that are discarded. After that the connection is closed.
+const LINGER_BYTES_MAX: usize = 4 << 20;
+/// Bytes that a read counts as at least.
+const READ_BYTES_MIN: usize = 1024;
 /// Maximum number of reads in one poll, before other tasks run.
 const READS_MAX: u32 = 8;
 
@@ -37,7 +39,7 @@ impl ClientStream {
         self.buffered.release();
         self.timeout_kind = TimeoutKind::None;
         ConnState::Lingering(Box::new(LingeringClose {
-            reads: 0,
+            left_bytes: LINGER_BYTES_MAX,
             unacked_bytes: u64::MAX,
             deadline: MonotonicTime::now().saturating_add(LINGER_MAX_NS),
         }))
@@ -63,14 +65,16 @@ impl Conn {
         let ConnState::Lingering(lingering) = &mut self.state else {
             return Poll::Ready(ConnState::Closed);
         };
-        let stop_at = LINGER_READS_MAX.min(lingering.reads + READS_MAX);
-        while lingering.reads < stop_at {
-            lingering.reads += 1;
+        for _ in 0..READS_MAX {
             match self.client.stream.poll_read(ctx.cx, input) {
-                Poll::Ready(Ok(read)) if read > 0 => {}
+                Poll::Ready(Ok(read)) if read > 0 => {
+                    lingering.left_bytes = lingering.left_bytes.saturating_sub(read.max(READ_BYTES_MIN));
+                    if lingering.left_bytes == 0 {
+                        return Poll::Ready(ConnState::Closed);
+                    }
+                }
                 Poll::Ready(_) => return Poll::Ready(ConnState::Closed),
                 Poll::Pending => {
-                    lingering.reads -= 1;
                     if self.client.has_timed_out(ctx, TimeoutKind::Linger, LINGER_TIMEOUT_NS) {
                         if !lingering.has_progress(&self.client) {
                             return Poll::Ready(ConnState::Closed);
@@ -80,9 +84,6 @@ impl Conn {
                     return Poll::Pending;
                 }
             }
-        }
-        if lingering.reads == LINGER_READS_MAX {
-            return Poll::Ready(ConnState::Closed);
         }
         rt::cores::yield_turn(ctx.cx);
         Poll::Pending

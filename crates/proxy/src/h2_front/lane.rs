@@ -65,6 +65,8 @@ pub(super) enum ResponseProgress {
     Body,
     /// Bytes of another protocol.
     Tunnel,
+    /// All was sent but the end, which waits for the end of the request.
+    Held,
     /// `END_STREAM` was sent; the client's side is open.
     Sent,
 }
@@ -207,9 +209,10 @@ impl Lane {
         self.request = RequestProgress::Done;
     }
 
-    /// Returns whether both directions have ended.
+    /// Returns whether the response and the request are complete.
     pub(super) fn is_over(&self) -> bool {
-        self.request == RequestProgress::Done && self.response == ResponseProgress::Sent
+        let is_answered = matches!(self.response, ResponseProgress::Held | ResponseProgress::Sent);
+        is_answered && self.request == RequestProgress::Done
     }
 
     /// Checks whether the client takes the response.

@@ -41,6 +41,7 @@ impl Lane {
             },
             ResponseProgress::Body => self.serve_body(connection, output, stream, &end),
             ResponseProgress::Tunnel => self.serve_tunnel(connection, stream, &end),
+            ResponseProgress::Held => self.serve_held(connection, stream, &end),
             ResponseProgress::Sent => self.serve_upload(connection, stream, &end),
         };
         if let Turn::Over { .. } = turn {
@@ -96,8 +97,15 @@ impl Lane {
             let is_interim = head.is_informational();
             // A client stops to send at another final status.
             self.ends_with_response = is_success && self.request != RequestProgress::Tunnel;
-            if !is_received && !is_interim && is_empty(framing) {
-                self.open_windows(connection, stream);
+            let ends_here = !is_received && !is_interim && is_empty(framing);
+            if ends_here && self.open_windows(connection, stream) {
+                // The end is sent later.
+                head.send(connection, stream, false);
+                drop(received);
+                end.consume(bytes);
+                self.decoder = BodyDecoder::new(framing, limits);
+                self.response = ResponseProgress::Held;
+                return Some(self.serve_held(connection, stream, end));
             }
             if self.is_extended_connect && is_success {
                 // The server did not change the protocol; the client would take this for a success.
@@ -148,7 +156,11 @@ impl Lane {
             return match state {
                 ReceiveState::Open => Turn::Waiting,
                 ReceiveState::Ended if self.decoder.handle_eof().is_ok() => {
-                    self.open_windows(connection, stream);
+                    if self.open_windows(connection, stream) {
+                        self.response = ResponseProgress::Held;
+                        drop(received);
+                        return self.serve_held(connection, stream, end);
+                    }
                     connection.send_data(stream, &[], true);
                     self.end_response(connection, stream, end, false)
                 }
@@ -165,6 +177,7 @@ impl Lane {
         drop(received);
         self.consume(end, sent.used, sent.is_deferred);
         match sent.is_end {
+            true if self.response == ResponseProgress::Held => self.serve_held(connection, stream, end),
             true => self.end_response(connection, stream, end, self.keeps_engine),
             false if sent.used > 0 && has_more => Turn::More,
             false => Turn::Waiting,
@@ -181,6 +194,7 @@ impl Lane {
         sendable: usize,
     ) -> Result<SentContent, wire::Refusal> {
         let (number, offset) = (self.number, self.deferred_bytes);
+        let has_length = self.decoder.remaining_length().is_some();
         let mut is_deferred = false;
         let mut send = |connection: &mut Connection, piece: Range<usize>| {
             let position = (number, offset + piece.start);
@@ -209,8 +223,10 @@ impl Lane {
                 break;
             }
         }
-        if is_end {
-            self.open_windows(connection, stream);
+        if is_end && self.open_windows(connection, stream) && !has_length {
+            send(connection, held);
+            self.response = ResponseProgress::Held;
+            return Ok(SentContent { used, is_end, is_deferred });
         }
         if is_end && self.decoder.trailers().is_empty() {
             connection.send_data(stream, &received[held], true);
@@ -262,10 +278,31 @@ impl Lane {
     }
 
     /// Lets a client send the rest of its request behind the end of the response.
-    fn open_windows(&mut self, connection: &mut Connection, stream: StreamKey) {
-        if matches!(self.request, RequestProgress::Length | RequestProgress::Chunked) {
-            self.ends_with_response &= !connection.open_windows_for_rest(stream);
+    /// Returns true if the end of a response without length has to wait for that rest: read together with
+    /// the windows, it would keep curl 7.88 from using them. It does not wait for a rest of unknown length.
+    fn open_windows(&mut self, connection: &mut Connection, stream: StreamKey) -> bool {
+        let is_success = self.ends_with_response;
+        if !matches!(self.request, RequestProgress::Length | RequestProgress::Chunked) {
+            return false;
         }
+        let fits = connection.open_windows_for_rest(stream);
+        self.ends_with_response = is_success && !fits;
+        is_success && fits && self.request == RequestProgress::Length
+    }
+
+    /// Ends a response once the client has sent the rest of its request, or the engine accepts no more.
+    fn serve_held(&mut self, connection: &mut Connection, stream: StreamKey, end: &ChannelEnd) -> Turn {
+        if self.request != RequestProgress::Done && !end.is_refused() {
+            return Turn::Waiting;
+        }
+        match self.decoder.trailers() {
+            [] => _ = connection.send_data(stream, &[], true),
+            trailers => {
+                connection.send_headers(stream, true, |fields| write_lines(fields, trailers, |_| false))
+            }
+        }
+        self.response = ResponseProgress::Sent;
+        self.serve_upload(connection, stream, end)
     }
 
     /// Ends a stream after its response. The rest of a request that is not complete is not wanted (RFC
