@@ -213,9 +213,8 @@ pub fn judge_claims(claims: &[Vec<BlockValues>], question: Question) -> Vec<Clai
             is_open
         });
         // Claims that are equivalent were no rejections: they stay among those that share the error.
-        while let Some(position) = open
-            .iter()
-            .position(|&at| looks[at].p() <= level(looks[at].blocks, open_claims, question.confidence))
+        while let Some(position) =
+            open.iter().position(|&at| looks[at].p() <= looks[at].level(open_claims, question))
         {
             let at = open.swap_remove(position);
             let is_higher = looks[at].mean > 0.0;
@@ -490,6 +489,26 @@ mod tests {
         let few = &judge_claims(&[arm(0.6)[..3].to_vec()], QUESTION)[0];
         assert_eq!((few.conclusion, few.interval, few.blocks_needed), (None, None, Some(4)));
         assert_eq!(judge_claims(&[Vec::new()], QUESTION)[0], ClaimJudgement::default());
+    }
+
+    #[test]
+    fn a_difference_stands_exactly_if_its_corrected_p_says_so() {
+        let mut conclusions = 0;
+        for effect in (0..60).map(|step| 0.002 * f64::from(step)) {
+            for repeats in [true, false] {
+                let noise = |at: u32| 0.01 * (f64::from(at * 7 % 5) - 2.0);
+                let one = |at: u32| BlockValues {
+                    repeat: repeats.then(|| noise(at + 11)),
+                    ..block(at, effect + noise(at), noise(at + 3), 0.0)
+                };
+                let wide = Question { effect: 1e-9, ..QUESTION };
+                let judged = &judge_claims(&[(1..=6).map(one).collect()], wide)[0];
+                let stands = judged.p_adjusted.unwrap() <= 1.0 - wide.confidence;
+                assert_eq!(judged.conclusion.is_some(), stands, "{effect} {repeats} {judged:?}");
+                conclusions += usize::from(stands);
+            }
+        }
+        assert!((10..110).contains(&conclusions), "{conclusions}");
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Connection {
     /// Connects to the first address of a server that accepts the client.
     ///
     /// # Errors
-    /// That of the last address.
+    /// No address accepts the client; the error is the one of the last address.
     pub(super) async fn open(server: &ServerUrl, options: &ClientOptions) -> Result<Self, ConnectError> {
         let resolve_error = |error| ConnectError::Resolve(server.host.clone(), error);
         let lookup = tokio::net::lookup_host((server.host.as_str(), server.port));

@@ -8,6 +8,8 @@ use super::VALUE_BYTES_MAX;
 
 /// Maximum number of cookies of a connection.
 const COOKIES_MAX: usize = 32;
+/// Maximum length of an attribute; a longer one is ignored, as by browsers (RFC 6265bis §5.6).
+const ATTRIBUTE_BYTES_MAX: usize = 1024;
 
 /// Request that cookies are for.
 #[derive(Clone, Copy, Debug)]
@@ -191,6 +193,9 @@ pub(super) fn parse_set_cookie(field: &[u8]) -> Option<SetCookie<'_>> {
         let equals = part.iter().position(|byte| *byte == b'=').unwrap_or(part.len());
         let (attribute, value) =
             (part[..equals].trim_ascii(), part.get(equals + 1..).unwrap_or_default().trim_ascii());
+        if value.len() > ATTRIBUTE_BYTES_MAX {
+            continue;
+        }
         let text = std::str::from_utf8(value).unwrap_or_default();
         if attribute.eq_ignore_ascii_case(b"expires") {
             cookie.expires_s = parse_cookie_date(text).or(cookie.expires_s);
@@ -331,5 +336,9 @@ mod tests {
             set(&mut store, &[&format!("n{number}=1")]);
         }
         assert_eq!(store.cookies.len(), COOKIES_MAX);
+        let long = "a".repeat(ATTRIBUTE_BYTES_MAX);
+        let field = format!("long=1; Path=/{long}; Domain={long}x");
+        let cookie = parse_set_cookie(field.as_bytes()).unwrap();
+        assert_eq!((cookie.path, cookie.domain), (None, None));
     }
 }

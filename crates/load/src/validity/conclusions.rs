@@ -8,9 +8,7 @@
 use record::observed::{GENERATOR, MachineObservation, MachineSample, RoleUse, SUBJECT};
 use record::run::{Interval, Run};
 use record::units::MILLISECOND_NS;
-use record::validity::{
-    ConclusionValidity, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityReason, ValidityVerdict,
-};
+use record::validity::{ConclusionValidity, FOREIGN_CPU_FRACTION_MAX, Validity, ValidityVerdict};
 
 use crate::plan::{Objective, ObjectiveMetric};
 
@@ -77,7 +75,9 @@ pub fn judge_conclusions(run: &mut Run, observed: Option<&MachineObservation>) {
 /// Estimate of what disturbed a run.
 struct Disturbance {
     /// True if the generator was the limit.
-    is_unbounded: bool,
+    is_limit: bool,
+    /// True if the generator stood still for long: only seconds without a stall tell something.
+    has_stalled: bool,
     /// Everything due was sent and answered; a closed loop sends when it can.
     sent_all: bool,
     is_open_loop: bool,
@@ -95,7 +95,12 @@ impl Disturbance {
         let answered = run.rates.answered_fraction().unwrap_or(1.0);
         let has_local_subject = run.cpu.subject_cpus.is_some_and(|cpus| cpus > 0.0);
         Self {
-            is_unbounded: run.validity.reasons.iter().any(is_unbounded),
+            is_limit: run.validity.reasons.iter().any(|reason| UNBOUNDED.contains(&reason.code.as_str())),
+            has_stalled: run
+                .validity
+                .reasons
+                .iter()
+                .any(|reason| reason.code == STALLED && reason.verdict == ValidityVerdict::Invalid),
             // A closed loop that stood still sent less than it should have, which no latency shows.
             sent_all: match is_open_loop {
                 true => answered >= ANSWERED_FRACTION_MIN && run.totals.dropped == 0,
@@ -150,12 +155,13 @@ impl Disturbance {
             .into_iter()
             .fold(0.0, f64::max);
         let verdict = match shift {
-            _ if self.is_unbounded => worst,
+            _ if self.is_limit || self.has_stalled => worst,
             shift if shift <= SHIFT_VALID => ValidityVerdict::Valid,
             shift if shift < SHIFT_INVALID => ValidityVerdict::Suspect.min(worst),
             _ => worst,
         };
-        let undisturbed = (!self.is_unbounded).then_some(range);
+        let is_known = !self.is_limit && (!self.has_stalled || self.quiet.is_some());
+        let undisturbed = is_known.then_some(range);
         ConclusionValidity { conclusion: name.to_owned(), value, undisturbed, verdict }
     }
 
@@ -188,12 +194,6 @@ impl Disturbance {
         let proven_met = self.sent_all && objective.is_hardened_by_delays();
         if (met && proven_met) || (!met && proven_missed) { ValidityVerdict::Valid } else { worst }
     }
-}
-
-/// Returns whether nothing bounds the effect of a reason: the generator was the limit, or stood still for long.
-fn is_unbounded(reason: &ValidityReason) -> bool {
-    UNBOUNDED.contains(&reason.code.as_str())
-        || (reason.code == STALLED && reason.verdict == ValidityVerdict::Invalid)
 }
 
 /// Returns the fraction of the time that the work of generator and subject waited for a CPU that other programs had.

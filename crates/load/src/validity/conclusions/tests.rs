@@ -3,6 +3,7 @@
 use super::*;
 use record::observed::{Role, ThreadCpuUse};
 use record::run::ObjectiveResult;
+use record::validity::ValidityReason;
 
 const MS: u64 = MILLISECOND_NS;
 
@@ -159,6 +160,26 @@ fn seconds_without_disturbance_give_the_range() {
     let p99 = run.validity.conclusions.iter().find(|one| one.conclusion == "p99").unwrap();
     assert_eq!(p99.undisturbed, Some((19e6, 20e6)));
     assert_eq!(p99.verdict, ValidityVerdict::Valid);
+}
+
+#[test]
+fn seconds_without_a_stall_prove_that_a_bound_was_missed() {
+    let mut run = disturbed("generator_stalled", ValidityVerdict::Invalid);
+    run.intervals = (1..=8)
+        .map(|second| Interval {
+            time_s: f64::from(second),
+            length_s: 1.0,
+            measured: true,
+            p50_ns: Some(10 * MS),
+            p99_ns: Some(if second == 2 { 400 * MS } else { 19 * MS }),
+            stalled_ns: if second == 2 { 400 * MS } else { 0 },
+            ..Interval::default()
+        })
+        .collect();
+    run.objectives = vec![objective("p50<1ms", false, 1e7), objective("p99<19.5ms", false, 2e7)];
+    judge_conclusions(&mut run, None);
+    let verdicts: Vec<_> = run.objectives.iter().map(|one| one.validity).collect();
+    assert_eq!(verdicts, [Some(ValidityVerdict::Valid), Some(ValidityVerdict::Invalid)]);
 }
 
 #[test]
