@@ -228,7 +228,13 @@ impl Facts<'_> {
 
     /// Formats the first URL of the load.
     pub(crate) fn url(&self) -> &str {
-        self.view.run.plan["requests"][0]["url"].as_str().unwrap_or("URL")
+        let url = self.view.run.plan["requests"][0]["url"].as_str();
+        url.filter(|_| !self.has_embedded_origin()).unwrap_or("URL")
+    }
+
+    /// Returns whether the target was an origin of the run itself, which ended with it.
+    pub(crate) fn has_embedded_origin(&self) -> bool {
+        self.view.run.plan["has_embedded_origin"] == true
     }
 }
 

@@ -137,6 +137,9 @@ pub struct RunPlan {
     /// Replaced destinations.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connect_to: Vec<ConnectTo>,
+    /// True if the target is an origin that weir starts for this run, and ends with it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_embedded_origin: bool,
     /// True if the connections are spread over all addresses of a name.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub spreads_addresses: bool,

@@ -108,6 +108,7 @@ fn run_embedded(
     let origin = Origin::start(cores.div_ceil(2), args.is_set("tls"))?;
     text.urls = vec![origin.url(EMBEDDED_BODY_BYTES)];
     let mut plan = RunPlan::parse(&text, cores)?;
+    plan.has_embedded_origin = true;
     let quiet = !prints_summary(args)?;
     let trials = TrialSettings { per_kind: 3, duration_ns: SECOND_NS, origin_pid: origin.pid() };
     // A quick calibration like this serves this run and no later one, so it is not kept.

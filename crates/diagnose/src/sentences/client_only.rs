@@ -36,6 +36,10 @@ pub(crate) fn none(facts: &Facts<'_>) -> Answer {
             facts.next_limit(),
         ],
         &[match run.rates.offered_per_s {
+            _ if facts.has_embedded_origin() => {
+                "load a server of yours with `weir load URL`, and find its ceiling with `weir edge URL`"
+                    .to_owned()
+            }
             Some(_) => {
                 format!("to find its ceiling, run `weir edge {}`, or this load without `-R`", facts.url())
             }

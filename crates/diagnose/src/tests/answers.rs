@@ -151,6 +151,19 @@ fn a_remote_subject_is_described_by_its_clients_figures_and_the_command_that_tel
 }
 
 #[test]
+fn an_origin_that_ended_with_the_run_is_no_next_target() {
+    let mut run = run(4, MS);
+    run.rates.offered_per_s = Some(run.rates.responses_per_s);
+    run.plan["requests"] = serde_json::json!([{ "url": "http://host/x" }]);
+    run.diagnosis = Some(record::run::Diagnosis { verdict: "none".to_owned(), ..Default::default() });
+    let own = crate::answer(&run).next;
+    assert!(own.contains("`weir edge http://host/x`") && own.contains("without `-R`"), "{own}");
+    run.plan["has_embedded_origin"] = true.into();
+    let embedded = crate::answer(&run).next;
+    assert!(embedded.contains("`weir edge URL`") && !embedded.contains("http://"), "{embedded}");
+}
+
+#[test]
 fn missing_pages_are_no_failed_requests() {
     let mut run = run(4, MS);
     run.totals.status = [(404, 935)].into();

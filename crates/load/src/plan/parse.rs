@@ -177,6 +177,7 @@ impl RunPlan {
             session,
             values: text.values.clone(),
             connect_to: parse_connect_to(text, &mut reader),
+            has_embedded_origin: false,
             spreads_addresses: spreads_addresses(text, &mut reader),
             addresses: Vec::new(),
             proxy_header,
