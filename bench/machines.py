@@ -6,7 +6,7 @@ process IDs and links of its own, so that an agent sees nothing of the others. A
 them and a NATS server. Links have a rate (tbf). Each case has one bottleneck, and `weir fleet run` has to name it
 and its machine. All share the CPUs of this machine, and its kernel; in the last case processes of no role use the
 subject's CPU. Everything is inside namespaces of this process: nothing is left, however it ends. Needs root, and an
-idle machine: other work is found as cpu_steal, rightly.
+idle machine: other work is found as cpu_contended, rightly.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ CASES = (
     ("link", "s=100k", ["-c", "16"], 100, "link_bound", "edge"),
     ("origin", "s=100&cpu=2ms", ["-c", "32"], 10_000, "origin_bound", "back"),
     ("client", f"s={CLIENT_BODY}", ["-c", "16"], 10_000, "client_bound", "client"),
-    ("steal", "s=100", ["-c", "16"], 10_000, "cpu_steal", "back"),
+    ("steal", "s=100", ["-c", "16"], 10_000, "cpu_contended", "back"),
 )
 WITHOUT_PROXY = ("client", "steal")
 DURATION = "5s"

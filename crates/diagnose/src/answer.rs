@@ -43,7 +43,8 @@ pub struct Ceiling {
 pub fn ceiling(run: &Run) -> Option<Ceiling> {
     let verdict = run.diagnosis.as_ref()?.verdict.as_str();
     let rule = find_rule(verdict)?;
-    let is_its_own = matches!(rule.class, LimitClass::Cpu | LimitClass::Limit) && verdict != "cpu_steal";
+    let is_its_own = matches!(rule.class, LimitClass::Cpu | LimitClass::Limit)
+        && !matches!(verdict, "cpu_steal" | "cpu_contended");
     let view = RunView::new(run);
     let slots = match (Facts { view: &view }).slots() {
         Some(Slots::Number { count, .. }) => Some(count),

@@ -312,8 +312,9 @@ mod tests {
 
     #[test]
     fn verdicts_without_a_possible_change_are_not_testable() {
-        let testable = ["packet_loss", "cpu_steal", "run_invalid", "unknown", "none", "link_bound"];
-        assert_eq!(testable.map(is_testable), [false, false, false, false, false, true]);
+        let testable =
+            ["packet_loss", "cpu_steal", "cpu_contended", "run_invalid", "unknown", "none", "link_bound"];
+        assert_eq!(testable.map(is_testable), [false, false, false, false, false, false, true]);
     }
 
     #[test]

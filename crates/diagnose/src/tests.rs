@@ -280,12 +280,34 @@ fn other_processes_matter_only_to_a_subject_that_needs_a_cpu() {
         sample.foreign_cpus = Some(1.2);
         sample.roles[1].threads[0].waiting = Some(0.3);
     });
-    assert_first(&run, "cpu_steal");
+    assert_first(&run, "cpu_contended");
     change_samples(&mut run, |sample| {
         sample.roles[1] = role_use(0.01, 0.01);
         sample.roles[1].threads[0].waiting = Some(0.02);
     });
-    assert_ne!(diagnose(&run).verdict, "cpu_steal");
+    assert_ne!(diagnose(&run).verdict, "cpu_contended");
+}
+
+#[test]
+fn whoever_takes_more_of_the_cpu_time_gives_its_name() {
+    let verdict_beside = |foreign_cpus: f64, steal: f64| {
+        let mut run = run(32, 4 * MS);
+        set_subject_cpus(&mut run, 0.6, 0.1, 1);
+        change_samples(&mut run, |sample| {
+            sample.foreign_cpus = Some(foreign_cpus);
+            sample.roles[1].threads[0].waiting = Some(0.3);
+            sample.cpus.iter_mut().for_each(|cpu| cpu.steal = steal);
+        });
+        let diagnosis = diagnose(&run);
+        run.diagnosis = Some(diagnosis.clone());
+        (diagnosis.verdict, crate::answer(&run).what)
+    };
+    let (verdict, what) = verdict_beside(1.2, 0.04);
+    assert!(verdict == "cpu_contended" && what.starts_with("Other programs"), "{verdict}: {what}");
+    let (verdict, what) = verdict_beside(0.1, 0.3);
+    assert!(verdict == "cpu_steal" && what.starts_with("Other virtual machines"), "{verdict}: {what}");
+    let (verdict, _) = verdict_beside(0.05, 0.01);
+    assert!(!verdict.starts_with("cpu_"), "{verdict}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ mod tests {
             softirq_imbalance link_bound packet_rate_bound latency_bound connection_limited \
             accept_backlog_overflow syn_backlog_overflow port_exhaustion fd_limit memory_pressure \
             bufferbloat packet_loss delayed_ack_stall lock_contention log_write_bound \
-            handshake_bound bulk_crypto_bound allocator_bound memory_bandwidth_bound cpu_steal \
+            handshake_bound bulk_crypto_bound allocator_bound memory_bandwidth_bound cpu_steal cpu_contended \
             cpu_throttled numa_remote conntrack_full h2_window_bound receive_window_bound \
             origin_bound subject_limited run_invalid port_search_bound";
         assert_eq!(codes, all.split_whitespace().collect());

@@ -413,7 +413,7 @@ mod tests {
         each_once.requests_per_connection = Some(1);
         let kept_open = changed(&each_once, &run(), "port_exhaustion", 8.0).unwrap();
         assert_eq!(kept_open.requests_per_connection, None);
-        for code in ["packet_loss", "cpu_steal", "run_invalid"] {
+        for code in ["packet_loss", "cpu_steal", "cpu_contended", "run_invalid"] {
             assert!(changed(&plan(8, 1, None), &run(), code, 8.0).is_err(), "{code}");
         }
         let pause = find_rule("single_thread_bound").unwrap().second_test.unwrap();

@@ -32,17 +32,36 @@ pub(crate) fn cpu_throttled(facts: &Facts<'_>) -> Answer {
     )
 }
 
+/// Answers for CPU time that the hypervisor took. Records from older versions have this verdict for other programs, too.
 pub(crate) fn cpu_steal(facts: &Facts<'_>) -> Answer {
+    if facts.value(&s::STOLEN_OF_TAKEN).is_some_and(|fraction| fraction < 0.5) {
+        return cpu_contended(facts);
+    }
+    cpu_taken(
+        facts,
+        "other virtual machines of this host",
+        "repeat the run later, or on a machine whose CPUs are its own",
+    )
+}
+
+pub(crate) fn cpu_contended(facts: &Facts<'_>) -> Answer {
+    cpu_taken(
+        facts,
+        "other programs",
+        "stop the other programs (`weir watch` lists the busiest), or give your service CPUs of its own, and repeat the \
+         run",
+    )
+}
+
+fn cpu_taken(facts: &Facts<'_>, takers: &str, next: &str) -> Answer {
     answer(
-        format!("other programs take the CPU that your service needs: {} is not its ceiling", facts.rate()),
+        format!("{takers} take the CPU that your service needs: {} is not its ceiling", facts.rate()),
         &[
             facts.phrase(&s::SUBJECT_WAIT, "it waited for a CPU {} as long as it ran"),
             facts.phrase_from(0.05, &s::FOREIGN_CPUS, "other programs used {} CPUs"),
             facts.phrase_from(0.01, &s::STEAL, "other virtual machines took {} of the time"),
         ],
-        &["stop the other programs (`weir watch` lists the busiest), or give your service CPUs of its own, and repeat \
-           the run"
-            .to_owned()],
+        &[next.to_owned()],
     )
 }
 

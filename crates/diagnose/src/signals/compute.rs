@@ -149,6 +149,12 @@ pub(super) fn subject_over_generator(view: &RunView<'_>) -> Option<f64> {
     Some(thread / generator_thread(view)?.max(1e-9))
 }
 
+/// Returns the CPUs that the hypervisor gave to other virtual machines.
+pub(super) fn stolen_cpus(view: &RunView<'_>) -> Option<f64> {
+    let cpus = view.sample_median(SUBJECT, |sample| Some(sample.cpus.len() as f64))?;
+    Some(view.sample_median(SUBJECT, f::STEAL.read).unwrap_or(0.0) * cpus)
+}
+
 /// Returns the number of CPUs that the subject may use.
 pub(super) fn allowed_cpus(view: &RunView<'_>) -> Option<f64> {
     let by_affinity = allowed_cpus_by_affinity(view)?;

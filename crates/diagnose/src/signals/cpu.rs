@@ -100,11 +100,16 @@ signals! {
     TAKEN_BY_OTHERS: Cpu, Ratio, "CPUs used by others over the CPUs that the subject lacked",
         "/proc/stat minus all roles of the run on the same kernel; steal; schedstat run_delay", |view| {
             let waited = view.role_median(SUBJECT, f::WAITING.read)?;
-            let count = view.sample_median(SUBJECT, |sample| Some(sample.cpus.len() as f64))?;
-            let stolen = (STEAL.read)(view).unwrap_or(0.0) * count;
+            let stolen = stolen_cpus(view)?;
             // Threads that wait for one another's CPU lack no more than the subject does not get.
             let missing_cpus = (allowed_cpus(view)? - cpus(view, SUBJECT)?).clamp(0.0, waited);
             (waited > 0.0).then_some(((FOREIGN_CPUS.read)(view)? + stolen) / missing_cpus.max(0.05))
+        };
+    STOLEN_OF_TAKEN: Cpu, Fraction, "CPU time that the hypervisor took, of the time taken by others",
+        "/proc/stat steal, and /proc/stat minus all roles of the run on the same kernel", |view| {
+            let stolen = stolen_cpus(view)?;
+            let taken = stolen + (FOREIGN_CPUS.read)(view)?.max(0.0);
+            (taken > 0.0).then_some(stolen / taken)
         };
     VOLUNTARY_SWITCHES: Scheduler, PerResponse, "voluntary context switches of the subject per response",
         "PID/task/*/status", |view| {

@@ -214,7 +214,7 @@ fn share_a_kernel(run: &mut Run) {
 #[test]
 fn a_generator_on_the_same_kernel_is_not_foreign() {
     let mut run = generator_bound_over_two_machines();
-    assert_first(&run, "cpu_steal");
+    assert_first(&run, "cpu_contended");
     share_a_kernel(&mut run);
     assert_eq!(value(&s::FOREIGN_CPUS, &run), Some(0.0));
     assert_first(&run, "client_bound");
@@ -229,14 +229,14 @@ fn a_foreign_process_on_a_shared_kernel_is_still_found() {
     run.observed[0].samples.iter_mut().for_each(|sample| sample.roles[0] = role_use(0.1, 0.1));
     change_ends(&mut run, ConnectionEnd::Client, |_, ends| ends.with_unread = 0);
     assert!((value(&s::FOREIGN_CPUS, &run).unwrap() - 0.9).abs() < 1e-9);
-    assert_first(&run, "cpu_steal");
+    assert_first(&run, "cpu_contended");
     // The same beside a generator that works as before.
     for sample in &mut run.observed[0].samples {
         sample.roles[0] = role_use(0.8, 0.3);
     }
     run.observed[1].samples.iter_mut().for_each(|sample| sample.foreign_cpus = Some(2.0));
     assert!((value(&s::FOREIGN_CPUS, &run).unwrap() - 0.9).abs() < 1e-9);
-    assert_first(&run, "cpu_steal");
+    assert_first(&run, "cpu_contended");
     // Virtual machines of one host do not share a kernel.
     run.observed[1].kernel = Some("77aa".to_owned());
     assert_eq!(value(&s::FOREIGN_CPUS, &run), Some(2.0));

@@ -17,6 +17,7 @@ pub static VERDICTS: &[VerdictRule] = &[
     failures::SYN_BACKLOG_OVERFLOW,
     resources::CPU_THROTTLED,
     resources::CPU_STEAL,
+    resources::CPU_CONTENDED,
     resources::CLIENT_BOUND,
     network::BUFFERBLOAT,
     network::LINK_BOUND,

@@ -27,6 +27,7 @@ pub(super) const OUTSIDE_VERDICTS: &[&str] = &[
     "port_search_bound",
     "conntrack_full",
     "cpu_steal",
+    "cpu_contended",
     "cpu_throttled",
 ];
 

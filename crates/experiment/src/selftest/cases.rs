@@ -170,7 +170,7 @@ pub const CASES: &[TestCase] = &[
     case!("lock_contention", "lock_contention", Requirement::Cpus(2)),
     case!("log_write_bound", "log_write_bound", Requirement::Nothing),
     case!("allocator_bound", "allocator_bound", Requirement::Cpus(2)),
-    case!("cpu_steal", "cpu_steal", Requirement::Cpus(2)),
+    case!("cpu_contended", "cpu_contended", Requirement::Cpus(2)),
     case!("cpu_throttled", "cpu_throttled", Requirement::Nothing),
     case!("cpu_throttled", "cpu_throttled_nginx", Requirement::Program("nginx")),
     case!("conntrack_full", "conntrack_full", Requirement::Global),
@@ -205,6 +205,7 @@ pub const CASES: &[TestCase] = &[
 /// Verdicts that no case induces, with the reasons.
 pub const NOT_INDUCED: &[(&str, &str)] = &[
     ("memory_bandwidth_bound", "requires hardware counters, and a memory bus that one process can saturate"),
+    ("cpu_steal", "requires a hypervisor with another virtual machine on the same CPUs"),
     ("numa_remote", "requires a machine with two NUMA nodes"),
     ("origin_bound", "see the proving ground: --set foreign"),
     ("subject_limited", "see the proving ground: --set foreign"),
@@ -289,6 +290,7 @@ pub(super) mod tests {
         "bulk_crypto_bound",
         "allocator_bound",
         "memory_bandwidth_bound",
+        "cpu_contended",
         "cpu_steal",
         "cpu_throttled",
         "numa_remote",
@@ -329,7 +331,7 @@ pub(super) mod tests {
             case.missing_requirement(machine).unwrap_or_default()
         };
         assert!(missing("healthy_nginx", machine).contains("nginx"));
-        assert!(missing("cpu_steal", machine).contains("2 CPUs"));
+        assert!(missing("cpu_contended", machine).contains("2 CPUs"));
         assert!(missing("conntrack_full", machine).contains("--allow-global"));
         assert_eq!(missing("link_bound", machine), "");
         assert!(missing("link_bound", HostCapabilities { is_root: false, ..machine }).contains("root"));

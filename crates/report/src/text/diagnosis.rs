@@ -181,7 +181,7 @@ mod tests {
         let offered = format("latency_bound", None);
         let (_, hint) = offered.split_once("how to test  it rises").unwrap();
         assert!(hint.contains("weir load --confirm"), "{offered}");
-        for nothing_to_change in ["packet_loss", "cpu_steal", "run_invalid"] {
+        for nothing_to_change in ["packet_loss", "cpu_steal", "cpu_contended", "run_invalid"] {
             let text = format(nothing_to_change, None);
             assert!(text.ends_with("how to test  it rises\n"), "{text}");
         }

@@ -31,33 +31,60 @@ pub(super) const CPU_THROTTLED: VerdictRule = VerdictRule {
 pub(super) const CPU_STEAL: VerdictRule = VerdictRule {
     code: "cpu_steal",
     answer: cpu::cpu_steal,
-    claim: "other processes or virtual machines use the CPUs that the subject needs",
-    class: LimitClass::Cpu,
-    // A subject that hardly needs a CPU loses little by waiting for one. A subject with more
-    // threads than CPUs waits for its own threads, whatever else runs.
+    claim: "the hypervisor gives other virtual machines the CPU time that the subject needs",
     required: &[
-        at_least(&s::SUBJECT_WAIT, 0.2),
-        at_least(&s::SUBJECT_DEMAND, 0.5),
-        at_least(&s::TAKEN_BY_OTHERS, 0.5),
+        WAITS_FOR_CPU,
+        NEEDS_CPU,
+        OTHERS_HAVE_IT,
+        at_least(&s::STOLEN_OF_TAKEN, 0.5),
+        at_least(&s::STEAL, 0.05),
     ],
-    supporting: &[at_least(&s::FOREIGN_CPUS, 0.35), at_least(&s::STEAL, 0.05)],
-    // Threads that get their pages back one after the other also wait for a CPU.
+    supporting_min: 0,
+    excluding: &[GENERATOR_THROTTLED, PAGES_RETURN, LOAD_CARRIED, NOTHING_VALID],
+    confusions: "programs on this kernel (cpu_contended); a quota (cpu_throttled)",
+    remedy: "repeat the run later, or on a machine with CPUs of its own; do not rely on the figures of this run",
+    counter_test: (
+        Perturbation::NotPossible,
+        ThroughputChange::Stays,
+        "without the other virtual machines, the throughput rises and its spread falls",
+    ),
+    ..CPU_CONTENDED
+};
+
+pub(super) const CPU_CONTENDED: VerdictRule = VerdictRule {
+    code: "cpu_contended",
+    answer: cpu::cpu_contended,
+    claim: "other processes on this kernel use the CPUs that the subject needs",
+    class: LimitClass::Cpu,
+    required: &[WAITS_FOR_CPU, NEEDS_CPU, OTHERS_HAVE_IT, at_least(&s::FOREIGN_CPUS, 0.35)],
+    supporting_min: 0,
     excluding: &[
-        at_least(&s::GENERATOR_QUOTA, 0.05),
-        at_least(&s::MEMORY_LIMIT, 1.0),
+        at_least(&s::STOLEN_OF_TAKEN, 0.5),
+        GENERATOR_THROTTLED,
+        PAGES_RETURN,
         LOAD_CARRIED,
         NOTHING_VALID,
     ],
-    confusions: "a quota (cpu_throttled); the generator's own threads on the same CPUs",
+    confusions: "steal by the hypervisor (cpu_steal); a quota (cpu_throttled); the generator's own threads on the same \
+                 CPUs",
     remedy: "repeat the run on an idle machine; pin or isolate the CPUs; do not rely on the \
              figures of this run",
     counter_test: (
         Perturbation::NotPossible,
         ThroughputChange::Stays,
-        "without the other load, the throughput rises and its spread falls",
+        "without the other processes, the throughput rises and its spread falls",
     ),
     ..DEFAULT_RULE
 };
+
+/// A subject with more threads than CPUs waits for its own threads, whatever else runs.
+const WAITS_FOR_CPU: Criterion = at_least(&s::SUBJECT_WAIT, 0.2);
+/// A subject that hardly needs a CPU loses little by waiting for one.
+const NEEDS_CPU: Criterion = at_least(&s::SUBJECT_DEMAND, 0.5);
+const OTHERS_HAVE_IT: Criterion = at_least(&s::TAKEN_BY_OTHERS, 0.5);
+const GENERATOR_THROTTLED: Criterion = at_least(&s::GENERATOR_QUOTA, 0.05);
+/// Threads that get their pages back one after the other also wait for a CPU.
+const PAGES_RETURN: Criterion = at_least(&s::MEMORY_LIMIT, 1.0);
 
 pub(super) const CLIENT_BOUND: VerdictRule = VerdictRule {
     code: "client_bound",
@@ -364,7 +391,7 @@ pub(super) const USER_CPU_BOUND: VerdictRule = VerdictRule {
         at_least(&s::OFFERED_MISSED, 0.02),
     ],
     excluding: &[HARDLY_BUSY, LOAD_CARRIED, NOTHING_VALID, NO_QUEUEING],
-    confusions: "a quota (cpu_throttled), steal (cpu_steal), spinning on a lock (lock_contention)",
+    confusions: "a quota (cpu_throttled), other processes or virtual machines (cpu_contended, cpu_steal), spinning on a lock (lock_contention)",
     remedy: "`weir lab profile`: the top functions; build flags, the allocator; more threads or CPUs: `cores-needed` of \
              `weir plan run.json` (run.json: the record of this load)",
     counter_test: (
