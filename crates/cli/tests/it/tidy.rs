@@ -291,7 +291,7 @@ fn names_and_messages_use_the_word_list() {
             problems.into_iter().map(move |problem| format!("{file}:{problem}"))
         })
         .collect();
-    report("old words, see the word list in CONTRIBUTING.md", &problems);
+    report("old words, see the tables in tidy/words.rs", &problems);
 }
 
 #[test]

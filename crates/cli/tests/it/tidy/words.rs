@@ -1,4 +1,4 @@
-//! Old words of the word list in CONTRIBUTING.md, in identifiers and in string literals. People
+//! Old words in identifiers and in string literals, with what to write instead. People
 //! check comments.
 
 use super::scan;
