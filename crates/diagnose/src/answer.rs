@@ -100,7 +100,7 @@ fn add_proof(answer: &mut Answer, diagnosis: &Diagnosis) {
 }
 
 /// Formats the result of a counter-test: "Tested: with twice the connections the throughput was × 1.01: confirmed."
-fn tested(test: &Confirmation) -> String {
+pub(crate) fn tested(test: &Confirmation) -> String {
     let ratios = test.measured.split("throughput × ").skip(1);
     let ratios = ratios.filter_map(|part| part.split([' ', ':', ';']).next());
     let changes = test.perturbation.split("; ").zip(ratios);

@@ -14,6 +14,7 @@
 //! | [`verdicts`] | the table of bottlenecks: which signals prove and exclude each |
 //! | [`diagnose`] | the verdict: the rules that hold, in order, with their evidence |
 //! | [`answer`] | the three sentences for people, from the verdict and its figures; `facts` formats the figures |
+//! | [`decide`] | proof, first change with its expected gain, and the command that proves the change |
 //! | [`headroom`] | each resource with a limit, and the rate at which it is full |
 //! | [`alerts`] | the rules and lines of a live screen, from means of figures |
 //! | [`counter_test`] | the plan and the judgement of a confirmation |
@@ -26,7 +27,9 @@
 pub mod alerts;
 mod answer;
 pub mod counter_test;
+mod decision;
 mod diagnosis;
+mod expected_gain;
 mod facts;
 pub mod figures;
 mod fingerprints;
@@ -45,6 +48,7 @@ pub mod verdicts;
 pub mod window;
 
 pub use answer::{Ceiling, answer, answer_search, ceiling, served_at_a_time};
+pub use decision::decide;
 pub use diagnosis::diagnose;
 pub use resource_grid::{GridFigure, GridRow, resource_grid};
 pub use resource_headroom::{ResourceHeadroom, headroom};

@@ -92,6 +92,7 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         intervals: (1..=10).map(|second| interval(f64::from(second), rate)).collect(),
         observed: vec![observed(connections)],
         answer: None,
+        comparison: None,
         diagnosis: None,
         fleet: None,
     }

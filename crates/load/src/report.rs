@@ -84,6 +84,7 @@ pub fn build_record(measured: &RunMeasurement, context: RecordContext) -> Run {
         validity: context.validity,
         observed: Vec::new(),
         answer: None,
+        comparison: None,
         diagnosis: None,
         fleet: None,
     }

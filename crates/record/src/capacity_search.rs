@@ -47,6 +47,16 @@ pub struct CapacitySearch {
     /// Result in three sentences; absent in records from older versions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub answer: Option<Answer>,
+    /// What a team decides from the search: proof, change, sizes; absent in records from older versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub decision: Option<Decision>,
+    /// Comparison with an earlier search (`--baseline`).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub comparison: Option<SearchComparison>,
+    /// Good responses per second in a closed loop with all connections, as often as it was measured; absent without
+    /// the test of the limit.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ceiling_per_s: Option<Estimate>,
     /// All trials, in the order of running.
     pub trials: Vec<SearchTrial>,
     /// Point at which latency begins to grow faster than load.
@@ -64,8 +74,8 @@ pub struct CapacitySearch {
     /// Missing figures, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
-    /// Diagnosis of the run at the lowest level that did not hold, or of one a little above it
-    /// (then a note says so).
+    /// Diagnosis of the run at the lowest level that did not hold, or of one a little above it, or in a closed loop
+    /// with all connections (then a note says so).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stopped_by: Option<Diagnosis>,
     /// Complete run that `stopped_by` was computed from, so that the diagnosis is reproducible.
@@ -74,6 +84,124 @@ pub struct CapacitySearch {
     /// Complete run at the edge: the last that held it, or the lowest that did not if none did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at_edge: Option<Box<Run>>,
+}
+
+/// What a team decides from a search. The target and its sizes are those of `weir plan`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Test of the limit.
+    pub proof: Proof,
+    /// First change to make.
+    pub change: ProposedChange,
+    /// Rate that the sizes are for; `None` without a held rate.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub target_per_s: Option<f64>,
+    /// Sizes for the target.
+    pub sizes: Vec<PlannedSize>,
+    /// Reason why there are no sizes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub without_sizes: Option<String>,
+    /// Command that proves the change, once it is made.
+    pub prove: String,
+}
+
+/// Test of the limit by changes of the load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Proof {
+    /// Outcome of the test.
+    pub outcome: ProofOutcome,
+    /// Changes and their effects, or the reason why there was no test.
+    pub text: String,
+    /// Measured effect of each change.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub tests: Vec<TestedChange>,
+}
+
+/// Outcome of the test of a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProofOutcome {
+    /// Every change had the predicted effect.
+    Confirmed,
+    /// A change did not have the predicted effect.
+    Refuted,
+    /// There was no test, or it decided nothing.
+    #[default]
+    Untested,
+}
+
+/// Measured effect of a change of the load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TestedChange {
+    /// The change: `twice the connections`.
+    pub change: String,
+    /// Throughput with the change, as a multiple of that without; the range is that of the pairs.
+    pub factor: Estimate,
+}
+
+/// Change of the subject, with its expected gain.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProposedChange {
+    /// What to change.
+    pub text: String,
+    /// Expected gain; `None` if it cannot be predicted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub expected: Option<ExpectedGain>,
+    /// Reason why no gain is predicted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub without_prediction: Option<String>,
+}
+
+/// Expected throughput after a change.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExpectedGain {
+    /// Good responses per second without the change, at full load.
+    pub before_per_s: f64,
+    /// Good responses per second with the change.
+    pub after_per_s: Estimate,
+    /// Figures that it is computed from.
+    pub basis: String,
+}
+
+/// Size of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlannedSize {
+    /// Name in `weir plan`: `maxconn`.
+    pub name: String,
+    /// Value: time in s, sizes in bytes; `None` if infinite.
+    pub value: Option<f64>,
+    /// Value with its unit.
+    pub text: String,
+}
+
+/// Comparison of a search with an earlier one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SearchComparison {
+    /// File of the earlier search.
+    pub baseline: String,
+    /// Held level before and after, if both have one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub level: Option<ComparedLevel>,
+    /// Throughput at full load before and after, if both have one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ceiling: Option<ComparedLevel>,
+    /// Gain that the earlier search predicted, as a factor.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub predicted_factor: Option<Estimate>,
+    /// Settings in which the loads differ.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub plan_differences: Vec<String>,
+}
+
+/// Figure before and after a change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ComparedLevel {
+    /// Figure of the earlier search.
+    pub before: f64,
+    /// Figure of this search.
+    pub after: f64,
+    /// Ratio, with the range that the bounds of both searches leave.
+    pub factor: Estimate,
 }
 
 /// Outcome of a search.
@@ -151,7 +279,7 @@ pub struct SearchTrial {
     /// Number, from 1.
     pub number: u32,
     /// `reference`, `grow`, `shrink`, `narrow`, `confirm`, `verify`, `recheck`, `ladder`, `direct`,
-    /// `scaling` or `diagnosis`.
+    /// `scaling`, `diagnosis`, or `full` (closed loop with all connections, for the test of the limit).
     pub purpose: String,
     /// Start, in seconds after the start of the search.
     pub begin_s: f64,

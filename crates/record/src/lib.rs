@@ -9,6 +9,7 @@ pub mod bounded_value;
 pub mod breakdown;
 pub mod capacity_search;
 pub mod checks;
+pub mod comparison;
 pub mod control;
 pub mod diagnosis;
 pub mod digest;

@@ -185,7 +185,7 @@ fn add_runs(runs: &[Run], common: &CommonWindow) -> Result<Run, MergeError> {
     merged.window = common.window(runs);
     merged.intervals = common.intervals(runs);
     merged.baseline = baseline::merge_baselines(runs, common);
-    (merged.answer, merged.diagnosis) = (None, None);
+    (merged.answer, merged.diagnosis, merged.comparison) = (None, None, None);
     // An objective is about the total; the caller evaluates it again on the sum.
     merged.objectives.clear();
     merged.cpu.subject_cpus = None;

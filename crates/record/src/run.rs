@@ -20,6 +20,7 @@ pub use tls::TlsSessions;
 
 pub use crate::breakdown::{RequestResult, StageResult};
 pub use crate::checks::{CheckSample, RateChange};
+use crate::comparison::BaselineComparison;
 use crate::facts::HostFacts;
 use crate::fleet::Fleet;
 pub use crate::histogram::LatencyPair;
@@ -100,6 +101,9 @@ pub struct Run {
     /// Result in three sentences; absent in records from older versions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub answer: Option<Answer>,
+    /// Comparison with an earlier run (`--baseline`, `load report A B`).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub comparison: Option<BaselineComparison>,
     /// Limit of the subject, if it was diagnosed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub diagnosis: Option<Diagnosis>,

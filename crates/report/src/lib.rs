@@ -24,6 +24,7 @@ mod unobservable;
 
 pub use run_comparison::{
     ComparedFigure, ConditionResult, FigureChange, RegressionCondition, RegressionOutcome, RunComparison,
+    Undecided,
 };
 pub use run_page::{PageBaseline, RUN_PAGE_BYTES_MAX, edge_page, run_page};
 

@@ -9,6 +9,7 @@
 mod condition;
 
 use experiment::format;
+use record::comparison::{self, BaselineComparison, ComparedCondition, ConditionDecision};
 use record::run::{Interval, Run};
 use record::units::{format_duration_ns, format_rate};
 use record::validity::ValidityVerdict;
@@ -125,8 +126,26 @@ pub enum RegressionOutcome {
     Regression,
     /// The interval is within the limit.
     Within,
-    /// The seconds of the runs cannot decide it, with the reason.
-    Undecided(String),
+    /// The seconds of the runs cannot decide it.
+    Undecided(Undecided),
+}
+
+/// Reason why a condition is not decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecided {
+    /// The reason, with what to do.
+    pub reason: String,
+    /// Length of both loads that would decide it.
+    pub needed_s: Option<u64>,
+    /// True if the records are long enough, and the limit lies within their noise.
+    pub is_noise: bool,
+}
+
+impl Undecided {
+    /// Creates a reason for which the records decide nothing.
+    fn unusable(reason: impl Into<String>, needed_s: Option<u64>) -> RegressionOutcome {
+        RegressionOutcome::Undecided(Self { reason: reason.into(), needed_s, is_noise: false })
+    }
 }
 
 impl RunComparison {
@@ -138,19 +157,69 @@ impl RunComparison {
         let judge = |condition: &RegressionCondition| {
             let change = changes.iter().find(|change| change.figure == condition.figure);
             let outcome = match (unusable(baseline, run), change) {
-                (None, Some(change)) => judge(condition, change),
-                (reason, _) => RegressionOutcome::Undecided(reason.unwrap_or_default()),
+                (None, Some(change)) => judge(condition, change, [baseline, run]),
+                (reason, _) => Undecided::unusable(reason.unwrap_or_default(), None),
             };
             ConditionResult { condition: condition.clone(), outcome }
         };
         let results = conditions.iter().map(judge).collect();
-        Self { results, plan_differences: plan_differences(baseline, run), changes }
+        Self { results, plan_differences: differing_keys(&baseline.plan, &run.plan), changes }
     }
 
     /// Returns true if a condition shows a regression.
     #[must_use]
     pub fn has_regression(&self) -> bool {
         self.results.iter().any(|result| result.outcome == RegressionOutcome::Regression)
+    }
+
+    /// Returns the conditions that the records cannot decide at all: too short, not valid, or without a figure.
+    pub fn unusable(&self) -> impl Iterator<Item = &ConditionResult> {
+        self.undecided().filter(|result| {
+            !matches!(&result.outcome, RegressionOutcome::Undecided(undecided) if undecided.is_noise)
+        })
+    }
+
+    /// Returns the conditions without a decision.
+    pub fn undecided(&self) -> impl Iterator<Item = &ConditionResult> {
+        self.results.iter().filter(|result| matches!(result.outcome, RegressionOutcome::Undecided(_)))
+    }
+
+    /// Returns the comparison for a record. `baseline` is the file of the earlier run.
+    #[must_use]
+    pub fn record(&self, baseline: &str) -> BaselineComparison {
+        let figure = |change: &FigureChange| comparison::ComparedFigure {
+            figure: change.figure.name().to_owned(),
+            before: change.before,
+            after: change.after,
+            difference: change.change,
+            interval: change.interval,
+        };
+        let condition = |result: &ConditionResult| {
+            let (decision, undecided) = match &result.outcome {
+                RegressionOutcome::Regression => (ConditionDecision::Regression, None),
+                RegressionOutcome::Within => (ConditionDecision::None, None),
+                RegressionOutcome::Undecided(why) => (ConditionDecision::Undecided, Some(why)),
+            };
+            ComparedCondition {
+                text: result.condition.text().to_owned(),
+                figure: result.condition.figure.name().to_owned(),
+                limit: result.condition.limit,
+                decision,
+                reason: undecided.map(|why| why.reason.clone()),
+                needed_s: undecided.and_then(|why| why.needed_s),
+            }
+        };
+        BaselineComparison {
+            baseline: baseline.to_owned(),
+            figures: self.changes.iter().map(figure).collect(),
+            conditions: self.results.iter().map(condition).collect(),
+            plan_differences: self.plan_differences.clone(),
+            exit_code: match (self.has_regression(), self.unusable().next()) {
+                (true, _) => 3,
+                (false, Some(_)) => 4,
+                (false, None) => 0,
+            },
+        }
     }
 
     /// Formats the comparison: a line for each figure, then the results of the conditions.
@@ -219,13 +288,44 @@ impl ConditionResult {
         match &self.outcome {
             RegressionOutcome::Regression => "YES, the interval is beyond the limit".to_owned(),
             RegressionOutcome::Within => "no, the interval is within the limit".to_owned(),
-            RegressionOutcome::Undecided(reason) => format!("undecided, {reason}"),
+            RegressionOutcome::Undecided(why) => format!("UNDECIDED, {}", why.reason),
+        }
+    }
+}
+
+/// Returns the figure of a name.
+fn figure_named(name: &str) -> Option<ComparedFigure> {
+    ComparedFigure::ALL.into_iter().find(|figure| figure.name() == name)
+}
+
+/// Formats a figure of a record with its change.
+pub(crate) fn figure_text(stored: &comparison::ComparedFigure) -> String {
+    let Some(figure) = figure_named(&stored.figure) else { return String::new() };
+    let comparison::ComparedFigure { before, after, difference: change, interval, .. } = *stored;
+    let change = FigureChange { figure, before, after, change, interval };
+    format!("{}: {}", change.values_text(), change.change_text())
+}
+
+/// Formats the decision about a condition of a record, with its figure.
+pub(crate) fn condition_text(comparison: &BaselineComparison, condition: &ComparedCondition) -> String {
+    let figure = comparison.figures.iter().find(|figure| figure.figure == condition.figure);
+    let change = figure.map_or_else(String::new, figure_text);
+    match (condition.decision, &condition.reason) {
+        (ConditionDecision::Regression, _) => format!("regression: {change}"),
+        (ConditionDecision::None, _) => format!("no regression: {change}"),
+        (ConditionDecision::Undecided, reason) => {
+            format!("undecided, {}: {change}", reason.as_deref().unwrap_or("for no known reason"))
         }
     }
 }
 
 /// Minimum number of complete seconds in a run for an interval.
 const SECONDS_MIN: usize = 8;
+/// Length of a load that has them.
+const LOAD_S_MIN: u64 = 10;
+/// Longest load that is worth a try, and the reserve of the estimate.
+const NEEDED_S_MAX: f64 = 600.0;
+const NEEDED_RESERVE: f64 = 1.2;
 /// Parameters of the intervals. The seed is fixed: the same records give the same result.
 const RESAMPLING: Resampling = Resampling { draws: 2_000, seed: 1, confidence: 0.95 };
 /// Shortest interval of a record that counts as a complete second.
@@ -296,14 +396,20 @@ fn unusable(baseline: &Run, run: &Run) -> Option<String> {
     }
 }
 
-fn judge(condition: &RegressionCondition, compared: &FigureChange) -> RegressionOutcome {
+fn judge(condition: &RegressionCondition, compared: &FigureChange, runs: [&Run; 2]) -> RegressionOutcome {
     let Some(change) = compared.change else {
-        return RegressionOutcome::Undecided("the baseline is 0".to_owned());
+        return Undecided::unusable("the baseline is 0", None);
     };
+    let [before_s, after_s] = runs.map(|run| seconds(run).count());
     let Some((low, high)) = compared.interval else {
-        let reason =
-            format!("fewer than {SECONDS_MIN} complete seconds in a run: load for 10s or longer (-d)");
-        return RegressionOutcome::Undecided(reason);
+        let reason = match before_s.min(after_s) < SECONDS_MIN {
+            true => format!(
+                "a decision needs {SECONDS_MIN} complete seconds of each run, and the baseline has {before_s}, this run \
+                 {after_s}: load for {LOAD_S_MIN}s or longer (-d {LOAD_S_MIN}s)"
+            ),
+            false => "too few seconds have a response".to_owned(),
+        };
+        return Undecided::unusable(reason, Some(LOAD_S_MIN));
     };
     // Worse is positive from here on.
     let (limit, change, low, high) = match compared.figure.is_worse_if_higher() {
@@ -313,15 +419,30 @@ fn judge(condition: &RegressionCondition, compared: &FigureChange) -> Regression
     match compare_with_limit(change, (low, high), limit) {
         LimitPosition::Beyond => RegressionOutcome::Regression,
         LimitPosition::Within => RegressionOutcome::Within,
-        LimitPosition::Open => RegressionOutcome::Undecided(
-            "the limit lies within the noise of the seconds: load for longer, or repeat both runs".to_owned(),
-        ),
+        LimitPosition::Open => {
+            let needed_s = needed_s(before_s.min(after_s), (low, high), (change - limit).abs());
+            let remedy = match needed_s {
+                Some(needed_s) => format!("load for about {needed_s}s both times (-d {needed_s}s)"),
+                None => "repeat both runs alternately (`weir lab compare`)".to_owned(),
+            };
+            let reason = format!("the limit lies within the noise of the seconds: {remedy}");
+            RegressionOutcome::Undecided(Undecided { reason, needed_s, is_noise: true })
+        }
     }
 }
 
+/// Returns the length of both loads whose interval would no longer reach the limit, if the change stays; `None` if
+/// that is too long to be of use. The width of an interval is the inverse of the root of the seconds.
+fn needed_s(measured_s: usize, (low, high): (f64, f64), distance: f64) -> Option<u64> {
+    let half = (high - low) / 2.0;
+    let needed = measured_s as f64 * (half / distance.max(1e-9)).powi(2) * NEEDED_RESERVE;
+    let rounded = (needed / 10.0).ceil() * 10.0;
+    (rounded <= NEEDED_S_MAX).then_some((rounded as u64).max(LOAD_S_MIN))
+}
+
 /// Returns the names of the settings in which the plans differ.
-fn plan_differences(baseline: &Run, run: &Run) -> Vec<String> {
-    let (Some(first), Some(second)) = (baseline.plan.as_object(), run.plan.as_object()) else {
+pub(crate) fn differing_keys(first: &serde_json::Value, second: &serde_json::Value) -> Vec<String> {
+    let (Some(first), Some(second)) = (first.as_object(), second.as_object()) else {
         return Vec::new();
     };
     let keys: std::collections::BTreeSet<&String> = first.keys().chain(second.keys()).collect();

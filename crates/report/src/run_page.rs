@@ -90,6 +90,7 @@ pub fn edge_page(search: &CapacitySearch) -> String {
     let main = html! {
         section #result aria-label="Result" {
             (answer_card::card(&answer, search.at_edge.as_deref()))
+            (answer_card::decision(search))
             (first_screen::search_tiles(search, load_text.as_deref()))
         }
         (section("ladder", "Latency and goodput against the load", &figures(&[

@@ -342,6 +342,7 @@ fn sample_run(position: &TrialPosition, rate: f64, latency_ns: f64, us: f64, rng
         intervals,
         observed: vec![observed(position, rate, us, rng)],
         answer: None,
+        comparison: None,
         diagnosis: Some(diagnosis()),
         fleet: None,
     }

@@ -6,6 +6,7 @@ pub mod answer;
 pub mod breakdown;
 pub mod comparison;
 pub mod csv;
+pub mod decision;
 pub mod diagnosis;
 pub mod experiment;
 pub mod fleet;

@@ -18,8 +18,8 @@ use rt::drain::{DrainStage, DrainWatch};
 use crate::preflight;
 use crate::run_record::LoadJob;
 
-/// Length of a trial.
-const TRIAL_NS: u64 = 3 * SECOND_NS;
+/// Length of a load of `--confirm`.
+pub const TRIAL_NS: u64 = 3 * SECOND_NS;
 /// An open loop that got this fraction of its offered rate was not limited.
 const OFFERED_MET_FRACTION: f64 = 0.98;
 
@@ -63,8 +63,10 @@ pub type Throttle =
 /// Means of a counter-test beside the load generator.
 #[derive(Clone, Copy)]
 pub struct ConfirmContext {
-    /// Limits the CPU time of the subject.
-    pub throttle: Throttle,
+    /// Limits the CPU time of the subject; `None` if the user did not allow it.
+    pub throttle: Option<Throttle>,
+    /// Length of a load of the test.
+    pub trial_ns: u64,
     /// Reports what is tested, and why nothing is.
     pub notice: fn(&str),
     /// True if only problems are reported.
@@ -74,17 +76,43 @@ pub struct ConfirmContext {
 /// Makes the counter-test of the diagnosis, and puts its outcome into the record. If the test is
 /// impossible, the verdict stays neither confirmed nor refuted, with the reason.
 pub fn confirm_diagnosis(job: &LoadJob<'_>, run: &mut Run, context: ConfirmContext, stop: &DrainWatch) {
+    if let Err(why) = test_diagnosis(job, run, context, stop) {
+        (context.notice)(&format!("--confirm ran no test: {why}"));
+    }
+}
+
+/// Rates of a counter-test.
+#[derive(Clone, Debug)]
+pub struct TestedPairs {
+    /// The change.
+    pub perturbation: Perturbation,
+    /// Good responses per second without and with it, in turn.
+    pub pairs: Vec<(f64, f64)>,
+}
+
+/// Makes the counter-test of the diagnosis, and puts its outcome into the record, or the reason why it is
+/// impossible. Returns the rates of each change.
+///
+/// # Errors
+/// There was no test, or it decided nothing.
+pub fn test_diagnosis(
+    job: &LoadJob<'_>,
+    run: &mut Run,
+    context: ConfirmContext,
+    stop: &DrainWatch,
+) -> Result<Vec<TestedPairs>, ConfirmError> {
     let subjects = job.subjects.clone().unwrap_or_default();
     match confirm(&job.plan, run, &subjects, context, stop) {
-        Ok(outcome) => {
+        Ok((outcome, tested)) => {
             run.diagnosis = run
                 .diagnosis
                 .take()
                 .map(|diagnosis| diagnose::counter_test::apply_confirmation(diagnosis, outcome));
+            Ok(tested)
         }
         Err(why) => {
-            (context.notice)(&format!("--confirm ran no test: {why}"));
             run.diagnosis.iter_mut().for_each(|diagnosis| diagnosis.untested_reason = Some(why.to_string()));
+            Err(why)
         }
     }
 }
@@ -96,31 +124,42 @@ fn confirm(
     subjects: &[i32],
     context: ConfirmContext,
     stop: &DrainWatch,
-) -> Result<Confirmation, ConfirmError> {
+) -> Result<(Confirmation, Vec<TestedPairs>), ConfirmError> {
     let code = run.diagnosis.as_ref().map_or(NONE, |diagnosis| diagnosis.verdict.as_str());
     if find_rule(code).is_none() {
         return Err(ConfirmError::NoLimit(nothing_to_test(code)));
     }
     let cpus = usable_cpus(plan, run, rt::cores::available_cpus().len());
     let diagnosis = run.diagnosis.as_ref().ok_or(ConfirmError::NoSamples)?;
-    let mut changes = Vec::new();
+    let (mut changes, mut refused) = (Vec::new(), None);
     for test in diagnose::counter_test::distinguishing_tests(diagnosis)? {
-        match change(plan, run, test, cpus) {
+        let possible = match (test.0, context.throttle) {
+            (Perturbation::LessCpuTime, None) => Err(not_possible(
+                "the test would limit the CPU time of your service: allow it with --confirm",
+            )),
+            _ => change(plan, run, test, cpus),
+        };
+        match possible {
             Ok(change) => changes.push((test, change)),
-            // The second change is optional.
-            Err(why) if changes.is_empty() => return Err(why),
-            Err(_) => break,
+            Err(why) => refused = refused.or(Some(why)),
         }
     }
+    // Each change alone tests the verdict.
+    if let (true, Some(why)) = (changes.is_empty(), refused) {
+        return Err(why);
+    }
     if !context.quiet {
-        (context.notice)(&format!("testing whether it is {code} takes {}", format_cost(changes.len())));
+        let cost = format_cost(changes.len(), context.trial_ns);
+        (context.notice)(&format!("testing whether it is {code} takes {cost}"));
     }
-    let mut tests = Vec::new();
+    let (mut tests, mut tested) = (Vec::new(), Vec::new());
     for (test, change) in changes {
-        let pairs = measure_pairs((plan, run), &change, (subjects, context.throttle), stop)?;
+        let pairs = measure_pairs((plan, run), &change, (subjects, context), stop)?;
         tests.push(judge(code, test, &pairs)?);
+        tested.push(TestedPairs { perturbation: test.0, pairs });
     }
-    combine(tests).ok_or_else(|| not_possible("weir has no change that tests it"))
+    let outcome = combine(tests).ok_or_else(|| not_possible("weir has no change that tests it"))?;
+    Ok((outcome, tested))
 }
 
 /// Announces the cost of `--confirm` before the thing to test is known.
@@ -128,14 +167,14 @@ fn confirm(
 pub fn announcement() -> String {
     format!(
         "after this load --confirm tests the diagnosis with short loads: {}; {} with two changes",
-        format_cost(1),
-        format_cost(2)
+        format_cost(1, TRIAL_NS),
+        format_cost(2, TRIAL_NS)
     )
 }
 
 /// Formats the cost of so many changes: "about 18 s (6 loads of 3 s)".
-fn format_cost(changes: usize) -> String {
-    let (loads, each_s) = ((changes * PAIRS_PER_TEST * 2) as u64, TRIAL_NS / SECOND_NS);
+fn format_cost(changes: usize, trial_ns: u64) -> String {
+    let (loads, each_s) = ((changes * PAIRS_PER_TEST * 2) as u64, trial_ns / SECOND_NS);
     format!("about {} s ({} of {each_s} s)", loads * each_s, format_plural(loads, "load"))
 }
 
@@ -151,20 +190,21 @@ fn nothing_to_test(code: &str) -> &'static str {
 fn measure_pairs(
     (plan, run): (&RunPlan, &Run),
     change: &PlanChange,
-    (subjects, throttle): (&[i32], Throttle),
+    (subjects, context): (&[i32], ConfirmContext),
     stop: &DrainWatch,
 ) -> Result<Vec<(f64, f64)>, ConfirmError> {
     let used_cpus = run.cpu.subject_cpus.unwrap_or(0.0);
+    let measure = |plan: &RunPlan| measure_rate(plan, context.trial_ns, stop);
     let mut pairs = Vec::new();
     for _ in 0..PAIRS_PER_TEST {
-        let base = measure_rate(plan, stop)?;
-        let changed = match change {
-            PlanChange::Plan(changed) => measure_rate(changed, stop)?,
-            PlanChange::ThrottleCpu => {
-                let factor = Perturbation::LessCpuTime.factor();
-                let quota_cpus = used_cpus * factor;
-                throttle(&with_descendants(subjects), quota_cpus, &mut || measure_rate(plan, stop))?
+        let base = measure(plan)?;
+        let changed = match (change, context.throttle) {
+            (PlanChange::ThrottleCpu, Some(throttle)) => {
+                let quota_cpus = used_cpus * Perturbation::LessCpuTime.factor();
+                throttle(&with_descendants(subjects), quota_cpus, &mut || measure(plan))?
             }
+            (PlanChange::ThrottleCpu, None) => return Err(not_possible("the CPU time may not be limited")),
+            (PlanChange::Plan(changed), _) => measure(changed)?,
         };
         pairs.push((base, changed));
     }
@@ -295,9 +335,9 @@ fn usable_cpus(plan: &RunPlan, run: &Run, available: usize) -> f64 {
 
 /// Returns the good responses per second of a short run, after the same ramp and with the same
 /// bounds.
-fn measure_rate(plan: &RunPlan, stop: &DrainWatch) -> Result<f64, ConfirmError> {
+fn measure_rate(plan: &RunPlan, trial_ns: u64, stop: &DrainWatch) -> Result<f64, ConfirmError> {
     let mut short = plan.clone();
-    short.end.duration_ns = plan.ramp_ns + TRIAL_NS;
+    short.end.duration_ns = plan.ramp_ns + trial_ns;
     short.end.requests = None;
     short.objectives.clear();
     let measured = load::run::run(&short, stop, &mut NoopObserver)?;
@@ -365,11 +405,11 @@ mod tests {
 
     #[test]
     fn cost_and_missing_tests_are_explained() {
-        let cost = format_cost(2);
+        let cost = format_cost(2, TRIAL_NS);
         assert!(["36 s", "12 ", " 3 s"].iter().all(|figure| cost.contains(figure)), "{cost}");
         let text = announcement();
         assert!(text.contains("--confirm"), "{text}");
-        assert!(text.contains(&format_cost(1)) && text.contains(&cost), "{text}");
+        assert!(text.contains(&format_cost(1, TRIAL_NS)) && text.contains(&cost), "{text}");
         assert_ne!(nothing_to_test("none"), nothing_to_test("unknown"));
     }
 

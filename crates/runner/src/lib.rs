@@ -12,6 +12,7 @@ pub mod local_driver;
 pub mod observation;
 pub mod preflight;
 pub mod run_record;
+pub mod search_proof;
 pub mod store;
 pub mod subjects;
 pub mod verify;

@@ -51,6 +51,13 @@ impl<'a> PreparedLoad<'a> {
         Self { job, observation, baseline, started_at }
     }
 
+    /// Starts the observation of a load whose baseline is known.
+    #[must_use]
+    pub fn with_baseline(job: &'a LoadJob<'a>, baseline: Option<Baseline>) -> Self {
+        let observation = Some(Observation::start(&job.plan, &[]));
+        Self { job, observation, baseline, started_at: record::file::wall_clock_now() }
+    }
+
     /// Returns the start by the wall clock.
     #[must_use]
     pub fn started_at(&self) -> &str {

@@ -1,8 +1,10 @@
 //! `weir edge`: explores the capacity of a subject, and reports the result.
 
+mod decision;
 mod options;
 
 use std::io::IsTerminal;
+use std::path::Path;
 
 use host::budget::FdBudget;
 use load::capacity_search::{
@@ -11,21 +13,26 @@ use load::capacity_search::{
 };
 use record::capacity_search::{CapacitySearch, SearchEnd, SearchTrial};
 use record::problem::InputProblem;
+use report::text::decision::{compare_searches, search_markdown};
 use rt::drain::{Drain, DrainWatch, SignalSet, block_signals};
+use runner::confirm::{ConfirmContext, Throttle};
 use runner::local_driver::LocalDriver;
 use runner::run_record::{CommandIdentity, host_record};
+use runner::search_proof;
 
 pub(super) use options::parse_flags;
 
 use super::command_identity;
+use super::load::with_less_cpu_time;
 use super::pages::write_edge_page;
 use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::edge::{announcement, answer, brief, result_sentence, summary, trial_line, trial_step};
-use crate::output::file::write_json;
+use crate::output::file::{write_json, write_text};
 use crate::output::{is_coloured, print};
 use crate::preflight;
 use crate::progress_bar::ProgressBar;
+use crate::streams::notice;
 
 pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, Failure> {
     let mut options = parse_flags(args, args.values())?;
@@ -38,19 +45,68 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
     block_signals(SignalSet::Termination)?.spawn_handler(drain, None)?;
     let identity = command_identity(arguments);
     let driver = LocalDriver::new(&identity, &stop);
-    let search = EdgeSearch { args, identity: &identity, options: &options, stop: &stop, descriptor_limit };
+    let untested_reason = search_proof::reason_without_test(&options, args.is_set("quick"));
+    let search = EdgeSearch {
+        args,
+        identity: &identity,
+        options: &options,
+        stop: &stop,
+        descriptor_limit,
+        untested_reason,
+    };
     search.run(driver, "")
 }
 
 /// Checks that the results can be written, and creates the directory of the records.
 pub(super) fn check_outputs(args: CommandArgs<'_>, options: &SearchOptions) -> Result<(), Failure> {
-    preflight::outputs(args, &["json"], &["html"])?;
+    preflight::outputs(args, STDOUT_FLAGS, &["html"])?;
+    record_file(args)?;
+    earlier_search(args)?;
+    decision::target_per_s(args)?;
     if let Some(directory) = &options.records_directory {
         std::fs::create_dir_all(directory)
             .map_err(|why| InputProblem::new("--keep", format!("{}: {why}", directory.display())))
             .map_err(|problem| vec![problem])?;
     }
     Ok(())
+}
+
+/// Flags whose value `-` is stdout.
+const STDOUT_FLAGS: &[&str] = &["json", "markdown"];
+
+/// Returns the file of the record: that of `--json`, or one beside the page. A file there that is no record of a
+/// search is not replaced.
+fn record_file(args: CommandArgs<'_>) -> Result<Option<String>, Vec<InputProblem>> {
+    let (None, Some(page)) = (args.text("json"), args.text("html")) else { return Ok(args.text("json")) };
+    let file = Path::new(&page).with_extension("json");
+    let is_own = || {
+        let schema = record::file::read_schema(&file);
+        schema.is_ok_and(|schema| schema == record::capacity_search::SCHEMA)
+    };
+    if file.exists() && !is_own() {
+        let text = format!(
+            "the record goes beside the page, and {} is another file: name one with --json",
+            file.display()
+        );
+        return Err(vec![InputProblem::new("--html", text)]);
+    }
+    Ok(Some(file.display().to_string()))
+}
+
+/// Reads the search to compare with.
+fn earlier_search(args: CommandArgs<'_>) -> Result<Option<(String, CapacitySearch)>, Vec<InputProblem>> {
+    let Some(name) = args.text("baseline") else { return Ok(None) };
+    match record::file::read_record(Path::new(&name), record::capacity_search::SCHEMA) {
+        Ok(search) => Ok(Some((name, search))),
+        Err(error) => Err(vec![InputProblem::new("--baseline", error)]),
+    }
+}
+
+/// Returns the usual and the maximum duration of the search with its test.
+fn announced_ns(options: &SearchOptions, untested_reason: Option<&str>) -> (u64, u64) {
+    let (usual_ns, max_ns) = duration_ns(options);
+    let (test_ns, test_ns_max) = if untested_reason.is_some() { (0, 0) } else { search_proof::duration_ns() };
+    (usual_ns + test_ns, max_ns + test_ns_max)
 }
 
 /// Search with its output.
@@ -62,6 +118,8 @@ pub(super) struct EdgeSearch<'a> {
     pub(super) stop: &'a DrainWatch,
     /// Sentence that reports a limit of the connections by descriptors.
     pub(super) descriptor_limit: Option<String>,
+    /// Reason why the limit is not tested; `None`: it is, by loads of this process.
+    pub(super) untested_reason: Option<&'static str>,
 }
 
 impl EdgeSearch<'_> {
@@ -71,17 +129,19 @@ impl EdgeSearch<'_> {
         driver: impl TrialDriver<Error = Failure>,
         introduction: &str,
     ) -> Result<Exit, Failure> {
-        let Self { args, identity, options, stop, descriptor_limit } = self;
-        let json = args.text("json");
-        let quiet = json.as_deref() == Some("-");
+        let Self { args, identity, options, stop, descriptor_limit, untested_reason } = self;
+        let json = record_file(args)?;
+        let earlier = earlier_search(args)?;
+        let quiet = preflight::writes_to_stdout(args, STDOUT_FLAGS);
         if !quiet {
             print(introduction);
-            print(&announcement(&options.base, options.quantity, duration_ns(options)));
+            print(&announcement(&options.base, options.quantity, announced_ns(options, untested_reason)));
         }
         let show_lines = !quiet && std::io::stdout().is_terminal();
         let started_at = record::file::wall_clock_now();
         let CommandIdentity { weir, command } = identity.clone();
         let host = host_record(host::facts::read(), Vec::new());
+        let run_identity = identity;
         let identity = SearchIdentity { weir, command, started_at, host };
         let mut view = SearchView { bar: ProgressBar::start(), show_lines, quantity: options.quantity };
         let runner = TrialRunner::new(driver, stop, options);
@@ -89,8 +149,23 @@ impl EdgeSearch<'_> {
         // Clears the line.
         drop(view);
         let mut edge = explored?;
+        let tests = match untested_reason {
+            Some(reason) => {
+                search_proof::set_untested(&mut edge, reason);
+                Vec::new()
+            }
+            None => {
+                let throttle = args.is_set("confirm").then_some(with_less_cpu_time as Throttle);
+                let quiet = !std::io::stderr().is_terminal();
+                let context =
+                    ConfirmContext { throttle, trial_ns: search_proof::TEST_LOAD_NS, notice, quiet };
+                search_proof::prove(&mut edge, options, run_identity, context, stop)
+            }
+        };
         edge.summary = result_sentence(&edge);
         edge.answer = Some(answer(&edge));
+        decision::decide(args, &mut edge, tests, json.as_deref());
+        edge.comparison = earlier.map(|(name, earlier)| compare_searches(&name, &earlier, &edge));
         if !quiet {
             match args.is_set("brief") {
                 true => print(&brief(&edge)),
@@ -98,6 +173,7 @@ impl EdgeSearch<'_> {
             }
         }
         write_json(&edge, json.as_deref())?;
+        write_text(&search_markdown(&edge), args.text("markdown").as_deref())?;
         write_edge_page(args, &edge)?;
         Ok(exit_code(&edge, options.has_max_level))
     }

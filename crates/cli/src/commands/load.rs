@@ -235,11 +235,12 @@ fn run_job(
     drop(screen);
     let RecordedLoad { mut run, latencies, mut watch } = ended.map_err(Failure::cannot_run)?.record();
     if args.is_set("confirm") {
-        let context = ConfirmContext { throttle: with_less_cpu_time, notice, quiet };
+        let context =
+            ConfirmContext { throttle: Some(with_less_cpu_time), trial_ns: confirm::TRIAL_NS, notice, quiet };
         confirm::confirm_diagnosis(job, &mut run, context, stop);
     }
     run.answer = Some(diagnose::answer(&run));
-    let exit = write_results(args, &run, &latencies, show_lines, compared.as_ref())?;
+    let exit = write_results(args, &mut run, &latencies, show_lines, compared.as_ref())?;
     watch.finish_log().map_err(|error| Failure::cannot("--hdr", error))?;
     if let Some(metrics) = metrics {
         metrics.finish(stop)?;
@@ -248,7 +249,7 @@ fn run_job(
 }
 
 /// Limits the CPU time of a subject while `measure` runs.
-fn with_less_cpu_time(
+pub(super) fn with_less_cpu_time(
     pids: &[i32],
     quota_cpus: f64,
     measure: &mut dyn FnMut() -> Result<f64, ConfirmError>,

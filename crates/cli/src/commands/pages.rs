@@ -8,7 +8,7 @@ use record::problem::InputProblem;
 use record::run::Run;
 use report::{PageBaseline, RegressionCondition, RunComparison};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, OnInvalid};
 use crate::flags::CommandArgs;
 use crate::output::file::write_text;
 
@@ -70,11 +70,25 @@ pub(super) fn conditions(args: CommandArgs<'_>) -> Result<Vec<RegressionConditio
     if problems.is_empty() { Ok(conditions) } else { Err(problems) }
 }
 
-/// Returns the exit code of a run and its comparison. A run that is not valid shows no regression.
-pub(super) fn exit_of_comparison(exit: Exit, comparison: Option<&RunComparison>) -> Exit {
-    match comparison {
-        Some(comparison) if exit == Exit::Done && comparison.has_regression() => Exit::ObjectiveMissed,
+/// Returns the exit code of a run and its comparison. A run that is not valid shows no regression; a condition that
+/// the records cannot decide is a result that is not valid for its question.
+pub(super) fn exit_of_comparison(
+    exit: Exit,
+    comparison: Option<&RunComparison>,
+    on_invalid: OnInvalid,
+) -> Exit {
+    let Some(comparison) = comparison.filter(|_| exit == Exit::Done) else { return exit };
+    match comparison.unusable().next() {
+        _ if comparison.has_regression() => Exit::ObjectiveMissed,
+        Some(_) if on_invalid == OnInvalid::Fail => Exit::Invalid,
         _ => exit,
+    }
+}
+
+/// Warns about each condition without a decision.
+pub(super) fn warn_of_undecided(comparison: Option<&RunComparison>) {
+    for result in comparison.into_iter().flat_map(RunComparison::undecided) {
+        warn!("weir: --fail-if {}", result.text());
     }
 }
 

@@ -9,6 +9,7 @@ use plan::config::{ConfigTarget, documentation_address};
 use plan::inputs::{INPUTS, Inputs};
 use plan::sizing::Sizing;
 use plan::verification::{Verification, VerifiedPlan};
+use record::capacity_search::CapacitySearch;
 use record::file::write_atomically;
 use record::problem::InputProblem;
 use rt::drain::{Drain, SignalSet, block_signals};
@@ -147,6 +148,15 @@ pub(super) fn read_request(args: CommandArgs<'_>) -> Result<PlanRequest, Vec<Inp
     if problems.is_empty() { Ok(PlanRequest { inputs, ceiling, config, subject }) } else { Err(problems) }
 }
 
+/// Takes the inputs of a capacity search. A limit of the requests at a time is that of its diagnosis.
+pub(super) fn inputs_of_search(name: &str, search: &CapacitySearch, inputs: &mut Inputs) {
+    let stopped = search.stopped_run.as_deref().and_then(diagnose::ceiling);
+    if let Some(slots) = stopped.and_then(|ceiling| ceiling.slots) {
+        inputs.give_number("server-connections", slots, &format!("{name}: requests at a time at its limit"));
+    }
+    plan::records::from_search(name, search, inputs);
+}
+
 /// Takes the inputs of a record, by its schema. Returns the limit of its load, if it was at one.
 fn read_record(path: &str, inputs: &mut Inputs) -> Result<Option<Ceiling>, InputProblem> {
     let mut ceiling = None;
@@ -163,7 +173,7 @@ fn read_record(path: &str, inputs: &mut Inputs) -> Result<Option<Ceiling>, Input
         }
         record::capacity_search::SCHEMA => {
             let search = record::file::read_record(file, record::capacity_search::SCHEMA).map_err(problem)?;
-            plan::records::from_search(path, &search, inputs);
+            inputs_of_search(path, &search, inputs);
         }
         load::calibrate::SCHEMA => {
             let calibration: load::calibrate::Calibration =

@@ -7,7 +7,7 @@ use super::load::{
     ARRIVALS, BRIEF, CONNECTIONS, DATA, HEADER, JSON, METHOD, PIN, REQUESTS_PER_CONNECTION, SEED, SOURCE,
     THREADS, TIMEOUT, request_body,
 };
-use super::load_output::HTML;
+use super::load_output::{HTML, MARKDOWN};
 use super::load_requests::EXPECT_STATUS;
 use super::tls::{
     CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME, tls_flags,
@@ -31,13 +31,22 @@ pub(crate) const EDGE: CommandInfo = CommandInfo {
           Law, closed loop, 1 to -c connections). It does not extrapolate beyond twice the \
           measured range, and skips scaling with --to, because a closed loop has no rate limit. \
           The server's threads cannot be changed from here, so scaling is over the generator's \
-          connections.\n\nWithout --slo a rate holds if less than 0.1 % of the requests fail, \
+          connections.\n\nAt last it tests the limit: a closed loop with all -c connections brings the server to \
+          full throughput, and short loads in turn, without and with one change (twice or half the connections, \
+          a pause, keep-alive), show whether the limit moves as predicted. Only --confirm allows to limit \
+          the CPU time of a local server for that. The result has the proof, the first change to make with its \
+          expected gain, sizes for a target (those of weir plan) and the command that compares a repetition \
+          (--baseline). By default all of it takes at most two minutes.\n\nWithout --slo a rate holds if less than 0.1 % of the requests fail, \
           99 % of the offered requests are answered in time, and p99 is at most ten times that of \
           the first, low rate (or 1 ms, if that is more). The edge depends on the load: -c \
           connections carry up to -c requests at a time.",
     values: Some(("URL", "Target, http[s]://host[:port][/path]; several are used round-robin")),
     flags: EDGE_FLAGS,
     examples: &[
+        (
+            "weir edge --trial 200ms --from 500 --slo 'p99<2s,errors<5%' --html page.html http://127.0.0.1:8000/?s=100",
+            "find the ceiling, test what stops it, and write the page with the first change to make",
+        ),
         (
             "weir edge --quick --trial 200ms --from 500 --to 1000 --slo 'p99<2s,errors<5%' \
              http://127.0.0.1:8000/?s=100",
@@ -108,15 +117,42 @@ pub(super) const EDGE_FLAGS: &[Flag] = &[
     },
     Flag {
         long: "quick",
-        doc: "Result within 90 s: verify with trials three times as long as short ones instead of \
-              thirty times, decide with one as long instead of five times, and stop after 90 s. \
-              With --trial above 1s it takes longer in proportion",
+        doc: "Result within 90 s, without the test of the limit; with --trial above 1s it takes longer in \
+              proportion",
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "thorough",
+        doc: "Verify with trials thirty times as long as short ones instead of three times, decide with five times \
+              as long instead of once, and search without a limit of time: some ten minutes",
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "confirm",
+        doc: "Allow the test of the limit to reduce the CPU time of a local server to three quarters, for a few \
+              seconds at a time; needs root or a writable control group",
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "target",
+        value: "RATE",
+        default: "twice the held rate",
+        doc: "Rate that the sizes of the result are for: servers, maxconn, queue, time-outs",
+        valid: &["5k", "200"],
+        invalid: &["0", "x"],
+        ..FLAG_DEFAULTS
+    },
+    Flag {
+        long: "baseline",
+        value: "FILE",
+        doc: "Compare the result with this record of weir edge: the held level, the throughput at full load, and \
+              the gain that it predicted",
         ..FLAG_DEFAULTS
     },
     Flag {
         long: "trial",
         value: "TIME",
-        default: "2s, or 1s with --quick",
+        default: "1s, or 2s with --thorough",
         doc: "Duration of a short trial; longer at low rates, until there are 100 requests, up to \
               10 s; default unit: s",
         valid: &["1", "500ms"],
@@ -178,8 +214,13 @@ pub(super) const EDGE_FLAGS: &[Flag] = &[
     BRIEF,
     JSON,
     Flag {
-        doc: "Write the result as one self-contained page, at most 600 kB: the answer, the ladder, the limit and its proof",
+        doc: "Write the result as one self-contained page, at most 600 kB: the answer, the ladder, the limit and its \
+              proof; without --json the record goes beside it (page.json), for the command that proves a change",
         ..HTML
+    },
+    Flag {
+        doc: "Write the answer, the decision and the ladder as Markdown; - writes it to stdout, and nothing else",
+        ..MARKDOWN
     },
 ];
 

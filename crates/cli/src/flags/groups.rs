@@ -16,8 +16,11 @@ pub(super) struct FlagGroup {
 type GroupRow = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 // Groups that `edge` and `fleet edge` share.
-const SEARCH_OF_AN_EDGE: GroupRow =
-    ("Search", &["find", "slo", "from", "to", "quick"], &["precision", "trial", "search-only", "direct"]);
+const SEARCH_OF_AN_EDGE: GroupRow = (
+    "Search",
+    &["find", "slo", "from", "to", "quick"],
+    &["precision", "trial", "thorough", "confirm", "search-only", "direct", "target", "baseline"],
+);
 const LOAD_OF_AN_EDGE: GroupRow = (
     "Load",
     &["connections", "threads", "timeout"],
@@ -319,7 +322,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Requests", &["method", "header"], &["data", "expect-status"]),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", &["json", "html"], &["keep", "brief"]),
+            ("Output", &["json", "html"], &["keep", "brief", "markdown"]),
         ],
     ),
     (
@@ -335,7 +338,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
             ("Requests", &[], &["method", "header", "data", "expect-status"]),
             TLS_OF_AN_EDGE,
             HTTP_OF_AN_EDGE,
-            ("Output", &["json"], &["html", "keep", "brief"]),
+            ("Output", &["json"], &["html", "keep", "brief", "markdown"]),
         ],
     ),
     (

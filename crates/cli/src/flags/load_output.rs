@@ -17,8 +17,8 @@ pub(super) const MARKDOWN: Flag = Flag {
 pub(super) const JUNIT: Flag = Flag {
     long: "junit",
     value: "FILE|-",
-    doc: "Write the objectives and the validity as a JUnit test report; - writes it to stdout, and \
-          nothing else",
+    doc: "Write the objectives, the validity and each condition of --fail-if as a JUnit test report; - writes it to \
+          stdout, and nothing else",
     ..FLAG_DEFAULTS
 };
 pub(crate) const HTML: Flag = Flag {
@@ -38,8 +38,8 @@ pub(super) const FAIL_IF: Flag = Flag {
     value: "LIST",
     repeatable: true,
     doc: "Regressions that give exit code 3, e.g. 'p99>+10%,rate<-5%'; figures are p50, p99, rate, and errors in \
-          percentage points; a change counts if its interval is beyond the limit, and one that the seconds cannot \
-          decide is reported",
+          percentage points; a change counts if its interval is beyond the limit; a condition that the records cannot \
+          decide, such as below 8 complete seconds, gives exit code 4, and one within the noise a warning",
     valid: &["p99>+10%,rate<-5%", "errors>+0.1%"],
     invalid: &["p99>10%", "p99<-1%", "p99.9>+1%", "x>+1%", ""],
     ..FLAG_DEFAULTS

@@ -1,7 +1,7 @@
 //! The flags of `weir load report`.
 
 use super::load::{BRIEF, VERBOSE};
-use super::load_output::{FAIL_IF, HTML};
+use super::load_output::{FAIL_IF, HTML, JUNIT, MARKDOWN};
 use super::{CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const REPORT: CommandInfo = CommandInfo {
@@ -21,8 +21,19 @@ pub(crate) const REPORT: CommandInfo = CommandInfo {
         Flag {
             long: "json",
             value: "FILE|-",
-            doc: "Write the merged record; needs --merge",
+            doc: "Write the merged record, or of two records the second with its comparison with the first: figures, \
+                  intervals, decisions and the exit code",
             ..FLAG_DEFAULTS
+        },
+        Flag {
+            doc: "Write the result as Markdown tables, of two records with their comparison; - writes it to stdout, and \
+                  nothing else",
+            ..MARKDOWN
+        },
+        Flag {
+            doc: "Write objectives, validity and, of two records, each condition of --fail-if as a JUnit test report; - \
+                  writes it to stdout, and nothing else",
+            ..JUNIT
         },
         Flag {
             doc: "Write one self-contained page of at most 600 kB: of one record, or of the second compared with the first",

@@ -9,6 +9,7 @@ use record::units::{
     format_bit_rate, format_byte_rate, format_count, format_duration_ns, format_plural, format_rate,
 };
 use report::text::answer::format_answer;
+use report::text::decision::decision_rows;
 use report::text::layout::{page_width, wrap_labelled};
 use report::text::table::table_within;
 use report::text::{diagnosis, summary};
@@ -56,7 +57,7 @@ pub(crate) fn trial_line(trial: &SearchTrial, quantity: SearchQuantity) -> Strin
         LevelOutcome::NoVerdict => "no verdict",
     };
     let level = match trial.purpose.as_str() {
-        "scaling" => format_level(SearchQuantity::Connections, trial.level),
+        "scaling" | "full" => format_level(SearchQuantity::Connections, trial.level),
         _ => format_level(quantity, trial.level),
     };
     let mut line = format!(
@@ -223,7 +224,11 @@ pub(crate) fn answer(edge: &CapacitySearch) -> Answer {
 
 /// Formats the complete summary.
 pub(crate) fn summary(edge: &CapacitySearch, colour: bool) -> String {
-    let mut text = format!("\n{}\n", format_answer(&answer(edge)));
+    let mut text = format!("\n{}", format_answer(&answer(edge)));
+    for (label, words) in decision_rows(edge) {
+        text.push_str(&wrap_labelled(label, &words, page_width()));
+    }
+    text.push('\n');
     let mut line = |name: &str, words: &str| text.push_str(&wrap_labelled(name, words, page_width()));
     if !edge.conclusion.reasons.is_empty() && edge.conclusion.end == SearchEnd::Found {
         line("above it", &edge.conclusion.reasons.join("; "));
@@ -390,6 +395,9 @@ mod tests {
             conclusion,
             summary: String::new(),
             answer: None,
+            decision: None,
+            comparison: None,
+            ceiling_per_s: None,
             trials: Vec::new(),
             knee: None,
             operating_range: None,

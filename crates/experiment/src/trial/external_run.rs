@@ -93,6 +93,7 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
         intervals: Vec::new(),
         observed: vec![observed.clone()],
         answer: None,
+        comparison: None,
         diagnosis: None,
         fleet: None,
     })

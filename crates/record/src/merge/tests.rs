@@ -136,6 +136,7 @@ fn run(started_at: &str, values: &[u64]) -> Run {
         }],
         observed: Vec::new(),
         answer: None,
+        comparison: None,
         diagnosis: None,
         fleet: None,
     }

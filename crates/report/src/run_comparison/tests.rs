@@ -62,14 +62,23 @@ fn a_change_within_the_noise_is_undecided_and_fails_nothing() {
     let before = run_of_seconds(12, |_| 1000, wild);
     let after = run_of_seconds(12, |_| 1000, |n| wild(n) * 1.1);
     let found = outcomes(&before, &after, "p99>+10%");
-    assert!(matches!(&found[..], [RegressionOutcome::Undecided(why)] if why.contains("longer")), "{found:?}");
+    assert!(matches!(&found[..], [RegressionOutcome::Undecided(why)] if why.is_noise), "{found:?}");
+    let conditions = RegressionCondition::parse_list("p99>+10%").unwrap();
+    let record = RunComparison::new(&before, &after, &conditions).record("old.json");
+    assert_eq!((record.exit_code, record.conditions[0].decision), (0, ConditionDecision::Undecided));
+    assert!(record.conditions[0].reason.as_ref().unwrap().contains("noise"));
 }
 
 #[test]
 fn short_and_invalid_runs_decide_nothing() {
     let before = run_of_seconds(20, |_| 1000, noisy);
     let short = run_of_seconds(5, |_| 100, |_| 100.0);
-    assert!(matches!(&outcomes(&before, &short, "p99>+10%")[..], [RegressionOutcome::Undecided(_)]));
+    let found = outcomes(&before, &short, "p99>+10%");
+    let [RegressionOutcome::Undecided(why)] = &found[..] else { panic!("{found:?}") };
+    assert!(!why.is_noise && why.needed_s == Some(10), "{why:?}");
+    for part in ["8 complete seconds", "the baseline has 20, this run 5", "-d 10s"] {
+        assert!(why.reason.contains(part), "{part}: {}", why.reason);
+    }
     let mut invalid = run_of_seconds(20, |_| 100, |_| 100.0);
     invalid.validity.verdict = ValidityVerdict::Invalid;
     for (a, b) in [(&before, &invalid), (&invalid, &before)] {
@@ -101,4 +110,48 @@ fn a_merged_record_without_percentiles_of_seconds_has_no_interval_of_them() {
     let has_interval =
         |figure| comparison.changes.iter().any(|one| one.figure == figure && one.interval.is_some());
     assert!(has_interval(ComparedFigure::Rate) && !has_interval(ComparedFigure::P99));
+}
+
+#[test]
+fn json_junit_and_markdown_carry_the_comparison_of_the_text() {
+    let before = run_of_seconds(20, |_| 1000, noisy);
+    let slower = run_of_seconds(20, |_| 1000, |n| noisy(n) * 1.3);
+    let short = run_of_seconds(4, |_| 1000, noisy);
+    let conditions = RegressionCondition::parse_list("p99>+10%,rate<-5%").unwrap();
+    let compared = |run: &Run| {
+        let comparison = RunComparison::new(&before, run, &conditions);
+        let record = comparison.record("old.json");
+        (comparison.text(), Run { comparison: Some(record), ..run.clone() })
+    };
+    let (text, run) = compared(&slower);
+    let record = run.comparison.clone().unwrap();
+    assert_eq!(record.exit_code, 3);
+    let decisions: Vec<_> = record.conditions.iter().map(|one| one.decision).collect();
+    assert_eq!(decisions, [ConditionDecision::Regression, ConditionDecision::None]);
+    assert_eq!(
+        record.figures.iter().map(|one| one.figure.as_str()).collect::<Vec<_>>(),
+        ["rate", "p50", "p99", "errors"]
+    );
+    let p99 = &record.figures[2];
+    assert!(p99.interval.unwrap().0 > 0.1 && p99.difference.unwrap() > 0.29, "{p99:?}");
+    // Every form has the figures of the text.
+    let change = figure_text(p99);
+    let (junit, markdown) = (crate::text::junit::junit(&run), crate::text::markdown::markdown(&run));
+    let in_xml = change.replace('>', "&gt;");
+    assert!(
+        text.contains(&change) && junit.contains(&in_xml) && markdown.contains(&change),
+        "{change}: {text}"
+    );
+    assert!(
+        junit.contains("name=\"regression: p99&gt;+10%\"") && junit.contains("failures=\"1\""),
+        "{junit}"
+    );
+    assert!(markdown.contains("| `p99>+10%` | regression: ") && markdown.contains("old.json"), "{markdown}");
+    // A condition that the records cannot decide is a failure, not a success.
+    let (_, run) = compared(&short);
+    assert_eq!(run.comparison.as_ref().unwrap().exit_code, 4);
+    let junit = crate::text::junit::junit(&run);
+    assert!(junit.contains("failures=\"2\"") && junit.contains("-d 10s"), "{junit}");
+    let stored: Run = serde_json::from_str(&serde_json::to_string(&run).unwrap()).unwrap();
+    assert_eq!(stored.comparison, run.comparison);
 }

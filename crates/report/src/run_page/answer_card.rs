@@ -1,11 +1,13 @@
 //! Answer of a page: three sentences, and the validity of the run that they come from.
 
 use maud::{Markup, html};
+use record::capacity_search::CapacitySearch;
 use record::run::{Answer, Run};
 use record::validity::ValidityVerdict;
 
 use super::TEXT_CHARS_MAX;
 use super::layout::short;
+use crate::text::decision::decision_rows;
 
 /// Returns a text as a sentence.
 pub(super) fn sentence(text: &str) -> String {
@@ -22,6 +24,24 @@ pub(super) fn card(answer: &Answer, run: Option<&Run>) -> Markup {
             h1.result { (what) }
             @if !why.is_empty() { p.why { (why) } }
             @if !next.is_empty() { p.next { b { "Next: " } (next) } }
+        }
+    }
+}
+
+/// Returns the decision of a search: proof, change with its gain, sizes, and the command that proves the change.
+pub(super) fn decision(search: &CapacitySearch) -> Markup {
+    let rows = decision_rows(search);
+    html! {
+        @if !rows.is_empty() {
+            dl.decision {
+                @for (label, text) in rows {
+                    dt { (experiment::format::capitalized(label)) }
+                    @match label {
+                        "prove it" => dd { code { (short(&text, TEXT_CHARS_MAX)) } },
+                        _ => dd { (short(&text, TEXT_CHARS_MAX)) },
+                    }
+                }
+            }
         }
     }
 }

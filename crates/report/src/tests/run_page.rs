@@ -2,7 +2,8 @@
 //! with the figures of the record.
 
 use record::capacity_search::{
-    CapacitySearch, Conclusion, Estimate, Knee, LevelOutcome, Scaling, SearchEnd, SearchTrial,
+    CapacitySearch, Conclusion, Decision, Estimate, ExpectedGain, Knee, LevelOutcome, PlannedSize, Proof,
+    ProofOutcome, ProposedChange, Scaling, SearchEnd, SearchTrial,
 };
 use record::run::{
     AlternativeVerdict, Answer, Baseline, Confidence, Confirmation, Diagnosis, Interval, ObjectiveResult,
@@ -98,6 +99,28 @@ fn search() -> CapacitySearch {
             why: "At 1.33 k/s p99 is 138 ms.".to_owned(),
             next: "Raise its pool.".to_owned(),
         }),
+        decision: Some(Decision {
+            proof: Proof {
+                outcome: ProofOutcome::Confirmed,
+                text: "Tested: with twice the connections the throughput was × 1.01: confirmed.".to_owned(),
+                tests: Vec::new(),
+            },
+            change: ProposedChange {
+                text: "raise that limit from 8 to 16 requests at a time".to_owned(),
+                expected: Some(ExpectedGain {
+                    before_per_s: 1_300.0,
+                    after_per_s: Estimate { value: 2_600.0, low: 2_400.0, high: 2_700.0 },
+                    basis: "each of 16 slots takes 6.15 ms".to_owned(),
+                }),
+                without_prediction: None,
+            },
+            target_per_s: Some(2_584.0),
+            sizes: vec![PlannedSize { name: "maxconn".to_owned(), value: Some(8.0), text: "8".to_owned() }],
+            without_sizes: None,
+            prove: "weir edge http://127.0.0.1/ --baseline page.json".to_owned(),
+        }),
+        comparison: None,
+        ceiling_per_s: Some(estimate(1_300.0)),
         trials,
         knee: Some(Knee { level: estimate(1100.0), r_squared: 0.9, points: 12 }),
         operating_range: Some((550.0, 880.0)),

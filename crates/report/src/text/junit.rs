@@ -1,10 +1,12 @@
 //! Objectives and validity of a run as a JUnit test report, which build servers read: one test case
 //! for each objective, and one for the validity of the result.
 
+use record::comparison::ConditionDecision;
 use record::run::{Answer, Run};
 use record::validity::ValidityVerdict;
 
 use super::summary::objective_text;
+use crate::run_comparison::{condition_text, figure_text};
 
 /// Formats a record as a JUnit report.
 pub fn junit(run: &Run) -> String {
@@ -17,10 +19,21 @@ pub fn junit(run: &Run) -> String {
         let missed = (!objective.met).then(|| objective_text(run, objective));
         cases.push((objective.text.clone(), missed));
     }
+    let mut skipped = Vec::new();
+    for condition in run.comparison.iter().flat_map(|comparison| &comparison.conditions) {
+        let text = run.comparison.as_ref().map_or_else(String::new, |all| condition_text(all, condition));
+        let name = format!("regression: {}", condition.text);
+        match condition.decision {
+            ConditionDecision::Undecided if !is_failed(run) => skipped.push((name, text)),
+            ConditionDecision::None => cases.push((name, None)),
+            _ => cases.push((name, Some(text))),
+        }
+    }
     let failures = cases.iter().filter(|(_, failure)| failure.is_some()).count();
     let header = format!(
-        "tests=\"{}\" failures=\"{failures}\" errors=\"0\" time=\"{:.3}\"",
-        cases.len(),
+        "tests=\"{}\" failures=\"{failures}\" errors=\"0\" skipped=\"{}\" time=\"{:.3}\"",
+        cases.len() + skipped.len(),
+        skipped.len(),
         run.duration_s
     );
     let mut text = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {header}>\n");
@@ -29,6 +42,10 @@ pub fn junit(run: &Run) -> String {
     text += "    <properties>\n";
     for (name, value) in [("answer.what", what), ("answer.why", why), ("answer.next", next)] {
         text += &format!("      <property name=\"{name}\" value=\"{}\"/>\n", escape(&value));
+    }
+    for figure in run.comparison.iter().flat_map(|comparison| &comparison.figures) {
+        let (name, value) = (&figure.figure, escape(&figure_text(figure)));
+        text += &format!("      <property name=\"comparison.{}\" value=\"{value}\"/>\n", escape(name));
     }
     text += "    </properties>\n";
     for (name, failure) in &cases {
@@ -42,7 +59,21 @@ pub fn junit(run: &Run) -> String {
             Some(why) => format!("{case}>\n      <failure message=\"{}\"/>\n    </testcase>\n", escape(why)),
         };
     }
+    for (name, why) in &skipped {
+        text += &format!(
+            "    <testcase classname=\"weir.load\" name=\"{}\" time=\"{:.3}\">\n      <skipped message=\"{}\"/>\n    \
+             </testcase>\n",
+            escape(name),
+            run.duration_s,
+            escape(why)
+        );
+    }
     text + "  </testsuite>\n</testsuites>\n"
+}
+
+/// Returns true if a condition of the comparison cannot be decided by these records: then it is a failed case.
+fn is_failed(run: &Run) -> bool {
+    run.comparison.as_ref().is_some_and(|comparison| comparison.exit_code == 4)
 }
 
 /// Escapes a text for an attribute. Control characters are not allowed in XML.

@@ -1,11 +1,13 @@
 //! Result of a run as Markdown, for reports and comments on changes. Reads only the record.
 
+use record::comparison::BaselineComparison;
 use record::histogram::LatencySummary;
 use record::run::{Answer, Run};
 use record::units::{format_byte_rate, format_duration_ns, format_rate};
 
 use super::breakdown::{REQUEST_COLUMNS, STAGE_COLUMNS, request_rows, stage_rows};
 use super::summary::{format_plan, objective_text, reason_word};
+use crate::run_comparison::{condition_text, figure_text};
 
 /// Formats a record as Markdown.
 pub fn markdown(run: &Run) -> String {
@@ -55,11 +57,33 @@ pub fn markdown(run: &Run) -> String {
         let value = outcome.rsplit_once(" (").map_or("", |(_, value)| value.trim_end_matches(')'));
         text += &format!("| `{}` | {word}: {} |\n", escape(&objective.text), escape(value));
     }
+    if let Some(comparison) = &run.comparison {
+        text += &comparison_tables(comparison);
+    }
     if !run.validity.reasons.is_empty() {
         text.push('\n');
     }
     for reason in &run.validity.reasons {
         text += &format!("- {} `{}`: {}\n", reason_word(reason.verdict), reason.code, reason.text);
+    }
+    text
+}
+
+fn comparison_tables(comparison: &BaselineComparison) -> String {
+    let name = comparison.baseline.replace('`', "'");
+    let mut text = format!("\n| Compared with `{}` | Change |\n| --- | --- |\n", escape(&name));
+    for figure in &comparison.figures {
+        text += &format!("| {} | {} |\n", escape(&figure.figure), escape(&figure_text(figure)));
+    }
+    if !comparison.conditions.is_empty() {
+        text += "\n| Regression | Decision |\n| --- | --- |\n";
+    }
+    for condition in &comparison.conditions {
+        let outcome = condition_text(comparison, condition);
+        text += &format!("| `{}` | {} |\n", escape(&condition.text), escape(&outcome));
+    }
+    if !comparison.plan_differences.is_empty() {
+        text += &format!("\nThe loads differ in: {}.\n", comparison.plan_differences.join(", "));
     }
     text
 }

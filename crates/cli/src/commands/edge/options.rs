@@ -14,11 +14,11 @@ use crate::flags::{CommandArgs, edge_flags};
 
 /// Minimum and maximum length of a short trial.
 const TRIAL_NS_RANGE: (u64, u64) = (100 * MILLISECOND_NS, 60 * SECOND_NS);
-/// Lengths of full and verifying trials, as multiples of a short one; with --quick and without.
-const QUICK_FACTORS: (u64, u64) = (1, 3);
+/// Lengths of full and verifying trials, as multiples of a short one; without --thorough and with it.
+const DEFAULT_FACTORS: (u64, u64) = (1, 3);
 const THOROUGH_FACTORS: (u64, u64) = (5, 30);
-/// Maximum duration with --quick; longer with trials longer than a second, in proportion.
-const QUICK_NS_MAX: u64 = 90 * SECOND_NS;
+/// Maximum duration without --thorough; longer with trials longer than a second, in proportion.
+const SEARCH_NS_MAX: u64 = 90 * SECOND_NS;
 /// Highest level without --to, beyond the reach of any machine.
 const MAX_LEVEL_DEFAULT: f64 = 1e9;
 /// Highest number of streams, with --to or without.
@@ -46,6 +46,9 @@ pub(in crate::commands) fn parse_flags(
     }
     reader.reject_ignored(quantity);
     let mut problems = reader.problems;
+    if args.is_set("quick") && args.is_set("thorough") {
+        problems.push(InputProblem::new("--thorough", "not with --quick: remove one of them"));
+    }
     let objectives = text.slo.iter().flat_map(|list| Objective::parse_list(list).0);
     problems.extend(objectives.filter(Objective::is_rate).map(|objective| {
         let why = format!("'{}': the search sets the rate", objective.text());
@@ -59,9 +62,9 @@ pub(in crate::commands) fn parse_flags(
             base,
             direct,
             settings,
-            duration_ns_max: args.is_set("quick").then(|| {
+            duration_ns_max: (!args.is_set("thorough")).then(|| {
                 let factor = (settings.short_trial_ns as f64 / SECOND_NS as f64).max(1.0);
-                (QUICK_NS_MAX as f64 * factor) as u64
+                (SEARCH_NS_MAX as f64 * factor) as u64
             }),
             stretch: 1.0,
             has_max_level: args.text("to").is_some(),
@@ -127,14 +130,14 @@ impl OptionReader<'_> {
             let within = (MAX_GAP_RANGE.0..=MAX_GAP_RANGE.1).contains(&max_gap);
             within.then_some(max_gap).ok_or_else(|| invalid_value!("not within 0.1% to 50%"))
         });
-        let quick = self.args.is_set("quick");
-        let default_ns = if quick { SECOND_NS } else { 2 * SECOND_NS };
+        let thorough = self.args.is_set("thorough");
+        let default_ns = if thorough { 2 * SECOND_NS } else { SECOND_NS };
         let short_trial_ns = self.parse_or_default("trial", default_ns, |text| {
             let ns = parse_duration_ns(text, DurationUnit::Seconds)?;
             let within = (TRIAL_NS_RANGE.0..=TRIAL_NS_RANGE.1).contains(&ns);
             within.then_some(ns).ok_or_else(|| invalid_value!("not within 100ms to 60s"))
         });
-        let (full_trials, verify_trials) = if quick { QUICK_FACTORS } else { THOROUGH_FACTORS };
+        let (full_trials, verify_trials) = if thorough { THOROUGH_FACTORS } else { DEFAULT_FACTORS };
         SearchSettings {
             first_level,
             min_level: min_level.min(first_level),

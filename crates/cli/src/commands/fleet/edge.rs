@@ -35,8 +35,14 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
         |plan: &RunPlan, with_baseline: bool| trial_load(args, plan, (searches_streams, with_baseline));
     let driver = FleetDriver { trial_load: Box::new(trial_load), nats, agents, notice, signals };
     let identity = command_identity(arguments);
-    let search =
-        EdgeSearch { args, identity: &identity, options: &options, stop: &stop, descriptor_limit: None };
+    let search = EdgeSearch {
+        args,
+        identity: &identity,
+        options: &options,
+        stop: &stop,
+        descriptor_limit: None,
+        untested_reason: Some("the loads of a fleet are not those of a test: run `weir edge` on one machine"),
+    };
     search.run(driver, &introduction)
 }
 

@@ -17,7 +17,7 @@ use report::text::peer_format::PeerFormat;
 use report::text::summary::summary;
 use runner::run_record::LoadJob;
 
-use super::super::pages::{Baseline, exit_of_comparison, write_run_page};
+use super::super::pages::{Baseline, exit_of_comparison, warn_of_undecided, write_run_page};
 use super::STDOUT_FLAGS;
 use crate::exit::{Exit, Failure, OnInvalid};
 use crate::flags::CommandArgs;
@@ -41,12 +41,16 @@ pub(super) fn prints_summary(args: CommandArgs<'_>) -> Result<bool, Vec<InputPro
 /// printed.
 pub(super) fn write_results(
     args: CommandArgs<'_>,
-    run: &Run,
+    run: &mut Run,
     latencies: &PhaseHistograms,
     has_lines: bool,
     baseline: Option<&Baseline>,
 ) -> Result<Exit, Failure> {
     let comparison = baseline.map(|baseline| baseline.compare(run));
+    let run = &mut *run;
+    run.comparison =
+        baseline.zip(comparison.as_ref()).map(|(baseline, compared)| compared.record(&baseline.name));
+    let run = &*run;
     if let Some(format) = peer_format(args)? {
         print(&format.format(run));
         warn!("{}", PeerFormat::verdict_comment(run));
@@ -67,7 +71,8 @@ pub(super) fn write_results(
     if on_invalid == OnInvalid::Warn && run.validity.verdict == ValidityVerdict::Invalid {
         warn!("weir: warning: the result is not valid (--on-invalid warn)");
     }
-    Ok(exit_of_comparison(Exit::from_run(run, on_invalid), comparison.as_ref()))
+    warn_of_undecided(comparison.as_ref());
+    Ok(exit_of_comparison(Exit::from_run(run, on_invalid), comparison.as_ref(), on_invalid))
 }
 
 /// Returns the address for scrapes, if there is one.

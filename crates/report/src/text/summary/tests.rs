@@ -80,6 +80,7 @@ pub(crate) fn run_with_everything() -> Run {
         observed: Vec::new(),
         fleet: None,
         answer: None,
+        comparison: None,
         diagnosis: Some(Diagnosis {
             verdict: "kernel_cpu_bound".to_owned(),
             claim: "the claim ".repeat(15),

@@ -1,0 +1,239 @@
+//! Texts of the decision of a capacity search: proof, change with its expected gain, sizes, comparison with an earlier
+//! search. The page, the summary and Markdown show the same.
+
+use record::capacity_search::{
+    CapacitySearch, ComparedLevel, Decision, Estimate, ProofOutcome, ProposedChange, SearchComparison,
+};
+use record::units::{format_count, format_rate};
+
+/// Returns the rows of a decision: a label, and its text.
+#[must_use]
+pub fn decision_rows(search: &CapacitySearch) -> Vec<(&'static str, String)> {
+    let Some(decision) = &search.decision else { return Vec::new() };
+    let mut rows = vec![
+        ("proof", proof_text(decision)),
+        ("change", change_text(&decision.change)),
+        ("sizes", sizes_text(decision)),
+        ("prove it", decision.prove.clone()),
+    ];
+    rows.extend(search.comparison.iter().map(|comparison| ("compared", comparison_text(comparison))));
+    rows
+}
+
+/// Formats the outcome of the test, with its effects or the reason.
+#[must_use]
+pub fn proof_text(decision: &Decision) -> String {
+    let proof = &decision.proof;
+    let text = proof.text.trim_end_matches('.').trim_start_matches("Tested: ");
+    match proof.outcome {
+        ProofOutcome::Confirmed => {
+            format!("confirmed: {}", text.trim_end_matches(": confirmed"))
+        }
+        ProofOutcome::Refuted => format!("refuted: {text}"),
+        ProofOutcome::Untested => format!("not tested: {text}"),
+    }
+}
+
+/// Formats a change with its expected gain, or the reason why none is predicted.
+#[must_use]
+pub fn change_text(change: &ProposedChange) -> String {
+    let text = &change.text;
+    match (&change.expected, &change.without_prediction) {
+        (Some(gain), _) => {
+            let Estimate { value, low, high } = gain.after_per_s;
+            format!(
+                "{text}: from {} to about {} ({} to {}), × {:.2}; {}",
+                format_rate(gain.before_per_s),
+                format_rate(value),
+                format_count(low),
+                format_rate(high),
+                value / gain.before_per_s.max(1e-9),
+                gain.basis
+            )
+        }
+        (None, Some(reason)) => format!("{text}; no gain can be predicted: {reason}"),
+        (None, None) => text.clone(),
+    }
+}
+
+/// Formats the sizes for the target.
+#[must_use]
+pub fn sizes_text(decision: &Decision) -> String {
+    let reason = decision.without_sizes.as_deref().unwrap_or("the search has no rate");
+    let Some(target) = decision.target_per_s.filter(|_| !decision.sizes.is_empty()) else {
+        return format!("none: {reason}");
+    };
+    let sizes: Vec<String> =
+        decision.sizes.iter().map(|size| format!("{} {}", size.name, size.text)).collect();
+    format!("for {}: {}", format_rate(target), sizes.join(", "))
+}
+
+/// Formats a comparison with an earlier search.
+#[must_use]
+pub fn comparison_text(comparison: &SearchComparison) -> String {
+    let figure = |name: &str, level: &ComparedLevel| {
+        let Estimate { value, low, high } = level.factor;
+        format!(
+            "{name} {} -> {}: × {value:.2} ({low:.2} to {high:.2})",
+            format_rate(level.before),
+            format_rate(level.after)
+        )
+    };
+    let mut parts: Vec<String> = comparison.ceiling.iter().map(|level| figure("full load", level)).collect();
+    parts.extend(comparison.level.iter().map(|level| figure("held level", level)));
+    if parts.is_empty() {
+        parts.push("no figure is in both searches".to_owned());
+    }
+    if let Some(Estimate { value, low, high }) = comparison.predicted_factor {
+        let outcome = comparison.ceiling.or(comparison.level).map(|level| {
+            let is_within = level.factor.high >= low && level.factor.low <= high;
+            if is_within { ", as measured" } else { ", which was not measured" }
+        });
+        parts.push(format!("predicted × {value:.2} ({low:.2} to {high:.2}){}", outcome.unwrap_or_default()));
+    }
+    if !comparison.plan_differences.is_empty() {
+        parts.push(format!("the loads differ in: {}", comparison.plan_differences.join(", ")));
+    }
+    format!("with {}: {}", comparison.baseline, parts.join("; "))
+}
+
+/// Formats a search as Markdown: the answer, the decision, the ladder.
+#[must_use]
+pub fn search_markdown(search: &CapacitySearch) -> String {
+    let escape = |text: &str| text.replace('|', "\\|");
+    let mut text = String::new();
+    if let Some(answer) = &search.answer {
+        text +=
+            &format!("**{}** {}\n\n{}\n\n", escape(&answer.what), escape(&answer.why), escape(&answer.next));
+    }
+    let rows = decision_rows(search);
+    if !rows.is_empty() {
+        text += "| Decision | |\n| --- | --- |\n";
+    }
+    for (label, row) in rows {
+        text += &format!("| {label} | {} |\n", escape(&row));
+    }
+    let ladder: Vec<_> = search.trials.iter().filter(|trial| trial.purpose == "ladder").collect();
+    if !ladder.is_empty() {
+        text += "\n| Offered | Good responses | p50 | p99 | Outcome |\n| ---: | ---: | ---: | ---: | --- |\n";
+    }
+    for trial in ladder {
+        use record::capacity_search::LevelOutcome;
+        let outcome = match trial.outcome {
+            LevelOutcome::Held => "held",
+            LevelOutcome::Missed => "**missed**",
+            LevelOutcome::NoVerdict => "no verdict",
+        };
+        text += &format!(
+            "| {} | {} | {} | {} | {outcome} |\n",
+            format_rate(trial.level),
+            format_rate(trial.goodput_per_s()),
+            record::units::format_duration_ns(trial.p50_ns),
+            record::units::format_duration_ns(trial.p99_ns),
+        );
+    }
+    text
+}
+
+/// Compares a search with an earlier one.
+#[must_use]
+pub fn compare_searches(name: &str, earlier: &CapacitySearch, search: &CapacitySearch) -> SearchComparison {
+    let level = |search: &CapacitySearch| {
+        let conclusion = &search.conclusion;
+        let value = conclusion.level.or(conclusion.lower)?;
+        let high = conclusion.upper.unwrap_or(value).max(value);
+        Some(Estimate { value, low: value, high })
+    };
+    let compare = |before: Option<Estimate>, after: Option<Estimate>| {
+        let (before, after) = before.zip(after).filter(|(before, _)| before.low > 0.0)?;
+        let factor = Estimate {
+            value: after.value / before.value,
+            low: after.low / before.high,
+            high: after.high / before.low,
+        };
+        Some(ComparedLevel { before: before.value, after: after.value, factor })
+    };
+    let expected = earlier.decision.as_ref().and_then(|decision| decision.change.expected.as_ref());
+    let predicted_factor = expected.filter(|gain| gain.before_per_s > 0.0).map(|gain| Estimate {
+        value: gain.after_per_s.value / gain.before_per_s,
+        low: gain.after_per_s.low / gain.before_per_s,
+        high: gain.after_per_s.high / gain.before_per_s,
+    });
+    let is_same_quantity = earlier.quantity == search.quantity;
+    let levels = is_same_quantity.then(|| compare(level(earlier), level(search))).flatten();
+    SearchComparison {
+        baseline: name.to_owned(),
+        level: levels,
+        ceiling: compare(earlier.ceiling_per_s, search.ceiling_per_s),
+        predicted_factor,
+        plan_differences: crate::run_comparison::differing_keys(&earlier.plan, &search.plan),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use record::capacity_search::{ExpectedGain, PlannedSize, Proof};
+
+    use super::*;
+
+    fn estimate(value: f64, low: f64, high: f64) -> Estimate {
+        Estimate { value, low, high }
+    }
+
+    fn decision() -> Decision {
+        Decision {
+            proof: Proof {
+                outcome: ProofOutcome::Confirmed,
+                text: "Tested: with twice the connections the throughput was × 1.01: confirmed.".to_owned(),
+                tests: Vec::new(),
+            },
+            change: ProposedChange {
+                text: "raise that limit from 8 to 16 requests at a time".to_owned(),
+                expected: Some(ExpectedGain {
+                    before_per_s: 1_430.0,
+                    after_per_s: estimate(2_860.0, 2_600.0, 3_000.0),
+                    basis: "each of 16 slots takes 5.60 ms, 100 µs of that CPU time".to_owned(),
+                }),
+                without_prediction: None,
+            },
+            target_per_s: Some(3_000.0),
+            sizes: vec![PlannedSize { name: "maxconn".to_owned(), value: Some(8.0), text: "8".to_owned() }],
+            without_sizes: None,
+            prove: "weir edge http://h/ --baseline a.json".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_decision_has_its_numbers_and_says_each_once() {
+        let decision = decision();
+        assert_eq!(proof_text(&decision), "confirmed: with twice the connections the throughput was × 1.01");
+        let change = change_text(&decision.change);
+        for part in ["from 1.43 k/s to about 2.86 k/s", "× 2.00", "2.60 k to 3.00 k/s"] {
+            assert!(change.contains(part), "{part}: {change}");
+        }
+        assert_eq!(sizes_text(&decision), "for 3.00 k/s: maxconn 8");
+        let none = ProposedChange { without_prediction: Some("a reason".to_owned()), ..decision.change };
+        let none = ProposedChange { expected: None, ..none };
+        assert!(change_text(&none).ends_with("no gain can be predicted: a reason"));
+    }
+
+    #[test]
+    fn a_comparison_says_whether_the_prediction_was_measured() {
+        let mut comparison = SearchComparison {
+            baseline: "a.json".to_owned(),
+            ceiling: Some(ComparedLevel {
+                before: 1_430.0,
+                after: 2_800.0,
+                factor: estimate(1.96, 1.9, 2.0),
+            }),
+            predicted_factor: Some(estimate(2.0, 1.82, 2.1)),
+            ..SearchComparison::default()
+        };
+        let text = comparison_text(&comparison);
+        assert!(text.contains("× 1.96 (1.90 to 2.00)") && text.ends_with("as measured"), "{text}");
+        comparison.predicted_factor = Some(estimate(4.0, 3.0, 5.0));
+        assert!(comparison_text(&comparison).ends_with("which was not measured"));
+        comparison.ceiling = None;
+        assert!(comparison_text(&comparison).contains("no figure is in both"));
+    }
+}

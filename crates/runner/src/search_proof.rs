@@ -1,0 +1,216 @@
+//! Test of the limit that a capacity search found: a closed loop with all connections brings the subject to full
+//! throughput, and the counter-test of its diagnosis changes one thing of that load.
+//!
+//! Only the load is changed; the CPU time of the subject is limited only if the user allowed it.
+
+use std::sync::Arc;
+
+use diagnose::counter_test::PAIRS_PER_TEST;
+use diagnose::verdicts::{UNKNOWN, find_rule};
+use load::capacity_search::{
+    SearchOptions, SearchQuantity, TrialPurpose, TrialSpec, closed_loop_plan, judge, trial_record,
+};
+use record::capacity_search::{CapacitySearch, Estimate, LevelOutcome, SearchEnd, TestedChange};
+use record::run::{Diagnosis, Run};
+use record::units::{SECOND_NS, format_plural};
+use rt::drain::{DrainStage, DrainWatch};
+
+use crate::confirm::{ConfirmContext, TestedPairs, test_diagnosis};
+use crate::failure::Failure;
+use crate::load_run::PreparedLoad;
+use crate::preflight;
+use crate::run_record::{CommandIdentity, LoadJob};
+use crate::subjects::find_subjects;
+
+/// Length of the load at full throughput. A shorter one counts no calls.
+const FULL_LOAD_NS: u64 = 4 * SECOND_NS;
+/// Length of each load of the test.
+pub const TEST_LOAD_NS: u64 = 2 * SECOND_NS;
+/// Largest number of changes of a test.
+const CHANGES_MAX: u64 = 2;
+
+/// Purpose of the load in the record.
+const FULL: &str = "full";
+
+/// Returns the usual and the maximum duration of the test, in ns.
+#[must_use]
+pub const fn duration_ns() -> (u64, u64) {
+    let change_ns = PAIRS_PER_TEST as u64 * 2 * TEST_LOAD_NS;
+    (FULL_LOAD_NS + change_ns, FULL_LOAD_NS + CHANGES_MAX * change_ns)
+}
+
+/// Returns the reason why the limit of a search cannot be tested, before it starts.
+#[must_use]
+pub fn reason_without_test(options: &SearchOptions, is_quick: bool) -> Option<&'static str> {
+    if options.quantity != SearchQuantity::Rate && options.quantity != SearchQuantity::Bandwidth {
+        return Some("the test needs a search for a rate or a bandwidth");
+    }
+    if options.has_max_level {
+        return Some("--to limits the rate, and the test is a closed loop, which has no rate");
+    }
+    if options.search_only {
+        return Some("--search-only makes no test");
+    }
+    is_quick.then_some("--quick makes no test")
+}
+
+/// Tests the limit of a search, and puts the load at full throughput and the outcome into its record. Returns the
+/// effect of each change.
+pub fn prove(
+    search: &mut CapacitySearch,
+    options: &SearchOptions,
+    identity: &CommandIdentity,
+    context: ConfirmContext,
+    stop: &DrainWatch,
+) -> Vec<TestedChange> {
+    let tested = match reason_of_result(search) {
+        Some(reason) => Err(reason.to_owned()),
+        None => {
+            measure(search, options, identity, context, stop).map_err(|failure| failure.lines().join("; "))
+        }
+    };
+    match tested {
+        Ok(tests) => tests,
+        Err(reason) => {
+            set_untested(search, &reason);
+            Vec::new()
+        }
+    }
+}
+
+/// Sets the reason why the limit of a search was not tested.
+pub fn set_untested(search: &mut CapacitySearch, reason: &str) {
+    let diagnosis = match &mut search.stopped_by {
+        Some(diagnosis) => Some(diagnosis),
+        None => search.at_edge.as_mut().and_then(|run| run.diagnosis.as_mut()),
+    };
+    let untested = diagnosis.filter(|diagnosis| diagnosis.confirmation.is_none());
+    untested.into_iter().for_each(|diagnosis| diagnosis.untested_reason = Some(reason.to_owned()));
+    if let (Some(run), Some(diagnosis)) = (&mut search.stopped_run, &search.stopped_by) {
+        run.diagnosis = Some(diagnosis.clone());
+    }
+}
+
+/// Returns the reason why the result of a search has nothing to test.
+fn reason_of_result(search: &CapacitySearch) -> Option<&'static str> {
+    match search.conclusion.end {
+        SearchEnd::GeneratorLimit => {
+            Some("the generator was the limit, so more load cannot be sent from here")
+        }
+        SearchEnd::Stopped if search.trials.iter().all(|trial| trial.outcome != LevelOutcome::Held) => {
+            Some("the search was stopped before a level held")
+        }
+        _ => None,
+    }
+}
+
+/// Drives the subject at full throughput, and makes the counter-test.
+fn measure(
+    search: &mut CapacitySearch,
+    options: &SearchOptions,
+    identity: &CommandIdentity,
+    context: ConfirmContext,
+    stop: &DrainWatch,
+) -> Result<Vec<TestedChange>, Failure> {
+    if stop.stage() != DrainStage::Running {
+        return Err(Failure::cannot_run("stopped by the user"));
+    }
+    let base = &options.base;
+    let plan = closed_loop_plan(base, base.connections, FULL_LOAD_NS);
+    let scarce_ports = preflight::check(&plan)?;
+    let subjects = find_subjects(&plan);
+    let job = LoadJob { identity, plan, subjects, scarce_ports, calibration: None, control: Arc::default() };
+    let prepared = PreparedLoad::with_baseline(&job, search.baseline.clone());
+    let mut run = prepared.run(Vec::new(), None, stop).map_err(Failure::cannot_run)?.record().run;
+    add_trial(search, &run);
+    search.ceiling_per_s = range([run.goodput_per_s()]);
+    let full = run.diagnosis.clone().unwrap_or_default();
+    if let Some(reason) = reason_to_keep(search.stopped_by.as_ref(), &full) {
+        return Err(Failure::cannot_run(reason));
+    }
+    let outcome = test_diagnosis(&job, &mut run, context, stop);
+    let tested = outcome.unwrap_or_default();
+    let bases = tested.iter().flat_map(|test| test.pairs.iter().map(|pair| pair.0));
+    search.ceiling_per_s = range(std::iter::once(run.goodput_per_s()).chain(bases));
+    search.notes.push(format!(
+        "the limit is that of {} at full throughput (closed loop)",
+        format_plural(base.connections, "connection")
+    ));
+    search.stopped_by.clone_from(&run.diagnosis);
+    search.stopped_run = Some(Box::new(run));
+    Ok(tested.iter().filter_map(tested_change).collect())
+}
+
+/// Returns the reason why the diagnosis of the search is kept instead of that at full throughput.
+fn reason_to_keep(stopped: Option<&Diagnosis>, full: &Diagnosis) -> Option<String> {
+    let is_limit = |diagnosis: &Diagnosis| find_rule(&diagnosis.verdict).is_some();
+    let stopped = stopped.filter(|diagnosis| is_limit(diagnosis) && diagnosis.verdict != full.verdict)?;
+    Some(match full.verdict.as_str() {
+        UNKNOWN => {
+            format!("at full throughput nothing proves `{}`, so no change would test it", stopped.verdict)
+        }
+        other => format!("at full throughput the limit is another one (`{other}`)"),
+    })
+}
+
+fn add_trial(search: &mut CapacitySearch, run: &Run) {
+    let connections = run.totals.connections.requested;
+    let spec =
+        TrialSpec { level: connections as f64, length_ns: FULL_LOAD_NS, purpose: TrialPurpose::Confirm };
+    let judgement = judge(run, SearchQuantity::Rate, run.latency.last_byte.response.p50_ns);
+    let mut trial = trial_record(&spec, FULL, run, judgement);
+    trial.number = search.trials.len() as u32 + 1;
+    trial.begin_s = search.duration_s;
+    search.trials.push(trial);
+}
+
+fn tested_change(test: &TestedPairs) -> Option<TestedChange> {
+    let factors = test.pairs.iter().filter(|(base, _)| *base > 0.0).map(|(base, changed)| changed / base);
+    Some(TestedChange { change: test.perturbation.description().to_owned(), factor: range(factors)? })
+}
+
+/// Returns the median of figures with their range.
+fn range(figures: impl IntoIterator<Item = f64>) -> Option<Estimate> {
+    let figures: Vec<f64> =
+        figures.into_iter().filter(|figure| figure.is_finite() && *figure > 0.0).collect();
+    let value = stats::median(&figures)?;
+    Some(Estimate {
+        value,
+        low: figures.iter().copied().fold(f64::INFINITY, f64::min),
+        high: figures.iter().copied().fold(0.0, f64::max),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn diagnosis(verdict: &str) -> Diagnosis {
+        Diagnosis { verdict: verdict.to_owned(), ..Diagnosis::default() }
+    }
+
+    #[test]
+    fn the_load_at_full_throughput_replaces_a_diagnosis_that_names_no_other_limit() {
+        let kept = |stopped: Option<&str>, full: &str| {
+            reason_to_keep(stopped.map(diagnosis).as_ref(), &diagnosis(full))
+        };
+        assert_eq!(kept(None, "subject_limited"), None);
+        assert_eq!(kept(Some("unknown"), "subject_limited"), None);
+        assert_eq!(kept(Some("subject_limited"), "subject_limited"), None);
+        assert_eq!(kept(Some("unknown"), "unknown"), None);
+        assert!(kept(Some("subject_limited"), "client_bound").unwrap().contains("client_bound"));
+        assert!(kept(Some("latency_bound"), "unknown").unwrap().contains("latency_bound"));
+    }
+
+    #[test]
+    fn a_search_takes_two_minutes_with_its_test() {
+        assert!(duration_ns().1 <= 30 * SECOND_NS);
+    }
+
+    #[test]
+    fn figures_have_a_median_and_a_range() {
+        let found = range([3.0, 1.0, 2.0, 0.0]).unwrap();
+        assert_eq!((found.value, found.low, found.high), (2.0, 1.0, 3.0));
+        assert_eq!(range([]), None);
+    }
+}
