@@ -90,11 +90,12 @@ pub fn edge_page(search: &CapacitySearch) -> String {
     let main = html! {
         section #result aria-label="Result" {
             (answer_card::card(&answer, search.at_edge.as_deref()))
+            (figures(&[ladder_chart::latency(search)]))
             (answer_card::decision(search))
             (first_screen::search_tiles(search, load_text.as_deref()))
         }
-        (section("ladder", "Latency and goodput against the load", &figures(&[
-            ladder_chart::latency(search), ladder_chart::goodput(search), ladder_chart::scaling(search),
+        (section("ladder", "Goodput against the load", &figures(&[
+            ladder_chart::goodput(search), ladder_chart::scaling(search),
         ])))
         @if let Some(run) = stopped {
             (section("resources", "Resources where it stopped", &resources::grid(run)))

@@ -62,7 +62,6 @@ pub(super) fn check_outputs(args: CommandArgs<'_>, options: &SearchOptions) -> R
     preflight::outputs(args, STDOUT_FLAGS, &["html"])?;
     record_file(args)?;
     earlier_search(args)?;
-    decision::target_per_s(args)?;
     if let Some(directory) = &options.records_directory {
         std::fs::create_dir_all(directory)
             .map_err(|why| InputProblem::new("--keep", format!("{}: {why}", directory.display())))

@@ -1,10 +1,14 @@
 //! The pages of `load`, `load report` and `edge`, and the comparison with a baseline, by the real binary.
 
 use std::fs;
+use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::support::{OriginProcess, run_weir, shared_machine, temp_dir};
+use crate::support::timing::assert_timing;
+use crate::support::{
+    OriginProcess, Process, command, exclusive_machine, run_weir, shared_machine, temp_dir,
+};
 
 /// Checks that a file is one complete page that loads nothing.
 fn assert_page(path: &str) -> String {
@@ -58,7 +62,96 @@ fn a_load_and_a_search_write_a_page_each() {
         &url,
     ]);
     assert!(output.code == 0 || output.code == 4, "{output:?}");
-    assert!(assert_page(&page).contains("id=\"ladder-latency\""));
+    let text = assert_page(&page);
+    assert!(text.contains("id=\"ladder-latency\"") && text.contains("class=\"decision\""));
+    // The record beside the page is the one of the command on it.
+    let record: Value = serde_json::from_slice(&fs::read(name("edge.json")).unwrap()).unwrap();
+    let decision = &record["decision"];
+    let command = decision["prove"].as_str().unwrap();
+    assert!(command.ends_with("edge.json") && command.contains("--baseline"), "{command}");
+    assert!(
+        decision["proof"]["outcome"] == "untested" && !decision["sizes"].as_array().unwrap().is_empty(),
+        "{decision}"
+    );
+    assert!(
+        output.stdout.contains("prove it") && output.stdout.contains("not tested: --"),
+        "{}",
+        output.stdout
+    );
+    // A file beside a page that is no record of a search stays.
+    fs::write(name("other.json"), "{}").unwrap();
+    let output = run_weir(&["edge", "--html", &name("other.html"), &url]);
+    assert!(output.code == 2 && output.stderr.contains("name one with --json"), "{output:?}");
+}
+
+/// Server that works on four requests at a time, 10 ms each: 400 per second.
+const FOUR_SLOTS: &str = r#"
+import asyncio
+
+async def serve(reader, writer, semaphore):
+    try:
+        while await reader.readuntil(b"\r\n\r\n"):
+            async with semaphore:
+                await asyncio.sleep(0.01)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    writer.close()
+
+async def main():
+    semaphore = asyncio.Semaphore(4)
+    server = await asyncio.start_server(lambda r, w: serve(r, w, semaphore), "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+asyncio.run(main())
+"#;
+
+#[test]
+fn a_search_tests_its_limit_predicts_the_gain_and_compares_a_repetition() {
+    let _exclusive = exclusive_machine();
+    let directory = temp_dir();
+    let name = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let mut server = command("python3", directory.path());
+    let mut server = Process::spawn(server.args(["-c", FOUR_SLOTS]).stdout(Stdio::piped()));
+    let url = format!("http://127.0.0.1:{}/", server.first_line().trim());
+    let (before, after, table) = (name("before.json"), name("after.json"), name("after.md"));
+    let search = |json: &str, more: &[&str]| {
+        let flags = ["edge", "--trial", "200ms", "--slo", "p99<2s,errors<5%", "-c", "16", "--json", json];
+        let output = run_weir(&[&flags[..], more, &[&url]].concat());
+        let record: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+        (output, record)
+    };
+    let (output, record) = search(&before, &["--target", "900"]);
+    let decision = &record["decision"];
+    // A busy machine may hide the limit; then the record says so.
+    let proof = &decision["proof"];
+    assert!(!proof["text"].as_str().unwrap().is_empty(), "{decision}");
+    assert!(
+        record["trials"].as_array().unwrap().iter().any(|trial| trial["purpose"] == "full"),
+        "{output:?}"
+    );
+    let is_named = record["stopped_by"]["verdict"] == "subject_limited";
+    assert_timing(is_named && proof["outcome"] == "confirmed", "the slots are confirmed", &output.stdout);
+    if is_named {
+        let expected = &decision["change"]["expected"];
+        let (per_s, change) = (&expected["after_per_s"], decision["change"]["text"].as_str().unwrap());
+        let factor = per_s["value"].as_f64().unwrap() / expected["before_per_s"].as_f64().unwrap();
+        assert_timing(change.contains("from 4 to 8") && factor > 1.5, "twice the slots are worth it", change);
+        assert!(per_s["low"].as_f64() <= per_s["value"].as_f64(), "{decision}");
+        assert!(per_s["value"].as_f64() <= per_s["high"].as_f64() && factor < 2.2, "{decision}");
+    }
+    assert_eq!(decision["target_per_s"], 900.0);
+    let (output, record) = search(&after, &["--baseline", &before, "--markdown", &table]);
+    let comparison = &record["comparison"];
+    let factor = comparison["ceiling"]["factor"]["value"].as_f64().unwrap();
+    assert_timing((0.7..1.4).contains(&factor), "the same server has the same ceiling", &output.stdout);
+    assert!(output.stdout.contains("compared") && output.stdout.contains("full load"), "{}", output.stdout);
+    let text = fs::read_to_string(&table).unwrap();
+    assert!(text.contains("| proof | ") && text.contains("| Offered | "), "{text}");
+    let output = run_weir(&["edge", "--baseline", &table, "--quick", "--thorough", &url]);
+    assert!(output.code == 2 && output.stderr.contains("--thorough: not with --quick"), "{output:?}");
 }
 
 #[test]
@@ -129,5 +222,21 @@ fn a_regression_is_exit_code_3_and_noise_is_none() {
         ["load", "-c", "2", "-n", "50", "--no-watch", "--baseline", &before, "--fail-if", "p99>+900%", &url];
     let output = run_weir(&fast);
     assert!(output.code == 0 || output.code == 4, "{output:?}");
-    assert!(output.stdout.contains("undecided"), "50 requests decide nothing: {}", output.stdout);
+    assert!(output.stdout.contains("UNDECIDED"), "50 requests decide nothing: {}", output.stdout);
+    // The comparison is in every form, and a condition that two records cannot decide is exit code 4.
+    let (json, cases) = (name("compared.json"), name("compared.xml"));
+    let forms = ["load", "report", "--json", &json, "--junit", &cases, "--markdown", "-", "--fail-if"];
+    let output = run_weir(&[&forms[..], &["p99>+10%", &before, &now]].concat());
+    assert!(output.code == 3 && output.stdout.contains("| `p99>+10%` | regression: "), "{output:?}");
+    let compared: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(compared["comparison"]["conditions"][0]["decision"], "regression");
+    assert_eq!(compared["comparison"]["exit_code"], 3);
+    assert!(fs::read_to_string(&cases).unwrap().contains("regression: p99&gt;+10%"));
+    let mut short = compared.clone();
+    short["intervals"].as_array_mut().unwrap().truncate(3);
+    let file = name("short.json");
+    fs::write(&file, short.to_string()).unwrap();
+    let output = run_weir(&["load", "report", "--fail-if", "p99>+10%", &before, &file]);
+    assert_eq!(output.code, 4, "{output:?}");
+    assert!(output.stderr.contains("UNDECIDED") && output.stderr.contains("-d 10s"), "{output:?}");
 }

@@ -3,6 +3,7 @@
 use plan::inputs::Inputs;
 use plan::sizing::Sizing;
 use record::capacity_search::{CapacitySearch, PlannedSize, TestedChange};
+use record::invalid_value;
 use record::problem::InputProblem;
 use record::units::parse_rate;
 
@@ -26,7 +27,11 @@ const SIZES: &[&str] = &[
 
 /// Returns the target of the sizes, if the user gave one.
 pub(super) fn target_per_s(args: CommandArgs<'_>) -> Result<Option<f64>, Vec<InputProblem>> {
-    let target = args.text("target").map(|text| parse_rate(&text)).transpose();
+    let Some(text) = args.text("target") else { return Ok(None) };
+    let target = parse_rate(&text).and_then(|target| match target > 0.0 {
+        true => Ok(Some(target)),
+        false => Err(invalid_value!("'{text}': the target has to be above 0")),
+    });
     target.map_err(|why| vec![InputProblem::new("--target", why)])
 }
 

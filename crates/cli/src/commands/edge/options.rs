@@ -46,6 +46,7 @@ pub(in crate::commands) fn parse_flags(
     }
     reader.reject_ignored(quantity);
     let mut problems = reader.problems;
+    problems.extend(super::decision::target_per_s(args).err().unwrap_or_default());
     if args.is_set("quick") && args.is_set("thorough") {
         problems.push(InputProblem::new("--thorough", "not with --quick: remove one of them"));
     }
