@@ -47,7 +47,7 @@ pub struct CapacitySearch {
     /// Result in three sentences; absent in records from older versions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub answer: Option<Answer>,
-    /// What a team decides from the search: proof, change, sizes; absent in records from older versions.
+    /// Decision: proof, change, sizes; absent in records from older versions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub decision: Option<Decision>,
     /// Comparison with an earlier search (`--baseline`).
@@ -86,7 +86,7 @@ pub struct CapacitySearch {
     pub at_edge: Option<Box<Run>>,
 }
 
-/// What a team decides from a search. The target and its sizes are those of `weir plan`.
+/// Decision that a team takes from a search. The target and its sizes are those of `weir plan`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// Test of the limit.
@@ -142,7 +142,7 @@ pub struct TestedChange {
 /// Change of the subject, with its expected gain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProposedChange {
-    /// What to change.
+    /// Description of the change.
     pub text: String,
     /// Expected gain; `None` if it cannot be predicted.
     #[serde(skip_serializing_if = "Option::is_none", default)]

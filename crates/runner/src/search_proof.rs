@@ -12,7 +12,7 @@ use load::capacity_search::{
 };
 use record::capacity_search::{CapacitySearch, Estimate, LevelOutcome, SearchEnd, TestedChange};
 use record::run::{Diagnosis, Run};
-use record::units::{SECOND_NS, format_plural};
+use record::units::{SECOND_NS, format_plural, format_rate};
 use rt::drain::{DrainStage, DrainWatch};
 
 use crate::confirm::{ConfirmContext, TestedPairs, test_diagnosis};
@@ -29,6 +29,8 @@ pub const TEST_LOAD_NS: u64 = 2 * SECOND_NS;
 /// Largest number of changes of a test.
 const CHANGES_MAX: u64 = 2;
 
+/// Throughput at full load, as a fraction of the held level, below which something disturbed it.
+const FULL_OVER_HELD_MIN: f64 = 0.97;
 /// Purpose of the load in the record.
 const FULL: &str = "full";
 
@@ -123,6 +125,10 @@ fn measure(
     let prepared = PreparedLoad::with_baseline(&job, search.baseline.clone());
     let mut run = prepared.run(Vec::new(), None, stop).map_err(Failure::cannot_run)?.record().run;
     add_trial(search, &run);
+    let held = search.conclusion.level.or(search.conclusion.lower);
+    if let Some(reason) = reason_below_held(held, run.goodput_per_s()) {
+        return Err(Failure::cannot_run(reason));
+    }
     search.ceiling_per_s = range([run.goodput_per_s()]);
     let full = run.diagnosis.clone().unwrap_or_default();
     if let Some(reason) = reason_to_keep(search.stopped_by.as_ref(), &full) {
@@ -151,6 +157,16 @@ fn reason_to_keep(stopped: Option<&Diagnosis>, full: &Diagnosis) -> Option<Strin
         }
         other => format!("at full throughput the limit is another one (`{other}`)"),
     })
+}
+
+/// Returns the reason why the load at full throughput is no evidence: it carried less than a level that held.
+fn reason_below_held(held_per_s: Option<f64>, full_per_s: f64) -> Option<String> {
+    let held_per_s = held_per_s.filter(|held| full_per_s < FULL_OVER_HELD_MIN * held)?;
+    Some(format!(
+        "at full throughput it carried {}, less than the {} that it held before: repeat the search on an idle machine",
+        format_rate(full_per_s),
+        format_rate(held_per_s)
+    ))
 }
 
 fn add_trial(search: &mut CapacitySearch, run: &Run) {
@@ -200,6 +216,14 @@ mod tests {
         assert_eq!(kept(Some("unknown"), "unknown"), None);
         assert!(kept(Some("subject_limited"), "client_bound").unwrap().contains("client_bound"));
         assert!(kept(Some("latency_bound"), "unknown").unwrap().contains("latency_bound"));
+    }
+
+    #[test]
+    fn a_ceiling_is_not_below_a_level_that_held() {
+        assert_eq!(reason_below_held(Some(488.0), 480.0), None);
+        assert_eq!(reason_below_held(None, 1.0), None);
+        let reason = reason_below_held(Some(488.0), 456.0).unwrap();
+        assert!(reason.contains("456/s") && reason.contains("488/s"), "{reason}");
     }
 
     #[test]

@@ -137,7 +137,7 @@ pub(super) const EDGE_FLAGS: &[Flag] = &[
         long: "target",
         value: "RATE",
         default: "twice the held rate",
-        doc: "Rate that the sizes of the result are for: servers, maxconn, queue, time-outs",
+        doc: "Rate that the sizes of the result are for: servers, maxconn, queue, timeouts",
         valid: &["5k", "200"],
         invalid: &["0", "x"],
         ..FLAG_DEFAULTS

@@ -59,16 +59,19 @@ pub fn junit(run: &Run) -> String {
             Some(why) => format!("{case}>\n      <failure message=\"{}\"/>\n    </testcase>\n", escape(why)),
         };
     }
-    for (name, why) in &skipped {
-        text += &format!(
-            "    <testcase classname=\"weir.load\" name=\"{}\" time=\"{:.3}\">\n      <skipped message=\"{}\"/>\n    \
-             </testcase>\n",
-            escape(name),
-            run.duration_s,
-            escape(why)
-        );
-    }
+    text += &skipped.iter().map(|(name, why)| skipped_case(run, name, why)).collect::<String>();
     text + "  </testsuite>\n</testsuites>\n"
+}
+
+/// Formats a condition that is neither passed nor failed.
+fn skipped_case(run: &Run, name: &str, why: &str) -> String {
+    format!(
+        "    <testcase classname=\"weir.load\" name=\"{}\" time=\"{:.3}\">\n      <skipped message=\"{}\"/>\n    \
+         </testcase>\n",
+        escape(name),
+        run.duration_s,
+        escape(why)
+    )
 }
 
 /// Returns true if a condition of the comparison cannot be decided by these records: then it is a failed case.
