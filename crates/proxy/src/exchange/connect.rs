@@ -53,9 +53,7 @@ impl Exchange {
     fn connect_http2(&mut self, client: &ClientStream, pool: &Pool, server: ServerId) {
         let core = client.core();
         let connections = pool.server(server).http2();
-        // Only a server that processes nothing leaves a request on a connection of its own unprocessed.
-        let reuse = if self.has_last_attempt() { Reuse::Never } else { pool.reuse() };
-        let wait = match reuse {
+        let wait = match pool.reuse() {
             Reuse::Never => {
                 let mut header = Vec::new();
                 if let Some(version) = pool.plan().send_proxy_protocol {

@@ -73,11 +73,6 @@ impl Exchange {
         self.outcome.retries - self.attempt.unreceived_count
     }
 
-    /// Returns whether the request has been left unprocessed as often as allowed.
-    pub(super) fn has_last_attempt(&self) -> bool {
-        self.attempt.unreceived_count == UNRECEIVED_RESENDS_MAX
-    }
-
     /// Returns whether the request is a stream of an HTTP/2 connection.
     fn is_on_stream(&self) -> bool {
         self.server.as_ref().is_some_and(|server| server.http2.is_some())

@@ -177,7 +177,11 @@ impl ServerConnections {
     fn establish_missing(self: &Rc<Self>, core: &Rc<impl CoreServices>) {
         self.forget_abandoned();
         let Some(settings) = self.settings.borrow().clone() else { return };
-        let streams = if self.prefers_http11.get() { 1 } else { settings.limits.streams_max.min(self.request_limit.get()) as usize };
+        let streams = if self.prefers_http11.get() {
+            1
+        } else {
+            settings.limits.streams_max.min(self.request_limit.get()) as usize
+        };
         let is_missing = || self.pending.get().saturating_mul(streams) < self.waiting.borrow().len();
         // HTTP/1.1 connections have no limit of their own.
         let may_open = || {
