@@ -181,7 +181,9 @@ balancing, retries and `outlier` count requests, as with HTTP/1.1; `reuse = \"sa
 `reuse = \"never\"` or `send-proxy-protocol` a connection carries one request at a time, of one client.
 
 A request that the server has not processed (REFUSED_STREAM, above the last stream of GOAWAY, or never sent) is sent \
-again, up to 16 times, which counts neither toward `retries` nor toward the budget (see \"Retries\"). A stream that the server resets otherwise \
+again, up to 16 times, which counts neither toward `retries` nor toward the budget (see \"Retries\"). If GOAWAY \
+leaves requests unprocessed, further connections to the server get as many requests as that one had processed; at that \
+number, the proxy asks with PING if the connection ends, and doubles the number if it does not. A stream that the server resets otherwise \
 before its response is 502 (`server_closed`, or `bad_response` if the server broke the rules of HTTP/2), and is \
 not retried; in the middle of a response, the client's response is truncated, and a stream of an HTTP/2 client is \
 reset with CANCEL, CONNECT_ERROR or ENHANCE_YOUR_CALM if the server's was, otherwise with INTERNAL_ERROR. A request \

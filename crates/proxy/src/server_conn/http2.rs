@@ -14,6 +14,7 @@ mod connect;
 mod events;
 mod mux;
 mod request;
+mod request_limit;
 mod response;
 mod stream;
 mod timers;
@@ -32,6 +33,7 @@ use crate::metrics::h2_back_counters::{BackCounters, count};
 use crate::plan::{PoolPlan, ServerHttp, ServerHttp2Plan};
 use conn::BackConn;
 use connect::{NewConnection, establish};
+use request_limit::LearnedLimit;
 pub(crate) use stream::{StreamEnd, VirtualConn};
 
 /// HTTP/2 connections of one core to one server.
@@ -43,6 +45,7 @@ pub(crate) struct ServerConnections {
     waiting: RefCell<VecDeque<Rc<Ticket>>>,
     /// True if the server chose HTTP/1.1 in the last handshake.
     prefers_http11: Cell<bool>,
+    request_limit: LearnedLimit,
     counters: RefCell<BackCounters>,
     /// Settings for further connections; `None`: no request has needed one yet.
     settings: RefCell<Option<Rc<BackSettings>>>,
@@ -174,7 +177,11 @@ impl ServerConnections {
     fn establish_missing(self: &Rc<Self>, core: &Rc<impl CoreServices>) {
         self.forget_abandoned();
         let Some(settings) = self.settings.borrow().clone() else { return };
-        let streams = if self.prefers_http11.get() { 1 } else { settings.limits.streams_max as usize };
+        let streams = if self.prefers_http11.get() {
+            1
+        } else {
+            settings.limits.streams_max.min(self.request_limit.get()) as usize
+        };
         let is_missing = || self.pending.get().saturating_mul(streams) < self.waiting.borrow().len();
         // HTTP/1.1 connections have no limit of their own.
         let may_open = || {
@@ -214,6 +221,7 @@ impl ServerConnections {
             (Ok(NewConnection::Http2(conn)), None) => {
                 self.prefers_http11.set(false);
                 self.update_counters(|counters| count(&counters.opened));
+                conn.set_request_limit(self.request_limit.get());
                 self.conns.borrow_mut().push(conn);
                 self.serve_waiting(core);
             }
@@ -266,6 +274,20 @@ impl ServerConnections {
                 ticket.resolve(Ok(granted));
             }
         }
+    }
+
+    /// Learns from a GOAWAY frame after how many requests the server ends its connections.
+    pub(super) fn learn_request_limit(&self, last_stream: u32, begun: u32) {
+        if self.request_limit.learn(last_stream, begun) {
+            let conns = self.conns.borrow();
+            let others = conns.iter().filter(|conn| !conn.is_draining());
+            others.for_each(|conn| conn.set_request_limit(self.request_limit.get()));
+        }
+    }
+
+    /// Raises the limit of the requests of a connection, because the server has not ended it there.
+    pub(super) fn raise_request_limit(&self, conn: &BackConn) {
+        conn.handle_answer(&self.request_limit);
     }
 
     /// Offers an idle connection to the requests that wait for one. Returns it if there is none.

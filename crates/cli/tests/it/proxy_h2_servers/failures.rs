@@ -26,7 +26,9 @@ fn requests_that_were_not_processed_are_sent_again() {
     // Each attempt is refused; the connection goes on.
     assert_eq!(post(&mut client, "/refused"), 502);
     assert_eq!(client.get("/ok").status, 200);
-    assert_eq!(server.count("connections"), 2);
+    // The server ended a connection after three requests: at that number of requests, the next one may open another.
+    let connections = server.count("connections");
+    assert!((2..=5).contains(&connections), "{connections}");
     assert_eq!(
         ends_of(&proxy, &["/refused-once", "/goaway-unprocessed", "/refused"]),
         ["done", "done", "server_closed"]
@@ -42,12 +44,11 @@ fn requests_that_were_not_processed_are_sent_again() {
 #[test]
 fn servers_that_end_connections_after_some_requests_lose_none() {
     // More requests in progress than nginx takes on a connection; `retries` does not count these.
-    for (requests, clients) in [(10, 20), (3, 12), (100, 20), (1, 4)] {
+    for (requests, clients, count) in [(10, 20, 40), (3, 12, 40), (100, 20, 40), (1, 80, 5), (10, 200, 5)] {
         let directives =
             format!("location = /counted {{ keepalive_requests {requests}; return 200 \"ok\"; }}");
         let nginx = Nginx::start_with("http2", &directives);
         let proxy = start_proxy(&[&nginx.authority], "retries = 0\nretry-budget = { ratio = 0, min = 0 }");
-        let count = 40;
         std::thread::scope(|scope| {
             for _ in 0..clients {
                 scope.spawn(|| {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use rt::byte_channel::{ChannelAddresses, ChannelBuffers, ReadyQueue};
 use rt::stream::Stream;
 
+use super::request_limit::{LearnedLimit, RequestCount};
 use super::stream::{BackStream, CHANNEL_BYTES_MAX, VirtualConn};
 use crate::server_conn::ServerConn;
 
@@ -23,7 +24,9 @@ pub(crate) struct BackConn {
     phase: Cell<Phase>,
     /// True if the server accepts extended CONNECT (RFC 8441).
     supports_connect: Cell<bool>,
-    has_carried_request: Cell<bool>,
+    pub(super) requests: RequestCount,
+    /// True if the server was asked whether it ends the connection at the limit of its requests.
+    is_asking: Cell<bool>,
     /// Content that is delivered and not returned to the window of the connection.
     unreturned: Cell<usize>,
     /// Amount of that content from which the window is scarce.
@@ -97,7 +100,8 @@ impl BackConn {
             active: Cell::new(0),
             phase: Cell::new(Phase::Open),
             supports_connect: Cell::new(false),
-            has_carried_request: Cell::new(false),
+            requests: RequestCount::new(),
+            is_asking: Cell::new(false),
             unreturned: Cell::new(0),
             scarce_from: window_bytes as usize / 4,
             has_freed: Cell::new(false),
@@ -116,13 +120,17 @@ impl BackConn {
             own.register(&self.queue, number);
             BackStream::new(own, shared)
         });
+        self.requests.reserve();
         Some(ServerConn::new_virtual(Stream::Channel(engine), engine_shared))
     }
 
     /// Returns the number of virtual connections that may be opened now.
     pub(super) fn free_slots(&self) -> usize {
         match self.phase.get() {
-            Phase::Open => self.streams_max.get().saturating_sub(self.streams.borrow().len()),
+            Phase::Open => {
+                let slots = self.streams_max.get().saturating_sub(self.streams.borrow().len());
+                slots.min(self.requests.room())
+            }
             Phase::Draining => 0,
         }
     }
@@ -150,7 +158,7 @@ impl BackConn {
 
     /// Returns whether a request was sent on the connection.
     pub(super) fn has_carried_request(&self) -> bool {
-        self.has_carried_request.get()
+        self.requests.begun() > 0
     }
 
     /// Returns the number of streams in progress.
@@ -158,8 +166,35 @@ impl BackConn {
         self.active.get()
     }
 
-    pub(super) fn note_begun(&self) {
-        self.has_carried_request.set(true);
+    /// Sets the number of requests after which the server ends its connections. The task asks the server at that
+    /// number.
+    pub(super) fn set_request_limit(&self, limit: u32) {
+        self.requests.set_limit(limit);
+        self.is_asking.set(false);
+        // Any number wakes the task.
+        self.queue.push(0);
+    }
+
+    /// Returns whether to ask the server if it ends the connection at this number of requests.
+    pub(super) fn begins_asking(&self) -> bool {
+        self.requests.is_exhausted() && !self.is_draining() && !self.is_asking.replace(true)
+    }
+
+    /// Raises the limit of the requests of a connection that goes on.
+    pub(super) fn handle_answer(&self, learned: &LearnedLimit) {
+        if self.is_asking.take() && !self.is_draining() {
+            self.requests.raise(learned);
+            self.has_freed.set(true);
+        }
+    }
+
+    pub(super) fn is_asking(&self) -> bool {
+        self.is_asking.get()
+    }
+
+    /// Notes the begin of a request. `is_first`: of its virtual connection.
+    pub(super) fn note_begun(&self, is_first: bool) {
+        self.requests.begin(is_first);
         self.active.set(self.active.get() + 1);
     }
 

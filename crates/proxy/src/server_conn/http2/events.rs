@@ -23,7 +23,9 @@ pub(super) enum After {
     },
     Writable(StreamKey),
     AllWritable,
-    GoAway,
+    GoAway {
+        last_stream: u32,
+    },
     Settings,
     Pong(u64),
 }
@@ -41,7 +43,7 @@ impl After {
             }
             Event::StreamWritable(key) => Self::Writable(key),
             Event::ConnectionWritable => Self::AllWritable,
-            Event::GoAway { .. } => Self::GoAway,
+            Event::GoAway { last_stream, .. } => Self::GoAway { last_stream },
             Event::SettingsChanged => Self::Settings,
             Event::Pong(payload) => Self::Pong(payload),
             // The others do not occur, or are handled where their contents are borrowed.

@@ -35,6 +35,9 @@ const READS_MAX: u32 = 2;
 /// handled: a head may be a thousand times as large as its frame.
 const HEAD_BYTES_MAX: usize = 256 * 1024;
 
+/// Payload of the PING frame at the limit of the requests of a connection.
+const LIMIT_PING_PAYLOAD: u64 = u64::from_be_bytes(*b"weirmore");
+
 /// The task of one connection.
 #[derive(Debug)]
 pub(super) struct Mux<C> {
@@ -187,6 +190,9 @@ impl<C: CoreServices> Mux<C> {
             }
             if is_draining {
                 self.remove_idle(&mut streams, 0);
+            } else if shared.begins_asking() {
+                self.wire.ping(LIMIT_PING_PAYLOAD);
+                self.remove_idle(&mut streams, 0);
             }
         }
         if shared.has_freed.take()
@@ -223,6 +229,7 @@ impl<C: CoreServices> Mux<C> {
     fn remove(&mut self, streams: &mut StreamTable, number: u32) {
         let Some(mut stream) = streams.remove(number) else { return };
         self.shared.has_freed.set(true);
+        stream.cancel_reservation();
         if stream.cancel(&mut self.wire) {
             self.with_counters(|counters| {
                 count(&counters.resets_sent[code_index(ErrorCode::CANCEL)]);
@@ -239,6 +246,13 @@ impl<C: CoreServices> Mux<C> {
         let idle: Vec<u32> = streams.iter_mut().filter_map(is_idle).take(surplus).collect();
         for number in idle {
             self.remove(streams, number);
+        }
+    }
+
+    /// Continues with a connection whose server does not end it at the limit of its requests.
+    fn raise_request_limit(&self) {
+        if let Some(server) = self.server.upgrade() {
+            server.raise_request_limit(&self.shared);
         }
     }
 
@@ -365,11 +379,16 @@ impl<C: CoreServices> Mux<C> {
                 let open = streams.iter_mut().filter(|(_, stream)| stream.open.is_some());
                 open.for_each(|(number, _)| self.shared.queue.push(number));
             }
-            After::GoAway => {
+            After::GoAway { last_stream } => {
                 self.with_counters(|counters| count(&counters.goaways));
                 self.shared.drain();
+                self.shared.has_freed.set(true);
+                if let Some(server) = self.server.upgrade() {
+                    server.learn_request_limit(last_stream, self.shared.requests.begun());
+                }
             }
             After::Settings => self.apply_settings(streams),
+            After::Pong(LIMIT_PING_PAYLOAD) => self.raise_request_limit(),
             After::Pong(payload) => self.timers.note_pong(payload),
         }
     }
@@ -420,6 +439,11 @@ impl<C: CoreServices> Mux<C> {
         let is_over = is_unused && (self.settings.is_exclusive || self.core.is_draining());
         if is_over || active == 0 && self.shared.is_draining() {
             return Poll::Ready(());
+        }
+        if active == 0 && self.shared.is_asking() {
+            // All requests got their responses: the server may never answer PING.
+            self.raise_request_limit();
+            self.shared.queue.push(0);
         }
         let now = self.core.now();
         match self.timers.check(&mut self.wire, active, now) {

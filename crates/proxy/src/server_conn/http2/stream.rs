@@ -69,6 +69,8 @@ pub(super) struct BackStream {
     pub(super) shared: Rc<VirtualConn>,
     /// The current stream; `None`: idle.
     pub(super) open: Option<OpenStream>,
+    /// True if it has carried a request.
+    has_begun: bool,
     /// The last stream whose content is not all returned to the windows.
     last_key: Option<StreamKey>,
     /// Content delivered to the engine and not returned to the windows.
@@ -111,7 +113,7 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 128 * 1024;
 
 impl BackStream {
     pub(super) fn new(end: ChannelEnd, shared: Rc<VirtualConn>) -> Self {
-        Self { end, shared, open: None, last_key: None, unreturned: 0 }
+        Self { end, shared, open: None, has_begun: false, last_key: None, unreturned: 0 }
     }
 
     /// Moves the engine's bytes to the server.
@@ -171,6 +173,9 @@ impl BackStream {
                 return Some(Next::Remove);
             }
         };
+        if self.has_begun && !self.shared.conn.requests.has_room() {
+            return Some(Next::Remove);
+        }
         let key = match wire.open_stream() {
             Ok(key) => key,
             Err(OpenError::Full) => return Some(Next::WaitForStream),
@@ -193,7 +198,7 @@ impl BackStream {
         self.end.consume(bytes);
         self.release_windows(wire);
         self.last_key = Some(key);
-        self.shared.conn.note_begun();
+        self.shared.conn.note_begun(!std::mem::replace(&mut self.has_begun, true));
         self.open = Some(open);
         None
     }
@@ -266,6 +271,13 @@ impl BackStream {
         if self.open.as_ref().is_some_and(|open| !open.is_response_done) {
             self.shared.end.set(Some(StreamEnd::ConnectionLost));
             self.end.reset_on_close();
+        }
+    }
+
+    /// Returns the place that the connection keeps for the first request, if none came.
+    pub(super) fn cancel_reservation(&self) {
+        if !self.has_begun {
+            self.shared.conn.requests.cancel_reservation();
         }
     }
 
