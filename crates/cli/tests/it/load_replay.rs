@@ -230,7 +230,8 @@ fn a_malformed_response_is_counted_by_its_defect() {
         ),
         ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "content_length_invalid", "decimal"),
         (large, "head_too_large", "longer than allowed"),
-        ("SSH-2.0-OpenSSH_9.2\r\n\r\n", "invalid_status_line", "status line"),
+        ("SSH-2.0-OpenSSH_9.2\r\n\r\n", "invalid_version", "no HTTP response"),
+        ("HTTP/1.1 2x0 OK\r\n\r\n", "invalid_status_line", "status line"),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "chunk_size_invalid", "hexadecimal"),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "transfer_encoding_invalid", "chunked"),
         ("HTTP/1.1 200 OK\r\na b: c\r\nContent-Length: 0\r\n\r\n", "invalid_field_name", "token"),
@@ -250,7 +251,7 @@ fn a_malformed_response_is_counted_by_its_defect() {
         assert!(output.stdout.contains(&format!("parse: {reason} 3, ")), "{reason}: {}", output.stdout);
         assert!(output.stdout.contains(text), "{reason}: {}", output.stdout);
     }
-    // Decoys: an empty reason phrase, the same length twice in one field, and no length at all.
+    // Decoys: an empty reason phrase, a chunk extension with a trailer section, and a status without content.
     for response in [
         "HTTP/1.1 200 \r\nContent-Length: 0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;a=b\r\nx\r\n0\r\nt: u\r\n\r\n",
@@ -270,11 +271,19 @@ fn every_output_has_the_defects() {
     let answer = run_load(&["-c", "1", "-n", "3", "--no-watch", &url]);
     assert!(answer.stdout.contains("malformed: a line ends with LF"), "{}", answer.stdout);
     assert!(answer.stdout.contains("bare_lf 3"), "{}", answer.stdout);
-    let csv = run_load(&["-c", "1", "-n", "3", "--no-watch", "--format", "csv", &url]).stdout;
+    let directory = temp_dir();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let outputs = [path("csv"), path("markdown"), path("openmetrics")];
+    let mut arguments = vec!["-c", "1", "-n", "3", "--no-watch", &url];
+    for (flag, output) in ["--csv", "--markdown", "--openmetrics"].iter().zip(&outputs) {
+        arguments.extend([*flag, output.as_str()]);
+    }
+    run_load(&arguments);
+    let [csv, markdown, openmetrics] = outputs.map(|output| fs::read_to_string(output).unwrap());
     assert!(csv.lines().next().unwrap().ends_with(",parse_errors"), "{csv}");
     assert!(csv.lines().any(|line| line.ends_with(",bare_lf:3")), "{csv}");
-    let markdown = run_load(&["-c", "1", "-n", "3", "--no-watch", "--format", "markdown", &url]).stdout;
     assert!(markdown.contains("| Parse error `bare_lf` | 3: a line ends with LF"), "{markdown}");
+    assert!(openmetrics.contains("weir_load_parse_errors_total{reason=\"bare_lf\"} 3"), "{openmetrics}");
 }
 
 #[test]

@@ -213,7 +213,7 @@ impl Cause {
                 "refused" => "the connection was refused".to_owned(),
                 "reset" | "closed" => "the server closed the connection before its response".to_owned(),
                 "parse" => match run.totals.parse_errors_by_count().first() {
-                    Some((code, error)) if *code != "invalid_status_line" => {
+                    Some((code, error)) if !["invalid_status_line", "invalid_version"].contains(code) => {
                         format!("the server's response is malformed: {}", error.text)
                     }
                     _ => "the server's bytes are no HTTP response".to_owned(),
