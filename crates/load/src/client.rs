@@ -24,9 +24,10 @@ use crate::core_state::CoreState;
 use crate::dispatcher::QueueTimeout;
 use crate::failure::FailureKind;
 use crate::inspection::{FailedCheck, ResponseInspector};
+use crate::malformation::Malformation;
 use crate::pace::ramp_slot_ns;
 use crate::plan::{GrpcStatus, HttpVersion, RunPlan, TimeoutFrom};
-use crate::recorder::{CheckSample, Malformation, RequestTiming};
+use crate::recorder::{CheckSample, RequestTiming};
 
 /// Maximum number of reads in one poll before other tasks get their turn.
 const READS_MAX: u32 = 16;

@@ -21,9 +21,10 @@ use crate::control::RateControl;
 use crate::dispatcher::{Arrival, Dispatcher, RequestQuota};
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::inspection::FirstBodies;
+use crate::malformation::Malformation;
 use crate::pace::slice_end_ns;
 use crate::plan::RunPlan;
-use crate::recorder::{Breakdown, CoreSnapshot, HistogramSet, Malformation, Recorder};
+use crate::recorder::{Breakdown, CoreSnapshot, HistogramSet, Recorder};
 use crate::tls::TlsConnector;
 
 /// State of the run's start.

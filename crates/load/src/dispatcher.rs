@@ -61,9 +61,9 @@ pub(crate) enum NextAction {
         /// True if it waited for a connection; if not, a late send is the generator's fault.
         queued: bool,
     },
-    /// That many requests, the first of them due at this time, are older than their timeout.
+    /// Number of requests, the first of them due at this time, that are older than their timeout.
     Expired { due_ns: u64, count: u64 },
-    /// That many requests, the first of them due at this time, have less time left than a response usually
+    /// Number of requests, the first of them due at this time, that have less time left than a response usually
     /// takes.
     TooLate { due_ns: u64, count: u64 },
     /// Wait to be woken.

@@ -10,7 +10,6 @@ mod checks;
 mod counters;
 mod histograms;
 mod http2;
-mod malformation;
 mod tls;
 
 use std::sync::mpsc;
@@ -24,11 +23,11 @@ pub use counters::{BackOffCounters, Counters};
 pub use histograms::{HistogramPair, HistogramSet, PhaseHistograms};
 pub(crate) use http2::error_code_name;
 pub use http2::{ERROR_CODES, GRPC_STATUSES, Http2Counters};
-pub use malformation::{Malformation, ParseErrors};
 pub use tls::{NegotiatedTls, TlsCounters};
 
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::in_flight::InFlightIntegral;
+use crate::malformation::Malformation;
 use crate::plan::CheckKind;
 use crate::stall::{StallCounters, StallDetector};
 

@@ -15,11 +15,11 @@ use record::units::format_plural;
 use record::validity::Validity;
 
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
+use crate::malformation::Malformation;
 use crate::measurement::RunMeasurement;
 use crate::plan::{self, CHECK_NAMES, Http2Plan, ObjectiveFigures, RenderedRequest};
 use crate::recorder::{
-    self, Counters, ERROR_CODES, HistogramPair, Http2Counters, Malformation, PhaseHistograms,
-    RequestOutcomes, TlsCounters,
+    self, Counters, ERROR_CODES, HistogramPair, Http2Counters, PhaseHistograms, RequestOutcomes, TlsCounters,
 };
 
 /// Data of a record beyond the measurement.

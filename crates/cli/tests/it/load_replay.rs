@@ -234,7 +234,7 @@ fn a_malformed_response_is_counted_by_its_defect() {
         ("HTTP/1.1 2x0 OK\r\n\r\n", "invalid_status_line", "status line"),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "chunk_size_invalid", "hexadecimal"),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "transfer_encoding_invalid", "chunked"),
-        ("HTTP/1.1 200 OK\r\na b: c\r\nContent-Length: 0\r\n\r\n", "invalid_field_name", "token"),
+        ("HTTP/1.1 200 OK\r\na(b: c\r\nContent-Length: 0\r\n\r\n", "invalid_field_name", "token"),
         (
             "HTTP/1.1 200 OK\r\na: \x01\r\nContent-Length: 0\r\n\r\n",
             "invalid_field_value",

@@ -20,7 +20,8 @@ use super::{Client, ConnectionEnd, READS_MAX, ResponseOutcome, record_response};
 use crate::core_state::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::inspection::{Inspection, NoSink};
-use crate::recorder::{Counters, Malformation, RequestTiming};
+use crate::malformation::Malformation;
+use crate::recorder::{Counters, RequestTiming};
 use crate::response_reader::{CompleteResponse, ResponseReader};
 
 /// Maximum bytes that wait for the socket. Beyond it no request is added.

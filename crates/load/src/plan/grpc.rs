@@ -1,6 +1,6 @@
 //! Calls of gRPC over HTTP/2 with one message: its frame, the fields of the request, and the messages of the response.
 
-use crate::recorder::Malformation;
+use crate::malformation::Malformation;
 
 /// Bytes before a message: a flag for compression, and the length.
 const PREFIX_BYTES: usize = 5;

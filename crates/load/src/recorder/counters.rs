@@ -2,8 +2,9 @@
 
 use record::run::Interval;
 
-use super::{Http2Counters, ParseErrors, TlsCounters};
+use super::{Http2Counters, TlsCounters};
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
+use crate::malformation::ParseErrors;
 use crate::plan::CHECK_NAMES;
 use crate::stall::StallCounters;
 

@@ -280,7 +280,7 @@ fn a_call_of_grpc_succeeds_with_status_0_in_its_trailers() {
 
 #[test]
 fn a_call_of_grpc_with_status_0_needs_complete_messages() {
-    use load::recorder::Malformation;
+    use load::malformation::Malformation;
     let server = FrameServer::start(&[], |peer| {
         for number in 0_usize.. {
             let stream = peer.next_request()?;

@@ -68,6 +68,12 @@ const AGENT_METRICS: &[AgentMetric] = &[
     ),
 ];
 
+/// Returns the rows of a counter with one label.
+fn by_label(label: &str, counts: &BTreeMap<String, u64>) -> Vec<(String, String)> {
+    let rows = counts.iter();
+    rows.map(|(value, count)| (format!("_total{{{label}=\"{value}\"}}"), count.to_string())).collect()
+}
+
 impl LiveTotals {
     /// Adds a second of the load.
     pub fn add(&mut self, interval: &Interval, latencies: &LatencyHistogram) {
@@ -119,12 +125,6 @@ impl LiveTotals {
             "Complete responses.",
             &[outcome("good", self.good), outcome("bad", self.bad)],
         );
-        let by_label = |label: &str, counts: &BTreeMap<String, u64>| {
-            let rows = counts
-                .iter()
-                .map(|(value, count)| (format!("_total{{{label}=\"{value}\"}}"), count.to_string()));
-            rows.collect::<Vec<_>>()
-        };
         family("weir_load_errors", "counter", "Failed requests.", &by_label("kind", &self.errors));
         family(
             "weir_load_parse_errors",

@@ -21,8 +21,8 @@ use crate::client::source::RequestSource;
 use crate::core_state::{CoreState, SCRATCH_BYTES};
 use crate::failure::{FailureKind, RequestPhase};
 use crate::inspection::ResponseSink;
+use crate::malformation::Malformation;
 use crate::plan::RunPlan;
-use crate::recorder::Malformation;
 
 /// Error codes (RFC 9113 §7).
 const NO_ERROR: ErrorCode = ErrorCode(0);
