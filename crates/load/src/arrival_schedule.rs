@@ -62,6 +62,22 @@ impl ArrivalSchedule {
         after_ns.map(|after_ns| self.start_ns.saturating_add(after_ns))
     }
 
+    /// Removes the requests that are due until `until_ns`. Returns their number.
+    pub(crate) fn skip_until(&mut self, until_ns: u64) -> u64 {
+        let after_ns = until_ns.saturating_sub(self.start_ns);
+        match &mut self.source {
+            ArrivalSource::Rate { times, .. } => times.skip_until(after_ns),
+            ArrivalSource::Replay { schedule, next, step } => {
+                let mut count = 0;
+                while schedule.due_ns(*next).is_some_and(|due_ns| due_ns <= after_ns) {
+                    *next += *step;
+                    count += 1;
+                }
+                count
+            }
+        }
+    }
+
     /// Removes the next request.
     pub(crate) fn advance(&mut self) {
         match &mut self.source {

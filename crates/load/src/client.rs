@@ -24,6 +24,7 @@ use crate::core_state::CoreState;
 use crate::dispatcher::QueueTimeout;
 use crate::failure::FailureKind;
 use crate::inspection::{FailedCheck, ResponseInspector};
+use crate::malformation::Malformation;
 use crate::pace::ramp_slot_ns;
 use crate::plan::{GrpcStatus, HttpVersion, RunPlan, TimeoutFrom};
 use crate::recorder::{CheckSample, RequestTiming};
@@ -122,8 +123,8 @@ struct ResponseOutcome<'a> {
     request: usize,
     status: u16,
     body_bytes: u64,
-    /// Status of the call, and whether it has exactly one complete message; `None` if the request is no gRPC call.
-    grpc: Option<(GrpcStatus, bool)>,
+    /// Status of the call and the defect of its messages; `None` if the request is no gRPC call.
+    grpc: Option<(GrpcStatus, Option<Malformation>)>,
     /// Inspector of its fields and content, if the plan needs one.
     inspector: Option<&'a ResponseInspector>,
 }
@@ -160,7 +161,7 @@ fn record_response(core: &CoreState, response: ResponseOutcome<'_>, timing: Requ
         counters.http2.count_grpc_status(status);
         status.is_ok() && response.status == 200
     });
-    let is_message_missing = good_call && response.grpc.is_some_and(|(_, has_message)| !has_message);
+    let malformation = response.grpc.and_then(|(_, malformation)| malformation).filter(|_| good_call);
     // A response that fails a check is counted once, as an error and not as a response.
     let mut failed_check_kind = None;
     let failure = if let Some(failed) = failed_check(core, response, good_status) {
@@ -176,7 +177,8 @@ fn record_response(core: &CoreState, response: ResponseOutcome<'_>, timing: Requ
             body_start: response.inspector.map(ResponseInspector::sample_text).unwrap_or_default(),
         });
         Some(FailureKind::Check)
-    } else if is_message_missing {
+    } else if let Some(reason) = malformation {
+        recorder.note_malformation(reason);
         Some(FailureKind::Parse)
     } else if good_call {
         None

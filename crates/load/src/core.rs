@@ -82,6 +82,10 @@ async fn run_pacer(core: Rc<CoreState>) {
         let wake_ns = due_ns.max(woken_ns + PACER_INTERVAL_NS_MIN).min(now_ns() + CONTROL_INTERVAL_NS);
         // Ctrl-C may move the end meanwhile, so it is read again after the sleep.
         core.timers.sleep_until(wake_ns.min(core.end_ns())).await;
+        if due_ns >= core.end_ns() || wake_ns <= now_ns() {
+            // A sleep until a time that is over does not let others run.
+            rt::tokio::task::yield_now().await;
+        }
         woken_ns = now_ns();
     }
     core.end_load(now_ns().min(core.end_ns()));
@@ -96,11 +100,8 @@ async fn run_ticker(core: Rc<CoreState>) {
         core.timers.sleep_until(next_ns).await;
         let now_ns = now_ns();
         let end_ns = core.end_ns();
-        if now_ns >= end_ns {
-            // A core that was delayed at the end still has to bring the requests that were due
-            // before it.
-            core.dispatch_due(now_ns);
-        }
+        // A core that was delayed at the end still has to bring the requests that were due before it.
+        let is_all_brought = now_ns >= end_ns && core.dispatch_due(now_ns).is_none();
         {
             let mut recorder = core.recorder.borrow_mut();
             core.roll(&mut recorder, now_ns);
@@ -111,10 +112,15 @@ async fn run_ticker(core: Rc<CoreState>) {
         }
         core.deadlines.sweep(now_ns);
         if now_ns >= end_ns && !core.dispatcher.borrow().is_closed() {
-            core.end_load(end_ns);
+            match is_all_brought {
+                true => core.end_load(end_ns),
+                false => core.end_seconds(end_ns),
+            }
         }
         if now_ns >= core.shared.give_up_ns.load(Ordering::Relaxed) && !core.giving_up.get() {
             core.giving_up.set(true);
+            // What was due and not brought yet is dropped.
+            core.dispatch_due(now_ns);
             core.end_load(end_ns.min(now_ns));
             core.deadlines.wake_all();
         }

@@ -14,13 +14,15 @@ use rt::deadlines::Deadlines;
 use rt::timers::Timers;
 use rt::tls::ClientTls;
 use rt::tokio::sync::{Notify, Semaphore, watch};
-use wire::Limits;
+use wire::{Limits, Refusal};
 
 use crate::arrival_schedule::ArrivalSchedule;
 use crate::control::RateControl;
 use crate::dispatcher::{Arrival, Dispatcher, RequestQuota};
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::inspection::FirstBodies;
+use crate::malformation::Malformation;
+use crate::pace::slice_end_ns;
 use crate::plan::RunPlan;
 use crate::recorder::{Breakdown, CoreSnapshot, HistogramSet, Recorder};
 use crate::tls::TlsConnector;
@@ -112,6 +114,35 @@ pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 /// Maximum number of concurrent connection attempts of a core before the start; below any usual
 /// backlog.
 const CONCURRENT_CONNECTS_MAX: usize = 64;
+/// Maximum number of due requests that are brought to the dispatcher before clients get their turn.
+const DISPATCHED_MAX: u32 = 1024;
+
+/// Drops the requests that are due until `last_ns`, in slices of time, so that a rate far above what a machine can
+/// send takes no more time than any other.
+#[cold]
+fn drop_until(
+    last_ns: u64,
+    now_ns: u64,
+    schedule: &mut ArrivalSchedule,
+    dispatcher: &mut Dispatcher,
+    recorder: &mut Recorder,
+) {
+    while let Some(due_ns) = schedule.next_due_ns().filter(|due_ns| *due_ns <= last_ns) {
+        let slice_ns = slice_end_ns(dispatcher.start_ns, due_ns).min(last_ns);
+        let mut due = schedule.skip_until(slice_ns);
+        if due == 0 {
+            // The due time is rounded down.
+            schedule.advance();
+            due = 1;
+        }
+        let taken = dispatcher.take_requests(due);
+        recorder.record_dropped(due_ns, taken, now_ns.saturating_sub(due_ns));
+        if taken < due {
+            return;
+        }
+    }
+}
+
 impl CoreState {
     /// Creates the state of a core, whose clients are not running yet.
     ///
@@ -157,6 +188,7 @@ impl CoreState {
     /// Begins the load at `start_ns`, in an open loop with `schedule`.
     pub(crate) fn start(&self, start_ns: u64, schedule: Option<ArrivalSchedule>) {
         self.start_ns.set(start_ns);
+        self.dispatcher.borrow_mut().start_ns = start_ns;
         let breakdown = Breakdown::from_plan(&self.shared.plan);
         self.recorder.borrow_mut().start(start_ns, self.shared.window_offset_ns, breakdown);
         self.schedule.replace(schedule);
@@ -208,7 +240,7 @@ impl CoreState {
     /// Brings the due requests of an open loop to the dispatcher. Returns the time of the next one, or
     /// the end of the load if that comes first. `None` if the load is over. A rate determines when
     /// the next request would be due, so the time up to the end belongs to the load even if no
-    /// request is due in it any more.
+    /// request is due in it any more. Clients get their turn after [`DISPATCHED_MAX`] requests.
     pub(crate) fn dispatch_due(&self, now_ns: u64) -> Option<u64> {
         let mut schedule = self.schedule.borrow_mut();
         let schedule = schedule.as_mut()?;
@@ -217,39 +249,66 @@ impl CoreState {
         let mut recorder = self.recorder.borrow_mut();
         self.roll(&mut recorder, now_ns);
         schedule.follow(&self.shared.control, now_ns);
+        let mut left = DISPATCHED_MAX;
         while let Some(due_ns) = schedule.next_due_ns() {
             let next_ns = due_ns.min(end_ns);
             if next_ns > now_ns && !self.giving_up.get() {
                 return Some(next_ns);
             }
-            if due_ns >= end_ns || self.giving_up.get() {
+            if due_ns >= end_ns {
                 break;
             }
+            let last_ns = now_ns.min(end_ns - 1);
+            if self.giving_up.get() {
+                drop_until(last_ns, now_ns, schedule, &mut dispatcher, &mut recorder);
+                break;
+            }
+            if left == 0 {
+                return Some(now_ns);
+            }
+            left -= 1;
             if !dispatcher.take_request() {
                 break;
             }
             schedule.advance();
             let arrival = dispatcher.dispatch(due_ns);
-            recorder.record_due(due_ns);
-            if arrival == Arrival::Dropped {
-                recorder.record_dropped(due_ns);
-            }
-            if arrival != Arrival::Assigned {
+            let lag_ns = now_ns.saturating_sub(due_ns);
+            match arrival {
                 // No client sends it now, so its lag is the delay of the core. A free client takes
                 // some time until its send, and records both delays together.
-                recorder.record_lag(now_ns.saturating_sub(due_ns));
+                Arrival::Queued => recorder.record_lag(lag_ns),
+                Arrival::Assigned => {}
+                Arrival::Dropped => {
+                    recorder.record_dropped(due_ns, 1, lag_ns);
+                    // No client runs meanwhile, so the queue stays full for all that are due until now.
+                    drop_until(last_ns, now_ns, schedule, &mut dispatcher, &mut recorder);
+                    continue;
+                }
             }
+            recorder.record_due(due_ns, 1);
             recorder.pending = dispatcher.pending_count();
         }
         None
     }
 
-    /// Ends the load on this core.
-    pub(crate) fn end_load(&self, at_ns: u64) {
-        self.dispatcher.borrow_mut().close();
+    /// Ends the seconds of the load on this core; the rest of its requests may still be brought.
+    pub(crate) fn end_seconds(&self, at_ns: u64) {
         let mut recorder = self.recorder.borrow_mut();
         self.roll(&mut recorder, at_ns);
         recorder.end_load(at_ns);
+    }
+
+    /// Ends the load on this core.
+    pub(crate) fn end_load(&self, at_ns: u64) {
+        self.dispatcher.borrow_mut().close();
+        self.end_seconds(at_ns);
+    }
+
+    /// Notes why `bytes` are no response over HTTP/1.1. Returns the kind of the failure.
+    #[cold]
+    pub(crate) fn note_malformed(&self, refusal: Refusal, bytes: &[u8]) -> FailureKind {
+        self.recorder.borrow_mut().note_malformation(Malformation::Http1(refusal.kind()));
+        FailureKind::from_malformed(bytes)
     }
 
     /// Reports to the collector that connecting has finished.
@@ -262,11 +321,17 @@ impl CoreState {
     /// Records the requests that still wait for a client as failed.
     pub(crate) fn fail_pending(&self) {
         let (mut recorder, now_ns) = (self.recorder.borrow_mut(), now_ns());
-        for due_ns in self.dispatcher.borrow_mut().close_and_drain() {
-            let too_old = now_ns.saturating_sub(due_ns) >= self.shared.plan.timeout_ns;
+        let is_too_old = |due_ns| now_ns.saturating_sub(due_ns) >= self.shared.plan.timeout_ns;
+        let mut pending = self.dispatcher.borrow_mut().close_and_drain().peekable();
+        while let Some(due_ns) = pending.next() {
+            let (slice, too_old) = (due_ns..=slice_end_ns(self.start_ns.get(), due_ns), is_too_old(due_ns));
+            let mut count = 1;
+            while pending.next_if(|next| slice.contains(next) && is_too_old(*next) == too_old).is_some() {
+                count += 1;
+            }
             let kind = if too_old { FailureKind::Timeout } else { FailureKind::Unfinished };
             let failure = Failure { kind, phase: RequestPhase::Queue };
-            recorder.record_not_sent(due_ns, failure, now_ns);
+            recorder.record_all_not_sent(due_ns, count, failure, now_ns);
         }
     }
 

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use crate::latency_estimator::LatencyEstimator;
+use crate::pace::slice_end_ns;
 
 /// Number of requests that all cores draw from, in small lots so that they end together.
 #[derive(Debug)]
@@ -29,10 +30,14 @@ impl RequestQuota {
     }
 
     fn take_batch(&self) -> u64 {
+        self.take(self.batch)
+    }
+
+    fn take(&self, count: u64) -> u64 {
         let taken = self.remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            (left > 0).then(|| left - left.min(self.batch))
+            (left > 0).then(|| left - left.min(count))
         });
-        taken.map_or(0, |remaining| remaining.min(self.batch))
+        taken.map_or(0, |remaining| remaining.min(count))
     }
 }
 
@@ -56,10 +61,11 @@ pub(crate) enum NextAction {
         /// True if it waited for a connection; if not, a late send is the generator's fault.
         queued: bool,
     },
-    /// The request that was due at this time is older than its timeout.
-    Expired { due_ns: u64 },
-    /// The request that was due at this time has less time left than a response usually takes.
-    TooLate { due_ns: u64 },
+    /// Number of requests, the first of them due at this time, that are older than their timeout.
+    Expired { due_ns: u64, count: u64 },
+    /// Number of requests, the first of them due at this time, that have less time left than a response usually
+    /// takes.
+    TooLate { due_ns: u64, count: u64 },
     /// Wait to be woken.
     Wait,
     /// There is no more work.
@@ -82,11 +88,11 @@ impl QueueTimeout {
     fn decide(self, due_ns: u64, now_ns: u64, estimate_ns: u64) -> NextAction {
         let age_ns = now_ns.saturating_sub(due_ns);
         match self {
-            Self::FromDue { timeout_ns } if age_ns >= timeout_ns => NextAction::Expired { due_ns },
+            Self::FromDue { timeout_ns } if age_ns >= timeout_ns => NextAction::Expired { due_ns, count: 1 },
             // A server that takes longer than half of the timeout still gets requests. Otherwise an
             // improvement would go unnoticed.
             Self::FromDue { timeout_ns } if age_ns + estimate_ns.min(timeout_ns / 2) > timeout_ns => {
-                NextAction::TooLate { due_ns }
+                NextAction::TooLate { due_ns, count: 1 }
             }
             _ => NextAction::Due { due_ns, queued: true },
         }
@@ -117,6 +123,8 @@ pub(crate) struct Dispatcher {
     batch_left: u64,
     /// True if no request becomes due any more; queued requests are still served.
     closed: bool,
+    /// Start of the load, from which slices of time count.
+    pub(crate) start_ns: u64,
 }
 
 impl Dispatcher {
@@ -130,6 +138,7 @@ impl Dispatcher {
             quota,
             batch_left: 0,
             closed: false,
+            start_ns: 0,
         }
     }
 
@@ -153,6 +162,20 @@ impl Dispatcher {
         }
         self.batch_left -= 1;
         true
+    }
+
+    /// Takes up to `count` requests off the remaining number. Returns how many there were.
+    pub(crate) fn take_requests(&mut self, count: u64) -> u64 {
+        let Some(quota) = &self.quota else {
+            return if self.closed { 0 } else { count };
+        };
+        let of_batch = self.batch_left.min(count);
+        self.batch_left -= of_batch;
+        let taken = if self.closed { of_batch } else { of_batch + quota.take(count - of_batch) };
+        if taken < count {
+            self.close();
+        }
+        taken
     }
 
     /// Handles a request of an open loop that became due. Returns its outcome.
@@ -195,7 +218,12 @@ impl Dispatcher {
             return NextAction::Due { due_ns, queued: false };
         }
         if let Some(due_ns) = self.pending.pop_front() {
-            return queue_timeout.decide(due_ns, now_ns, self.latency_estimator.estimate_ns());
+            return match queue_timeout.decide(due_ns, now_ns, self.latency_estimator.estimate_ns()) {
+                NextAction::Expired { .. } | NextAction::TooLate { .. } => {
+                    self.give_up_slice(due_ns, now_ns, queue_timeout)
+                }
+                action => action,
+            };
         }
         if self.closed {
             return NextAction::End;
@@ -206,6 +234,23 @@ impl Dispatcher {
             self.idle.push_back(client);
         }
         NextAction::Wait
+    }
+
+    /// Removes all requests of the slice of `due_ns`, which is not sent any more, as far as they share its fate.
+    #[cold]
+    fn give_up_slice(&mut self, due_ns: u64, now_ns: u64, queue_timeout: QueueTimeout) -> NextAction {
+        let estimate_ns = self.latency_estimator.estimate_ns();
+        let fate = |due_ns| std::mem::discriminant(&queue_timeout.decide(due_ns, now_ns, estimate_ns));
+        let slice = due_ns..=slice_end_ns(self.start_ns, due_ns);
+        let mut given_up = 1;
+        while self.pending.front().is_some_and(|next| slice.contains(next) && fate(*next) == fate(due_ns)) {
+            self.pending.pop_front();
+            given_up += 1;
+        }
+        match queue_timeout.decide(due_ns, now_ns, estimate_ns) {
+            NextAction::TooLate { due_ns, .. } => NextAction::TooLate { due_ns, count: given_up },
+            _ => NextAction::Expired { due_ns, count: given_up },
+        }
     }
 
     /// Takes back all that was offered to a client that cannot send now: its requests wait in the
@@ -242,7 +287,7 @@ impl Dispatcher {
     }
 
     /// Empties the queue if no client is left to serve it. Returns the due times of its requests.
-    pub(crate) fn close_and_drain(&mut self) -> impl Iterator<Item = u64> {
+    pub(crate) fn close_and_drain(&mut self) -> impl Iterator<Item = u64> + use<> {
         self.close();
         std::mem::take(&mut self.pending).into_iter()
     }
@@ -304,10 +349,34 @@ mod tests {
         let arrivals = [1, 50, 60].map(|due_ns| dispatcher.dispatch(due_ns));
         assert_eq!(arrivals, [Arrival::Queued, Arrival::Queued, Arrival::Dropped]);
         assert_eq!(dispatcher.pending_count(), 2);
-        assert_eq!(dispatcher.next_action(0, 1, 101, TIMEOUT), NextAction::Expired { due_ns: 1 });
+        assert_eq!(dispatcher.next_action(0, 1, 101, TIMEOUT), NextAction::Expired { due_ns: 1, count: 1 });
         assert_eq!(dispatcher.next_action(0, 1, 101, TIMEOUT), NextAction::Due { due_ns: 50, queued: true });
         dispatcher.close();
         assert_eq!(dispatcher.next_action(0, 1, 101, TIMEOUT), NextAction::End);
+    }
+
+    #[test]
+    fn requests_of_a_slice_expire_together_and_only_with_their_kind() {
+        let mut dispatcher = Dispatcher::new(1, 10, None);
+        let timeout = QueueTimeout::FromDue { timeout_ns: 5_000_000 };
+        for due_ns in [10, 20, 999_999, 1_000_000, 1_000_001] {
+            assert_eq!(dispatcher.dispatch(due_ns), Arrival::Queued);
+        }
+        let mut next = |now_ns| dispatcher.next_action(0, 1, now_ns, timeout);
+        assert_eq!(next(5_000_015), NextAction::Expired { due_ns: 10, count: 1 });
+        assert_eq!(next(6_000_000), NextAction::Expired { due_ns: 20, count: 2 });
+        assert_eq!(next(6_000_000), NextAction::Expired { due_ns: 1_000_000, count: 1 });
+        assert_eq!(next(6_000_000), NextAction::Due { due_ns: 1_000_001, queued: true });
+    }
+
+    #[test]
+    fn many_requests_are_taken_off_the_quota_at_once() {
+        let quota = Arc::new(RequestQuota::new(1_000, 2));
+        let mut dispatchers = [(); 2].map(|()| Dispatcher::new(1, 10, Some(Arc::clone(&quota))));
+        assert!(dispatchers[0].take_request());
+        assert_eq!([600, 600].map(|count| dispatchers[0].take_requests(count)), [600, 399]);
+        assert!(!dispatchers[0].take_request() && !dispatchers[1].take_request());
+        assert_eq!(Dispatcher::new(1, 10, None).take_requests(1 << 40), 1 << 40);
     }
 
     #[test]
@@ -324,7 +393,7 @@ mod tests {
         let mut dispatcher = Dispatcher::new(1, 10, None);
         assert_eq!([0, 20, 45].map(|due_ns| dispatcher.dispatch(due_ns)), [Arrival::Queued; 3]);
         (0..100).for_each(|_| dispatcher.latency_estimator.record_response(20));
-        assert_eq!(dispatcher.next_action(0, 1, 80, TIMEOUT), NextAction::TooLate { due_ns: 0 });
+        assert_eq!(dispatcher.next_action(0, 1, 80, TIMEOUT), NextAction::TooLate { due_ns: 0, count: 1 });
         assert_eq!(dispatcher.next_action(0, 1, 95, TIMEOUT), NextAction::Due { due_ns: 20, queued: true });
         // However slow a server was, half of the timeout is enough to send it a request again.
         (0..100).for_each(|_| dispatcher.latency_estimator.record_response(90));

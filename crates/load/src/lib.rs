@@ -22,6 +22,7 @@ pub mod fuzzing;
 mod in_flight;
 mod inspection;
 mod latency_estimator;
+pub mod malformation;
 pub mod measurement;
 pub mod observer;
 pub mod pace;

@@ -226,6 +226,30 @@ impl DueTimes {
         (due_s * 1e9) as u64
     }
 
+    /// Goes on to the first request that is due after `until_ns`. Returns the number of those before it. The
+    /// time that it takes does not depend on their number.
+    pub fn skip_until(&mut self, until_ns: u64) -> u64 {
+        let (base, base_profile) = self.base;
+        let profile_position = self.profile.requests_until(until_ns as f64 / 1e9);
+        let last = base + (profile_position - base_profile) * self.factor;
+        if self.position.is_nan() || self.position > last {
+            return 0;
+        }
+        match self.arrivals {
+            Arrivals::Constant => {
+                let count = ((last - self.position) / self.step).floor() + 1.0;
+                self.position += count * self.step;
+                count as u64
+            }
+            Arrivals::Poisson => {
+                let count = 1 + poisson((last - self.position) / self.step, &mut self.random);
+                // The process has no memory, so the time from here to the next request is exponential again.
+                self.position = last + self.exponential();
+                count
+            }
+        }
+    }
+
     /// Goes on to the request after the next.
     pub fn advance(&mut self) {
         self.position += match self.arrivals {
@@ -243,6 +267,38 @@ impl Iterator for DueTimes {
         self.advance();
         Some(due_ns)
     }
+}
+
+/// Mean from which a Poisson distribution is taken for a normal one.
+const POISSON_NORMAL_MIN: f64 = 500.0;
+
+/// Returns a random number with a Poisson distribution.
+fn poisson(mean: f64, random: &mut fastrand::Rng) -> u64 {
+    if mean >= POISSON_NORMAL_MIN {
+        // Box and Muller; the logarithm is of (0, 1].
+        let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
+        let normal = radius * (std::f64::consts::TAU * random.f64()).cos();
+        return (mean + mean.sqrt() * normal).round().max(0.0) as u64;
+    }
+    let (mut count, mut position) = (0, 0.0);
+    loop {
+        position -= (1.0 - random.f64()).ln();
+        if position > mean {
+            return count;
+        }
+        count += 1;
+    }
+}
+
+/// Length of the slices of time whose requests without a response are counted together. Seconds of the run are
+/// a multiple of it.
+const SLICE_NS: u64 = 1_000_000;
+
+/// Returns the last time of the slice with `at_ns`, in a load that starts at `start_ns`.
+#[must_use]
+pub fn slice_end_ns(start_ns: u64, at_ns: u64) -> u64 {
+    let slices = at_ns.saturating_sub(start_ns) / SLICE_NS + 1;
+    start_ns.saturating_add(slices * SLICE_NS) - 1
 }
 
 /// Returns the start of connection `index` of `count` in a ramp, in ns after the start of the run.
@@ -273,6 +329,56 @@ mod tests {
         let times = merged(Arrivals::Constant, 1000.0, 0, 3, 2);
         assert_eq!(times.len(), 2000);
         assert!(times.windows(2).all(|pair| (999_999..=1_000_001).contains(&(pair[1] - pair[0]))));
+    }
+
+    #[test]
+    fn skipped_requests_are_those_that_single_steps_find() {
+        for (rate, ramp_ns, cores) in [(1_000.0, 0, 3), (977.0, 2 * SECOND_NS, 2), (0.001, 0, 1)] {
+            for until_ns in [0, 1, SECOND_NS / 3, SECOND_NS, 5 * SECOND_NS + 7] {
+                let profile = || RateProfile::constant(rate, ramp_ns);
+                let mut single = DueTimes::new(profile(), Arrivals::Constant, (1 % cores, cores), 7);
+                let mut skipped = single.clone();
+                let mut count = 0;
+                while single.peek() <= until_ns {
+                    single.advance();
+                    count += 1;
+                }
+                assert_eq!((skipped.skip_until(until_ns), skipped.peek()), (count, single.peek()));
+                assert_eq!(skipped.skip_until(until_ns), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn skipped_requests_of_any_rate_are_counted() {
+        for (arrivals, deviation) in [(Arrivals::Constant, 0.0), (Arrivals::Poisson, 6.0)] {
+            for rate in [10.0, 400.0, 1e5, 1e9] {
+                let mut times = DueTimes::new(RateProfile::constant(rate, 0), arrivals, (0, 1), 3);
+                let mut count = 0;
+                for second in 1..=10 {
+                    count += times.skip_until(second * SECOND_NS - 1);
+                    assert!(times.peek() + 1 >= second * SECOND_NS);
+                }
+                let expected = rate * 10.0;
+                assert!(
+                    (count as f64 - expected).abs() <= deviation * expected.sqrt() + 1.0,
+                    "{rate}: {count}"
+                );
+            }
+        }
+        // Times of 1,000 periods of 1 ms each, with a mean of 2: the variance is that of the distribution.
+        let mut times = DueTimes::new(RateProfile::constant(2_000.0, 0), Arrivals::Poisson, (0, 1), 5);
+        let counts: Vec<f64> = (1..=1_000).map(|ms| times.skip_until(ms * 1_000_000) as f64).collect();
+        let mean = counts.iter().sum::<f64>() / 1_000.0;
+        let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / 1_000.0;
+        assert!((mean - 2.0).abs() < 0.3 && (variance - 2.0).abs() < 0.5, "{mean} {variance}");
+    }
+
+    #[test]
+    fn a_slice_ends_before_the_next_millisecond_of_the_run() {
+        assert_eq!(slice_end_ns(7, 7), 1_000_006);
+        assert_eq!(slice_end_ns(7, 1_000_006), 1_000_006);
+        assert_eq!(slice_end_ns(7, 1_000_007), 2_000_006);
     }
 
     #[test]

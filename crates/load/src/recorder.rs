@@ -27,6 +27,7 @@ pub use tls::{NegotiatedTls, TlsCounters};
 
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::in_flight::InFlightIntegral;
+use crate::malformation::Malformation;
 use crate::plan::CheckKind;
 use crate::stall::{StallCounters, StallDetector};
 
@@ -114,6 +115,8 @@ pub(crate) struct Recorder {
     pub(crate) pending: u64,
     check_samples: Vec<CheckSample>,
     breakdown: Breakdown,
+    /// Reason of the latest parse error; see [`Recorder::note_malformation`].
+    malformation: Malformation,
 }
 
 impl Recorder {
@@ -137,7 +140,20 @@ impl Recorder {
             pending: 0,
             check_samples: Vec::new(),
             breakdown: Breakdown::default(),
+            malformation: Malformation::Excess,
         }
+    }
+
+    /// Notes why the bytes of a server were refused. The failures of kind `parse` that follow have this reason:
+    /// the core records them before it reads other bytes.
+    #[cold]
+    pub(crate) fn note_malformation(&mut self, reason: Malformation) {
+        self.malformation = reason;
+    }
+
+    /// Returns the reason of the latest parse error.
+    pub(crate) fn malformation(&self) -> Malformation {
+        self.malformation
     }
 
     /// Starts the run; the window begins `window_offset_ns` later. `breakdown` has the parts of the plan.
@@ -291,12 +307,12 @@ impl Recorder {
             }
         }
         if let Some(kind) = failed_check {
-            self.count_failure(due_ns, Failure { kind, phase: RequestPhase::Body }, last_ns);
+            self.count_failures(due_ns, 1, Failure { kind, phase: RequestPhase::Body }, last_ns);
         } else {
             self.done_ns = last_ns;
             self.counters.responses += 1;
             self.counters.bad_status += 1;
-            self.count_not_good(due_ns);
+            self.count_not_good(due_ns, 1);
         }
     }
 
@@ -327,13 +343,17 @@ impl Recorder {
         now_ns: u64,
     ) {
         self.end_in_flight_without_good_response(due_ns, sent_ns, now_ns);
-        self.count_failure(due_ns, failure, now_ns);
+        self.count_failures(due_ns, 1, failure, now_ns);
     }
 
-    /// Records that a due request was dropped because the queue was full.
-    pub(crate) fn record_dropped(&mut self, due_ns: u64) {
-        self.counters.dropped += 1;
-        self.count_not_good(due_ns);
+    /// Records that `count` requests about `due_ns` became due and were dropped because the queue was full, or
+    /// the run is cut short. The core noticed them `lag_ns` late.
+    pub(crate) fn record_dropped(&mut self, due_ns: u64, count: u64, lag_ns: u64) {
+        self.record_due(due_ns, count);
+        self.counters.dropped += count;
+        self.count_not_good(due_ns, count);
+        self.histograms.lag.record_count(lag_ns, count);
+        self.counters.late_sends += if lag_ns > LATE_NS { count } else { 0 };
     }
 
     /// Records the time in flight of a request that the main latencies leave out.
@@ -344,27 +364,33 @@ impl Recorder {
         }
     }
 
-    fn count_not_good(&mut self, due_ns: u64) {
-        self.breakdown.count_not_good(due_ns.saturating_sub(self.start_ns));
+    fn count_not_good(&mut self, due_ns: u64, count: u64) {
+        self.breakdown.count_not_good(due_ns.saturating_sub(self.start_ns), count);
         if let Some(phases) = self.phases_for(due_ns) {
-            phases.not_good += 1;
+            phases.not_good += count;
         }
     }
 
     /// Records the failure of a request before it was written.
     pub(crate) fn record_not_sent(&mut self, due_ns: u64, failure: Failure, now_ns: u64) {
-        self.counters.requests += 1;
-        self.count_failure(due_ns, failure, now_ns);
+        self.record_all_not_sent(due_ns, 1, failure, now_ns);
     }
 
-    fn count_failure(&mut self, due_ns: u64, failure: Failure, now_ns: u64) {
+    /// Records the failure of `count` requests before they were written; the first was due at `due_ns`, the
+    /// others in the same slice of time.
+    pub(crate) fn record_all_not_sent(&mut self, due_ns: u64, count: u64, failure: Failure, now_ns: u64) {
+        self.counters.requests += count;
+        self.count_failures(due_ns, count, failure, now_ns);
+    }
+
+    fn count_failures(&mut self, due_ns: u64, count: u64, failure: Failure, now_ns: u64) {
         self.done_ns = now_ns;
-        self.counters.errors[failure.kind as usize] += 1;
-        self.count_not_good(due_ns);
+        self.counters.errors[failure.kind as usize] += count;
+        self.count_not_good(due_ns, count);
         let age_ns = now_ns.saturating_sub(due_ns);
         match failure.kind {
             FailureKind::Timeout => {
-                self.counters.timeouts[failure.phase as usize] += 1;
+                self.counters.timeouts[failure.phase as usize] += count;
                 let (young, old) = self.counters.timeout_age_ns.unwrap_or((age_ns, age_ns));
                 self.counters.timeout_age_ns = Some((young.min(age_ns), old.max(age_ns)));
             }
@@ -372,19 +398,23 @@ impl Recorder {
                 let oldest = &mut self.counters.unfinished_age_ns_max;
                 *oldest = (*oldest).max(age_ns);
             }
+            FailureKind::Parse => self.counters.parse_errors.add(self.malformation, count),
             _ => {}
         }
     }
 
-    /// Records that a request of an open loop became due.
+    /// Records that requests of an open loop became due.
     #[inline]
-    pub(crate) fn record_due(&mut self, due_ns: u64) {
-        self.counters.due += 1;
-        self.count_if_stalled(due_ns);
+    pub(crate) fn record_due(&mut self, due_ns: u64, count: u64) {
+        self.counters.due += count;
         if due_ns >= self.window_from_ns {
-            let late = due_ns < self.second_start_ns;
-            self.histograms.due += u64::from(!late);
-            self.histograms.due_late += u64::from(late);
+            if self.stall_detector.contains_due(due_ns) {
+                self.counters.stalls.requests_due += count;
+            }
+            match due_ns < self.second_start_ns {
+                false => self.histograms.due += count,
+                true => self.histograms.due_late += count,
+            }
         }
     }
 
@@ -525,7 +555,7 @@ mod tests {
             recorder.record_sent(due_ns, due_ns);
             recorder.record_bad_response(timing_of(due_ns, due_ns + 50), failed_check);
         }
-        recorder.record_dropped(due_ns);
+        recorder.record_dropped(due_ns, 1, 0);
         let last = recorder.finish(2 * SECOND_NS);
         let (latencies, counters) = (last.histograms.current, last.counters);
         assert_eq!((latencies.last_byte.service.count(), latencies.bad.service.count()), (1, 2));

@@ -7,13 +7,15 @@ use record::facts::HostFacts;
 use record::histogram::{HistogramDecodeError, LatencyHistogram, LatencySummary};
 use record::run::{
     BackOffTotals, CalibratedCapacity, CheckSample, ConnectionTotals, GeneratorCpu, GeneratorStats,
-    Http2Totals, LatencyPair, MeasuredWindow, ObjectiveResult, PhaseLatencies, RateChange, Rates,
-    RequestResult, Run, RunIdentity, RunTotals, SCHEMA, StageResult, StallTotals, TlsSessions, WeirVersion,
+    Http2Totals, LatencyPair, MeasuredWindow, ObjectiveResult, ParseErrorCount, PhaseLatencies, RateChange,
+    Rates, RequestResult, Run, RunIdentity, RunTotals, SCHEMA, StageResult, StallTotals, TlsSessions,
+    WeirVersion,
 };
 use record::units::format_plural;
 use record::validity::Validity;
 
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
+use crate::malformation::Malformation;
 use crate::measurement::RunMeasurement;
 use crate::plan::{self, CHECK_NAMES, Http2Plan, ObjectiveFigures, RenderedRequest};
 use crate::recorder::{
@@ -175,6 +177,10 @@ fn requests(measured: &RunMeasurement) -> Vec<RequestResult> {
     requests.map(result).collect()
 }
 
+fn parse_error((reason, count): (Malformation, u64)) -> (String, ParseErrorCount) {
+    (reason.code(), ParseErrorCount { count, text: reason.text() })
+}
+
 fn totals(counters: &Counters, requested: u64) -> RunTotals {
     let kinds = FAILURE_KINDS.iter().zip(counters.errors);
     let phases = REQUEST_PHASES.iter().zip(counters.timeouts);
@@ -189,6 +195,7 @@ fn totals(counters: &Counters, requested: u64) -> RunTotals {
         bad: Some(counters.bad()),
         status,
         errors: kinds.filter_map(|((_, name, _), count)| nonzero((name, count))).collect(),
+        parse_errors: counters.parse_errors.iter().map(parse_error).collect(),
         failed_checks: CHECK_NAMES.into_iter().zip(counters.failed_checks).filter_map(nonzero).collect(),
         timeouts_by_phase: phases.filter_map(|((_, name), count)| nonzero((name, count))).collect(),
         timeout_age_ns: counters.timeout_age_ns,

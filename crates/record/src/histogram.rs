@@ -100,6 +100,11 @@ impl LatencyHistogram {
         self.inner.saturating_record(latency_ns);
     }
 
+    /// Counts the same latency `count` times.
+    pub fn record_count(&mut self, latency_ns: u64, count: u64) {
+        self.inner.saturating_record_n(latency_ns, count);
+    }
+
     /// Adds another histogram, count by count.
     ///
     /// # Panics

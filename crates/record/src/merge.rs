@@ -226,6 +226,11 @@ fn add_totals(a: &mut RunTotals, b: &RunTotals) {
     a.responses += b.responses;
     add_map(&mut a.status, &b.status);
     add_map(&mut a.errors, &b.errors);
+    for (code, error) in &b.parse_errors {
+        let sum = a.parse_errors.entry(code.clone()).or_default();
+        sum.count += error.count;
+        sum.text.clone_from(&error.text);
+    }
     add_map(&mut a.timeouts_by_phase, &b.timeouts_by_phase);
     add_map(&mut a.failed_checks, &b.failed_checks);
     a.timeout_age_ns = match (a.timeout_age_ns, b.timeout_age_ns) {
@@ -282,6 +287,8 @@ fn add_generator(a: &GeneratorStats, b: &GeneratorStats) -> GeneratorStats {
 pub fn add_interval(a: &Interval, b: &Interval) -> Interval {
     let mut errors = a.errors.clone();
     add_map(&mut errors, &b.errors);
+    let mut parse_errors = a.parse_errors.clone();
+    add_map(&mut parse_errors, &b.parse_errors);
     let responses = a.responses + b.responses;
     let mean = |x: f64, y: f64| {
         // A mean weighted by counts is the overall mean; it is no mean of percentiles.
@@ -296,6 +303,7 @@ pub fn add_interval(a: &Interval, b: &Interval) -> Interval {
         responses,
         good: a.good.zip(b.good).map(|(a, b)| a + b),
         errors,
+        parse_errors,
         status_classes: std::array::from_fn(|i| a.status_classes[i] + b.status_classes[i]),
         bytes_in: a.bytes_in + b.bytes_in,
         bytes_out: a.bytes_out + b.bytes_out,

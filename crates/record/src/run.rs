@@ -199,6 +199,9 @@ pub struct RunTotals {
     pub status: BTreeMap<u16, u64>,
     /// Number of failed requests, by kind. A timeout is an error.
     pub errors: BTreeMap<String, u64>,
+    /// Parse errors by reason; the sum of their counts is `errors.parse`. Absent in records from older versions.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub parse_errors: BTreeMap<String, ParseErrorCount>,
     /// Number of failed checks by check; their sum is `errors.check`. A response counts once, with the
     /// first check that it failed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
@@ -225,11 +228,28 @@ pub struct RunTotals {
     pub connections: ConnectionTotals,
 }
 
+/// Responses that were malformed for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParseErrorCount {
+    /// Number of failed requests.
+    pub count: u64,
+    /// Description of the reason, with its source.
+    pub text: String,
+}
+
 impl RunTotals {
     /// Returns the number of requests that failed without a complete response.
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.errors.values().sum()
+    }
+
+    /// Returns the reasons of the parse errors, the most frequent first.
+    #[must_use]
+    pub fn parse_errors_by_count(&self) -> Vec<(&str, &ParseErrorCount)> {
+        let mut all: Vec<_> = self.parse_errors.iter().map(|(code, error)| (code.as_str(), error)).collect();
+        all.sort_by_key(|(_, error)| std::cmp::Reverse(error.count));
+        all
     }
 
     /// Returns the good responses; derived from statuses in records from older versions.
@@ -451,6 +471,9 @@ pub struct Interval {
     pub good: Option<u64>,
     /// Errors in it, by kind; kinds without one are absent.
     pub errors: BTreeMap<String, u64>,
+    /// Parse errors in it, by reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub parse_errors: BTreeMap<String, u64>,
     /// Responses by class: 1xx to 5xx.
     pub status_classes: [u64; 5],
     /// Bytes received.

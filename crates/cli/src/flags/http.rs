@@ -56,8 +56,9 @@ pub(super) const MIX: Flag = Flag {
 };
 pub(super) const GRPC: Flag = Flag {
     long: "grpc",
-    doc: "Send unary gRPC calls: the body is one message, and a response is good if its status is \
-          200 and its grpc-status 0; others are errors of kind grpc_status; needs --http 2",
+    doc: "Send gRPC calls: the body is one message, and a response is good if its status is 200, its \
+          grpc-status 0 and its messages are complete and at least one; others are errors of kind \
+          grpc_status or parse; needs --http 2",
     ..FLAG_DEFAULTS
 };
 

@@ -191,3 +191,182 @@ fn a_body_comes_from_a_pipe() {
     let output = run_load(&["-n", "4", "-c", "1", "--no-watch", "-D", &pipe, &origin.url("/")]);
     assert_eq!(output.count("totals.responses"), 4, "{output:?}");
 }
+
+/// Starts a server that answers each request with the same bytes, and closes the connection.
+fn start_scripted(response: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(1..) = stream.read(&mut buffer) {
+                    if stream.write_all(response).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    url
+}
+
+#[test]
+fn a_malformed_response_is_counted_by_its_defect() {
+    let _shared = shared_machine();
+    let large: &'static str =
+        Box::leak(format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(300_000)).into_boxed_str());
+    for (response, reason, text) in [
+        ("HTTP/1.1 200 OK\nContent-Length: 0\n\n", "bare_lf", "LF without CR"),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+            "content_length_repeated",
+            "more than one Content-Length",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "framing_conflict",
+            "both a Transfer-Encoding and a Content-Length",
+        ),
+        ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "content_length_invalid", "decimal"),
+        (large, "head_too_large", "longer than allowed"),
+        ("SSH-2.0-OpenSSH_9.2\r\n\r\n", "invalid_version", "no HTTP response"),
+        ("HTTP/1.1 2x0 OK\r\n\r\n", "invalid_status_line", "status line"),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "chunk_size_invalid", "hexadecimal"),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "transfer_encoding_invalid", "chunked"),
+        ("HTTP/1.1 200 OK\r\na(b: c\r\nContent-Length: 0\r\n\r\n", "invalid_field_name", "token"),
+        (
+            "HTTP/1.1 200 OK\r\na: \x01\r\nContent-Length: 0\r\n\r\n",
+            "invalid_field_value",
+            "control character",
+        ),
+        ("HTTP/1.1 200 OK\r\na : b\r\nContent-Length: 0\r\n\r\n", "space_in_field_name", "whitespace"),
+    ] {
+        let url = start_scripted(response.as_bytes());
+        let output = run_load(&["-c", "1", "-n", "3", "--no-watch", "-v", &url]);
+        let errors = output.number("totals.errors.parse");
+        assert_eq!(errors, 3.0, "{reason}: {}", output.stdout);
+        let counted = output.number(&format!("totals.parse_errors.{reason}.count"));
+        assert_eq!(counted, errors, "{reason}: {}", output.stdout);
+        assert!(output.stdout.contains(&format!("parse: {reason} 3, ")), "{reason}: {}", output.stdout);
+        assert!(output.stdout.contains(text), "{reason}: {}", output.stdout);
+    }
+    // Decoys: an empty reason phrase, a chunk extension with a trailer section, and a status without content.
+    for response in [
+        "HTTP/1.1 200 \r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;a=b\r\nx\r\n0\r\nt: u\r\n\r\n",
+        "HTTP/1.1 204 No Content\r\n\r\n",
+    ] {
+        let url = start_scripted(response.as_bytes());
+        let output = run_load(&["-c", "1", "-n", "3", "--no-watch", &url]);
+        assert_eq!(output.number("totals.good"), 3.0, "{}", output.stdout);
+        assert!(!output.stdout.contains("parse"), "{}", output.stdout);
+    }
+}
+
+#[test]
+fn every_output_has_the_defects() {
+    let _shared = shared_machine();
+    let url = start_scripted(b"HTTP/1.1 200 OK\nContent-Length: 0\n\n");
+    let answer = run_load(&["-c", "1", "-n", "3", "--no-watch", &url]);
+    assert!(answer.stdout.contains("malformed: a line ends with LF"), "{}", answer.stdout);
+    assert!(answer.stdout.contains("bare_lf 3"), "{}", answer.stdout);
+    let directory = temp_dir();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let outputs = [path("csv"), path("markdown"), path("openmetrics")];
+    let mut arguments = vec!["-c", "1", "-n", "3", "--no-watch", &url];
+    for (flag, output) in ["--csv", "--markdown", "--openmetrics"].iter().zip(&outputs) {
+        arguments.extend([*flag, output.as_str()]);
+    }
+    run_load(&arguments);
+    let [csv, markdown, openmetrics] = outputs.map(|output| fs::read_to_string(output).unwrap());
+    assert!(csv.lines().next().unwrap().ends_with(",parse_errors"), "{csv}");
+    assert!(csv.lines().any(|line| line.ends_with(",bare_lf:3")), "{csv}");
+    assert!(markdown.contains("| Parse error `bare_lf` | 3: a line ends with LF"), "{markdown}");
+    assert!(openmetrics.contains("weir_load_parse_errors_total{reason=\"bare_lf\"} 3"), "{openmetrics}");
+}
+
+#[test]
+fn a_rate_far_above_the_machine_ends_in_time_and_counts_truthfully() {
+    let _shared = shared_machine();
+    let cases: [&[&str]; 5] = [
+        &["-R", "1e9", "-c", "1"],
+        &["-R", "1e9", "-c", "4", "-t", "2", "--arrivals", "poisson"],
+        &["-R", "300M", "-c", "2", "-n", "20M"],
+        &["-R", "1e9", "-c", "2", "-w", "300ms", "--timeout-from", "send"],
+        &["-R", "0.001", "-c", "1"],
+    ];
+    for case in cases {
+        let (url, received) = start_server("127.0.0.1:0", Duration::ZERO);
+        let arguments = [&["-d", "1", "--no-watch", "-w", "1s"], case].concat();
+        // A flag counts once.
+        let arguments = match case.contains(&"-w") {
+            true => [&["-d", "1", "--no-watch"], case].concat(),
+            false => arguments,
+        };
+        let began = Instant::now();
+        let output = run_load(&[&arguments[..], &[&url]].concat());
+        let took = began.elapsed();
+        let number = |path: &str| output.number(path);
+        let sent = number("totals.sent");
+        assert_eq!(received.try_iter().count() as f64, sent, "{case:?}: {}", output.stdout);
+        // 1 s, the timeout of 1 s, and the start of a debug binary on a busy machine.
+        assert!(took < Duration::from_secs(20), "{case:?} took {took:?}");
+        if case[1] == "0.001" {
+            assert_eq!((sent, number("totals.requests")), (1.0, 1.0), "{}", output.stdout);
+            continue;
+        }
+        let due = number("totals.requests") + number("totals.dropped");
+        let expected = if case.contains(&"-n") {
+            20e6
+        } else if case[1] == "300M" {
+            300e6
+        } else {
+            1e9
+        };
+        assert!((due / expected - 1.0).abs() < 1e-3, "{case:?}: {due} due, {}", output.stdout);
+        assert_eq!(output.code, 4, "{case:?}: {}", output.stdout);
+    }
+}
+
+/// Runs weir with the bytes of a file on its standard input.
+fn run_with_stdin(input: &std::path::Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = std::process::Command::new(WEIR)
+        .args(arguments)
+        .stdin(fs::File::open(input).unwrap())
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn logs_and_bodies_come_from_the_standard_input() {
+    let _shared = shared_machine();
+    let (url, received) = start_server("127.0.0.1:0", Duration::ZERO);
+    let directory = temp_dir();
+    let line = |target: &str| {
+        format!("192.0.2.1 - - [10/Oct/2020:13:55:36 +0000] \"GET {target} HTTP/1.1\" 200 5\n")
+    };
+    fs::write(directory.path().join("log"), ["/a", "/b"].map(line).concat()).unwrap();
+    let command = "gzip -k log; if command -v zstd >/dev/null; then zstd -q log; fi";
+    let status =
+        std::process::Command::new("sh").args(["-c", command]).current_dir(directory.path()).status();
+    assert!(status.unwrap().success());
+    for name in ["log", "log.gz", "log.zst"] {
+        let path = directory.path().join(name);
+        if !path.exists() {
+            continue;
+        }
+        let (code, text) = run_with_stdin(&path, &["load", "-c", "1", "--no-watch", "--replay", "-", &url]);
+        let lines: Vec<String> = received.try_iter().map(|(_, line)| line).collect();
+        assert_eq!(lines, ["GET /a HTTP/1.1", "GET /b HTTP/1.1"], "{name}: {code:?} {text}");
+    }
+    let origin = OriginProcess::start(&["-t", "1"]);
+    let body = directory.path().join("body");
+    fs::write(&body, "12345").unwrap();
+    let (code, text) =
+        run_with_stdin(&body, &["load", "-c", "1", "-n", "2", "--no-watch", "-D", "-", &origin.url("/")]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("POST "), "{text}");
+}

@@ -212,7 +212,12 @@ impl Cause {
                 "timeout" => "no response came in time".to_owned(),
                 "refused" => "the connection was refused".to_owned(),
                 "reset" | "closed" => "the server closed the connection before its response".to_owned(),
-                "parse" => "the server's bytes are no HTTP response".to_owned(),
+                "parse" => match run.totals.parse_errors_by_count().first() {
+                    Some((code, error)) if !["invalid_status_line", "invalid_version"].contains(code) => {
+                        format!("the server's response is malformed: {}", error.text)
+                    }
+                    _ => "the server's bytes are no HTTP response".to_owned(),
+                },
                 "tls_port" => "this port speaks TLS, and the load speaks plain HTTP".to_owned(),
                 "tls" => "the TLS handshake failed".to_owned(),
                 "check" => "the response failed a check".to_owned(),

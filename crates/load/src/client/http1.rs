@@ -178,11 +178,11 @@ impl Http1Client {
                         recorder.record_back_off(self.dialer.back_off_overlap_ns(due_ns));
                         return Poll::Ready(Some(due_ns));
                     }
-                    NextAction::Expired { due_ns } => {
-                        self.record_not_sent(due_ns, FailureKind::Timeout, now_ns)
+                    NextAction::Expired { due_ns, count } => {
+                        self.record_not_sent(due_ns, count, FailureKind::Timeout, now_ns)
                     }
-                    NextAction::TooLate { due_ns } => {
-                        self.record_not_sent(due_ns, FailureKind::TooLate, now_ns)
+                    NextAction::TooLate { due_ns, count } => {
+                        self.record_not_sent(due_ns, count, FailureKind::TooLate, now_ns)
                     }
                     NextAction::End => return Poll::Ready(None),
                     NextAction::Wait => {
@@ -195,10 +195,10 @@ impl Http1Client {
         .await
     }
 
-    /// Records that a queued request is not sent.
-    fn record_not_sent(&self, due_ns: u64, kind: FailureKind, now_ns: u64) {
+    /// Records that queued requests are not sent.
+    fn record_not_sent(&self, due_ns: u64, count: u64, kind: FailureKind, now_ns: u64) {
         let failure = Failure { kind, phase: RequestPhase::Queue };
-        self.dialer.core.recorder.borrow_mut().record_not_sent(due_ns, failure, now_ns);
+        self.dialer.core.recorder.borrow_mut().record_all_not_sent(due_ns, count, failure, now_ns);
     }
 
     /// Drops an idle connection if the server has closed it or sends unsolicited bytes.
@@ -429,7 +429,7 @@ impl<'r> Transfer<'r> {
             match handled {
                 Ok(None) => {}
                 Ok(Some(response)) => return Poll::Ready(Ok(response)),
-                Err(_) => return Poll::Ready(Err(FailureKind::from_malformed(&scratch[..bytes]))),
+                Err(refusal) => return Poll::Ready(Err(core.note_malformed(refusal, &scratch[..bytes]))),
             }
         }
         cx.waker().wake_by_ref();

@@ -20,6 +20,7 @@ use super::{Client, ConnectionEnd, READS_MAX, ResponseOutcome, record_response};
 use crate::core_state::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::inspection::{Inspection, NoSink};
+use crate::malformation::Malformation;
 use crate::recorder::{Counters, RequestTiming};
 use crate::response_reader::{CompleteResponse, ResponseReader};
 
@@ -214,7 +215,9 @@ impl PipelineClient {
     ) -> Result<Option<CompleteResponse>, FailureKind> {
         let Some(connection) = &mut self.connection else { return Ok(None) };
         let Some(first) = connection.in_flight.front_mut() else {
-            core.recorder.borrow_mut().counters.excess_bytes += bytes.len() as u64;
+            let mut recorder = core.recorder.borrow_mut();
+            recorder.counters.excess_bytes += bytes.len() as u64;
+            recorder.note_malformation(Malformation::Excess);
             return Err(FailureKind::Parse);
         };
         let plan = &core.shared.plan;
@@ -242,7 +245,7 @@ impl PipelineClient {
             first.first_ns = now_ns;
         }
         let keeps_connection = reader.keeps_connection();
-        let response = handled.map_err(|_| FailureKind::from_malformed(bytes))?;
+        let response = handled.map_err(|refusal| core.note_malformed(refusal, bytes))?;
         if response.is_some() {
             connection.is_closing |= !keeps_connection;
             connection.reader = None;

@@ -244,9 +244,9 @@ impl Users {
 fn next_of_dispatcher(dialer: &Dialer, free_slots: usize, now_ns: u64) -> NextRequest {
     let core: &CoreState = &dialer.core;
     let queue_timeout = queue_timeout(&core.shared.plan);
-    let record_not_sent = |due_ns, kind| {
+    let record_not_sent = |due_ns, count, kind| {
         let failure = Failure { kind, phase: RequestPhase::Queue };
-        core.recorder.borrow_mut().record_not_sent(due_ns, failure, now_ns);
+        core.recorder.borrow_mut().record_all_not_sent(due_ns, count, failure, now_ns);
     };
     loop {
         if core.giving_up.get() {
@@ -263,8 +263,8 @@ fn next_of_dispatcher(dialer: &Dialer, free_slots: usize, now_ns: u64) -> NextRe
                 recorder.record_back_off(dialer.back_off_overlap_ns(due_ns));
                 return NextRequest::Due(due_ns);
             }
-            NextAction::Expired { due_ns } => record_not_sent(due_ns, FailureKind::Timeout),
-            NextAction::TooLate { due_ns } => record_not_sent(due_ns, FailureKind::TooLate),
+            NextAction::Expired { due_ns, count } => record_not_sent(due_ns, count, FailureKind::Timeout),
+            NextAction::TooLate { due_ns, count } => record_not_sent(due_ns, count, FailureKind::TooLate),
             NextAction::End => return NextRequest::End,
             NextAction::Wait => return NextRequest::Wait,
         }

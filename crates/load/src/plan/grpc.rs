@@ -1,4 +1,6 @@
-//! Unary calls of gRPC over HTTP/2: the frame of the message, and the fields of the request.
+//! Calls of gRPC over HTTP/2 with one message: its frame, the fields of the request, and the messages of the response.
+
+use crate::malformation::Malformation;
 
 /// Bytes before a message: a flag for compression, and the length.
 const PREFIX_BYTES: usize = 5;
@@ -29,7 +31,7 @@ pub(crate) struct GrpcMessages {
     prefix_bytes: usize,
     /// Bytes of the current message that are missing.
     missing: u64,
-    complete: u64,
+    has_complete: bool,
 }
 
 impl GrpcMessages {
@@ -51,15 +53,20 @@ impl GrpcMessages {
             self.missing -= taken as u64;
             bytes = &bytes[taken..];
             if self.missing == 0 {
-                self.complete += 1;
+                self.has_complete = true;
                 self.prefix_bytes = 0;
             }
         }
     }
 
-    /// Returns whether there is exactly one message, and nothing behind it: the response of a unary call.
-    pub(crate) fn is_one(&self) -> bool {
-        self.complete == 1 && self.prefix_bytes == 0
+    /// Returns the defect of the messages of a call that was successful; `None` if there is at least one, and
+    /// all are complete.
+    pub(crate) fn malformation(&self) -> Option<Malformation> {
+        match (self.prefix_bytes, self.has_complete) {
+            (1.., _) => Some(Malformation::GrpcTruncated),
+            (0, false) => Some(Malformation::GrpcMessageMissing),
+            (0, true) => None,
+        }
     }
 }
 
@@ -74,17 +81,22 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_message_is_none() {
-        let is_one = |parts: &[&[u8]]| {
+    fn a_truncated_message_is_told_from_a_missing_one() {
+        let malformation = |parts: &[&[u8]]| {
             let mut messages = GrpcMessages::default();
             parts.iter().for_each(|part| messages.add(part));
-            messages.is_one()
+            messages.malformation()
         };
         let message = frame(b"abc");
-        assert!(is_one(&[&message]) && is_one(&[&frame(b"")]));
-        assert!((1..message.len()).all(|at| is_one(&[&message[..at], &message[at..]])));
-        assert!((0..message.len()).all(|end| !is_one(&[&message[..end]])));
-        assert!(!is_one(&[&message, &message]) && !is_one(&[&message, &[0]]));
+        assert_eq!(malformation(&[&message]), None);
+        assert_eq!(malformation(&[&frame(b"")]), None, "a message without a field");
+        assert_eq!(malformation(&[&message, &message]), None, "a stream of messages");
+        assert_eq!(malformation(&[]), Some(Malformation::GrpcMessageMissing));
+        for at in 1..message.len() {
+            assert_eq!(malformation(&[&message[..at], &message[at..]]), None);
+            assert_eq!(malformation(&[&message[..at]]), Some(Malformation::GrpcTruncated));
+            assert_eq!(malformation(&[&message, &message[..at]]), Some(Malformation::GrpcTruncated));
+        }
     }
 
     #[test]

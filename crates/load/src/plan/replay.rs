@@ -566,6 +566,7 @@ mod tests {
                 entry("https://b.example/chromium", r#","_fromCache":"disk""#, ""),
                 entry("https://b.example/firefox", r#","cache":{"afterRequest":null}"#, ""),
                 entry("https://b.example/safari", r#","_fetchType":"Memory Cache""#, ""),
+                entry("https://b.example/worker", r#","_fetchType":"Service Worker""#, ""),
                 entry("wss://b.example/socket", "", ""),
                 entry("https://cdn.example/x.js", r#","_fetchType":"Network Load""#, ""),
             ]
@@ -584,8 +585,8 @@ mod tests {
         assert!(bodies[2].starts_with(&format!("--{}\r\n", boundary.1.split_once("boundary=").unwrap().1)));
         let text = schedule.input.describe_skipped().unwrap();
         for part in [
-            "8 entries read, 5 skipped",
-            "3 from the cache of the browser",
+            "9 entries read, 6 skipped",
+            "4 from the cache of the browser or its service worker",
             "1 with a URL that is not HTTP",
             "1 of other hosts (b.example sent: 1 of cdn.example;",
         ] {

@@ -64,11 +64,11 @@ impl Breakdown {
         }
     }
 
-    /// Counts a request without a good response.
+    /// Counts requests without a good response that were due `due_ns` after the start.
     #[inline]
-    pub(crate) fn count_not_good(&mut self, due_ns: u64) {
+    pub(crate) fn count_not_good(&mut self, due_ns: u64, count: u64) {
         if let Some(stage) = self.stage(due_ns) {
-            stage.not_good += 1;
+            stage.not_good += count;
         }
     }
 
@@ -125,7 +125,7 @@ mod tests {
         let mut breakdown = Breakdown::from_plan(&RunPlan::parse(&flags, 1).unwrap());
         breakdown.record_good(0, 5, 6);
         breakdown.record_good(999_999_999, 5, 6);
-        breakdown.count_not_good(1_000_000_000);
+        breakdown.count_not_good(1_000_000_000, 1);
         breakdown.record_good(9_000_000_000, 5, 6);
         breakdown.count_response(1, false, Some(CheckKind::Length));
         let mut sum = breakdown.clone();

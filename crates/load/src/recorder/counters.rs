@@ -4,6 +4,7 @@ use record::run::Interval;
 
 use super::{Http2Counters, TlsCounters};
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
+use crate::malformation::ParseErrors;
 use crate::plan::CHECK_NAMES;
 use crate::stall::StallCounters;
 
@@ -17,6 +18,7 @@ pub struct Counters {
     /// Responses by status; those below 100 or above 999 do not pass the parser.
     pub status: Box<[u64]>,
     pub errors: [u64; FAILURE_KINDS.len()],
+    pub parse_errors: ParseErrors,
     pub timeouts: [u64; REQUEST_PHASES.len()],
     pub timeout_age_ns: Option<(u64, u64)>,
     /// Failed checks, by kind; their sum is the number of errors of kind `check`.
@@ -64,6 +66,7 @@ impl Default for Counters {
             responses: 0,
             status: vec![0; 1000].into_boxed_slice(),
             errors: [0; FAILURE_KINDS.len()],
+            parse_errors: ParseErrors::default(),
             timeouts: [0; REQUEST_PHASES.len()],
             timeout_age_ns: None,
             failed_checks: [0; CHECK_NAMES.len()],
@@ -99,6 +102,7 @@ impl Counters {
         self.responses += other.responses;
         add_each(&mut self.status, &other.status);
         add_each(&mut self.errors, &other.errors);
+        self.parse_errors.add_all(&other.parse_errors);
         add_each(&mut self.timeouts, &other.timeouts);
         self.timeout_age_ns = match (self.timeout_age_ns, other.timeout_age_ns) {
             (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
@@ -157,6 +161,10 @@ impl Counters {
         let errors = kinds
             .filter(|(_, (now, before))| now > before)
             .map(|((_, name, _), (now, before))| ((*name).to_owned(), now - before));
+        let parse_errors = self
+            .parse_errors
+            .iter()
+            .map(|(reason, now)| (reason.code(), now - before.parse_errors.count(reason)));
         let class = |class: usize| {
             let codes = class * 100..(class + 1) * 100;
             let count = |counters: &Self| counters.status[codes.clone()].iter().sum::<u64>();
@@ -167,6 +175,7 @@ impl Counters {
             responses: self.responses - before.responses,
             good: Some(self.good() - before.good()),
             errors: errors.collect(),
+            parse_errors: parse_errors.filter(|(_, count)| *count > 0).collect(),
             status_classes: std::array::from_fn(|index| class(index + 1)),
             bytes_in: self.bytes_in - before.bytes_in,
             bytes_out: self.bytes_out - before.bytes_out,

@@ -277,3 +277,29 @@ fn a_call_of_grpc_succeeds_with_status_0_in_its_trailers() {
     assert_eq!((statuses[0], statuses[14], statuses[18]), (20, 10, 10));
     assert_eq!(server.counters.body_bytes.load(Ordering::SeqCst), 40 * 8, "five bytes before each message");
 }
+
+#[test]
+fn a_call_of_grpc_with_status_0_needs_complete_messages() {
+    use load::malformation::Malformation;
+    let server = FrameServer::start(&[], |peer| {
+        for number in 0_usize.. {
+            let stream = peer.next_request()?;
+            // A prefix and its empty message have five bytes: none, a part of a prefix, one, one and a part, two.
+            let body_bytes = [0, 3, 5, 7, 10][number % 5];
+            peer.send_head(stream, STATUS_200, false)?;
+            if body_bytes > 0 {
+                peer.send_body(stream, body_bytes, false)?;
+            }
+            peer.send_head(stream, &literal_block("grpc-status", "0"), true)?;
+        }
+        Ok(())
+    });
+    let mut calls = flags(&server, 1, 1, 50);
+    calls.http.grpc = true;
+    let measured = run(&calls);
+    let counters = &measured.counters;
+    let failed = counters.errors[load::failure::FailureKind::Parse as usize];
+    assert_eq!((counters.good(), failed), (20, 30), "{:?}", counters.errors);
+    let reasons = [Malformation::GrpcMessageMissing, Malformation::GrpcTruncated];
+    assert_eq!(reasons.map(|reason| counters.parse_errors.count(reason)), [10, 20]);
+}

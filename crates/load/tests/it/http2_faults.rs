@@ -236,6 +236,9 @@ fn a_violation_of_the_protocol_ends_the_connection() {
     });
     let measured = run(&flags(&server, 1, 4, 40));
     assert_eq!(errors(&measured, FailureKind::Parse), 4, "{:?}", measured.counters.errors);
+    let reasons: Vec<_> =
+        measured.counters.parse_errors.iter().map(|(reason, count)| (reason.code(), count)).collect();
+    assert_eq!(reasons, [("h2_stream_idle".to_owned(), 4)]);
     assert_eq!((measured.counters.good(), measured.counters.opened), (36, 2));
 }
 

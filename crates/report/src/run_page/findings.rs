@@ -207,6 +207,11 @@ fn failures(run: &Run) -> Vec<Finding> {
                     phases.collect::<Vec<_>>().join(", ")
                 )
             }
+            ("parse", _) => {
+                let reasons = totals.parse_errors_by_count();
+                let texts = reasons.iter().map(|(_, error)| format!("{} times: {}", error.count, error.text));
+                format::capitalized(&texts.collect::<Vec<_>>().join("; "))
+            }
             _ => String::new(),
         };
         all.push(Finding {

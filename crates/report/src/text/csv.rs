@@ -13,7 +13,7 @@ pub fn csv(run: &Run) -> String {
     for (_, name, _) in FAILURE_KINDS {
         text.push_str(&format!(",error_{name}"));
     }
-    text.push('\n');
+    text.push_str(",parse_errors\n");
     for interval in &run.intervals {
         let option = |value: Option<u64>| value.map(|v| v.to_string()).unwrap_or_default();
         let classes = interval.status_classes.map(|count| count.to_string()).join(",");
@@ -42,7 +42,8 @@ pub fn csv(run: &Run) -> String {
         for (_, name, _) in FAILURE_KINDS {
             text.push_str(&format!(",{}", interval.errors.get(name).unwrap_or(&0)));
         }
-        text.push('\n');
+        let reasons = interval.parse_errors.iter().map(|(code, count)| format!("{code}:{count}"));
+        text.push_str(&format!(",{}\n", reasons.collect::<Vec<_>>().join(" ")));
     }
     text
 }

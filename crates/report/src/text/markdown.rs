@@ -38,6 +38,9 @@ pub fn markdown(run: &Run) -> String {
     for (kind, count) in &run.totals.errors {
         row(&format!("Error `{kind}`"), count.to_string());
     }
+    for (code, error) in run.totals.parse_errors_by_count() {
+        row(&format!("Parse error `{code}`"), format!("{}: {}", error.count, error.text));
+    }
     if run.totals.dropped > 0 {
         row("Dropped", run.totals.dropped.to_string());
     }

@@ -16,6 +16,7 @@ pub struct LiveTotals {
     bytes_in: u64,
     dropped: u64,
     errors: BTreeMap<String, u64>,
+    parse_errors: BTreeMap<String, u64>,
     latencies: Option<LatencyHistogram>,
     /// Second with the figures of a moment.
     pub last: Interval,
@@ -67,6 +68,12 @@ const AGENT_METRICS: &[AgentMetric] = &[
     ),
 ];
 
+/// Returns the rows of a counter with one label.
+fn by_label(label: &str, counts: &BTreeMap<String, u64>) -> Vec<(String, String)> {
+    let rows = counts.iter();
+    rows.map(|(value, count)| (format!("_total{{{label}=\"{value}\"}}"), count.to_string())).collect()
+}
+
 impl LiveTotals {
     /// Adds a second of the load.
     pub fn add(&mut self, interval: &Interval, latencies: &LatencyHistogram) {
@@ -89,6 +96,9 @@ impl LiveTotals {
         self.dropped += interval.dropped;
         for (kind, count) in &interval.errors {
             *self.errors.entry(kind.clone()).or_insert(0) += count;
+        }
+        for (reason, count) in &interval.parse_errors {
+            *self.parse_errors.entry(reason.clone()).or_insert(0) += count;
         }
         if let Some(latencies) = latencies {
             self.latencies.get_or_insert_with(LatencyHistogram::new).add(latencies);
@@ -115,12 +125,13 @@ impl LiveTotals {
             "Complete responses.",
             &[outcome("good", self.good), outcome("bad", self.bad)],
         );
-        let errors: Vec<_> = self
-            .errors
-            .iter()
-            .map(|(kind, count)| (format!("_total{{kind=\"{kind}\"}}"), count.to_string()))
-            .collect();
-        family("weir_load_errors", "counter", "Failed requests.", &errors);
+        family("weir_load_errors", "counter", "Failed requests.", &by_label("kind", &self.errors));
+        family(
+            "weir_load_parse_errors",
+            "counter",
+            "Failed requests of the kind parse, by the reason.",
+            &by_label("reason", &self.parse_errors),
+        );
         family(
             "weir_load_dropped",
             "counter",

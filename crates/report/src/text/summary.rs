@@ -276,6 +276,11 @@ pub fn largest_counts(counts: impl Iterator<Item = (String, u64)>) -> String {
 fn incidents(run: &Run) -> Vec<String> {
     let totals = &run.totals;
     let mut lines = Vec::new();
+    if !totals.parse_errors.is_empty() {
+        let counts = totals.parse_errors.iter().map(|(code, error)| (code.clone(), error.count));
+        let first = totals.parse_errors_by_count()[0].1;
+        lines.push(labelled("parse", &format!("{}; first: {}", largest_counts(counts), first.text)));
+    }
     if !totals.failed_checks.is_empty() {
         let failed = totals.failed_checks.iter().map(|(check, count)| (check.clone(), *count));
         let sample = run

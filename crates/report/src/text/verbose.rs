@@ -78,6 +78,9 @@ fn outcome(run: &Run) -> String {
         let ages = format!("{} to {} old", format_duration_ns(min_age_ns), format_duration_ns(max_age_ns));
         lines.push(format!("             timed out waiting for: {phases}; {ages}"));
     }
+    for (code, error) in totals.parse_errors_by_count() {
+        lines.push(format!("             parse: {code} {}, {}", error.count, error.text));
+    }
     lines.extend(failed_checks(run));
     if totals.unfinished > 0 {
         let age = format_duration_ns(totals.unfinished_age_ns_max);

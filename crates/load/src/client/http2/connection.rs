@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use rt::clock::now_ns;
 use rt::stream::Stream;
+use wire::RefusalKind;
 use wire::h2::{Connection, ErrorCode, Event, INPUT_BYTES_MIN, OpenError, ResponseHead, Role, StreamKey};
 
 use super::bodies::{OUTPUT_BYTES_MAX, RequestBodies};
@@ -20,6 +21,7 @@ use crate::client::source::RequestSource;
 use crate::core_state::{CoreState, SCRATCH_BYTES};
 use crate::failure::{FailureKind, RequestPhase};
 use crate::inspection::ResponseSink;
+use crate::malformation::Malformation;
 use crate::plan::RunPlan;
 
 /// Error codes (RFC 9113 §7).
@@ -124,7 +126,7 @@ impl Http2Connection {
                 let read = flushed
                     .and_then(|()| self.poll_receive(cx, core, &mut exchanges, &mut retries, &mut source));
                 match read {
-                    Err(kind) => return Poll::Ready(Err((kind, self.describe_failure(kind)))),
+                    Err(kind) => return Poll::Ready(Err((kind, self.describe_failure(kind, core)))),
                     // The acknowledgement is sent with the first request, or here.
                     Ok(_) if self.is_confirmed => {
                         return Poll::Ready(self.poll_flush(cx, core).map_err(describe));
@@ -139,8 +141,9 @@ impl Http2Connection {
     }
 
     /// Returns the reason of a failure before the server's first settings, for the user.
-    fn describe_failure(&self, kind: FailureKind) -> String {
+    fn describe_failure(&self, kind: FailureKind, core: &CoreState) -> String {
         match kind {
+            FailureKind::Parse => format!("HTTP/2: {}", core.recorder.borrow().malformation().text()),
             FailureKind::NoHttp2 => "the server responded with HTTP/1.1 (use --http 1.1)".to_owned(),
             FailureKind::Closed | FailureKind::Reset => {
                 "the server closed the connection at the first bytes of HTTP/2 (use --http 1.1, or https)"
@@ -192,7 +195,8 @@ impl Http2Connection {
     fn handle_input(&mut self, input: &[u8], mut target: EventTarget<'_>) -> Result<usize, FailureKind> {
         let mut used = 0;
         loop {
-            let (bytes, event) = self.mux.next_event(&input[used..]).map_err(|_| {
+            let (bytes, event) = self.mux.next_event(&input[used..]).map_err(|fault| {
+                target.core.recorder.borrow_mut().note_malformation(Malformation::Http2(fault));
                 // An HTTP/1.1 server responds to the preface of HTTP/2 with an error (RFC 9113 §3.4).
                 let is_http1 = !self.is_confirmed && input.starts_with(b"HTTP/1.");
                 if is_http1 { FailureKind::NoHttp2 } else { FailureKind::Parse }
@@ -396,7 +400,8 @@ impl EventTarget<'_> {
                 self.complete(stream)
             }
             Event::Reset { stream, is_unprocessed: true, .. } => EventEffect::Unprocessed(stream),
-            Event::Reset { stream, fault: Some(_), .. } => {
+            Event::Reset { stream, fault: Some(fault), .. } => {
+                self.core.recorder.borrow_mut().note_malformation(Malformation::Http2(fault));
                 self.fail(stream, FailureKind::Parse);
                 EventEffect::None
             }
@@ -426,6 +431,8 @@ impl EventTarget<'_> {
     ) -> EventEffect {
         let Some(exchange) = self.exchanges.streams.get_mut(stream) else { return EventEffect::None };
         if exchange.handle_head(head.status, self.now_ns, self.core).is_err() {
+            let reason = Malformation::Http1(RefusalKind::TooManyInterim);
+            self.core.recorder.borrow_mut().note_malformation(reason);
             self.fail(stream, FailureKind::Parse);
             return EventEffect::Reset(stream, CANCEL);
         }

@@ -129,7 +129,7 @@ impl Exchange {
         let &Self { due_ns, begun_ns, sent_ns, first_ns, status, body_bytes, .. } = self;
         let is_grpc = core.shared.plan.http2.as_ref().is_some_and(|http2| http2.grpc);
         let inspector = self.context.as_ref().map(|context| &context.inspector);
-        let grpc = is_grpc.then_some((self.grpc_status, self.grpc_messages.is_one()));
+        let grpc = is_grpc.then_some((self.grpc_status, self.grpc_messages.malformation()));
         let response = ResponseOutcome { request: self.request, status, body_bytes, grpc, inspector };
         record_response(core, response, RequestTiming { due_ns, begun_ns, sent_ns, first_ns, last_ns });
     }

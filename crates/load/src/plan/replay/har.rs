@@ -58,7 +58,7 @@ struct ArchiveEntry {
     /// Mark of Chromium: `memory` or `disk`.
     #[serde(rename = "_fromCache")]
     from_cache: Option<IgnoredAny>,
-    /// Source of the response in Safari: `Network Load`, `Memory Cache`.
+    /// Source of the response in Safari: `Network Load`, `Memory Cache`, `Disk Cache`, `Service Worker`.
     #[serde(rename = "_fetchType")]
     fetch_type: Option<String>,
     cache: Option<ArchiveCache>,
@@ -191,7 +191,7 @@ fn convert_entry(entry: ArchiveEntry) -> Result<LogEntry, SkippedLine> {
         return skip(SkipReason::OtherScheme, &shown(&url));
     };
     let is_cached = entry.from_cache.is_some()
-        || entry.fetch_type.is_some_and(|source| source.ends_with(" Cache"))
+        || entry.fetch_type.is_some_and(|source| source.ends_with(" Cache") || source == "Service Worker")
         || entry.cache.is_some_and(|cache| matches!(cache.after_request, Some(None)));
     if is_cached {
         return skip(SkipReason::FromCache, &shown(&url));

@@ -41,7 +41,7 @@ pub(super) enum SkipReason {
     Unsendable,
     /// URL of another scheme: `data:`, `blob:`, `wss:`.
     OtherScheme,
-    /// Response from the cache of the browser: the server got no request.
+    /// Response from the cache or a service worker of the browser: the server got no such request.
     FromCache,
     /// Host that `--har-hosts` does not name.
     OtherHost,
@@ -56,7 +56,7 @@ impl SkipReason {
             Self::NoRequest => "without a request",
             Self::Unsendable => "that HTTP cannot carry",
             Self::OtherScheme => "with a URL that is not HTTP",
-            Self::FromCache => "from the cache of the browser",
+            Self::FromCache => "from the cache of the browser or its service worker",
             Self::OtherHost => "of other hosts",
         }
     }

@@ -1,0 +1,90 @@
+//! Reasons of parse errors: why the bytes of a server were refused.
+
+use wire::RefusalKind;
+use wire::h2::FaultKind;
+
+/// Reason why the bytes of a server are no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformation {
+    /// Refusal of HTTP/1.1.
+    Http1(RefusalKind),
+    /// Fault of HTTP/2.
+    Http2(FaultKind),
+    /// Call with the status 0, and a message that ends too early.
+    GrpcTruncated,
+    /// Call with the status 0, and no message.
+    GrpcMessageMissing,
+    /// Bytes behind the last response that was asked for.
+    Excess,
+}
+
+impl Malformation {
+    /// Returns the reason in `snake_case`, unique and stable.
+    #[must_use]
+    pub fn code(self) -> String {
+        match self {
+            Self::Http1(kind) => kind.code().to_owned(),
+            Self::Http2(fault) => format!("h2_{}", fault.code()),
+            Self::GrpcTruncated => "grpc_message_truncated".to_owned(),
+            Self::GrpcMessageMissing => "grpc_message_missing".to_owned(),
+            Self::Excess => "excess_bytes".to_owned(),
+        }
+    }
+
+    /// Describes the reason in one clause, with its source.
+    #[must_use]
+    pub fn text(self) -> String {
+        match self {
+            Self::Http1(kind) => format!("{} ({})", kind.doc(), kind.section()),
+            Self::Http2(fault) => format!("{fault}, {}", fault.error_code().name()),
+            Self::GrpcTruncated => {
+                "the call has the status 0, and its last message is shorter than its prefix says".to_owned()
+            }
+            Self::GrpcMessageMissing => "the call has the status 0 and no message".to_owned(),
+            Self::Excess => "bytes follow the last response that was asked for".to_owned(),
+        }
+    }
+}
+
+/// Numbers of parse errors by their reasons, which are at most as many as there are reasons.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParseErrors(Vec<(Malformation, u64)>);
+
+impl ParseErrors {
+    pub(crate) fn add(&mut self, reason: Malformation, count: u64) {
+        match self.0.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, sum)) => *sum += count,
+            None => self.0.push((reason, count)),
+        }
+    }
+
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        other.iter().for_each(|(reason, count)| self.add(reason, count));
+    }
+
+    /// Returns the reasons with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (Malformation, u64)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Returns the number of one reason.
+    #[must_use]
+    pub fn count(&self, reason: Malformation) -> u64 {
+        self.iter().find(|(other, _)| *other == reason).map_or(0, |(_, count)| count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique() {
+        let http1 = RefusalKind::ALL.iter().copied().map(Malformation::Http1);
+        let http2 = FaultKind::ALL.iter().copied().map(Malformation::Http2);
+        let others = [Malformation::GrpcTruncated, Malformation::GrpcMessageMissing, Malformation::Excess];
+        let all: Vec<String> = http1.chain(http2).chain(others).map(Malformation::code).collect();
+        let unique: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(unique.len(), all.len());
+    }
+}
