@@ -154,10 +154,12 @@ async fn run_ticks(core: Rc<Core>) {
     loop {
         core.timers.sleep_until((core.ticks.now.get() + TICK_NS).as_ns()).await;
         core.handle_tick(MonotonicTime::now());
-        if memory_return.is_due(core.connection_limit.ended_count(), core.ticks.now.get().as_ns()) {
+        if let Some(part) =
+            memory_return.due(core.connection_limit.ended_count(), core.ticks.now.get().as_ns())
+        {
             core.memory.buffers.free_unused();
             core.memory.channel_buffers.free_unused();
-            return_freed_memory();
+            return_freed_memory(part);
         }
     }
 }

@@ -23,9 +23,9 @@ pub struct MemoryReturn {
 }
 
 impl MemoryReturn {
-    /// Returns whether [`return_freed_memory`] is to be called at this time. `ended` is the number of
+    /// Returns what [`return_freed_memory`] is to return at this time. `ended` is the number of
     /// connections that have ended so far.
-    pub fn is_due(&mut self, ended: u64, now_ns: u64) -> bool {
+    pub fn due(&mut self, ended: u64, now_ns: u64) -> Option<FreedMemory> {
         if std::mem::replace(&mut self.ended, ended) != ended {
             if self.collections_left == 0 {
                 self.next_ns = now_ns + INTERVAL_NS;
@@ -33,24 +33,33 @@ impl MemoryReturn {
             self.collections_left = COLLECTIONS;
         }
         if self.collections_left == 0 || now_ns < self.next_ns {
-            return false;
+            return None;
         }
         self.collections_left -= 1;
         self.next_ns = now_ns + INTERVAL_NS;
-        true
+        Some(if self.collections_left == 0 { FreedMemory::All } else { FreedMemory::Aged })
     }
 }
 
-/// Returns memory that the calling thread has freed to the kernel, as far as it was freed long enough
-/// ago, and memory that C libraries have freed (malloc_trim(3)). Has no effect on Rust's memory if the process
+/// Part of the freed memory of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreedMemory {
+    /// Memory that was freed long enough ago: connections still end, so that it may be needed again.
+    Aged,
+    /// Also the empty page that the allocator keeps for each size of blocks: up to 512 KiB for a size.
+    All,
+}
+
+/// Returns memory that the calling thread has freed to the kernel,
+/// and memory that C libraries have freed (malloc_trim(3)). Has no effect on Rust's memory if the process
 /// has another allocator than mimalloc.
 #[allow(unsafe_code)]
-pub fn return_freed_memory() {
+pub fn return_freed_memory(part: FreedMemory) {
     unsafe extern "C" {
         fn mi_collect(force: bool);
     }
     // SAFETY: the function of mimalloc has this signature and may be called at any time by any thread.
-    unsafe { mi_collect(false) };
+    unsafe { mi_collect(part == FreedMemory::All) };
     // SAFETY: malloc_trim has no preconditions, and may be called by any thread at any time.
     #[cfg(target_env = "gnu")]
     unsafe {
@@ -66,12 +75,17 @@ mod tests {
     fn memory_is_returned_some_times_after_connections_have_ended() {
         let mut schedule = MemoryReturn::default();
         let times = |schedule: &mut MemoryReturn, ended: &dyn Fn(u64) -> u64, ticks: std::ops::Range<u64>| {
-            ticks.filter(|tick| schedule.is_due(ended(*tick), tick * SECOND_NS / 10)).count()
+            ticks.filter_map(|tick| schedule.due(ended(tick), tick * SECOND_NS / 10)).collect::<Vec<_>>()
         };
-        assert_eq!(times(&mut schedule, &|_| 0, 0..100), 0, "without connections");
-        assert_eq!(times(&mut schedule, &|_| 20, 100..200), 4, "after some have ended");
-        assert_eq!(times(&mut schedule, &|tick| tick, 200..300), 9, "while they end all the time");
-        assert_eq!(times(&mut schedule, &|_| 299, 300..400), 4);
-        return_freed_memory();
+        let after_the_last = [FreedMemory::Aged, FreedMemory::Aged, FreedMemory::Aged, FreedMemory::All];
+        assert_eq!(times(&mut schedule, &|_| 0, 0..100), Vec::new(), "without connections");
+        assert_eq!(times(&mut schedule, &|_| 20, 100..200), after_the_last, "after some have ended");
+        assert_eq!(
+            times(&mut schedule, &|tick| tick, 200..300),
+            [FreedMemory::Aged; 9],
+            "while they end all the time"
+        );
+        assert_eq!(times(&mut schedule, &|_| 299, 300..400), after_the_last);
+        return_freed_memory(FreedMemory::All);
     }
 }

@@ -281,9 +281,9 @@ async fn run_ticks(core: Rc<OriginCore>) {
     loop {
         core.timers.sleep_until(core.now_ns.get() + TICK_NS).await;
         core.handle_tick(now_ns());
-        if memory_return.is_due(core.conn_limit.ended_count(), core.now_ns.get()) {
+        if let Some(part) = memory_return.due(core.conn_limit.ended_count(), core.now_ns.get()) {
             core.buffers.free_unused();
-            return_freed_memory();
+            return_freed_memory(part);
         }
     }
 }
