@@ -14,7 +14,7 @@ const BYTES_MAX: u64 = 2_000;
 pub fn websocket(bytes: &[u8]) {
     let Some((&seed, bytes)) = bytes.split_first() else { return };
     for role in [Role::Client, Role::Server] {
-        let read = |piece_bytes: &dyn Fn(usize) -> usize| {
+        let read = |piece_bytes: PieceLength<'_>| {
             let mut reader = MessageReader::new(role, BYTES_MAX);
             let mut all = Vec::new();
             for mut piece in pieces(bytes, piece_bytes) {
@@ -47,7 +47,7 @@ pub fn websocket(bytes: &[u8]) {
 /// If one of them does not hold.
 pub fn event_stream(bytes: &[u8]) {
     let Some((&seed, bytes)) = bytes.split_first() else { return };
-    let read = |piece_bytes: &dyn Fn(usize) -> usize| {
+    let read = |piece_bytes: PieceLength<'_>| {
         let mut reader = EventStreamReader::new(BYTES_MAX);
         let mut all = Vec::new();
         for mut piece in pieces(bytes, piece_bytes) {
@@ -70,13 +70,16 @@ pub fn event_stream(bytes: &[u8]) {
     check_cuts(seed, &read);
 }
 
-fn check_cuts(seed: u8, read: &dyn Fn(&dyn Fn(usize) -> usize) -> Vec<String>) {
+/// Length of the piece that begins at a position.
+type PieceLength<'a> = &'a dyn Fn(usize) -> usize;
+
+fn check_cuts(seed: u8, read: &dyn Fn(PieceLength<'_>) -> Vec<String>) {
     let full = read(&|_| usize::MAX);
     assert_eq!(full, read(&|_| 1), "one byte at a time");
     assert_eq!(full, read(&|at| 1 + (at * 31 + usize::from(seed)) % 17), "in parts");
 }
 
-fn pieces<'a>(bytes: &'a [u8], piece_bytes: &dyn Fn(usize) -> usize) -> Vec<&'a [u8]> {
+fn pieces<'a>(bytes: &'a [u8], piece_bytes: PieceLength<'_>) -> Vec<&'a [u8]> {
     let (mut all, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
         let end = at.saturating_add(piece_bytes(at)).min(bytes.len());

@@ -74,6 +74,23 @@ impl WebSocketFault {
         }
     }
 
+    /// Describes the fault in one clause.
+    #[must_use]
+    pub fn doc(self) -> &'static str {
+        match self {
+            Self::ReservedBits => "a reserved bit of a frame is set without an extension",
+            Self::Opcode => "the opcode of a frame is reserved",
+            Self::Masked => "a frame of the server is masked",
+            Self::NotMasked => "a frame of the client is not masked",
+            Self::ControlFrame => "a control frame is fragmented or longer than 125 bytes",
+            Self::Fragmentation => "a fragment belongs to no message, or a message begins within another",
+            Self::Length => "the length of a frame is not in its shortest form",
+            Self::TooLarge => "a message is longer than the limit",
+            Self::NotUtf8 => "a text or the reason of a close is not UTF-8",
+            Self::CloseCode => "a close code is incomplete or must not be sent",
+        }
+    }
+
     /// Returns the code with which its connection is closed (RFC 6455 §7.4.1).
     #[must_use]
     pub fn close_code(self) -> u16 {
