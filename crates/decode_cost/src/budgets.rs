@@ -26,6 +26,8 @@ pub const BUDGETS: &[Budget] = &[
     budget("request_head", 4, 1, 1, 3_000),
     budget("response_head", 4, 1, 1, 3_000),
     budget("chunked_body", 16, 4, 8, 100),
+    budget("websocket", 16, 4, 16, 200),
+    budget("event_stream", 16, 4, 16, 200),
     budget("proxy_header", 4, 1, 64, 400),
     budget("h2_server", 512, 30, 8_000, 8_000),
     budget("h2_client", 512, 30, 8_000, 8_000),

@@ -36,6 +36,16 @@ fn chunks_extensions_and_trailers() {
 }
 
 #[test]
+fn frames_of_a_websocket() {
+    check_seeds("websocket", &corpus("websocket"), decode::websocket);
+}
+
+#[test]
+fn events_of_a_stream() {
+    check_seeds("event_stream", &corpus("event_stream"), decode::event_stream);
+}
+
+#[test]
 fn http2_of_a_client() {
     check_seeds("h2_server", &corpus("h2_server"), decode::h2_server);
 }

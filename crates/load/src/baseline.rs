@@ -31,6 +31,7 @@ pub fn is_needed(plan: &RunPlan) -> bool {
     // Load that changes has no single unloaded latency.
     let is_steady = plan.replay.is_none() && plan.stages.is_none();
     is_steady
+        && !plan.is_push()
         && plan.end.requests.is_none()
         && plan.end.duration_ns >= LOAD_NS_MIN
         && (open || plan.concurrency() > 1)
@@ -62,6 +63,7 @@ fn baseline_plan(plan: &RunPlan) -> RunPlan {
         // Of a mix, requests of HTTP/2 represent the load.
         http2.fraction = 1.0;
     }
+    baseline.pipeline = baseline.pipeline.min(if baseline.websocket.is_some() { 1 } else { u64::MAX });
     baseline.threads = 1;
     baseline.pin.truncate(1);
     baseline.pace = Pace::Closed { think_ns: 0 };

@@ -1,13 +1,16 @@
 //! Clients: the tasks that send requests. A client has at most one connection. With HTTP/1.1 it
 //! carries one request at a time ([`http1`]), with HTTP/2 as many as there are streams
-//! ([`http2`]). Connecting ([`dialer`]) and the record of an outcome are the same for both.
+//! ([`http2`]). After its handshake a connection of WebSocket carries messages ([`websocket`]), and one of an event
+//! stream carries its events ([`event_stream`]). Connecting ([`dialer`]) and the record of an outcome are the same for both.
 
 mod dialer;
+mod event_stream;
 mod http1;
 mod http2;
 mod pipeline;
 mod request_buffer;
 mod source;
+mod websocket;
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -16,10 +19,12 @@ use std::task::Poll;
 use rt::deadlines::Deadline;
 
 use self::dialer::Dialer;
+use self::event_stream::EventStreamClient;
 use self::http1::Http1Client;
 use self::http2::Http2Client;
 use self::pipeline::PipelineClient;
 use self::request_buffer::RequestBuffer;
+use self::websocket::WebSocketClient;
 use crate::core_state::CoreState;
 use crate::dispatcher::QueueTimeout;
 use crate::failure::FailureKind;
@@ -59,10 +64,13 @@ pub(crate) async fn run_client(core: Rc<CoreState>, index: usize) {
     let version = core.shared.plan.http_version(number);
     let dialer = Dialer::new(core, index, version, deadline);
     // Boxed, so that each task is as large as its own client.
+    let plan = &dialer.core.shared.plan;
     match version {
-        HttpVersion::Http1 if dialer.core.shared.plan.pipeline > 1 => {
-            Box::pin(run_to_end(PipelineClient::new(dialer))).await
+        HttpVersion::Http1 if plan.websocket.is_some() => {
+            Box::pin(run_to_end(WebSocketClient::new(dialer))).await
         }
+        HttpVersion::Http1 if plan.sse => Box::pin(run_to_end(EventStreamClient::new(dialer))).await,
+        HttpVersion::Http1 if plan.pipeline > 1 => Box::pin(run_to_end(PipelineClient::new(dialer))).await,
         HttpVersion::Http1 => Box::pin(run_to_end(Http1Client::new(dialer))).await,
         HttpVersion::Http2 => Box::pin(run_to_end(Http2Client::new(dialer))).await,
     }

@@ -12,7 +12,9 @@ use crate::failure::{FAILURE_KINDS, FailureKind};
 use crate::measurement::{RunError, RunMeasurement};
 use crate::observer::{RunObserver, SecondLatencies};
 use crate::plan::RunPlan;
-use crate::recorder::{Breakdown, CheckSample, CoreSnapshot, Counters, HistogramSet, PhaseHistograms};
+use crate::recorder::{
+    Breakdown, CheckSample, CoreSnapshot, Counters, HistogramSet, LiveHistograms, PhaseHistograms,
+};
 
 /// Sums the data of the cores.
 pub(crate) struct Collector {
@@ -182,7 +184,7 @@ impl Collector {
         let done_ns = last.iter().map(|snapshot| snapshot.done_ns).max().unwrap_or(0);
         let area_ns = last.iter().map(|snapshot| snapshot.area_ns).sum();
         let drained_ns = last.iter().map(|snapshot| snapshot.drain_area_ns).sum();
-        let (check_samples, breakdown) = samples_and_breakdown(&last);
+        let (check_samples, breakdown, live) = sums_of_last(&last);
         let lost_ns = last.iter().map(|snapshot| snapshot.failed_area_ns).sum();
         self.close_skipped_seconds(observer);
         for snapshot in &last {
@@ -225,6 +227,7 @@ impl Collector {
             partial,
             check_samples,
             breakdown,
+            live,
             start_ns,
             plan: self.plan,
         };
@@ -233,11 +236,12 @@ impl Collector {
     }
 }
 
-/// Returns the selected samples and the summed breakdown of the last snapshots.
-fn samples_and_breakdown(last: &[CoreSnapshot]) -> (Vec<CheckSample>, Breakdown) {
-    let mut breakdown = Breakdown::default();
+/// Returns the selected samples, the summed breakdown, and the summed latencies of WebSocket and of event streams.
+fn sums_of_last(last: &[CoreSnapshot]) -> (Vec<CheckSample>, Breakdown, LiveHistograms) {
+    let (mut breakdown, mut live) = (Breakdown::default(), LiveHistograms::default());
     last.iter().for_each(|snapshot| breakdown.add(&snapshot.breakdown));
-    (CheckSample::select(last.iter().flat_map(|snapshot| &snapshot.check_samples)), breakdown)
+    last.iter().filter_map(|snapshot| snapshot.live.as_deref()).for_each(|core| live.add(core));
+    (CheckSample::select(last.iter().flat_map(|snapshot| &snapshot.check_samples)), breakdown, live)
 }
 
 fn no_connection_error(counters: &Counters, failure: Option<(FailureKind, String)>) -> RunError {

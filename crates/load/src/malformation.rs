@@ -2,6 +2,8 @@
 
 use wire::RefusalKind;
 use wire::h2::FaultKind;
+use wire::sse::EventStreamFault;
+use wire::websocket::WebSocketFault;
 
 /// Reason why the bytes of a server are no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +16,10 @@ pub enum Malformation {
     GrpcTruncated,
     /// Call with the status 0, and no message.
     GrpcMessageMissing,
+    /// Violation of WebSocket.
+    WebSocket(WebSocketFault),
+    /// Event stream beyond a limit.
+    EventStream(EventStreamFault),
     /// Bytes behind the last response that was asked for.
     Excess,
 }
@@ -25,6 +31,8 @@ impl Malformation {
         match self {
             Self::Http1(kind) => kind.code().to_owned(),
             Self::Http2(fault) => format!("h2_{}", fault.code()),
+            Self::WebSocket(fault) => format!("websocket_{fault}"),
+            Self::EventStream(fault) => format!("event_stream_{fault}"),
             Self::GrpcTruncated => "grpc_message_truncated".to_owned(),
             Self::GrpcMessageMissing => "grpc_message_missing".to_owned(),
             Self::Excess => "excess_bytes".to_owned(),
@@ -37,6 +45,11 @@ impl Malformation {
         match self {
             Self::Http1(kind) => format!("{} ({})", kind.doc(), kind.section()),
             Self::Http2(fault) => format!("{fault}, {}", fault.error_code().name()),
+            Self::WebSocket(fault) => format!("{} (RFC 6455, {})", fault.doc(), fault.close_code()),
+            Self::EventStream(EventStreamFault::EventTooLarge) => "an event is longer than 16 MiB".to_owned(),
+            Self::EventStream(EventStreamFault::IdTooLong) => {
+                "the ID of an event is longer than 1 KiB".to_owned()
+            }
             Self::GrpcTruncated => {
                 "the call has the status 0, and its last message is shorter than its prefix says".to_owned()
             }

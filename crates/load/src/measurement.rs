@@ -11,7 +11,7 @@ use rt::cores::CoreError;
 
 use crate::failure::FailureKind;
 use crate::plan::RunPlan;
-use crate::recorder::{Breakdown, CheckSample, Counters, PhaseHistograms};
+use crate::recorder::{Breakdown, CheckSample, Counters, LiveHistograms, PhaseHistograms};
 
 /// Measurement of a run, over all cores.
 #[derive(Clone, Debug)]
@@ -62,6 +62,8 @@ pub struct RunMeasurement {
     pub check_samples: Vec<CheckSample>,
     /// Outcomes by stage and by request.
     pub breakdown: Breakdown,
+    /// Latencies of WebSocket and of event streams.
+    pub live: LiveHistograms,
     /// Start of the load by the clock, in ns.
     pub start_ns: u64,
 }

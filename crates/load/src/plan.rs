@@ -6,6 +6,7 @@ mod expect;
 mod file;
 mod grpc;
 mod http;
+mod live;
 mod network;
 mod objective;
 mod parse;
@@ -40,6 +41,8 @@ pub use http::{
     CONNECTION_WINDOW_BYTES_MIN, GrpcStatus, Http2Plan, HttpFlags, HttpVersion, STREAMS_MAX,
     WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX,
 };
+pub(crate) use live::NUMBER_BYTES;
+pub use live::{MESSAGE_BYTES_MAX, WebSocketMode, WebSocketPlan};
 pub use network::{ConnectTo, ProxyHeaderPlan, ProxyVersion};
 pub use objective::{Objective, ObjectiveFigures, ObjectiveMetric, ObjectiveOperator};
 pub use parse::LoadFlags;
@@ -99,6 +102,12 @@ pub struct RunPlan {
     /// Settings of the connections with HTTP/2; `None` if all have HTTP/1.1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http2: Option<Http2Plan>,
+    /// Settings of WebSocket; `None` for a load over HTTP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub websocket: Option<WebSocketPlan>,
+    /// True if responses are event streams.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sse: bool,
     /// Concurrent connections.
     pub connections: u64,
     /// Number of threads, one core each.
@@ -158,7 +167,7 @@ pub struct RunPlan {
     /// Distribution of the think time.
     #[serde(skip_serializing_if = "is_default")]
     pub think: ThinkDistribution,
-    /// Maximum requests in flight on a connection of HTTP/1.1.
+    /// Maximum requests in flight on a connection of HTTP/1.1, or messages on one of WebSocket.
     #[serde(skip_serializing_if = "is_one")]
     pub pipeline: u64,
     /// Objectives of the load.
@@ -288,6 +297,12 @@ impl RunPlan {
         let Some(http2) = &self.http2 else { return self.connections * self.pipeline };
         let with_http2 = (self.connections as f64 * http2.fraction + 1e-6) as u64;
         self.connections - with_http2 + with_http2 * http2.streams
+    }
+
+    /// Returns whether the server sends by itself: events, or messages in the mode `push`.
+    #[must_use]
+    pub fn is_push(&self) -> bool {
+        self.sse || self.websocket.as_ref().is_some_and(|plan| plan.mode == WebSocketMode::Push)
     }
 
     /// Returns whether due times come from the clock.

@@ -10,6 +10,7 @@ mod checks;
 mod counters;
 mod histograms;
 mod http2;
+mod live;
 mod tls;
 
 use std::sync::mpsc;
@@ -23,6 +24,7 @@ pub use counters::{BackOffCounters, Counters};
 pub use histograms::{HistogramPair, HistogramSet, PhaseHistograms};
 pub(crate) use http2::error_code_name;
 pub use http2::{ERROR_CODES, GRPC_STATUSES, Http2Counters};
+pub use live::{LiveCounters, LiveHistograms};
 pub use tls::{NegotiatedTls, TlsCounters};
 
 use crate::failure::{Failure, FailureKind, RequestPhase};
@@ -67,6 +69,8 @@ pub struct CoreSnapshot {
     pub check_samples: Vec<CheckSample>,
     /// Outcomes by stage and by request; in the last snapshot only.
     pub breakdown: Breakdown,
+    /// Latencies of WebSocket and of event streams; in the last snapshot only.
+    pub live: Option<Box<LiveHistograms>>,
 }
 
 /// Times of one request, all from one clock.
@@ -117,6 +121,7 @@ pub(crate) struct Recorder {
     breakdown: Breakdown,
     /// Reason of the latest parse error; see [`Recorder::note_malformation`].
     malformation: Malformation,
+    live: Option<Box<LiveHistograms>>,
 }
 
 impl Recorder {
@@ -141,6 +146,7 @@ impl Recorder {
             check_samples: Vec::new(),
             breakdown: Breakdown::default(),
             malformation: Malformation::Excess,
+            live: None,
         }
     }
 
@@ -154,6 +160,11 @@ impl Recorder {
     /// Returns the reason of the latest parse error.
     pub(crate) fn malformation(&self) -> Malformation {
         self.malformation
+    }
+
+    /// Returns the latencies of WebSocket and of event streams.
+    pub(crate) fn live_histograms(&mut self) -> &mut LiveHistograms {
+        self.live.get_or_insert_default()
     }
 
     /// Starts the run; the window begins `window_offset_ns` later. `breakdown` has the parts of the plan.
@@ -471,7 +482,8 @@ impl Recorder {
         self.end_load(now_ns);
         let check_samples = std::mem::take(&mut self.check_samples);
         let breakdown = std::mem::take(&mut self.breakdown);
-        CoreSnapshot { check_samples, breakdown, ..self.snapshot() }
+        let live = self.live.take();
+        CoreSnapshot { check_samples, breakdown, live, ..self.snapshot() }
     }
 
     fn snapshot(&mut self) -> CoreSnapshot {
@@ -492,6 +504,7 @@ impl Recorder {
             connect_failure: None,
             check_samples: Vec::new(),
             breakdown: Breakdown::default(),
+            live: None,
         }
     }
 }

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use record::facts::HostFacts;
 use record::histogram::{HistogramDecodeError, LatencyHistogram, LatencySummary};
 use record::run::{
-    BackOffTotals, CalibratedCapacity, CheckSample, ConnectionTotals, GeneratorCpu, GeneratorStats,
-    Http2Totals, LatencyPair, MeasuredWindow, ObjectiveResult, ParseErrorCount, PhaseLatencies, RateChange,
-    Rates, RequestResult, Run, RunIdentity, RunTotals, SCHEMA, StageResult, StallTotals, TlsSessions,
-    WeirVersion,
+    BackOffTotals, CalibratedCapacity, CheckSample, ConnectionTotals, EventStreamTotals, GeneratorCpu,
+    GeneratorStats, Http2Totals, LatencyPair, MeasuredWindow, ObjectiveResult, ParseErrorCount,
+    PhaseLatencies, RateChange, Rates, RequestResult, Run, RunIdentity, RunTotals, SCHEMA, StageResult,
+    StallTotals, TlsSessions, WebSocketTotals, WeirVersion,
 };
 use record::units::format_plural;
 use record::validity::Validity;
@@ -17,7 +17,7 @@ use record::validity::Validity;
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
 use crate::malformation::Malformation;
 use crate::measurement::RunMeasurement;
-use crate::plan::{self, CHECK_NAMES, Http2Plan, ObjectiveFigures, RenderedRequest};
+use crate::plan::{self, CHECK_NAMES, Http2Plan, ObjectiveFigures, RenderedRequest, WebSocketPlan};
 use crate::recorder::{
     self, Counters, ERROR_CODES, HistogramPair, Http2Counters, PhaseHistograms, RequestOutcomes, TlsCounters,
 };
@@ -73,6 +73,8 @@ pub fn build_record(measured: &RunMeasurement, context: RecordContext) -> Run {
         latency: latency(&measured.latencies),
         tls: measured.plan.tls.as_ref().map(|_| tls_sessions(measured)),
         http2: measured.plan.http2.as_ref().map(|plan| http2_totals(plan, &measured.counters.http2)),
+        websocket: measured.plan.websocket.as_ref().map(|plan| websocket_totals(plan, measured)),
+        event_stream: measured.plan.sse.then(|| event_stream_totals(measured)),
         baseline: None,
         generator: GeneratorStats {
             run_queue_wait_fraction: context.run_queue_wait_fraction,
@@ -320,6 +322,46 @@ fn http2_totals(plan: &Http2Plan, counters: &Http2Counters) -> Http2Totals {
         window_wait_ns: counters.window_wait_ns,
         pings_lost: counters.pings_lost,
         grpc_status: statuses.map(|(index, count)| (status_name(index), *count)).collect(),
+    }
+}
+
+fn websocket_totals(plan: &WebSocketPlan, measured: &RunMeasurement) -> WebSocketTotals {
+    let live = measured.counters.live.clone();
+    WebSocketTotals {
+        mode: plan.mode.name().to_owned(),
+        messages_received: live.received,
+        messages_per_s: live.received as f64 / measured.load_s.max(1e-9),
+        lost: live.lost,
+        duplicated: live.duplicated,
+        reordered: live.reordered,
+        altered: live.altered,
+        late: live.late,
+        unknown: live.unknown,
+        pings: live.pings,
+        close_codes: live.close_codes,
+        abnormal_closes: live.ended,
+        clean_closes: live.clean_closes,
+        unclean_closes: live.unclean_closes,
+        faults: live.faults,
+        handshake: measured.live.handshake.summary(),
+        gap: measured.live.gap.summary(),
+    }
+}
+
+fn event_stream_totals(measured: &RunMeasurement) -> EventStreamTotals {
+    let live = measured.counters.live.clone();
+    EventStreamTotals {
+        events: live.received,
+        events_per_s: live.received as f64 / measured.load_s.max(1e-9),
+        numbered: live.numbered,
+        lost: live.lost,
+        duplicated: live.duplicated,
+        reordered: live.reordered,
+        ended: live.ended,
+        resumed: live.resumed,
+        retry_ms: live.retry_ms,
+        faults: live.faults,
+        gap: measured.live.gap.summary(),
     }
 }
 

@@ -61,6 +61,11 @@ impl ResponseReader {
         self.interim
     }
 
+    /// Returns the status of the final response; 0 until its head is complete.
+    pub(crate) fn status(&self) -> u16 {
+        self.status
+    }
+
     /// Returns whether the connection can carry further responses after a complete one.
     pub(crate) fn keeps_connection(&self) -> bool {
         self.keep_alive

@@ -47,7 +47,6 @@ mod simulation;
 mod test_time;
 mod tunnel;
 mod uri;
-mod websocket;
 
 pub use control::{
     FileWatch, ListenAddressInfo, PathStates, ProxyExit, RunningProxy, SandboxPaths, check_start, ctl,

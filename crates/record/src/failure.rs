@@ -39,6 +39,10 @@ pub enum FailureKind {
     Check,
     /// The status of a gRPC call is not 0.
     GrpcStatus,
+    /// The server did not accept the handshake of WebSocket, or its response is no event stream.
+    Upgrade,
+    /// The echo of a message has other content.
+    Altered,
     /// The request was in flight when the drain ended.
     Unfinished,
     /// Any other error of the operating system.
@@ -46,7 +50,7 @@ pub enum FailureKind {
 }
 
 /// Every kind with its name and its meaning; in the order of the enum.
-pub const FAILURE_KINDS: [(FailureKind, &str, &str); 18] = [
+pub const FAILURE_KINDS: [(FailureKind, &str, &str); 20] = [
     (FailureKind::Timeout, "timeout", "older than the timeout (-w)"),
     (FailureKind::TooLate, "too_late", "not sent: the remaining time was shorter than a usual response"),
     (FailureKind::Refused, "refused", "connection refused: nothing listens at the target"),
@@ -67,6 +71,8 @@ pub const FAILURE_KINDS: [(FailureKind, &str, &str); 18] = [
         "the response failed a check (--expect-...): `failed_checks` has each check",
     ),
     (FailureKind::GrpcStatus, "grpc_status", "the status of the gRPC call is not 0"),
+    (FailureKind::Upgrade, "upgrade", "the server refused the WebSocket handshake, or sent no event stream"),
+    (FailureKind::Altered, "altered", "the echo of the message has other content"),
     (FailureKind::Unfinished, "unfinished", "still in flight when the drain ended"),
     (FailureKind::Other, "other", "another error of the operating system"),
 ];

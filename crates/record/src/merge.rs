@@ -171,6 +171,7 @@ fn add_runs(runs: &[Run], common: &CommonWindow) -> Result<Run, MergeError> {
         if let Some(http2) = &run.http2 {
             merged.http2.get_or_insert_default().add(http2);
         }
+        add_live(&mut merged, run).map_err(|error| MergeError::Histogram { index, error })?;
         merged.partial |= run.partial;
         merged.identities.extend(run.identities.iter().cloned());
         merged.started_at = merged.started_at.min(run.started_at.clone());
@@ -192,6 +193,19 @@ fn add_runs(runs: &[Run], common: &CommonWindow) -> Result<Run, MergeError> {
     merged.cpu.foreign_cpus = None;
     merged.cpu.steal_fraction = None;
     Ok(merged)
+}
+
+/// Adds the counts of WebSocket and of event streams.
+fn add_live(merged: &mut Run, run: &Run) -> Result<(), HistogramDecodeError> {
+    match (&mut merged.websocket, &run.websocket) {
+        (Some(sum), Some(other)) => sum.add(other)?,
+        (sum, other) => *sum = sum.take().or_else(|| other.clone()),
+    }
+    match (&mut merged.event_stream, &run.event_stream) {
+        (Some(sum), Some(other)) => sum.add(other)?,
+        (sum, other) => *sum = sum.take().or_else(|| other.clone()),
+    }
+    Ok(())
 }
 
 fn first_difference(a: &serde_json::Value, b: &serde_json::Value, ignored: &[&str]) -> Option<String> {

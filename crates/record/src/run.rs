@@ -4,6 +4,7 @@
 mod fleet;
 mod generator;
 mod http2;
+mod live;
 mod tls;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ pub use crate::diagnosis::{
 };
 pub use generator::{BackOffTotals, CalibratedCapacity, GeneratorStats, StallTotals};
 pub use http2::Http2Totals;
+pub use live::{EventStreamTotals, WebSocketTotals};
 pub use tls::TlsSessions;
 
 pub use crate::breakdown::{RequestResult, StageResult};
@@ -86,6 +88,12 @@ pub struct Run {
     /// Counts of HTTP/2; absent without HTTP/2.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub http2: Option<Http2Totals>,
+    /// Counts of WebSocket; absent without it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub websocket: Option<WebSocketTotals>,
+    /// Counts of event streams; absent without them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub event_stream: Option<EventStreamTotals>,
     /// Figures about the generator itself.
     pub generator: GeneratorStats,
     /// Sequential requests before the load: their latency without queueing.

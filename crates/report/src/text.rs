@@ -13,6 +13,7 @@ pub mod fleet;
 pub mod histogram;
 pub mod junit;
 pub mod layout;
+mod live;
 pub mod markdown;
 pub mod openmetrics;
 pub mod peer_format;

@@ -5,8 +5,10 @@
 
 pub mod decode;
 mod h2;
+mod live;
 
 pub use h2::{h2_client, h2_server, hpack};
+pub use live::{event_stream, websocket};
 
 use crate::h1::{explain_request, explain_response};
 use crate::{

@@ -1,4 +1,4 @@
-//! HTTP/1.1 and HTTP/2, both ends, sans-I/O.
+//! HTTP/1.1, HTTP/2, WebSocket and event streams, sans-I/O.
 //!
 //! Bytes in, heads and body ranges out; values in, bytes out. The same parser serves an origin, a
 //! proxy and a client, so that each accepts what the others accept. It follows RFC 9110 and RFC
@@ -33,6 +33,8 @@ pub mod h2;
 
 pub mod fuzzing;
 pub mod proxy_protocol;
+pub mod sse;
+pub mod websocket;
 
 pub use h1::{
     BodyDecoder, Decoded, Framing, HEADERS_CAP, Header, HeaderSlots, Limits, Parsed, Refusal, RefusalKind,

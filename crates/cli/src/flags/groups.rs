@@ -75,6 +75,7 @@ const TLS_OF_A_LOAD: GroupRow = (
         "tls",
     ],
 );
+const LIVE: GroupRow = ("WebSocket and server-sent events", &[], &["ws", "message-size", "binary", "sse"]);
 const HTTP2: GroupRow = ("HTTP/2", &[], &["window", "connection-window", "mix", "grpc"]);
 const OUTPUT_OF_A_LOAD: GroupRow = (
     "Output",
@@ -251,6 +252,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                     "no-baseline",
                 ],
             ),
+            LIVE,
             TLS_OF_A_LOAD,
             HTTP2,
             OUTPUT_OF_A_LOAD,
@@ -308,6 +310,7 @@ const GROUPS: &[(&str, &[GroupRow])] = &[
                     "no-baseline",
                 ],
             ),
+            LIVE,
             TLS_OF_A_LOAD,
             HTTP2,
             OUTPUT_OF_A_LOAD,

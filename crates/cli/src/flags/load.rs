@@ -13,9 +13,10 @@ use super::load_output::{
     ON_INVALID, PERCENTILES, SLICE, SUBJECT, TUI,
 };
 use super::load_requests::{
-    ADDRESSES, CAPTURE, CONNECT_TO, COOKIES, EXPECT_BODY, EXPECT_BYTES, EXPECT_HASH, EXPECT_HEADER,
-    EXPECT_STATUS, FILE, HAR_HOSTS, METRICS_LISTEN, OPENMETRICS, PIPELINE, PROXY_PROTOCOL, PROXY_SOURCE,
-    REPLAY, SPEED, STAGES, STRICT, TARGETS, VALUES, WEIGHTS, expect_flags, replay, requests_of_files, values,
+    ADDRESSES, BINARY, CAPTURE, CONNECT_TO, COOKIES, EXPECT_BODY, EXPECT_BYTES, EXPECT_HASH, EXPECT_HEADER,
+    EXPECT_STATUS, FILE, HAR_HOSTS, MESSAGE_SIZE, METRICS_LISTEN, OPENMETRICS, PIPELINE, PROXY_PROTOCOL,
+    PROXY_SOURCE, REPLAY, SPEED, SSE, STAGES, STRICT, TARGETS, VALUES, WEIGHTS, WS, expect_flags, replay,
+    requests_of_files, values,
 };
 use super::tls::{
     CACERT, CERT, INSECURE, KEY, TLS_CIPHERS, TLS_GROUPS, TLS_KEY_LOG, TLS_MAX, TLS_MIN, TLS_NEW, TLS_RESUME,
@@ -332,6 +333,10 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
     STAGES,
     FILE,
     PIPELINE,
+    WS,
+    MESSAGE_SIZE,
+    BINARY,
+    SSE,
     Flag {
         long: "slo",
         value: "LIST",
@@ -434,6 +439,10 @@ pub(crate) fn load_flags(args: CommandArgs<'_>) -> LoadFlags {
         har_hosts: args.text("har-hosts"),
         stages: args.text("stages"),
         pipeline: args.text("pipeline"),
+        ws: args.text("ws"),
+        message_size: args.text("message-size"),
+        binary: args.is_set("binary"),
+        sse: args.is_set("sse"),
         slo: args.texts("slo"),
         max_error_rate: args.text("max-error-rate"),
         seed: args.text("seed"),

@@ -54,6 +54,14 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
         "pipelined requests, with the result in the form of wrk",
     ),
     (
+        "weir load --check -c 10 -R 1k -d 30s --message-size 256 --slo 'p99<50ms' wss://echo.example/chat",
+        "1000 WebSocket messages per second on ten connections; without --check it measures their echoes",
+    ),
+    (
+        "weir load --check --sse -c 200 -d 60s https://example.org/events",
+        "200 subscriptions to server-sent events: time to the first event, gaps and lost IDs",
+    ),
+    (
         "weir load -c 16 -n 100 --no-watch --source 127.0.0.0/28 --connect-to 127.0.0.1:8000 http://example.org/",
         "connections from 16 source addresses to another address than the URL's",
     ),

@@ -196,10 +196,38 @@ pub(super) const PIPELINE: Flag = Flag {
     long: "pipeline",
     value: "N",
     default: "1",
-    doc: "Max requests in flight on a connection of HTTP/1.1; a timeout ends the connection and fails the requests \
+    doc: "Max requests in flight on a connection of HTTP/1.1, or messages on one of WebSocket (in an open loop \
+          1024 by default); a timeout ends the connection and fails the requests \
           behind it",
     valid: &["16"],
     invalid: &["0", "x", "2k"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const WS: Flag = Flag {
+    long: "ws",
+    value: "echo|reply|push",
+    default: "echo",
+    doc: "Messages of a load with ws:// or wss:// URLs. echo: the server returns each message; lost, duplicated, \
+          reordered and altered echoes are counted. reply: any message is the reply to the oldest one without a \
+          reply. push: the server sends by itself; --data subscribes",
+    // The URL of the checks is no WebSocket.
+    invalid: &["x", "echo"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const MESSAGE_SIZE: Flag = Flag {
+    long: "message-size",
+    value: "SIZE",
+    default: "64, or that of --data",
+    doc: "Size of a WebSocket message; with --ws echo its first 16 bytes are its number; 16 MiB or less",
+    invalid: &["x", "64"],
+    ..FLAG_DEFAULTS
+};
+pub(super) const BINARY: Flag =
+    Flag { long: "binary", doc: "Send binary WebSocket messages instead of text", ..FLAG_DEFAULTS };
+pub(super) const SSE: Flag = Flag {
+    long: "sse",
+    doc: "Subscribe to server-sent events on each connection: a request is a subscription, its response the first \
+          event; gaps, lost IDs and reconnects are counted",
     ..FLAG_DEFAULTS
 };
 pub(super) const STAGES: Flag = Flag {

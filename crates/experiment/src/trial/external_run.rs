@@ -84,6 +84,8 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
         latency: no_latencies(),
         tls: None,
         http2: None,
+        websocket: None,
+        event_stream: None,
         generator: GeneratorStats {
             in_flight_mean: in_flight,
             in_flight_by_littles_law: in_flight,

@@ -9,6 +9,7 @@ use record::invalid_value;
 use record::problem::{InputProblem, InvalidValue};
 use record::units::{DurationUnit, SECOND_NS, parse_count, parse_duration_ns, parse_fraction};
 
+use super::live::{OPEN_LOOP_DEPTH, parse_live};
 use super::network::{parse_address_lists, parse_connect_to};
 use super::replay::parse_speed;
 use super::requests::{RequestText, parse_requests};
@@ -17,6 +18,7 @@ use super::{
     HarHosts, Http2Plan, HttpFlags, LoadEnd, LoadSlice, MAX_ERROR_RATE_DEFAULT, Objective, PENDING_MAX,
     PIPELINE_MAX, ProxyHeaderPlan, RenderedRequest, ReplayLog, ReplaySchedule, RunPlan, SessionPlan,
     StageQuantity, Stages, TIMEOUT_S_DEFAULT, ThinkDistribution, TimeoutFrom, TlsFlags, TlsPlan,
+    WebSocketMode, WebSocketPlan,
 };
 use crate::pace::{Arrivals, Pace};
 
@@ -67,6 +69,10 @@ pub struct LoadFlags {
     pub har_hosts: Option<String>,
     pub stages: Option<String>,
     pub pipeline: Option<String>,
+    pub ws: Option<String>,
+    pub message_size: Option<String>,
+    pub binary: bool,
+    pub sse: bool,
     pub slo: Vec<String>,
     pub max_error_rate: Option<String>,
     pub seed: Option<String>,
@@ -145,7 +151,8 @@ impl RunPlan {
         let (proxy_header, problems) =
             ProxyHeaderPlan::parse(text.proxy_protocol.as_deref(), &text.proxy_sources);
         reader.problems.extend(problems);
-        let requests = parse_requests(text, http2.as_ref(), &session, &mut reader);
+        let (requests, body) = parse_requests(text, http2.as_ref(), &session, &mut reader);
+        let websocket = parse_live(text, &body, &mut reader);
         let (requests, replay) = replay(text, requests, &mut reader);
         let stages = stages(text, &mut reader);
         let connections = connections(text, stages.as_ref(), &mut reader);
@@ -165,7 +172,7 @@ impl RunPlan {
             requests_per_connection: requests_per_connection(text, &mut reader),
             timeout_ns,
             timeout_from: timeout_from(text, &mut reader),
-            drain_ns: reader.duration_ns("--drain", text.drain.as_ref(), timeout_ns, seconds),
+            drain_ns: drain_ns(text, websocket.as_ref(), timeout_ns, &mut reader),
             max_pending: reader.parse_or_default(
                 "--max-pending",
                 text.max_pending.as_ref(),
@@ -184,7 +191,7 @@ impl RunPlan {
             replay,
             stages,
             think,
-            pipeline: pipeline(text, http2.as_ref(), &mut reader),
+            pipeline: pipeline(text, http2.as_ref(), websocket.as_ref(), &mut reader),
             objectives,
             max_error_rate: reader.parse_or_default(
                 "--max-error-rate",
@@ -199,6 +206,8 @@ impl RunPlan {
             unix: text.unix.as_ref().map(Into::into),
             tls: tls(text, &mut reader, &requests),
             http2,
+            websocket,
+            sse: text.sse,
             pace,
             requests,
         };
@@ -261,6 +270,18 @@ fn timeout_ns(text: &LoadFlags, reader: &mut FlagReader) -> u64 {
         reader.add_problem("--timeout", "a timeout of 0 would fail every request");
     }
     timeout_ns
+}
+
+fn drain_ns(
+    text: &LoadFlags,
+    websocket: Option<&WebSocketPlan>,
+    timeout_ns: u64,
+    reader: &mut FlagReader,
+) -> u64 {
+    let is_push = text.sse || websocket.is_some_and(|plan| plan.mode == WebSocketMode::Push);
+    // Subscriptions end with the load; the drain is for their close handshakes.
+    let default_ns = if is_push { timeout_ns.min(SECOND_NS) } else { timeout_ns };
+    reader.duration_ns("--drain", text.drain.as_ref(), default_ns, DurationUnit::Seconds)
 }
 
 fn timeout_from(text: &LoadFlags, reader: &mut FlagReader) -> TimeoutFrom {
@@ -356,8 +377,16 @@ fn replay(
     }
 }
 
-fn pipeline(text: &LoadFlags, http2: Option<&Http2Plan>, reader: &mut FlagReader) -> u64 {
-    let depth = reader.parse_or_default("--pipeline", text.pipeline.as_ref(), 1, |text| {
+fn pipeline(
+    text: &LoadFlags,
+    http2: Option<&Http2Plan>,
+    websocket: Option<&WebSocketPlan>,
+    reader: &mut FlagReader,
+) -> u64 {
+    let sends_without_waiting =
+        text.rate.is_some() && websocket.is_some_and(|plan| plan.mode != WebSocketMode::Push);
+    let default = if sends_without_waiting { OPEN_LOOP_DEPTH } else { 1 };
+    let depth = reader.parse_or_default("--pipeline", text.pipeline.as_ref(), default, |text| {
         parse_count_within(text, 1, PIPELINE_MAX)
     });
     if depth > 1 && http2.is_some() {

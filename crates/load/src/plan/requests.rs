@@ -46,13 +46,13 @@ struct CommonParts {
     is_http2: bool,
 }
 
-/// Parses all requests of a plan.
+/// Parses all requests of a plan. Returns them and the body of the flags, which WebSocket sends as a message.
 pub(super) fn parse_requests(
     text: &LoadFlags,
     http2: Option<&Http2Plan>,
     session: &SessionPlan,
     reader: &mut FlagReader,
-) -> Vec<RenderedRequest> {
+) -> (Vec<RenderedRequest>, Vec<u8>) {
     let mut all: Vec<RequestText> = (1..)
         .zip(&text.urls)
         .map(|(index, url)| RequestText {
@@ -74,14 +74,48 @@ pub(super) fn parse_requests(
         reader.add_problem("--targets", format!("more than {REQUESTS_MAX} requests"));
         all.truncate(REQUESTS_MAX);
     }
-    let common = common_parts(text, http2, reader);
+    let mut common = common_parts(text, http2, reader);
+    let body = common.body.clone();
+    if text.is_websocket() {
+        common.body.clear();
+        add_handshake_fields(&mut common.fields, reader);
+    }
+    if text.sse && !common.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("accept")) {
+        common.fields.push(("Accept".to_owned(), "text/event-stream".to_owned()));
+    }
     let captures: Vec<String> = session.captures.iter().map(|capture| capture.name.clone()).collect();
     let columns = text.values.as_ref().map(|table| table.columns().to_vec()).unwrap_or_default();
     let names = TemplateNames { columns: &columns, captures: &captures };
     let requests: Vec<_> =
         all.iter().filter_map(|request| build(request, &common, session, names, reader)).collect();
     check_template_flags(text, session, &requests, reader);
-    requests
+    let has_template = requests.iter().any(|request| request.template.is_some());
+    if has_template && !text.cookies && (text.is_websocket() || text.sse) {
+        reader.add_problem("URL", "a load over WebSocket and one with --sse have no templates");
+    }
+    (requests, body)
+}
+
+/// Adds the fields of the handshake of WebSocket without its key.
+fn add_handshake_fields(fields: &mut Vec<(String, String)>, reader: &mut FlagReader) {
+    const OWN: [&str; 6] = [
+        "connection",
+        "upgrade",
+        "sec-websocket-key",
+        "sec-websocket-version",
+        "sec-websocket-extensions",
+        "sec-websocket-accept",
+    ];
+    for (name, _) in fields.iter() {
+        if OWN.iter().any(|own| name.eq_ignore_ascii_case(own)) {
+            reader.add_problem("--header", format!("'{name}' is set by weir for the WebSocket handshake"));
+        }
+    }
+    for (name, value) in
+        [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]
+    {
+        fields.push((name.to_owned(), value.to_owned()));
+    }
 }
 
 /// Reports values that no template can use.

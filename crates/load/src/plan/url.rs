@@ -15,11 +15,15 @@ pub enum Scheme {
     Http,
     /// HTTP over TLS.
     Https,
+    /// WebSocket over TCP.
+    Ws,
+    /// WebSocket over TLS.
+    Wss,
 }
 
 impl Scheme {
     fn parse(text: &str) -> Option<Self> {
-        [Self::Http, Self::Https].into_iter().find(|scheme| scheme.name() == text)
+        [Self::Http, Self::Https, Self::Ws, Self::Wss].into_iter().find(|scheme| scheme.name() == text)
     }
 
     /// Returns the name, as in a URL.
@@ -28,13 +32,19 @@ impl Scheme {
         match self {
             Self::Http => "http",
             Self::Https => "https",
+            Self::Ws => "ws",
+            Self::Wss => "wss",
         }
+    }
+
+    fn is_tls(self) -> bool {
+        matches!(self, Self::Https | Self::Wss)
     }
 
     fn default_port(self) -> u16 {
         match self {
-            Self::Http => 80,
-            Self::Https => 443,
+            Self::Http | Self::Ws => 80,
+            Self::Https | Self::Wss => 443,
         }
     }
 }
@@ -68,8 +78,9 @@ impl Url {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(invalid_value!("'{text}' is not a URL (write http://host:port/path)"));
         };
-        let scheme = Scheme::parse(scheme)
-            .ok_or_else(|| invalid_value!("'{text}': the scheme '{scheme}' is neither http nor https"))?;
+        let scheme = Scheme::parse(scheme).ok_or_else(|| {
+            invalid_value!("'{text}': the scheme '{scheme}' is none of http, https, ws and wss")
+        })?;
         // A template may begin the path.
         let (authority, target) = match rest.find(['/', '?', '{']) {
             Some(at) => rest.split_at(at),
@@ -117,7 +128,7 @@ impl Authority {
                 .filter(|port| *port != 0)
                 .ok_or_else(|| invalid_value!("'{digits}' is not a port"))?,
         };
-        if scheme == Scheme::Https {
+        if scheme.is_tls() {
             rt::tls::check_server_name(host).map_err(InvalidValue::new)?;
         }
         Ok(Self { scheme, host: host.to_owned(), port })
@@ -126,7 +137,7 @@ impl Authority {
     /// Returns whether connections to it use TLS.
     #[must_use]
     pub fn is_tls(&self) -> bool {
-        self.scheme == Scheme::Https
+        self.scheme.is_tls()
     }
 
     /// Returns the address, from the system's resolver.

@@ -2,7 +2,7 @@
 
 use record::run::Interval;
 
-use super::{Http2Counters, TlsCounters};
+use super::{Http2Counters, LiveCounters, TlsCounters};
 use crate::failure::{FAILURE_KINDS, FailureKind, REQUEST_PHASES};
 use crate::malformation::ParseErrors;
 use crate::plan::CHECK_NAMES;
@@ -45,6 +45,7 @@ pub struct Counters {
     pub back_off: BackOffCounters,
     pub tls: TlsCounters,
     pub http2: Http2Counters,
+    pub live: LiveCounters,
 }
 
 /// Requests of an open loop that waited because their connection paused after a failed connect.
@@ -89,6 +90,7 @@ impl Default for Counters {
             back_off: BackOffCounters::default(),
             tls: TlsCounters::default(),
             http2: Http2Counters::default(),
+            live: LiveCounters::default(),
         }
     }
 }
@@ -127,6 +129,7 @@ impl Counters {
         self.stalls.add(&other.stalls);
         self.tls.add(&other.tls);
         self.http2.add(&other.http2);
+        self.live.add(&other.live);
         self.back_off.requests += other.back_off.requests;
         self.back_off.total_ns += other.back_off.total_ns;
         self.back_off.longest_ns = self.back_off.longest_ns.max(other.back_off.longest_ns);
@@ -145,6 +148,7 @@ impl Counters {
         self.bad_status
             + self.errors[FailureKind::Check as usize]
             + self.errors[FailureKind::GrpcStatus as usize]
+            + self.errors[FailureKind::Altered as usize]
     }
 
     /// Returns the number of requests that were due and have no outcome yet.

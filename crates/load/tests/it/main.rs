@@ -5,3 +5,4 @@
 mod frame_server;
 mod http2;
 mod http2_faults;
+mod live;

@@ -37,7 +37,12 @@ fn head(run: &Run) -> String {
         requests.iter().map(|request| format!("{} {}\n", part(&request["method"]), part(&request["url"])));
     let tls = run.tls.as_ref().map(|tls| labelled("tls", &format_tls(tls)) + "\n");
     let http2 = run.http2.as_ref().and_then(format_http2).map(|text| labelled("http2", &text) + "\n");
-    let tls = tls.into_iter().chain(http2).collect::<String>();
+    let live = [
+        ("websocket", super::live::format_websocket(run)),
+        ("events", super::live::format_event_stream(run)),
+    ];
+    let live = live.into_iter().filter_map(|(label, text)| Some(labelled(label, &text?) + "\n"));
+    let tls = tls.into_iter().chain(http2).chain(live).collect::<String>();
     format!("{}{}\n{tls}", urls.collect::<String>(), format_plan(run))
 }
 

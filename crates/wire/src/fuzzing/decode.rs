@@ -4,6 +4,8 @@
 
 use crate::h2::{BlockReader, Config, Connection, Event, PREFACE, Role, StreamKey};
 use crate::proxy_protocol::{self, HEADER_BYTES_MAX, ParsedHeader};
+use crate::sse::EventStreamReader;
+use crate::websocket::{MessageReader, Role as WebSocketRole};
 use crate::{
     BodyDecoder, Framing, Limits, Parsed, RequestKind, head_may_be_complete, header_slots, parse_request,
     parse_response,
@@ -149,6 +151,30 @@ impl Reaction {
             }
             Self::Consume(stream, bytes) => connection.consume(stream, bytes),
             Self::None => {}
+        }
+    }
+}
+
+/// Decodes the frames of a WebSocket, of a server and of a client.
+pub fn websocket(bytes: &[u8]) {
+    for (role, piece_bytes) in [
+        (WebSocketRole::Client, PIECES[0]),
+        (WebSocketRole::Server, PIECES[0]),
+        (WebSocketRole::Client, PIECES[1]),
+    ] {
+        let mut reader = MessageReader::new(role, 1 << 20);
+        for mut piece in bytes.chunks(piece_bytes) {
+            while let Ok(Some(_)) = reader.read(&mut piece) {}
+        }
+    }
+}
+
+/// Decodes an event stream.
+pub fn event_stream(bytes: &[u8]) {
+    for piece_bytes in PIECES {
+        let mut reader = EventStreamReader::new(1 << 20);
+        for mut piece in bytes.chunks(piece_bytes) {
+            while let Ok(Some(_)) = reader.read(&mut piece) {}
         }
     }
 }

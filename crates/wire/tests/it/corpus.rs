@@ -39,6 +39,18 @@ fn hpack() -> io::Result<()> {
 }
 
 #[test]
+fn websocket() -> io::Result<()> {
+    replay("websocket", wire::fuzzing::websocket)?;
+    replay_mutations("websocket", wire::fuzzing::websocket)
+}
+
+#[test]
+fn event_stream() -> io::Result<()> {
+    replay("event_stream", wire::fuzzing::event_stream)?;
+    replay_mutations("event_stream", wire::fuzzing::event_stream)
+}
+
+#[test]
 fn differential() -> io::Result<()> {
     replay("differential", hyper_peer::check)?;
     // Any request is also a connection.

@@ -56,6 +56,7 @@ pub(in crate::commands) fn parse_flags(
         InputProblem::new("--slo", why)
     }));
     let parsed = RunPlan::parse(&text, cores);
+    problems.extend(parsed.iter().filter_map(websocket_problem));
     problems.extend(parsed.iter().filter_map(|base| protocol_problem(base, quantity)));
     match parsed {
         Ok(base) if problems.is_empty() => Ok(SearchOptions {
@@ -78,6 +79,12 @@ pub(in crate::commands) fn parse_flags(
             Err(problems)
         }
     }
+}
+
+/// Returns a problem if the plan is a load over WebSocket.
+fn websocket_problem(base: &RunPlan) -> Option<InputProblem> {
+    let why = "weir edge searches with HTTP: use http:// or https://, or search by hand with weir load -R N ws://...";
+    base.websocket.as_ref().map(|_| InputProblem::new("URL", why))
 }
 
 /// Returns a problem if the quantity does not exist with the plan's protocols.

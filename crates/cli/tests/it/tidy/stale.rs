@@ -5,7 +5,7 @@
 pub(crate) const FEATURES: &[(&str, &str, &str)] = &[
     ("HTTP/2", "crates/wire/src/h2.rs", "mod connection"),
     ("TLS", "crates/rt/src/tls.rs", "mod session"),
-    ("WebSocket", "crates/proxy/src/websocket.rs", "WebSocket"),
+    ("WebSocket", "crates/wire/src/websocket.rs", "WebSocket"),
     ("gRPC", "crates/proxy/src/exchange/grpc.rs", "grpc-status"),
     ("ACME", "crates/proxy/src/acme.rs", "mod order"),
     ("OCSP", "crates/rt/src/tls.rs", "mod ocsp"),

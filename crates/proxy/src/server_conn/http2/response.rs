@@ -4,7 +4,7 @@ use wire::h2::{Fields, ResponseHead};
 use wire::{RequestKind, Version, encode};
 
 use super::request::Purpose;
-use crate::websocket::accept_value;
+use wire::websocket::accept_value;
 
 /// Framing of a response's content for the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
