@@ -71,11 +71,7 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
             requests,
             good: Some(requests - failed.min(requests)),
             errors: BTreeMap::from([("failed".to_owned(), failed)]),
-            connections: ConnectionTotals {
-                requested: connections,
-                max_open: connections,
-                ..ConnectionTotals::default()
-            },
+            connections: connection_totals(connections),
             ..RunTotals::default()
         },
         rates: Rates { responses_per_s, ..Rates::default() },
@@ -99,6 +95,10 @@ fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option
         diagnosis: None,
         fleet: None,
     })
+}
+
+fn connection_totals(connections: u64) -> ConnectionTotals {
+    ConnectionTotals { requested: connections, max_open: connections, ..ConnectionTotals::default() }
 }
 
 fn no_latencies() -> PhaseLatencies {

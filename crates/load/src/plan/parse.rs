@@ -157,7 +157,6 @@ impl RunPlan {
         let stages = stages(text, &mut reader);
         let connections = connections(text, stages.as_ref(), &mut reader);
         let timeout_ns = timeout_ns(text, &mut reader);
-        let seconds = DurationUnit::Seconds;
         let (pace, think) = pace(text, stages.as_ref(), replay.as_deref(), &mut reader);
         let objectives = objectives(text, &mut reader);
         let error_limits = objectives.iter().filter_map(Objective::error_rate_limit);
@@ -167,7 +166,7 @@ impl RunPlan {
             threads: threads(text, &mut reader, &requests, connections, cores),
             pin: reader.parse_or_default("--pin", text.pin.as_ref(), Vec::new(), rt::cores::parse_cpus),
             spin: text.spin,
-            ramp_ns: reader.duration_ns("--ramp", text.ramp.as_ref(), 0, seconds),
+            ramp_ns: reader.duration_ns("--ramp", text.ramp.as_ref(), 0, DurationUnit::Seconds),
             end: end(text, stages.as_ref(), replay.as_deref(), &mut reader),
             requests_per_connection: requests_per_connection(text, &mut reader),
             timeout_ns,

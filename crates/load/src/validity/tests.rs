@@ -33,6 +33,7 @@ fn good() -> RunMeasurement {
     RunMeasurement {
         check_samples: Vec::new(),
         breakdown: crate::recorder::Breakdown::default(),
+        live: crate::recorder::LiveHistograms::default(),
         start_ns: 0,
         plan: RunPlan::parse(&text, 2).unwrap(),
         latencies,

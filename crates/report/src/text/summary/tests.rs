@@ -64,6 +64,8 @@ pub(crate) fn run_with_everything() -> Run {
         window: MeasuredWindow::default(),
         latency,
         http2: None,
+        websocket: None,
+        event_stream: None,
         tls: Some(TlsSessions {
             version: Some("TLSv1.2".to_owned()),
             cipher_suite: Some("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256".to_owned()),
