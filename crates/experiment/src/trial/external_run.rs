@@ -41,8 +41,7 @@ pub(super) fn diagnose_load(trial: &ExperimentTrial, has_rate: bool) -> Option<D
 
 fn make_record(trial: &ExperimentTrial, observed: &MachineObservation) -> Option<Run> {
     let view = TrialView::new(trial);
-    let responses_per_s = view.responses_per_s()?;
-    let length_s = trial.duration_s;
+    let (responses_per_s, length_s) = (view.responses_per_s()?, trial.duration_s);
     let requests = (responses_per_s * length_s) as u64;
     let failed =
         view.driver_value("error_fraction").map_or(0, |fraction| (fraction * requests as f64) as u64);

@@ -60,9 +60,7 @@ pub fn markdown(run: &Run) -> String {
         let value = outcome.rsplit_once(" (").map_or("", |(_, value)| value.trim_end_matches(')'));
         text += &format!("| `{}` | {word}: {} |\n", escape(&objective.text), escape(value));
     }
-    if let Some(comparison) = &run.comparison {
-        text += &comparison_tables(comparison);
-    }
+    text += &run.comparison.as_ref().map_or_else(String::new, comparison_tables);
     if !run.validity.reasons.is_empty() {
         text.push('\n');
     }
