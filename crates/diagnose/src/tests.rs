@@ -79,6 +79,8 @@ fn run(connections: u64, latency_ns: u64) -> Run {
         },
         tls: None,
         http2: None,
+        websocket: None,
+        event_stream: None,
         generator: GeneratorStats {
             threads: 1,
             busiest_thread_fraction: Some(0.2),

@@ -450,6 +450,13 @@ impl Core {
         self.memory.spare_exchanges.borrow_mut().pop().unwrap_or_else(|| Box::new(Exchange::new()))
     }
 
+    /// Frees what is kept for reuse. An exchange keeps the capacity of the largest head that it had.
+    pub(crate) fn free_unused_memory(&self) {
+        self.memory.buffers.free_unused();
+        self.memory.channel_buffers.free_unused();
+        self.memory.spare_exchanges.take();
+    }
+
     /// Keeps an exchange for reuse.
     pub(crate) fn recycle_exchange(&self, mut exchange: Box<Exchange>) {
         self.load.in_flight.set(self.load.in_flight.get() - 1);

@@ -157,8 +157,7 @@ async fn run_ticks(core: Rc<Core>) {
         if let Some(part) =
             memory_return.due(core.connection_limit.ended_count(), core.ticks.now.get().as_ns())
         {
-            core.memory.buffers.free_unused();
-            core.memory.channel_buffers.free_unused();
+            core.free_unused_memory();
             return_freed_memory(part);
         }
     }
