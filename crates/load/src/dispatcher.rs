@@ -289,6 +289,8 @@ impl Dispatcher {
     /// Empties the queue if no client is left to serve it. Returns the due times of its requests.
     pub(crate) fn close_and_drain(&mut self) -> impl Iterator<Item = u64> + use<> {
         self.close();
+        // A client that gives up leaves what it was assigned.
+        (0..self.clients.len()).for_each(|client| self.withdraw(client));
         std::mem::take(&mut self.pending).into_iter()
     }
 }
@@ -367,6 +369,18 @@ mod tests {
         assert_eq!(next(6_000_000), NextAction::Expired { due_ns: 20, count: 2 });
         assert_eq!(next(6_000_000), NextAction::Expired { due_ns: 1_000_000, count: 1 });
         assert_eq!(next(6_000_000), NextAction::Due { due_ns: 1_000_001, queued: true });
+    }
+
+    #[test]
+    fn a_request_that_its_client_did_not_take_is_drained() {
+        let mut dispatcher = Dispatcher::new(2, 10, None);
+        assert_eq!([0, 1].map(|client| dispatcher.next_action(client, 1, 0, TIMEOUT)), [NextAction::Wait; 2]);
+        for due_ns in 1..=3 {
+            dispatcher.dispatch(due_ns);
+        }
+        let mut drained: Vec<u64> = dispatcher.close_and_drain().collect();
+        drained.sort_unstable();
+        assert_eq!(drained, [1, 2, 3]);
     }
 
     #[test]
