@@ -50,8 +50,8 @@ fn all_wrong_flags_are_reported_at_once() {
         ),
         (&["calibrate", "--size", "x", "--trials", "0", "-c", "0"], &["--size", "--trials", "--connections"]),
         (
-            &["load", "report", "--jsonl", "x", "/no/such/file", "/nor/this"],
-            &["--jsonl", "/no/such/file", "/nor/this"],
+            &["load", "report", "--fail-if", "x", "/no/such/file", "/nor/this"],
+            &["--fail-if", "/no/such/file", "/nor/this"],
         ),
         (&["load", "report"], &["FILE"]),
         (&["completions", "tcsh"], &["SHELL", "unsupported shell 'tcsh'", "bash"]),

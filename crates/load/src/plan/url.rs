@@ -207,7 +207,7 @@ mod tests {
         for (text, why) in [
             ("127.0.0.1:80", "not a URL"),
             ("https://a~b/", "neither a DNS name nor an IP address"),
-            ("ftp://a/", "'ftp' is neither http nor https"),
+            ("ftp://a/", "'ftp' is none of http, https, ws and wss"),
             ("http://u:p@a/", "-H"),
             ("http://a:0/", "not a port"),
             ("http://a:99999/", "not a port"),
