@@ -73,24 +73,15 @@ fn prove_command(command: &[String], record_file: Option<&str>) -> String {
             }
             continue;
         }
-        words.push(quoted(argument));
+        words.push(argument.clone());
     }
-    let file = record_file.map_or_else(|| "before.json".to_owned(), quoted);
-    let again = format!("{} --baseline {file}", words.join(" "));
+    words.extend(["--baseline", record_file.unwrap_or("before.json")].map(str::to_owned));
+    let again = record::shell::quoted(&words);
     match record_file {
         Some(_) => again,
         None => {
             format!("{again} (this search kept no record: run it with --json before.json before the change)")
         }
-    }
-}
-
-/// Quotes a word for a shell, if it needs that.
-fn quoted(word: &str) -> String {
-    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
 

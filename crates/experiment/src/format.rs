@@ -2,8 +2,6 @@
 //! All output about an experiment uses them: sentences, report, terminal. [`crate::judge`] writes
 //! the sentences themselves.
 
-use std::borrow::Cow;
-
 use record::experiment::{BetterDirection, ExperimentMetric};
 use record::units::{BYTE_STEPS, COUNT_STEPS, TIME_STEPS, UnitSteps, round_to_digits, scale_to_step};
 
@@ -266,15 +264,6 @@ pub fn capitalized(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Formats words of a command line for a shell, with quotes where needed.
-#[must_use]
-pub fn shell_quoted(words: &[String]) -> String {
-    // NUL cannot be quoted, and the arguments of a process never contain it.
-    let words = words.iter().map(|word| word.replace('\0', ""));
-    let quoted = words.map(|word| shlex::try_quote(&word).map(Cow::into_owned).unwrap_or_default());
-    quoted.collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -369,9 +358,5 @@ mod tests {
         assert_eq!((percent(0.0), percent(0.0003)), ("0 %".into(), "0.03 %".into()));
         assert_eq!((capitalized("it was"), capitalized("")), ("It was".into(), String::new()));
         assert_eq!(code_words("user_cpu_bound"), "user cpu bound");
-        let words = ["weir", "--set", "a b", "it's", "", "load=10,20"].map(str::to_owned);
-        let line = shell_quoted(&words);
-        assert_eq!(shlex::split(&line), Some(words.to_vec()), "{line}");
-        assert!(line.starts_with("weir --set 'a b' "), "{line}");
     }
 }

@@ -7,6 +7,7 @@ mod dialer;
 mod event_stream;
 mod http1;
 mod http2;
+mod multiplexed;
 mod pipeline;
 mod request_buffer;
 mod source;

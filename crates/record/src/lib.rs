@@ -26,6 +26,7 @@ pub mod merge;
 pub mod observed;
 pub mod problem;
 pub mod run;
+pub mod shell;
 pub mod trial;
 pub mod units;
 pub mod validity;

@@ -5,12 +5,10 @@ mod baseline;
 mod common_window;
 mod latency;
 
-use std::collections::BTreeMap;
-
 use self::common_window::CommonWindow;
 use crate::fleet::Fleet;
 use crate::histogram::HistogramDecodeError;
-use crate::run::{BackOffTotals, GeneratorStats, Interval, Run, RunTotals, StallTotals};
+use crate::run::{BackOffTotals, GeneratorStats, Interval, Run, RunTotals, StallTotals, add_counts};
 use crate::validity::{Validity, ValidityReason, ValidityVerdict};
 
 /// Reason why runs cannot be merged.
@@ -227,26 +225,20 @@ fn add_stages(merged: &mut Run, run: &Run) -> Result<(), HistogramDecodeError> {
     Ok(())
 }
 
-fn add_map<K: Ord + Clone>(a: &mut BTreeMap<K, u64>, b: &BTreeMap<K, u64>) {
-    for (key, count) in b {
-        *a.entry(key.clone()).or_insert(0) += count;
-    }
-}
-
 fn add_totals(a: &mut RunTotals, b: &RunTotals) {
     a.requests += b.requests;
     a.sent += b.sent;
     (a.good, a.bad) = (Some(a.good() + b.good()), Some(a.bad() + b.bad()));
     a.responses += b.responses;
-    add_map(&mut a.status, &b.status);
-    add_map(&mut a.errors, &b.errors);
+    add_counts(&mut a.status, &b.status);
+    add_counts(&mut a.errors, &b.errors);
     for (code, error) in &b.parse_errors {
         let sum = a.parse_errors.entry(code.clone()).or_default();
         sum.count += error.count;
         sum.text.clone_from(&error.text);
     }
-    add_map(&mut a.timeouts_by_phase, &b.timeouts_by_phase);
-    add_map(&mut a.failed_checks, &b.failed_checks);
+    add_counts(&mut a.timeouts_by_phase, &b.timeouts_by_phase);
+    add_counts(&mut a.failed_checks, &b.failed_checks);
     a.timeout_age_ns = match (a.timeout_age_ns, b.timeout_age_ns) {
         (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
         (a, b) => a.or(b),
@@ -300,9 +292,9 @@ fn add_generator(a: &GeneratorStats, b: &GeneratorStats) -> GeneratorStats {
 #[must_use]
 pub fn add_interval(a: &Interval, b: &Interval) -> Interval {
     let mut errors = a.errors.clone();
-    add_map(&mut errors, &b.errors);
+    add_counts(&mut errors, &b.errors);
     let mut parse_errors = a.parse_errors.clone();
-    add_map(&mut parse_errors, &b.parse_errors);
+    add_counts(&mut parse_errors, &b.parse_errors);
     let responses = a.responses + b.responses;
     let mean = |x: f64, y: f64| {
         // A mean weighted by counts is the overall mean; it is no mean of percentiles.

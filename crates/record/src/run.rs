@@ -17,6 +17,7 @@ pub use crate::diagnosis::{
 };
 pub use generator::{BackOffTotals, CalibratedCapacity, GeneratorStats, StallTotals};
 pub use http2::Http2Totals;
+pub(crate) use live::add_counts;
 pub use live::{EventStreamTotals, WebSocketTotals};
 pub use tls::TlsSessions;
 

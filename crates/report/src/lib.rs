@@ -24,7 +24,7 @@ mod unobservable;
 
 pub use run_comparison::{
     ComparedFigure, ConditionResult, FigureChange, RegressionCondition, RegressionOutcome, RunComparison,
-    Undecided,
+    Undecided, compare_searches,
 };
 pub use run_page::{PageBaseline, RUN_PAGE_BYTES_MAX, edge_page, run_page};
 

@@ -214,7 +214,7 @@ fn write_repro_command(out: &mut String, experiment: &Experiment) {
     let _ = writeln!(
         out,
         "<details><summary>Reproduce</summary>\n\n{}",
-        fenced(&format::shell_quoted(&command(experiment)), "sh")
+        fenced(&record::shell::quoted(&command(experiment)), "sh")
     );
     let file = shortened(&experiment.plan.file, FILE_CHARS_MAX);
     let _ = writeln!(

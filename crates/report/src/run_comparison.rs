@@ -1,4 +1,4 @@
-//! Comparison of a run with a baseline: the change of each figure with the interval that separates it from noise,
+//! Comparison of two searches, and of a run with a baseline: the change of each figure with the interval that separates it from noise,
 //! and the conditions that make a regression of it (`--fail-if`).
 //!
 //! A figure is that of the complete run, from its merged histogram. The interval comes from the seconds of both
@@ -9,6 +9,7 @@
 mod condition;
 
 use experiment::format;
+use record::capacity_search::{CapacitySearch, ComparedLevel, Estimate, SearchComparison};
 use record::comparison::{self, BaselineComparison, ComparedCondition, ConditionDecision};
 use record::run::{Interval, Run};
 use record::units::{format_duration_ns, format_rate};
@@ -447,6 +448,41 @@ pub(crate) fn differing_keys(first: &serde_json::Value, second: &serde_json::Val
     };
     let keys: std::collections::BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     keys.into_iter().filter(|key| first.get(*key) != second.get(*key)).cloned().collect()
+}
+
+/// Compares a search with an earlier one.
+#[must_use]
+pub fn compare_searches(name: &str, earlier: &CapacitySearch, search: &CapacitySearch) -> SearchComparison {
+    let level = |search: &CapacitySearch| {
+        let conclusion = &search.conclusion;
+        let value = conclusion.level.or(conclusion.lower)?;
+        let high = conclusion.upper.unwrap_or(value).max(value);
+        Some(Estimate { value, low: value, high })
+    };
+    let compare = |before: Option<Estimate>, after: Option<Estimate>| {
+        let (before, after) = before.zip(after).filter(|(before, _)| before.low > 0.0)?;
+        let factor = Estimate {
+            value: after.value / before.value,
+            low: after.low / before.high,
+            high: after.high / before.low,
+        };
+        Some(ComparedLevel { before: before.value, after: after.value, factor })
+    };
+    let expected = earlier.decision.as_ref().and_then(|decision| decision.change.expected.as_ref());
+    let predicted_factor = expected.filter(|gain| gain.before_per_s > 0.0).map(|gain| Estimate {
+        value: gain.after_per_s.value / gain.before_per_s,
+        low: gain.after_per_s.low / gain.before_per_s,
+        high: gain.after_per_s.high / gain.before_per_s,
+    });
+    let is_same_quantity = earlier.quantity == search.quantity;
+    let levels = is_same_quantity.then(|| compare(level(earlier), level(search))).flatten();
+    SearchComparison {
+        baseline: name.to_owned(),
+        level: levels,
+        ceiling: compare(earlier.ceiling_per_s, search.ceiling_per_s),
+        predicted_factor,
+        plan_differences: differing_keys(&earlier.plan, &search.plan),
+    }
 }
 
 #[cfg(test)]

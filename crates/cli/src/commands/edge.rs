@@ -13,7 +13,8 @@ use load::capacity_search::{
 };
 use record::capacity_search::{CapacitySearch, SearchEnd, SearchTrial};
 use record::problem::InputProblem;
-use report::text::decision::{compare_searches, search_markdown};
+use report::compare_searches;
+use report::text::decision::search_markdown;
 use rt::drain::{Drain, DrainWatch, SignalSet, block_signals};
 use runner::confirm::{ConfirmContext, Throttle};
 use runner::local_driver::LocalDriver;

@@ -2,13 +2,14 @@
 //! kind of the results, not figures, which depend on the machine.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use record::units::format_count;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::peers::start_slots;
 use crate::support::timing::assert_timing;
 use crate::support::{
     EVENT_TIMEOUT, OriginProcess, Process, WEIR, command, exclusive_machine, run_weir, shared_machine,
@@ -147,37 +148,10 @@ fn without_a_bound_there_is_a_law_and_the_run_that_it_stopped_at_is_diagnosed_ag
     assert!(text.contains("\nsearch ") && text.contains(&rate), "{rate}: {text}");
 }
 
-/// Server that admits six requests at a time, 15 ms each, from any client: 400 per second.
-const SEMAPHORE: &str = r#"
-import asyncio
-
-async def serve(reader, writer, semaphore):
-    try:
-        while await reader.readuntil(b"\r\n\r\n"):
-            async with semaphore:
-                await asyncio.sleep(0.015)
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-            await writer.drain()
-    except (asyncio.IncompleteReadError, ConnectionError):
-        pass
-    writer.close()
-
-async def main():
-    semaphore = asyncio.Semaphore(6)
-    server = await asyncio.start_server(lambda r, w: serve(r, w, semaphore), "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
-
-asyncio.run(main())
-"#;
-
 #[test]
 fn a_bound_inside_of_the_server_is_what_stops_it() {
     let _exclusive = exclusive_machine();
-    let directory = temp_dir();
-    let mut server = command("python3", directory.path());
-    let mut server = Process::spawn(server.args(["-c", SEMAPHORE]).stdout(Stdio::piped()));
-    let url = format!("http://127.0.0.1:{}/", server.first_line().trim());
+    let (_server, url) = start_slots(6, 15);
     let arguments = ["--quick", "--search-only", "--trial", "300ms", &url];
     let is_named = |one: &SearchResult| one.record["stopped_by"]["verdict"] == "subject_limited";
     // On a busy machine, a level may be missed, or held again, for other reasons.

@@ -1,14 +1,12 @@
 //! The pages of `load`, `load report` and `edge`, and the comparison with a baseline, by the real binary.
 
 use std::fs;
-use std::process::Stdio;
 
 use serde_json::Value;
 
+use crate::support::peers::start_slots;
 use crate::support::timing::assert_timing;
-use crate::support::{
-    OriginProcess, Process, command, exclusive_machine, run_weir, shared_machine, temp_dir,
-};
+use crate::support::{OriginProcess, exclusive_machine, run_weir, shared_machine, temp_dir};
 
 /// Checks that a file is one complete page that loads nothing.
 fn assert_page(path: &str) -> String {
@@ -84,38 +82,12 @@ fn a_load_and_a_search_write_a_page_each() {
     assert!(output.code == 2 && output.stderr.contains("name one with --json"), "{output:?}");
 }
 
-/// Server that works on four requests at a time, 10 ms each: 400 per second.
-const FOUR_SLOTS: &str = r#"
-import asyncio
-
-async def serve(reader, writer, semaphore):
-    try:
-        while await reader.readuntil(b"\r\n\r\n"):
-            async with semaphore:
-                await asyncio.sleep(0.01)
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-            await writer.drain()
-    except (asyncio.IncompleteReadError, ConnectionError):
-        pass
-    writer.close()
-
-async def main():
-    semaphore = asyncio.Semaphore(4)
-    server = await asyncio.start_server(lambda r, w: serve(r, w, semaphore), "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
-
-asyncio.run(main())
-"#;
-
 #[test]
 fn a_search_tests_its_limit_predicts_the_gain_and_compares_a_repetition() {
     let _exclusive = exclusive_machine();
     let directory = temp_dir();
     let name = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let mut server = command("python3", directory.path());
-    let mut server = Process::spawn(server.args(["-c", FOUR_SLOTS]).stdout(Stdio::piped()));
-    let url = format!("http://127.0.0.1:{}/", server.first_line().trim());
+    let (_server, url) = start_slots(4, 10);
     let (before, after, table) = (name("before.json"), name("after.json"), name("after.md"));
     let search = |json: &str, more: &[&str]| {
         let flags = ["edge", "--trial", "200ms", "--slo", "p99<2s,errors<5%", "-c", "16", "--json", json];

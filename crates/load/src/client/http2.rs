@@ -24,7 +24,6 @@ mod settings;
 mod silence;
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -34,8 +33,9 @@ use wire::h2::ErrorCode;
 use self::connection::{Http2Connection, ReadProgress};
 use self::exchange::{Exchange, ExchangeTable};
 use super::dialer::Dialer;
+use super::multiplexed::MultiplexedClient;
 use super::source::{RequestSource, WantedRequest};
-use super::{Client, ConnectionEnd, READS_MAX};
+use super::{ConnectionEnd, READS_MAX};
 use crate::core_state::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 
@@ -60,9 +60,26 @@ pub(super) struct Http2Client {
     next_deadline_ns: u64,
 }
 
-impl Client for Http2Client {
+impl MultiplexedClient for Http2Client {
     fn dialer(&self) -> &Dialer {
         &self.dialer
+    }
+
+    fn parts(&mut self) -> (&mut RequestSource, &mut Dialer) {
+        (&mut self.source, &mut self.dialer)
+    }
+
+    fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    async fn connect(&mut self, due_ns: u64) -> Result<(), Failure> {
+        let core = Rc::clone(&self.dialer.core);
+        let (plan, known) = (&core.shared.plan, self.streams_max);
+        let opening = async |_: &Dialer, stream| Ok(Http2Connection::new(stream, plan, known));
+        self.connection = Some(Box::new(self.dialer.connect(due_ns, opening).await?));
+        self.find_next_deadline();
+        Ok(())
     }
 
     async fn connect_before_start(&mut self) {
@@ -77,86 +94,6 @@ impl Client for Http2Client {
         self.connection = opened.await.ok().map(Box::new);
     }
 
-    async fn run(&mut self, start_ns: u64) {
-        self.source.begin(start_ns);
-        loop {
-            if self.connection.is_none() && !self.reconnect().await {
-                return;
-            }
-            if let ConnectionEnd::LoadEnded = poll_fn(|cx| self.poll_connection(cx)).await {
-                return;
-            }
-        }
-    }
-}
-
-impl Http2Client {
-    pub(super) fn new(dialer: Dialer) -> Self {
-        let plan = &dialer.core.shared.plan;
-        // The plan has it for each client with HTTP/2.
-        let streams = plan.http2.as_ref().map_or(1, |http2| http2.streams);
-        let streams = usize::try_from(streams).unwrap_or(usize::MAX);
-        Self {
-            connection: None,
-            streams_max: None,
-            exchanges: ExchangeTable::new(plan, dialer.client_number() as u64),
-            retries: VecDeque::new(),
-            source: RequestSource::new(plan, streams, dialer.client_number() as u64),
-            streams,
-            request_index: dialer.index,
-            next_deadline_ns: u64::MAX,
-            dialer,
-        }
-    }
-
-    /// Waits for a request and connects for it, until that succeeds. Returns `false` if the load is
-    /// over.
-    async fn reconnect(&mut self) -> bool {
-        loop {
-            let wanted = poll_fn(|cx| self.poll_wanted(cx)).await;
-            let Some(due_ns) = wanted else { return false };
-            let core = Rc::clone(&self.dialer.core);
-            let plan = &core.shared.plan;
-            let known = self.streams_max;
-            let opening =
-                self.dialer.connect(due_ns, async |_, stream| Ok(Http2Connection::new(stream, plan, known)));
-            match Box::pin(opening).await {
-                Ok(connection) => {
-                    self.connection = Some(Box::new(connection));
-                    self.find_next_deadline();
-                    return true;
-                }
-                Err(failure) => {
-                    self.fail_waiting(failure);
-                    let until_ns = self.dialer.back_off().await;
-                    // The next requests of a closed loop are due after the pause, which is not
-                    // latency.
-                    self.source.postpone(until_ns);
-                }
-            }
-        }
-    }
-
-    /// Returns the due time of a request that needs a connection; `None` if the load is over.
-    fn poll_wanted(&mut self, cx: &mut Context<'_>) -> Poll<Option<u64>> {
-        if let Some(retry) = self.retries.front() {
-            return Poll::Ready(Some(retry.due_ns));
-        }
-        self.source.poll_wanted(cx, &self.dialer)
-    }
-
-    /// Records that the requests that waited for a connection failed with it.
-    fn fail_waiting(&mut self, failure: Failure) {
-        let core = Rc::clone(&self.dialer.core);
-        let now_ns = now_ns();
-        self.source.fail_wanted(&core, failure, now_ns);
-        for retry in std::mem::take(&mut self.retries) {
-            retry.record_failure(&core, failure.kind, now_ns, false);
-            self.source.release(now_ns);
-        }
-    }
-
-    /// Drives the connection as far as possible.
     fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         let core = Rc::clone(&self.dialer.core);
         if core.giving_up.get() {
@@ -197,6 +134,43 @@ impl Http2Client {
             }
         }
         self.poll_end(cx)
+    }
+
+    fn poll_wanted(&mut self, cx: &mut Context<'_>) -> Poll<Option<u64>> {
+        if let Some(retry) = self.retries.front() {
+            return Poll::Ready(Some(retry.due_ns));
+        }
+        self.source.poll_wanted(cx, &self.dialer)
+    }
+
+    fn fail_waiting(&mut self, failure: Failure) {
+        let core = Rc::clone(&self.dialer.core);
+        let now_ns = now_ns();
+        self.source.fail_wanted(&core, failure, now_ns);
+        for retry in std::mem::take(&mut self.retries) {
+            retry.record_failure(&core, failure.kind, now_ns, false);
+            self.source.release(now_ns);
+        }
+    }
+}
+
+impl Http2Client {
+    pub(super) fn new(dialer: Dialer) -> Self {
+        let plan = &dialer.core.shared.plan;
+        // The plan has it for each client with HTTP/2.
+        let streams = plan.http2.as_ref().map_or(1, |http2| http2.streams);
+        let streams = usize::try_from(streams).unwrap_or(usize::MAX);
+        Self {
+            connection: None,
+            streams_max: None,
+            exchanges: ExchangeTable::new(plan, dialer.client_number() as u64),
+            retries: VecDeque::new(),
+            source: RequestSource::new(plan, streams, dialer.client_number() as u64),
+            streams,
+            request_index: dialer.index,
+            next_deadline_ns: u64::MAX,
+            dialer,
+        }
     }
 
     /// Ends the connection if no request is left on it.

@@ -5,7 +5,6 @@
 //! the requests behind it fail as `closed`.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -15,8 +14,9 @@ use wire::Refusal;
 
 use super::dialer::Dialer;
 use super::http1::ClientExtras;
+use super::multiplexed::MultiplexedClient;
 use super::source::{RequestSource, WantedRequest};
-use super::{Client, ConnectionEnd, READS_MAX, ResponseOutcome, record_response};
+use super::{ConnectionEnd, READS_MAX, ResponseOutcome, record_response};
 use crate::core_state::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::inspection::{Inspection, NoSink};
@@ -65,42 +65,17 @@ pub(super) struct PipelineClient {
     extras: Option<Box<ClientExtras>>,
 }
 
-impl Client for PipelineClient {
+impl MultiplexedClient for PipelineClient {
     fn dialer(&self) -> &Dialer {
         &self.dialer
     }
 
-    async fn connect_before_start(&mut self) {
-        // The run connects again.
-        let _ = self.connect(now_ns()).await;
+    fn parts(&mut self) -> (&mut RequestSource, &mut Dialer) {
+        (&mut self.source, &mut self.dialer)
     }
 
-    async fn run(&mut self, start_ns: u64) {
-        self.source.begin(start_ns);
-        loop {
-            if self.connection.is_none() && !self.reconnect().await {
-                return;
-            }
-            if let ConnectionEnd::LoadEnded = poll_fn(|cx| self.poll_connection(cx)).await {
-                return;
-            }
-        }
-    }
-}
-
-impl PipelineClient {
-    pub(super) fn new(dialer: Dialer) -> Self {
-        let plan = &dialer.core.shared.plan;
-        let depth = usize::try_from(plan.pipeline).unwrap_or(usize::MAX);
-        let number = dialer.client_number() as u64;
-        Self {
-            connection: None,
-            source: RequestSource::new(plan, depth, number),
-            depth,
-            request_index: dialer.index,
-            extras: ClientExtras::for_plan(plan, number),
-            dialer,
-        }
+    fn is_connected(&self) -> bool {
+        self.connection.is_some()
     }
 
     async fn connect(&mut self, due_ns: u64) -> Result<(), Failure> {
@@ -116,23 +91,6 @@ impl PipelineClient {
             is_closing: false,
         }));
         Ok(())
-    }
-
-    /// Waits for a request and connects for it, until that succeeds. Returns `false` if the load is over.
-    async fn reconnect(&mut self) -> bool {
-        loop {
-            let wanted = poll_fn(|cx| self.source.poll_wanted(cx, &self.dialer)).await;
-            let Some(due_ns) = wanted else { return false };
-            match Box::pin(self.connect(due_ns)).await {
-                Ok(()) => return true,
-                Err(failure) => {
-                    let now_ns = now_ns();
-                    self.source.fail_wanted(&self.dialer.core, failure, now_ns);
-                    let until_ns = self.dialer.back_off().await;
-                    self.source.postpone(until_ns);
-                }
-            }
-        }
     }
 
     fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
@@ -160,6 +118,22 @@ impl PipelineClient {
             }
         }
         self.poll_end()
+    }
+}
+
+impl PipelineClient {
+    pub(super) fn new(dialer: Dialer) -> Self {
+        let plan = &dialer.core.shared.plan;
+        let depth = usize::try_from(plan.pipeline).unwrap_or(usize::MAX);
+        let number = dialer.client_number() as u64;
+        Self {
+            connection: None,
+            source: RequestSource::new(plan, depth, number),
+            depth,
+            request_index: dialer.index,
+            extras: ClientExtras::for_plan(plan, number),
+            dialer,
+        }
     }
 
     /// Ends the connection if no request is left on it.

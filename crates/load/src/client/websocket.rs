@@ -12,7 +12,6 @@
 mod echoes;
 mod handshake;
 
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -24,8 +23,9 @@ use wire::websocket::{MessageReader, Opcode, Received, Role, WebSocketFault, enc
 use self::echoes::{Echo, EchoTracker, SentMessage, number_digits};
 use self::handshake::OpenedWebSocket;
 use super::dialer::Dialer;
+use super::multiplexed::MultiplexedClient;
 use super::source::{RequestSource, WantedRequest};
-use super::{Client, ConnectionEnd, READS_MAX};
+use super::{ConnectionEnd, READS_MAX};
 use crate::core_state::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::malformation::Malformation;
@@ -78,45 +78,17 @@ pub(super) struct WebSocketClient {
     random: fastrand::Rng,
 }
 
-impl Client for WebSocketClient {
+impl MultiplexedClient for WebSocketClient {
     fn dialer(&self) -> &Dialer {
         &self.dialer
     }
 
-    async fn connect_before_start(&mut self) {
-        // The run connects again.
-        let _ = self.connect(now_ns()).await;
+    fn parts(&mut self) -> (&mut RequestSource, &mut Dialer) {
+        (&mut self.source, &mut self.dialer)
     }
 
-    async fn run(&mut self, start_ns: u64) {
-        self.source.begin(start_ns);
-        loop {
-            if self.connection.is_none() && !self.reconnect().await {
-                return;
-            }
-            if let ConnectionEnd::LoadEnded = poll_fn(|cx| self.poll_connection(cx)).await {
-                return;
-            }
-        }
-    }
-}
-
-impl WebSocketClient {
-    pub(super) fn new(dialer: Dialer) -> Self {
-        let plan = &dialer.core.shared.plan;
-        let depth = usize::try_from(plan.pipeline).unwrap_or(usize::MAX);
-        let number = dialer.client_number() as u64;
-        // In an open loop a client has no users.
-        let users = if plan.is_open_loop() { 0 } else { depth };
-        Self {
-            connection: None,
-            tracker: EchoTracker::new(number),
-            source: RequestSource::new(plan, users, number),
-            depth,
-            request_index: dialer.index,
-            random: connection_rng(plan, number),
-            dialer,
-        }
+    fn is_connected(&self) -> bool {
+        self.connection.is_some()
     }
 
     async fn connect(&mut self, due_ns: u64) -> Result<(), Failure> {
@@ -147,22 +119,6 @@ impl WebSocketClient {
             last_message_ns: None,
         }));
         Ok(())
-    }
-
-    /// Waits for a message and connects for it, until that succeeds. Returns `false` if the load is over.
-    async fn reconnect(&mut self) -> bool {
-        loop {
-            let wanted = poll_fn(|cx| self.source.poll_wanted(cx, &self.dialer)).await;
-            let Some(due_ns) = wanted else { return false };
-            match Box::pin(self.connect(due_ns)).await {
-                Ok(()) => return true,
-                Err(failure) => {
-                    self.source.fail_wanted(&self.dialer.core, failure, now_ns());
-                    let until_ns = self.dialer.back_off().await;
-                    self.source.postpone(until_ns);
-                }
-            }
-        }
     }
 
     fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
@@ -204,6 +160,25 @@ impl WebSocketClient {
                     return self.poll_end(cx, &core);
                 }
             }
+        }
+    }
+}
+
+impl WebSocketClient {
+    pub(super) fn new(dialer: Dialer) -> Self {
+        let plan = &dialer.core.shared.plan;
+        let depth = usize::try_from(plan.pipeline).unwrap_or(usize::MAX);
+        let number = dialer.client_number() as u64;
+        // In an open loop a client has no users.
+        let users = if plan.is_open_loop() { 0 } else { depth };
+        Self {
+            connection: None,
+            tracker: EchoTracker::new(number),
+            source: RequestSource::new(plan, users, number),
+            depth,
+            request_index: dialer.index,
+            random: connection_rng(plan, number),
+            dialer,
         }
     }
 

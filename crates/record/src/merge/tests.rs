@@ -1,5 +1,7 @@
 //! Tests of merging: counts add up, percentiles come from the sum, the order does not matter.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::facts::HostFacts;
 use crate::fleet::{AgentClock, AgentOutcome, AgentRow};

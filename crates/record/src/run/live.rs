@@ -91,11 +91,11 @@ impl WebSocketTotals {
         self.late += other.late;
         self.unknown += other.unknown;
         self.pings += other.pings;
-        add_each(&mut self.close_codes, &other.close_codes);
+        add_counts(&mut self.close_codes, &other.close_codes);
         self.abnormal_closes += other.abnormal_closes;
         self.clean_closes += other.clean_closes;
         self.unclean_closes += other.unclean_closes;
-        add_each(&mut self.faults, &other.faults);
+        add_counts(&mut self.faults, &other.faults);
         self.handshake = sum(&self.handshake, &other.handshake)?;
         self.gap = sum(&self.gap, &other.gap)?;
         Ok(())
@@ -114,13 +114,14 @@ impl EventStreamTotals {
         self.ended += other.ended;
         self.resumed += other.resumed;
         self.retry_ms = self.retry_ms.max(other.retry_ms);
-        add_each(&mut self.faults, &other.faults);
+        add_counts(&mut self.faults, &other.faults);
         self.gap = sum(&self.gap, &other.gap)?;
         Ok(())
     }
 }
 
-fn add_each<K: Clone + Ord>(sum: &mut BTreeMap<K, u64>, other: &BTreeMap<K, u64>) {
+/// Adds the counts of `other` to those of `sum`.
+pub(crate) fn add_counts<K: Clone + Ord>(sum: &mut BTreeMap<K, u64>, other: &BTreeMap<K, u64>) {
     for (key, count) in other {
         *sum.entry(key.clone()).or_default() += count;
     }

@@ -247,7 +247,7 @@ fn repro_section(experiment: &Experiment, raw: &dyn TrialRecords) -> Markup {
             "The same file and seed (" (experiment.plan.seed) ") give the same order of trials. Duration: "
             (format::duration_text(experiment.duration_s)) (resumed) "."
         }
-        (preformatted(&format::shell_quoted(&repro_command(experiment))))
+        (preformatted(&record::shell::quoted(&repro_command(experiment))))
         @if let Some(trial) = first {
             @let commands = trial.commands.iter().map(|(role, command)| {
                 format!("# {role}\n{}\n", shortened(command, FACT_CHARS_MAX))

@@ -33,7 +33,7 @@ pub(super) fn target_of_plan(plan: &serde_json::Value) -> String {
 /// Returns the command and the machine of the generator.
 pub(super) fn facts(command: &[String], host: &HostFacts, duration_s: f64) -> Markup {
     html! {
-        (preformatted(&short(&format::shell_quoted(command), COMMAND_CHARS_MAX)))
+        (preformatted(&short(&record::shell::quoted(command), COMMAND_CHARS_MAX)))
         p.note {
             "Took " (format::duration_text(duration_s)) " on " (short(host.name.as_deref().unwrap_or("this machine"), 60)) ": "
             (host.cpus) " CPUs, " (format_bytes(host.memory_bytes as f64)) " of memory, kernel "

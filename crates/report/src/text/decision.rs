@@ -6,6 +6,8 @@ use record::capacity_search::{
 };
 use record::units::{format_count, format_rate};
 
+use super::markdown::escape;
+
 /// Returns the rows of a decision: a label, and its text.
 #[must_use]
 pub fn decision_rows(search: &CapacitySearch) -> Vec<(&'static str, String)> {
@@ -100,7 +102,6 @@ pub fn comparison_text(comparison: &SearchComparison) -> String {
 /// Formats a search as Markdown: the answer, the decision, the ladder.
 #[must_use]
 pub fn search_markdown(search: &CapacitySearch) -> String {
-    let escape = |text: &str| text.replace('|', "\\|");
     let mut text = String::new();
     if let Some(answer) = &search.answer {
         text +=
@@ -133,41 +134,6 @@ pub fn search_markdown(search: &CapacitySearch) -> String {
         );
     }
     text
-}
-
-/// Compares a search with an earlier one.
-#[must_use]
-pub fn compare_searches(name: &str, earlier: &CapacitySearch, search: &CapacitySearch) -> SearchComparison {
-    let level = |search: &CapacitySearch| {
-        let conclusion = &search.conclusion;
-        let value = conclusion.level.or(conclusion.lower)?;
-        let high = conclusion.upper.unwrap_or(value).max(value);
-        Some(Estimate { value, low: value, high })
-    };
-    let compare = |before: Option<Estimate>, after: Option<Estimate>| {
-        let (before, after) = before.zip(after).filter(|(before, _)| before.low > 0.0)?;
-        let factor = Estimate {
-            value: after.value / before.value,
-            low: after.low / before.high,
-            high: after.high / before.low,
-        };
-        Some(ComparedLevel { before: before.value, after: after.value, factor })
-    };
-    let expected = earlier.decision.as_ref().and_then(|decision| decision.change.expected.as_ref());
-    let predicted_factor = expected.filter(|gain| gain.before_per_s > 0.0).map(|gain| Estimate {
-        value: gain.after_per_s.value / gain.before_per_s,
-        low: gain.after_per_s.low / gain.before_per_s,
-        high: gain.after_per_s.high / gain.before_per_s,
-    });
-    let is_same_quantity = earlier.quantity == search.quantity;
-    let levels = is_same_quantity.then(|| compare(level(earlier), level(search))).flatten();
-    SearchComparison {
-        baseline: name.to_owned(),
-        level: levels,
-        ceiling: compare(earlier.ceiling_per_s, search.ceiling_per_s),
-        predicted_factor,
-        plan_differences: crate::run_comparison::differing_keys(&earlier.plan, &search.plan),
-    }
 }
 
 #[cfg(test)]

@@ -109,6 +109,7 @@ fn parts_table(columns: &[&str], rows: Vec<Vec<String>>) -> String {
     text
 }
 
-fn escape(text: &str) -> String {
+/// Escapes text for a cell of a table.
+pub(super) fn escape(text: &str) -> String {
     text.replace('|', "\\|")
 }

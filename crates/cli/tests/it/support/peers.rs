@@ -311,3 +311,36 @@ impl PythonServer {
         wait_for_line_count(&self.directory.path().join("log"), count)
     }
 }
+
+/// Server that works on a number of requests at a time, each for some time.
+const SLOTS: &str = r#"
+import asyncio, sys
+
+async def serve(reader, writer, semaphore):
+    try:
+        while await reader.readuntil(b"\r\n\r\n"):
+            async with semaphore:
+                await asyncio.sleep(float(sys.argv[2]) / 1000)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    writer.close()
+
+async def main():
+    semaphore = asyncio.Semaphore(int(sys.argv[1]))
+    server = await asyncio.start_server(lambda r, w: serve(r, w, semaphore), "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+asyncio.run(main())
+"#;
+
+/// Starts a server that works on `slots` requests at a time, `each_ms` each. Returns it with its URL.
+pub(crate) fn start_slots(slots: u32, each_ms: u32) -> (Process, String) {
+    let (slots, each_ms) = (slots.to_string(), each_ms.to_string());
+    let mut server = Command::new("python3");
+    let mut server = Process::spawn(server.args(["-c", SLOTS, &slots, &each_ms]).stdout(Stdio::piped()));
+    let url = format!("http://127.0.0.1:{}/", server.first_line().trim());
+    (server, url)
+}

@@ -6,7 +6,7 @@ use std::task::Poll;
 use rt::clock::now_ns;
 use rt::stream::Stream;
 use wire::websocket::{check_response, key_value};
-use wire::{Parsed, RequestKind, header_slots, parse_response};
+use wire::{Parsed, RequestKind, head_may_be_complete, header_slots, parse_response};
 
 use crate::client::dialer::{Dialer, OpenError};
 use crate::core_state::CoreState;
@@ -55,7 +55,14 @@ pub(super) async fn open(
                     let text = "the server closed the connection".to_owned();
                     return Poll::Ready(Err((FailureKind::Closed, text)));
                 }
-                Poll::Ready(Ok(count)) => received.extend_from_slice(&scratch[..count]),
+                Poll::Ready(Ok(count)) => {
+                    received.extend_from_slice(&scratch[..count]);
+                    // A server that sends its head in drips must not cause a parse for every byte.
+                    if !head_may_be_complete(&scratch[..count]) && received.len() < core.limits.head_bytes_max
+                    {
+                        continue;
+                    }
+                }
             }
             match response(&received, core, &key, request) {
                 Ok(None) => {}

@@ -71,7 +71,7 @@ impl RequestCount {
 
     /// Returns whether another request may begin or be reserved.
     pub(super) fn has_room(&self) -> bool {
-        self.begun.get() + self.reserved.get() < self.limit.get()
+        self.room() > 0
     }
 
     /// Returns the number of requests that may begin or be reserved.
