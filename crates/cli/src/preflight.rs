@@ -16,11 +16,23 @@ pub(crate) const STDOUT: &str = "-";
 /// Checks that all results can be written. One destination of `texts` may be stdout; those of
 /// `files` may not. Reports every problem at once.
 pub(crate) fn outputs(args: CommandArgs<'_>, texts: &[&str], files: &[&str]) -> Result<(), Failure> {
+    outputs_and(args, texts, files, None)
+}
+
+/// Like [`outputs`], with a further file that a flag brings along.
+pub(crate) fn outputs_and(
+    args: CommandArgs<'_>,
+    texts: &[&str],
+    files: &[&str],
+    further: Option<(&str, String)>,
+) -> Result<(), Failure> {
     let named = |flags: &[&str]| -> Vec<(String, String)> {
         let given = flags.iter().filter_map(|flag| Some((format!("--{flag}"), args.text(flag)?)));
         given.collect()
     };
-    let problems = output_problems(&named(texts), &named(files));
+    let further = further.into_iter().map(|(flag, path)| (format!("--{flag}"), path));
+    let files: Vec<_> = named(files).into_iter().chain(further).collect();
+    let problems = output_problems(&named(texts), &files);
     if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
 }
 

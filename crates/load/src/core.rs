@@ -41,9 +41,8 @@ pub(crate) async fn run(
 ) -> io::Result<Option<CoreSnapshot>> {
     let end_guard = EndGuard(events.clone());
     let core = Rc::new(CoreState::new(core_id, shared, events, spare_histograms)?);
-    for index in 0..core.clients_alive() {
-        spawn_local(run_client(Rc::clone(&core), index));
-    }
+    let clients: Vec<_> =
+        (0..core.clients_alive()).map(|index| spawn_local(run_client(Rc::clone(&core), index))).collect();
     spawn_local(run_ticker(Rc::clone(&core)));
     core.wait_until_opened().await;
     core.report_ready();
@@ -57,6 +56,10 @@ pub(crate) async fn run(
         spawn_local(run_pacer(Rc::clone(&core)));
     }
     core.wait_until_ended().await;
+    for client in clients {
+        // The counts of a client that panicked are incomplete, so no result is printed.
+        client.await.map_err(|error| io::Error::other(format!("a client of the generator: {error}")))?;
+    }
     core.fail_pending();
     let replacement = Recorder::new(core_id.index, mpsc::channel().1);
     let mut last = core.recorder.replace(replacement).finish(now_ns());

@@ -226,15 +226,15 @@ fn add_stages(merged: &mut Run, run: &Run) -> Result<(), HistogramDecodeError> {
 }
 
 fn add_totals(a: &mut RunTotals, b: &RunTotals) {
-    a.requests += b.requests;
-    a.sent += b.sent;
-    (a.good, a.bad) = (Some(a.good() + b.good()), Some(a.bad() + b.bad()));
-    a.responses += b.responses;
+    a.requests = a.requests.saturating_add(b.requests);
+    a.sent = a.sent.saturating_add(b.sent);
+    (a.good, a.bad) = (Some(a.good().saturating_add(b.good())), Some(a.bad().saturating_add(b.bad())));
+    a.responses = a.responses.saturating_add(b.responses);
     add_counts(&mut a.status, &b.status);
     add_counts(&mut a.errors, &b.errors);
     for (code, error) in &b.parse_errors {
         let sum = a.parse_errors.entry(code.clone()).or_default();
-        sum.count += error.count;
+        sum.count = sum.count.saturating_add(error.count);
         sum.text.clone_from(&error.text);
     }
     add_counts(&mut a.timeouts_by_phase, &b.timeouts_by_phase);
@@ -243,41 +243,41 @@ fn add_totals(a: &mut RunTotals, b: &RunTotals) {
         (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
         (a, b) => a.or(b),
     };
-    a.dropped += b.dropped;
-    a.unfinished += b.unfinished;
+    a.dropped = a.dropped.saturating_add(b.dropped);
+    a.unfinished = a.unfinished.saturating_add(b.unfinished);
     a.unfinished_age_ns_max = a.unfinished_age_ns_max.max(b.unfinished_age_ns_max);
-    a.bytes_in += b.bytes_in;
-    a.body_bytes += b.body_bytes;
-    a.bytes_out += b.bytes_out;
-    a.connections.requested += b.connections.requested;
-    a.connections.max_open += b.connections.max_open;
-    a.connections.opened += b.connections.opened;
-    a.connections.failed += b.connections.failed;
-    a.connections.lost += b.connections.lost;
-    a.connections.closed_idle += b.connections.closed_idle;
+    a.bytes_in = a.bytes_in.saturating_add(b.bytes_in);
+    a.body_bytes = a.body_bytes.saturating_add(b.body_bytes);
+    a.bytes_out = a.bytes_out.saturating_add(b.bytes_out);
+    a.connections.requested = a.connections.requested.saturating_add(b.connections.requested);
+    a.connections.max_open = a.connections.max_open.saturating_add(b.connections.max_open);
+    a.connections.opened = a.connections.opened.saturating_add(b.connections.opened);
+    a.connections.failed = a.connections.failed.saturating_add(b.connections.failed);
+    a.connections.lost = a.connections.lost.saturating_add(b.connections.lost);
+    a.connections.closed_idle = a.connections.closed_idle.saturating_add(b.connections.closed_idle);
 }
 
 fn add_generator(a: &GeneratorStats, b: &GeneratorStats) -> GeneratorStats {
     let max_of_both = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.max(b));
     GeneratorStats {
-        threads: a.threads + b.threads,
+        threads: a.threads.saturating_add(b.threads),
         lag_kind: a.lag_kind.clone(),
         // The worst generator counts: lags of different machines have no common distribution.
         lag_p50_ns: a.lag_p50_ns.max(b.lag_p50_ns),
         lag_p99_ns: a.lag_p99_ns.max(b.lag_p99_ns),
         lag_max_ns: a.lag_max_ns.max(b.lag_max_ns),
-        late: a.late + b.late,
+        late: a.late.saturating_add(b.late),
         back_off: BackOffTotals {
-            requests: a.back_off.requests + b.back_off.requests,
-            total_ns: a.back_off.total_ns + b.back_off.total_ns,
+            requests: a.back_off.requests.saturating_add(b.back_off.requests),
+            total_ns: a.back_off.total_ns.saturating_add(b.back_off.total_ns),
             longest_ns: a.back_off.longest_ns.max(b.back_off.longest_ns),
         },
         stalls: StallTotals {
-            count: a.stalls.count + b.stalls.count,
-            total_ns: a.stalls.total_ns + b.stalls.total_ns,
+            count: a.stalls.count.saturating_add(b.stalls.count),
+            total_ns: a.stalls.total_ns.saturating_add(b.stalls.total_ns),
             longest_ns: a.stalls.longest_ns.max(b.stalls.longest_ns),
-            requests_due: a.stalls.requests_due + b.stalls.requests_due,
-            requests_in_flight: a.stalls.requests_in_flight + b.stalls.requests_in_flight,
+            requests_due: a.stalls.requests_due.saturating_add(b.stalls.requests_due),
+            requests_in_flight: a.stalls.requests_in_flight.saturating_add(b.stalls.requests_in_flight),
         },
         busiest_thread_fraction: max_of_both(a.busiest_thread_fraction, b.busiest_thread_fraction),
         run_queue_wait_fraction: max_of_both(a.run_queue_wait_fraction, b.run_queue_wait_fraction),
@@ -295,7 +295,7 @@ pub fn add_interval(a: &Interval, b: &Interval) -> Interval {
     add_counts(&mut errors, &b.errors);
     let mut parse_errors = a.parse_errors.clone();
     add_counts(&mut parse_errors, &b.parse_errors);
-    let responses = a.responses + b.responses;
+    let responses = a.responses.saturating_add(b.responses);
     let mean = |x: f64, y: f64| {
         // A mean weighted by counts is the overall mean; it is no mean of percentiles.
         let sum = x * a.responses as f64 + y * b.responses as f64;
@@ -304,18 +304,18 @@ pub fn add_interval(a: &Interval, b: &Interval) -> Interval {
     Interval {
         time_s: a.time_s.max(b.time_s),
         length_s: a.length_s.max(b.length_s),
-        connections: a.connections + b.connections,
-        connections_opened: a.connections_opened + b.connections_opened,
+        connections: a.connections.saturating_add(b.connections),
+        connections_opened: a.connections_opened.saturating_add(b.connections_opened),
         responses,
-        good: a.good.zip(b.good).map(|(a, b)| a + b),
+        good: a.good.zip(b.good).map(|(a, b)| a.saturating_add(b)),
         errors,
         parse_errors,
-        status_classes: std::array::from_fn(|i| a.status_classes[i] + b.status_classes[i]),
-        bytes_in: a.bytes_in + b.bytes_in,
-        bytes_out: a.bytes_out + b.bytes_out,
-        in_flight: a.in_flight + b.in_flight,
-        pending: a.pending + b.pending,
-        dropped: a.dropped + b.dropped,
+        status_classes: std::array::from_fn(|i| a.status_classes[i].saturating_add(b.status_classes[i])),
+        bytes_in: a.bytes_in.saturating_add(b.bytes_in),
+        bytes_out: a.bytes_out.saturating_add(b.bytes_out),
+        in_flight: a.in_flight.saturating_add(b.in_flight),
+        pending: a.pending.saturating_add(b.pending),
+        dropped: a.dropped.saturating_add(b.dropped),
         first_byte_mean_ns: mean(a.first_byte_mean_ns, b.first_byte_mean_ns),
         last_byte_mean_ns: mean(a.last_byte_mean_ns, b.last_byte_mean_ns),
         p50_ns: None,
@@ -323,7 +323,7 @@ pub fn add_interval(a: &Interval, b: &Interval) -> Interval {
         max_ns: a.max_ns.max(b.max_ns),
         lag_p99_ns: None,
         own_cpus: a.own_cpus.zip(b.own_cpus).map(|(a, b)| a + b),
-        stalled_ns: a.stalled_ns + b.stalled_ns,
+        stalled_ns: a.stalled_ns.saturating_add(b.stalled_ns),
         measured: a.measured && b.measured,
     }
 }

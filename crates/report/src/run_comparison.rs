@@ -371,18 +371,21 @@ fn ratio_interval(figure: ComparedFigure, baseline: &Run, run: &Run) -> Option<(
 /// Returns the interval of the difference of the fractions of requests without a good response.
 fn errors_interval(baseline: &Run, run: &Run) -> Option<(f64, f64)> {
     let counts = |second: &Interval| {
-        let failed = second.errors.values().sum::<u64>() + second.dropped;
-        let bad = second.responses - second.good.unwrap_or(second.responses).min(second.responses);
-        (failed + bad, second.responses + failed)
+        // A record may have any counts.
+        let errors = second.errors.values().map(|count| *count as f64).sum::<f64>();
+        let (failed, responses) = (errors + second.dropped as f64, second.responses as f64);
+        let bad = responses - second.good.unwrap_or(second.responses).min(second.responses) as f64;
+        (failed + bad, responses + failed)
     };
-    let values = |run| seconds(run).map(counts).collect::<Vec<(u64, u64)>>();
+    let values = |run| seconds(run).map(counts).collect::<Vec<(f64, f64)>>();
     let (before, after) = (values(baseline), values(run));
     if before.len().min(after.len()) < SECONDS_MIN {
         return None;
     }
-    let fraction = |values: &mut [(u64, u64)]| {
-        let (bad, all) = values.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-        if all == 0 { f64::NAN } else { bad as f64 / all as f64 }
+    // Without a request it is NaN, which is no figure.
+    let fraction = |values: &mut [(f64, f64)]| {
+        let (bad, all) = values.iter().fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        bad / all
     };
     difference_interval(&before, &after, fraction, |before, after| after - before, RESAMPLING)
 }
@@ -459,6 +462,7 @@ pub fn compare_searches(name: &str, earlier: &CapacitySearch, search: &CapacityS
         let high = conclusion.upper.unwrap_or(value).max(value);
         Some(Estimate { value, low: value, high })
     };
+    let is_finite = |one: &Estimate| [one.value, one.low, one.high].iter().all(|figure| figure.is_finite());
     let compare = |before: Option<Estimate>, after: Option<Estimate>| {
         let (before, after) = before.zip(after).filter(|(before, _)| before.low > 0.0)?;
         let factor = Estimate {
@@ -466,7 +470,7 @@ pub fn compare_searches(name: &str, earlier: &CapacitySearch, search: &CapacityS
             low: after.low / before.high,
             high: after.high / before.low,
         };
-        Some(ComparedLevel { before: before.value, after: after.value, factor })
+        is_finite(&factor).then_some(ComparedLevel { before: before.value, after: after.value, factor })
     };
     let expected = earlier.decision.as_ref().and_then(|decision| decision.change.expected.as_ref());
     let predicted_factor = expected.filter(|gain| gain.before_per_s > 0.0).map(|gain| Estimate {
@@ -474,6 +478,7 @@ pub fn compare_searches(name: &str, earlier: &CapacitySearch, search: &CapacityS
         low: gain.after_per_s.low / gain.before_per_s,
         high: gain.after_per_s.high / gain.before_per_s,
     });
+    let predicted_factor = predicted_factor.filter(is_finite);
     let is_same_quantity = earlier.quantity == search.quantity;
     let levels = is_same_quantity.then(|| compare(level(earlier), level(search))).flatten();
     SearchComparison {

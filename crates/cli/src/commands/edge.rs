@@ -60,8 +60,8 @@ pub(super) fn run(args: CommandArgs<'_>, arguments: &[String]) -> Result<Exit, F
 
 /// Checks that the results can be written, and creates the directory of the records.
 pub(super) fn check_outputs(args: CommandArgs<'_>, options: &SearchOptions) -> Result<(), Failure> {
-    preflight::outputs(args, STDOUT_FLAGS, &["html"])?;
-    record_file(args)?;
+    let beside_page = record_file(args)?.filter(|_| args.text("json").is_none());
+    preflight::outputs_and(args, STDOUT_FLAGS, &["html"], beside_page.map(|file| ("html", file)))?;
     earlier_search(args)?;
     if let Some(directory) = &options.records_directory {
         std::fs::create_dir_all(directory)
@@ -172,9 +172,13 @@ impl EdgeSearch<'_> {
                 false => print(&summary(&edge, is_coloured())),
             }
         }
-        write_json(&edge, json.as_deref())?;
-        write_text(&search_markdown(&edge), args.text("markdown").as_deref())?;
-        write_edge_page(args, &edge)?;
+        // One that fails keeps none of the others from being written.
+        let written = [
+            write_json(&edge, json.as_deref()),
+            write_text(&search_markdown(&edge), args.text("markdown").as_deref()),
+            write_edge_page(args, &edge),
+        ];
+        written.into_iter().collect::<Result<(), _>>()?;
         Ok(exit_code(&edge, options.has_max_level))
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Dialer {
     /// True if the client ever had a connection.
     has_connected: bool,
     back_off_ns: u64,
+    /// True if the last connection ended without a response, so that a further one does not end the back-off.
+    has_ended_early: bool,
     /// The last back-off.
     last_back_off: BackOffPause,
 }
@@ -73,6 +75,7 @@ impl Dialer {
             version,
             has_connected: false,
             back_off_ns: BACK_OFF_NS_MIN,
+            has_ended_early: false,
             last_back_off: BackOffPause::default(),
         }
     }
@@ -138,7 +141,9 @@ impl Dialer {
                 }
                 recorder.counters.obtained += u64::from(!self.has_connected);
                 self.has_connected = true;
-                self.back_off_ns = BACK_OFF_NS_MIN;
+                if !self.has_ended_early {
+                    self.back_off_ns = BACK_OFF_NS_MIN;
+                }
                 Ok(connection)
             }
             Err(OpenError { failure, text }) => {
@@ -239,6 +244,19 @@ impl Dialer {
         self.core.timers.sleep_until(until_ns.min(self.core.end_ns())).await;
         self.last_back_off = BackOffPause { from_ns, to_ns: now_ns() };
         self.last_back_off.to_ns
+    }
+
+    /// Waits after a connection that ended without a response. Returns the end of the pause.
+    pub(super) async fn back_off_after_early_end(&mut self) -> u64 {
+        self.has_ended_early = true;
+        self.back_off().await
+    }
+
+    /// Ends the back-off after connections without a response.
+    pub(super) fn note_response(&mut self) {
+        if std::mem::take(&mut self.has_ended_early) {
+            self.back_off_ns = BACK_OFF_NS_MIN;
+        }
     }
 
     /// Returns the part of the last pause in which a request that was due at `due_ns` waited.

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use record::units::{MILLISECOND_NS, SECOND_NS};
 use rt::clock::now_ns;
+use rt::cores::yield_turn;
 use rt::stream::Stream;
 use wire::RequestKind;
 use wire::sse::{EventStreamFault, EventStreamReader};
@@ -29,6 +30,8 @@ use crate::response_reader::ResponseReader;
 
 /// Reconnection time until the server sets one (HTML §9.2.2 leaves it to the client).
 const RETRY_NS_DEFAULT: u64 = 3 * SECOND_NS;
+/// Minimum reconnection time: a server with `retry: 0` must not be hit in a tight loop.
+const RETRY_NS_MIN: u64 = 10 * MILLISECOND_NS;
 /// Maximum reconnection time.
 const RETRY_NS_MAX: u64 = 600 * SECOND_NS;
 
@@ -261,8 +264,8 @@ impl EventStreamClient {
                 return Poll::Ready(end);
             }
         }
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        yield_turn(cx);
+        self.check_time(core, subscription)
     }
 
     /// Ends a subscription whose time is over.
@@ -313,7 +316,7 @@ impl EventStreamClient {
         self.last_event_id.clear();
         self.last_event_id.extend_from_slice(events.last_event_id());
         if let Some(retry_ms) = events.retry_ms() {
-            self.retry_ns = retry_ms.saturating_mul(MILLISECOND_NS).min(RETRY_NS_MAX);
+            self.retry_ns = retry_ms.saturating_mul(MILLISECOND_NS).clamp(RETRY_NS_MIN, RETRY_NS_MAX);
             core.recorder.borrow_mut().counters.live.retry_ms = Some(retry_ms);
         }
         for number in std::mem::take(&mut subscription.sink.numbers) {

@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rt::clock::now_ns;
+use rt::cores::yield_turn;
 use rt::stream::Stream;
 use wire::Refusal;
 
@@ -432,7 +433,7 @@ impl<'r> Transfer<'r> {
                 Err(refusal) => return Poll::Ready(Err(core.note_malformed(refusal, &scratch[..bytes]))),
             }
         }
-        cx.waker().wake_by_ref();
+        yield_turn(cx);
         Poll::Pending
     }
 }

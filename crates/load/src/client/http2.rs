@@ -28,6 +28,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rt::clock::now_ns;
+use rt::cores::yield_turn;
 use wire::h2::ErrorCode;
 
 use self::connection::{Http2Connection, ReadProgress};
@@ -127,7 +128,7 @@ impl MultiplexedClient for Http2Client {
             match has_more {
                 true if turns < READS_MAX => {}
                 true => {
-                    cx.waker().wake_by_ref();
+                    yield_turn(cx);
                     break;
                 }
                 false => break,

@@ -33,6 +33,11 @@ pub(super) trait MultiplexedClient {
     /// Drives the connection as far as possible.
     fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd>;
 
+    /// Returns whether the connection that ended had no response, so that the next one waits.
+    fn has_ended_early(&self) -> bool {
+        false
+    }
+
     /// Returns the due time of a request that needs a connection; `None` if the load is over.
     fn poll_wanted(&mut self, cx: &mut Context<'_>) -> Poll<Option<u64>> {
         let (source, dialer) = self.parts();
@@ -63,6 +68,10 @@ impl<C: MultiplexedClient> Client for C {
             }
             if let ConnectionEnd::LoadEnded = poll_fn(|cx| self.poll_connection(cx)).await {
                 return;
+            }
+            if self.has_ended_early() {
+                let until_ns = Box::pin(self.parts().1.back_off_after_early_end()).await;
+                self.parts().0.postpone(until_ns);
             }
         }
     }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rt::clock::now_ns;
+use rt::cores::yield_turn;
 use rt::stream::Stream;
 use wire::Refusal;
 
@@ -113,7 +114,7 @@ impl MultiplexedClient for PipelineClient {
                     return Poll::Ready(ConnectionEnd::Closed);
                 }
                 (Ok(true), _) if turn + 1 < READS_MAX => {}
-                (Ok(true), _) => cx.waker().wake_by_ref(),
+                (Ok(true), _) => yield_turn(cx),
                 (Ok(false), _) => break,
             }
         }

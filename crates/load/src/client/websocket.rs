@@ -17,6 +17,7 @@ use std::task::{Context, Poll};
 
 use record::units::SECOND_NS;
 use rt::clock::now_ns;
+use rt::cores::yield_turn;
 use rt::stream::Stream;
 use wire::websocket::{MessageReader, Opcode, Received, Role, WebSocketFault, encode_close, encode_frame};
 
@@ -54,6 +55,10 @@ struct WebSocketConnection {
     closing_until_ns: Option<u64>,
     /// Time of the last message in the mode `push`.
     last_message_ns: Option<u64>,
+    /// True if a request has begun on it.
+    has_request: bool,
+    /// True if a message has arrived.
+    has_message: bool,
 }
 
 /// Reason why a connection ended.
@@ -75,6 +80,8 @@ pub(super) struct WebSocketClient {
     source: RequestSource,
     depth: usize,
     request_index: usize,
+    /// True if the last connection ended before a message arrived.
+    has_ended_early: bool,
     random: fastrand::Rng,
 }
 
@@ -91,6 +98,10 @@ impl MultiplexedClient for WebSocketClient {
         self.connection.is_some()
     }
 
+    fn has_ended_early(&self) -> bool {
+        self.has_ended_early
+    }
+
     async fn connect(&mut self, due_ns: u64) -> Result<(), Failure> {
         let core = Rc::clone(&self.dialer.core);
         let plan = &core.shared.plan;
@@ -100,6 +111,7 @@ impl MultiplexedClient for WebSocketClient {
         let OpenedWebSocket { stream, rest, handshake_ns } = self.dialer.connect(due_ns, opening).await?;
         core.recorder.borrow_mut().live_histograms().handshake.record(handshake_ns);
         self.tracker.begin_connection();
+        self.has_ended_early = false;
         let mut output = Vec::new();
         if let Some(websocket) = settings(plan)
             && websocket.mode == WebSocketMode::Push
@@ -117,6 +129,8 @@ impl MultiplexedClient for WebSocketClient {
             messages_left: plan.requests_per_connection.unwrap_or(u64::MAX),
             closing_until_ns: None,
             last_message_ns: None,
+            has_request: false,
+            has_message: false,
         }));
         Ok(())
     }
@@ -155,7 +169,7 @@ impl MultiplexedClient for WebSocketClient {
                 Ok(true) if turns < READS_MAX => {}
                 Ok(has_more) => {
                     if has_more {
-                        cx.waker().wake_by_ref();
+                        yield_turn(cx);
                     }
                     return self.poll_end(cx, &core);
                 }
@@ -177,6 +191,7 @@ impl WebSocketClient {
             source: RequestSource::new(plan, users, number),
             depth,
             request_index: dialer.index,
+            has_ended_early: false,
             random: connection_rng(plan, number),
             dialer,
         }
@@ -255,6 +270,9 @@ impl WebSocketClient {
             match connection.reader.read(&mut bytes) {
                 Ok(None) => break,
                 Ok(Some(Received::Message { is_binary, content })) => {
+                    if !std::mem::replace(&mut connection.has_message, true) {
+                        self.dialer.note_response();
+                    }
                     self.handle_message(core, is_binary, content, now_ns);
                     if is_push(&core.shared.plan) {
                         record_gap(core, &mut connection.last_message_ns, now_ns);
@@ -405,6 +423,7 @@ impl WebSocketClient {
             let wanted = self.source.take(cx, &self.dialer, free, now_ns);
             let Some(WantedRequest { due_ns, begun_ns }) = wanted else { break };
             connection.messages_left -= 1;
+            connection.has_request = true;
             let request = self.dialer.next_request(&mut self.request_index, due_ns);
             let number = self.tracker.next_number();
             if websocket.mode != WebSocketMode::Push {
@@ -440,6 +459,8 @@ impl WebSocketClient {
     fn lose(&mut self, core: &CoreState, reason: LostReason) {
         let Some(connection) = &self.connection else { return };
         let is_closing = connection.closing_until_ns.is_some();
+        let has_request = connection.has_request;
+        self.has_ended_early = !connection.has_message && !is_closing;
         let kind = match reason {
             LostReason::Closed => FailureKind::Closed,
             LostReason::Abnormal(kind) => kind,
@@ -463,10 +484,9 @@ impl WebSocketClient {
         counters.lost += u64::from(failed > 0);
         counters.closed_idle += u64::from(failed == 0 && !is_closing && reason != LostReason::Unfinished);
         drop(recorder);
-        if kind == FailureKind::Unfinished {
-            self.source.fail_wanted(core, Failure { kind, phase: RequestPhase::Queue }, now_ns());
-        }
-        if is_push(&core.shared.plan) {
+        // The request for which it was opened, if it ended before that could be sent.
+        self.source.fail_wanted(core, Failure { kind, phase: RequestPhase::Queue }, now_ns());
+        if is_push(&core.shared.plan) && has_request {
             self.source.release(now_ns());
         }
         self.close(core);

@@ -59,7 +59,7 @@ impl LiveCounters {
     /// Adds the counters of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         self.received += other.received;
-        self.lost += other.lost;
+        self.lost = self.lost.saturating_add(other.lost);
         self.duplicated += other.duplicated;
         self.reordered += other.reordered;
         self.altered += other.altered;

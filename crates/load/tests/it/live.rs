@@ -57,15 +57,20 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     lines.find(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
+/// Returns the response that accepts a handshake.
+fn handshake(head: &str) -> String {
+    let accept = accept_value(field(head, "sec-websocket-key").unwrap().as_bytes());
+    let response = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n";
+    format!("{response}Sec-WebSocket-Accept: {accept}\r\n\r\n")
+}
+
 /// Accepts a handshake and answers each message with the bytes that `answer` adds; it gets the message's number.
 fn echo_server(
     answer: impl Fn(u64, Opcode, &[u8], &mut Vec<u8>) + Send + Sync + 'static,
 ) -> (String, Arc<Seen>) {
     start(move |stream, head, seen| {
         assert_eq!(field(head, "sec-websocket-version"), Some("13"));
-        let accept = accept_value(field(head, "sec-websocket-key").unwrap().as_bytes());
-        let response = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n";
-        stream.write_all(format!("{response}Sec-WebSocket-Accept: {accept}\r\n\r\n").as_bytes())?;
+        stream.write_all(handshake(head).as_bytes())?;
         let (mut reader, mut buffer) = (MessageReader::new(Role::Server, 1 << 20), vec![0; 4096]);
         loop {
             let bytes = stream.read(&mut buffer)?;
@@ -175,6 +180,51 @@ fn faults_and_close_codes_have_their_names() {
             measured.counters.parse_errors.iter().map(|(reason, _)| reason.code()).collect();
         assert_eq!(reasons, Vec::from_iter(fault.map(|fault| format!("websocket_{fault}"))));
     }
+}
+
+#[test]
+fn connections_that_end_at_once_fail_their_request_and_are_opened_with_a_pause() {
+    for (mode, frame) in [(None, &b"\x88\x02\x03\xe9"[..]), (None, b"\xc1\x00"), (Some("push"), b"\x88\x00")]
+    {
+        let (authority, seen) = start(move |stream, head, _| {
+            stream.write_all(&[handshake(head).as_bytes(), frame].concat())?;
+            let _ = stream.read(&mut [0; 64]);
+            Ok(())
+        });
+        let measured = run(&flags(format!("ws://{authority}/"), |flags| {
+            flags.ws = mode.map(str::to_owned);
+            flags.requests = None;
+            flags.duration = Some("1s".to_owned());
+        }));
+        let connections = seen.connections.load(Ordering::SeqCst);
+        // 10 ms, doubled each time, up to a second.
+        assert!((2..=9).contains(&connections), "{mode:?}: {connections}");
+        let counters = &measured.counters;
+        assert_eq!((counters.responses, counters.sent), (0, 0), "{mode:?}");
+        let kind = if frame[0] == 0xc1 { FailureKind::Parse } else { FailureKind::Closed };
+        let failed = errors(&measured, kind);
+        assert!(failed >= connections - 1 && counters.requests <= failed + 1, "{mode:?}: {failed}");
+    }
+}
+
+#[test]
+fn a_server_that_floods_keeps_no_load_from_its_end() {
+    let (authority, _) = start(|stream, _, _| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")?;
+        let events = b"id:0\ndata\n\nid:18446744073709551615\ndata\n\n".repeat(1_000);
+        loop {
+            stream.write_all(&events)?;
+        }
+    });
+    let measured = run(&flags(format!("http://{authority}/"), |flags| {
+        flags.sse = true;
+        flags.connections = Some("2".to_owned());
+        flags.requests = None;
+        flags.duration = Some("1s".to_owned());
+    }));
+    let counters = &measured.counters;
+    assert_eq!((counters.responses, counters.live.lost), (2, 0));
+    assert!(counters.live.received > 1_000 && counters.live.reordered > 0);
 }
 
 #[test]

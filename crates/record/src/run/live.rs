@@ -82,19 +82,19 @@ pub struct EventStreamTotals {
 impl WebSocketTotals {
     /// Adds the counts of another generator.
     pub(crate) fn add(&mut self, other: &Self) -> Result<(), HistogramDecodeError> {
-        self.messages_received += other.messages_received;
+        self.messages_received = self.messages_received.saturating_add(other.messages_received);
         self.messages_per_s += other.messages_per_s;
-        self.lost += other.lost;
-        self.duplicated += other.duplicated;
-        self.reordered += other.reordered;
-        self.altered += other.altered;
-        self.late += other.late;
-        self.unknown += other.unknown;
-        self.pings += other.pings;
+        self.lost = self.lost.saturating_add(other.lost);
+        self.duplicated = self.duplicated.saturating_add(other.duplicated);
+        self.reordered = self.reordered.saturating_add(other.reordered);
+        self.altered = self.altered.saturating_add(other.altered);
+        self.late = self.late.saturating_add(other.late);
+        self.unknown = self.unknown.saturating_add(other.unknown);
+        self.pings = self.pings.saturating_add(other.pings);
         add_counts(&mut self.close_codes, &other.close_codes);
-        self.abnormal_closes += other.abnormal_closes;
-        self.clean_closes += other.clean_closes;
-        self.unclean_closes += other.unclean_closes;
+        self.abnormal_closes = self.abnormal_closes.saturating_add(other.abnormal_closes);
+        self.clean_closes = self.clean_closes.saturating_add(other.clean_closes);
+        self.unclean_closes = self.unclean_closes.saturating_add(other.unclean_closes);
         add_counts(&mut self.faults, &other.faults);
         self.handshake = sum(&self.handshake, &other.handshake)?;
         self.gap = sum(&self.gap, &other.gap)?;
@@ -105,14 +105,14 @@ impl WebSocketTotals {
 impl EventStreamTotals {
     /// Adds the counts of another generator.
     pub(crate) fn add(&mut self, other: &Self) -> Result<(), HistogramDecodeError> {
-        self.events += other.events;
+        self.events = self.events.saturating_add(other.events);
         self.events_per_s += other.events_per_s;
-        self.numbered += other.numbered;
-        self.lost += other.lost;
-        self.duplicated += other.duplicated;
-        self.reordered += other.reordered;
-        self.ended += other.ended;
-        self.resumed += other.resumed;
+        self.numbered = self.numbered.saturating_add(other.numbered);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.duplicated = self.duplicated.saturating_add(other.duplicated);
+        self.reordered = self.reordered.saturating_add(other.reordered);
+        self.ended = self.ended.saturating_add(other.ended);
+        self.resumed = self.resumed.saturating_add(other.resumed);
         self.retry_ms = self.retry_ms.max(other.retry_ms);
         add_counts(&mut self.faults, &other.faults);
         self.gap = sum(&self.gap, &other.gap)?;
@@ -120,10 +120,11 @@ impl EventStreamTotals {
     }
 }
 
-/// Adds the counts of `other` to those of `sum`.
+/// Adds the counts of `other` to those of `sum`. Counts of agents and of files may be anything, so sums saturate.
 pub(crate) fn add_counts<K: Clone + Ord>(sum: &mut BTreeMap<K, u64>, other: &BTreeMap<K, u64>) {
     for (key, count) in other {
-        *sum.entry(key.clone()).or_default() += count;
+        let sum = sum.entry(key.clone()).or_default();
+        *sum = sum.saturating_add(*count);
     }
 }
 
@@ -158,6 +159,9 @@ mod tests {
             faults: [("parse".to_owned(), 1)].into(),
             gap: summary(gaps),
         };
+        let mut huge = EventStreamTotals { lost: u64::MAX - 1, ..part(1, &[1]) };
+        huge.add(&huge.clone()).unwrap();
+        assert_eq!(huge.lost, u64::MAX);
         let mut all = part(10, &[1_000, 1_000, 1_000]);
         all.add(&part(30, &[9_000])).unwrap();
         assert_eq!((all.events, all.lost, all.duplicated, all.reordered), (40, 2, 4, 6));

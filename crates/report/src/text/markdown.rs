@@ -20,11 +20,11 @@ pub fn markdown(run: &Run) -> String {
         0 | 1 => String::new(),
         count => format!(" and {} more", count - 1),
     };
-    let mut text = format!("**`{}`**{more}: {}\n\n", target.replace('`', "'"), format_plan(run));
+    let mut text = format!("**`{}`**{more}: {}\n\n", escape(&target.replace('`', "'")), format_plan(run));
     let Answer { what, why, next } = diagnose::answer(run);
     text += &format!("**{}** {}\n\n{}\n\n", escape(&what), escape(&why), escape(&next));
     text += "| Figure | Value |\n| --- | --- |\n";
-    let mut row = |name: &str, value: String| text += &format!("| {name} | {} |\n", escape(&value));
+    let mut row = |name: &str, value: String| text += &format!("| {} | {} |\n", escape(name), escape(&value));
     row("Verdict", run.validity.verdict.as_str().to_owned());
     row("Good responses", format!("{} ({})", run.totals.good(), format_rate(run.goodput_per_s())));
     row("Bad responses", run.totals.bad().to_string());
@@ -65,7 +65,12 @@ pub fn markdown(run: &Run) -> String {
         text.push('\n');
     }
     for reason in &run.validity.reasons {
-        text += &format!("- {} `{}`: {}\n", reason_word(reason.verdict), reason.code, reason.text);
+        text += &format!(
+            "- {} `{}`: {}\n",
+            reason_word(reason.verdict),
+            escape(&reason.code),
+            escape(&reason.text)
+        );
     }
     text
 }
@@ -84,7 +89,7 @@ fn comparison_tables(comparison: &BaselineComparison) -> String {
         text += &format!("| `{}` | {} |\n", escape(&condition.text), escape(&outcome));
     }
     if !comparison.plan_differences.is_empty() {
-        text += &format!("\nThe loads differ in: {}.\n", comparison.plan_differences.join(", "));
+        text += &format!("\nThe loads differ in: {}.\n", escape(&comparison.plan_differences.join(", ")));
     }
     text
 }
@@ -109,7 +114,37 @@ fn parts_table(columns: &[&str], rows: Vec<Vec<String>>) -> String {
     text
 }
 
-/// Escapes text for a cell of a table.
+/// Escapes text for a cell of a table: it may contain what a server, an agent or a file says. Controls and line ends
+/// become spaces, and nothing begins a tag or a link.
 pub(super) fn escape(text: &str) -> String {
-    text.replace('|', "\\|")
+    let mut escaped = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let next = letters.peek().copied();
+        match letter {
+            '|' => escaped.push_str("\\|"),
+            '<' if next.is_some_and(|next| next.is_ascii_alphabetic() || "/!?".contains(next)) => {
+                escaped.push_str("&lt;");
+            }
+            ']' if matches!(next, Some('(' | '[')) => escaped.push_str("\\]"),
+            letter if letter.is_control() => escaped.push(' '),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_strangers_stay_in_their_cell() {
+        let escaped =
+            escape("a|b\n# H1 \u{1b}[31m <img onerror=x> </td> ![x](http://h/) p99<5ms a[0] `weir edge`");
+        assert_eq!(
+            escaped,
+            "a\\|b # H1  [31m &lt;img onerror=x> &lt;/td> ![x\\](http://h/) p99<5ms a[0] `weir edge`"
+        );
+    }
 }

@@ -38,8 +38,8 @@ struct AgentTotals {
 
 impl AgentTotals {
     fn add(&mut self, interval: &Interval) {
-        self.responses += interval.responses;
-        self.errors += interval.errors.values().sum::<u64>();
+        self.responses = self.responses.saturating_add(interval.responses);
+        self.errors = interval.errors.values().fold(self.errors, |sum, count| sum.saturating_add(*count));
         (self.in_flight, self.connections) = (interval.in_flight, interval.connections);
         self.p99_ns = interval.p99_ns;
     }
@@ -68,10 +68,24 @@ const AGENT_METRICS: &[AgentMetric] = &[
     ),
 ];
 
+/// Maximum number of values of a label; it is above the number of kinds and reasons that there are.
+const LABEL_VALUES_MAX: usize = 128;
+
+/// Adds a count of one value of a label. Seconds of agents may have any values: those above the limit are `other`.
+fn add_label(counts: &mut BTreeMap<String, u64>, value: &str, count: u64) {
+    let is_known = counts.contains_key(value) || counts.len() < LABEL_VALUES_MAX;
+    let sum = counts.entry(if is_known { value } else { "other" }.to_owned()).or_default();
+    *sum = sum.saturating_add(count);
+}
+
 /// Returns the rows of a counter with one label.
 fn by_label(label: &str, counts: &BTreeMap<String, u64>) -> Vec<(String, String)> {
     let rows = counts.iter();
-    rows.map(|(value, count)| (format!("_total{{{label}=\"{value}\"}}"), count.to_string())).collect()
+    rows.map(|(value, count)| {
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        (format!("_total{{{label}=\"{value}\"}}"), count.to_string())
+    })
+    .collect()
 }
 
 impl LiveTotals {
@@ -90,16 +104,13 @@ impl LiveTotals {
 
     fn add_counts(&mut self, interval: &Interval, latencies: Option<&LatencyHistogram>) {
         let good = interval.good.unwrap_or(interval.responses);
-        self.good += good;
-        self.bad += interval.responses - good.min(interval.responses);
-        self.bytes_in += interval.bytes_in;
-        self.dropped += interval.dropped;
-        for (kind, count) in &interval.errors {
-            *self.errors.entry(kind.clone()).or_insert(0) += count;
-        }
-        for (reason, count) in &interval.parse_errors {
-            *self.parse_errors.entry(reason.clone()).or_insert(0) += count;
-        }
+        self.good = self.good.saturating_add(good);
+        self.bad = self.bad.saturating_add(interval.responses - good.min(interval.responses));
+        self.bytes_in = self.bytes_in.saturating_add(interval.bytes_in);
+        self.dropped = self.dropped.saturating_add(interval.dropped);
+        interval.errors.iter().for_each(|(kind, count)| add_label(&mut self.errors, kind, *count));
+        let reasons = interval.parse_errors.iter();
+        reasons.for_each(|(reason, count)| add_label(&mut self.parse_errors, reason, *count));
         if let Some(latencies) = latencies {
             self.latencies.get_or_insert_with(LatencyHistogram::new).add(latencies);
         }
@@ -189,6 +200,19 @@ impl LiveTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_of_agents_are_escaped_and_bounded() {
+        let mut totals = LiveTotals::default();
+        for number in 0..1_000 {
+            let name = format!("a\"\\\n{number}");
+            let interval = Interval { parse_errors: [(name, u64::MAX)].into(), ..Interval::default() };
+            totals.add_agent("x", &interval, None);
+        }
+        let text = totals.text();
+        assert_eq!(text.matches("weir_load_parse_errors_total{").count(), LABEL_VALUES_MAX + 1);
+        assert!(text.contains(r#"{reason="a\"\\\n0"}"#) && text.contains("{reason=\"other\"}"), "{text}");
+    }
 
     #[test]
     fn the_text_has_every_family_and_its_end() {

@@ -2,6 +2,9 @@
 
 use crate::recorder::LiveCounters;
 
+/// Largest number of events that can be missing between two; after a larger step the numbers begin again.
+const LOST_MAX: u64 = 1 << 32;
+
 /// Last number of a subscription.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EventIds {
@@ -17,8 +20,10 @@ impl EventIds {
                 counters.reordered += 1;
                 return;
             }
-            Some(last) => counters.lost += number - last - 1,
-            None => {}
+            Some(last) if number - last <= LOST_MAX => {
+                counters.lost = counters.lost.saturating_add(number - last - 1);
+            }
+            Some(_) | None => {}
         }
         self.last = Some(number);
     }
@@ -31,8 +36,11 @@ mod tests {
     #[test]
     fn gaps_repetitions_and_steps_back_are_counted() {
         let (mut ids, mut counters) = (EventIds::default(), LiveCounters::default());
-        [7, 8, 10, 10, 9, 11, 15, u64::MAX].into_iter().for_each(|number| ids.take(number, &mut counters));
+        [7, 8, 10, 10, 9, 11, 15, 1 << 31].into_iter().for_each(|number| ids.take(number, &mut counters));
         assert_eq!((counters.duplicated, counters.reordered), (1, 1));
-        assert_eq!(counters.lost, 1 + 3 + (u64::MAX - 16));
+        assert_eq!(counters.lost, 1 + 3 + ((1 << 31) - 16));
+        // A time as number, and the largest one.
+        [1_700_000_000_000, u64::MAX].into_iter().for_each(|number| ids.take(number, &mut counters));
+        assert_eq!(counters.lost, 1 + 3 + ((1 << 31) - 16));
     }
 }

@@ -33,7 +33,7 @@ pub(super) async fn open(
     let mut bytes = request.bytes[..request.bytes.len() - 2].to_vec();
     bytes.extend_from_slice(format!("Sec-WebSocket-Key: {key}\r\n\r\n").as_bytes());
     let core = &dialer.core;
-    let (mut written, mut received) = (0, Vec::new());
+    let (mut written, mut bytes_in, mut received, mut interim_count) = (0, 0, Vec::new(), 0);
     let done = poll_fn(|cx| {
         loop {
             if let Some(kind) = dialer.interruption() {
@@ -56,6 +56,7 @@ pub(super) async fn open(
                     return Poll::Ready(Err((FailureKind::Closed, text)));
                 }
                 Poll::Ready(Ok(count)) => {
+                    bytes_in += count as u64;
                     received.extend_from_slice(&scratch[..count]);
                     // A server that sends its head in drips must not cause a parse for every byte.
                     if !head_may_be_complete(&scratch[..count]) && received.len() < core.limits.head_bytes_max
@@ -64,7 +65,7 @@ pub(super) async fn open(
                     }
                 }
             }
-            match response(&received, core, &key, request) {
+            match response(&mut received, &mut interim_count, core, &key, request) {
                 Ok(None) => {}
                 Ok(Some(head_bytes)) => return Poll::Ready(Ok(head_bytes)),
                 Err((kind, fault)) => return Poll::Ready(Err((kind, fault))),
@@ -74,7 +75,7 @@ pub(super) async fn open(
     .await;
     let mut recorder = core.recorder.borrow_mut();
     recorder.counters.bytes_out += written as u64;
-    recorder.counters.bytes_in += received.len() as u64;
+    recorder.counters.bytes_in += bytes_in;
     match done {
         Ok(head_bytes) => {
             let rest = received.split_off(head_bytes);
@@ -88,42 +89,41 @@ pub(super) async fn open(
     }
 }
 
-/// Checks the response to the handshake. Returns the length of its head, or `None` if it is incomplete. Interim
-/// responses are skipped.
+/// Checks the response to the handshake. Returns the length of its head, or `None` if it is incomplete. Removes interim
+/// responses, so that their bytes are parsed once.
 fn response(
-    received: &[u8],
+    received: &mut Vec<u8>,
+    interim_count: &mut u32,
     core: &CoreState,
     key: &str,
     request: &RenderedRequest,
 ) -> Result<Option<usize>, (FailureKind, String)> {
-    let offered =
-        request.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-protocol"));
+    let is_protocol = |name: &str| name.eq_ignore_ascii_case("sec-websocket-protocol");
+    let offered = request.fields.iter().filter(|(name, _)| is_protocol(name));
     let offered: Vec<&str> = offered.map(|(_, value)| value.as_str()).collect();
-    let mut used = 0;
-    for interim_count in 1.. {
+    let malformed = |refusal, received: &[u8]| {
+        let kind = core.note_malformed(refusal, received);
+        (kind, kind.name().to_owned())
+    };
+    loop {
         let mut slots = header_slots();
-        match parse_response(&received[used..], &core.limits, RequestKind::Other, &mut slots) {
+        match parse_response(received, &core.limits, RequestKind::Other, &mut slots) {
             Ok(Parsed::Incomplete) => return Ok(None),
+            Ok(Parsed::Complete { head, bytes })
+                if head.is_informational() && !head.is_switching_protocols() =>
+            {
+                *interim_count += 1;
+                let checked = core.limits.check_interim(*interim_count);
+                checked.map_err(|refusal| malformed(refusal, received))?;
+                received.drain(..bytes);
+            }
             Ok(Parsed::Complete { head, bytes }) => {
-                used += bytes;
-                if head.is_informational() && !head.is_switching_protocols() {
-                    let checked = core.limits.check_interim(interim_count);
-                    checked.map_err(|refusal| {
-                        let kind = core.note_malformed(refusal, received);
-                        (kind, kind.name().to_owned())
-                    })?;
-                    continue;
-                }
                 let checked = check_response(&head, key, &offered.join(","));
                 return checked
-                    .map(|()| Some(used))
+                    .map(|()| Some(bytes))
                     .map_err(|fault| (FailureKind::Upgrade, fault.to_string()));
             }
-            Err(refusal) => {
-                let kind = core.note_malformed(refusal, received);
-                return Err((kind, kind.name().to_owned()));
-            }
+            Err(refusal) => return Err(malformed(refusal, received)),
         }
     }
-    Ok(None)
 }
