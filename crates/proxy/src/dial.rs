@@ -23,6 +23,8 @@ pub(crate) enum ConnectError {
     Handshake(io::Error),
     /// The server did not begin HTTP/2.
     NoHttp2,
+    /// The server ended an HTTP/2 connection before it accepted a request.
+    Ended,
     /// The server took too long.
     Timeout,
 }
@@ -36,6 +38,7 @@ impl ConnectError {
             Self::Socket(_) => EndReason::ConnectFailed,
             Self::Handshake(_) => EndReason::TlsHandshakeFailed,
             Self::NoHttp2 => EndReason::NoHttp2,
+            Self::Ended => EndReason::ServerClosed,
             Self::Timeout => EndReason::ConnectTimeout,
         }
     }
@@ -51,6 +54,7 @@ impl ConnectError {
             Self::Socket(error) => Self::Socket(copy(error)),
             Self::Handshake(error) => Self::Handshake(copy(error)),
             Self::NoHttp2 => Self::NoHttp2,
+            Self::Ended => Self::Ended,
             Self::Timeout => Self::Timeout,
         }
     }

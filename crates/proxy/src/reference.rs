@@ -175,15 +175,18 @@ is reset, its requests are aborted, and `weir_http2_pings_lost_total` counts it.
 With `http = \"2\"` or `\"auto\"` the requests of a thread to a server share connections: each request is a stream. \
 A connection takes requests up to `concurrent-streams` or the limit of the server, whichever is lower; then another \
 one is opened, up to `connections-max`. A connection without a request for `idle-timeout` is closed. A connection \
-counts as established when the server has sent its settings, within `timeouts.connect`; a server that sends \
-something else, or does not choose HTTP/2 in the TLS handshake, ends a request with `no_http2`. `maxconn`, queues, \
+counts as established when the server has sent its settings and accepts a stream, within `timeouts.connect`; a server \
+that sends something else, or does not choose HTTP/2 in the TLS handshake, ends a request with `no_http2`. A connection \
+that the server ends before that (GOAWAY) is a failed one for the requests that waited for it: they are retried, or \
+end with `server_closed`; only the first one in a row is replaced at no cost. `maxconn`, queues, \
 balancing, retries and `outlier` count requests, as with HTTP/1.1; `reuse = \"safe\"` is the same as `always`. With \
 `reuse = \"never\"` or `send-proxy-protocol` a connection carries one request at a time, of one client.
 
 A request that the server has not processed (REFUSED_STREAM, above the last stream of GOAWAY, or never sent) is sent \
 again, up to 16 times, which counts neither toward `retries` nor toward the budget (see \"Retries\"). If GOAWAY \
 leaves requests unprocessed, further connections to the server get as many requests as that one had processed; at that \
-number, the proxy asks with PING if the connection ends, and doubles the number if it does not. A stream that the server resets otherwise \
+number, the proxy asks with PING if the connection ends, and doubles the number if it does not. Without an answer within \
+`ping-timeout`, or half of `timeouts.connect` if that is less, the number means nothing. A stream that the server resets otherwise \
 before its response is 502 (`server_closed`, or `bad_response` if the server broke the rules of HTTP/2), and is \
 not retried; in the middle of a response, the client's response is truncated, and a stream of an HTTP/2 client is \
 reset with CANCEL, CONNECT_ERROR or ENHANCE_YOUR_CALM if the server's was, otherwise with INTERNAL_ERROR. A request \

@@ -3,6 +3,7 @@
 
 mod connections;
 mod crossing;
+mod early_ends;
 mod failures;
 mod negotiation;
 mod requests;

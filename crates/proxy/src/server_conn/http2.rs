@@ -33,7 +33,7 @@ use crate::metrics::h2_back_counters::{BackCounters, count};
 use crate::plan::{PoolPlan, ServerHttp, ServerHttp2Plan};
 use conn::BackConn;
 use connect::{NewConnection, establish};
-use request_limit::LearnedLimit;
+use request_limit::{LearnedLimit, LimitEvidence};
 pub(crate) use stream::{StreamEnd, VirtualConn};
 
 /// HTTP/2 connections of one core to one server.
@@ -45,6 +45,8 @@ pub(crate) struct ServerConnections {
     waiting: RefCell<VecDeque<Rc<Ticket>>>,
     /// True if the server chose HTTP/1.1 in the last handshake.
     prefers_http11: Cell<bool>,
+    /// True if the last connection ended before it accepted a request.
+    has_ended_early: Cell<bool>,
     request_limit: LearnedLimit,
     counters: RefCell<BackCounters>,
     /// Settings for further connections; `None`: no request has needed one yet.
@@ -220,6 +222,7 @@ impl ServerConnections {
         match (result, owner) {
             (Ok(NewConnection::Http2(conn)), None) => {
                 self.prefers_http11.set(false);
+                self.has_ended_early.set(false);
                 self.update_counters(|counters| count(&counters.opened));
                 conn.set_request_limit(self.request_limit.get());
                 self.conns.borrow_mut().push(conn);
@@ -229,9 +232,9 @@ impl ServerConnections {
                 self.update_counters(|counters| count(&counters.opened));
                 let granted = conn.attach(core.channel_buffers());
                 self.conns.borrow_mut().push(conn);
-                if let Some(conn) = granted {
-                    owner.resolve(Ok(Granted { conn, is_reused: false }));
-                }
+                // A connection that is established accepts a stream.
+                let granted = granted.map(|conn| Granted { conn, is_reused: false });
+                owner.resolve(granted.ok_or(ConnectError::Ended));
             }
             (Ok(NewConnection::Http11(stream)), owner) => {
                 self.prefers_http11.set(true);
@@ -242,6 +245,10 @@ impl ServerConnections {
                 self.establish_missing(core);
             }
             (Err(error), Some(owner)) => owner.resolve(Err(error)),
+            // A server that restarts may end one connection, for which many requests wait, and serve the next.
+            (Err(ConnectError::Ended), None) if !self.has_ended_early.replace(true) => {
+                self.establish_missing(core);
+            }
             (Err(error), None) => self.fail_waiting(&error),
         }
     }
@@ -286,8 +293,8 @@ impl ServerConnections {
     }
 
     /// Raises the limit of the requests of a connection, because the server has not ended it there.
-    pub(super) fn raise_request_limit(&self, conn: &BackConn) {
-        conn.handle_answer(&self.request_limit);
+    fn raise_request_limit(&self, conn: &BackConn, evidence: LimitEvidence) {
+        conn.raise_request_limit(&self.request_limit, evidence);
     }
 
     /// Offers an idle connection to the requests that wait for one. Returns it if there is none.

@@ -1,7 +1,9 @@
 """A server of HTTP/2 (with the library h2) that follows the path of each request.
 
 Arguments: NAME=VALUE. streams, window: settings; connect=1: announces extended CONNECT; tls=FILE:
-certificate and key; alpn=LIST, default h2; header=1: expects a PROXY header (v1) first.
+certificate and key; alpn=LIST, default h2; header=1: expects a PROXY header (v1) first; mute=1: acknowledges
+no PING. early=NUMBER: ends so many connections with GOAWAY, which follows the settings at once, or after
+early-after=SECONDS; early-close=1: and closes them.
 Prints its port, and ends with its stdin.
 """
 import collections, json, os, socket, ssl, sys, threading, time
@@ -23,6 +25,8 @@ class Connection:
                     h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: int(options.get("window", 65535))}
         if options.get("connect"):
             settings[h2.settings.SettingCodes.ENABLE_CONNECT_PROTOCOL] = 1
+        if options.get("mute"):
+            self.h2._frame_dispatch_table[h2.connection.PingFrame] = self.ignore_ping
         self.h2.local_settings = h2.settings.Settings(client=False, initial_values=settings)
         self.streams = {}
         self.lock = threading.RLock()
@@ -34,7 +38,11 @@ class Connection:
     def serve(self):
         with self.lock:
             self.h2.initiate_connection()
+            if self.number <= int(options.get("early", 0)):
+                self.end_early()
             self.flush()
+            if self.is_closed:
+                return
         while True:
             data = self.sock.recv(65536)
             if not data:
@@ -48,6 +56,19 @@ class Connection:
                         pass
                 if not self.is_closed:
                     self.flush()
+
+    def end_early(self):
+        if options.get("early-after"):
+            self.flush()
+            time.sleep(float(options["early-after"]))
+        self.h2._data_to_send += h2.connection.GoAwayFrame(0).serialize()
+        self.is_closed = bool(options.get("early-close"))
+
+    @staticmethod
+    def ignore_ping(frame):
+        with lock:
+            stats["pings"] += 1
+        return [], []
 
     def handle(self, event):
         if isinstance(event, h2.events.RequestReceived):

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use rt::byte_channel::{ChannelAddresses, ChannelBuffers, ReadyQueue};
 use rt::stream::Stream;
 
-use super::request_limit::{LearnedLimit, RequestCount};
+use super::request_limit::{LearnedLimit, LimitEvidence, RequestCount};
 use super::stream::{BackStream, CHANNEL_BYTES_MAX, VirtualConn};
 use crate::server_conn::ServerConn;
 
@@ -181,9 +181,9 @@ impl BackConn {
     }
 
     /// Raises the limit of the requests of a connection that goes on.
-    pub(super) fn handle_answer(&self, learned: &LearnedLimit) {
+    pub(super) fn raise_request_limit(&self, learned: &LearnedLimit, evidence: LimitEvidence) {
         if self.is_asking.take() && !self.is_draining() {
-            self.requests.raise(learned);
+            self.requests.raise(learned, evidence);
             self.has_freed.set(true);
         }
     }

@@ -87,8 +87,5 @@ async fn begin<C: CoreServices>(
     }
     let mut mux = Box::new(Mux::new(Rc::clone(core), Weak::clone(server), Rc::clone(settings), stream));
     let started = poll_fn(|cx| mux.poll_start(cx)).await;
-    match started {
-        Ok(()) => Ok(Begun::Http2(mux)),
-        Err(end) => Err(end.into_connect_error()),
-    }
+    started.map(|()| Begun::Http2(mux))
 }

@@ -20,6 +20,7 @@ use wire::h2::{Config, Connection, ErrorCode, Event, FaultKind, INPUT_BYTES_MIN,
 
 use super::conn::{BackConn, StreamTable};
 use super::events::After;
+use super::request_limit::LimitEvidence;
 use super::stream::{BackStream, Next, StreamEnd};
 use super::timers::{BackTimers, TimerResult};
 use super::{BackSettings, ServerConnections};
@@ -34,9 +35,6 @@ const READS_MAX: u32 = 2;
 /// Size of the heads of responses in one read at which the engines get their turn before more are
 /// handled: a head may be a thousand times as large as its frame.
 const HEAD_BYTES_MAX: usize = 256 * 1024;
-
-/// Payload of the PING frame at the limit of the requests of a connection.
-const LIMIT_PING_PAYLOAD: u64 = u64::from_be_bytes(*b"weirmore");
 
 /// The task of one connection.
 #[derive(Debug)]
@@ -81,14 +79,19 @@ pub(super) enum ConnectionEnd {
     Lost(io::Error),
     /// The server broke the rules of HTTP/2.
     Fault,
+    /// The server accepts no streams any more (GOAWAY).
+    GoneAway,
 }
 
 impl ConnectionEnd {
-    /// Returns the error of a connection that ended before the server's settings.
-    pub(super) fn into_connect_error(self) -> ConnectError {
+    /// Returns the error of a connection that ended before it accepted a stream. `has_begun`: it ended after the
+    /// server's settings.
+    fn into_connect_error(self, has_begun: bool) -> ConnectError {
         match self {
             // A server may reject the proxy's certificate only after the handshake (RFC 8446 §4.4.2.4).
             Self::Lost(error) if TlsFault::from_error(&error).is_some() => ConnectError::Handshake(error),
+            Self::GoneAway => ConnectError::Ended,
+            Self::Closed | Self::Lost(_) if has_begun => ConnectError::Ended,
             Self::Closed | Self::Lost(_) | Self::Fault => ConnectError::NoHttp2,
         }
     }
@@ -126,19 +129,33 @@ impl<C: CoreServices> Mux<C> {
         &self.shared
     }
 
-    /// Begins HTTP/2: ready once the server has sent its settings, or has ended the connection.
-    pub(super) fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionEnd>> {
-        loop {
+    /// Begins HTTP/2: ready once the server accepts a stream, or has ended the connection. So a connection that
+    /// no request can use is one that could not be established.
+    pub(super) fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        let end = match self.poll_first_slot(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
+            Poll::Ready(Err(end)) => end,
+        };
+        Poll::Ready(Err(end.into_connect_error(self.has_settings)))
+    }
+
+    fn poll_first_slot(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionEnd>> {
+        for _ in 0..READS_MAX {
             if let Poll::Ready(Err(error)) = self.poll_flush(cx) {
                 return Poll::Ready(Err(ConnectionEnd::Lost(error)));
             }
             match self.receive(cx) {
                 Received::Ended(end) => return Poll::Ready(Err(end)),
-                _ if self.has_settings => return Poll::Ready(Ok(())),
+                _ if self.shared.is_draining() => return Poll::Ready(Err(ConnectionEnd::GoneAway)),
+                _ if self.shared.free_slots() > 0 => return Poll::Ready(Ok(())),
                 Received::Bytes => {}
                 Received::Blocked => return Poll::Pending,
             }
         }
+        // A server that sends other frames instead must not stop the timeout.
+        yield_turn(cx);
+        Poll::Pending
     }
 
     /// Serves the connection to its end.
@@ -191,7 +208,9 @@ impl<C: CoreServices> Mux<C> {
             if is_draining {
                 self.remove_idle(&mut streams, 0);
             } else if shared.begins_asking() {
-                self.wire.ping(LIMIT_PING_PAYLOAD);
+                let due = self.timers.ask(&mut self.wire, self.core.now());
+                // Also a server that never stops to send has no more time.
+                self.deadline.iter().for_each(|deadline| deadline.set(due.as_ns()));
                 self.remove_idle(&mut streams, 0);
             }
         }
@@ -250,9 +269,9 @@ impl<C: CoreServices> Mux<C> {
     }
 
     /// Continues with a connection whose server does not end it at the limit of its requests.
-    fn raise_request_limit(&self) {
+    fn raise_request_limit(&self, evidence: LimitEvidence) {
         if let Some(server) = self.server.upgrade() {
-            server.raise_request_limit(&self.shared);
+            server.raise_request_limit(&self.shared, evidence);
         }
     }
 
@@ -388,8 +407,11 @@ impl<C: CoreServices> Mux<C> {
                 }
             }
             After::Settings => self.apply_settings(streams),
-            After::Pong(LIMIT_PING_PAYLOAD) => self.raise_request_limit(),
-            After::Pong(payload) => self.timers.note_pong(payload),
+            After::Pong(payload) => {
+                if self.timers.note_pong(payload) {
+                    self.raise_request_limit(LimitEvidence::Answer);
+                }
+            }
         }
     }
 
@@ -442,10 +464,14 @@ impl<C: CoreServices> Mux<C> {
         }
         if active == 0 && self.shared.is_asking() {
             // All requests got their responses: the server may never answer PING.
-            self.raise_request_limit();
+            self.raise_request_limit(LimitEvidence::Answer);
             self.shared.queue.push(0);
         }
         let now = self.core.now();
+        if self.timers.takes_too_long(now) {
+            self.raise_request_limit(LimitEvidence::NoAnswer);
+            self.shared.queue.push(0);
+        }
         match self.timers.check(&mut self.wire, active, now) {
             TimerResult::Idle => return Poll::Ready(()),
             TimerResult::PingLost => {

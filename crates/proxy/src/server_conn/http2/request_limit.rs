@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! GOAWAY that left requests unprocessed: limit of the server = requests processed on that connection
-//! connection at its limit: PING; GOAWAY first: the limit holds; acknowledgement first: twice as many
+//! connection at its limit: PING; GOAWAY first: the limit holds; acknowledgement first: twice as many;
+//!     neither in time: no limit
 //! ```
 //! So a server that ended one connection early for another reason gets as many requests as before after a
 //! few round trips.
@@ -12,6 +13,15 @@ use std::cell::Cell;
 
 /// Limit without a meaning: no server has ended a connection early.
 const UNLIMITED: u32 = u32::MAX;
+
+/// Evidence that a server does not end a connection at its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LimitEvidence {
+    /// The acknowledgement of PING, or the responses to all requests.
+    Answer,
+    /// Neither an acknowledgement nor GOAWAY in time. The server cannot be asked at another number either.
+    NoAnswer,
+}
 
 /// Number of requests after which a server ends its connections.
 #[derive(Debug)]
@@ -40,8 +50,11 @@ impl LearnedLimit {
     }
 
     /// Notes that a connection with `limit` requests did not end. Returns its next limit.
-    fn disprove(&self, limit: u32) -> u32 {
-        let next = limit.saturating_mul(2);
+    fn disprove(&self, limit: u32, evidence: LimitEvidence) -> u32 {
+        let next = match evidence {
+            LimitEvidence::Answer => limit.saturating_mul(2),
+            LimitEvidence::NoAnswer => UNLIMITED,
+        };
         // Another connection may have ended after fewer meanwhile.
         if self.get() == limit {
             self.0.set(next);
@@ -105,8 +118,8 @@ impl RequestCount {
     }
 
     /// Raises the limit, because the server has not ended the connection.
-    pub(super) fn raise(&self, learned: &LearnedLimit) {
-        self.limit.set(learned.disprove(self.limit.get()));
+    pub(super) fn raise(&self, learned: &LearnedLimit, evidence: LimitEvidence) {
+        self.limit.set(learned.disprove(self.limit.get(), evidence));
     }
 }
 
@@ -135,7 +148,7 @@ mod tests {
             if learned.learn(2 * processed.max(1) - 1, count.begun()) {
                 waiting.extend(sent[processed as usize..].iter().map(|lost| lost + 1));
             } else if count.is_exhausted() && processed < per_connection(connection - 1) {
-                count.raise(&learned);
+                count.raise(&learned, LimitEvidence::Answer);
             }
             if let Some(most) = waiting.iter().max()
                 && *most > 16
@@ -184,17 +197,35 @@ mod tests {
         let (first, second) = (RequestCount::new(), RequestCount::new());
         first.set_limit(learned.get());
         second.set_limit(learned.get());
-        first.raise(&learned);
+        first.raise(&learned, LimitEvidence::Answer);
         assert_eq!((first.room(), learned.get()), (6, 6));
-        second.raise(&learned);
+        second.raise(&learned, LimitEvidence::Answer);
         assert_eq!((second.room(), learned.get()), (6, 6), "both had the same limit");
         for _ in 0..40 {
-            first.raise(&learned);
+            first.raise(&learned, LimitEvidence::Answer);
         }
         assert_eq!(learned.get(), UNLIMITED);
         learned.learn(3, 9);
-        second.raise(&learned);
+        second.raise(&learned, LimitEvidence::Answer);
         assert_eq!(learned.get(), 2, "a lower limit was learned meanwhile");
+    }
+
+    #[test]
+    fn a_limit_that_is_not_confirmed_in_time_ends() {
+        let learned = LearnedLimit::default();
+        learned.learn(1, 9);
+        let (first, second) = (RequestCount::new(), RequestCount::new());
+        first.set_limit(learned.get());
+        second.set_limit(learned.get());
+        first.raise(&learned, LimitEvidence::Answer);
+        second.raise(&learned, LimitEvidence::NoAnswer);
+        assert_eq!(
+            (learned.get(), second.room()),
+            (2, UNLIMITED as usize),
+            "twice as many were learned meanwhile"
+        );
+        first.raise(&learned, LimitEvidence::NoAnswer);
+        assert_eq!((learned.get(), first.room()), (UNLIMITED, UNLIMITED as usize));
     }
 
     #[test]

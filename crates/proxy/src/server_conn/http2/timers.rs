@@ -11,15 +11,23 @@ const SUSPECT_AFTER_NS: u64 = 1_000_000_000;
 /// Payload of PING frames.
 const PING_PAYLOAD: u64 = u64::from_be_bytes(*b"weirping");
 
+/// Payload of the PING frame at the limit of the requests of a connection.
+const LIMIT_PING_PAYLOAD: u64 = u64::from_be_bytes(*b"weirmore");
+
 /// Times of one connection, in nanoseconds of the core's clock.
 #[derive(Debug)]
 pub(super) struct BackTimers {
     ping_interval_ns: Option<u64>,
     ping_timeout_ns: u64,
     idle_timeout_ns: u64,
+    /// Maximum time until the answer to a PING at the limit of the requests. Requests wait for it as for a new
+    /// connection.
+    answer_timeout_ns: u64,
     last_received: MonotonicTime,
     /// Time of a PING without a response.
     ping_sent: Option<MonotonicTime>,
+    /// Time at which the PING at the limit of the requests has waited too long for its answer.
+    answer_due: Option<MonotonicTime>,
     /// Begin of the time without a stream; `None`: there are streams.
     idle_since: Option<MonotonicTime>,
 }
@@ -41,8 +49,10 @@ impl BackTimers {
             ping_interval_ns: settings.limits.ping_interval_ns,
             ping_timeout_ns: settings.limits.ping_timeout_ns,
             idle_timeout_ns: settings.idle_timeout_ns,
+            answer_timeout_ns: settings.limits.ping_timeout_ns.min(settings.connect_ns / 2),
             last_received: now,
             ping_sent: None,
+            answer_due: None,
             idle_since: Some(now),
         }
     }
@@ -51,11 +61,26 @@ impl BackTimers {
         self.last_received = now;
     }
 
-    /// Notes the response to a PING.
-    pub(super) fn note_pong(&mut self, payload: u64) {
-        if payload == PING_PAYLOAD {
-            self.ping_sent = None;
+    /// Notes the response to a PING. Returns whether it is the one at the limit of the requests.
+    pub(super) fn note_pong(&mut self, payload: u64) -> bool {
+        match payload {
+            PING_PAYLOAD => self.ping_sent = None,
+            LIMIT_PING_PAYLOAD => self.answer_due = None,
+            _ => {}
         }
+        payload == LIMIT_PING_PAYLOAD
+    }
+
+    /// Asks a server with PING whether it ends the connection at the limit of its requests. Returns the time at
+    /// which the answer is due.
+    pub(super) fn ask(&mut self, wire: &mut Connection, now: MonotonicTime) -> MonotonicTime {
+        wire.ping(LIMIT_PING_PAYLOAD);
+        *self.answer_due.insert(now.saturating_add(self.answer_timeout_ns))
+    }
+
+    /// Returns whether the server did not answer in time. Ends the wait.
+    pub(super) fn takes_too_long(&mut self, now: MonotonicTime) -> bool {
+        self.answer_due.take_if(|due| *due <= now).is_some()
     }
 
     /// Sends a PING if the server has been silent: a request that was given up may be the first sign of
@@ -95,6 +120,7 @@ impl BackTimers {
             (None, Some(interval_ns)) => self.last_received + interval_ns,
             (None, None) => MonotonicTime::MAX,
         };
-        TimerResult::CheckAt(idle_end.min(ping_due))
+        let answer_due = self.answer_due.unwrap_or(MonotonicTime::MAX);
+        TimerResult::CheckAt(idle_end.min(ping_due).min(answer_due))
     }
 }
