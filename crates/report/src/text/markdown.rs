@@ -11,16 +11,7 @@ use crate::run_comparison::{condition_text, figure_text};
 
 /// Formats a record as Markdown.
 pub fn markdown(run: &Run) -> String {
-    let requests = run.plan["requests"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let target = requests.first().map_or_else(String::new, |first| {
-        let part = |name: &str| first[name].as_str().unwrap_or("?").to_owned();
-        format!("{} {}", part("method"), part("url"))
-    });
-    let more = match requests.len() {
-        0 | 1 => String::new(),
-        count => format!(" and {} more", count - 1),
-    };
-    let mut text = format!("**`{}`**{more}: {}\n\n", escape(&target.replace('`', "'")), format_plan(run));
+    let mut text = format!("{}: {}\n\n", target(run), format_plan(run));
     let Answer { what, why, next } = diagnose::answer(run);
     text += &format!("**{}** {}\n\n{}\n\n", escape(&what), escape(&why), escape(&next));
     text += "| Figure | Value |\n| --- | --- |\n";
@@ -73,6 +64,20 @@ pub fn markdown(run: &Run) -> String {
         );
     }
     text
+}
+
+/// Formats the first request, and the number of the others.
+fn target(run: &Run) -> String {
+    let requests = run.plan["requests"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let target = requests.first().map_or_else(String::new, |first| {
+        let part = |name: &str| first[name].as_str().unwrap_or("?").to_owned();
+        format!("{} {}", part("method"), part("url"))
+    });
+    let more = match requests.len() {
+        0 | 1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    format!("**`{}`**{more}", escape(&target.replace('`', "'")))
 }
 
 fn comparison_tables(comparison: &BaselineComparison) -> String {
