@@ -10,6 +10,7 @@ use crate::diagnosis::{diagnose, ended_processes};
 use crate::facts::{Facts, Slots};
 use crate::run_view::RunView;
 use crate::sentences::client_only;
+use crate::sentences::pushed::pushed;
 use crate::signals;
 use crate::verdicts::{LimitClass, NONE, RUN_INVALID, find_rule};
 
@@ -57,16 +58,21 @@ pub fn ceiling(run: &Run) -> Option<Ceiling> {
 fn answer_diagnosis(run: &Run, diagnosis: &Diagnosis) -> Answer {
     let view = RunView::new(run);
     let facts = Facts { view: &view };
-    let mut answer = match find_rule(&diagnosis.verdict) {
+    let rule = find_rule(&diagnosis.verdict);
+    let pushed = pushed(&facts).filter(|_| rule.is_none_or(|rule| rule.class != LimitClass::Failure));
+    let is_pushed = pushed.is_some();
+    let mut answer = pushed.unwrap_or_else(|| match rule {
         Some(rule) => (rule.answer)(&facts),
         None if diagnosis.verdict == NONE => client_only::none(&facts),
         None => client_only::unknown(&facts),
-    };
+    });
     let ended = ended_processes(&view);
     if let Some(first) = ended.first() {
         add_sentence(&mut answer.why, &format!("{}.", capitalised(first)));
     }
-    add_proof(&mut answer, diagnosis);
+    if !is_pushed {
+        add_proof(&mut answer, diagnosis);
+    }
     if let Some(reason) = invalid_reason(run, diagnosis) {
         answer.next =
             format!("First repeat the run, because its figures are not valid: {reason}. {}", answer.next);

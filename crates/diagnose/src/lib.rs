@@ -52,6 +52,7 @@ pub use decision::decide;
 pub use diagnosis::diagnose;
 pub use resource_grid::{GridFigure, GridRow, resource_grid};
 pub use resource_headroom::{ResourceHeadroom, headroom};
+pub use sentences::pushed::pushed_rate;
 pub use unit::Unit;
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ pub(crate) mod client_only;
 pub(crate) mod cpu;
 pub(crate) mod failures;
 pub(crate) mod network;
+pub(crate) mod pushed;
 pub(crate) mod waiting;
 
 use record::run::Answer;

@@ -165,6 +165,34 @@ fn an_origin_that_ended_with_the_run_is_no_next_target() {
 }
 
 #[test]
+fn a_server_that_sends_by_itself_is_described_by_its_events() {
+    let mut run = run(4, MS);
+    let mut gap = LatencyHistogram::new();
+    gap.record(20_000_000);
+    run.event_stream = Some(record::run::EventStreamTotals {
+        events: 5_000,
+        events_per_s: 500.0,
+        numbered: 5_000,
+        lost: 3,
+        duplicated: 0,
+        reordered: 0,
+        ended: 0,
+        resumed: 0,
+        retry_ms: None,
+        faults: Default::default(),
+        gap: gap.summary(),
+    });
+    let answer = crate::answer(&run);
+    assert_whole(&answer);
+    assert!(answer.what.contains("5.00 k events (500/s) to 4 subscribers"), "{answer:?}");
+    assert!(answer.why.contains("the gap between two was 20") && answer.why.contains("3"), "{answer:?}");
+    assert!(answer.next.contains("subscribers"), "{answer:?}");
+    // Without an event it is an ordinary load.
+    run.event_stream.as_mut().unwrap().events = 0;
+    assert!(!crate::answer(&run).what.contains("subscribers"));
+}
+
+#[test]
 fn missing_pages_are_no_failed_requests() {
     let mut run = run(4, MS);
     run.totals.status = [(404, 935)].into();

@@ -43,9 +43,13 @@ pub(super) fn headline(run: &Run) -> String {
             format!("{}, {}", format_plural(bad, "bad response"), format_plural(failed, "failed request"))
         }
     };
+    let (rate, of) = match diagnose::pushed_rate(run) {
+        Some((noun, per_s)) => (per_s, format!(" of {noun}s, the first after")),
+        None => (run.goodput_per_s(), ",".to_owned()),
+    };
     format!(
-        "{}, p50 {}, p99 {}, {failures}",
-        format_rate(run.goodput_per_s()),
+        "{}{of} p50 {}, p99 {}, {failures}",
+        format_rate(rate),
         time(latency.p50_ns),
         time(latency.p99_ns)
     )
