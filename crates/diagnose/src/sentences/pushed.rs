@@ -12,7 +12,7 @@ use crate::signals as s;
 /// Use of the busiest generator thread from which gaps may be its own.
 const FULL_FROM: f64 = 0.9;
 
-/// What a server sent by itself.
+/// Events or messages that a server sent without a request for each of them.
 struct Pushed<'a> {
     noun: &'static str,
     count: u64,
