@@ -6,8 +6,9 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use tempfile::TempDir;
 
-use crate::edge::{TRIES, was_disturbed};
+use crate::edge::{search_tries, was_disturbed};
 use crate::support::timing::assert_timing;
 use crate::support::{
     EVENT_TIMEOUT, OriginProcess, Process, WEIR, command, pause_ms, run_weir, shared_machine, temp_dir,
@@ -118,54 +119,68 @@ fn two_at_the_same_time(authority: &str, directory: &Path) {
     }
 }
 
-#[test]
-fn every_example_of_the_reference_works() {
-    let _shared = shared_machine();
-    let origin = OriginProcess::start(&["-t", "1"]);
-    let secure = OriginProcess::start(&["-t", "1", "--tls-self-signed"]);
-    let port = origin.authority.rsplit(':').next().unwrap();
-    let directory = temp_dir();
-    fs::create_dir(directory.path().join(".bin")).unwrap();
-    std::os::unix::fs::symlink(WEIR, directory.path().join(".bin/weir")).unwrap();
-    // Config for the examples of `weir ctl`.
-    let config = format!(
-        "threads = 1\ncontrol = \"ctl.sock\"\n[listener.web]\nbind = \"127.0.0.1:0\"\n\
-         pool = \"app\"\n[pool.app]\nservers = [{{ name = \"a\", address = \"{}\" }}]\n",
-        origin.authority
-    );
-    fs::write(directory.path().join("operated.toml"), config).unwrap();
-    let operated_log = fs::File::create(directory.path().join(".operated")).unwrap();
-    let mut operated = command(WEIR, directory.path());
-    operated.args(["proxy", "--config", "operated.toml"]).current_dir(directory.path());
-    operated.stdout(operated_log).stderr(Stdio::null());
-    let mut operated = Process::spawn(&mut operated);
-    let socket = directory.path().join("ctl.sock");
-    assert!(within(EVENT_TIMEOUT, || socket.exists()));
-    // Scenario for the examples of `weir lab try`.
-    let experiment = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/scenarios");
-    fs::copy(experiment.join("slow-origin.toml"), directory.path().join("slow-origin.toml")).unwrap();
-    // Experiment for the examples of `weir lab run`.
-    let experiment = experiment.join("../experiments/threads.toml");
-    fs::copy(experiment, directory.path().join("threads.toml")).unwrap();
-    // File for the examples of `weir tune check`.
-    let sysctls = "net.ipv4.tcp_tw_recycle = 1\nnet.core.somaxconn = 4096\n";
-    fs::write(directory.path().join("sysctl.conf"), sysctls).unwrap();
-    // Files for the examples of `weir load`.
-    for (name, text) in [
-        ("users.csv", "user\nann\nbob\n".to_owned()),
-        ("access.log", "- - - [01/Jan/2024:00:00:00 +0000] \"GET /?s=10 HTTP/1.1\" 200 10\n".repeat(20)),
-        ("targets.txt", format!("GET http://{}/?s=1\n", origin.authority)),
-        ("plan.toml", format!("urls = [\"http://{}/\"]\nrate = 100\n", origin.authority)),
-    ] {
-        fs::write(directory.path().join(name), text).unwrap();
+/// Kind of an example: those of a kind run one after the other in a directory, because they use each other's files.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ExampleKind {
+    /// Needs a NATS server, and runs in `fleet`.
+    Fleet,
+    /// Search for a limit: a minute each.
+    Search,
+    /// Experiment, and what is done with its directory.
+    Experiment,
+    Other,
+}
+
+impl ExampleKind {
+    fn of(line: &str) -> Self {
+        match line {
+            line if line.starts_with("weir fleet") => Self::Fleet,
+            line if line.starts_with("weir edge") => Self::Search,
+            line if line.contains("threads.toml") || line.ends_with(" first") => Self::Experiment,
+            line if ["weir lab list .", "weir lab serve ."].contains(&line) => Self::Experiment,
+            _ => Self::Other,
+        }
     }
-    two_at_the_same_time(&origin.authority, directory.path());
-    let lines = examples();
-    assert!(lines.len() >= 12, "{lines:?}");
-    // Those of a fleet need a NATS server, and run in `fleet`.
-    for line in lines.into_iter().filter(|line| !line.starts_with("weir fleet")) {
-        let line = line.replace("127.0.0.1:8000", &origin.authority);
-        let line = line.replace("127.0.0.1:8443", &secure.authority);
+}
+
+/// Origins and directory of examples.
+struct Examples {
+    origin: OriginProcess,
+    secure: OriginProcess,
+    directory: TempDir,
+}
+
+impl Examples {
+    fn new() -> Self {
+        let directory = temp_dir();
+        fs::create_dir(directory.path().join(".bin")).unwrap();
+        std::os::unix::fs::symlink(WEIR, directory.path().join(".bin/weir")).unwrap();
+        Self {
+            origin: OriginProcess::start(&["-t", "1"]),
+            secure: OriginProcess::start(&["-t", "1", "--tls-self-signed"]),
+            directory,
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path().join(name)).unwrap()
+    }
+
+    /// Copies a file of docs/examples.
+    fn copy(&self, file: &str) {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples").join(file);
+        fs::copy(&file, self.path().join(file.file_name().unwrap())).unwrap();
+    }
+
+    /// Returns an example with the addresses of these origins.
+    fn here(&self, line: &str) -> String {
+        let port = self.origin.authority.rsplit(':').next().unwrap();
+        let line = line.replace("127.0.0.1:8000", &self.origin.authority);
+        let line = line.replace("127.0.0.1:8443", &self.secure.authority);
         let line = line.replace("--port 8000", &format!("--port {port}"));
         // Another process may hold the default port here.
         let line = line.replace("127.0.0.1:8080", "127.0.0.1:0");
@@ -173,7 +188,7 @@ fn every_example_of_the_reference_works() {
         let line = ["weir tune revert", "weir tune status"]
             .iter()
             .fold(line, |line, command| line.replacen(command, &format!("{command} --journals journals"), 1));
-        let line = match line.as_str() {
+        match line.as_str() {
             "weir serve" => "weir serve --listen 127.0.0.1:0".to_owned(),
             "weir load" => "weir load --json embedded.json".to_owned(),
             // The record shows whether the search was disturbed.
@@ -181,43 +196,100 @@ fn every_example_of_the_reference_works() {
                 edge.replacen("weir edge", "weir edge --json edge.json", 1)
             }
             _ => line,
-        };
+        }
+    }
+
+    /// Runs all examples of a kind, and returns their number.
+    fn run(&self, kind: ExampleKind) -> usize {
+        let lines = examples();
+        let lines = lines.iter().filter(|line| ExampleKind::of(line) == kind);
+        lines.map(|line| self.run_one(&self.here(line))).count()
+    }
+
+    fn run_one(&self, line: &str) {
         if line.starts_with("weir lab profile")
             && let Err(reason) = crate::profile::sampling_allowed()
         {
             test_needs::skip(test_needs::PERF, format!("{line}: {reason}"));
-            continue;
+            return;
         }
-        let (mut code, mut stdout) = run_line(&line, directory.path());
-        for _ in 1..TRIES {
-            if !may_be_disturbed(&line, code, directory.path()) {
+        let (mut code, mut stdout) = run_line(line, self.path());
+        for _ in 1..search_tries() {
+            if !may_be_disturbed(line, code, self.path()) {
                 break;
             }
-            (code, stdout) = run_line(&line, directory.path());
+            (code, stdout) = run_line(line, self.path());
         }
-        if may_be_disturbed(&line, code, directory.path()) {
+        if may_be_disturbed(line, code, self.path()) {
             assert_timing(false, "an example that is not held up", (line, code, stdout));
-            continue;
+            return;
         }
         let may_be_invalid = ["weir load", "weir lab try", "weir lab run"];
         let may_be_invalid = may_be_invalid.iter().any(|command| line.starts_with(command));
         let may_find = code == 3 && line.starts_with("weir tune check");
         assert!(code == 0 || may_find || (code == 4 && may_be_invalid), "{line}: {code} {stdout}");
     }
-    let read = |name: &str| fs::read(directory.path().join(name)).unwrap();
-    let embedded: Value = serde_json::from_slice(&read("embedded.json")).unwrap();
+}
+
+#[test]
+fn the_searches_of_the_reference_work() {
+    let _shared = shared_machine();
+    assert!(Examples::new().run(ExampleKind::Search) >= 3);
+}
+
+#[test]
+fn the_experiments_of_the_reference_work() {
+    let _shared = shared_machine();
+    let examples = Examples::new();
+    examples.copy("experiments/threads.toml");
+    assert!(examples.run(ExampleKind::Experiment) >= 6);
+}
+
+#[test]
+fn the_other_examples_of_the_reference_work() {
+    let _shared = shared_machine();
+    let examples = Examples::new();
+    // Config for the examples of `weir ctl`.
+    let config = format!(
+        "threads = 1\ncontrol = \"ctl.sock\"\n[listener.web]\nbind = \"127.0.0.1:0\"\n\
+         pool = \"app\"\n[pool.app]\nservers = [{{ name = \"a\", address = \"{}\" }}]\n",
+        examples.origin.authority
+    );
+    fs::write(examples.path().join("operated.toml"), config).unwrap();
+    let operated_log = fs::File::create(examples.path().join(".operated")).unwrap();
+    let mut operated = command(WEIR, examples.path());
+    operated.args(["proxy", "--config", "operated.toml"]).current_dir(examples.path());
+    operated.stdout(operated_log).stderr(Stdio::null());
+    let mut operated = Process::spawn(&mut operated);
+    let socket = examples.path().join("ctl.sock");
+    assert!(within(EVENT_TIMEOUT, || socket.exists()));
+    // Scenario for the examples of `weir lab try`.
+    examples.copy("scenarios/slow-origin.toml");
+    let authority = &examples.origin.authority;
+    for (name, text) in [
+        // For `weir tune check`.
+        ("sysctl.conf", "net.ipv4.tcp_tw_recycle = 1\nnet.core.somaxconn = 4096\n".to_owned()),
+        // For `weir load`.
+        ("users.csv", "user\nann\nbob\n".to_owned()),
+        ("access.log", "- - - [01/Jan/2024:00:00:00 +0000] \"GET /?s=10 HTTP/1.1\" 200 10\n".repeat(20)),
+        ("targets.txt", format!("GET http://{authority}/?s=1\n")),
+        ("plan.toml", format!("urls = [\"http://{authority}/\"]\nrate = 100\n")),
+    ] {
+        fs::write(examples.path().join(name), text).unwrap();
+    }
+    two_at_the_same_time(authority, examples.path());
+    assert!(examples.run(ExampleKind::Other) >= 12);
+    let record = |name: &str| -> Value { serde_json::from_slice(&examples.read(name)).unwrap() };
+    let embedded = record("embedded.json");
     assert!(embedded["validity"]["verdict"].is_string());
     assert!(embedded["generator"]["calibrated"]["responses_per_s"].as_f64() > Some(0.0));
     assert!(embedded["totals"]["responses"].as_u64() > Some(0));
     assert_eq!(embedded["plan"]["pace"]["loop"], "open");
-    let responses = |name: &str| {
-        let record: Value = serde_json::from_slice(&read(name)).unwrap();
-        record["totals"]["responses"].as_u64().unwrap()
-    };
+    let responses = |name: &str| record(name)["totals"]["responses"].as_u64().unwrap();
     assert!(responses("one.json") > 0);
     assert_eq!(responses("both.json"), responses("one.json") + responses("two.json"));
-    assert!(!read("man1/weir.1").is_empty());
-    assert!(!read("man1/weir-ctl.1").is_empty());
-    // The last example drained it.
+    assert!(!examples.read("man1/weir.1").is_empty());
+    assert!(!examples.read("man1/weir-ctl.1").is_empty());
+    // The last example of `weir ctl` drained it.
     assert_eq!(operated.wait(EVENT_TIMEOUT), 0);
 }

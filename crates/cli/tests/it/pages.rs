@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::peers::start_slots;
 use crate::support::timing::assert_timing;
-use crate::support::{OriginProcess, exclusive_machine, run_weir, shared_machine, temp_dir};
+use crate::support::{OriginProcess, quiet_machine, run_weir, shared_machine, temp_dir};
 
 /// Checks that a file is one complete page that loads nothing.
 fn assert_page(path: &str) -> String {
@@ -84,7 +84,7 @@ fn a_load_and_a_search_write_a_page_each() {
 
 #[test]
 fn a_search_tests_its_limit_predicts_the_gain_and_compares_a_repetition() {
-    let _exclusive = exclusive_machine();
+    let _exclusive = quiet_machine();
     let directory = temp_dir();
     let name = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (_server, url) = start_slots(4, 10);

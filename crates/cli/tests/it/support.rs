@@ -43,8 +43,23 @@ pub(crate) fn shared_machine() -> std::sync::RwLockReadGuard<'static, ()> {
     MACHINE_LOCK.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the lock of a test that needs the machine exclusively, because it measures times or
-/// because other tests would cause the awaited event.
+/// Lock of a test that measures times.
+#[allow(clippy::disallowed_types, dead_code, reason = "as of the lock itself; held, not read")]
+pub(crate) enum QuietMachine {
+    Exclusive(std::sync::RwLockWriteGuard<'static, ()>),
+    Shared(std::sync::RwLockReadGuard<'static, ()>),
+}
+
+/// Returns the lock of a test that measures times: exclusive where times are asserted. Where they are only printed,
+/// nobody waits for it.
+pub(crate) fn quiet_machine() -> QuietMachine {
+    match timing::are_enforced() {
+        true => QuietMachine::Exclusive(exclusive_machine()),
+        false => QuietMachine::Shared(shared_machine()),
+    }
+}
+
+/// Returns the lock of a test that needs the machine exclusively, because other tests would cause the awaited event.
 #[allow(clippy::disallowed_types, reason = "as of the lock itself")]
 pub(crate) fn exclusive_machine() -> std::sync::RwLockWriteGuard<'static, ()> {
     MACHINE_LOCK.write().unwrap_or_else(PoisonError::into_inner)

@@ -12,8 +12,8 @@ use crate::support::faulty_origins::RefusingPort;
 use crate::support::peers::ScriptedServer;
 use crate::support::timing::{assert_timing, tries};
 use crate::support::{
-    EVENT_TIMEOUT, OriginProcess, Process, RunOutput, WEIR, exclusive_machine, pause_ms, run_load,
-    send_signal, shared_machine, start, start_load, within,
+    EVENT_TIMEOUT, OriginProcess, Process, RunOutput, WEIR, exclusive_machine, pause_ms, quiet_machine,
+    run_load, send_signal, shared_machine, start, start_load, within,
 };
 
 /// Stops processes for three seconds in the middle of eight seconds of open-loop load, once it has
@@ -468,7 +468,7 @@ fn plain_client_median_ns(origin: &OriginProcess, target: &str, times: usize) ->
 
 #[test]
 fn an_injected_delay_comes_back_within_five_percent_of_a_plain_clients() {
-    let _alone = exclusive_machine();
+    let _alone = quiet_machine();
     let origin = OriginProcess::start(&["-t", "1"]);
     for delay_ms in [1_u64, 5, 20] {
         let target = format!("/?t={delay_ms}");
@@ -500,7 +500,7 @@ fn an_injected_delay_comes_back_within_five_percent_of_a_plain_clients() {
 
 #[test]
 fn a_delay_comes_back_within_five_percent_when_neither_side_sleeps() {
-    let _alone = exclusive_machine();
+    let _alone = quiet_machine();
     // Two sides that spin need a CPU each.
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     if cpus < 2 {
@@ -530,7 +530,7 @@ fn a_delay_comes_back_within_five_percent_when_neither_side_sleeps() {
 
 #[test]
 fn an_open_loop_holds_half_of_what_a_closed_loop_reached() {
-    let _alone = exclusive_machine();
+    let _alone = quiet_machine();
     let origin = OriginProcess::start(&["-t", "1"]);
     let url = origin.url("/?s=100");
     let mut seen = Vec::new();
@@ -577,7 +577,7 @@ fn variation_of_arrivals(arrivals: &str) -> (f64, bool) {
 
 #[test]
 fn arrivals_at_the_socket_are_spread_as_asked_for() {
-    let _alone = exclusive_machine();
+    let _alone = quiet_machine();
     for (arrivals, bounds) in [("poisson", 0.85..1.15), ("constant", 0.0..0.5)] {
         let mut tried = Vec::new();
         for _ in 0..tries(3) {

@@ -31,6 +31,9 @@ const NORMAL_LAG_P99_NS: u64 = 150_000;
 const QUIET_LAG_NS: u64 = MILLISECOND_NS;
 /// Time in stalls above which a second counts as disturbed, as a fraction.
 const QUIET_STALLED_FRACTION: f64 = 0.01;
+/// Longest turn of another program before a thread that woke up gets its CPU: a tick of a kernel with 250 Hz, which is
+/// also above the slice of EEVDF (Documentation/scheduler/sched-eevdf.rst; `base_slice_ns` is at most 3 ms).
+const FOREIGN_TURN_NS: f64 = 4e6;
 /// Fraction of the requests due that have to be answered, so that everything due was sent.
 const ANSWERED_FRACTION_MIN: f64 = 0.98;
 
@@ -118,20 +121,28 @@ impl Disturbance {
         let lags = &run.generator;
         let stall_ns = run.generator.stalls.longest_ns;
         let percentiles = [
-            ("p50", latency.p50_ns, lags.lag_p50_ns.saturating_sub(NORMAL_LAG_P50_NS), 1),
-            ("p90", latency.p90_ns, lags.lag_p99_ns.saturating_sub(NORMAL_LAG_P99_NS), 0),
-            ("p99", latency.p99_ns, lags.lag_p99_ns.saturating_sub(NORMAL_LAG_P99_NS), 2),
-            ("p99.9", latency.p999_ns, lags.lag_max_ns.max(stall_ns), 0),
+            ("p50", 0.5, latency.p50_ns, lags.lag_p50_ns.saturating_sub(NORMAL_LAG_P50_NS), 1),
+            ("p90", 0.9, latency.p90_ns, lags.lag_p99_ns.saturating_sub(NORMAL_LAG_P99_NS), 0),
+            ("p99", 0.99, latency.p99_ns, lags.lag_p99_ns.saturating_sub(NORMAL_LAG_P99_NS), 2),
+            ("p99.9", 0.999, latency.p999_ns, lags.lag_max_ns.max(stall_ns), 0),
         ];
         let mut all = vec![self.judge_rate(run.rates.responses_per_s, worst)];
-        for (name, value_ns, lag_ns, at) in percentiles {
+        for (name, quantile, value_ns, lag_ns, at) in percentiles {
             let quiet = self.quiet.filter(|_| at > 0).map(|quiet| quiet[at]);
             let value = value_ns as f64;
-            let delay = self.wakeups * lag_ns as f64 + self.waiting * value;
+            let delay = self.wakeups * lag_ns as f64 + self.waiting * value + self.foreign_turn_ns(quantile);
             let range = quiet.unwrap_or_else(|| (value - delay.min(value), value));
             all.push(self.judge(name, value, range, worst));
         }
         all
+    }
+
+    /// Returns the delay that turns of other programs can add at a quantile. Requests that arrive while a thread waits
+    /// for its CPU, as many as the fraction of the time that it waits, are delayed by the rest of that turn, which is
+    /// uniform: a waiting fraction below the requests beyond the quantile does not reach it.
+    fn foreign_turn_ns(&self, quantile: f64) -> f64 {
+        let beyond = 1.0 - quantile;
+        if self.waiting <= beyond { 0.0 } else { FOREIGN_TURN_NS * (1.0 - beyond / self.waiting) }
     }
 
     fn judge_rate(&self, value: f64, worst: ValidityVerdict) -> ConclusionValidity {

@@ -117,6 +117,22 @@ fn a_rate_of_a_closed_loop_is_lower_by_what_its_threads_waited() {
 }
 
 #[test]
+fn turns_of_other_programs_reach_a_percentile_beyond_their_fraction() {
+    let judged = |waited: f64, value_ns: u64| {
+        let mut run = disturbed("run_queue_wait", ValidityVerdict::Suspect);
+        (run.cpu.foreign_cpus, run.generator.run_queue_wait_fraction) = (None, Some(waited));
+        let response = &mut run.latency.last_byte.response;
+        (response.p50_ns, response.p99_ns) = (value_ns, value_ns);
+        judge_conclusions(&mut run, None);
+        (verdict_of(&run, "p50"), verdict_of(&run, "p99"))
+    };
+    // One request in 125 arrives while its thread waits: no p99 is made of them. One in 25 is: 3 of 20 ms.
+    assert_eq!(judged(0.008, 20 * MS), (ValidityVerdict::Valid, ValidityVerdict::Valid));
+    assert_eq!(judged(0.04, 20 * MS), (ValidityVerdict::Valid, ValidityVerdict::Suspect));
+    assert_eq!(judged(0.04, 200 * MS), (ValidityVerdict::Valid, ValidityVerdict::Valid), "3 of 200 ms");
+}
+
+#[test]
 fn waiting_for_the_own_threads_is_nobodys_fault() {
     let mut run = disturbed("foreign_cpu", ValidityVerdict::Suspect);
     run.rates.offered_per_s = None;
