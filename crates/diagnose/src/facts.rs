@@ -6,7 +6,7 @@ use record::run::RateBound;
 use record::units::{format_count, format_duration_ns, format_plural, format_rate};
 
 use crate::figures as f;
-use crate::resource_headroom::measure_headroom;
+use crate::resource_headroom::{measure_headroom, used_by_others};
 use crate::run_view::RunView;
 use crate::signals::{self as s, Signal};
 use crate::sleep_evidence::main_sleep;
@@ -179,9 +179,9 @@ impl Facts<'_> {
             (is_subject && full.rate_per_s > 1.05 * self.view.goodput()).then_some((one.resource, full))
         });
         next.map_or_else(String::new, |(resource, full)| {
-            let resource = resource.replace("subject's", "your service's");
             let verb = if resource.ends_with('s') { "are" } else { "is" };
-            format!("{resource} {verb} full at {full}")
+            let others = if resource == "all CPUs" { used_by_others(self.view) } else { String::new() };
+            format!("{}{others} {verb} full at {full}", resource.replace("subject's", "your service's"))
         })
     }
 

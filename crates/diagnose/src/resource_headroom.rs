@@ -215,12 +215,11 @@ pub(super) fn resources(view: &RunView<'_>) -> Vec<ResourceUse> {
 
 /// Returns the resources as text.
 pub(super) fn next_limits(view: &RunView<'_>) -> Vec<String> {
-    let others = (s::FOREIGN_CPUS.read)(view).filter(|others| *others >= FOREIGN_CPUS_SHOWN);
     let line = |one: ResourceHeadroom| {
         let digits = if one.used_fraction >= 0.01 { 0 } else { 2 };
         let mut used = format!("{}: {:.*} % used", one.resource, digits, one.used_fraction * 100.0);
-        if let Some(others) = others.filter(|_| one.resource == ALL_CPUS) {
-            used += &format!(" ({others:.2} CPUs by other programs)");
+        if one.resource == ALL_CPUS {
+            used += &used_by_others(view);
         }
         match one.full_at {
             Some(full) => format!("{used}, full at {full}"),
@@ -228,4 +227,10 @@ pub(super) fn next_limits(view: &RunView<'_>) -> Vec<String> {
         }
     };
     measure_headroom(view).into_iter().map(line).collect()
+}
+
+/// Formats the CPUs that other programs use, if they matter: " (1.94 CPUs by other programs)".
+pub(crate) fn used_by_others(view: &RunView<'_>) -> String {
+    let others = (s::FOREIGN_CPUS.read)(view).filter(|others| *others >= FOREIGN_CPUS_SHOWN);
+    others.map_or_else(String::new, |others| format!(" ({others:.2} CPUs by other programs)"))
 }
