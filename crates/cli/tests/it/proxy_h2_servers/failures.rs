@@ -72,7 +72,7 @@ fn servers_that_end_connections_after_some_requests_lose_none() {
 /// Requests that are too long to be sent again get no place on a connection beyond its limit.
 #[test]
 fn long_requests_are_not_sent_beyond_the_limit_of_a_connection() {
-    let directives = "location = /counted { keepalive_requests 10; return 200 \"ok\"; }";
+    let directives = "keepalive_requests 10; location = /counted { return 200 \"ok\"; }";
     let nginx = Nginx::start_with("http2", directives);
     let proxy = start_proxy(&[&nginx.authority], "retries = 0\nretry-budget = { ratio = 0, min = 0 }");
     let run = |request: &[u8]| {
