@@ -471,7 +471,7 @@ impl ClientStream {
     pub(crate) fn take_private_conn(&mut self, pool: &Pool, server: ServerId) -> Option<ServerConn> {
         let mut private = self.rare_state.as_mut()?.private_conn.take()?;
         let is_same_server = Rc::ptr_eq(&private.server, pool.server(server));
-        (is_same_server && private.conn.is_alive()).then_some(private.conn)
+        (is_same_server && private.conn.accepts_request()).then_some(private.conn)
     }
 
     pub(crate) fn keep_private_conn(&mut self, pool: &Pool, server: ServerId, conn: ServerConn) {

@@ -425,12 +425,12 @@ impl Pool {
         }
     }
 
-    /// Returns the most recently used idle connection that is alive. Closes dead ones.
+    /// Returns the most recently used idle connection that accepts a request. Closes others.
     pub(crate) fn take_idle(&self, server: ServerId) -> Option<ServerConn> {
         let idle_conns = &self.servers[server].idle_conns;
         loop {
             let mut conn = idle_conns.borrow_mut().pop()?;
-            if conn.is_alive() {
+            if conn.accepts_request() {
                 return Some(conn);
             }
         }

@@ -145,10 +145,11 @@ A malformed head (RFC 9113 §8.2, §8.3) resets its stream with PROTOCOL_ERROR, 
 `weir_http2_faults_total` counts it. A head over a limit is 431 or 414, and logged. A stream whose server fails in the \
 middle of a response is reset with INTERNAL_ERROR. After a response that is complete before its request, \
 up to 4 MiB of the rest of the request are discarded for at most 2 s without a pause, so that a client that sends \
-reads the response first; then the stream ends with RST_STREAM(NO_ERROR). Before such a response ends, the windows are \
+reads the response first; then the stream ends with RST_STREAM(NO_ERROR). A request that ends behind its response is \
+confirmed with PING: curl 7.88 does not notice the end of its stream before it reads something. Before such a response ends, the windows are \
 opened for the rest of the request (4 MiB if it has no `content-length`), within `connection-window-max`: a client may \
 read nothing more while it sends. A 2xx response that is empty or has no `content-length` ends \
-after that rest, if the request has a `content-length`. If the rest does not fit and the status is 2xx, the stream is reset at once. A client that resets a stream has left: the request is aborted as if it had closed a \
+after that rest, if the request has a `content-length`. If the rest does not fit behind another 2xx response, the stream is reset at once. A client that resets a stream has left: the request is aborted as if it had closed a \
 connection of HTTP/1.1.
 
 Extended CONNECT (RFC 8441) becomes a GET with `Upgrade`: WebSocket works between a client of HTTP/2 and a server of \

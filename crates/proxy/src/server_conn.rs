@@ -35,6 +35,11 @@ impl ServerConn {
         Self { http2: Some(http2), ..Self::new(stream) }
     }
 
+    /// Returns whether an idle connection can be used for another request, which has a place then.
+    pub(crate) fn accepts_request(&mut self) -> bool {
+        self.is_alive() && self.http2.as_ref().is_none_or(|stream| stream.reserve())
+    }
+
     /// Returns whether an idle connection can still be used. A readable one has ended, or has
     /// unrequested data. Mostly the runtime knows this from its last poll, without a system call.
     /// If the last response ended exactly with a read, the kernel is polled once.

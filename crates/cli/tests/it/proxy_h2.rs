@@ -105,6 +105,10 @@ fn scripted_server() -> ScriptedServer {
                     crate::support::faulty_origins::wait_for_close(peer);
                     return Ok(());
                 }
+                "/early-204" => {
+                    peer.send(b"HTTP/1.1 204 No Content\r\n\r\n")?;
+                    continue;
+                }
                 "/early-413" => {
                     peer.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")?;
                     continue;

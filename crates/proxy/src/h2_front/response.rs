@@ -279,7 +279,8 @@ impl Lane {
 
     /// Lets a client send the rest of its request behind the end of the response.
     /// Returns true if the end of a response without length has to wait for that rest: read together with
-    /// the windows, it would keep curl 7.88 from using them. It does not wait for a rest of unknown length.
+    /// the windows, it would keep curl 7.88 from using them, and without them it loses the response. It does
+    /// not wait for a rest of unknown length, which a client may end only behind the response.
     fn open_windows(&mut self, connection: &mut Connection, stream: StreamKey) -> bool {
         let is_success = self.ends_with_response;
         if !matches!(self.request, RequestProgress::Length | RequestProgress::Chunked) {
@@ -287,7 +288,7 @@ impl Lane {
         }
         let fits = connection.open_windows_for_rest(stream);
         self.ends_with_response = is_success && !fits;
-        is_success && fits && self.request == RequestProgress::Length
+        is_success && self.request == RequestProgress::Length
     }
 
     /// Ends a response once the client has sent the rest of its request, or the engine accepts no more.

@@ -298,9 +298,12 @@ impl ServerConnections {
     }
 
     /// Offers an idle connection to the requests that wait for one. Returns it if there is none.
-    pub(crate) fn offer(&self, conn: ServerConn) -> Option<ServerConn> {
+    pub(crate) fn offer(&self, mut conn: ServerConn) -> Option<ServerConn> {
         if self.waiting.borrow().is_empty() {
             return Some(conn);
+        }
+        if !conn.accepts_request() {
+            return None;
         }
         self.forget_abandoned();
         match self.next_waiting() {

@@ -7,6 +7,7 @@ use super::fault::{ErrorCode, FaultKind};
 use super::flow::PROBE_PAYLOAD;
 use super::frame::{self, FrameHeader, HEADER_BYTES, flag, frame_type, read_u32};
 use super::head::{HeadProblem, Section};
+use super::send::END_PAYLOAD;
 use super::streams::{Progress, Stream};
 
 /// Maximum CONTINUATION frames of a block.
@@ -111,8 +112,7 @@ impl Connection {
         let Some(stream) = self.streams.get_open(key) else { return Ok(Err(None)) };
         if stream.is_rejected && stream.receive == Progress::Body {
             if is_end {
-                stream.receive = Progress::Done;
-                self.finish_if_done(key);
+                self.finish_received(key);
             }
             return Ok(Err(None));
         }
@@ -162,16 +162,24 @@ impl Connection {
         }
         let is_end = is_last && data.is_end;
         if is_end {
-            if let Some(stream) = self.streams.get_open(data.stream) {
-                stream.receive = Progress::Done;
-            }
-            self.finish_if_done(data.stream);
+            self.finish_received(data.stream);
         }
         if bytes == 0 && !is_end {
             return Handled::Used(0, None);
         }
         let step = Step::Data { stream: data.stream, range: 0..bytes, is_end };
         Handled::Used(bytes, Some(step))
+    }
+
+    /// Ends the content of a message. A client whose request ends behind its response gets a PING: curl 7.88
+    /// sees the end of the stream only when it reads something more.
+    fn finish_received(&mut self, key: StreamKey) {
+        let Some(stream) = self.streams.get_open(key) else { return };
+        stream.receive = Progress::Done;
+        if self.role == Role::Server && stream.send == Progress::Done {
+            self.ping(END_PAYLOAD);
+        }
+        self.finish_if_done(key);
     }
 
     fn skip(&mut self, bytes: usize) {
@@ -441,10 +449,7 @@ impl Connection {
         if let Some(fault) = fault {
             return self.reset_for(stream, fault).map(Some);
         }
-        if let Some(open) = self.streams.get_open(stream) {
-            open.receive = Progress::Done;
-        }
-        self.finish_if_done(stream);
+        self.finish_received(stream);
         Ok((!is_rejected).then_some(Step::Trailers { stream }))
     }
 }

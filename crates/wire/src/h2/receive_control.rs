@@ -7,6 +7,7 @@ use super::connection::{Connection, PeerSettings, Step};
 use super::fault::{ErrorCode, FaultKind};
 use super::flow::PROBE_PAYLOAD;
 use super::frame::{self, FrameHeader, STREAM_ID_MAX, flag, frame_type, read_u32, setting};
+use super::send::END_PAYLOAD;
 
 /// Window updates of fewer bytes count as a flood.
 const TINY_WINDOW_UPDATE: u32 = 128;
@@ -146,7 +147,7 @@ impl Connection {
             return Ok(None);
         };
         self.pings_outstanding = outstanding;
-        Ok(Some(Step::Pong(payload)))
+        Ok((payload != END_PAYLOAD).then_some(Step::Pong(payload)))
     }
 
     fn handle_go_away(&mut self, header: FrameHeader, payload: &[u8]) -> Result<Option<Step>, FaultKind> {

@@ -7,6 +7,9 @@ use super::fault::{ErrorCode, FaultKind};
 use super::frame::{self, HEADER_BYTES, STREAM_ID_MAX, flag, frame_type};
 use super::streams::Progress;
 
+/// Payload of the PING behind a request that ended later than its response.
+pub(super) const END_PAYLOAD: u64 = u64::from_be_bytes(*b"end\0\0\0\0\0");
+
 impl Connection {
     /// Opens a stream (client). Its request must be sent, or it must be reset, before the next one
     /// is opened: the identifiers of requests increase on the wire (RFC 9113 §5.1.1).
@@ -321,7 +324,7 @@ impl Connection {
     }
 
     /// Sends a PING, which the peer acknowledges with [`Event::Pong`](super::Event::Pong). The
-    /// payload `"window\0\0"` is reserved for measuring the receive windows.
+    /// payloads `"window\0\0"` and `"end\0\0\0\0\0"` are reserved.
     pub fn ping(&mut self, payload: u64) {
         self.pings_outstanding = self.pings_outstanding.saturating_add(1);
         frame::write_ping(&mut self.output, 0, payload);

@@ -337,6 +337,42 @@ fn windows_open_for_the_rest_of_a_request() {
     }
 }
 
+/// A client that reads nothing between the end of its response and that of its request waits for something to
+/// read (curl 7.88).
+#[test]
+fn a_request_that_ends_behind_its_response_is_confirmed() {
+    let ping = |output: &[u8]| output.windows(8).any(|bytes| bytes == super::send::END_PAYLOAD.to_be_bytes());
+    for (is_late, has_trailers) in [(true, false), (true, true), (false, false), (false, true)] {
+        let (mut client, mut server) = pair();
+        let stream = client.open_stream().expect("a stream");
+        client.send_headers(stream, false, |head| head.request("POST", Some("http"), Some("a"), Some("/")));
+        client.send_data(stream, b"some", false);
+        pass(&mut client, &mut server);
+        let respond = |server: &mut Connection| server.send_headers(stream, true, |head| head.status(204));
+        if is_late {
+            respond(&mut server);
+            assert!(!ping(server.output()));
+            assert_eq!(pass(&mut server, &mut client), ["1 response 204 None [] true"]);
+        }
+        match has_trailers {
+            true => client.send_headers(stream, true, |fields| fields.field("x-sum", b"4")),
+            false => drop(client.send_data(stream, b"", true)),
+        }
+        pass(&mut client, &mut server);
+        assert_eq!(ping(server.output()), is_late, "{has_trailers}");
+        if is_late {
+            // Neither end has an event of it.
+            assert_eq!(pass(&mut server, &mut client), [""; 0]);
+            assert_eq!(pass(&mut client, &mut server), [""; 0]);
+        } else {
+            respond(&mut server);
+            pass(&mut server, &mut client);
+        }
+        assert_eq!((client.open_streams(), server.open_streams()), (0, 0));
+        server.check_invariants();
+    }
+}
+
 #[test]
 fn windows_may_become_negative() {
     let (mut client, mut server) = pair();

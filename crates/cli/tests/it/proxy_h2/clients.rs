@@ -39,6 +39,39 @@ fn curl_gets_and_posts_with_and_without_tls() {
     }
 }
 
+/// Uploads of unknown length whose response is complete, and empty, before they are.
+#[test]
+fn curl_ends_after_an_early_response_to_an_upload_of_unknown_length() {
+    let _shared = shared_machine();
+    let server = scripted_server();
+    let directory = crate::support::temp_dir();
+    let upload = |bytes: usize| {
+        let path = directory.path().join(bytes.to_string());
+        std::fs::write(&path, vec![b'x'; bytes]).unwrap();
+        path
+    };
+    let uploads = [upload(5), upload(200_000), upload(3_000_000)];
+    for (listener, scheme) in LISTENERS {
+        let returning = format!(
+            "{listener}\n[[route]]\npath = \"/return\"\nreturn = {{ status = 404 }}\n[[route]]\npool = \"app\""
+        );
+        let proxy = start_proxy(&returning, &server.authority, "");
+        let version = if scheme == "http" { "--http2-prior-knowledge" } else { "--http2" };
+        for (target, status) in [("/return", "404"), ("/early-204", "204"), ("/early-413", "413")] {
+            let url = format!("{scheme}://{}{target}", proxy.authority());
+            for input in uploads.iter().cycle().take(9) {
+                let mut command = Command::new("curl");
+                command.args(["-q", "-s", "-k", "--max-time", "20", "-o", "/dev/null", "-w", "%{http_code}"]);
+                command.args([version, "-T", "-", &url]).stdin(std::fs::File::open(input).unwrap());
+                let output = command.output().unwrap();
+                let result = (output.status.code(), String::from_utf8(output.stdout).unwrap());
+                assert_eq!(result, (Some(0), status.into()), "{url} {}", input.display());
+            }
+        }
+        proxy.assert_all_returned();
+    }
+}
+
 #[test]
 fn a_client_chooses_the_protocol_and_a_listener_may_have_only_one() {
     let _shared = shared_machine();

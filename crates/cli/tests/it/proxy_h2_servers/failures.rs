@@ -1,10 +1,13 @@
 //! Servers and clients that give up: resets, GOAWAY, ends of connections, timeouts.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use rustix::process::Signal;
 
 use super::{H2Server, config, ends_of, start_proxy};
 use crate::support::client::Client;
-use crate::support::peers::Nginx;
+use crate::support::peers::{Nginx, ScriptedServer};
 use crate::support::proxy_under_test::ProxyUnderTest;
 
 const RESETS: &str = "weir_server_http2_resets_total";
@@ -64,6 +67,66 @@ fn servers_that_end_connections_after_some_requests_lose_none() {
         assert_eq!(metrics.sum("weir_requests_total", &[("end", "done")]), (clients * count) as f64);
         proxy.assert_all_returned();
     }
+}
+
+/// Requests that are too long to be sent again get no place on a connection beyond its limit.
+#[test]
+fn long_requests_are_not_sent_beyond_the_limit_of_a_connection() {
+    let directives = "keepalive_requests 10; location = /counted { return 200 \"ok\"; }";
+    let nginx = Nginx::start_with("http2", directives);
+    let proxy = start_proxy(&[&nginx.authority], "retries = 0\nretry-budget = { ratio = 0, min = 0 }");
+    let run = |request: &[u8]| {
+        std::thread::scope(|scope| {
+            for _ in 0..40 {
+                scope.spawn(|| {
+                    let mut client = proxy.client();
+                    for number in 0..10 {
+                        client.send(request);
+                        assert_eq!(client.read_response().unwrap().status, 200, "{number}");
+                    }
+                });
+            }
+        });
+    };
+    // Short ones teach the limit.
+    run(b"GET /counted HTTP/1.1\r\nHost: h\r\n\r\n");
+    let head = "POST /counted HTTP/1.1\r\nHost: h\r\nContent-Length: 35000\r\n\r\n";
+    run(&[head.as_bytes(), &[b'x'; 35_000]].concat());
+    assert_eq!(nginx.wait_for_log_lines(800), 800);
+    proxy.assert_all_returned();
+}
+
+/// A reset destroys what the proxy sends, but not what it has received.
+#[test]
+fn a_response_in_front_of_a_reset_is_passed_on() {
+    const SETTINGS: &[u8] = b"\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff";
+    const WINDOW_UPDATE: &[u8] = b"\0\0\x04\x08\0\0\0\0\0\x7f\0\0\0";
+    const RESPONSE: &[u8] = b"\0\0\x05\x01\x05\0\0\0\x01\x08\x03413";
+    let server = ScriptedServer::start(|peer| {
+        peer.send(&[SETTINGS, WINDOW_UPDATE].concat())?;
+        // The proxy sends until neither socket accepts more.
+        let mut unread = 0;
+        while unread == 0 || unread != rustix::io::ioctl_fionread(&peer.stream)? {
+            unread = rustix::io::ioctl_fionread(&peer.stream)?;
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
+        peer.send(RESPONSE)
+    });
+    let proxy = start_proxy(&[&server.authority], "retries = 0");
+    let mut client = TcpStream::connect(proxy.authority()).unwrap();
+    let mut sender = client.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        let head = b"POST /reset HTTP/1.1\r\nHost: h\r\nContent-Length: 100000000\r\n\r\n";
+        sender.write_all(head).unwrap();
+        let part = vec![b'x'; 100_000];
+        while sender.write_all(&part).is_ok() {}
+    });
+    let mut head = [0; 12];
+    client.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 413");
+    drop(client);
+    proxy.assert_all_returned();
+    sending.join().unwrap();
 }
 
 #[test]

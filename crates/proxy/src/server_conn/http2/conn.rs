@@ -115,12 +115,12 @@ impl BackConn {
         }
         let (own, engine) = channels.open(CHANNEL_BYTES_MAX, ChannelAddresses::default());
         let shared = Rc::new(VirtualConn::new(Rc::clone(self)));
+        shared.reserve();
         let engine_shared = Rc::clone(&shared);
         self.streams.borrow_mut().insert(|number| {
             own.register(&self.queue, number);
             BackStream::new(own, shared)
         });
-        self.requests.reserve();
         Some(ServerConn::new_virtual(Stream::Channel(engine), engine_shared))
     }
 
@@ -192,9 +192,9 @@ impl BackConn {
         self.is_asking.get()
     }
 
-    /// Notes the begin of a request. `is_first`: of its virtual connection.
-    pub(super) fn note_begun(&self, is_first: bool) {
-        self.requests.begin(is_first);
+    /// Notes the begin of a request for which a place was kept.
+    pub(super) fn note_begun(&self) {
+        self.requests.begin();
         self.active.set(self.active.get() + 1);
     }
 

@@ -32,6 +32,9 @@ use crate::server_conn::CoreServices;
 /// while it is in the cache.
 const READS_MAX: u32 = 2;
 
+/// Maximum number of reads of what is left in a connection that accepts no bytes: more than a receive buffer holds.
+const REST_READS_MAX: u32 = 256;
+
 /// Size of the heads of responses in one read at which the engines get their turn before more are
 /// handled: a head may be a thousand times as large as its frame.
 const HEAD_BYTES_MAX: usize = 256 * 1024;
@@ -169,6 +172,7 @@ impl<C: CoreServices> Mux<C> {
         for _ in 0..READS_MAX {
             self.serve_streams();
             if matches!(self.poll_flush(cx), Poll::Ready(Err(_))) {
+                self.receive_rest(cx);
                 return Poll::Ready(());
             }
             match self.receive(cx) {
@@ -294,6 +298,18 @@ impl<C: CoreServices> Mux<C> {
             self.shared.queue.push(number);
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Reads what the server sent before it reset the connection: responses, and GOAWAY, which proves that requests
+    /// were not processed.
+    #[cold]
+    fn receive_rest(&mut self, cx: &mut Context<'_>) {
+        for _ in 0..REST_READS_MAX {
+            self.wire.output().clear();
+            if !matches!(self.receive(cx), Received::Bytes) {
+                return;
+            }
+        }
     }
 
     /// Reads once, and handles the events.
@@ -484,7 +500,11 @@ impl<C: CoreServices> Mux<C> {
                 deadline.set(due.as_ns());
             }
         }
-        if matches!(self.poll_flush(cx), Poll::Ready(Err(_))) { Poll::Ready(()) } else { Poll::Pending }
+        if matches!(self.poll_flush(cx), Poll::Ready(Err(_))) {
+            self.receive_rest(cx);
+            return Poll::Ready(());
+        }
+        Poll::Pending
     }
 
     /// Ends the connection and all that is left on it.

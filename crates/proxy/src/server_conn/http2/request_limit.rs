@@ -68,7 +68,7 @@ impl LearnedLimit {
 pub(super) struct RequestCount {
     /// Number of requests that have begun.
     begun: Cell<u32>,
-    /// Number of virtual connections that were opened for a request, which has not begun.
+    /// Number of virtual connections that were given to a request, which has not begun.
     reserved: Cell<u32>,
     limit: Cell<u32>,
 }
@@ -105,11 +105,10 @@ impl RequestCount {
         self.reserved.set(self.reserved.get() - 1);
     }
 
-    pub(super) fn begin(&self, is_reserved: bool) {
+    /// Begins a request that has a reservation.
+    pub(super) fn begin(&self) {
         self.begun.set(self.begun.get() + 1);
-        if is_reserved {
-            self.cancel_reservation();
-        }
+        self.cancel_reservation();
     }
 
     /// Sets the limit. Requests that are reserved may begin.
@@ -140,7 +139,8 @@ mod tests {
             count.set_limit(learned.get());
             let mut sent = Vec::new();
             while count.has_room() && !waiting.is_empty() {
-                count.begin(false);
+                count.reserve();
+                count.begin();
                 sent.push(waiting.remove(0));
             }
             let processed = per_connection(connection).min(sent.len() as u32);
@@ -232,13 +232,15 @@ mod tests {
     fn a_reservation_is_kept_below_a_new_limit() {
         let count = RequestCount::new();
         (0..3).for_each(|_| count.reserve());
-        count.begin(true);
+        count.begin();
         count.set_limit(1);
         assert!(!count.has_room() && !count.is_exhausted());
-        count.begin(true);
+        count.begin();
         count.cancel_reservation();
         assert!(count.has_room() && !count.is_exhausted());
-        count.begin(false);
+        count.reserve();
+        assert!(!count.has_room() && !count.is_exhausted());
+        count.begin();
         assert!(!count.has_room() && count.is_exhausted());
     }
 }

@@ -45,6 +45,8 @@ pub(crate) enum StreamEnd {
 pub(crate) struct VirtualConn {
     pub(super) conn: Rc<BackConn>,
     pub(super) end: Cell<Option<StreamEnd>>,
+    /// True while the connection keeps a place for its next request.
+    is_reserved: Cell<bool>,
 }
 
 /// Need of a stream after it was served.
@@ -69,8 +71,6 @@ pub(super) struct BackStream {
     pub(super) shared: Rc<VirtualConn>,
     /// The current stream; `None`: idle.
     pub(super) open: Option<OpenStream>,
-    /// True if it has carried a request.
-    has_begun: bool,
     /// The last stream whose content is not all returned to the windows.
     last_key: Option<StreamKey>,
     /// Content delivered to the engine and not returned to the windows.
@@ -113,7 +113,7 @@ pub(super) const OUTPUT_BYTES_MAX: usize = 128 * 1024;
 
 impl BackStream {
     pub(super) fn new(end: ChannelEnd, shared: Rc<VirtualConn>) -> Self {
-        Self { end, shared, open: None, has_begun: false, last_key: None, unreturned: 0 }
+        Self { end, shared, open: None, last_key: None, unreturned: 0 }
     }
 
     /// Moves the engine's bytes to the server.
@@ -173,7 +173,7 @@ impl BackStream {
                 return Some(Next::Remove);
             }
         };
-        if self.has_begun && !self.shared.conn.requests.has_room() {
+        if !self.shared.reserve() {
             return Some(Next::Remove);
         }
         let key = match wire.open_stream() {
@@ -198,7 +198,8 @@ impl BackStream {
         self.end.consume(bytes);
         self.release_windows(wire);
         self.last_key = Some(key);
-        self.shared.conn.note_begun(!std::mem::replace(&mut self.has_begun, true));
+        self.shared.is_reserved.set(false);
+        self.shared.conn.note_begun();
         self.open = Some(open);
         None
     }
@@ -274,9 +275,9 @@ impl BackStream {
         }
     }
 
-    /// Returns the place that the connection keeps for the first request, if none came.
+    /// Returns the place that the connection keeps for a request, if none came.
     pub(super) fn cancel_reservation(&self) {
-        if !self.has_begun {
+        if self.shared.is_reserved.take() {
             self.shared.conn.requests.cancel_reservation();
         }
     }
@@ -358,7 +359,21 @@ impl OpenStream {
 
 impl VirtualConn {
     pub(super) fn new(conn: Rc<BackConn>) -> Self {
-        Self { conn, end: Cell::new(None) }
+        Self { conn, end: Cell::new(None), is_reserved: Cell::new(false) }
+    }
+
+    /// Keeps a place for the next request on the connection. Returns false if it accepts no further one: the
+    /// request must not be written, because its content may be too long to be sent again.
+    #[inline]
+    pub(crate) fn reserve(&self) -> bool {
+        self.is_reserved.get() || {
+            let has_room = self.conn.requests.has_room();
+            if has_room {
+                self.conn.requests.reserve();
+                self.is_reserved.set(true);
+            }
+            has_room
+        }
     }
 
     /// Returns the reason of its end, if the engine got an error or the end of the stream.
