@@ -47,6 +47,8 @@ pub const BUDGETS: &[Budget] = &[
     budget("fleet_message", 3_072, 30, 200, 1_500),
     budget("nats_server", 64, 30, 200, 1_500),
     budget("proxy_config", 1_024, 100, 2_000, 10_000),
+    budget("proxy_template", 1_024, 100, 2_000, 10_000),
+    budget("proxy_condition", 1_024, 100, 2_000, 10_000),
 ];
 
 const fn budget(

@@ -154,6 +154,23 @@ fn configs() {
     });
 }
 
+#[test]
+fn texts_with_values() {
+    check_seeds("proxy_template", &corpus("proxy_template"), |bytes| {
+        proxy::fuzzing::template(bytes);
+    });
+}
+
+/// A condition is the operator's, as a config is.
+#[test]
+fn conditions() {
+    for seed in corpus("proxy_condition") {
+        decode_cost::check("proxy_condition", &seed, |bytes| {
+            proxy::fuzzing::condition(bytes);
+        });
+    }
+}
+
 /// Corpora have seeds that reach the inside of their decoders.
 #[test]
 fn seeds_are_valid() {
@@ -163,6 +180,8 @@ fn seeds_are_valid() {
         assert!(count >= 2 && seeds.len() >= 3, "{name}: {count} of {}", seeds.len());
     };
     valid("dns_answer", proxy::fuzzing::dns_answer);
+    valid("proxy_template", proxy::fuzzing::template);
+    valid("proxy_condition", proxy::fuzzing::condition);
     valid("acme_response", proxy::fuzzing::acme_response);
     valid("certificate", rt::fuzzing::certificate);
     valid("ocsp_response", rt::fuzzing::ocsp_response);

@@ -17,7 +17,7 @@ mod tests;
 
 use std::cmp::Ordering;
 
-pub(crate) use hash::{digest, digest_key, digest_source, owner};
+pub(crate) use hash::{digest_key, digest_source, owner};
 pub(crate) use latency::{FAILED_LATENCY_MIN_NS, PeakEwma};
 
 use rt::clock::MonotonicTime;

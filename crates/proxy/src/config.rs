@@ -10,6 +10,7 @@
 
 mod acme;
 mod balance;
+mod conditions;
 mod cross_checks;
 mod directives;
 mod errors;
@@ -25,6 +26,7 @@ mod pools;
 mod routes;
 mod schema;
 mod sni;
+mod templates;
 mod tls;
 mod validate;
 mod value;

@@ -385,6 +385,11 @@ impl Core {
         self.generations.current().metrics.refused(reason);
     }
 
+    /// Counts a text with values that was too long.
+    pub(crate) fn count_long_text(&self) {
+        self.generations.current().metrics.count_long_text();
+    }
+
     /// Returns whether a listener has the maximum number of connections of this core.
     pub(crate) fn is_listener_full(&self, listener: usize) -> bool {
         self.settings(listener).is_some_and(|settings| {

@@ -34,6 +34,7 @@ mod retries;
 mod server_selection;
 mod session_dump;
 mod splice;
+mod texts;
 
 use std::task::Poll;
 

@@ -17,6 +17,7 @@ use crate::config_generation::ConfigGeneration;
 use crate::plan::{Priority, ServerId};
 use crate::pool::{NO_DEADLINE, Pool, Ticket};
 use crate::relay::Relay;
+use crate::route::values::KeptValues;
 use crate::server_conn::ServerConn;
 
 /// One request in flight.
@@ -44,6 +45,8 @@ pub(crate) struct Exchange {
     pub(crate) progress: ProgressTimers,
     /// True if the client's connection may stay open after this request.
     pub(crate) keeps_client: bool,
+    /// Values for the fields of the response.
+    pub(crate) kept: KeptValues,
     pub(crate) outcome: OutcomeBuilder,
 }
 
@@ -99,6 +102,7 @@ impl Exchange {
             interim_count: 0,
             progress: ProgressTimers::default(),
             keeps_client: false,
+            kept: KeptValues::default(),
             outcome: OutcomeBuilder::default(),
         }
     }

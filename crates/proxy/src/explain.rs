@@ -4,6 +4,7 @@
 
 mod balance;
 mod request;
+mod texts;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,17 +18,16 @@ pub use request::ExplainRequest;
 
 use crate::field_names::has_underscore;
 use crate::plan::{
-    Action, Conditions, ListenerPlan, Mode, PathCondition, Plan, PoolId, RouteChange, RoutePlan, SniMatch,
-    TextCondition, Underscores, ValueCondition,
+    Action, Conditions, ListenerPlan, Mode, PathCondition, Plan, PoolId, RateKey, SniMatch, TextCondition,
+    Underscores, ValueCondition,
 };
-use crate::request_view::{FieldVerdict, RequestView};
+use crate::request_view::{ClientFacts, FieldVerdict, RequestView};
 use crate::route::conditions::{
     ComparedPath, field_matches, host_matches, method_matches, parameter_matches, parameters, path_matches,
     source_matches,
 };
-use crate::route::{
-    CheckedTarget, RouteRequest, build_location, changes_target, check_target, rewrite_target,
-};
+use crate::route::values::RequestValues;
+use crate::route::{CheckedTarget, RouteRequest, changes_target, check_target, rewrite_target, when};
 use crate::uri::{normalise, normalise_host, split_target, without_parameters, without_port};
 
 /// Returns the field because of which the listener rejects the request.
@@ -116,7 +116,8 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Result<Explanation, Vec
         view: &view,
         source: request.source,
     };
-    match checked.map(|checked| forwarded_target(plan, checked, &route_request)).transpose() {
+    let client = request.client(listener_plan);
+    match checked.map(|checked| forwarded_target(plan, checked, &route_request, &client)).transpose() {
         Ok(target) => route_request.target = target.unwrap_or(route_request.target),
         Err(kind) => {
             lines.push(format!("response    400: {}", kind.doc()));
@@ -126,7 +127,7 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Result<Explanation, Vec
     if route_request.target != request.target {
         lines.push(format!("target      {} in normal form", route_request.target));
     }
-    let explanation = explain_request(plan, &route_request);
+    let explanation = explain_request(plan, &route_request, &client);
     lines.extend(explanation.lines);
     Ok(Explanation { lines, route: explanation.route })
 }
@@ -136,8 +137,9 @@ fn forwarded_target<'a>(
     plan: &Plan,
     checked: CheckedTarget<'a>,
     request: &RouteRequest<'_>,
+    client: &dyn ClientFacts,
 ) -> Result<&'a str, RefusalKind> {
-    let pick = |target: &str| explain_request(plan, &RouteRequest { target, ..*request }).route;
+    let pick = |target: &str| explain_request(plan, &RouteRequest { target, ..*request }, client).route;
     let route = pick(checked.normal);
     let own_rule = route.and_then(|route| plan.routes[route].path_rule);
     checked.forwarded(own_rule.unwrap_or(plan.listeners[request.listener].path), route, pick)
@@ -194,13 +196,18 @@ fn assumed_listener(plan: &Plan, request: &ExplainRequest, first_http: usize) ->
 }
 
 /// Explains the routes tried for `request`, and the action.
-pub(crate) fn explain_request(plan: &Plan, request: &RouteRequest<'_>) -> Explanation {
+pub(crate) fn explain_request(
+    plan: &Plan,
+    request: &RouteRequest<'_>,
+    client: &dyn ClientFacts,
+) -> Explanation {
     let (path, query) = split_target(request.target);
     let (mut buffer, mut parameters_buffer) = (String::new(), String::new());
     let mut host_buffer = String::new();
     let normal_path = normalise(path, &mut buffer);
     let compared = ComparedRequest {
         request,
+        client,
         host: normalise_host(request.host.unwrap_or_default(), &mut host_buffer),
         path: ComparedPath {
             path: normal_path,
@@ -217,7 +224,7 @@ pub(crate) fn explain_request(plan: &Plan, request: &RouteRequest<'_>) -> Explan
             Some(reason) => lines.push(format!("no match    route {}: {reason}", route.name)),
             None => {
                 lines.push(format!("match       route {}", route.name));
-                route_lines(plan, route, request, &mut lines);
+                route_lines(plan, index, request, client, &mut lines);
                 return Explanation { lines, route: Some(index) };
             }
         }
@@ -229,6 +236,7 @@ pub(crate) fn explain_request(plan: &Plan, request: &RouteRequest<'_>) -> Explan
 /// A request in the forms used for comparison.
 struct ComparedRequest<'a> {
     request: &'a RouteRequest<'a>,
+    client: &'a dyn ClientFacts,
     host: &'a str,
     path: ComparedPath<'a>,
     query: &'a str,
@@ -264,7 +272,9 @@ impl ComparedRequest<'_> {
             let source = request.source.map_or_else(|| "unknown".into(), |ip| ip.to_string());
             return Some(format!("source is {source}, not in {}", expected.join(" or ")));
         }
+        let when = conditions.when.as_ref();
         self.first_text_mismatch(conditions)
+            .or_else(|| when::mismatch(when?, request, self.client, self.path))
     }
 
     fn first_text_mismatch(&self, conditions: &Conditions) -> Option<String> {
@@ -299,6 +309,7 @@ fn describe_path_condition(condition: &PathCondition) -> String {
     match condition {
         PathCondition::Exact(path) => path.to_string(),
         PathCondition::Prefix(prefix) => format!("below {prefix}"),
+        PathCondition::Glob(pattern, _) => format!("matched by {pattern}"),
         PathCondition::Regex(regex) => format!("matched by {regex}"),
     }
 }
@@ -319,16 +330,29 @@ fn describe_text_condition(kind: &str, condition: &TextCondition, values: Vec<St
     }
 }
 
-fn route_lines(plan: &Plan, route: &RoutePlan, request: &RouteRequest<'_>, lines: &mut Vec<String>) {
+fn route_lines(
+    plan: &Plan,
+    index: usize,
+    request: &RouteRequest<'_>,
+    client: &dyn ClientFacts,
+    lines: &mut Vec<String>,
+) {
+    let route = &plan.routes[index];
+    let regex = route.texts.as_ref().and_then(|texts| texts.regex.as_ref());
+    let id = request.view.value(request.view.forwarding.request_id.as_deref().unwrap_or_default());
+    let values = RequestValues::new(plan, request, client)
+        .with_route(plan, index, regex)
+        .with_request_id(id.unwrap_or(b"(a new id)"));
     if let Some(limit) = &route.rate_limit {
         lines.push(format!(
             "rate limit  {} requests/s, burst {}, key {}; status {}",
             limit.rate_per_s,
             limit.burst,
             match &limit.key {
-                crate::plan::RateKey::Route => "route",
-                crate::plan::RateKey::Source => "source",
-                crate::plan::RateKey::Header(name) => name,
+                RateKey::Route => "route".to_owned(),
+                RateKey::Source => "source".to_owned(),
+                RateKey::Header(name) => name.to_string(),
+                RateKey::Template(template) => texts::describe_key(template, &values),
             },
             limit.status
         ));
@@ -339,16 +363,14 @@ fn route_lines(plan: &Plan, route: &RoutePlan, request: &RouteRequest<'_>, lines
         lines.push(format!("target      becomes {}", String::from_utf8_lossy(&target)));
     }
     for change in &route.changes {
-        lines.extend(describe_change(change).map(|description| format!("change      {description}")));
+        let description = texts::describe_change(change, &values);
+        lines.extend(description.map(|description| format!("change      {description}")));
     }
     match &route.action {
-        Action::Forward(pool) => pool_lines(plan, *pool, Some(request), lines),
-        Action::Redirect { status, location: template } => {
-            let redirect_location = build_location(template, request.host, request.target);
-            lines.push(format!("response    {status} to {}", String::from_utf8_lossy(&redirect_location)));
-        }
+        Action::Forward(pool) => pool_lines(plan, *pool, Some((request, &values)), lines),
+        Action::Redirect { status, location } => lines.push(texts::location_line(*status, location, &values)),
         Action::Return { status, content_type, body } => {
-            lines.push(format!("response    {status}, {} bytes of {content_type}", body.len()));
+            lines.extend(texts::body_lines(*status, content_type, body, &values));
         }
         Action::Deny(status) => lines.push(format!("response    {status}: denied")),
         Action::SilentDrop => lines.push("response    none: silent drop".into()),
@@ -359,20 +381,12 @@ fn route_lines(plan: &Plan, route: &RoutePlan, request: &RouteRequest<'_>, lines
     }
 }
 
-/// Describes a change. `None`: the new target already shows it.
-fn describe_change(change: &RouteChange) -> Option<String> {
-    Some(match change {
-        RouteChange::ReplacePrefix { .. } | RouteChange::ReplacePath(_) => return None,
-        RouteChange::SetRequestHeader(name, value) => format!("request: set {name}: {value}"),
-        RouteChange::AddRequestHeader(name, value) => format!("request: add {name}: {value}"),
-        RouteChange::RemoveRequestHeader(name) => format!("request: remove {name}"),
-        RouteChange::SetResponseHeader(name, value) => format!("response: set {name}: {value}"),
-        RouteChange::AddResponseHeader(name, value) => format!("response: add {name}: {value}"),
-        RouteChange::RemoveResponseHeader(name) => format!("response: remove {name}"),
-    })
-}
-
-fn pool_lines(plan: &Plan, pool: PoolId, request: Option<&RouteRequest<'_>>, lines: &mut Vec<String>) {
+fn pool_lines(
+    plan: &Plan,
+    pool: PoolId,
+    request: Option<(&RouteRequest<'_>, &RequestValues<'_>)>,
+    lines: &mut Vec<String>,
+) {
     let pool = &plan.pools[pool];
     lines.push(format!("pool        {}, {}", pool.name, pool.balance.name()));
     lines.extend(balance::balance_lines(pool, request));

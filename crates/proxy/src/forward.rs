@@ -13,7 +13,8 @@ pub(crate) use trailers::is_trailer_forwarded;
 
 use wire::Header;
 
-use crate::plan::RouteChange;
+use crate::plan::{RouteChange, Template, Text};
+use crate::template::{Escape, Values};
 
 /// Effect of a route's changes on one field of a message.
 enum FieldAction {
@@ -73,7 +74,12 @@ fn forwarded_value<'b>(header: &Header<'b>) -> &'b [u8] {
 
 /// Writes the fields that the changes set or add. The `Host` of a request is written elsewhere,
 /// before all others.
-fn write_set_and_added(changes: &[RouteChange], is_request: bool, out: &mut Vec<u8>) {
+fn write_set_and_added(
+    changes: &[RouteChange],
+    is_request: bool,
+    values: Option<&dyn Values>,
+    out: &mut Vec<u8>,
+) {
     for change in changes {
         match (change, is_request) {
             (RouteChange::SetRequestHeader(name, _), true) if name.eq_ignore_ascii_case("host") => {}
@@ -84,13 +90,35 @@ fn write_set_and_added(changes: &[RouteChange], is_request: bool, out: &mut Vec<
             | (
                 RouteChange::SetResponseHeader(name, value) | RouteChange::AddResponseHeader(name, value),
                 false,
-            ) => wire::encode::field(out, name, value.as_bytes()),
+            ) => match (value, values) {
+                (Text::Literal(text), _) => wire::encode::field(out, name, text.as_bytes()),
+                (Text::Template(template), Some(values)) => write_template(name, template, values, out),
+                (Text::Template(_), None) => {}
+            },
             _ => {}
         }
     }
 }
 
+/// Writes a field with the values of its text. A text without a byte, or that is too long, is no field.
+#[cold]
+fn write_template(name: &str, template: &Template, values: &dyn Values, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    let value_start = out.len();
+    let is_written = template.render(values, Escape::Field, out).is_ok() && out.len() > value_start;
+    match is_written {
+        true => out.extend_from_slice(b"\r\n"),
+        false => out.truncate(start),
+    }
+}
+
 /// Writes the fields that a route sets or adds in the proxy's own responses.
-pub(crate) fn write_response_changes(changes: &[RouteChange], out: &mut Vec<u8>) {
-    write_set_and_added(changes, false, out);
+pub(crate) fn write_response_changes(
+    changes: &[RouteChange],
+    values: Option<&dyn Values>,
+    out: &mut Vec<u8>,
+) {
+    write_set_and_added(changes, false, values, out);
 }

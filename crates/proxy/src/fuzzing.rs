@@ -4,16 +4,17 @@
 //! mutations of requests, responses, headers and configs, `fuzz/` on the inputs of a fuzzer. Each
 //! returns whether the input was valid enough to test the property. No product code calls them.
 
+mod texts;
+
 use std::net::IpAddr;
 
 use rt::tls::client_hello::{ClientHelloReader, ParsedClientHello, parse_client_hello};
 use wire::{Framing, Header, Limits, Parsed, RequestHead, RequestKind, ResponseHead, Version, encode};
 
 use crate::acme::response::ResponseReader;
-use crate::balance::sticky::{
-    Cookie, ServerTokens, StickyCookie, cookies, is_cookie_field, write_cookie_field,
-};
+use crate::balance::sticky::{ServerTokens, StickyCookie, write_cookie_field};
 use crate::config;
+use crate::cookies::{Cookie, cookies, is_cookie_field};
 use crate::dns::message::{RecordData, RecordType, parse_answer};
 use crate::field_names::{has_underscore, is_identity_field};
 use crate::forward::{
@@ -22,8 +23,9 @@ use crate::forward::{
 };
 use crate::plan::{Forwarding, PathRule, RouteChange, SameSite, Secret, StickyMode, StickyPlan, Underscores};
 use crate::request_view::{CertificateField, RequestView};
-use crate::route::{build_location, check_target, rewrite_target};
+use crate::route::{check_target, https_location, rewrite_target};
 use crate::uri::{normalise, split_target};
+pub use texts::{condition, template};
 use wire::proxy_protocol::{self, HEADER_BYTES_MAX, ProxyVersion};
 
 /// Checks that an accepted request is forwarded as exactly one request of the same meaning: method,
@@ -128,7 +130,7 @@ pub fn target(bytes: &[u8]) -> bool {
         assert_eq!(encode::check_target(&out), Ok(()), "{text} with {replacement}");
         assert!(!path.starts_with('/') || out.starts_with('/'), "{text} becomes {out}");
     }
-    let redirect_location = build_location("https://h{path}{query}", None, text);
+    let redirect_location = https_location("h", text);
     assert_eq!(encode::check_field_value(&redirect_location), Ok(()));
     assert!(
         redirect_location.starts_with(b"https://h/") && !redirect_location.starts_with(b"https://h//"),
@@ -381,7 +383,7 @@ fn check_forwarded_request(
     }
     let forwarded_form = origin_form(head.method, target_in_form);
     rewrite_target(changes, &String::from_utf8_lossy(&forwarded_form), &mut target);
-    let parts = RequestParts { target: &target, default_host: "server", changes, sticky: None };
+    let parts = RequestParts { target: &target, default_host: "server", changes, values: None, sticky: None };
     let mut out = Vec::new();
     let id = write_request(&view, origin, parts, &mut out);
     if purpose == Purpose::Measure {
@@ -481,6 +483,7 @@ fn check_forwarded_response(
         framing,
         persistence,
         changes: &changes,
+        values: None,
         sticky_cookie: stamp,
         hsts: None,
     };

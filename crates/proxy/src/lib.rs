@@ -13,6 +13,7 @@ pub mod config;
 mod config_generation;
 mod conn;
 mod control;
+mod cookies;
 mod core;
 mod deadline;
 mod dial;
@@ -27,6 +28,7 @@ pub mod fuzzing;
 mod h2_front;
 mod health;
 mod ipv4_fmt;
+mod key_digest;
 mod log;
 pub mod metrics;
 mod outcome;
@@ -43,6 +45,7 @@ mod server_conn;
 mod session;
 #[cfg(test)]
 mod simulation;
+mod template;
 #[cfg(test)]
 mod test_time;
 mod tunnel;

@@ -99,6 +99,7 @@ struct CommonMetrics {
     rejected_from_clients: Vec<CounterCell>,
     rejected_from_servers: Vec<CounterCell>,
     refused: Vec<CounterCell>,
+    long_texts: CounterCell,
     buffers_in_use: CounterCell,
     buffers_exhausted: CounterCell,
     in_flight: CounterCell,
@@ -170,6 +171,7 @@ impl Metrics {
             rejected_from_clients: new_counters(wire::RefusalKind::ALL.len()),
             rejected_from_servers: new_counters(wire::RefusalKind::ALL.len()),
             refused: new_counters(RejectReason::ALL.len()),
+            long_texts: CounterCell::default(),
             buffers_in_use: CounterCell::default(),
             buffers_exhausted: CounterCell::default(),
             in_flight: CounterCell::default(),
@@ -263,6 +265,11 @@ impl Metrics {
     /// Counts a client connection that was closed before it was served.
     pub(crate) fn refused(&self, reason: RejectReason) {
         self.common.refused[reason as usize].add(1);
+    }
+
+    /// Counts a text with values that was too long.
+    pub(crate) fn count_long_text(&self) {
+        self.common.long_texts.add(1);
     }
 
     /// Sets the number of idle connections that this core keeps to a server.
@@ -390,6 +397,7 @@ impl CommonMetrics {
             snapshot.add(Metric::Refused, &[reason.code()], count.0.get());
         }
         for (metric, count) in [
+            (Metric::LongTexts, &self.long_texts),
             (Metric::BuffersInUse, &self.buffers_in_use),
             (Metric::BuffersExhausted, &self.buffers_exhausted),
             (Metric::RequestsInFlight, &self.in_flight),

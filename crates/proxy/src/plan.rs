@@ -10,6 +10,7 @@ use rt::unix_socket::SocketAccess;
 
 mod acme;
 mod balance;
+mod condition;
 mod health;
 mod http2;
 mod ids;
@@ -19,8 +20,10 @@ mod request_rules;
 mod sni;
 mod tls;
 
+pub use crate::template::{Fact, Template, Text, Variable};
 pub use acme::{AcmeChallenge, AcmePlan};
 pub use balance::{Balance, HashKey, HashPlan, SameSite, Secret, StickyMode, StickyPlan};
+pub use condition::{CertificatePart, Condition, DayTime, PercentCondition};
 pub use health::{
     CheckKind, CheckPlan, HttpCheck, Lookup, NamedServers, OutlierPlan, PreferredFamily, ResolvePlan,
     Statuses,
@@ -195,6 +198,8 @@ pub struct RoutePlan {
     pub conditions: Conditions,
     /// Changes to the request and its response, in this order.
     pub changes: Vec<RouteChange>,
+    /// Facts about its texts with values; `None`: all of its texts are literal.
+    pub texts: Option<Box<RouteTexts>>,
     /// The form in which its paths are forwarded; `None`: that of the listener.
     pub path_rule: Option<PathRule>,
     /// Maximum request rate; beyond it, the route responds itself.
@@ -203,6 +208,17 @@ pub struct RoutePlan {
     pub priority: Priority,
     /// Action for matching requests.
     pub action: Action,
+}
+
+/// Facts about the texts of a route that have values of the request.
+#[derive(Clone, Debug, Default)]
+pub struct RouteTexts {
+    /// Regular expression whose groups are values.
+    pub regex: Option<regex::Regex>,
+    /// Values of the request that fields of the response have.
+    pub kept: Vec<Variable>,
+    /// True if the request id is a value.
+    pub uses_request_id: bool,
 }
 
 /// Conditions on a request; an empty list always holds.
@@ -222,6 +238,8 @@ pub struct Conditions {
     pub query: Vec<TextCondition>,
     /// Networks of the client, any of them.
     pub sources: Vec<Network>,
+    /// Any other condition.
+    pub when: Option<Box<Condition>>,
 }
 
 /// A condition on the normalised path.
@@ -231,6 +249,8 @@ pub enum PathCondition {
     Exact(Box<str>),
     /// This path, and all paths below it; `/` is every path.
     Prefix(Box<str>),
+    /// A pattern with `*`, `**` and `?`, and the regular expression for it.
+    Glob(Box<str>, regex::Regex),
     /// A regular expression that matches anywhere (anchor it with `^` and `$`).
     Regex(regex::Regex),
 }
@@ -270,15 +290,15 @@ pub enum RouteChange {
     /// Replaces the complete path; the query stays.
     ReplacePath(Box<str>),
     /// Sets a field of the request, and removes all others of that name.
-    SetRequestHeader(Box<str>, Box<str>),
+    SetRequestHeader(Box<str>, Text),
     /// Adds a field to the request.
-    AddRequestHeader(Box<str>, Box<str>),
+    AddRequestHeader(Box<str>, Text),
     /// Removes a field of the request.
     RemoveRequestHeader(Box<str>),
     /// Sets a field of the response.
-    SetResponseHeader(Box<str>, Box<str>),
+    SetResponseHeader(Box<str>, Text),
     /// Adds a field to the response.
-    AddResponseHeader(Box<str>, Box<str>),
+    AddResponseHeader(Box<str>, Text),
     /// Removes a field of the response.
     RemoveResponseHeader(Box<str>),
 }
@@ -308,6 +328,8 @@ pub enum RateKey {
     Source,
     /// One bucket for each value of this field.
     Header(Box<str>),
+    /// One bucket for each text with the values of a request.
+    Template(Template),
 }
 
 /// Action for a request.
@@ -315,12 +337,12 @@ pub enum RateKey {
 pub enum Action {
     /// Forwards it to a server of this pool.
     Forward(PoolId),
-    /// Redirects it; `{host}`, `{path}` and `{query}` are replaced by the request's own.
+    /// Redirects it.
     Redirect {
         /// 301, 302, 303, 307 or 308.
         status: u16,
-        /// Template of the location.
-        location: Box<str>,
+        /// The location.
+        location: Text,
     },
     /// Sends a fixed response.
     Return {
@@ -329,7 +351,7 @@ pub enum Action {
         /// `Content-Type` of the response.
         content_type: Box<str>,
         /// Content of the response.
-        body: Box<[u8]>,
+        body: Text,
     },
     /// Rejects it with this status: 403 by default.
     Deny(u16),

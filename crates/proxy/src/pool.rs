@@ -43,8 +43,9 @@ use concurrency_limit::AcquireResult;
 use queue::{Queue, QueueRules};
 
 use crate::balance::sticky::ServerTokens;
-use crate::balance::{BalanceInput, Candidate, PeakEwma, RoundRobinState, choose, digest};
+use crate::balance::{BalanceInput, Candidate, PeakEwma, RoundRobinState, choose};
 use crate::dial::SourceAddresses;
+use crate::key_digest::digest;
 use crate::outcome::Outcome;
 use crate::outlier::{FailureSignal, classify_status};
 use crate::plan::{Balance, IdVec, Plan, PoolId, PoolPlan, QueuePlan, Reuse, ServerId, ServerPlan};

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 
 use crate::log::FIELDS;
 use crate::outcome::{EndPhase, EndReason};
+use crate::plan::Fact;
+use crate::template::{FAMILIES, Scope};
 use crate::{config, ctl, metrics};
 
 /// Rules for every request's head, independent of the config.
@@ -239,10 +241,88 @@ Each row but the third and the fourth counts toward `retries` and needs the pool
 and disabled by `retries = 0`; the fourth is free, up to 16 times a request. Close idle connections before the server does (`idle-timeout`) to avoid the last two.
 ";
 
+/// Conditions of routes beyond their plain keys.
+const CONDITIONS: &str = "
+## Conditions
+
+A condition is a table, and all of its keys must hold; of several values of one key, one must hold. `all`, `any` and `not` \
+combine conditions, which may be inside each other up to 8 times. A route matches if its plain keys and its `when` hold.
+
+```toml
+[[route]]
+when = { any = [{ path-prefix = \"/admin\" }, { host = \"admin.example.org\" }], not = { source = \"10.0.0.0/8\" } }
+deny = 403
+
+[[route]]
+when = { percent = 10, key = \"cookie.user\" }      # the same tenth of the users, on every machine
+pool = \"canary\"
+```
+
+Conditions see the request as it is forwarded, before the changes of the route. `time` and `weekday` are in UTC. `percent` \
+computes a digest of the key, so a key keeps its side after a reload and on other machines, and a larger percentage \
+includes the keys of a smaller one. A route without `when` costs nothing more than before.
+";
+
+/// Returns the values of texts, as Markdown.
+fn values_reference() -> String {
+    let mut text = "
+## Values
+
+These texts have values of the request: fields that a route sets or adds, `location`, `body-template`, and, if they have \
+a brace, the keys of `rate-limit` and `hash`. `{NAME}` is a value, `{NAME:-TEXT}` has a default for a missing or empty one, \
+and `{{` and `}}` are literal braces. An unknown name is an error.
+
+```toml
+[[route]]
+path-regex = \"^/u/(?P<user>[^/]+)/(.*)$\"
+redirect = { status = 308, location = \"https://{user}.example.org/{2}{query}\" }
+
+[[route]]
+set-request-header = { x-real-ip = \"{source}\", x-tenant = \"{header.x-tenant:-none}\" }
+set-response-header = { x-served-by = \"{server}\" }
+pool = \"app\"
+```
+
+| Value | Known in | Meaning |
+| --- | --- | --- |
+"
+    .to_owned();
+    for fact in Fact::ALL {
+        let _ = writeln!(text, "| `{{{}}}` | {} | {} |", fact.name(), places(fact.scope()), fact.doc());
+    }
+    for (name, doc) in FAMILIES {
+        let scope = if name == "1" { Scope::Route } else { Scope::Key };
+        let _ = writeln!(text, "| `{{{name}}}` | {} | {doc} |", places(scope));
+    }
+    text + "
+All values are those of the request as it is forwarded, before the changes of the route. A value cannot change the structure \
+of its place: control characters (CR, LF and NUL among them) are dropped from fields and bodies; in a body of HTML or XML, \
+`& < > \" '` become character references, and in one of JSON, values are escaped as parts of a string. In a location, everything \
+but visible ASCII is percent-encoded, `{path}` and a group begin a path with one slash, `{host}` cannot have a user or a port, and \
+all other values keep letters, digits and `-._~` only, so that no value names another host than the text does. A field whose \
+text has no byte is not sent. `Host` is only set to a text that is a host. A group needs a route with exactly one `path-regex`, \
+in the route or in its `when` (not in `not`).
+
+A text has at most 64 KiB. A request with a longer field, location or body gets 431, a longer field of a response is left \
+out; both are counted (`weir_long_texts_total`). A longer key is cut. `--explain` prints the texts of a given request.
+"
+}
+
+fn places(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Key => "all texts",
+        Scope::Route => "all texts of a route",
+        Scope::Message => "fields, locations, bodies",
+        Scope::Response => "fields of responses",
+    }
+}
+
 /// Returns the reference of the proxy, as Markdown.
 #[must_use]
 pub fn reference() -> String {
     let mut text = config::reference();
+    text += CONDITIONS;
+    text += &values_reference();
     text += REQUEST_RULES;
     // Writing to a String cannot fail.
     let _ =

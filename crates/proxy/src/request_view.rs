@@ -22,6 +22,26 @@ pub(crate) struct RequestView<'a> {
     pub(crate) certificate: Option<CertificateField<'a>>,
 }
 
+/// Facts about the client of a request that its head does not have. They are read only where a text or a
+/// condition uses them.
+pub(crate) trait ClientFacts {
+    fn port(&self) -> u16;
+
+    fn is_tls(&self) -> bool;
+
+    /// Returns the names of the TLS version and the cipher suite.
+    fn tls_names(&self) -> Option<(&'static str, &'static str)>;
+
+    /// Returns the server name that the client asked for (SNI).
+    fn server_name(&self) -> Option<&str>;
+
+    /// Returns the client's verified certificate in DER.
+    fn certificate(&self) -> Option<&[u8]>;
+
+    /// Returns the time in nanoseconds since 1970.
+    fn unix_ns(&self) -> u64;
+}
+
 /// The field for the subject of a client's certificate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CertificateField<'a> {
@@ -203,6 +223,40 @@ pub(crate) fn contains_http2(protocols: &str) -> bool {
 #[cfg(test)]
 pub(crate) mod fixtures {
     use super::*;
+
+    /// Facts about a client of tests.
+    #[derive(Default)]
+    pub(crate) struct FixedFacts {
+        pub(crate) server_name: Option<&'static str>,
+        pub(crate) certificate: Option<Vec<u8>>,
+        pub(crate) unix_ns: u64,
+    }
+
+    impl ClientFacts for FixedFacts {
+        fn port(&self) -> u16 {
+            1234
+        }
+
+        fn is_tls(&self) -> bool {
+            self.server_name.is_some()
+        }
+
+        fn tls_names(&self) -> Option<(&'static str, &'static str)> {
+            self.server_name.map(|_| ("TLSv1.3", "TLS_AES_128_GCM_SHA256"))
+        }
+
+        fn server_name(&self) -> Option<&str> {
+            self.server_name
+        }
+
+        fn certificate(&self) -> Option<&[u8]> {
+            self.certificate.as_deref()
+        }
+
+        fn unix_ns(&self) -> u64 {
+            self.unix_ns
+        }
+    }
 
     pub(crate) static FORWARDING: Forwarding = Forwarding {
         x_forwarded: true,

@@ -3,28 +3,32 @@
 //!
 //! A [`Router`] is made once from a plan, one for each core: regular expressions have scratch
 //! memory that cores would otherwise share. The other modules: `target` (the form in which targets
-//! are forwarded), `conditions` (one condition), `rewrite` (targets and redirects), `buckets` (rate
-//! limits). `crate::uri` has the form in which paths are compared, `crate::explain` the same decision
+//! are forwarded), `conditions` (one condition), `when` (combined conditions), `values` (the values of texts),
+//! `rewrite` (targets and redirects), `buckets` (rate limits). `crate::uri` has the form in which paths are compared, `crate::explain` the same decision
 //! as text.
 
 mod buckets;
 pub(crate) mod conditions;
 mod rewrite;
 mod target;
+pub(crate) mod values;
+pub(crate) mod when;
 
 #[cfg(test)]
 mod tests;
 
 use std::net::IpAddr;
 
-use crate::plan::{Conditions, Mode, PathCondition, Plan};
-use crate::request_view::RequestView;
+use regex::Regex;
+
+use crate::plan::{Conditions, Mode, PathCondition, Plan, RoutePlan};
+use crate::request_view::{ClientFacts, RequestView};
 use crate::uri::{normalise, normalise_host, split_target, without_parameters};
 
 // Used by the cores.
 #[allow(unused_imports)]
 pub(crate) use buckets::{Buckets, Limiter, RateLimitKey, RetryAfterNs};
-pub(crate) use rewrite::{build_location, changes_target, rewrite_target};
+pub(crate) use rewrite::{changes_target, https_location, rewrite_target};
 #[cfg(test)]
 pub(crate) use target::is_plain;
 pub(crate) use target::{CheckedTarget, check_target};
@@ -58,11 +62,15 @@ pub(crate) struct RouteScratch {
     host: String,
     /// The target in the form in which it is forwarded.
     pub(crate) target: String,
+    /// A key with values.
+    pub(crate) key: Vec<u8>,
 }
 
 /// The prepared routes of a plan.
 pub(crate) struct Router {
     conditions: Vec<Conditions>,
+    /// By route, as in [`crate::plan::RouteTexts`].
+    regexes: Vec<Option<Regex>>,
     listeners: Vec<HostTable>,
     has_path_rules: bool,
 }
@@ -104,8 +112,10 @@ impl Router {
             }
         });
         let listeners = listeners.collect();
+        let regex_of = |route: &RoutePlan| route.texts.as_ref().and_then(|texts| texts.regex.clone());
         Self {
             conditions,
+            regexes: plan.routes.iter().map(regex_of).collect(),
             listeners,
             has_path_rules: plan.routes.iter().any(|route| route.path_rule.is_some()),
         }
@@ -116,20 +126,31 @@ impl Router {
         self.has_path_rules
     }
 
-    /// Returns the index of the route for `request`; `None`: no route matches.
+    /// Returns the regular expression of a route whose groups are values.
+    pub(crate) fn regex(&self, route: usize) -> Option<&Regex> {
+        self.regexes.get(route)?.as_ref()
+    }
+
+    /// Returns the index of the route for `request` of a client; `None`: no route matches.
     #[inline]
-    pub(crate) fn pick(&self, request: &RouteRequest<'_>, scratch: &mut RouteScratch) -> Option<usize> {
+    pub(crate) fn pick(
+        &self,
+        request: &RouteRequest<'_>,
+        client: &dyn ClientFacts,
+        scratch: &mut RouteScratch,
+    ) -> Option<usize> {
         let table = self.listeners.get(request.listener)?;
         if table.unconditional.is_some() {
             return table.unconditional;
         }
-        self.search(table, request, scratch)
+        self.search(table, request, client, scratch)
     }
 
     fn search(
         &self,
         table: &HostTable,
         request: &RouteRequest<'_>,
+        client: &dyn ClientFacts,
         scratch: &mut RouteScratch,
     ) -> Option<usize> {
         let candidates = match request.host {
@@ -147,7 +168,11 @@ impl Router {
             ComparedPath { path, without_parameters: path }
         };
         let query = query.strip_prefix('?').unwrap_or_default();
-        let matches = |route: &usize| all_match(&self.conditions[*route], request, path, query);
+        let matches = |route: &usize| {
+            let conditions = &self.conditions[*route];
+            all_match(conditions, request, path, query)
+                && conditions.when.as_ref().is_none_or(|when| when::holds(when, request, client, path))
+        };
         candidates.routes.iter().copied().find(matches)
     }
 }
@@ -220,7 +245,10 @@ impl Candidates {
                 break;
             }
         }
-        let needs_path = routes.iter().any(|&index| !conditions[index].paths.is_empty());
+        let needs_path = routes.iter().any(|&index| {
+            let route = &conditions[index];
+            !route.paths.is_empty() || route.when.is_some()
+        });
         Self { routes: routes.into(), needs_path }
     }
 }
@@ -261,6 +289,7 @@ fn matches_everything_but_hosts(conditions: &Conditions) -> bool {
         && conditions.headers.is_empty()
         && conditions.query.is_empty()
         && conditions.sources.is_empty()
+        && conditions.when.is_none()
         && matches_any_path(&conditions.paths)
 }
 

@@ -8,6 +8,7 @@ mod life;
 mod routes;
 mod sockets;
 mod source;
+mod texts;
 mod unix;
 
 use crate::support::client::{Client, Response};

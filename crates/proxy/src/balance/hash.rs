@@ -15,29 +15,15 @@
 
 use std::net::IpAddr;
 
-use super::sticky::cookies;
 use super::{BalanceInput, Candidate, Selection};
-use crate::plan::{HashKey, IdVec, ServerId};
+use crate::cookies::cookies;
+use crate::key_digest::{digest, mix};
+use crate::plan::{HashKey, IdVec, ServerId, Template};
 use crate::route::RouteRequest;
 use crate::uri::{normalise, split_target};
 
 /// Resolution of a load factor: parts of 1.
 const LOAD_FACTOR_RESOLUTION: f64 = 1000.0;
-
-/// Computes a digest of bytes that is the same everywhere (FNV-1a, mixed).
-pub(crate) fn digest(bytes: &[u8]) -> u64 {
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    mix(hash)
-}
-
-/// Makes each output bit depend on all input bits (the finalizer of `SplitMix64`).
-fn mix(bits: u64) -> u64 {
-    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
-}
 
 /// Draws a server's number for a key and a weight. The number is exponentially distributed, so that
 /// the probability to be the smallest is proportional to the weight.
@@ -116,7 +102,13 @@ pub(super) fn choose(
 
 /// Computes the digest of a request's key. `None`: the request has no key, or an empty one.
 /// `buffer` is a buffer for paths that are not in their normal form.
-pub(crate) fn digest_key(key: &HashKey, request: &RouteRequest<'_>, buffer: &mut String) -> Option<u64> {
+/// `render` returns a text with its values.
+pub(crate) fn digest_key<'k>(
+    key: &HashKey,
+    request: &RouteRequest<'_>,
+    buffer: &mut String,
+    render: impl FnOnce(&Template) -> &'k mut Vec<u8>,
+) -> Option<u64> {
     let value = match key {
         HashKey::Source => return digest_source(request.source),
         HashKey::Path => normalise(split_target(request.target).0, buffer).as_bytes(),
@@ -125,6 +117,7 @@ pub(crate) fn digest_key(key: &HashKey, request: &RouteRequest<'_>, buffer: &mut
             let lines = request.view.ordinary_lines("cookie");
             cookies(lines).find(|one| one.name == name.as_bytes())?.value
         }
+        HashKey::Template(template) => render(template),
     };
     (!value.is_empty()).then(|| digest(value))
 }
@@ -232,8 +225,9 @@ mod tests {
             view: &view,
             source: source.parse().ok(),
         };
-        let key =
-            |key: HashKey, target, source| digest_key(&key, &request(target, source), &mut String::new());
+        let key = |key: HashKey, target, source| {
+            digest_key(&key, &request(target, source), &mut String::new(), |_| unreachable!())
+        };
         let path = |target| key(HashKey::Path, target, "");
         assert_eq!(path("/a//./b?x=1"), Some(digest(b"/a/b")));
         assert_eq!(path("http://h/%61/b?x=2"), path("/a/b"));

@@ -19,6 +19,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use wire::{Header, encode};
 
+use crate::cookies::{Cookie, cookies, cookies_in_field, split_at_byte};
 use crate::outcome::StickyLookup;
 use crate::plan::{IdVec, Secret, ServerId, StickyMode, StickyPlan};
 
@@ -134,40 +135,6 @@ impl ServerTokens {
         }
         Err(lookup)
     }
-}
-
-/// One cookie of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cookie<'a> {
-    pub(crate) name: &'a [u8],
-    pub(crate) value: &'a [u8],
-    /// The complete pair, name and value.
-    pair: &'a [u8],
-}
-
-/// Returns the cookies of a request, in order.
-pub(crate) fn cookies<'b>(headers: &[Header<'b>]) -> impl Iterator<Item = Cookie<'b>> {
-    headers
-        .iter()
-        .filter(|header| is_cookie_field(header.name))
-        .flat_map(|header| cookies_in_field(header.value))
-}
-
-pub(crate) fn is_cookie_field(name: &str) -> bool {
-    name.len() == 6 && name.eq_ignore_ascii_case("cookie")
-}
-
-fn cookies_in_field(value: &[u8]) -> impl Iterator<Item = Cookie<'_>> {
-    value.split(|&byte| byte == b';').map(|pair| {
-        let pair = pair.trim_ascii();
-        let (name, value) = split_at_byte(pair, b'=').unwrap_or((b"", pair));
-        Cookie { name: name.trim_ascii(), value: value.trim_ascii(), pair }
-    })
-}
-
-fn split_at_byte(text: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
-    let at = memchr::memchr(byte, text)?;
-    Some((&text[..at], &text[at + 1..]))
 }
 
 /// Splits a value of mode `prefix` into the token and the application's own value, if it has that

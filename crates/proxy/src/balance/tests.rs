@@ -4,6 +4,7 @@
 use rt::clock::MonotonicTime;
 
 use super::*;
+use crate::key_digest::digest;
 use crate::plan::Id;
 use crate::test_time::at;
 

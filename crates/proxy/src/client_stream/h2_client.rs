@@ -33,6 +33,9 @@ pub(crate) struct H2Client {
     /// True if an operator closes the connection.
     is_killed: Cell<bool>,
     pub(super) certificate_subject: Option<Rc<str>>,
+    /// The client's certificate in DER.
+    pub(super) certificate: Option<Box<[u8]>>,
+    pub(super) server_name: Option<Box<str>>,
     peer: Peer,
     destination: Option<SocketAddr>,
     /// Names of the TLS version and the cipher suite; `None`: the connection is plain.
@@ -79,6 +82,7 @@ impl ClientStream {
 
     /// Returns the properties that the streams of this connection share.
     pub(crate) fn begin_h2(&mut self) -> H2Client {
+        let server_name = self.server_name().map(Into::into);
         let rare = self.rare_state.as_deref_mut();
         let (subject, destination) =
             rare.map(|rare| (rare.certificate_subject.take(), rare.destination)).unwrap_or_default();
@@ -91,6 +95,8 @@ impl ClientStream {
             request_count: Cell::new(0),
             is_killed: Cell::new(false),
             certificate_subject: subject,
+            certificate: self.stream.peer_certificate().map(Into::into),
+            server_name,
             peer: self.peer,
             destination,
             tls_names: self.stream.tls_names(),

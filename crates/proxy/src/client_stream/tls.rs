@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use super::ClientStream;
+use super::{ClientStream, RareState};
+use crate::request_view::ClientFacts;
 
 impl ClientStream {
     /// Stores the subject of the client's TLS certificate.
@@ -47,7 +48,39 @@ impl ClientStream {
 
     /// Returns the server name that the client asked for (SNI).
     pub(crate) fn server_name(&self) -> Option<&str> {
-        let read = self.rare_state.as_ref().and_then(|rare| rare.server_name.as_deref());
-        read.or_else(|| self.stream.tls_server_name())
+        match self.rare_state.as_deref() {
+            Some(RareState { server_name: Some(name), .. }) => Some(name),
+            Some(RareState { h2_client: Some(connection), .. }) => connection.server_name.as_deref(),
+            _ => self.stream.tls_server_name(),
+        }
+    }
+}
+
+impl ClientFacts for ClientStream {
+    fn port(&self) -> u16 {
+        self.peer.port
+    }
+
+    fn is_tls(&self) -> bool {
+        self.is_tls()
+    }
+
+    fn tls_names(&self) -> Option<(&'static str, &'static str)> {
+        self.tls_names()
+    }
+
+    fn server_name(&self) -> Option<&str> {
+        self.server_name()
+    }
+
+    fn certificate(&self) -> Option<&[u8]> {
+        match self.h2_client() {
+            Some(connection) => connection.certificate.as_deref(),
+            None => self.stream.peer_certificate(),
+        }
+    }
+
+    fn unix_ns(&self) -> u64 {
+        rt::clock::unix_ns()
     }
 }

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use record::document::{Located, Problems};
 
 use crate::plan::{Balance, HashKey, HashPlan, SameSite, Secret, ServerPlan, StickyMode, StickyPlan};
+use crate::template::Scope;
 
 use super::errors::ValueError;
+use super::templates::parse_key;
 use super::validate;
 use super::value::Section;
 
@@ -31,8 +33,10 @@ pub(super) fn parse_hash(section: &Section, balance: Balance, problems: &mut Pro
         problems.warn(offset, text);
     }
     let hash = section.table("hash");
-    let key =
-        hash.text("key").and_then(|text| problems.ok_or_report(text.offset, parse_hash_key(&text.value)));
+    let key = hash.text("key").and_then(|text| match text.value.contains(['{', '}']) {
+        true => parse_key(&text, Scope::Key, problems).map(HashKey::Template),
+        false => problems.ok_or_report(text.offset, parse_hash_key(&text.value)),
+    });
     let load_factor = hash.float("load-factor").unwrap_or(1.0);
     HashPlan { key: key.unwrap_or(HashKey::Source), load_factor }
 }

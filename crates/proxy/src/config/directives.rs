@@ -260,22 +260,24 @@ directives! {
         "name", Text("a name"), Unset("`route-N`, by its position"), "'api'", "'a b'", "Name in logs and metrics.";
         "listener", Texts("a listener's name"), Unset("all in mode http"), "'web'", "'wb'", "Listeners of the route.";
         "host", Texts("a host"), Unset("any"), "['example.org', '*.example.org']", "'exa*mple.org'", "Hosts, any of them; `*.example.org` matches every name below `example.org`.";
-        "path", Texts("a path"), Unset("any"), "'/exact'", "'exact'", "Paths; with `path-prefix` and `path-regex`, any of them. Compared in normal form.";
+        "path", Texts("a path"), Unset("any"), "'/exact'", "'exact'", "Paths; with `path-prefix`, `path-glob` and `path-regex`, any of them. Compared in normal form.";
         "path-prefix", Texts("a path"), Unset("any"), "'/api'", "'/a/../b'", "Path that matches itself and everything below it.";
         "path-regex", Texts("a regular expression"), Unset("any"), "'^/v[0-9]+/'", "'('", "Regular expression that matches a part of the path, compiled to at most 256 KiB.";
+        "path-glob", Texts("a pattern"), Unset("any"), "'/img/**/*.png'", "'img/*'", "Pattern for the complete path: `*` is any text without a slash, `**` any text, `?` one character.";
         "method", Texts("a method"), Unset("any"), "['GET', 'HEAD']", "'G T'", "Methods, any of them.";
         "header", Matchers, Unset("any"), "{ x-a = 'v', x-b = true, x-c = { regex = '^v' } }", "{ x-a = 1 }", "Fields, all of them: a text, `true` (present), `false` (absent) or `{ regex = \"…\" }`.";
         "query", Matchers, Unset("any"), "{ debug = '1' }", "{ debug = { regx = '1' } }", "Query parameters, all of them, with matchers as in `header`.";
         "source", Texts("a network"), Unset("any"), "['10.0.0.0/8']", "'10.0.0.0/33'", "Client networks, any of them.";
+        "when", Table("route[].when"), Unset("always"), "{ not = { source = '10.0.0.0/8' } }", "'tls'", "Further condition, which can be combined (see \"Conditions\" below).";
         "path-rule", Choice(&["normalise", "strict", "raw"]), Unset("`path` of the listener"), "'raw'", "'nginx'", "Form in which paths of this route are forwarded, as with `path` of a listener. The route is that of the normal form.";
         "rewrite-prefix", Text("a path"), Unset("not changed"), "'/v1'", "'v1'", "Replacement of the path prefix; needs exactly one `path-prefix`.";
         "rewrite-path", Text("a path"), Unset("not changed"), "'/x'", "'/x?y'", "Replacement of the complete path; the query is kept.";
         "remove-request-header", TextsOrNone("a field name"), Unset("none"), "['cookie', 'x-internal-*']", "'host'", "Request fields to remove, before others are set or added; a final `*` matches every name with that prefix.";
-        "set-request-header", Fields, Unset("none"), "{ x-env = 'prod' }", "{ 'x env' = 'prod' }", "Request fields to set.";
-        "add-request-header", Fields, Unset("none"), "{ x-tag = '1' }", "{ x-tag = 1 }", "Request fields to add.";
+        "set-request-header", Fields, Unset("none"), "{ x-env = 'prod' }", "{ 'x env' = 'prod' }", "Request fields to set, with values (see \"Values\" below).";
+        "add-request-header", Fields, Unset("none"), "{ x-tag = '1' }", "{ x-tag = 1 }", "Request fields to add, with values (see \"Values\" below).";
         "remove-response-header", TextsOrNone("a field name"), Unset("none"), "['server']", "'content-length'", "Response fields to remove, as for requests.";
-        "set-response-header", Fields, Unset("none"), "{ server = 'weir' }", "{ x = \"a\\nb\" }", "Response fields to set.";
-        "add-response-header", Fields, Unset("none"), "{ x-tag = '1' }", "{ connection = 'close' }", "Response fields to add.";
+        "set-response-header", Fields, Unset("none"), "{ server = 'weir' }", "{ x = \"a\\nb\" }", "Response fields to set, with values (see \"Values\" below).";
+        "add-response-header", Fields, Unset("none"), "{ x-tag = '1' }", "{ connection = 'close' }", "Response fields to add, with values (see \"Values\" below).";
         "priority", Choice(&["high", "normal", "low"]), Literal("'normal'"), "'high'", "'urgent'", "Priority of its requests in a pool's queue. Higher priorities are served first; lower ones are evicted first from a full queue. One request in 16 comes from a class that was passed over.";
         "rate-limit", Table("route[].rate-limit"), Unset("none"), "{ rate = 100 }", "100", "Limit of the request rate; the proxy responds to requests beyond it.";
         "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
@@ -285,21 +287,45 @@ directives! {
         "silent-drop", ValueKind::True, Unset("another action"), "true", "false", "Action: resets the connection so that clients beyond the first router receive nothing.";
         "tarpit", Table("route[].tarpit"), Unset("another action"), "{ delay = '5s' }", "'5s'", "Action: delays the request, then rejects it.";
     }
+    "route[].when" {
+        "all", Entries("route[].when", None), Unset("none"), "[{ method = 'GET' }, { tls = true }]", "{ tls = true }", "Conditions, all of which must hold.";
+        "any", Entries("route[].when", None), Unset("none"), "[{ host = 'a.example' }, { path-prefix = '/a' }]", "[]", "Conditions, one of which must hold.";
+        "not", Table("route[].when"), Unset("none"), "{ method = ['GET', 'HEAD'] }", "true", "Condition that must not hold.";
+        "listener", Texts("a listener's name"), Unset("any"), "'web'", "'wb'", "This key and the next ones are those of a route.";
+        "host", Texts("a host"), Unset("any"), "'*.example.org'", "'exa*mple.org'", "Hosts, any of them.";
+        "path", Texts("a path"), Unset("any"), "'/exact'", "'exact'", "Paths; of this key and the next three, one must match.";
+        "path-prefix", Texts("a path"), Unset("any"), "'/api'", "'/a/../b'", "Path that matches itself and everything below it.";
+        "path-glob", Texts("a pattern"), Unset("any"), "'*.php'", "'img/*'", "Pattern for the complete path.";
+        "path-regex", Texts("a regular expression"), Unset("any"), "'^/u/(?P<user>[^/]+)'", "'('", "Regular expression, whose groups are values.";
+        "method", Texts("a method"), Unset("any"), "'POST'", "'P T'", "Methods, any of them.";
+        "header", Matchers, Unset("any"), "{ x-a = true }", "{ x-a = 1 }", "Fields, all of them.";
+        "query", Matchers, Unset("any"), "{ debug = '1' }", "{ debug = 1 }", "Query parameters, all of them.";
+        "source", Texts("a network"), Unset("any"), "['10.0.0.0/8']", "'10.0.0.0/33'", "Client networks, any of them.";
+        "cookie", Matchers, Unset("any"), "{ beta = '1' }", "{ beta = 1 }", "Cookies, all of them, with matchers as in `header`.";
+        "tls", Bool, Unset("either"), "true", "'1.3'", "`true`: only with TLS, `false`: only without.";
+        "sni", Texts("a host name"), Unset("any"), "'*.example.org'", "'*'", "Server names that the client asked for (SNI), any of them.";
+        "tls-client", Matchers, Unset("any"), "{ subject = true, san = { regex = '^DNS:a' } }", "{ issuer = true }", "Parts of the client's verified certificate, all of them: `subject`, `san` (one of the names, as in `DNS:a.example`), `serial`, `fingerprint`, as the values `tls.client.*`, with matchers as in `header`.";
+        "time", Texts("a part of the day"), Unset("any"), "['08:00-12:00', '22:00-06:00']", "'8-12'", "Parts of the day in UTC, any of them; over midnight if the end is before the start.";
+        "weekday", Texts("a day"), Unset("any"), "['sat', 'sun']", "'sunday'", "Days of the week in UTC, any of them: `mon`, `tue`, `wed`, `thu`, `fri`, `sat`, `sun`.";
+        "percent", Ratio(0.0, 100.0), Unset("100"), "12.5", "101", "Percentage of the keys. A key is in the same percentile everywhere, so 20 % include the keys of 10 %, on all routes and machines.";
+        "key", Text("the name of a value, or a text with values"), Literal("'source'"), "'cookie.user'", "'user'", "Key of `percent`. A request whose key is empty is in no percentage.";
+    }
     "route[].rate-limit" {
         "rate", ValueKind::Rate, Required, "'10k/s'", "0", "Maximum rate of requests, on all threads together; exact to 2 %, for any distribution of connections over threads.";
         "burst", Count(1, COUNT_MAX), Unset("one second of the rate, at least 1"), "20", "0", "Maximum number of requests at once.";
-        "key", Text("`route`, `source` or `header:NAME`"), Literal("'source'"), "'header:x-key'", "'client'", "Key of a token bucket: the route, the client's address (IPv6: /64) or a field's value.";
+        "key", Text("`route`, `source`, `header:NAME` or a text with values"), Literal("'source'"), "'header:x-key'", "'client'", "Key of a token bucket: the route, the client's address (IPv6: /64), a field's value, or a text with values, such as `{cookie.user}`.";
         "status", Status(400, 599), Literal("429"), "503", "200", "Status of a rejected request, sent with `Retry-After`.";
         "keys-max", Count(1, 10_000_000), Literal("10000"), "'100k'", "0", "Maximum number of keys, on all threads; a new key replaces the one whose bucket is full first.";
     }
     "route[].redirect" {
         "status", Status(301, 308), Literal("302"), "301", "304", "Status: 301, 302, 303, 307 or 308.";
-        "location", Text("a location"), Required, "'{path}'", "'{url}'", "Value of `Location`. `{host}` is the request's host without port, `{path}` its path, `{query}` its query with the `?`, or empty.";
+        "location", Text("a location"), Required, "'{path}'", "'{url}'", "Value of `Location`, with values (see \"Values\" below).";
     }
     "route[].return" {
         "status", Status(200, 599), Literal("200"), "204", "100", "Status of the response.";
         "content-type", Text("a field value"), Literal("'text/plain; charset=utf-8'"), "'text/html'", "\"a\\u0000b\"", "`Content-Type` of the response.";
-        "body", Text("a text up to 64 KiB"), Literal("''"), "'hello'", "5", "Content of the response.";
+        "body", Text("a text up to 64 KiB"), Literal("''"), "'hello'", "5", "Content of the response, as it is.";
+        "body-template", Text("a text up to 64 KiB"), Unset("`body`"), "'not found: {path}'", "'{page}'", "Content of the response, with values (see \"Values\" below). They are escaped by `content-type`.";
     }
     "route[].tarpit" {
         "delay", Time, Literal("'10s'"), "'5s'", "5", "Time before the rejection.";

@@ -105,15 +105,17 @@ pub(super) enum ValueError {
     RemovedPrefix { text: Box<str>, kept: &'static str },
     #[error("{0:?} is not a location: write visible ASCII characters")]
     Location(Box<str>),
-    #[error("'{0}' is not a placeholder: use {{host}}, {{path}}, {{query}}")]
-    Placeholder(Box<str>),
+    #[error("'{0}' is not a part of the day (write 08:00-17:30, in UTC)")]
+    DayTime(Box<str>),
     #[error("'{0}' is not a list of statuses (write 2xx, 200-399 or 200,204)")]
     Statuses(Box<str>),
     #[error("'{0}' is not a method")]
     Method(Box<str>),
     #[error("'*' is only valid for OPTIONS: add method = \"OPTIONS\"")]
     AsteriskWithoutOptions,
-    #[error("'{0}' is not a hash key: write source, path, header:NAME or cookie:NAME")]
+    #[error(
+        "'{0}' is not a hash key: write source, path, header:NAME, cookie:NAME or a text with values, {{cookie.NAME}}"
+    )]
     HashKey(Box<str>),
 
     // TLS.

@@ -1,15 +1,18 @@
 //! Converts a `[[route]]` section to a [`RoutePlan`].
 
-use record::document::Problems;
+use record::document::{Located, Problems};
 use record::problem::suggestion;
+use regex::Regex;
 
 use crate::plan::{
     Action, Conditions, IdVec, ListenerPlan, Mode, PathCondition, PoolId, Priority, RateKey, RateLimit,
-    RouteChange, RoutePlan, TextCondition, ValueCondition,
+    RouteChange, RoutePlan, Text,
 };
+use crate::template::Scope;
 
-use super::errors::ValueError;
+use super::conditions::parse_conditions;
 use super::listeners::{find_pool, parse_path_rule};
+use super::templates::{only_regex, parse_text, route_texts};
 use super::value::{Matcher, Section};
 use super::{overload, validate};
 
@@ -44,14 +47,20 @@ pub(super) fn parse_route(
         problems.ok_or_report(name.offset, validate::check_name(&name.value));
     }
     let conditions = parse_conditions(section, names, problems);
+    let regex = only_regex(&conditions);
+    let changes = parse_changes(section, &conditions, regex.as_ref(), problems);
+    let rate_limit = section.key_offset("rate-limit");
+    let rate_limit = rate_limit.and_then(|_| parse_rate_limit(section, regex.as_ref(), problems));
+    let action = parse_action(section, names, regex.as_ref(), problems);
     RoutePlan {
         name: name.map_or_else(|| format!("route-{}", index + 1).into(), |name| name.value),
-        changes: parse_changes(section, &conditions, problems),
         conditions,
+        texts: route_texts(&changes, &action, rate_limit.as_ref(), regex),
+        changes,
         path_rule: section.text("path-rule").map(|text| parse_path_rule(&text.value)),
-        rate_limit: section.key_offset("rate-limit").and_then(|_| parse_rate_limit(section, problems)),
+        rate_limit,
         priority: overload::parse_priority(section),
-        action: parse_action(section, names, problems),
+        action,
     }
 }
 
@@ -61,6 +70,7 @@ pub(super) fn listener_route(listener: usize, name: &str, pool: PoolId) -> Route
         name: format!("listener-{name}").into(),
         conditions: Conditions { listeners: vec![listener], ..Conditions::default() },
         changes: Vec::new(),
+        texts: None,
         path_rule: None,
         rate_limit: None,
         priority: Priority::Normal,
@@ -68,47 +78,12 @@ pub(super) fn listener_route(listener: usize, name: &str, pool: PoolId) -> Route
     }
 }
 
-fn parse_conditions(section: &Section, names: &KnownNames<'_>, problems: &mut Problems) -> Conditions {
-    let mut parse_texts = |key: &str, check: fn(&str) -> Result<Box<str>, ValueError>| -> Vec<Box<str>> {
-        let texts = section.texts(key).into_iter();
-        texts.filter_map(|text| problems.ok_or_report(text.offset, check(&text.value))).collect()
-    };
-    let hosts = parse_texts("host", validate::parse_host);
-    let exact_paths = parse_texts("path", validate::parse_path).into_iter().map(PathCondition::Exact);
-    let prefix_paths =
-        parse_texts("path-prefix", validate::parse_path).into_iter().map(PathCondition::Prefix);
-    let methods = parse_texts("method", |text| {
-        wire::encode::check_method(text)
-            .map_err(|error| ValueError::MessagePart { text: text.into(), error })?;
-        Ok(text.into())
-    });
-    let mut paths: Vec<PathCondition> = exact_paths.chain(prefix_paths).collect();
-    for text in section.texts("path-regex") {
-        let regex = problems.ok_or_report(text.offset, validate::compile_regex(&text.value));
-        paths.extend(regex.map(PathCondition::Regex));
-    }
-    for text in section.texts("method") {
-        if text.value.bytes().any(|byte| byte.is_ascii_lowercase()) {
-            let upper = text.value.to_ascii_uppercase();
-            problems.warn(text.offset, format!("methods are case-sensitive: did you mean '{upper}'?"));
-        }
-    }
-    let sources = section.texts("source").into_iter();
-    let sources =
-        sources.filter_map(|text| problems.ok_or_report(text.offset, validate::parse_network(&text.value)));
-    let sources = sources.collect();
-    Conditions {
-        listeners: parse_listeners(section, names, problems),
-        hosts,
-        paths,
-        methods,
-        headers: parse_text_conditions(section, "header", problems),
-        query: parse_text_conditions(section, "query", problems),
-        sources,
-    }
-}
-
-fn parse_listeners(section: &Section, names: &KnownNames<'_>, problems: &mut Problems) -> Vec<usize> {
+/// Returns the listeners of a route or a condition.
+pub(super) fn parse_listeners(
+    section: &Section,
+    names: &KnownNames<'_>,
+    problems: &mut Problems,
+) -> Vec<usize> {
     let mut indices = Vec::new();
     for text in section.texts("listener") {
         let name = &*text.value;
@@ -130,53 +105,33 @@ fn parse_listeners(section: &Section, names: &KnownNames<'_>, problems: &mut Pro
     indices
 }
 
-fn parse_text_conditions(section: &Section, key: &str, problems: &mut Problems) -> Vec<TextCondition> {
-    let mut conditions = Vec::new();
-    for pair in section.pairs(key) {
-        if key == "header" {
-            problems.ok_or_report(pair.name.offset, validate::check_field_name(&pair.name.value));
-            if let Matcher::Text(text) = &pair.matcher.value {
-                problems.ok_or_report(pair.matcher.offset, validate::check_field_value(text));
-            }
-        }
-        let value = match pair.matcher.value {
-            Matcher::Text(text) => ValueCondition::Equals(text),
-            Matcher::Present(true) => ValueCondition::Present,
-            Matcher::Present(false) => ValueCondition::Absent,
-            Matcher::Regex(text) => {
-                match problems.ok_or_report(pair.matcher.offset, validate::compile_regex(&text)) {
-                    Some(regex) => ValueCondition::Matches(regex),
-                    None => continue,
-                }
-            }
-        };
-        conditions.push(TextCondition { name: pair.name.value, value });
-    }
-    conditions
-}
-
 /// Returns the changes in the order in which they are made: the target, then fields removed, set
 /// and added.
-fn parse_changes(section: &Section, conditions: &Conditions, problems: &mut Problems) -> Vec<RouteChange> {
+fn parse_changes(
+    section: &Section,
+    conditions: &Conditions,
+    regex: Option<&Regex>,
+    problems: &mut Problems,
+) -> Vec<RouteChange> {
     let mut changes = parse_rewrite(section, conditions, problems);
     for text in section.texts("remove-request-header") {
         problems.ok_or_report(text.offset, validate::check_removed_field(&text.value));
         changes.push(RouteChange::RemoveRequestHeader(text.value));
     }
-    for (name, value) in parse_fields(section, "set-request-header", problems) {
+    for (name, value) in parse_fields(section, "set-request-header", regex, problems) {
         changes.push(RouteChange::SetRequestHeader(name, value));
     }
-    for (name, value) in parse_fields(section, "add-request-header", problems) {
+    for (name, value) in parse_fields(section, "add-request-header", regex, problems) {
         changes.push(RouteChange::AddRequestHeader(name, value));
     }
     for text in section.texts("remove-response-header") {
         problems.ok_or_report(text.offset, validate::check_removed_field(&text.value));
         changes.push(RouteChange::RemoveResponseHeader(text.value));
     }
-    for (name, value) in parse_fields(section, "set-response-header", problems) {
+    for (name, value) in parse_fields(section, "set-response-header", regex, problems) {
         changes.push(RouteChange::SetResponseHeader(name, value));
     }
-    for (name, value) in parse_fields(section, "add-response-header", problems) {
+    for (name, value) in parse_fields(section, "add-response-header", regex, problems) {
         changes.push(RouteChange::AddResponseHeader(name, value));
     }
     changes
@@ -217,16 +172,26 @@ fn parse_rewrite(section: &Section, conditions: &Conditions, problems: &mut Prob
 }
 
 /// Reads names and values of fields that are set or added.
-fn parse_fields(section: &Section, key: &str, problems: &mut Problems) -> Vec<(Box<str>, Box<str>)> {
-    let mut fields: Vec<(Box<str>, Box<str>)> = Vec::new();
+fn parse_fields(
+    section: &Section,
+    key: &str,
+    regex: Option<&Regex>,
+    problems: &mut Problems,
+) -> Vec<(Box<str>, Text)> {
+    let mut fields: Vec<(Box<str>, Text)> = Vec::new();
+    let scope = if key.contains("response") { Scope::Response } else { Scope::Message };
     for pair in section.pairs(key) {
         let name = pair.name.value;
         let is_set = key == "set-request-header";
         problems.ok_or_report(pair.name.offset, validate::check_changed_field(&name, is_set));
         let Matcher::Text(value) = pair.matcher.value else { continue };
         problems.ok_or_report(pair.matcher.offset, validate::check_field_value(&value));
-        if is_set && name.eq_ignore_ascii_case("host") {
-            problems.ok_or_report(pair.matcher.offset, validate::check_authority(&value));
+        let text = parse_text(&Located::new(value, pair.matcher.offset), scope, regex, problems);
+        if let Text::Literal(host) = &text
+            && is_set
+            && name.eq_ignore_ascii_case("host")
+        {
+            problems.ok_or_report(pair.matcher.offset, validate::check_authority(host));
         }
         if fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(&name)) {
             problems.add_error(
@@ -234,24 +199,32 @@ fn parse_fields(section: &Section, key: &str, problems: &mut Problems) -> Vec<(B
                 format!("'{name}' is a duplicate (field names are case-insensitive): remove it"),
             );
         }
-        fields.push((name, value));
+        fields.push((name, text));
     }
     fields
 }
 
-fn parse_rate_limit(section: &Section, problems: &mut Problems) -> Option<RateLimit> {
+fn parse_rate_limit(section: &Section, regex: Option<&Regex>, problems: &mut Problems) -> Option<RateLimit> {
     let limit = section.table("rate-limit");
     let rate_per_s = limit.float("rate")?;
     let text = limit.text("key")?;
     let key = match (&*text.value, text.value.strip_prefix("header:")) {
         ("route", _) => RateKey::Route,
         ("source", _) => RateKey::Source,
+        (with_values, _) if with_values.contains(['{', '}']) => {
+            let Text::Template(template) = parse_text(&text, Scope::Route, regex, problems) else {
+                return None;
+            };
+            RateKey::Template(template)
+        }
         (_, Some(name)) => {
             problems.ok_or_report(text.offset, validate::check_field_name(name))?;
             RateKey::Header(name.into())
         }
         (other, None) => {
-            let message = format!("'{other}' is not a key: write route, source or header:NAME");
+            let message = format!(
+                "'{other}' is not a key: write route, source, header:NAME or a text with values, {{cookie.NAME}}"
+            );
             problems.add_error(text.offset, message);
             return None;
         }
@@ -272,7 +245,12 @@ fn parse_status(section: &Section) -> u16 {
 }
 
 /// Reads the route's only action. An invalid one becomes a denial, which never takes effect.
-fn parse_action(section: &Section, names: &KnownNames<'_>, problems: &mut Problems) -> Action {
+fn parse_action(
+    section: &Section,
+    names: &KnownNames<'_>,
+    regex: Option<&Regex>,
+    problems: &mut Problems,
+) -> Action {
     let given_actions: Vec<&str> =
         ACTION_KEYS.into_iter().filter(|action| section.key_offset(action).is_some()).collect();
     let first = given_actions.iter().copied().min_by_key(|action| section.key_offset(action));
@@ -301,15 +279,15 @@ fn parse_action(section: &Section, names: &KnownNames<'_>, problems: &mut Proble
             // An unknown pool is an error, so there is no plan.
             Action::Forward(pool.unwrap_or(PoolId(0)))
         }
-        "redirect" => parse_redirect(&table, problems),
-        "return" => parse_fixed_response(&table, problems),
+        "redirect" => parse_redirect(&table, regex, problems),
+        "return" => parse_own_response(&table, regex, problems),
         "silent-drop" => Action::SilentDrop,
         "tarpit" => Action::Tarpit { delay_ns: table.integer_or_zero("delay"), status: parse_status(&table) },
         _ => Action::Deny(section.integer("deny").map_or(403, |status| status as u16)),
     }
 }
 
-fn parse_redirect(table: &Section, problems: &mut Problems) -> Action {
+fn parse_redirect(table: &Section, regex: Option<&Regex>, problems: &mut Problems) -> Action {
     let status = parse_status(table);
     if ![301, 302, 303, 307, 308].contains(&status) {
         let text = format!("{status} is not a redirect status: write 301, 302, 303, 307 or 308");
@@ -317,29 +295,34 @@ fn parse_redirect(table: &Section, problems: &mut Problems) -> Action {
     }
     let location = table.text("location");
     if let Some(location) = &location {
-        problems.ok_or_report(location.offset, validate::check_location_template(&location.value));
+        problems.ok_or_report(location.offset, validate::check_location(&location.value));
     }
-    Action::Redirect { status, location: location.map(|text| text.value).unwrap_or_default() }
+    let location = location.map(|text| parse_text(&text, Scope::Message, regex, problems));
+    Action::Redirect { status, location: location.unwrap_or_default() }
 }
 
-fn parse_fixed_response(table: &Section, problems: &mut Problems) -> Action {
+fn parse_own_response(table: &Section, regex: Option<&Regex>, problems: &mut Problems) -> Action {
     let status = parse_status(table);
-    let body = table.text("body").map(|text| text.value).unwrap_or_default();
-    if matches!(status, 204 | 205 | 304) && !body.is_empty() {
-        let text = format!("a response with status {status} has no content: remove body");
-        problems.add_error(table.value_offset("body"), text);
+    let with_values = table.text("body-template");
+    let key = if with_values.is_some() { "body-template" } else { "body" };
+    if let (Some(_), Some(offset)) = (&with_values, table.key_offset("body")) {
+        problems.add_error(offset, "a response has one content: remove body or body-template");
     }
-    if body.len() > BODY_BYTES_MAX {
-        let text = format!("the body has {} bytes; the maximum is {BODY_BYTES_MAX}", body.len());
-        problems.add_error(table.value_offset("body"), text);
+    let body = match with_values {
+        Some(text) => parse_text(&text, Scope::Message, regex, problems),
+        None => Text::Literal(table.text("body").map(|text| text.value).unwrap_or_default()),
+    };
+    if matches!(status, 204 | 205 | 304) && !body.source().is_empty() {
+        let text = format!("a response with status {status} has no content: remove {key}");
+        problems.add_error(table.value_offset(key), text);
+    }
+    if body.source().len() > BODY_BYTES_MAX {
+        let text = format!("the body has {} bytes; the maximum is {BODY_BYTES_MAX}", body.source().len());
+        problems.add_error(table.value_offset(key), text);
     }
     let content_type = table.text("content-type");
     if let Some(text) = &content_type {
         problems.ok_or_report(text.offset, validate::check_field_value(&text.value));
     }
-    Action::Return {
-        status,
-        content_type: content_type.map(|text| text.value).unwrap_or_default(),
-        body: body.into_boxed_bytes(),
-    }
+    Action::Return { status, content_type: content_type.map(|text| text.value).unwrap_or_default(), body }
 }

@@ -59,6 +59,7 @@ fn config(row: &Directive, line: &str) -> String {
         "listener.*.forwarding" => format!("{}{POOL}", listener("[listener.web.forwarding]\n@\n")),
         "listener.*.timeouts" => format!("{}{POOL}", listener("[listener.web.timeouts]\n@\n")),
         "route[]" => format!("{}{POOL}", route("@\n")),
+        "route[].when" => format!("{LISTENER}[[route]]\ndeny = true\n[route.when]\n@\n"),
         "route[].rate-limit" => format!("{}{POOL}", route("[route.rate-limit]\nrate = 1\n@\n")),
         "route[].redirect" => {
             format!("{LISTENER}[[route]]\n[route.redirect]\nlocation = '/'\n@\n{POOL}")

@@ -157,6 +157,26 @@ pub(super) fn compile_regex(text: &str) -> Result<Regex, ValueError> {
     })
 }
 
+/// Compiles a pattern for a complete path: `*` is any text within a segment, `**` any text, `?` one character
+/// of a segment.
+pub(super) fn compile_glob(text: &str) -> Result<Regex, ValueError> {
+    if !text.starts_with(['/', '*']) {
+        return Err(ValueError::RelativePath(text.into()));
+    }
+    let (mut regex, mut rest) = ("^".to_owned(), text);
+    while let Some(at) = rest.find(['*', '?']) {
+        regex += &regex::escape(&rest[..at]);
+        let (pattern, bytes) = match &rest[at..] {
+            wild if wild.starts_with("**") => (".*", 2),
+            wild if wild.starts_with('*') => ("[^/]*", 1),
+            _ => ("[^/]", 1),
+        };
+        regex += pattern;
+        rest = &rest[at + bytes..];
+    }
+    compile_regex(&(regex + &regex::escape(rest) + "$"))
+}
+
 /// Checks the name of a field that a route changes. `is_set` is true if the route sets the field,
 /// and false if it adds or removes it.
 pub(super) fn check_changed_field(text: &str, is_set: bool) -> Result<(), ValueError> {
@@ -216,20 +236,10 @@ pub(super) fn check_authority(text: &str) -> Result<(), ValueError> {
     }
 }
 
-/// Checks the template of a redirect's `Location`.
-pub(super) fn check_location_template(text: &str) -> Result<(), ValueError> {
+/// Checks the characters of a redirect's `Location`.
+pub(super) fn check_location(text: &str) -> Result<(), ValueError> {
     wire::encode::check_target(text.split('#').collect::<String>().as_str())
-        .map_err(|_| ValueError::Location(text.into()))?;
-    let mut rest = text;
-    while let Some(at) = rest.find(['{', '}']) {
-        let placeholders = ["{host}", "{path}", "{query}"];
-        let Some(placeholder) = placeholders.iter().find(|word| rest[at..].starts_with(**word)) else {
-            let unknown = &rest[at..rest[at..].find('}').map_or(rest.len(), |end| at + end + 1)];
-            return Err(ValueError::Placeholder(unknown.into()));
-        };
-        rest = &rest[at + placeholder.len()..];
-    }
-    Ok(())
+        .map_err(|_| ValueError::Location(text.into()))
 }
 
 /// Parses the target of an access log.

@@ -74,6 +74,11 @@ impl Section {
         self.given_keys.iter().find(|(given_key, _)| *given_key == key).map(|(_, offset)| *offset)
     }
 
+    /// Returns whether the table has any known key.
+    pub(super) fn has_keys(&self) -> bool {
+        !self.given_keys.is_empty()
+    }
+
     /// Returns the byte offset of the value of `key`, or else of the table.
     pub(super) fn value_offset(&self, key: &str) -> usize {
         self.values.get(key).map_or(self.offset, |value| value.offset)

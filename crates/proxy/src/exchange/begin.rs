@@ -15,7 +15,7 @@ use crate::forward::{
     ClientFraming, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request,
 };
 use crate::outcome::EndReason;
-use crate::plan::{Action, ListenerPlan, PathRule, PoolId, Reuse, Underscores};
+use crate::plan::{Action, ListenerPlan, PathRule, PoolId, RateKey, Reuse, Underscores};
 use crate::profile::ProfilePhase;
 use crate::request_view::{CertificateField, RequestView};
 use crate::route::{
@@ -142,11 +142,12 @@ impl Exchange {
             view,
             source: client.peer.address,
         };
-        let route = generation.router.pick(&request, &mut ctx.work.route_scratch);
+        let route = generation.router.pick(&request, client, &mut ctx.work.route_scratch);
         if let Some(checked) = checked {
             let rule = path_rule(generation, request.listener, route);
             let scratch = &mut ctx.work.route_scratch;
-            let pick = |target: &str| generation.router.pick(&RouteRequest { target, ..request }, scratch);
+            let router = &generation.router;
+            let pick = |target: &str| router.pick(&RouteRequest { target, ..request }, client, scratch);
             match checked.forwarded(rule, route, pick) {
                 Ok(target) => request.target = target,
                 Err(kind) => return self.refuse(ctx, client, kind),
@@ -156,28 +157,69 @@ impl Exchange {
             return self.reject(ctx, client, EndReason::NoRoute);
         };
         self.outcome.route = Some(route);
-        if let Err(RetryAfterNs(wait_ns)) = take_rate_limit_token(generation, route, &request, start.now) {
+        let route_plan = &generation.plan.routes[route];
+        if let Some(texts) = &route_plan.texts {
+            self.keep_values((generation, route), texts, client, &request, &mut ctx.work.rng);
+        }
+        if let Some(limit) = &route_plan.rate_limit
+            && let Err(RetryAfterNs(wait_ns)) =
+                self.take_rate_limit_token(ctx, client, generation, (&limit.key, route), &request, start.now)
+        {
             self.outcome.retry_after_s = wait_ns.div_ceil(1_000_000_000);
-            let limit = generation.plan.routes[route].rate_limit.as_ref();
-            self.outcome.refusal_status = limit.map_or(0, |limit| limit.status);
+            self.outcome.refusal_status = limit.status;
             self.reject(ctx, client, EndReason::RateLimited);
             return;
         }
-        let pool = match &generation.plan.routes[route].action {
-            Action::Forward(pool) => *pool,
-            other => {
-                self.run_action(ctx, client, &request, other);
-                return;
+        match &route_plan.action {
+            Action::Forward(pool) => {
+                self.forward(ctx, client, generation, (route, *pool), &request, start.now)
             }
-        };
-        self.terms.requirements =
-            self.server_requirements(&generation.pools[pool], &request, &mut ctx.work.route_scratch);
-        self.note_priority(view, generation, route);
+            other => self.run_action(ctx, client, generation, &request, other),
+        }
+    }
+
+    /// Forwards a request to a server of its pool.
+    fn forward(
+        &mut self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &mut ClientStream,
+        generation: &ConfigGeneration,
+        (route, pool): (usize, PoolId),
+        request: &RouteRequest<'_>,
+        now: MonotonicTime,
+    ) {
+        self.terms.requirements = self.server_requirements(generation, pool, client, request, ctx.work);
+        self.note_priority(request.view, generation, route);
         let writing = ctx.core.profile.enter(ProfilePhase::ForwardRequest);
-        self.write_upstream_head(ctx.work, client, generation, pool, &request);
+        let is_written = self.write_upstream_head(ctx.work, client, generation, pool, request);
         drop(writing);
-        let pool = Rc::clone(&generation.pools[pool]);
-        self.buffer_or_acquire(ctx, client, pool, start.now);
+        if is_written {
+            let pool = Rc::clone(&generation.pools[pool]);
+            self.buffer_or_acquire(ctx, client, pool, now);
+        } else {
+            self.refuse_long_text(ctx, client);
+        }
+    }
+
+    /// Takes a token from the rate limiter of the route, if it has one.
+    fn take_rate_limit_token(
+        &self,
+        ctx: &mut PollContext<'_, '_>,
+        client: &ClientStream,
+        generation: &ConfigGeneration,
+        (key, route): (&RateKey, usize),
+        request: &RouteRequest<'_>,
+        now: MonotonicTime,
+    ) -> Result<(), RetryAfterNs> {
+        let Some(limiter) = &mut generation.limiters.borrow_mut()[route] else {
+            return Ok(());
+        };
+        let buffer = &mut ctx.work.route_scratch.key;
+        let key = RateLimitKey::from_request(key, request, |template| {
+            template.render_key(&self.request_values(generation, client, request), buffer);
+            buffer
+        });
+        limiter.admit(key, now)
     }
 
     /// Returns the end code if the connection or its source is over a limit now.
@@ -240,6 +282,7 @@ impl Exchange {
         self.acquire_or_enqueue(ctx, client, pool, start.now);
     }
 
+    /// Writes the head for the server. Returns false if one of its texts is too long.
     fn write_upstream_head(
         &mut self,
         WorkBuffers { target, rng, .. }: &mut WorkBuffers,
@@ -247,10 +290,11 @@ impl Exchange {
         generation: &ConfigGeneration,
         pool: PoolId,
         request: &RouteRequest<'_>,
-    ) {
+    ) -> bool {
         let view = request.view;
-        let route = self.outcome.route;
-        let changes = route.map_or(&[][..], |route| &generation.plan.routes[route].changes);
+        let route = self.outcome.route.map(|route| &generation.plan.routes[route]);
+        let changes = route.map_or(&[][..], |route| &route.changes);
+        let uses_values = route.is_some_and(|route| route.texts.is_some());
         let origin_target = origin_form(request.method, request.target);
         let rewritten = if changes_target(changes) {
             target.clear();
@@ -268,11 +312,15 @@ impl Exchange {
         let default_host = plan.servers.iter().next().map_or("", |server| &server.name);
         let origin = Origin {
             client: client.peer.address,
-            new_request_id: &generate_request_id(rng),
+            new_request_id: &if uses_values { self.kept.request_id } else { generate_request_id(rng) },
             is_tls: client.is_tls(),
             protocol: client.protocol(view.head.version),
         };
-        let parts = RequestParts { target: rewritten, default_host, changes, sticky: plan.sticky.as_ref() };
+        let sticky = plan.sticky.as_ref();
+        let parts = RequestParts { target: rewritten, default_host, changes, values: None, sticky };
+        if uses_values {
+            return self.write_head_with_values(generation, client, request, origin, parts);
+        }
         let out = self.request_relay.head_buffer();
         let head_bytes = self.outcome.bytes_in as usize;
         if head_bytes > DOUBLED_BYTES_MAX {
@@ -282,6 +330,7 @@ impl Exchange {
         let id = write_request(view, origin, parts, out);
         self.outcome.note_request_id(&out[id]);
         self.request_relay.keep_sent();
+        true
     }
 
     /// Sends the request to a server with a free slot, on an idle connection if a suitable one
@@ -404,24 +453,8 @@ fn forwarded_framing(received: Framing) -> ClientFraming {
     }
 }
 
-/// Takes a token from the rate limiter of the route, if it has one.
-fn take_rate_limit_token(
-    generation: &ConfigGeneration,
-    route: usize,
-    request: &RouteRequest<'_>,
-    now: MonotonicTime,
-) -> Result<(), RetryAfterNs> {
-    let Some(limit) = &generation.plan.routes[route].rate_limit else {
-        return Ok(());
-    };
-    match &mut generation.limiters.borrow_mut()[route] {
-        Some(limiter) => limiter.admit(RateLimitKey::from_request(&limit.key, request), now),
-        None => Ok(()),
-    }
-}
-
 /// Generates a request id: 128 random bits in hexadecimal. Unique, not secret.
-fn generate_request_id(rng: &mut fastrand::Rng) -> [u8; 32] {
+pub(super) fn generate_request_id(rng: &mut fastrand::Rng) -> [u8; 32] {
     hexadecimal(rng.u128(..))
 }
 

@@ -8,7 +8,7 @@ use super::{ConnAction, StepResult};
 use crate::client_stream::ClientStream;
 use crate::core::{Core, PollContext};
 use crate::exchange_state::{Exchange, ExchangeStage, ResponseProgress, ServerSlot};
-use crate::forward::{HSTS_FIELD, writes_own_response_field};
+use crate::forward::{HSTS_FIELD, write_response_changes, writes_own_response_field};
 use crate::log::http_date;
 use crate::outcome::{EndPhase, EndReason, Outcome};
 use crate::plan::Reuse;
@@ -157,9 +157,8 @@ impl Exchange {
         self.outcome.status = status;
         self.response_relay.reset();
         let generation = self.generation.as_ref();
-        let changes = generation
-            .zip(self.outcome.route)
-            .map_or(&[][..], |(generation, route)| &generation.plan.routes[route].changes);
+        let route = generation.zip(self.outcome.route).map(|(live, index)| &live.plan.routes[index]);
+        let changes = route.map_or(&[][..], |route| &route.changes);
         let out = self.response_relay.head_buffer();
         encode::status_line(out, Version::Http11, status);
         if writes_own_response_field(changes, "date") {
@@ -180,7 +179,11 @@ impl Exchange {
             }
             encode::field_u64(out, "Content-Length", body.len() as u64);
         }
-        crate::forward::write_response_changes(changes, out);
+        match route.filter(|route| route.texts.is_some()) {
+            None => write_response_changes(changes, None, out),
+            Some(_) => self.write_own_fields(core, status),
+        }
+        let out = self.response_relay.head_buffer();
         match (self.keeps_client, self.facts.version) {
             (false, Version::Http11) => out.extend_from_slice(b"Connection: close\r\n"),
             (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),

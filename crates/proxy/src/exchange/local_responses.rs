@@ -4,14 +4,17 @@ use server_shell::plain_http::tls_expected_reason;
 use wire::{RefusalKind, RequestHead};
 
 use super::finish::{ALLOWED_METHODS, OwnResponse};
+use super::texts::render_body;
 use crate::acme::answer_to_challenge;
 use crate::client_stream::{ClientStream, TimeoutKind};
+use crate::config_generation::ConfigGeneration;
 use crate::core::{Core, PollContext};
 use crate::exchange_state::{Exchange, ExchangeStage};
 use crate::outcome::{EndPhase, EndReason};
 use crate::plan::Action;
 use crate::request_view::RequestView;
-use crate::route::{RouteRequest, build_location};
+use crate::route::{RouteRequest, https_location};
+use crate::template::TextTooLong;
 
 impl Exchange {
     /// Responds as the final recipient of a request (RFC 9110 §7.6.2).
@@ -57,7 +60,7 @@ impl Exchange {
         head: &RequestHead<'_, '_>,
         status: u16,
     ) {
-        let location = build_location("https://{host}{path}{query}", head.host, head.target);
+        let location = https_location(head.host.unwrap_or_default(), head.target);
         self.redirect(core, client, status, &location);
     }
 
@@ -96,18 +99,28 @@ impl Exchange {
         &mut self,
         ctx: &mut PollContext<'_, '_>,
         client: &mut ClientStream,
+        generation: &ConfigGeneration,
         request: &RouteRequest<'_>,
         action: &Action,
     ) {
+        self.note_own_request_id(generation, request.view);
         match action {
             Action::Forward(_) => {}
-            Action::Redirect { status, location: template } => {
-                let location_value = build_location(template, request.host, request.target);
-                self.redirect(ctx.core, client, *status, &location_value);
+            Action::Redirect { status, location } => {
+                match location.location(&self.request_values(generation, client, request)) {
+                    Ok(location) => self.redirect(ctx.core, client, *status, &location),
+                    Err(TextTooLong) => self.refuse_long_text(ctx, client),
+                }
             }
             Action::Return { status, content_type, body } => {
-                let response = OwnResponse { status: *status, content_type, body, fields: &[] };
-                self.respond(ctx.core, client, &response);
+                match render_body(body, content_type, &self.request_values(generation, client, request)) {
+                    Ok(body) => {
+                        let response =
+                            OwnResponse { status: *status, content_type, body: &body, fields: &[] };
+                        self.respond(ctx.core, client, &response);
+                    }
+                    Err(TextTooLong) => self.refuse_long_text(ctx, client),
+                }
             }
             Action::Deny(status) => {
                 self.outcome.refusal_status = *status;

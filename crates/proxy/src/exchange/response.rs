@@ -6,6 +6,7 @@ use rt::clock::MonotonicTime;
 use wire::{Framing, Header, Parsed, RequestKind, ResponseHead, Version};
 
 use super::server_selection::response_cookie;
+use super::texts::write_with_values;
 use super::{ConnAction, Failure, StepResult, TunnelStart};
 use crate::client_stream::ClientStream;
 use crate::core::{Core, PollContext};
@@ -170,6 +171,7 @@ impl Exchange {
                     framing: no_framing,
                     persistence: keep_alive,
                     changes: &[],
+                    values: None,
                     sticky_cookie: None,
                     hsts: None,
                 };
@@ -235,13 +237,27 @@ impl Exchange {
         let limits = self.response_limits();
         self.response_relay.begin(head.framing, framing, &limits);
         let generation = self.generation.as_ref();
-        let route = self.outcome.route;
-        let changes = generation.zip(route).map_or(&[][..], |(live, index)| &live.plan.routes[index].changes);
+        let route = generation.zip(self.outcome.route).map(|(live, index)| &live.plan.routes[index]);
+        let changes = route.map_or(&[][..], |route| &route.changes);
         let (version, kind) = (self.facts.version, self.facts.kind);
         let sticky_cookie = response_cookie(self.slot.as_ref(), self.terms.requirements, self.outcome.sticky);
         let hsts = client.hsts();
-        let parts = ResponseParts { version, kind, framing, persistence, changes, sticky_cookie, hsts };
-        write_response(head, parts, self.response_relay.head_buffer());
+        let values = None;
+        let parts =
+            ResponseParts { version, kind, framing, persistence, changes, values, sticky_cookie, hsts };
+        match route.and_then(|route| route.texts.as_deref()) {
+            None => write_response(head, parts, self.response_relay.head_buffer()),
+            Some(texts) => {
+                write_with_values(
+                    core,
+                    (&mut self.kept, self.slot.as_ref()),
+                    texts,
+                    head,
+                    parts,
+                    self.response_relay.head_buffer(),
+                );
+            }
+        }
         self.outcome.head_bytes_out = self.response_relay.head_buffer().len() as u64;
         self.outcome.until_close = framing == ClientFraming::UntilClose;
     }

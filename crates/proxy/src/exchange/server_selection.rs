@@ -7,9 +7,12 @@ use rt::clock::MonotonicTime;
 
 use crate::balance::sticky::StickyCookie;
 use crate::balance::{FAILED_LATENCY_MIN_NS, digest_key, digest_source};
+use crate::client_stream::ClientStream;
+use crate::config_generation::ConfigGeneration;
+use crate::core::WorkBuffers;
 use crate::exchange_state::{Exchange, ServerSlot};
 use crate::outcome::{EndReason, StickyLookup};
-use crate::plan::{Balance, HashKey, ServerId};
+use crate::plan::{Balance, HashKey, PoolId, ServerId};
 use crate::pool::{Pool, ServerRequirements};
 use crate::route::{RouteRequest, RouteScratch};
 
@@ -18,14 +21,21 @@ impl Exchange {
     /// that the pool's settings refer to.
     pub(super) fn server_requirements(
         &mut self,
-        pool: &Pool,
+        generation: &ConfigGeneration,
+        pool: PoolId,
+        client: &ClientStream,
         request: &RouteRequest<'_>,
-        route_scratch: &mut RouteScratch,
+        work: &mut WorkBuffers,
     ) -> ServerRequirements {
+        let pool = &generation.pools[pool];
         let plan = pool.plan();
         let mut requirements = ServerRequirements::default();
         if plan.balance == Balance::ConsistentHash {
-            requirements.key = digest_key(&plan.hash.key, request, &mut route_scratch.path);
+            let RouteScratch { path, key, .. } = &mut work.route_scratch;
+            requirements.key = digest_key(&plan.hash.key, request, path, |template| {
+                template.render_key(&self.request_values(generation, client, request), key);
+                key
+            });
         }
         if let (Some(sticky), Some(tokens)) = (&plan.sticky, pool.tokens()) {
             let lookup = match tokens.find_in_cookies(sticky, request.view.ordinary_lines("cookie")) {

@@ -2,21 +2,32 @@
 //! of its sticky cookie. It assumes that every server is up; current loads are not known here.
 
 use crate::balance::sticky::ServerTokens;
-use crate::balance::{digest, digest_key, owner};
+use crate::balance::{digest_key, owner};
+use crate::key_digest::digest;
 use crate::outcome::StickyLookup;
 use crate::plan::{Balance, HashKey, PoolPlan, ServerId};
 use crate::route::RouteRequest;
+use crate::route::values::RequestValues;
 
 /// Returns the lines about the server choice for a request. `None`: a TCP connection, without a request.
-pub(super) fn balance_lines(pool: &PoolPlan, request: Option<&RouteRequest<'_>>) -> Vec<String> {
+pub(super) fn balance_lines(
+    pool: &PoolPlan,
+    request: Option<(&RouteRequest<'_>, &RequestValues<'_>)>,
+) -> Vec<String> {
     let hash_line = (pool.balance == Balance::ConsistentHash).then(|| key_line(pool, request));
-    hash_line.into_iter().chain(sticky_line(pool, request)).collect()
+    hash_line.into_iter().chain(sticky_line(pool, request.map(|(request, _)| request))).collect()
 }
 
-fn key_line(pool: &PoolPlan, request: Option<&RouteRequest<'_>>) -> String {
+fn key_line(pool: &PoolPlan, request: Option<(&RouteRequest<'_>, &RequestValues<'_>)>) -> String {
     let hash = &pool.hash;
     let prefix = format!("key         {}, load factor {}", hash.key, hash.load_factor);
-    let hash_of = |request: &RouteRequest<'_>| digest_key(&hash.key, request, &mut String::new());
+    let mut text = Vec::new();
+    let hash_of = |(request, values): (&RouteRequest<'_>, &RequestValues<'_>)| {
+        digest_key(&hash.key, request, &mut String::new(), |template| {
+            template.render_key(values, &mut text);
+            &mut text
+        })
+    };
     let Some(key) = request.and_then(hash_of) else {
         let reason = match (request, &hash.key) {
             (Some(_), _) => "missing",

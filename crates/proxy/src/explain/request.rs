@@ -6,7 +6,7 @@ use record::problem::InputProblem;
 use wire::{Framing, Header, RequestHead};
 
 use crate::plan::ListenerPlan;
-use crate::request_view::{CertificateField, RequestView};
+use crate::request_view::{CertificateField, ClientFacts, RequestView};
 use crate::uri::{split_target, without_port};
 
 /// A hypothetical request. Made by [`ExplainRequest::parse`].
@@ -21,6 +21,40 @@ pub struct ExplainRequest {
     pub(super) source: Option<IpAddr>,
     /// Subject of the client's certificate.
     certificate: Option<String>,
+    /// Time of the request in nanoseconds since 1970.
+    unix_ns: u64,
+}
+
+/// Facts about the client of such a request: it sends the host as server name.
+pub(super) struct ExplainClient<'a> {
+    request: &'a ExplainRequest,
+    is_tls: bool,
+}
+
+impl ClientFacts for ExplainClient<'_> {
+    fn port(&self) -> u16 {
+        0
+    }
+
+    fn is_tls(&self) -> bool {
+        self.is_tls
+    }
+
+    fn tls_names(&self) -> Option<(&'static str, &'static str)> {
+        self.is_tls.then_some(("TLSv1.3", "TLS_AES_128_GCM_SHA256"))
+    }
+
+    fn server_name(&self) -> Option<&str> {
+        self.request.host.as_deref().filter(|_| self.is_tls).map(without_port)
+    }
+
+    fn certificate(&self) -> Option<&[u8]> {
+        None
+    }
+
+    fn unix_ns(&self) -> u64 {
+        self.request.unix_ns
+    }
 }
 
 impl ExplainRequest {
@@ -66,6 +100,7 @@ impl ExplainRequest {
             headers,
             source,
             certificate: None,
+            unix_ns: rt::clock::unix_ns(),
         };
         if problems.is_empty() { Ok(request) } else { Err(problems) }
     }
@@ -75,6 +110,10 @@ impl ExplainRequest {
     pub fn with_certificate(self, subject: &str) -> Self {
         let certificate = (!subject.is_empty()).then(|| subject.to_owned());
         Self { certificate, ..self }
+    }
+
+    pub(super) fn client(&self, listener: &ListenerPlan) -> ExplainClient<'_> {
+        ExplainClient { request: self, is_tls: listener.tls.is_some() }
     }
 
     pub(super) fn wire_headers(&self) -> Vec<Header<'_>> {

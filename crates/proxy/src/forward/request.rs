@@ -7,11 +7,13 @@ use std::net::IpAddr;
 use wire::{Framing, Header, RequestHead, encode, is_hop_by_hop};
 
 use super::{FieldAction, field_action, forwarded_value, write_set_and_added, writes_own_field};
-use crate::balance::sticky::{is_cookie_field, write_cookie_field};
+use crate::balance::sticky::write_cookie_field;
+use crate::cookies::is_cookie_field;
 use crate::ipv4_fmt::Ipv4Text;
 use crate::outcome::Protocol;
-use crate::plan::{RouteChange, StickyPlan};
+use crate::plan::{RouteChange, StickyPlan, Text};
 use crate::request_view::{CertificateField, FieldVerdict, RequestView};
+use crate::template::{Escape, Values};
 
 /// Origin of a request, as far as the proxy itself knows it.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +36,7 @@ impl Origin<'_> {
 }
 
 /// Parts of a request's head that other modules determine.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct RequestParts<'a> {
     /// The target in the form for servers (see [`origin_form`]), rewritten if a route requires it.
     pub(crate) target: &'a [u8],
@@ -42,6 +44,8 @@ pub(crate) struct RequestParts<'a> {
     pub(crate) default_host: &'a str,
     /// The changes of the route.
     pub(crate) changes: &'a [RouteChange],
+    /// Values for the texts of the changes; `None`: they are all literal.
+    pub(crate) values: Option<&'a dyn Values>,
     /// Sticky cookie to remove before the server.
     pub(crate) sticky: Option<&'a StickyPlan>,
 }
@@ -60,8 +64,10 @@ pub(crate) fn write_request(
     out.extend_from_slice(parts.target);
     out.extend_from_slice(b" HTTP/1.1\r\n");
     // First, where a server looks for it (RFC 9110 §7.2).
-    let host = overridden_host(parts.changes).or(head.host).unwrap_or(parts.default_host);
-    encode::field(out, "Host", host.as_bytes());
+    match overridden_host(parts.changes, parts.values) {
+        Some(host) => encode::field(out, "Host", host.as_bytes()),
+        None => encode::field(out, "Host", head.host.unwrap_or(parts.default_host).as_bytes()),
+    }
     let mut id_range = 0..0;
     for header in head.headers {
         match field_disposition(header.name, view) {
@@ -93,11 +99,11 @@ pub(crate) fn write_request(
     }
     if !parts.changes.is_empty() {
         let start = out.len();
-        write_set_and_added(parts.changes, true, out);
+        write_set_and_added(parts.changes, true, parts.values, out);
         if let Some(name) = &view.forwarding.request_id
-            && let Some(value) = overridden_value(parts.changes, name)
+            && overridden_value(parts.changes, name).is_some()
         {
-            id_range = value_range(&out[start..], name, value)
+            id_range = value_range(&out[start..], name)
                 .map_or(id_range, |range| start + range.start..start + range.end);
         }
     }
@@ -107,25 +113,44 @@ pub(crate) fn write_request(
 }
 
 /// Returns the value that a route sets a request field to.
-fn overridden_value<'a>(changes: &'a [RouteChange], name: &str) -> Option<&'a str> {
+fn overridden_value<'a>(changes: &'a [RouteChange], name: &str) -> Option<&'a Text> {
     changes.iter().find_map(|change| match change {
-        RouteChange::SetRequestHeader(pattern, value) if pattern.eq_ignore_ascii_case(name) => Some(&**value),
+        RouteChange::SetRequestHeader(pattern, value) if pattern.eq_ignore_ascii_case(name) => Some(value),
         _ => None,
     })
 }
 
-fn overridden_host(changes: &[RouteChange]) -> Option<&str> {
-    if changes.is_empty() { None } else { overridden_value(changes, "host") }
+/// Returns the host that a route sets. A text whose values are no host changes nothing.
+#[inline]
+fn overridden_host<'a>(changes: &'a [RouteChange], values: Option<&dyn Values>) -> Option<Cow<'a, str>> {
+    if changes.is_empty() {
+        return None;
+    }
+    match (overridden_value(changes, "host")?, values) {
+        (Text::Literal(host), _) => Some(Cow::Borrowed(host)),
+        (Text::Template(template), Some(values)) => {
+            let mut host = Vec::new();
+            template.render(values, Escape::Field, &mut host).ok()?;
+            let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(byte);
+            let is_host = !host.is_empty() && host.iter().all(is_allowed);
+            is_host.then(|| String::from_utf8(host).ok().map(Cow::Owned))?
+        }
+        (Text::Template(_), None) => None,
+    }
 }
 
 /// Finds the value of a field in lines that were written.
-fn value_range(lines: &[u8], name: &str, value: &str) -> Option<std::ops::Range<usize>> {
-    let bytes = name.len() + 2 + value.len();
-    let is_line = |line: &[u8]| {
-        line[..name.len()].eq_ignore_ascii_case(name.as_bytes()) && line.ends_with(value.as_bytes())
-    };
-    let start = lines.windows(bytes).position(is_line)?;
-    Some(start + name.len() + 2..start + bytes)
+fn value_range(lines: &[u8], name: &str) -> Option<std::ops::Range<usize>> {
+    let mut start = 0;
+    for line in lines.split_inclusive(|&byte| byte == b'\n') {
+        let value_start = name.len() + 2;
+        let own_name = line.get(..name.len()).filter(|_| line.get(name.len()) == Some(&b':'));
+        if own_name.is_some_and(|own_name| own_name.eq_ignore_ascii_case(name.as_bytes())) {
+            return Some(start + value_start..start + line.len() - 2);
+        }
+        start += line.len();
+    }
+    None
 }
 
 /// Writes `Max-Forwards` minus this hop (RFC 9110 §7.6.2). A value that is no number stays
@@ -358,7 +383,8 @@ mod tests {
             protocol: Protocol::Http11,
         };
         let target = origin_form(head.method, head.target);
-        let parts = RequestParts { target: &target, default_host: "server", changes, sticky: None };
+        let parts =
+            RequestParts { target: &target, default_host: "server", changes, values: None, sticky: None };
         let mut out = Vec::new();
         let certificate = certificate.map(|(name, subject)| CertificateField { name, subject });
         let view = RequestView { head: &head, is_trusted: trusted, forwarding, certificate };

@@ -6,6 +6,7 @@ use super::{FieldAction, field_action, forwarded_value, write_set_and_added, wri
 use crate::balance::sticky::StickyCookie;
 use crate::field_names::is_connection_option;
 use crate::plan::RouteChange;
+use crate::template::Values;
 
 /// Name of the field of RFC 6797.
 pub(crate) const HSTS_FIELD: &str = "Strict-Transport-Security";
@@ -55,6 +56,8 @@ pub(crate) struct ResponseParts<'a> {
     pub(crate) persistence: Persistence,
     /// The changes of the route.
     pub(crate) changes: &'a [RouteChange],
+    /// Values for the texts of the changes; `None`: they are all literal.
+    pub(crate) values: Option<&'a dyn Values>,
     /// Sticky cookie of the server that responded.
     pub(crate) sticky_cookie: Option<StickyCookie<'a>>,
     /// Value of `Strict-Transport-Security`.
@@ -63,7 +66,7 @@ pub(crate) struct ResponseParts<'a> {
 
 /// Writes a response's head for a client.
 pub(crate) fn write_response(head: &ResponseHead<'_, '_>, parts: ResponseParts<'_>, out: &mut Vec<u8>) {
-    let ResponseParts { version, kind, framing, persistence, changes, sticky_cookie, hsts } = parts;
+    let ResponseParts { version, kind, framing, persistence, changes, values, sticky_cookie, hsts } = parts;
     let hsts = hsts.filter(|_| !head.is_informational() && writes_own_field(changes, HSTS_FIELD, false));
     write_status_line(head, out);
     for header in head.headers {
@@ -89,7 +92,7 @@ pub(crate) fn write_response(head: &ResponseHead<'_, '_>, parts: ResponseParts<'
         out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
     }
     if !changes.is_empty() && !head.is_informational() {
-        write_set_and_added(changes, false, out);
+        write_set_and_added(changes, false, values, out);
     }
     match (persistence, version) {
         (Persistence::Switch, _) => {
@@ -185,7 +188,16 @@ mod tests {
         let mut out = Vec::new();
         let sticky_cookie = None;
         let changes = &changes;
-        let parts = ResponseParts { version, kind, framing, persistence, changes, sticky_cookie, hsts: None };
+        let parts = ResponseParts {
+            version,
+            kind,
+            framing,
+            persistence,
+            changes,
+            values: None,
+            sticky_cookie,
+            hsts: None,
+        };
         write_response(&head, parts, &mut out);
         String::from_utf8(out).unwrap()
     }

@@ -246,3 +246,29 @@ fn a_config_is_valid_or_has_a_message() {
     ]);
     run_mutations(&seeds, 100, super::config);
 }
+
+#[test]
+fn a_text_stays_in_its_place() {
+    let seeds = [
+        "https://{host}{1}{query}\n/evil.example/x",
+        "/{name}{2:-x}#{header.x-a}\n//evil",
+        "{{\"a\":\"{path}\"}}\n\"\\\r\n\0<",
+        "{cookie.a}{query.b:-c}{status}{tls.client.pem}\nv",
+        "cookie.user\n7",
+        "{path}",
+    ];
+    let seeds: Vec<Vec<u8>> = seeds.map(|text| text.as_bytes().to_vec()).to_vec();
+    run_mutations(&seeds, 20, super::template);
+}
+
+#[test]
+fn a_condition_or_its_opposite_holds() {
+    let seeds = [
+        "{ any = [{ path-prefix = \"/x\" }, { host = \"a.example\" }], not = { source = \"10.0.0.0/8\" } }",
+        "{ all = [{ cookie = { user = \"7\" } }, { query = { q = true } }, { path-glob = \"/x/*\" }] }",
+        "{ percent = 50, key = \"cookie.user\", weekday = [\"mon\", \"sun\"] }",
+        "{ not = { not = { method = \"GET\", tls = false, time = \"22:00-06:00\" } } }",
+    ];
+    let seeds: Vec<Vec<u8>> = seeds.map(|text| text.as_bytes().to_vec()).to_vec();
+    run_mutations(&seeds, 50, super::condition);
+}

@@ -83,6 +83,7 @@ fn route(name: &str) -> RoutePlan {
         name: name.into(),
         conditions: Conditions::default(),
         changes: Vec::new(),
+        texts: None,
         path_rule: None,
         rate_limit: None,
         priority: Priority::Normal,

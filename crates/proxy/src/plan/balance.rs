@@ -4,6 +4,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::template::Template;
+
 /// Algorithms that select a server. One row each: its name in the config, and its description.
 macro_rules! balances {
     ($($variant:ident, $name:literal, $doc:literal;)*) => {
@@ -65,6 +67,8 @@ pub enum HashKey {
     Header(Box<str>),
     /// The value of this cookie.
     Cookie(Box<str>),
+    /// A text with the values of a request.
+    Template(Template),
 }
 
 impl fmt::Display for HashKey {
@@ -74,6 +78,7 @@ impl fmt::Display for HashKey {
             Self::Path => f.write_str("path"),
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Template(template) => f.write_str(template.source()),
         }
     }
 }

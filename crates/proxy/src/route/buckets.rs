@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rt::clock::MonotonicTime;
 
 use crate::admission::TokenBucket;
-use crate::plan::{RateKey, RateLimit, TokenRate};
+use crate::plan::{RateKey, RateLimit, Template, TokenRate};
 
 use super::RouteRequest;
 
@@ -35,11 +35,19 @@ pub(crate) enum RateLimitKey<'a> {
 
 impl<'a> RateLimitKey<'a> {
     /// Returns the key of a request for a limit by `key`.
-    pub(crate) fn from_request(key: &RateKey, request: &RouteRequest<'a>) -> Self {
+    /// `render` returns a text with its values.
+    pub(crate) fn from_request(
+        key: &RateKey,
+        request: &RouteRequest<'a>,
+        render: impl FnOnce(&Template) -> &'a mut Vec<u8>,
+    ) -> Self {
         match key {
             RateKey::Route => Self::Route,
             RateKey::Source => Self::Source(request.source),
             RateKey::Header(name) => Self::Field(request.view.value(name)),
+            RateKey::Template(template) => {
+                Self::Field(Some(&**render(template)).filter(|key| !key.is_empty()))
+            }
         }
     }
 }

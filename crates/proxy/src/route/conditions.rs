@@ -50,7 +50,7 @@ pub(crate) fn path_matches(
     let matches = |condition: &PathCondition, path: &str| match condition {
         PathCondition::Exact(expected) => **expected == *path,
         PathCondition::Prefix(prefix) => is_below(path, prefix),
-        PathCondition::Regex(regex) => regex.is_match(path),
+        PathCondition::Glob(_, regex) | PathCondition::Regex(regex) => regex.is_match(path),
     };
     paths.is_empty()
         || paths.iter().any(|condition| matches(condition, path))
@@ -66,12 +66,27 @@ pub(crate) fn source_matches(sources: &[Network], source: Option<IpAddr>) -> boo
 /// Returns whether a field matches; with several lines, any of them. Invalid UTF-8 is replaced by
 /// U+FFFD before the match, so that it cannot bypass a regular expression.
 pub(crate) fn field_matches(condition: &TextCondition, request: &RouteRequest<'_>) -> bool {
-    let mut values = request.view.values(&condition.name);
-    match &condition.value {
+    any_value_matches(&condition.value, request.view.values(&condition.name))
+}
+
+/// Returns whether one of the values of a name matches.
+pub(crate) fn any_value_matches<'a>(
+    condition: &ValueCondition,
+    mut values: impl Iterator<Item = &'a [u8]>,
+) -> bool {
+    match condition {
         ValueCondition::Present => values.next().is_some(),
         ValueCondition::Absent => values.next().is_none(),
         ValueCondition::Equals(expected) => values.any(|value| value == expected.as_bytes()),
         ValueCondition::Matches(regex) => values.any(|value| regex.is_match(&String::from_utf8_lossy(value))),
+    }
+}
+
+/// Appends the first value of a query parameter, decoded.
+pub(super) fn append_parameter(query: &str, name: &str, out: &mut Vec<u8>) {
+    let mut pairs = parameters(query);
+    if let Some((_, value)) = pairs.find(|(own_name, _)| decode_form(own_name).eq(name.bytes())) {
+        out.extend(decode_form(value));
     }
 }
 

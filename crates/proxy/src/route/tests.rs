@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::*;
 use crate::plan::{Action, Network, RoutePlan, TextCondition, ValueCondition};
-use crate::request_view::fixtures;
+use crate::request_view::fixtures::{self, FixedFacts};
 use wire::RequestHead;
 
 fn plan(text: &str) -> Plan {
@@ -20,7 +20,7 @@ fn request_for<'a>(target: &'a str, host: Option<&'a str>) -> RouteRequest<'a> {
 /// Returns the name of the chosen route.
 fn picked_route(plan: &Plan, request: &RouteRequest<'_>) -> Option<String> {
     let mut scratch = RouteScratch::default();
-    let route = Router::new(plan).pick(request, &mut scratch)?;
+    let route = Router::new(plan).pick(request, &FixedFacts::default(), &mut scratch)?;
     Some(plan.routes[route].name.to_string())
 }
 
@@ -82,16 +82,27 @@ fn one_route_without_conditions_needs_no_check() {
     let plan = plan("[listener.web]\nbind = \"127.0.0.1:0\"\n[[route]]\nreturn = {}\n");
     let mut scratch = RouteScratch::default();
     let router = Router::new(&plan);
-    assert_eq!(router.pick(&request_for("/a/../%41", Some("HOST")), &mut scratch), Some(0));
+    assert_eq!(
+        router.pick(&request_for("/a/../%41", Some("HOST")), &FixedFacts::default(), &mut scratch),
+        Some(0)
+    );
     assert!(scratch.path.capacity() == 0 && scratch.host.capacity() == 0);
-    assert_eq!(router.pick(&RouteRequest { listener: 9, ..request_for("/", None) }, &mut scratch), None);
+    assert_eq!(
+        router.pick(
+            &RouteRequest { listener: 9, ..request_for("/", None) },
+            &FixedFacts::default(),
+            &mut scratch
+        ),
+        None
+    );
 }
 
 #[test]
 fn a_normal_request_writes_nothing() {
     let plan = plan(HOSTS);
     let mut scratch = RouteScratch::default();
-    Router::new(&plan).pick(&request_for("/a/b.c?d=../..//", Some("www.example.org:80")), &mut scratch);
+    let request = request_for("/a/b.c?d=../..//", Some("www.example.org:80"));
+    Router::new(&plan).pick(&request, &FixedFacts::default(), &mut scratch);
     assert!(scratch.path.capacity() == 0 && scratch.host.capacity() == 0);
 }
 
@@ -111,7 +122,7 @@ fn random_value(random: &mut fastrand::Rng) -> ValueCondition {
         0 => ValueCondition::Present,
         1 => ValueCondition::Absent,
         2 => ValueCondition::Equals(one_of(random, &VALUES).into()),
-        _ => ValueCondition::Matches(regex::Regex::new("^[1v]").unwrap()),
+        _ => ValueCondition::Matches(Regex::new("^[1v]").unwrap()),
     }
 }
 
@@ -134,7 +145,7 @@ fn random_route(random: &mut fastrand::Rng, name: usize) -> RoutePlan {
         conditions.paths.push(match random.u8(0..3) {
             0 => PathCondition::Exact(path.into()),
             1 => PathCondition::Prefix(path.into()),
-            _ => PathCondition::Regex(regex::Regex::new(&format!("^{path}$")).unwrap()),
+            _ => PathCondition::Regex(Regex::new(&format!("^{path}$")).unwrap()),
         });
     }
     for _ in 0..few(random) {
@@ -154,6 +165,7 @@ fn random_route(random: &mut fastrand::Rng, name: usize) -> RoutePlan {
         name: format!("r{name}").into(),
         conditions,
         changes: Vec::new(),
+        texts: None,
         path_rule: None,
         rate_limit: None,
         priority: crate::plan::Priority::Normal,
@@ -234,6 +246,7 @@ fn naive_route(plan: &Plan, spec: &RequestSpec) -> Option<usize> {
             let prefix = prefix.trim_end_matches('/');
             spec.path == prefix || spec.path.starts_with(&format!("{prefix}/"))
         }
+        PathCondition::Glob(..) => unreachable!(),
         PathCondition::Regex(regex) => regex.as_str() == format!("^{}$", spec.path),
     };
     let source_in = |network: &Network| {
@@ -285,8 +298,13 @@ fn it_picks_the_route_of_a_literal_interpretation() {
                 source: spec.source,
             };
             let expected = naive_route(&plan, &spec);
-            assert_eq!(router.pick(&request, &mut scratch), expected, "{request:?} {:?}", plan.routes);
-            let explanation = crate::explain::explain_request(&plan, &request);
+            assert_eq!(
+                router.pick(&request, &FixedFacts::default(), &mut scratch),
+                expected,
+                "{request:?} {:?}",
+                plan.routes
+            );
+            let explanation = crate::explain::explain_request(&plan, &request, &FixedFacts::default());
             assert_eq!(explanation.route(), expected, "{explanation}");
             matched_count += usize::from(expected.is_some());
             explained += explanation.to_string().len();

@@ -1,0 +1,256 @@
+//! Converts the conditions of a route: its plain keys, and `when`.
+
+use record::document::{Located, Problems};
+
+use crate::plan::{
+    CertificatePart, Condition, Conditions, DayTime, PathCondition, PercentCondition, TextCondition,
+    ValueCondition,
+};
+use crate::route::when::WEEKDAYS;
+use crate::template::Scope;
+
+use super::errors::ValueError;
+use super::routes::{KnownNames, parse_listeners};
+use super::templates::parse_key;
+use super::validate;
+use super::value::{Matcher, Section, check_choice};
+
+/// Maximum depth of conditions inside each other.
+const DEPTH_MAX: usize = 8;
+/// Keys of a condition that a route can have, too.
+const PLAIN_KEYS: [&str; 10] = [
+    "listener",
+    "host",
+    "path",
+    "path-prefix",
+    "path-glob",
+    "path-regex",
+    "method",
+    "header",
+    "query",
+    "source",
+];
+
+/// Reads the conditions of a route, `when` included.
+pub(super) fn parse_conditions(
+    section: &Section,
+    names: &KnownNames<'_>,
+    problems: &mut Problems,
+) -> Conditions {
+    let when = section.key_offset("when").map(|_| section.table("when"));
+    let when = when.and_then(|when| parse_condition(&when, names, 1, problems));
+    Conditions { when: when.map(Box::new), ..parse_plain(section, names, problems) }
+}
+
+fn parse_plain(section: &Section, names: &KnownNames<'_>, problems: &mut Problems) -> Conditions {
+    let mut parse_texts = |key: &str, check: fn(&str) -> Result<Box<str>, ValueError>| -> Vec<Box<str>> {
+        let texts = section.texts(key).into_iter();
+        texts.filter_map(|text| problems.ok_or_report(text.offset, check(&text.value))).collect()
+    };
+    let hosts = parse_texts("host", validate::parse_host);
+    let methods = parse_texts("method", |text| {
+        wire::encode::check_method(text)
+            .map_err(|error| ValueError::MessagePart { text: text.into(), error })?;
+        Ok(text.into())
+    });
+    for text in section.texts("method") {
+        if text.value.bytes().any(|byte| byte.is_ascii_lowercase()) {
+            let upper = text.value.to_ascii_uppercase();
+            problems.warn(text.offset, format!("methods are case-sensitive: did you mean '{upper}'?"));
+        }
+    }
+    let sources = section.texts("source").into_iter();
+    let sources =
+        sources.filter_map(|text| problems.ok_or_report(text.offset, validate::parse_network(&text.value)));
+    let sources = sources.collect();
+    Conditions {
+        listeners: parse_listeners(section, names, problems),
+        hosts,
+        paths: parse_paths(section, problems),
+        methods,
+        headers: parse_text_conditions(section, "header", problems),
+        query: parse_text_conditions(section, "query", problems),
+        sources,
+        when: None,
+    }
+}
+
+fn parse_paths(section: &Section, problems: &mut Problems) -> Vec<PathCondition> {
+    let mut paths = Vec::new();
+    type Parse = fn(&str) -> Result<PathCondition, ValueError>;
+    let kinds: [(&str, Parse); 4] = [
+        ("path", |text| validate::parse_path(text).map(PathCondition::Exact)),
+        ("path-prefix", |text| validate::parse_path(text).map(PathCondition::Prefix)),
+        ("path-glob", |text| Ok(PathCondition::Glob(text.into(), validate::compile_glob(text)?))),
+        ("path-regex", |text| validate::compile_regex(text).map(PathCondition::Regex)),
+    ];
+    for (key, parse) in kinds {
+        let texts = section.texts(key).into_iter();
+        paths.extend(texts.filter_map(|text| problems.ok_or_report(text.offset, parse(&text.value))));
+    }
+    paths
+}
+
+fn parse_text_conditions(section: &Section, key: &str, problems: &mut Problems) -> Vec<TextCondition> {
+    let mut conditions = Vec::new();
+    for pair in section.pairs(key) {
+        if key != "query" {
+            problems.ok_or_report(pair.name.offset, validate::check_field_name(&pair.name.value));
+            if let Matcher::Text(text) = &pair.matcher.value {
+                problems.ok_or_report(pair.matcher.offset, validate::check_field_value(text));
+            }
+        }
+        if let Some(value) = parse_matcher(pair.matcher, problems) {
+            conditions.push(TextCondition { name: pair.name.value, value });
+        }
+    }
+    conditions
+}
+
+fn parse_matcher(matcher: Located<Matcher>, problems: &mut Problems) -> Option<ValueCondition> {
+    Some(match matcher.value {
+        Matcher::Text(text) => ValueCondition::Equals(text),
+        Matcher::Present(true) => ValueCondition::Present,
+        Matcher::Present(false) => ValueCondition::Absent,
+        Matcher::Regex(text) => {
+            let regex = problems.ok_or_report(matcher.offset, validate::compile_regex(&text));
+            ValueCondition::Matches(regex?)
+        }
+    })
+}
+
+/// Reads a condition, all of whose keys must hold. `None`: it has a fault, which was reported.
+fn parse_condition(
+    section: &Section,
+    names: &KnownNames<'_>,
+    depth: usize,
+    problems: &mut Problems,
+) -> Option<Condition> {
+    if depth > DEPTH_MAX {
+        problems
+            .add_error(section.offset, format!("conditions are inside each other at most {DEPTH_MAX} times"));
+        return None;
+    }
+    let mut parts = Vec::new();
+    if PLAIN_KEYS.iter().any(|key| section.key_offset(key).is_some()) {
+        parts.push(Condition::Plain(Box::new(parse_plain(section, names, problems))));
+    }
+    let cookies = parse_text_conditions(section, "cookie", problems);
+    parts.extend(cookies.into_iter().map(Condition::Cookie));
+    parts.extend(parse_client_conditions(section, problems));
+    parts.extend(parse_times(section, problems));
+    parts.extend(parse_percent(section, problems));
+    let lists: [(&str, fn(Vec<Condition>) -> Condition); 2] =
+        [("all", Condition::All), ("any", Condition::Any)];
+    for (key, combine) in lists {
+        let Some(offset) = section.key_offset(key) else { continue };
+        let sections = section.tables(key);
+        if sections.is_empty() {
+            problems.add_error(offset, format!("'{key}' is empty: add a condition, or remove the key"));
+        }
+        let inner = sections.iter().filter_map(|inner| parse_condition(inner, names, depth + 1, problems));
+        parts.push(combine(inner.collect()));
+    }
+    if section.key_offset("not").is_some() {
+        let inner = parse_condition(&section.table("not"), names, depth + 1, problems);
+        parts.extend(inner.map(|inner| Condition::Not(Box::new(inner))));
+    }
+    if parts.is_empty() {
+        let has_no_key = !section.has_keys();
+        if has_no_key {
+            problems.add_error(section.offset, "the condition is empty: it would always hold");
+        }
+        return None;
+    }
+    Some(if parts.len() == 1 { parts.remove(0) } else { Condition::All(parts) })
+}
+
+fn parse_client_conditions(section: &Section, problems: &mut Problems) -> Vec<Condition> {
+    let mut parts = Vec::new();
+    if section.key_offset("tls").is_some() {
+        parts.push(Condition::Tls(section.flag("tls")));
+    }
+    let names = section.texts("sni").into_iter();
+    let names: Vec<_> = names
+        .filter_map(|text| problems.ok_or_report(text.offset, validate::parse_host(&text.value)))
+        .collect();
+    if !names.is_empty() {
+        parts.push(Condition::ServerName(names));
+    }
+    for pair in section.pairs("tls-client") {
+        let part = CertificatePart::ALL.into_iter().find(|part| part.name() == &*pair.name.value);
+        let choice = check_choice(&pair.name.value, &CertificatePart::ALL.map(CertificatePart::name));
+        problems.ok_or_report(pair.name.offset, choice);
+        if let (Some(part), Some(value)) = (part, parse_matcher(pair.matcher, problems)) {
+            parts.push(Condition::Certificate(part, value));
+        }
+    }
+    parts
+}
+
+fn parse_times(section: &Section, problems: &mut Problems) -> Vec<Condition> {
+    let mut parts = Vec::new();
+    let times = section.texts("time").into_iter();
+    let times: Vec<_> =
+        times.filter_map(|text| problems.ok_or_report(text.offset, parse_day_time(&text.value))).collect();
+    if !times.is_empty() {
+        parts.push(Condition::Time(times));
+    }
+    let mut days = 0;
+    for text in section.texts("weekday") {
+        problems.ok_or_report(text.offset, check_choice(&text.value, &WEEKDAYS));
+        days |= WEEKDAYS.iter().position(|day| *day == &*text.value).map_or(0, |day| 1 << day);
+    }
+    if days != 0 {
+        parts.push(Condition::Weekday(days));
+    }
+    parts
+}
+
+/// Parses a part of the day such as `22:00-06:00`.
+fn parse_day_time(text: &str) -> Result<DayTime, ValueError> {
+    let invalid = || ValueError::DayTime(text.into());
+    let clock = |text: &str| {
+        let (hour, minute) =
+            text.split_once(':').filter(|(hour, minute)| hour.len() == 2 && minute.len() == 2)?;
+        let (hour, minute): (u32, u32) = (hour.parse().ok()?, minute.parse().ok()?);
+        let is_time = hour < 24 && minute < 60 || (hour, minute) == (24, 0);
+        is_time.then_some(hour * 3600 + minute * 60)
+    };
+    let (from, to) = text.split_once('-').ok_or_else(invalid)?;
+    let (from_s, to_s) = clock(from.trim()).zip(clock(to.trim())).ok_or_else(invalid)?;
+    match from_s == to_s {
+        true => Err(invalid()),
+        false => Ok(DayTime { from_s, to_s }),
+    }
+}
+
+fn parse_percent(section: &Section, problems: &mut Problems) -> Option<Condition> {
+    let key = parse_key(&section.text("key")?, Scope::Key, problems)?;
+    let Some(percent) = section.float("percent") else {
+        if let Some(offset) = section.key_offset("key") {
+            problems.warn(offset, "'key' has no effect without percent");
+        }
+        return None;
+    };
+    Some(Condition::Percent(PercentCondition { percent, key }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_the_day_may_be_over_midnight() {
+        let contains = |text: &str, second| parse_day_time(text).unwrap().contains(second);
+        assert!(contains("08:00-17:30", 8 * 3600) && !contains("08:00-17:30", 17 * 3600 + 1800));
+        assert!(
+            contains("22:00-06:00", 0) && contains("22:00-06:00", 86_399) && !contains("22:00-06:00", 21_600)
+        );
+        assert!(contains("18:00-24:00", 86_399) && !contains("18:00-24:00", 0));
+        for invalid in ["", "8:00-9:00", "08:00", "08:00-08:00", "25:00-26:00", "08:60-09:00", "24:01-01:00"]
+        {
+            assert!(parse_day_time(invalid).is_err(), "{invalid}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Texts with values as they become for a request. The values of a response are not known: their names stay.
+
+use crate::plan::{Fact, RouteChange, Template, Text, Variable};
+use crate::route::values::RequestValues;
+use crate::template::{Escape, Values};
+
+/// Maximum number of bytes of a body that is printed.
+const BODY_BYTES_SHOWN_MAX: usize = 1024;
+
+/// Values of a request whose response is not known.
+struct UnansweredValues<'a>(&'a RequestValues<'a>);
+
+impl Values for UnansweredValues<'_> {
+    fn append(&self, variable: &Variable, out: &mut Vec<u8>) {
+        match variable {
+            Variable::Fact(fact @ (Fact::Status | Fact::Server)) => {
+                out.extend_from_slice(format!("{{{}}}", fact.name()).as_bytes());
+            }
+            _ => self.0.append(variable, out),
+        }
+    }
+
+    fn note_overflow(&self) {}
+}
+
+/// Describes a change. `None`: the new target already shows it.
+pub(super) fn describe_change(change: &RouteChange, values: &RequestValues<'_>) -> Option<String> {
+    let field = |what: &str, name: &str, text: &Text| match render(text, Escape::Field, values) {
+        Some(value) if value.is_empty() && matches!(text, Text::Template(_)) => {
+            format!("{what} {name}: not sent, because {} has no value", text.source())
+        }
+        Some(value) => format!("{what} {name}: {value}"),
+        None => format!("{what} {name}: not sent, because it is longer than 64 KiB"),
+    };
+    Some(match change {
+        RouteChange::ReplacePrefix { .. } | RouteChange::ReplacePath(_) => return None,
+        RouteChange::SetRequestHeader(name, text) => field("request: set", name, text),
+        RouteChange::AddRequestHeader(name, text) => field("request: add", name, text),
+        RouteChange::RemoveRequestHeader(name) => format!("request: remove {name}"),
+        RouteChange::SetResponseHeader(name, text) => field("response: set", name, text),
+        RouteChange::AddResponseHeader(name, text) => field("response: add", name, text),
+        RouteChange::RemoveResponseHeader(name) => format!("response: remove {name}"),
+    })
+}
+
+/// Returns the line about a redirect.
+pub(super) fn location_line(status: u16, location: &Text, values: &RequestValues<'_>) -> String {
+    match location.location(values) {
+        Ok(location) => format!("response    {status} to {}", String::from_utf8_lossy(&location)),
+        Err(_) => "response    431: the location is longer than 64 KiB".to_owned(),
+    }
+}
+
+/// Returns the lines about a response of the route.
+pub(super) fn body_lines(
+    status: u16,
+    content_type: &str,
+    body: &Text,
+    values: &RequestValues<'_>,
+) -> Vec<String> {
+    let Some(content) = render(body, Escape::of_content_type(content_type), values) else {
+        return vec!["response    431: the body is longer than 64 KiB".to_owned()];
+    };
+    let mut lines = vec![format!("response    {status}, {} bytes of {content_type}", content.len())];
+    if matches!(body, Text::Template(_)) {
+        let shown = &content[..content.floor_char_boundary(BODY_BYTES_SHOWN_MAX)];
+        lines.extend(shown.lines().map(|line| format!("body        {line}")));
+    }
+    lines
+}
+
+/// Describes a key with its values.
+pub(super) fn describe_key(key: &Template, values: &RequestValues<'_>) -> String {
+    let mut text = Vec::new();
+    key.render_key(values, &mut text);
+    format!("{} = '{}'", key.source(), String::from_utf8_lossy(&text).escape_debug())
+}
+
+/// Returns a text with its values. `None`: it is too long.
+fn render(text: &Text, escape: Escape, values: &RequestValues<'_>) -> Option<String> {
+    match text {
+        Text::Literal(text) => Some(text.to_string()),
+        Text::Template(template) => {
+            let mut out = Vec::new();
+            template.render(&UnansweredValues(values), escape, &mut out).ok()?;
+            Some(String::from_utf8_lossy(&out).into_owned())
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Conditions on a request that a route's plain keys cannot express: combinations, and facts beyond the head.
+//! Types only; `route::when` evaluates them.
+
+use super::{Conditions, TextCondition, ValueCondition};
+use crate::template::Template;
+
+/// A condition on a request.
+#[derive(Clone, Debug)]
+pub enum Condition {
+    /// All of these hold.
+    All(Vec<Self>),
+    /// One of these holds.
+    Any(Vec<Self>),
+    /// This does not hold.
+    Not(Box<Self>),
+    /// The conditions that a route can have, too.
+    Plain(Box<Conditions>),
+    /// A cookie.
+    Cookie(TextCondition),
+    /// True if the client uses TLS.
+    Tls(bool),
+    /// Names that the client asked for (SNI), in lower case, any of them.
+    ServerName(Vec<Box<str>>),
+    /// A part of the client's verified certificate.
+    Certificate(CertificatePart, ValueCondition),
+    /// Times of the day in UTC, any of them.
+    Time(Vec<DayTime>),
+    /// Days of the week in UTC: bit 0 is Monday.
+    Weekday(u8),
+    /// A fraction of the keys.
+    Percent(PercentCondition),
+}
+
+/// Part of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificatePart {
+    /// The subject (RFC 4514).
+    Subject,
+    /// The alternative names, any of them.
+    San,
+    /// The serial number, in hexadecimal.
+    Serial,
+    /// SHA-256 of the certificate, in hexadecimal.
+    Fingerprint,
+}
+
+impl CertificatePart {
+    /// All parts.
+    pub const ALL: [Self; 4] = [Self::Subject, Self::San, Self::Serial, Self::Fingerprint];
+
+    /// Returns the name in the config.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Subject => "subject",
+            Self::San => "san",
+            Self::Serial => "serial",
+            Self::Fingerprint => "fingerprint",
+        }
+    }
+}
+
+/// A part of every day, from a second up to another one; over midnight if it ends before it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DayTime {
+    /// First second of the day in it.
+    pub from_s: u32,
+    /// First second behind it.
+    pub to_s: u32,
+}
+
+impl DayTime {
+    /// Returns whether a second of the day is in it.
+    #[must_use]
+    pub fn contains(self, second: u32) -> bool {
+        match self.from_s <= self.to_s {
+            true => (self.from_s..self.to_s).contains(&second),
+            false => second >= self.from_s || second < self.to_s,
+        }
+    }
+}
+
+/// A fraction of the keys, the same keys on every machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PercentCondition {
+    /// Percentage, from 0 to 100.
+    pub percent: f64,
+    /// Key of a request.
+    pub key: Template,
+}

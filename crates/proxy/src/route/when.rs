@@ -1,0 +1,195 @@
+//! Evaluation of combined conditions, and the reason why one does not hold. A condition costs one check of
+//! its parts; a regular expression takes time linear in the value.
+
+use std::fmt;
+
+use super::RouteRequest;
+use super::conditions::{ComparedPath, all_match, any_value_matches, host_matches};
+use super::values::{RequestValues, certificate_text};
+use crate::cookies::cookies;
+use crate::key_digest::digest;
+use crate::plan::{
+    CertificatePart, Condition, Conditions, Fact, PathCondition, PercentCondition, TextCondition,
+    ValueCondition,
+};
+use crate::request_view::ClientFacts;
+use crate::uri::{normalise_host, split_target};
+use rt::tls::certificate_alternative_names;
+
+const SECONDS_PER_DAY: u64 = 86_400;
+
+/// Returns whether a condition holds for a request, whose path is `path` in the compared forms.
+pub(crate) fn holds(
+    condition: &Condition,
+    request: &RouteRequest<'_>,
+    client: &dyn ClientFacts,
+    path: ComparedPath<'_>,
+) -> bool {
+    let inner = |condition: &Condition| holds(condition, request, client, path);
+    match condition {
+        Condition::All(conditions) => conditions.iter().all(inner),
+        Condition::Any(conditions) => conditions.iter().any(inner),
+        Condition::Not(condition) => !inner(condition),
+        Condition::Plain(conditions) => plain_holds(conditions, request, path),
+        Condition::Cookie(TextCondition { name, value }) => {
+            let lines = request.view.ordinary_lines("cookie");
+            let named = cookies(lines).filter(|one| one.name == name.as_bytes());
+            any_value_matches(value, named.map(|one| one.value))
+        }
+        Condition::Tls(expected) => client.is_tls() == *expected,
+        Condition::ServerName(names) => client.server_name().is_some_and(|name| host_matches(names, name)),
+        Condition::Certificate(part, value) => certificate_matches(*part, value, client.certificate()),
+        Condition::Time(times) => {
+            let second = (client.unix_ns() / 1_000_000_000 % SECONDS_PER_DAY) as u32;
+            times.iter().any(|time| time.contains(second))
+        }
+        Condition::Weekday(days) => {
+            // 1970 began on a Thursday.
+            let day = (client.unix_ns() / 1_000_000_000 / SECONDS_PER_DAY + 3) % 7;
+            days >> day & 1 == 1
+        }
+        Condition::Percent(condition) => percent_holds(condition, request, client),
+    }
+}
+
+fn plain_holds(conditions: &Conditions, request: &RouteRequest<'_>, path: ComparedPath<'_>) -> bool {
+    let mut buffer = String::new();
+    let host = normalise_host(request.host.unwrap_or_default(), &mut buffer);
+    let (_, query) = split_target(request.target);
+    (conditions.listeners.is_empty() || conditions.listeners.contains(&request.listener))
+        && host_matches(&conditions.hosts, host)
+        && all_match(conditions, request, path, query.strip_prefix('?').unwrap_or_default())
+}
+
+fn certificate_matches(part: CertificatePart, value: &ValueCondition, certificate: Option<&[u8]>) -> bool {
+    let Some(certificate) = certificate else { return matches!(value, ValueCondition::Absent) };
+    let texts = match part {
+        CertificatePart::San => certificate_alternative_names(certificate),
+        CertificatePart::Subject => certificate_text(Fact::ClientSubject, certificate).into_iter().collect(),
+        CertificatePart::Serial => certificate_text(Fact::ClientSerial, certificate).into_iter().collect(),
+        CertificatePart::Fingerprint => {
+            certificate_text(Fact::ClientFingerprint, certificate).into_iter().collect::<Vec<_>>()
+        }
+    };
+    any_value_matches(value, texts.iter().map(String::as_bytes))
+}
+
+/// Returns whether the key of a request is in the fraction. A request without a key is in none.
+fn percent_holds(condition: &PercentCondition, request: &RouteRequest<'_>, client: &dyn ClientFacts) -> bool {
+    let mut key = Vec::new();
+    condition.key.render_key(&RequestValues::without_plan(request, client), &mut key);
+    if key.is_empty() {
+        return false;
+    }
+    // The upper 53 bits are what a float holds exactly.
+    let position = (digest(&key) >> 11) as f64 / (1_u64 << 53) as f64;
+    position < condition.percent / 100.0
+}
+
+/// Returns the part of a condition because of which it does not hold; `None`: it holds.
+pub(crate) fn mismatch(
+    condition: &Condition,
+    request: &RouteRequest<'_>,
+    client: &dyn ClientFacts,
+    path: ComparedPath<'_>,
+) -> Option<String> {
+    match condition {
+        Condition::All(conditions) => conditions.iter().find_map(|one| mismatch(one, request, client, path)),
+        Condition::Any(conditions) => {
+            let reasons: Option<Vec<_>> =
+                conditions.iter().map(|one| mismatch(one, request, client, path)).collect();
+            reasons.map(|reasons| format!("none of ({})", reasons.join("; ")))
+        }
+        Condition::Not(inner) => {
+            holds(inner, request, client, path).then(|| format!("{inner} holds, and must not"))
+        }
+        other => (!holds(other, request, client, path)).then(|| format!("{other} does not hold")),
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All(conditions) => write_list(f, "all", conditions),
+            Self::Any(conditions) => write_list(f, "any", conditions),
+            Self::Not(condition) => write!(f, "not ({condition})"),
+            Self::Plain(conditions) => write_plain(f, conditions),
+            Self::Cookie(condition) => write_matcher(f, "cookie", &condition.name, &condition.value),
+            Self::Tls(expected) => write!(f, "tls {expected}"),
+            Self::ServerName(names) => write!(f, "sni {}", names.join(" or ")),
+            Self::Certificate(part, value) => write_matcher(f, "tls-client", part.name(), value),
+            Self::Time(times) => {
+                let clock = |second: u32| format!("{:02}:{:02}", second / 3600, second / 60 % 60);
+                let times = times.iter().map(|time| format!("{}-{}", clock(time.from_s), clock(time.to_s)));
+                write!(f, "time {}", times.collect::<Vec<_>>().join(" or "))
+            }
+            Self::Weekday(days) => {
+                let names = WEEKDAYS.iter().enumerate().filter(|(day, _)| days >> day & 1 == 1);
+                write!(f, "weekday {}", names.map(|(_, name)| *name).collect::<Vec<_>>().join(" or "))
+            }
+            Self::Percent(condition) => {
+                write!(f, "percent {} of {}", condition.percent, condition.key.source())
+            }
+        }
+    }
+}
+
+/// Names of the days of the week in a config.
+pub(crate) const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+
+fn write_list(f: &mut fmt::Formatter<'_>, name: &str, conditions: &[Condition]) -> fmt::Result {
+    let texts: Vec<String> = conditions.iter().map(Condition::to_string).collect();
+    write!(f, "{name} ({})", texts.join("; "))
+}
+
+fn write_matcher(f: &mut fmt::Formatter<'_>, kind: &str, name: &str, value: &ValueCondition) -> fmt::Result {
+    match value {
+        ValueCondition::Present => write!(f, "{kind} {name}"),
+        ValueCondition::Absent => write!(f, "{kind} {name} absent"),
+        ValueCondition::Equals(text) => write!(f, "{kind} {name} = '{text}'"),
+        ValueCondition::Matches(regex) => write!(f, "{kind} {name} matching {regex}"),
+    }
+}
+
+fn write_plain(f: &mut fmt::Formatter<'_>, conditions: &Conditions) -> fmt::Result {
+    let join = |texts: Vec<String>| texts.join(" or ");
+    let mut parts = Vec::new();
+    if !conditions.listeners.is_empty() {
+        parts.push("listener".to_owned());
+    }
+    for (key, texts) in [("host", &conditions.hosts), ("method", &conditions.methods)] {
+        if !texts.is_empty() {
+            parts.push(format!("{key} {}", texts.join(" or ")));
+        }
+    }
+    if !conditions.paths.is_empty() {
+        parts.push(join(conditions.paths.iter().map(PathCondition::to_string).collect()));
+    }
+    if !conditions.sources.is_empty() {
+        let networks = conditions.sources.iter().map(|one| format!("{}/{}", one.address, one.prefix));
+        parts.push(format!("source {}", join(networks.collect())));
+    }
+    for (kind, matchers) in [("header", &conditions.headers), ("query", &conditions.query)] {
+        parts.extend(matchers.iter().map(|one| Matcher(kind, one).to_string()));
+    }
+    f.write_str(&parts.join(", "))
+}
+
+struct Matcher<'a>(&'a str, &'a TextCondition);
+
+impl fmt::Display for Matcher<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_matcher(f, self.0, &self.1.name, &self.1.value)
+    }
+}
+
+impl fmt::Display for PathCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(path) => write!(f, "path {path}"),
+            Self::Prefix(path) => write!(f, "path-prefix {path}"),
+            Self::Glob(pattern, _) => write!(f, "path-glob {pattern}"),
+            Self::Regex(regex) => write!(f, "path-regex {regex}"),
+        }
+    }
+}

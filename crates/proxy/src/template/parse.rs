@@ -1,0 +1,204 @@
+//! Syntax of texts with values: `{name}`, `{name:-default}`, and doubled braces for literal ones.
+
+use std::fmt;
+
+use record::problem::suggestion;
+use regex::Regex;
+
+use super::{FAMILIES, Fact, Part, Template, Text, Variable};
+
+/// Part of the proxy in which a text is rendered. Each scope knows the facts of those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    /// Keys of conditions and of pools.
+    Key,
+    /// Keys of a route.
+    Route,
+    /// Fields of requests, and the proxy's own responses.
+    Message,
+    /// Fields of responses.
+    Response,
+}
+
+/// Fault of a text.
+#[derive(Debug)]
+pub(crate) struct TemplateError {
+    /// Position in the text, in bytes.
+    pub(crate) at: usize,
+    pub(crate) fault: TemplateFault,
+}
+
+/// Kind of such a fault.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TemplateFault {
+    #[error("'{{{name}}}' is not a value{hint}; for literal braces, double them: {doubled}")]
+    Unknown { name: Box<str>, hint: String, doubled: String },
+    #[error("'{{' has no '}}'; for literal braces, double them: {doubled}")]
+    Unclosed { doubled: String },
+    #[error("'}}' has no '{{'; for literal braces, double them: {doubled}")]
+    Unopened { doubled: String },
+    #[error("'{{{name}}}' is not known here: only {place}")]
+    NotKnownHere { name: Box<str>, place: &'static str },
+    #[error("'{{{name}}}' needs a name behind its dot: {{{family}}}")]
+    NoName { name: Box<str>, family: &'static str },
+    #[error("'{{{name}}}': '{text}' is not the name of a field or cookie")]
+    BadName { name: Box<str>, text: Box<str> },
+    #[error("'{{{name}}}' needs a route with exactly one path-regex")]
+    NoRegex { name: Box<str> },
+    #[error("'{{{name}}}': the path-regex has {}", record::units::format_plural(*groups as u64, "group"))]
+    NoGroup { name: Box<str>, groups: usize },
+}
+
+impl fmt::Display for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fact(fact) => f.write_str(fact.name()),
+            Self::Parameter(name) => write!(f, "query.{name}"),
+            Self::Header(name) => write!(f, "header.{name}"),
+            Self::Cookie(name) => write!(f, "cookie.{name}"),
+            Self::Capture(group) => write!(f, "{group}"),
+        }
+    }
+}
+
+/// Parses a text of a scope. `regex` is the route's only `path-regex`, whose groups are values.
+///
+/// # Errors
+/// Returns the first fault.
+pub(crate) fn parse(text: &str, scope: Scope, regex: Option<&Regex>) -> Result<Text, TemplateError> {
+    let fail = |at: usize, fault: TemplateFault| Err(TemplateError { at, fault });
+    let (mut parts, mut literal, mut at) = (Vec::new(), String::new(), 0);
+    while let Some(brace) = text[at..].find(['{', '}']).map(|found| at + found) {
+        literal.push_str(&text[at..brace]);
+        let rest = &text[brace..];
+        if rest.starts_with("{{") || rest.starts_with("}}") {
+            literal.push_str(&rest[..1]);
+            at = brace + 2;
+            continue;
+        }
+        if rest.starts_with('}') {
+            return fail(brace, TemplateFault::Unopened { doubled: doubled(text) });
+        }
+        let Some(end) =
+            rest[1..].find(['{', '}']).map(|end| end + 1).filter(|&end| rest[end..].starts_with('}'))
+        else {
+            return fail(brace, TemplateFault::Unclosed { doubled: doubled(text) });
+        };
+        let (name, default) = rest[1..end].split_once(":-").unwrap_or((&rest[1..end], ""));
+        let variable =
+            parse_name(name, scope, regex, text).map_err(|fault| TemplateError { at: brace, fault })?;
+        if !literal.is_empty() {
+            parts.push(Part::Literal(std::mem::take(&mut literal).into()));
+        }
+        parts.push(Part::Value(variable, default.into()));
+        at = brace + end + 1;
+    }
+    literal.push_str(&text[at..]);
+    if parts.is_empty() {
+        return Ok(Text::Literal(literal.into()));
+    }
+    if !literal.is_empty() {
+        parts.push(Part::Literal(literal.into()));
+    }
+    Ok(Text::Template(Template { source: text.into(), parts: parts.into() }))
+}
+
+/// Parses a key: the name of a value without braces, or a text with values.
+///
+/// # Errors
+/// Returns the first fault.
+pub(crate) fn parse_value(text: &str, scope: Scope) -> Result<Template, TemplateError> {
+    if text.contains(['{', '}'])
+        && let Text::Template(template) = parse(text, scope, None)?
+    {
+        return Ok(template);
+    }
+    let variable = parse_name(text, scope, None, text).map_err(|fault| TemplateError { at: 0, fault })?;
+    Ok(Template { source: text.into(), parts: [Part::Value(variable, "".into())].into() })
+}
+
+fn parse_name(
+    name: &str,
+    scope: Scope,
+    regex: Option<&Regex>,
+    text: &str,
+) -> Result<Variable, TemplateFault> {
+    if let Some(&fact) = Fact::ALL.iter().find(|fact| fact.name() == name) {
+        return match fact.scope() <= scope {
+            true => Ok(Variable::Fact(fact)),
+            false => Err(TemplateFault::NotKnownHere { name: name.into(), place: place_of(fact.scope()) }),
+        };
+    }
+    let families: [(&str, &str, fn(Box<str>) -> Variable); 3] = [
+        ("query.", "query.NAME", Variable::Parameter),
+        ("header.", "header.NAME", Variable::Header),
+        ("cookie.", "cookie.NAME", Variable::Cookie),
+    ];
+    for (prefix, family, variable) in families {
+        match name.strip_prefix(prefix) {
+            Some("") => return Err(TemplateFault::NoName { name: name.into(), family }),
+            Some(own) if prefix != "query." && wire::encode::check_field_name(own).is_err() => {
+                return Err(TemplateFault::BadName { name: name.into(), text: own.into() });
+            }
+            Some(own) => return Ok(variable(own.into())),
+            None => {}
+        }
+    }
+    parse_capture(name, scope, regex, text)
+}
+
+/// Parses the name of a group, or reports an unknown name.
+fn parse_capture(
+    name: &str,
+    scope: Scope,
+    regex: Option<&Regex>,
+    text: &str,
+) -> Result<Variable, TemplateFault> {
+    let mut groups = regex.into_iter().flat_map(|regex| regex.capture_names().flatten());
+    let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    match (regex, is_number) {
+        (_, true) if scope < Scope::Route => {
+            Err(TemplateFault::NotKnownHere { name: name.into(), place: place_of(Scope::Route) })
+        }
+        (None, true) => Err(TemplateFault::NoRegex { name: name.into() }),
+        (Some(regex), true) => match name.parse() {
+            Ok(group) if group < regex.captures_len() => Ok(Variable::Capture(group)),
+            _ => Err(TemplateFault::NoGroup { name: name.into(), groups: regex.captures_len() - 1 }),
+        },
+        (Some(regex), false) if groups.any(|group| group == name) => {
+            let index = regex.capture_names().position(|group| group == Some(name));
+            Ok(Variable::Capture(index.unwrap_or_default()))
+        }
+        _ => {
+            let groups = regex.into_iter().flat_map(|regex| regex.capture_names().flatten());
+            let families = FAMILIES.iter().map(|(name, _)| *name);
+            let known = Fact::ALL.iter().map(|fact| fact.name()).chain(families).chain(groups);
+            Err(TemplateFault::Unknown {
+                name: name.into(),
+                hint: suggestion(name, known),
+                doubled: doubled(text),
+            })
+        }
+    }
+}
+
+/// Returns the places that know facts of a scope.
+fn place_of(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Key => "everywhere",
+        Scope::Route => "in the texts of a route",
+        Scope::Message => "in fields, locations and bodies",
+        Scope::Response => "in fields of responses",
+    }
+}
+
+/// Maximum length of a text that a message repeats.
+const SHOWN_BYTES_MAX: usize = 200;
+
+/// Returns the text with its braces doubled, for a message.
+fn doubled(text: &str) -> String {
+    if text.len() > SHOWN_BYTES_MAX {
+        return "{{ and }}".to_owned();
+    }
+    format!("\"{}\"", text.replace('{', "{{").replace('}', "}}").escape_debug())
+}
