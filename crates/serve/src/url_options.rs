@@ -77,7 +77,7 @@ pub static OPTIONS: [OptionSpec; 18] = [
     option_spec(OptionName::Close, "C", ValueUnit::Plain, -1, NO_MAX, "1: close the connection after the response (HTTP/2: GOAWAY, and close after the last stream); 0: keep it open; both override the client's Connection", "C=1"),
     option_spec(OptionName::KeepAlive, "K", ValueUnit::Plain, -1, NO_MAX, "1: keep the connection open after the response; 0: close it; both override the client's Connection", "K=1"),
     option_spec(OptionName::ContentLength, "b", ValueUnit::Plain, -1, SIZE_MAX, "Content-Length to send: negative: the correct one; 0: none (the body ends with the connection); above 0: this one, correct or not, and the connection closes unless K=1 (HTTP/2: never closes for it)", "b=100k"),
-    option_spec(OptionName::ReadMax, "B", ValueUnit::Plain, -1, SIZE_MAX, "bytes of the request's body to read before the response, negative: all; the rest is read after the response", "B=16k"),
+    option_spec(OptionName::ReadMax, "B", ValueUnit::Plain, -1, SIZE_MAX, "bytes of the request's body to read before the response, negative: all; the rest is read after the response, over HTTP/2 and without `content-length` up to 4 MiB if that is a 2xx", "B=16k"),
     option_spec(OptionName::Chunk, "k", ValueUnit::Plain, 0, 1 << 30, "above 0: chunked, with this number of data bytes in each chunk (httpterm: always one byte); HTTP/2: DATA frames of this size, without a content-length", "k=1"),
     option_spec(OptionName::Etag, "e", ValueUnit::Plain, 0, NO_MAX, "above 0: an ETag, the hash of the target and this number", "e=1"),
     option_spec(OptionName::Random, "R", ValueUnit::Plain, 0, NO_MAX, "above 0: a body of random bytes, incompressible within 64 kB", "R=1"),

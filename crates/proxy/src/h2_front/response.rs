@@ -286,7 +286,7 @@ impl Lane {
         if !matches!(self.request, RequestProgress::Length | RequestProgress::Chunked) {
             return false;
         }
-        let fits = connection.open_windows_for_rest(stream);
+        let fits = connection.open_windows_for_rest(stream).is_some();
         self.ends_with_response = is_success && !fits;
         is_success && self.request == RequestProgress::Length
     }

@@ -205,13 +205,19 @@ impl Http2Conn<'_> {
             // The rest is read after the response.
             ExchangePhase::Delayed | ExchangePhase::Stats | ExchangePhase::Sending => {
                 exchange.unconsumed_bytes += bytes;
+                exchange.rest_left = exchange.rest_left.saturating_sub(bytes as u64);
             }
             ExchangePhase::Discarding => {
                 exchange.note_body(bytes, core.plan.body, core.now());
                 self.wire.consume(stream, bytes);
-                if is_end {
+                exchange.rest_left = exchange.rest_left.saturating_sub(bytes as u64);
+                let is_over = exchange.rest_left == 0;
+                if is_end || is_over {
                     self.exchanges.streams.remove(stream);
                     self.timers.note_request(core.now());
+                }
+                if is_over && !is_end {
+                    self.reset_received(core, stream);
                 }
             }
         }
@@ -224,7 +230,9 @@ impl Http2Conn<'_> {
         if !exchange.is_received {
             // A client stops to send at another final status.
             let is_success = exchange.request.spec.status < 300;
-            exchange.ends_with_response = !self.wire.open_windows_for_rest(stream) && is_success;
+            let rest = self.wire.open_windows_for_rest(stream);
+            exchange.ends_with_response = rest.is_none() && is_success;
+            exchange.rest_left = rest.filter(|_| is_success).unwrap_or(u64::MAX);
         }
         if exchange.request.is_immediate() {
             self.respond_stored(core, rng, stream);

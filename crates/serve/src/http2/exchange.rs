@@ -39,6 +39,8 @@ pub(super) struct Exchange {
     pub(super) is_received: bool,
     /// True if the stream ends with its response: the client would wait for a window that is not opened.
     pub(super) ends_with_response: bool,
+    /// Content that may follow the begin of the response; then the stream ends with it.
+    pub(super) rest_left: u64,
     /// True if it is in the queue of streams that can send.
     pub(super) is_ready: bool,
 }
@@ -121,6 +123,7 @@ impl Exchange {
             deadline: MonotonicTime::MAX,
             is_received: true,
             ends_with_response: false,
+            rest_left: u64::MAX,
             is_ready: false,
         }
     }

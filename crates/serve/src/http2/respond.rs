@@ -283,7 +283,8 @@ impl Http2Conn<'_> {
         }
         self.consume(&mut exchange);
         let spec = exchange.request.spec;
-        if !exchange.is_received && (exchange.ends_with_response || spec.closes_http2()) {
+        let is_rest_over = exchange.ends_with_response || exchange.rest_left == 0;
+        if !exchange.is_received && (is_rest_over || spec.closes_http2()) {
             self.reset_received(core, stream);
         } else if !exchange.is_received {
             // The rest of the body is read after the response.

@@ -227,22 +227,25 @@ impl Connection {
     /// Opens the windows for the rest of a request whose response ends now, before the frame that ends it: a
     /// client may read nothing behind that frame while it sends, as curl 7.88 does, and would wait for a window
     /// for ever. Without a known length it is a rest of 4 MiB. The maximum of the connection's window holds.
-    /// Returns false if the rest does not fit.
-    pub fn open_windows_for_rest(&mut self, stream: StreamKey) -> bool {
+    /// Returns the size at which the client may wait: `u64::MAX` if the length is known; `None` if the rest
+    /// does not fit.
+    pub fn open_windows_for_rest(&mut self, stream: StreamKey) -> Option<u64> {
         let id = stream.id;
-        let Some(stream) = self.streams.get_open(stream) else { return true };
+        let Some(stream) = self.streams.get_open(stream) else { return Some(u64::MAX) };
         if stream.receive != Progress::Body {
-            return true;
+            return Some(u64::MAX);
         }
         let opened = self.receive.open_for_rest(stream.receive_window, stream.content_left);
-        let Some((connection_increment, stream_increment)) = opened else { return false };
+        let (connection_increment, stream_increment) = opened?;
         stream.receive_window += stream_increment as i32;
         for (id, increment) in [(0, connection_increment), (id, stream_increment)] {
             if increment > 0 {
                 frame::write_window_update(&mut self.output, id, increment);
             }
         }
-        true
+        // The windows are less than 2^31.
+        let window = stream.receive_window.min(self.receive.window).max(0) as u64;
+        Some(if stream.content_left.is_some() { u64::MAX } else { window })
     }
 
     /// Resets a stream that is not over. No event follows.
