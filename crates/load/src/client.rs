@@ -1,7 +1,7 @@
 //! Clients: the tasks that send requests. A client has at most one connection. With HTTP/1.1 it
 //! carries one request at a time ([`http1`]), with HTTP/2 as many as there are streams
 //! ([`http2`]). After its handshake a connection of WebSocket carries messages ([`websocket`]), and one of an event
-//! stream carries its events ([`event_stream`]). Connecting ([`dialer`]) and the record of an outcome are the same for both.
+//! stream carries its events ([`event_stream`]), with either version ([`transport`]). Connecting ([`dialer`]) and the record of an outcome are the same for both.
 
 mod dialer;
 mod event_stream;
@@ -11,6 +11,7 @@ mod multiplexed;
 mod pipeline;
 mod request_buffer;
 mod source;
+mod transport;
 mod websocket;
 
 use std::future::poll_fn;
@@ -67,10 +68,8 @@ pub(crate) async fn run_client(core: Rc<CoreState>, index: usize) {
     // Boxed, so that each task is as large as its own client.
     let plan = &dialer.core.shared.plan;
     match version {
-        HttpVersion::Http1 if plan.websocket.is_some() => {
-            Box::pin(run_to_end(WebSocketClient::new(dialer))).await
-        }
-        HttpVersion::Http1 if plan.sse => Box::pin(run_to_end(EventStreamClient::new(dialer))).await,
+        _ if plan.websocket.is_some() => Box::pin(run_to_end(WebSocketClient::new(dialer, version))).await,
+        _ if plan.sse => Box::pin(run_to_end(EventStreamClient::new(dialer, version))).await,
         HttpVersion::Http1 if plan.pipeline > 1 => Box::pin(run_to_end(PipelineClient::new(dialer))).await,
         HttpVersion::Http1 => Box::pin(run_to_end(Http1Client::new(dialer))).await,
         HttpVersion::Http2 => Box::pin(run_to_end(Http2Client::new(dialer))).await,

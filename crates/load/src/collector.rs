@@ -93,6 +93,8 @@ impl Collector {
         let mut lag = LatencyHistogram::new();
         let sum = self.counters();
         let mut interval = sum.since(&self.previous);
+        let events = || sum.live.received - self.previous.live.received;
+        interval.events = self.plan.is_push().then(events);
         for snapshot in snapshots {
             interval.connections += snapshot.open_connections;
             interval.in_flight += snapshot.in_flight;
@@ -122,7 +124,8 @@ impl Collector {
         interval.max_ns = latencies.response.max_ns();
         interval.lag_p99_ns = Some(lag.value_at_quantile(0.99));
         // A run that ends with a second has an empty rest, which is not shown.
-        let empty = length_s < 1e-6 && interval.responses == 0 && interval.errors.is_empty();
+        let has_events = interval.events.is_some_and(|count| count > 0);
+        let empty = length_s < 1e-6 && interval.responses == 0 && interval.errors.is_empty() && !has_events;
         if empty {
             self.add_bytes_to_last(&interval);
         } else {

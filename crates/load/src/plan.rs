@@ -294,7 +294,9 @@ impl RunPlan {
     /// its streams.
     #[must_use]
     pub fn concurrency(&self) -> u64 {
-        let Some(http2) = &self.http2 else { return self.connections * self.pipeline };
+        let Some(http2) = self.http2.as_ref().filter(|_| self.websocket.is_none()) else {
+            return self.connections * self.pipeline;
+        };
         let with_http2 = (self.connections as f64 * http2.fraction + 1e-6) as u64;
         self.connections - with_http2 + with_http2 * http2.streams
     }

@@ -308,6 +308,7 @@ pub fn add_interval(a: &Interval, b: &Interval) -> Interval {
         connections_opened: a.connections_opened.saturating_add(b.connections_opened),
         responses,
         good: a.good.zip(b.good).map(|(a, b)| a.saturating_add(b)),
+        events: a.events.zip(b.events).map(|(a, b)| a.saturating_add(b)).or(a.events).or(b.events),
         errors,
         parse_errors,
         status_classes: std::array::from_fn(|i| a.status_classes[i].saturating_add(b.status_classes[i])),

@@ -478,6 +478,9 @@ pub struct Interval {
     /// Good responses completed in it; absent in records from older versions.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub good: Option<u64>,
+    /// Events of `--sse`, or messages of `--ws push`, received in it; absent for other loads.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub events: Option<u64>,
     /// Errors in it, by kind; kinds without one are absent.
     pub errors: BTreeMap<String, u64>,
     /// Parse errors in it, by reason.

@@ -58,7 +58,8 @@ impl ComparedFigure {
     #[must_use]
     pub fn value(self, run: &Run) -> f64 {
         match self {
-            Self::Rate => run.goodput_per_s(),
+            // Without a request for each of them events are what the server carries.
+            Self::Rate => diagnose::pushed_rate(run).map_or_else(|| run.goodput_per_s(), |(_, per_s)| per_s),
             Self::P50 => run.latency.last_byte.response.p50_ns as f64,
             Self::P99 => run.latency.last_byte.response.p99_ns as f64,
             Self::Errors => run.totals.error_fraction(),
@@ -351,7 +352,7 @@ fn ratio_interval(figure: ComparedFigure, baseline: &Run, run: &Run) -> Option<(
     let value = |second: &Interval| match figure {
         ComparedFigure::P50 => second.p50_ns.map(|ns| ns as f64),
         ComparedFigure::P99 => second.p99_ns.map(|ns| ns as f64),
-        _ => Some(second.good.unwrap_or(second.responses) as f64 / second.length_s),
+        _ => Some(second.events.or(second.good).unwrap_or(second.responses) as f64 / second.length_s),
     };
     let has_latency = |second: &&Interval| figure == ComparedFigure::Rate || second.responses > 0;
     let values = |run| seconds(run).filter(has_latency).filter_map(value).collect::<Vec<f64>>();

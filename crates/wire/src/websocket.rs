@@ -3,7 +3,7 @@
 mod handshake;
 mod reader;
 
-pub use handshake::{GUID, HandshakeFault, accept_value, check_response, key_value};
+pub use handshake::{GUID, HandshakeFault, accept_value, check_connect_response, check_response, key_value};
 pub use reader::{MessageReader, Received, Role, WebSocketFault, is_valid_close_code};
 
 /// Operation of a frame (RFC 6455 §5.2).

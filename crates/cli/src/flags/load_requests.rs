@@ -141,10 +141,12 @@ pub(super) const PROXY_SOURCE: Flag = Flag {
 pub(super) const REPLAY: Flag = Flag {
     long: "replay",
     value: "FILE",
-    doc: "Replay a log to the server of the URL: an access log (combined, HAProxy HTTP, or JSON by line) or a HAR; \
-          also compressed (gzip, zstd), from a pipe, or from stdin (-); each request is due at its original time, and \
-          those of a log with whole seconds are spread over the second; lines that are no request are skipped and \
-          counted; a HAR also has fields and bodies, and its entries from the browser's cache are skipped",
+    doc: "Replay a log to the server of the URL: an access log (combined, HAProxy HTTP, W3C extended as of IIS and \
+          CloudFront, AWS load balancers, Squid, or JSON by line) or a HAR; also compressed (gzip, zstd), from a pipe, \
+          or from stdin (-); each request is due at its original time, and those of a log with whole seconds are \
+          spread over the second; lines that are no request are skipped and counted; a HAR also has fields and \
+          bodies, and its entries that the server did not get are skipped: from the browser's cache or a service \
+          worker, blocked or failed",
     invalid: &["/no/such/file"],
     ..FLAG_DEFAULTS
 };

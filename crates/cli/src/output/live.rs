@@ -15,6 +15,7 @@ use super::print;
 /// Prints each second.
 #[derive(Debug, Default)]
 pub(crate) struct LiveTable {
+    has_header: bool,
     /// Kinds of errors that were already named.
     known_kinds: BTreeSet<String>,
 }
@@ -35,15 +36,12 @@ const COLUMNS: [(&str, usize); 11] = [
 ];
 
 impl LiveTable {
-    /// Prints the names of the columns.
-    pub(crate) fn print_header(&mut self) {
-        let names = COLUMNS.map(|(name, width)| format!("{name:>width$}"));
-        print(&format!("{}\n", names.join(" ")));
-    }
-
-    /// Prints the line of a second.
+    /// Prints the line of a second, the first one below the names of the columns.
     pub(crate) fn print_second(&mut self, interval: &Interval) {
         if interval.length_s >= 0.05 {
+            if !std::mem::replace(&mut self.has_header, true) {
+                print(&header(interval));
+            }
             print(&second_line(interval));
         }
         if let Some(line) = self.new_errors_line(interval) {
@@ -68,9 +66,7 @@ impl LiveTable {
 }
 
 impl RunObserver for LiveTable {
-    fn on_start(&mut self, _start_ns: u64) {
-        self.print_header();
-    }
+    fn on_start(&mut self, _start_ns: u64) {}
 
     fn on_window_start(&mut self) {}
 
@@ -81,6 +77,16 @@ impl RunObserver for LiveTable {
     }
 }
 
+/// Formats the names of the columns; the rate is that of events if the server sends by itself.
+fn header(interval: &Interval) -> String {
+    let name = |name: &'static str| match name {
+        "req/s" if interval.events.is_some() => "event/s",
+        name => name,
+    };
+    let names = COLUMNS.map(|(column, width)| format!("{:>width$}", name(column)));
+    format!("{}\n", names.join(" "))
+}
+
 /// Formats the line of a second.
 fn second_line(interval: &Interval) -> String {
     let errors: u64 = interval.errors.values().sum();
@@ -89,7 +95,7 @@ fn second_line(interval: &Interval) -> String {
     let cells = [
         format!("{:.0}", interval.time_s),
         interval.connections.to_string(),
-        format_count(per_s(interval.responses)),
+        format_count(per_s(interval.events.unwrap_or(interval.responses))),
         format_bytes(per_s(interval.bytes_in)),
         format_count(errors as f64),
         time(interval.p50_ns),
@@ -123,6 +129,14 @@ mod tests {
             own_cpus: Some(15.25),
             ..Interval::default()
         }
+    }
+
+    #[test]
+    fn a_line_has_the_rate_of_events_if_the_server_sends_by_itself() {
+        let pushed = Interval { events: Some(777), responses: 1, ..interval() };
+        assert!(header(&pushed).contains("event/s") && header(&interval()).contains(" req/s"));
+        assert!(second_line(&pushed).contains(" 777 ") && !second_line(&interval()).contains(" 777 "));
+        assert_eq!(header(&pushed).len(), header(&interval()).len());
     }
 
     #[test]

@@ -99,12 +99,14 @@ pub(crate) fn draw_load(frame: &mut Frame<'_>, view: &LoadView, elapsed_s: f64, 
     let [rate, errors] = Layout::horizontal([Constraint::Fill(3), Constraint::Fill(2)]).areas(graphs);
     let last = view.last();
     let per_s = |count: u64| count as f64 / last.length_s.max(1e-9);
+    let count = |second: &Interval| second.events.unwrap_or(second.responses);
     let title = format!(
-        " responses {} · {} ",
-        format_rate(per_s(last.responses)),
+        " {} {} · {} ",
+        if last.events.is_some() { "events" } else { "responses" },
+        format_rate(per_s(count(&last))),
         format_byte_rate(per_s(last.bytes_in))
     );
-    draw_sparkline(frame, rate, view, &title, |second| second.responses, paint(Color::Green));
+    draw_sparkline(frame, rate, view, &title, count, paint(Color::Green));
     let title = format!(" errors {} ", format_rate(per_s(last.errors.values().sum())));
     draw_sparkline(frame, errors, view, &title, |second| second.errors.values().sum(), paint(Color::Red));
     let [bands, percentiles] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(charts);

@@ -1,4 +1,4 @@
-//! Client of event streams (server-sent events) over HTTP/1.1. A subscription is a request, and its first event the
+//! Client of event streams (server-sent events), over HTTP/1.1 or HTTP/2. A subscription is a request, and its first event the
 //! response; the stream is then read until the server or the load ends it. A reconnect waits for the reconnection
 //! time and sends the ID of the last event.
 
@@ -11,20 +11,21 @@ use std::task::{Context, Poll};
 use record::units::{MILLISECOND_NS, SECOND_NS};
 use rt::clock::now_ns;
 use rt::cores::yield_turn;
-use rt::stream::Stream;
 use wire::RequestKind;
 use wire::sse::{EventStreamFault, EventStreamReader};
 
 use self::event_ids::EventIds;
 use super::dialer::Dialer;
+use super::http2::Http2Tunnel;
 use super::source::{RequestSource, WantedRequest};
+use super::transport::Transport;
 use super::websocket::record_gap;
 use super::{Client, READS_MAX, ResponseOutcome, record_response};
 use crate::core_state::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::inspection::ResponseSink;
 use crate::malformation::Malformation;
-use crate::plan::MESSAGE_BYTES_MAX;
+use crate::plan::{HttpVersion, MESSAGE_BYTES_MAX, RenderedRequest};
 use crate::recorder::RequestTiming;
 use crate::response_reader::ResponseReader;
 
@@ -38,7 +39,8 @@ const RETRY_NS_MAX: u64 = 600 * SECOND_NS;
 /// One client: at most one subscription.
 pub(super) struct EventStreamClient {
     dialer: Dialer,
-    stream: Option<Stream>,
+    version: HttpVersion,
+    transport: Option<Transport>,
     source: RequestSource,
     request_index: usize,
     /// ID of the last event, for the next subscription.
@@ -57,7 +59,10 @@ struct Subscription {
     sent_ns: u64,
     output: Vec<u8>,
     written: usize,
-    reader: ResponseReader,
+    /// Reader of HTTP/1.1; `None` with HTTP/2.
+    reader: Option<ResponseReader>,
+    /// Status of the response; 0 until its head.
+    status: u16,
     sink: EventSink,
     /// Time of the last event.
     last_event_ns: Option<u64>,
@@ -117,6 +122,48 @@ enum SubscriptionEnd {
     Fault(EventStreamFault),
 }
 
+impl Subscription {
+    /// Returns the end of a subscription whose response is no event stream.
+    fn refusal(&self) -> Option<SubscriptionEnd> {
+        match self.status {
+            0 => None,
+            200 if self.sink.is_event_stream => None,
+            200 => Some(SubscriptionEnd::Failed(FailureKind::Upgrade)),
+            status => Some(SubscriptionEnd::Status(status)),
+        }
+    }
+}
+
+/// Returns the request of a subscription, with the ID of the last event.
+fn http1_request(request: &RenderedRequest, last_id: Option<&Vec<u8>>) -> Vec<u8> {
+    let mut output = request.bytes.clone();
+    if let Some(id) = last_id {
+        // A rendered request without content ends with an empty line.
+        output.truncate(output.len() - 2);
+        output.extend_from_slice(b"Last-Event-ID: ");
+        output.extend_from_slice(id);
+        output.extend_from_slice(b"\r\n\r\n");
+    }
+    output
+}
+
+/// Sends the head of the request of a subscription.
+fn begin_http2(tunnel: &mut Http2Tunnel, request: &RenderedRequest, last_id: Option<&Vec<u8>>) {
+    tunnel.begin(request.body.is_empty(), |encoder| {
+        let scheme = request.url.authority.scheme.name();
+        encoder.request(&request.method, Some(scheme), Some(&request.authority), Some(&request.url.target));
+        for (name, value) in request.fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
+            encoder.field(name, value.as_bytes());
+        }
+        if let Some(length) = request.content_length() {
+            encoder.field("content-length", length.to_string().as_bytes());
+        }
+        if let Some(id) = last_id {
+            encoder.field_without_index("last-event-id", id);
+        }
+    });
+}
+
 impl Client for EventStreamClient {
     fn dialer(&self) -> &Dialer {
         &self.dialer
@@ -133,7 +180,7 @@ impl Client for EventStreamClient {
         while !self.is_stopped {
             let wanted = poll_fn(|cx| self.source.poll_wanted(cx, &self.dialer)).await;
             let Some(due_ns) = wanted else { break };
-            if self.stream.is_none()
+            if self.transport.is_none()
                 && let Err(failure) = Box::pin(self.connect(due_ns)).await
             {
                 self.source.fail_wanted(&core, failure, now_ns());
@@ -151,10 +198,11 @@ impl Client for EventStreamClient {
 }
 
 impl EventStreamClient {
-    pub(super) fn new(dialer: Dialer) -> Self {
+    pub(super) fn new(dialer: Dialer, version: HttpVersion) -> Self {
         let plan = &dialer.core.shared.plan;
         Self {
-            stream: None,
+            version,
+            transport: None,
             source: RequestSource::new(plan, 1, dialer.client_number() as u64),
             request_index: dialer.index,
             last_event_id: Vec::new(),
@@ -166,12 +214,20 @@ impl EventStreamClient {
     }
 
     async fn connect(&mut self, due_ns: u64) -> Result<(), Failure> {
-        self.stream = Some(self.dialer.connect(due_ns, async |_, stream| Ok(stream)).await?);
+        let is_http2 = self.version == HttpVersion::Http2;
+        let opening = async |dialer: &Dialer, stream| {
+            Ok(match is_http2 {
+                true => Transport::Http2(Box::new(Http2Tunnel::new(stream, &dialer.core))),
+                false => Transport::Http1(stream),
+            })
+        };
+        self.transport = Some(self.dialer.connect(due_ns, opening).await?);
         Ok(())
     }
 
     fn close(&mut self, core: &CoreState) {
-        if self.stream.take().is_some() {
+        if let Some(mut transport) = self.transport.take() {
+            transport.close(core, false);
             core.recorder.borrow_mut().open_connections -= 1;
         }
         self.dialer.deadline.clear();
@@ -180,10 +236,10 @@ impl EventStreamClient {
     /// Sends the request of a subscription, and reads it to its end.
     async fn subscribe(&mut self, core: &CoreState, wanted: WantedRequest) {
         let WantedRequest { due_ns, begun_ns } = wanted;
-        let Some(mut stream) = self.stream.take() else { return };
-        let mut subscription = self.begin(core, due_ns, begun_ns);
-        let end = poll_fn(|cx| self.poll(cx, core, &mut stream, &mut subscription)).await;
-        self.stream = Some(stream);
+        let Some(mut transport) = self.transport.take() else { return };
+        let mut subscription = self.begin(core, due_ns, begun_ns, &mut transport);
+        let end = poll_fn(|cx| self.poll(cx, core, &mut transport, &mut subscription)).await;
+        self.transport = Some(transport);
         self.record_end(core, &subscription, end);
         self.close(core);
         let now_ns = now_ns();
@@ -191,19 +247,25 @@ impl EventStreamClient {
         self.source.postpone(now_ns + self.retry_ns);
     }
 
-    fn begin(&mut self, core: &CoreState, due_ns: u64, begun_ns: u64) -> Subscription {
+    fn begin(
+        &mut self,
+        core: &CoreState,
+        due_ns: u64,
+        begun_ns: u64,
+        transport: &mut Transport,
+    ) -> Subscription {
         let plan = &core.shared.plan;
         let index = self.dialer.next_request(&mut self.request_index, due_ns);
         let request = &plan.requests[index];
-        let mut output = request.bytes.clone();
-        if !self.last_event_id.is_empty() && request.body.is_empty() {
-            // A rendered request without content ends with an empty line.
-            output.truncate(output.len() - 2);
-            output.extend_from_slice(b"Last-Event-ID: ");
-            output.extend_from_slice(&self.last_event_id);
-            output.extend_from_slice(b"\r\n\r\n");
-            core.recorder.borrow_mut().counters.live.resumed += 1;
-        }
+        let last_id = Some(&self.last_event_id).filter(|id| !id.is_empty() && request.body.is_empty());
+        core.recorder.borrow_mut().counters.live.resumed += u64::from(last_id.is_some());
+        let output = match transport {
+            Transport::Http1(_) => http1_request(request, last_id),
+            Transport::Http2(tunnel) => {
+                begin_http2(tunnel, request, last_id);
+                request.body.to_vec()
+            }
+        };
         let sent_ns = now_ns();
         core.recorder.borrow_mut().record_sent(due_ns, sent_ns);
         self.dialer.deadline.set(plan.deadline_ns(due_ns, sent_ns));
@@ -214,7 +276,8 @@ impl EventStreamClient {
             sent_ns,
             output,
             written: 0,
-            reader: ResponseReader::new(RequestKind::Other),
+            reader: (self.version == HttpVersion::Http1).then(|| ResponseReader::new(RequestKind::Other)),
+            status: 0,
             sink: EventSink {
                 is_event_stream: false,
                 events: EventStreamReader::new(MESSAGE_BYTES_MAX),
@@ -231,35 +294,44 @@ impl EventStreamClient {
         &mut self,
         cx: &mut Context<'_>,
         core: &CoreState,
-        stream: &mut Stream,
+        transport: &mut Transport,
         subscription: &mut Subscription,
     ) -> Poll<SubscriptionEnd> {
         if core.giving_up.get() {
             return Poll::Ready(SubscriptionEnd::LoadEnded);
         }
         while subscription.written < subscription.output.len() {
-            match stream.poll_write(cx, &subscription.output[subscription.written..]) {
+            match transport.poll_write(cx, core, &subscription.output[subscription.written..]) {
                 Poll::Ready(Ok(bytes)) => {
                     subscription.written += bytes;
-                    core.recorder.borrow_mut().counters.bytes_out += bytes as u64;
+                    if let (Transport::Http2(tunnel), true) =
+                        (&mut *transport, subscription.written == subscription.output.len())
+                    {
+                        tunnel.finish();
+                    }
                 }
-                Poll::Ready(Err(error)) => {
-                    return Poll::Ready(SubscriptionEnd::Failed(FailureKind::from_io_error(&error)));
-                }
+                Poll::Ready(Err(kind)) => return Poll::Ready(SubscriptionEnd::Failed(kind)),
                 Poll::Pending => break,
             }
         }
         for _ in 0..READS_MAX {
             let mut scratch = core.scratch.borrow_mut();
-            let bytes = match stream.poll_read(cx, &mut scratch) {
+            let read = transport.poll_read(cx, core, &mut scratch);
+            if let Transport::Http2(tunnel) = transport
+                && let Some(head) = tunnel.take_head()
+            {
+                subscription.status = head.status;
+                head.fields.iter().for_each(|(name, value)| subscription.sink.field(name, value));
+            }
+            if let (Some(refusal), true) = (subscription.refusal(), subscription.reader.is_none()) {
+                return Poll::Ready(refusal);
+            }
+            let bytes = match read {
                 Poll::Pending => return self.check_time(core, subscription),
-                Poll::Ready(Err(error)) => {
-                    return Poll::Ready(SubscriptionEnd::Failed(FailureKind::from_io_error(&error)));
-                }
+                Poll::Ready(Err(kind)) => return Poll::Ready(SubscriptionEnd::Failed(kind)),
                 Poll::Ready(Ok(0)) => return Poll::Ready(SubscriptionEnd::Failed(FailureKind::Closed)),
                 Poll::Ready(Ok(bytes)) => bytes,
             };
-            core.recorder.borrow_mut().counters.bytes_in += bytes as u64;
             if let Some(end) = self.handle_bytes(core, subscription, &scratch[..bytes]) {
                 return Poll::Ready(end);
             }
@@ -292,22 +364,31 @@ impl EventStreamClient {
         bytes: &[u8],
     ) -> Option<SubscriptionEnd> {
         let now_ns = now_ns();
-        let Subscription { reader, sink, .. } = subscription;
-        let complete = match reader.handle_bytes(bytes, &core.limits, sink) {
-            Ok(complete) => complete,
-            Err(refusal) => return Some(SubscriptionEnd::Failed(core.note_malformed(refusal, bytes))),
-        };
-        match reader.status() {
-            0 => return None,
-            200 if sink.is_event_stream => {}
-            200 => return Some(SubscriptionEnd::Failed(FailureKind::Upgrade)),
-            status => return Some(SubscriptionEnd::Status(status)),
+        let Subscription { reader, sink, status, .. } = subscription;
+        let mut is_complete = false;
+        match reader {
+            Some(reader) => {
+                match reader.handle_bytes(bytes, &core.limits, sink) {
+                    Ok(complete) => is_complete = complete.is_some(),
+                    Err(refusal) => {
+                        return Some(SubscriptionEnd::Failed(core.note_malformed(refusal, bytes)));
+                    }
+                }
+                *status = reader.status();
+            }
+            None => sink.data(bytes),
+        }
+        if subscription.status == 0 {
+            return None;
+        }
+        if let Some(refusal) = subscription.refusal() {
+            return Some(refusal);
         }
         self.record_events(core, subscription, now_ns);
         if let Some(fault) = subscription.sink.fault {
             return Some(SubscriptionEnd::Fault(fault));
         }
-        complete.map(|_| SubscriptionEnd::Failed(FailureKind::Closed))
+        is_complete.then_some(SubscriptionEnd::Failed(FailureKind::Closed))
     }
 
     /// Records the events of a read.
@@ -321,7 +402,10 @@ impl EventStreamClient {
         }
         for number in std::mem::take(&mut subscription.sink.numbers) {
             {
-                let live = &mut core.recorder.borrow_mut().counters.live;
+                // An event belongs to the second in which it arrives.
+                let mut recorder = core.recorder.borrow_mut();
+                core.roll(&mut recorder, now_ns);
+                let live = &mut recorder.counters.live;
                 live.received += 1;
                 if let Some(number) = number {
                     live.numbered += 1;

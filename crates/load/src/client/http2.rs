@@ -22,6 +22,7 @@ mod exchange;
 mod head;
 mod settings;
 mod silence;
+mod tunnel;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -33,6 +34,7 @@ use wire::h2::ErrorCode;
 
 use self::connection::{Http2Connection, ReadProgress};
 use self::exchange::{Exchange, ExchangeTable};
+pub(super) use self::tunnel::Http2Tunnel;
 use super::dialer::Dialer;
 use super::multiplexed::MultiplexedClient;
 use super::source::{RequestSource, WantedRequest};

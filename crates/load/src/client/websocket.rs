@@ -18,7 +18,6 @@ use std::task::{Context, Poll};
 use record::units::SECOND_NS;
 use rt::clock::now_ns;
 use rt::cores::yield_turn;
-use rt::stream::Stream;
 use wire::websocket::{MessageReader, Opcode, Received, Role, WebSocketFault, encode_close, encode_frame};
 
 use self::echoes::{Echo, EchoTracker, SentMessage, number_digits};
@@ -26,11 +25,12 @@ use self::handshake::OpenedWebSocket;
 use super::dialer::Dialer;
 use super::multiplexed::MultiplexedClient;
 use super::source::{RequestSource, WantedRequest};
+use super::transport::Transport;
 use super::{ConnectionEnd, READS_MAX};
 use crate::core_state::CoreState;
 use crate::failure::{Failure, FailureKind, RequestPhase};
 use crate::malformation::Malformation;
-use crate::plan::{MESSAGE_BYTES_MAX, RunPlan, WebSocketMode, WebSocketPlan};
+use crate::plan::{HttpVersion, MESSAGE_BYTES_MAX, RunPlan, WebSocketMode, WebSocketPlan};
 use crate::recorder::{Counters, RequestTiming};
 use crate::session::connection_rng;
 
@@ -43,7 +43,7 @@ const NO_CODE: u16 = 1005;
 
 /// A connection with its messages.
 struct WebSocketConnection {
-    stream: Stream,
+    transport: Transport,
     reader: MessageReader,
     /// Bytes behind the response of the handshake.
     rest: Vec<u8>,
@@ -75,6 +75,7 @@ enum LostReason {
 /// One client: at most one connection, with up to `depth` messages.
 pub(super) struct WebSocketClient {
     dialer: Dialer,
+    version: HttpVersion,
     connection: Option<Box<WebSocketConnection>>,
     tracker: EchoTracker,
     source: RequestSource,
@@ -107,8 +108,12 @@ impl MultiplexedClient for WebSocketClient {
         let plan = &core.shared.plan;
         let index = self.dialer.next_request(&mut self.request_index, due_ns);
         let (request, random) = (&plan.requests[index], self.random.u128(..).to_be_bytes());
-        let opening = async |dialer: &Dialer, stream| handshake::open(dialer, stream, request, random).await;
-        let OpenedWebSocket { stream, rest, handshake_ns } = self.dialer.connect(due_ns, opening).await?;
+        let is_http2 = self.version == HttpVersion::Http2;
+        let opening = async |dialer: &Dialer, stream| match is_http2 {
+            true => handshake::open_http2(dialer, stream, request).await,
+            false => handshake::open(dialer, stream, request, random).await,
+        };
+        let OpenedWebSocket { transport, rest, handshake_ns } = self.dialer.connect(due_ns, opening).await?;
         core.recorder.borrow_mut().live_histograms().handshake.record(handshake_ns);
         self.tracker.begin_connection();
         self.has_ended_early = false;
@@ -121,7 +126,7 @@ impl MultiplexedClient for WebSocketClient {
             write_message(&mut output, websocket, None, &mut self.random);
         }
         self.connection = Some(Box::new(WebSocketConnection {
-            stream,
+            transport,
             reader: MessageReader::new(Role::Client, MESSAGE_BYTES_MAX),
             rest,
             output,
@@ -179,13 +184,14 @@ impl MultiplexedClient for WebSocketClient {
 }
 
 impl WebSocketClient {
-    pub(super) fn new(dialer: Dialer) -> Self {
+    pub(super) fn new(dialer: Dialer, version: HttpVersion) -> Self {
         let plan = &dialer.core.shared.plan;
         let depth = usize::try_from(plan.pipeline).unwrap_or(usize::MAX);
         let number = dialer.client_number() as u64;
         // In an open loop a client has no users.
         let users = if plan.is_open_loop() { 0 } else { depth };
         Self {
+            version,
             connection: None,
             tracker: EchoTracker::new(number),
             source: RequestSource::new(plan, users, number),
@@ -251,14 +257,11 @@ impl WebSocketClient {
             return Ok(false);
         }
         let mut scratch = core.scratch.borrow_mut();
-        match connection.stream.poll_read(cx, &mut scratch) {
+        match connection.transport.poll_read(cx, core, &mut scratch) {
             Poll::Pending => Ok(false),
-            Poll::Ready(Err(error)) => Err(LostReason::Abnormal(FailureKind::from_io_error(&error))),
+            Poll::Ready(Err(kind)) => Err(LostReason::Abnormal(kind)),
             Poll::Ready(Ok(0)) => Err(LostReason::Abnormal(FailureKind::Closed)),
-            Poll::Ready(Ok(bytes)) => {
-                core.recorder.borrow_mut().counters.bytes_in += bytes as u64;
-                self.handle_bytes(core, &scratch[..bytes]).map(|()| true)
-            }
+            Poll::Ready(Ok(bytes)) => self.handle_bytes(core, &scratch[..bytes]).map(|()| true),
         }
     }
 
@@ -307,7 +310,12 @@ impl WebSocketClient {
     }
 
     fn handle_message(&mut self, core: &CoreState, is_binary: bool, content: &[u8], now_ns: u64) {
-        core.recorder.borrow_mut().counters.live.received += 1;
+        {
+            // A message belongs to the second in which it arrives.
+            let mut recorder = core.recorder.borrow_mut();
+            core.roll(&mut recorder, now_ns);
+            recorder.counters.live.received += 1;
+        }
         let plan = &core.shared.plan;
         let Some(websocket) = settings(plan) else { return };
         let echo = match websocket.mode {
@@ -322,7 +330,6 @@ impl WebSocketClient {
             },
         };
         let mut recorder = core.recorder.borrow_mut();
-        core.roll(&mut recorder, now_ns);
         let live = &mut recorder.counters.live;
         match echo {
             Echo::Answered { message, is_reordered, lost } => {
@@ -443,15 +450,14 @@ impl WebSocketClient {
             if done == connection.output.len() {
                 break Ok(());
             }
-            match connection.stream.poll_write(cx, &connection.output[done..]) {
+            match connection.transport.poll_write(cx, core, &connection.output[done..]) {
                 Poll::Pending => break Ok(()),
                 Poll::Ready(Ok(bytes)) => done += bytes,
-                Poll::Ready(Err(error)) => break Err(FailureKind::from_io_error(&error)),
+                Poll::Ready(Err(kind)) => break Err(kind),
             }
         };
         connection.output.drain(..done);
         connection.written += done as u64;
-        core.recorder.borrow_mut().counters.bytes_out += done as u64;
         result
     }
 
@@ -493,7 +499,8 @@ impl WebSocketClient {
     }
 
     fn close(&mut self, core: &CoreState) {
-        if self.connection.take().is_some() {
+        if let Some(mut connection) = self.connection.take() {
+            connection.transport.close(core, true);
             core.recorder.borrow_mut().open_connections -= 1;
             self.dialer.deadline.clear();
             core.dispatcher.borrow_mut().withdraw(self.dialer.index);

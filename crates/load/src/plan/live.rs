@@ -158,8 +158,6 @@ fn message(text: &LoadFlags, mode: WebSocketMode, body: &[u8], reader: &mut Flag
 fn reject_flags(text: &LoadFlags, cause: &str, is_push: bool, reader: &mut FlagReader) {
     let expect = &text.expect;
     let of_http = [
-        ("--http", text.http.http.as_deref().is_some_and(|http| http != "1.1")),
-        ("--streams", text.http.streams.is_some()),
         ("--grpc", text.http.grpc),
         ("--mix", text.http.mix.is_some()),
         ("--method", text.method.is_some() && text.is_websocket()),
@@ -174,6 +172,11 @@ fn reject_flags(text: &LoadFlags, cause: &str, is_push: bool, reader: &mut FlagR
         ("--expect-body", expect.body.is_some()),
         ("--expect-header", !expect.headers.is_empty()),
     ];
+    if text.http.streams.is_some() {
+        let why =
+            format!("with {cause} each connection has one stream: set their number with -c and remove it");
+        reader.add_problem("--streams", why);
+    }
     for (flag, _) in of_http.iter().filter(|(_, is_given)| *is_given) {
         reader.add_problem(flag, format!("it does not apply to {cause}: remove it"));
     }

@@ -342,7 +342,8 @@ fn replay(
     let hosts = text.har_hosts.as_ref();
     let hosts = reader.parse_or_default("--har-hosts", hosts, HarHosts::default(), HarHosts::parse);
     let Some(log) = &text.replay else {
-        if text.speed.is_some() {
+        // Without problems of a file that was given.
+        if text.speed.is_some() && text.problems.is_empty() {
             reader.add_problem("--speed", "only a replay has a speed; add --replay FILE");
         }
         return (requests, None);
@@ -388,7 +389,7 @@ fn pipeline(
     let depth = reader.parse_or_default("--pipeline", text.pipeline.as_ref(), default, |text| {
         parse_count_within(text, 1, PIPELINE_MAX)
     });
-    if depth > 1 && http2.is_some() {
+    if depth > 1 && http2.is_some() && websocket.is_none() {
         reader.add_problem("--pipeline", "HTTP/2 has streams instead: use --streams");
     }
     depth

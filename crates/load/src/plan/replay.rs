@@ -1,8 +1,9 @@
-//! Replay of a log: the requests of an access log (combined, HAProxy, JSON) or of a HAR, each due at its
-//! original time. Pure: text in, schedule out.
+//! Replay of a log: the requests of an access log (combined, HAProxy, W3C extended, AWS, Squid, JSON) or of a HAR,
+//! each due at its original time. Pure: text in, schedule out.
 
 mod har;
 mod lines;
+mod w3c;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,6 +13,7 @@ use serde::{Serialize, Serializer};
 
 use super::{RenderedRequest, Url};
 use lines::{LogEntry, REPLAY_REQUESTS_MAX, SkipReason};
+use w3c::Columns;
 
 /// Requests of a log, in the order of their times.
 #[derive(Clone, Debug, Default)]
@@ -82,8 +84,14 @@ impl ReplayInput {
     /// Returns the samples of the reasons, as problems.
     fn problems(&self, is_shown: impl Fn(SkipReason) -> bool) -> Vec<InputProblem> {
         let shown = self.skipped.iter().filter(|(reason, _)| is_shown(**reason));
-        let samples = shown.flat_map(|(_, skipped)| &skipped.samples);
-        samples.take(PROBLEMS_MAX).map(|(location, text)| InputProblem::new(location.clone(), text)).collect()
+        let samples =
+            shown.flat_map(|(reason, skipped)| skipped.samples.iter().map(move |sample| (reason, sample)));
+        let problem = |(reason, (location, text)): (&SkipReason, &(String, String))| match reason.is_defect()
+        {
+            true => InputProblem::new(location.clone(), text),
+            false => InputProblem::new(location.clone(), format!("{text} ({})", reason.text())),
+        };
+        samples.take(PROBLEMS_MAX).map(problem).collect()
     }
 
     /// Describes what was read and skipped, and why; `None` if nothing was skipped.
@@ -149,8 +157,7 @@ impl ReplayLog {
     /// # Errors
     /// Problems with line and column, if there is no request or the file is a damaged HAR.
     pub fn parse(name: &str, text: &str, strict: bool) -> Result<Self, Vec<InputProblem>> {
-        let is_har =
-            text.trim_start().starts_with('{') && text.contains("\"entries\"") && text.contains("\"log\"");
+        let is_har = is_har(text);
         let input = ReplayInput { name: name.to_owned(), is_har, ..ReplayInput::default() };
         let mut log = Self { input, ..Self::default() };
         match is_har {
@@ -164,7 +171,8 @@ impl ReplayLog {
         if log.entries.is_empty() {
             let mut problems = log.input.problems(|_| true);
             if problems.is_empty() {
-                problems.push(InputProblem::new(format!("{name}:1:1"), "no request"));
+                let why = if is_har { "no entries of a HAR (log.entries)" } else { "no request" };
+                problems.push(InputProblem::new(format!("{name}:1:1"), why));
             }
             return Err(problems);
         }
@@ -185,9 +193,19 @@ impl ReplayLog {
     }
 
     fn read_lines(&mut self, text: &str) -> Result<(), Vec<InputProblem>> {
+        let mut columns: Option<Columns> = None;
         for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+            if line.starts_with('#') {
+                // A comment, or new columns.
+                columns = Columns::parse(line).or(columns);
+                continue;
+            }
             self.input.read += 1;
-            match lines::parse_line(line) {
+            let parsed = match &columns {
+                Some(columns) => columns.parse_line(line),
+                None => lines::parse_line(line),
+            };
+            match parsed {
                 Ok(_) if self.entries.len() == REPLAY_REQUESTS_MAX => {
                     let why = format!("more than {REPLAY_REQUESTS_MAX} requests");
                     return Err(vec![InputProblem::new(self.input.name.clone(), why)]);
@@ -356,6 +374,19 @@ impl Serialize for ReplaySchedule {
         summary.serialize_field("last_due_ns", &self.last_due_ns())?;
         summary.end()
     }
+}
+
+/// Returns whether a text is a HAR, or meant to be one: a JSON document over several lines, which no log is.
+fn is_har(text: &str) -> bool {
+    let text = har::without_padding(text).trim_start();
+    if !text.starts_with('{') {
+        return false;
+    }
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    let is_open = serde_json::from_str::<serde::de::IgnoredAny>(first).is_err_and(|error| error.is_eof());
+    let goes_on = lines.next().is_none_or(|second| !second.trim_start().starts_with('{'));
+    (text.contains("\"entries\"") && text.contains("\"log\"")) || (is_open && goes_on)
 }
 
 /// Parses a speed: `2x`, `0.5`.
@@ -562,7 +593,11 @@ mod tests {
             [
                 entry("https://b.example/form", "", form),
                 entry("https://b.example/encoded", r#","cache":{}"#, encoded),
-                entry("https://b.example:443/files", r#","cache":{"afterRequest":{"eTag":"x"}}"#, files),
+                entry(
+                    "https://b.example:443/files",
+                    r#","cache":{"beforeRequest":null,"afterRequest":null}"#,
+                    files
+                ),
                 entry("https://b.example/chromium", r#","_fromCache":"disk""#, ""),
                 entry("https://b.example/firefox", r#","cache":{"afterRequest":null}"#, ""),
                 entry("https://b.example/safari", r#","_fetchType":"Memory Cache""#, ""),
@@ -586,7 +621,8 @@ mod tests {
         let text = schedule.input.describe_skipped().unwrap();
         for part in [
             "9 entries read, 6 skipped",
-            "4 from the cache of the browser or its service worker",
+            "3 from the cache of the browser (",
+            "1 from a service worker of the browser",
             "1 with a URL that is not HTTP",
             "1 of other hosts (b.example sent: 1 of cdn.example;",
         ] {
@@ -598,5 +634,123 @@ mod tests {
         assert_eq!((count("all").unwrap(), count("cdn.example").unwrap()), (4, 1));
         assert!(count("c.example").unwrap_err().to_string().contains("3 of b.example, 1 of cdn.example"));
         assert!(HarHosts::parse("http://a/").is_err());
+    }
+
+    fn har(creator: &str, entries: &[(&str, &str, &str)]) -> String {
+        let entries = entries.iter().map(|(path, rest, request)| {
+            format!(
+                r#"{{"startedDateTime":"2024-01-01T00:00:00Z"{rest},"request":{{"method":"POST","url":"https://b.example/{path}"{request}}}}}"#
+            )
+        });
+        let entries = entries.collect::<Vec<_>>().join(",");
+        format!(r#"{{"log":{{"entries":[{entries}],"creator":{{"name":"{creator}"}}}}}}"#)
+    }
+
+    #[test]
+    fn entries_that_the_server_did_not_get_are_left_out() {
+        let ok = r#","response":{"status":200,"_error":null,"_fetchedViaServiceWorker":false}"#;
+        let entries = [
+            ("sent", ok, ""),
+            ("worker", r#","response":{"status":200,"_fetchedViaServiceWorker":true}"#, ""),
+            ("blocked", r#","response":{"status":0,"_error":"net::ERR_BLOCKED_BY_CLIENT"}"#, ""),
+            ("aborted", r#","response":{"status":0}"#, ""),
+            ("socket", r#","response":{"status":101},"_webSocketMessages":[]"#, ""),
+            ("mark", r#","_resourceType":"websocket","response":{"status":200}"#, ""),
+            (
+                "cached",
+                r#","cache":{"afterRequest":{"expires":"x","hitCount":2}},"response":{"status":200}"#,
+                "",
+            ),
+            ("h3", r#","response":{"status":200,"httpVersion":"h3"}"#, r#","httpVersion":"h3""#),
+        ];
+        let (requests, input) = parse("a.har", &har("Firefox", &entries));
+        assert_eq!(requests, ["POST http://a:1/sent", "POST http://a:1/h3"]);
+        let counts: Vec<_> = input.skipped.iter().map(|(reason, skipped)| (*reason, skipped.count)).collect();
+        let expected = [
+            (SkipReason::FromCache, 1),
+            (SkipReason::FromServiceWorker, 1),
+            (SkipReason::Upgraded, 2),
+            (SkipReason::NoResponse, 2),
+        ];
+        assert_eq!(counts, expected);
+        // For others the state of the cache after the request says nothing.
+        assert_eq!(parse("a.har", &har("Other", &entries)).0.len(), 3);
+        // A list of requests has no responses at all.
+        let list = [("a", r#","response":{"status":0}"#, ""), ("b", r#","response":{}"#, ""), ("c", "", "")];
+        assert_eq!(parse("a.har", &har("Other", &list)).0.len(), 3);
+        let all_skipped = har("x", &entries[1..2]);
+        let problem = ReplayLog::parse("a.har", &all_skipped, false).unwrap_err()[0].to_string();
+        assert!(problem.contains("(from a service worker of the browser)"), "{problem}");
+    }
+
+    #[test]
+    fn bodies_and_damaged_entries_of_a_har() {
+        let body = |post: &str| {
+            format!(
+                r#","headers":[{{"name":"x-a","value":7}},{{"name":"x-b","value":{{}}}},{{"name":"Content-Length","value":"1"}},{{"name":"content-length","value":"2"}}],"postData":{post}"#
+            )
+        };
+        let (encoded, bad, file) = (
+            body(r#"{"text":"AAH/\nMQ==","encoding":"base64"}"#),
+            body(r#"{"text":"*","encoding":"base64"}"#),
+            body(r#"{"text":"","_file":"x.bin"}"#),
+        );
+        let entries = [
+            ("encoded", "", encoded.as_str()),
+            ("bad", "", bad.as_str()),
+            ("file", "", file.as_str()),
+            ("damaged", "", r#","headers":[5]"#),
+            ("plain", "", r#","headers":{},"postData":{"text":"hi","encoding":""}"#),
+        ];
+        let text = har("x", &entries);
+        let log = ReplayLog::parse("a.har", &text, false).unwrap();
+        let template = RenderedRequest::new(Url::parse("http://a:1/").unwrap(), "GET", &[], b"");
+        let (requests, _) = log.schedule(&template, 1.0, &HarHosts::One).unwrap();
+        assert_eq!((requests.len(), &*requests[0].body), (1, &b"\x00\x01\xff1"[..]));
+        let head = String::from_utf8_lossy(&requests[0].bytes).to_ascii_lowercase();
+        assert_eq!(
+            (head.matches("content-length: 4\r\n").count(), head.matches("content-length").count()),
+            (1, 1)
+        );
+        assert!(head.contains("x-a: 7\r\n") && !head.contains("x-b"), "{head}");
+        let counts: Vec<_> =
+            log.input.skipped.iter().map(|(reason, skipped)| (*reason, skipped.count)).collect();
+        assert_eq!(counts, [(SkipReason::Syntax, 2), (SkipReason::NoBody, 2)]);
+        // With padding, and over several lines without entries.
+        let padded = format!("onInputData({text});\n");
+        assert_eq!(ReplayLog::parse("a.harp", &padded, false).unwrap().len(), 1);
+        let broken = ReplayLog::parse("a.har", "{\n  \"log\": {\n    x\n", false).unwrap_err();
+        assert_eq!((broken.len(), broken[0].location.as_str()), (1, "a.har:3:5"));
+        let empty = ReplayLog::parse("a.har", "{\n  \"pages\": []\n}\n", false).unwrap_err();
+        assert!(empty[0].to_string().contains("no entries of a HAR"), "{empty:?}");
+    }
+
+    #[test]
+    fn logs_of_load_balancers_caches_and_networks_are_read() {
+        let aws = "https 2020-01-01T00:00:00.250000Z app/lb/1 192.0.2.1:2817 10.0.0.1:80 0.001 0.1 0.0 200 200 225 1 \
+            \"GET https://b.example:443/alb?x HTTP/1.1\" \"x [y/z]\" - - arn:x\n\
+            2020-01-01T00:00:01.5Z lb 192.0.2.1:2817 10.0.0.1:80 0 0 0 200 200 0 57 \"POST http://b.example:80/elb HTTP/1.1\"\n";
+        let (requests, entries) = plan_of(aws, 1.0);
+        assert_eq!(requests, ["GET http://a:1/alb?x", "POST http://a:1/elb"]);
+        assert_eq!(entries[1].0, 1_250_000_000);
+        let squid = "1576177221.686     39 192.0.2.1 TCP_MISS/200 13564 GET http://b.example/s?1 - HIER_DIRECT/192.0.2.9 text/html\n\
+            1576177221.786     39 192.0.2.1 TCP_TUNNEL/200 64 CONNECT b.example:443 - HIER_DIRECT/192.0.2.9 -\n\
+            1576177221.886     39 192.0.2.1 NONE/000 64 GET cache_object://localhost/counters - x/- -\n";
+        let (requests, input) = parse("a.log", squid);
+        assert_eq!(
+            (requests, input.skipped[&SkipReason::NoRequest].count),
+            (vec!["GET http://a:1/s?1".to_owned()], 2)
+        );
+        let w3c = "#Software: x\n#Fields: date time cs-method cs-uri-stem cs-uri-query\n\
+            2020-01-01 00:00:00 GET /a -\n2020-01-01 00:00:00 GET /b c\n#Fields: time date cs-uri-stem\n\
+            00:00:02 2020-01-01 /d\n";
+        let (requests, entries) = plan_of(w3c, 1.0);
+        assert_eq!(requests, ["GET http://a:1/a", "GET http://a:1/b?c", "GET http://a:1/d"]);
+        assert_eq!(entries.iter().map(|(due_ns, _)| due_ns / 100_000_000).collect::<Vec<_>>(), [0, 5, 20]);
+        let cloudflare = r#"{"ClientRequestMethod":"PUT","ClientRequestURI":"/c?d","EdgeStartTimestamp":1712790000100000000}"#;
+        let ecs = r#"web-1  | {"@timestamp":"2024-04-10T23:00:00.2Z","log.level":"info","http":{"request":{"method":"DELETE"}},"url":{"path":"/e","query":"f=1"},"log":{"logger":"x"}}"#;
+        let flat = r#"{"@timestamp":"2024-04-10T23:00:00.3Z","http.request.method":"GET","url.original":"https://b.example/g?h","url.path":"/g","url.query":"h"}"#;
+        let (requests, _) = plan_of(&[cloudflare, ecs, flat].join("\n"), 1.0);
+        assert_eq!(requests, ["PUT http://a:1/c?d", "DELETE http://a:1/e?f=1", "GET http://a:1/g?h"]);
     }
 }

@@ -6,3 +6,4 @@ mod frame_server;
 mod http2;
 mod http2_faults;
 mod live;
+mod live_http2;

@@ -46,7 +46,7 @@ fn column(seconds: &[&Interval]) -> Option<Column> {
     Some(Column {
         from_s: first.time_s - first.length_s,
         to_s: last.time_s,
-        good_per_s: per_s(&|one| one.good.unwrap_or(one.responses)),
+        good_per_s: per_s(&|one| one.events.or(one.good).unwrap_or(one.responses)),
         errors_per_s: per_s(&|one| one.errors.values().sum::<u64>() + one.dropped),
         in_flight: seconds.iter().map(|one| one.in_flight as f64).fold(0.0, f64::max),
         p50_ns: stats::median(&times(&|one| one.p50_ns)),

@@ -13,7 +13,7 @@ pub fn csv(run: &Run) -> String {
     for (_, name, _) in FAILURE_KINDS {
         text.push_str(&format!(",error_{name}"));
     }
-    text.push_str(",parse_errors\n");
+    text.push_str(",parse_errors,events\n");
     for interval in &run.intervals {
         let option = |value: Option<u64>| value.map(|v| v.to_string()).unwrap_or_default();
         let classes = interval.status_classes.map(|count| count.to_string()).join(",");
@@ -43,7 +43,7 @@ pub fn csv(run: &Run) -> String {
             text.push_str(&format!(",{}", interval.errors.get(name).unwrap_or(&0)));
         }
         let reasons = interval.parse_errors.iter().map(|(code, count)| format!("{code}:{count}"));
-        text.push_str(&format!(",{}\n", reasons.collect::<Vec<_>>().join(" ")));
+        text.push_str(&format!(",{},{}\n", reasons.collect::<Vec<_>>().join(" "), option(interval.events)));
     }
     text
 }

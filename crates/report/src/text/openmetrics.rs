@@ -15,6 +15,8 @@ pub struct LiveTotals {
     bad: u64,
     bytes_in: u64,
     dropped: u64,
+    /// Events of a load whose server sends by itself.
+    events: Option<u64>,
     errors: BTreeMap<String, u64>,
     parse_errors: BTreeMap<String, u64>,
     latencies: Option<LatencyHistogram>,
@@ -108,6 +110,9 @@ impl LiveTotals {
         self.bad = self.bad.saturating_add(interval.responses - good.min(interval.responses));
         self.bytes_in = self.bytes_in.saturating_add(interval.bytes_in);
         self.dropped = self.dropped.saturating_add(interval.dropped);
+        if let Some(events) = interval.events {
+            self.events = Some(self.events.unwrap_or(0).saturating_add(events));
+        }
         interval.errors.iter().for_each(|(kind, count)| add_label(&mut self.errors, kind, *count));
         let reasons = interval.parse_errors.iter();
         reasons.for_each(|(reason, count)| add_label(&mut self.parse_errors, reason, *count));
@@ -149,6 +154,10 @@ impl LiveTotals {
             "Requests that were due and never sent.",
             &total(self.dropped),
         );
+        if let Some(events) = self.events {
+            let help = "Server-sent events, or messages of WebSocket that the server sent by itself.";
+            family("weir_load_events", "counter", help, &total(events));
+        }
         family("weir_load_received_bytes", "counter", "Bytes received.", &total(self.bytes_in));
         family("weir_load_connections", "gauge", "Open connections.", &one(self.last.connections));
         family("weir_load_in_flight", "gauge", "Requests in flight.", &one(self.last.in_flight));
@@ -227,12 +236,15 @@ mod tests {
             ..Interval::default()
         };
         totals.add(&interval, &latencies);
-        totals.add(&interval, &LatencyHistogram::new());
+        assert!(!totals.text().contains("weir_load_events"));
+        totals.add(&Interval { events: Some(0), ..interval.clone() }, &LatencyHistogram::new());
+        totals.add(&Interval { events: Some(9), ..Interval::default() }, &LatencyHistogram::new());
         let text = totals.text();
         for line in [
             "weir_load_responses_total{outcome=\"good\"} 4",
             "weir_load_errors_total{kind=\"timeout\"} 2",
-            "weir_load_connections 7",
+            "weir_load_events_total 9",
+            "weir_load_connections 0",
             "weir_load_response_latency_seconds_bucket{le=\"0.0001\"} 1",
             "weir_load_response_latency_seconds_bucket{le=\"0.005\"} 2",
             "weir_load_response_latency_seconds_bucket{le=\"+Inf\"} 3",

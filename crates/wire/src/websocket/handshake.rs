@@ -1,4 +1,5 @@
-//! The handshake of a client, over HTTP/1.1 (RFC 6455 §4.1): the key, and the checks of the response.
+//! The handshake of a client, over HTTP/1.1 (RFC 6455 §4.1) and HTTP/2 (RFC 8441): the key, and the checks of the
+//! response.
 
 use std::fmt;
 
@@ -13,7 +14,7 @@ pub const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Reason why a response does not accept a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HandshakeFault {
-    /// The status is not 101.
+    /// The status is not 101 or, over HTTP/2, not 2xx.
     Status(u16),
     /// `Upgrade` is not `websocket`, or `Connection` has no `upgrade`.
     NoUpgrade,
@@ -66,10 +67,38 @@ pub fn check_response(head: &ResponseHead<'_, '_>, key: &str, offered: &str) -> 
     if !values("sec-websocket-accept").eq([accept_value(key.as_bytes()).as_bytes()]) {
         return Err(HandshakeFault::WrongAccept);
     }
-    if values("sec-websocket-extensions").any(|value| !value.is_empty()) {
+    check_choices(values("sec-websocket-extensions"), values("sec-websocket-protocol"), offered)
+}
+
+/// Checks that a response over HTTP/2 accepts an extended CONNECT, which has no key (RFC 8441 §5). `fields` returns its
+/// fields.
+///
+/// # Errors
+/// The first fault.
+pub fn check_connect_response<'a, F: Iterator<Item = (&'a str, &'a [u8])>>(
+    status: u16,
+    fields: impl Fn() -> F,
+    offered: &str,
+) -> Result<(), HandshakeFault> {
+    if !(200..300).contains(&status) {
+        return Err(HandshakeFault::Status(status));
+    }
+    let values = |name: &'static str| {
+        let fields = fields().filter(move |(own, _)| own.eq_ignore_ascii_case(name));
+        fields.map(|(_, value)| value.trim_ascii())
+    };
+    check_choices(values("sec-websocket-extensions"), values("sec-websocket-protocol"), offered)
+}
+
+/// Checks the extensions and the subprotocols that a server chose.
+fn check_choices<'a>(
+    mut extensions: impl Iterator<Item = &'a [u8]>,
+    mut chosen: impl Iterator<Item = &'a [u8]>,
+    offered: &str,
+) -> Result<(), HandshakeFault> {
+    if extensions.any(|value| !value.is_empty()) {
         return Err(HandshakeFault::Extension);
     }
-    let mut chosen = values("sec-websocket-protocol");
     let is_offered = |value: &[u8]| offered.split(',').any(|item| item.trim().as_bytes() == value);
     match (chosen.next(), chosen.next()) {
         (None, _) => Ok(()),
@@ -132,6 +161,21 @@ fn hash_block(state: &mut [u32; 5], block: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_extended_connect_needs_a_2xx_and_no_other_choices() {
+        let check = |status, fields: &[(&'static str, &'static [u8])], offered| {
+            let fields = fields.to_vec();
+            check_connect_response(status, || fields.clone().into_iter(), offered)
+        };
+        assert_eq!(check(200, &[("server", b"x")], ""), Ok(()));
+        assert_eq!(check(200, &[("sec-websocket-protocol", b"b")], "a, b"), Ok(()));
+        assert_eq!(check(101, &[], ""), Err(HandshakeFault::Status(101)));
+        assert_eq!(check(404, &[], ""), Err(HandshakeFault::Status(404)));
+        assert_eq!(check(200, &[("sec-websocket-protocol", b"c")], "a"), Err(HandshakeFault::Subprotocol));
+        let extension = [("sec-websocket-extensions", &b"permessage-deflate"[..])];
+        assert_eq!(check(200, &extension, ""), Err(HandshakeFault::Extension));
+    }
 
     #[test]
     fn the_key_of_the_standard_has_its_value() {

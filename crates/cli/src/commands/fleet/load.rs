@@ -83,7 +83,7 @@ pub(super) fn run_in(
     let show_lines =
         !quiet && !args.is_set("quiet") && (std::io::stdout().is_terminal() || args.is_set("live"));
     let metrics = metrics_export(args)?;
-    let mut view = LiveView { table: show_lines.then(LiveTable::default), has_header: false, metrics };
+    let mut view = LiveView { table: show_lines.then(LiveTable::default), metrics };
     surroundings.follow(&signals);
     let description = surroundings.start(load.duration_ns())?;
     if !quiet {
@@ -170,7 +170,6 @@ fn write_results(
 /// Live view: the line per second of all agents together.
 struct LiveView {
     table: Option<LiveTable>,
-    has_header: bool,
     metrics: Option<MetricsExport>,
 }
 
@@ -185,11 +184,9 @@ impl FleetObserver for LiveView {
         if let Some(metrics) = &mut self.metrics {
             metrics.publish_second(interval);
         }
-        let Some(table) = &mut self.table else { return };
-        if !std::mem::replace(&mut self.has_header, true) {
-            table.print_header();
+        if let Some(table) = &mut self.table {
+            table.print_second(interval);
         }
-        table.print_second(interval);
     }
 
     fn on_notice(&mut self, text: &str) {

@@ -1,21 +1,23 @@
-//! Handshake of WebSocket on a new connection.
+//! Handshake of WebSocket on a new connection, with HTTP/1.1 (RFC 6455 §4) or HTTP/2 (RFC 8441).
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 
 use rt::clock::now_ns;
 use rt::stream::Stream;
-use wire::websocket::{check_response, key_value};
+use wire::websocket::{HandshakeFault, check_connect_response, check_response, key_value};
 use wire::{Parsed, RequestKind, head_may_be_complete, header_slots, parse_response};
 
 use crate::client::dialer::{Dialer, OpenError};
+use crate::client::http2::Http2Tunnel;
+use crate::client::transport::Transport;
 use crate::core_state::CoreState;
 use crate::failure::{FailureKind, RequestPhase};
 use crate::plan::RenderedRequest;
 
 /// A connection after its handshake, with the bytes behind the response.
 pub(super) struct OpenedWebSocket {
-    pub(super) stream: Stream,
+    pub(super) transport: Transport,
     pub(super) rest: Vec<u8>,
     pub(super) handshake_ns: u64,
 }
@@ -37,7 +39,8 @@ pub(super) async fn open(
     match done {
         Ok(head_bytes) => {
             let rest = handshake.received.split_off(head_bytes);
-            Ok(OpenedWebSocket { stream, rest, handshake_ns: now_ns() - begun_ns })
+            let transport = Transport::Http1(stream);
+            Ok(OpenedWebSocket { transport, rest, handshake_ns: now_ns() - begun_ns })
         }
         Err((kind, text)) => {
             let fault = if kind == FailureKind::Upgrade { text.as_str() } else { kind.name() };
@@ -45,6 +48,58 @@ pub(super) async fn open(
             Err(OpenError::new(RequestPhase::FirstByte, (kind, format!("WebSocket handshake: {text}"))))
         }
     }
+}
+
+/// Opens a stream of HTTP/2 with an extended CONNECT, and checks the response.
+pub(super) async fn open_http2(
+    dialer: &Dialer,
+    stream: Stream,
+    request: &RenderedRequest,
+) -> Result<OpenedWebSocket, OpenError> {
+    let begun_ns = now_ns();
+    let core = &dialer.core;
+    let refused = |kind: FailureKind, fault: &str, text: &str| {
+        core.recorder.borrow_mut().counters.live.count_fault(format!("handshake_{fault}"));
+        OpenError::new(RequestPhase::FirstByte, (kind, format!("WebSocket handshake: {text}")))
+    };
+    let mut tunnel = Box::new(Http2Tunnel::new(stream, core));
+    if !tunnel.supports_websocket(dialer).await? {
+        let text = "the server does not support WebSocket over HTTP/2 (no SETTINGS_ENABLE_CONNECT_PROTOCOL, \
+                    RFC 8441): use --http 1.1";
+        tunnel.close(core, true);
+        return Err(refused(FailureKind::Upgrade, "no_connect_protocol", text));
+    }
+    tunnel.begin(false, |encoder| {
+        let scheme = request.url.authority.scheme.name();
+        encoder.request("CONNECT", Some(scheme), Some(&request.authority), Some(&request.url.target));
+        encoder.protocol("websocket");
+        // The encoder leaves out the fields of HTTP/1.1.
+        for (name, value) in request.fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host")) {
+            encoder.field(name, value.as_bytes());
+        }
+    });
+    let head = poll_fn(|cx| match dialer.interruption() {
+        Some(kind) => Poll::Ready(Err(kind)),
+        None => tunnel.poll_head(cx, core),
+    });
+    let head = head.await.map_err(|kind| refused(kind, kind.name(), kind.name()))?;
+    let fields = || head.fields.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+    check_connect_response(head.status, fields, &offered_protocols(request)).map_err(
+        |fault: HandshakeFault| {
+            let text = fault.to_string();
+            tunnel.close(core, true);
+            refused(FailureKind::Upgrade, &text, &text)
+        },
+    )?;
+    let transport = Transport::Http2(tunnel);
+    Ok(OpenedWebSocket { transport, rest: Vec::new(), handshake_ns: now_ns() - begun_ns })
+}
+
+/// Returns the subprotocols of a request, as a list with commas.
+fn offered_protocols(request: &RenderedRequest) -> String {
+    let is_protocol = |name: &str| name.eq_ignore_ascii_case("sec-websocket-protocol");
+    let offered = request.fields.iter().filter(|(name, _)| is_protocol(name));
+    offered.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(",")
 }
 
 /// A handshake in progress.
@@ -131,7 +186,7 @@ impl<'a> Handshake<'a> {
                     self.received.drain(..bytes);
                 }
                 Ok(Parsed::Complete { head, bytes }) => {
-                    let checked = check_response(&head, &self.key, &self.offered_protocols());
+                    let checked = check_response(&head, &self.key, &offered_protocols(self.request));
                     return checked
                         .map(|()| Some(bytes))
                         .map_err(|fault| (FailureKind::Upgrade, fault.to_string()));
@@ -139,11 +194,5 @@ impl<'a> Handshake<'a> {
                 Err(refusal) => return Err(malformed(refusal, &self.received)),
             }
         }
-    }
-
-    fn offered_protocols(&self) -> String {
-        let is_protocol = |name: &str| name.eq_ignore_ascii_case("sec-websocket-protocol");
-        let offered = self.request.fields.iter().filter(|(name, _)| is_protocol(name));
-        offered.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(",")
     }
 }

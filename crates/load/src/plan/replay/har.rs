@@ -1,14 +1,17 @@
-//! Entries of a HAR (HTTP Archive 1.2), in the forms of Chromium, Firefox, Safari and Fiddler. Only what a
-//! replay sends is kept.
+//! Entries of a HAR (HTTP Archive 1.2), in the forms of Chromium, Firefox, Safari, Fiddler and Charles. Only what a
+//! replay sends is kept. Each entry is read by itself, so that a damaged one is skipped.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use record::invalid_value;
 use record::problem::{InvalidValue, printable};
 use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use super::lines::{
     LogEntry, REPLAY_REQUESTS_MAX, SHOWN_BYTES_MAX, SkipReason, SkippedLine, check_request, origin_form,
@@ -39,6 +42,26 @@ pub(super) struct HarRequests {
     pub(super) skipped: BTreeMap<SkipReason, (u64, u64, String)>,
 }
 
+/// Entries of a HAR, some of which are left out once all of it is known.
+#[derive(Default)]
+struct ReadEntries {
+    entries: Vec<(LogEntry, Marks)>,
+    read: u64,
+    skipped: BTreeMap<SkipReason, (u64, u64, String)>,
+    /// True if any entry has a status, so that one without is a request that failed.
+    has_response: bool,
+}
+
+/// Marks of an entry, whose meaning depends on the other entries and on the creator.
+struct Marks {
+    number: u64,
+    url: String,
+    /// True if the browser has noted that there is no response.
+    has_failed: bool,
+    /// True if there is a state of the cache after the request, and none before it.
+    has_cache_state: bool,
+}
+
 #[derive(Deserialize)]
 struct Archive {
     log: Option<ArchiveLog>,
@@ -46,8 +69,9 @@ struct Archive {
 
 #[derive(Deserialize)]
 struct ArchiveLog {
+    creator: Option<Value>,
     #[serde(default, deserialize_with = "deserialize_entries")]
-    entries: HarRequests,
+    entries: ReadEntries,
 }
 
 #[derive(Deserialize)]
@@ -61,15 +85,38 @@ struct ArchiveEntry {
     /// Source of the response in Safari: `Network Load`, `Memory Cache`, `Disk Cache`, `Service Worker`.
     #[serde(rename = "_fetchType")]
     fetch_type: Option<String>,
-    cache: Option<ArchiveCache>,
+    /// Mark of Chromium and mitmproxy: a connection of WebSocket with its messages.
+    #[serde(rename = "_webSocketMessages")]
+    websocket_messages: Option<IgnoredAny>,
+    #[serde(rename = "_resourceType")]
+    resource_type: Option<String>,
+    #[serde(default)]
+    cache: ArchiveCache,
+    #[serde(default)]
+    response: ArchiveResponse,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct ArchiveCache {
-    /// Firefox writes null for a response from its cache, and leaves the key out for others.
-    #[serde(default, deserialize_with = "deserialize_present")]
+    #[serde(deserialize_with = "deserialize_present")]
+    before_request: Option<Option<IgnoredAny>>,
+    /// Firefox writes null, or the entry of its cache, for a response from the cache, and leaves the key out for
+    /// others. Playwright writes null for all, with `beforeRequest`.
+    #[serde(deserialize_with = "deserialize_present")]
     after_request: Option<Option<IgnoredAny>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ArchiveResponse {
+    status: Option<f64>,
+    /// Reason of Chromium for a request that failed, was blocked or aborted: `net::ERR_ABORTED`.
+    #[serde(rename = "_error")]
+    error: Option<String>,
+    /// Mark of Chromium: a service worker answered the page. What it fetched itself is an entry of its own.
+    #[serde(rename = "_fetchedViaServiceWorker")]
+    fetched_via_service_worker: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -87,6 +134,11 @@ struct ArchiveRequest {
 struct ArchiveBody {
     text: Option<String>,
     mime_type: Option<String>,
+    /// `base64` if the text is encoded (HAR 1.3, Charles).
+    encoding: Option<String>,
+    /// Mark of Playwright: the body is in another file.
+    #[serde(rename = "_file")]
+    file: Option<IgnoredAny>,
     /// Fields of a form, in place of a text.
     #[serde(default, deserialize_with = "deserialize_params")]
     params: Vec<ArchiveParam>,
@@ -95,7 +147,9 @@ struct ArchiveBody {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ArchiveParam {
+    #[serde(default, deserialize_with = "deserialize_text")]
     name: Option<String>,
+    #[serde(default, deserialize_with = "deserialize_text")]
     value: Option<String>,
     file_name: Option<String>,
     content_type: Option<String>,
@@ -103,7 +157,9 @@ struct ArchiveParam {
 
 #[derive(Deserialize)]
 struct ArchiveField {
+    #[serde(default, deserialize_with = "deserialize_text")]
     name: Option<String>,
+    #[serde(default, deserialize_with = "deserialize_text")]
     value: Option<String>,
 }
 
@@ -132,11 +188,20 @@ impl<'de, T: Deserialize<'de>, U, F: FnMut(T) -> Result<Option<U>, InvalidValue>
     }
 }
 
-fn deserialize_entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HarRequests, D::Error> {
-    let mut all = HarRequests::default();
-    let convert = |entry: ArchiveEntry| {
+fn deserialize_entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ReadEntries, D::Error> {
+    let mut all = ReadEntries::default();
+    let convert = |entry: Value| {
         all.read += 1;
-        match convert_entry(entry) {
+        let converted = ArchiveEntry::deserialize(entry)
+            .map_err(|error| {
+                let text = printable(&error.to_string(), SHOWN_BYTES_MAX * 2);
+                SkippedLine::new(1, SkipReason::Syntax, text)
+            })
+            .and_then(|entry| {
+                all.has_response |= entry.response.status.is_some_and(|status| status > 0.0);
+                convert_entry(entry, all.read)
+            });
+        match converted {
             Ok(entry) if all.entries.len() < REPLAY_REQUESTS_MAX => all.entries.push(entry),
             Ok(_) => return Err(invalid_value!("more than {REPLAY_REQUESTS_MAX} requests")),
             Err(SkippedLine { reason, text, .. }) => {
@@ -147,6 +212,37 @@ fn deserialize_entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Har
     };
     deserializer.deserialize_any(List(convert, PhantomData))?;
     Ok(all)
+}
+
+impl ReadEntries {
+    /// Leaves out the entries that the server did not get. `is_of_firefox` is true for a HAR of Firefox or Firebug.
+    fn finish(self, is_of_firefox: bool) -> HarRequests {
+        let Self { entries, read, mut skipped, has_response } = self;
+        let mut kept = Vec::with_capacity(entries.len());
+        for (entry, Marks { number, url, has_failed, has_cache_state }) in entries {
+            // Without any response the file is a list of requests, and no record.
+            let reason = match (has_failed && has_response, has_cache_state && is_of_firefox) {
+                (true, _) => SkipReason::NoResponse,
+                (_, true) => SkipReason::FromCache,
+                (false, false) => {
+                    kept.push(entry);
+                    continue;
+                }
+            };
+            skipped.entry(reason).or_insert((0, number, url)).0 += 1;
+        }
+        HarRequests { entries: kept, read, skipped }
+    }
+}
+
+/// Reads a text, a number or a truth value as text; any other value is none.
+fn deserialize_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::String(text) => Some(text),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(value) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    })
 }
 
 fn deserialize_params<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ArchiveParam>, D::Error> {
@@ -172,39 +268,69 @@ fn deserialize_fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<
 
 /// Parses a HAR. An error has its line and column.
 pub(super) fn parse_har(text: &str) -> Result<HarRequests, (usize, usize, String)> {
-    let archive: Archive = serde_json::from_str(text).map_err(|error| {
+    let archive: Archive = serde_json::from_str(without_padding(text)).map_err(|error| {
         let text = error.to_string();
         (error.line(), error.column(), printable(&text, SHOWN_BYTES_MAX * 4))
     })?;
-    Ok(archive.log.map(|log| log.entries).unwrap_or_default())
+    let Some(log) = archive.log else { return Ok(HarRequests::default()) };
+    let creator = log.creator.as_ref().and_then(|creator| creator["name"].as_str());
+    Ok(log.entries.finish(creator.is_some_and(|name| name == "Firefox" || name == "Firebug")))
 }
 
-fn convert_entry(entry: ArchiveEntry) -> Result<LogEntry, SkippedLine> {
+/// Returns the argument of a call, if the text is one: a HAR with padding (JSONP).
+pub(super) fn without_padding(text: &str) -> &str {
+    let is_name = |name: &str| {
+        let name = name.trim();
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_$.".contains(&byte))
+    };
+    let argument =
+        text.split_once('(').filter(|(name, rest)| is_name(name) && rest.trim_start().starts_with('{'));
+    argument.and_then(|(_, rest)| rest.rsplit_once(')')).map_or(text, |(argument, _)| argument)
+}
+
+fn convert_entry(entry: ArchiveEntry, number: u64) -> Result<(LogEntry, Marks), SkippedLine> {
     let skip = |reason, text: &str| Err(SkippedLine::new(1, reason, text));
+    let ArchiveEntry { response, cache, .. } = entry;
     let Some((method, url, request)) =
         entry.request.and_then(|mut request| Some((request.method.take()?, request.url.take()?, request)))
     else {
         return skip(SkipReason::NoRequest, "no method or URL");
     };
-    let shown = |text: &str| printable(text, SHOWN_BYTES_MAX);
+    let shown = printable(&url, SHOWN_BYTES_MAX);
     let Some(host) = host_of(&url) else {
-        return skip(SkipReason::OtherScheme, &shown(&url));
+        return skip(SkipReason::OtherScheme, &shown);
     };
-    let is_cached = entry.from_cache.is_some()
-        || entry.fetch_type.is_some_and(|source| source.ends_with(" Cache") || source == "Service Worker")
-        || entry.cache.is_some_and(|cache| matches!(cache.after_request, Some(None)));
-    if is_cached {
-        return skip(SkipReason::FromCache, &shown(&url));
+    let fetch_type = entry.fetch_type.as_deref().unwrap_or_default();
+    // Playwright writes null before and after the request; Firefox writes nothing before it.
+    let has_state = cache.after_request.is_some() && cache.before_request.is_none();
+    if entry.from_cache.is_some()
+        || fetch_type.ends_with(" Cache")
+        || (has_state && cache.after_request == Some(None))
+    {
+        return skip(SkipReason::FromCache, &shown);
+    }
+    if response.fetched_via_service_worker == Some(true) || fetch_type == "Service Worker" {
+        return skip(SkipReason::FromServiceWorker, &shown);
+    }
+    let is_websocket =
+        entry.websocket_messages.is_some() || entry.resource_type.as_deref() == Some("websocket");
+    if is_websocket || response.status == Some(101.0) {
+        return skip(SkipReason::Upgraded, &shown);
     }
     let Some((at_ns, _)) = entry.started_date_time.as_deref().and_then(parse_time) else {
         return skip(SkipReason::NoTime, "no time (startedDateTime)");
     };
     let mut fields = request.headers;
-    let body = request.post_data.map(|body| body.into_bytes(&mut fields)).unwrap_or_default();
+    let body = match request.post_data {
+        Some(body) => body.into_bytes(&mut fields)?,
+        None => Vec::new(),
+    };
     let target = origin_form(&url);
+    let has_failed = response.error.is_some_and(|error| !error.is_empty())
+        || response.status.is_some_and(|status| status <= 0.0);
     let entry = LogEntry { at_ns, is_whole_second: false, method, target, fields, body, host };
     check_request(&entry)?;
-    Ok(entry)
+    Ok((entry, Marks { number, url: shown, has_failed, has_cache_state: has_state }))
 }
 
 /// Returns the host of a URL with HTTP, in lower case, with its port unless it is the default.
@@ -222,16 +348,27 @@ fn host_of(url: &str) -> Option<String> {
 
 impl ArchiveBody {
     /// Returns the body: its text, or else its parameters in the media type of the request.
-    fn into_bytes(self, fields: &mut Vec<(String, String)>) -> Vec<u8> {
+    fn into_bytes(self, fields: &mut Vec<(String, String)>) -> Result<Vec<u8>, SkippedLine> {
+        let missing = |text: &str| SkippedLine::new(1, SkipReason::NoBody, text);
         let text = self.text.filter(|text| !text.is_empty());
+        if text.is_none() && self.file.is_some() {
+            return Err(missing("its body is in another file"));
+        }
+        let is_encoded = self.encoding.is_some_and(|encoding| encoding.eq_ignore_ascii_case("base64"));
+        if let Some(text) = text.as_deref().filter(|_| is_encoded) {
+            let bytes: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+            return STANDARD
+                .decode(bytes)
+                .map_err(|_| missing("its body is not Base64, as its encoding says"));
+        }
         if self.params.is_empty() || text.is_some() {
-            return text.unwrap_or_default().into_bytes();
+            return Ok(text.unwrap_or_default().into_bytes());
         }
         let of_fields = fields.iter().position(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         let media_type =
             of_fields.map(|index| fields[index].1.clone()).or(self.mime_type).unwrap_or_default();
         if !media_type.trim_start().to_ascii_lowercase().starts_with("multipart/") {
-            return encode_form(&self.params).into_bytes();
+            return Ok(encode_form(&self.params).into_bytes());
         }
         let parameters = media_type.split(';').skip(1).map(str::trim);
         let boundary =
@@ -246,7 +383,7 @@ impl ArchiveBody {
             }
             BOUNDARY.to_owned()
         });
-        encode_multipart(&self.params, &boundary).into_bytes()
+        Ok(encode_multipart(&self.params, &boundary).into_bytes())
     }
 }
 

@@ -39,10 +39,18 @@ pub(super) enum SkipReason {
     NoRequest,
     /// Method or target that HTTP cannot carry: a space, a control character, a byte above 127.
     Unsendable,
+    /// Body that is not in the file, or cannot be decoded.
+    NoBody,
     /// URL of another scheme: `data:`, `blob:`, `wss:`.
     OtherScheme,
-    /// Response from the cache or a service worker of the browser: the server got no such request.
+    /// Response from the cache of the browser: the server got no such request.
     FromCache,
+    /// Response from a service worker: what that fetched itself is an entry of its own.
+    FromServiceWorker,
+    /// Connection that became one of WebSocket.
+    Upgraded,
+    /// Request that was blocked, aborted or failed in the browser, so that it has no response.
+    NoResponse,
     /// Host that `--har-hosts` does not name.
     OtherHost,
 }
@@ -56,14 +64,18 @@ impl SkipReason {
             Self::NoRequest => "without a request",
             Self::Unsendable => "that HTTP cannot carry",
             Self::OtherScheme => "with a URL that is not HTTP",
-            Self::FromCache => "from the cache of the browser or its service worker",
+            Self::NoBody => "without their body",
+            Self::FromCache => "from the cache of the browser",
+            Self::FromServiceWorker => "from a service worker of the browser",
+            Self::Upgraded => "of WebSocket",
+            Self::NoResponse => "that were blocked, aborted or failed in the browser",
             Self::OtherHost => "of other hosts",
         }
     }
 
     /// Returns whether the line is damaged, or else of no use for a replay.
     pub(super) fn is_defect(self) -> bool {
-        self <= Self::Unsendable
+        self <= Self::NoBody
     }
 }
 
@@ -85,7 +97,7 @@ impl SkippedLine {
 }
 
 /// Names of the time in JSON logs; the start of a request comes before the time of the line.
-const TIME_KEYS: [&str; 10] = [
+const TIME_KEYS: [&str; 13] = [
     "StartUTC",
     "start_time",
     "started_at",
@@ -96,12 +108,25 @@ const TIME_KEYS: [&str; 10] = [
     "time_iso8601",
     "time_local",
     "msec",
+    "date",
+    "datetime",
+    "EdgeStartTimestamp",
 ];
 /// Names of the method in JSON logs.
-const METHOD_KEYS: [&str; 5] = ["method", "request_method", "verb", "RequestMethod", "requestMethod"];
+const METHOD_KEYS: [&str; 7] = [
+    "method",
+    "request_method",
+    "verb",
+    "RequestMethod",
+    "requestMethod",
+    "http.request.method",
+    "ClientRequestMethod",
+];
 /// Names of the target in JSON logs.
-const TARGET_KEYS: [&str; 9] = [
+const TARGET_KEYS: [&str; 14] = [
     "target",
+    "original",
+    "url.original",
     "uri",
     "request_uri",
     "path",
@@ -110,20 +135,39 @@ const TARGET_KEYS: [&str; 9] = [
     "resource",
     "RequestPath",
     "requestUrl",
+    "url.path",
+    "ClientRequestURI",
+    "ClientRequestPath",
 ];
-/// Names of objects in JSON logs that have the keys of the request: those of Caddy, of pino and of Google Cloud.
-const REQUEST_OBJECTS: [&str; 4] = ["request", "req", "httpRequest", "http_request"];
+/// Names of a query in JSON logs whose target has none.
+const QUERY_KEYS: [&str; 4] = ["query", "query_string", "args", "url.query"];
+/// Names of objects in JSON logs that have the keys of the request: those of Caddy, of pino, of Google Cloud and of
+/// the Elastic Common Schema.
+const REQUEST_OBJECTS: [&str; 6] = ["request", "req", "httpRequest", "http_request", "http", "url"];
 /// Maximum length of a quoted part of a log in a message.
 pub(super) const SHOWN_BYTES_MAX: usize = 80;
 
 /// Parses a line of an access log.
 pub(super) fn parse_line(line: &str) -> Result<LogEntry, SkippedLine> {
-    let entry = match line.trim_start().starts_with('{') {
-        true => parse_json(line)?,
+    // `docker compose logs` puts the name of the service in front.
+    let json = line.split_once(" | ").map_or(line, |(name, rest)| {
+        if rest.starts_with('{') && !name.contains(['{', '"']) { rest } else { line }
+    });
+    let entry = match json.trim_start().starts_with('{') {
+        true => parse_json(json)?,
         false => parse_text(line)?,
     };
     check_request(&entry)?;
     Ok(entry)
+}
+
+/// Returns a target with its query, if it has none; `-` is none.
+pub(super) fn with_query(target: &str, query: &str) -> String {
+    match query.trim_start_matches('?') {
+        "" | "-" => target.to_owned(),
+        query if !target.contains('?') => format!("{target}?{query}"),
+        _ => target.to_owned(),
+    }
 }
 
 /// Checks that the request of an entry can be sent.
@@ -136,18 +180,25 @@ pub(super) fn check_request(entry: &LogEntry) -> Result<(), SkippedLine> {
         })
 }
 
-/// Parses a line of the combined format, or of HAProxy: a time in brackets, and a request in quotes.
+/// Parses a line of the combined format, or of HAProxy: a time in brackets, and a request in quotes; or one whose time
+/// is a word at its begin: those of the load balancers of AWS, and of Squid, which has no quotes.
 fn parse_text(line: &str) -> Result<LogEntry, SkippedLine> {
-    let open = time_bracket(line).ok_or_else(|| {
-        let text = "no [time] (log formats: combined, HAProxy HTTP, JSON, HAR)";
-        SkippedLine::new(1, SkipReason::NoTime, text)
+    let bracket =
+        time_bracket(line).map(|open| (open, line[open + 1..].split(']').next().unwrap_or_default()));
+    let word = || line.split_ascii_whitespace().take(TIME_WORDS_MAX).find_map(parse_time_word);
+    let in_brackets = bracket.and_then(|(_, time)| parse_time(time));
+    let (at_ns, is_whole_second) = in_brackets.or_else(word).ok_or_else(|| match bracket {
+        Some((open, time)) => {
+            let text = format!("'{}' is not a time", printable(time, SHOWN_BYTES_MAX));
+            SkippedLine::new(open + 2, SkipReason::NoTime, text)
+        }
+        None => {
+            let text = "no [time] (log formats: combined, HAProxy HTTP, W3C extended, AWS, Squid, JSON, HAR)";
+            SkippedLine::new(1, SkipReason::NoTime, text)
+        }
     })?;
-    let time = line[open + 1..].split(']').next().unwrap_or_default();
-    let (at_ns, is_whole_second) = parse_time(time).ok_or_else(|| {
-        let text = format!("'{}' is not a time", printable(time, SHOWN_BYTES_MAX));
-        SkippedLine::new(open + 2, SkipReason::NoTime, text)
-    })?;
-    let request = QuotedTexts(line).find_map(|text| parse_request_line(&unescape(text)));
+    let quoted = QuotedTexts(line).find_map(|text| parse_request_line(&unescape(text)));
+    let request = quoted.or_else(|| unquoted_request(line).filter(|_| in_brackets.is_none()));
     let (method, target) = request.ok_or_else(|| {
         let column = line.find('"').map_or(1, |at| at + 1);
         SkippedLine::new(column, SkipReason::NoRequest, "no request such as \"GET /path HTTP/1.1\"")
@@ -155,8 +206,33 @@ fn parse_text(line: &str) -> Result<LogEntry, SkippedLine> {
     Ok(LogEntry::new(at_ns, is_whole_second, method, target))
 }
 
+/// Number of words at the begin of a line among which the time may be.
+const TIME_WORDS_MAX: usize = 4;
+
+/// Parses a time in one word: RFC 3339, or seconds since 1970 with a fraction.
+fn parse_time_word(word: &str) -> Option<(i64, bool)> {
+    let bytes = word.as_bytes();
+    match bytes.get(10)? {
+        b'T' if bytes[4] == b'-' => parse_time(word),
+        b'.' if bytes.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.') => {
+            word.parse().ok().map(parse_epoch)
+        }
+        _ => None,
+    }
+}
+
+/// Finds a method and a URL of HTTP behind it, without quotes.
+fn unquoted_request(line: &str) -> Option<(String, String)> {
+    let mut words = line.split_ascii_whitespace();
+    let is_method = |word: &&str| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+    let method = words.find(is_method)?;
+    let target = words.next()?;
+    let is_url = ["http://", "https://", "/"].iter().any(|start| target.starts_with(start));
+    is_url.then(|| (method.to_owned(), origin_form(target)))
+}
+
 impl LogEntry {
-    fn new(at_ns: i64, is_whole_second: bool, method: String, target: String) -> Self {
+    pub(super) fn new(at_ns: i64, is_whole_second: bool, method: String, target: String) -> Self {
         let (fields, body, host) = (Vec::new(), Vec::new(), String::new());
         Self { at_ns, is_whole_second, method, target, fields, body, host }
     }
@@ -247,15 +323,16 @@ pub(super) fn origin_form(target: &str) -> String {
 }
 
 /// Keys of a JSON log that are kept: those of the time, the method, the target, and the request line.
-const KEYS: [&[&str]; 5] = [
+const KEYS: [&[&str]; 6] = [
     &TIME_KEYS,
     &METHOD_KEYS,
     &TARGET_KEYS,
     &["request", "request_line", "requestLine", "RequestLine"],
     &["log"],
+    &QUERY_KEYS,
 ];
 /// Maximum number of names of one key.
-const NAMES_MAX: usize = 10;
+const NAMES_MAX: usize = 14;
 
 /// Values of a line of a JSON log, by key and name.
 #[derive(Default)]
@@ -391,7 +468,10 @@ fn parse_json(line: &str) -> Result<LogEntry, SkippedLine> {
     let from_line = values.text(3).and_then(parse_request_line);
     let request = match (from_line, values.text(2)) {
         (Some(both), _) => Some(both),
-        (None, Some(target)) => Some((values.text(1).unwrap_or("GET").to_owned(), origin_form(target))),
+        (None, Some(target)) => {
+            let target = with_query(&origin_form(target), values.text(5).unwrap_or_default());
+            Some((values.text(1).unwrap_or("GET").to_owned(), target))
+        }
         (None, None) => None,
     };
     // Docker writes the line of the log as a text in JSON.
