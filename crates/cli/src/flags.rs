@@ -171,6 +171,13 @@ pub(crate) const COMMANDS: &[&CommandInfo] = &[
     &tools::REFERENCE,
 ];
 
+/// Returns whether a command has a long flag or an alias of this name.
+pub(crate) fn has_long_flag(command: &str, name: &str) -> bool {
+    let rows = COMMANDS.iter().filter(|row| row.name == command).flat_map(|row| row.flags);
+    let is_alias = |alias: &&str| alias.strip_prefix("--") == Some(name);
+    rows.into_iter().any(|flag| flag.long == name || flag.aliases.iter().any(|alias| is_alias(&alias)))
+}
+
 /// Name of the positional values in clap.
 const VALUES: &str = "positional-values";
 

@@ -49,6 +49,10 @@ pub fn run() -> ExitCode {
         }
     };
     let arguments = with_version_flag(arguments);
+    if let Some(instead) = peer_flags::misread(&arguments) {
+        warn!("weir: {instead}");
+        return Exit::Usage.into();
+    }
     let matches = match flags::command_line_with_help().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         Err(error) => {

@@ -1,5 +1,7 @@
 //! Flags of other load generators that weir does not have: what to type instead.
 
+use crate::flags;
+
 /// Flag of another program, and its replacement in `weir load`.
 const PEER_FLAGS: &[(&str, &str)] = &[
     ("-p", "streams of oha: --http 2 -m N; body of ab: --data-file FILE; protocol of h2load: --http 2"),
@@ -36,10 +38,61 @@ pub(crate) fn hint(command: Option<&str>, flag: &str) -> Option<&'static str> {
     PEER_FLAGS.iter().find(|(name, _)| *name == flag).map(|(_, hint)| *hint)
 }
 
+/// Returns what to type instead of a word that other load generators understand differently: a long flag with one
+/// dash, or `-q` with a rate. The flags of weir alone would read them as other flags, and report a URL that nobody
+/// typed.
+pub(crate) fn misread(arguments: &[String]) -> Option<String> {
+    let command = arguments.get(1).filter(|command| ["load", "edge"].contains(&command.as_str()))?;
+    let words = arguments.get(2..).unwrap_or_default();
+    let of_word = |(at, word): (usize, &String)| {
+        let next = words.get(at + 1).map(String::as_str);
+        if word == "-q" && next.is_some_and(|next| next.parse::<f64>().is_ok()) {
+            let rate = next.unwrap_or_default();
+            return Some(format!("-q: it only hides lines here; the rate of oha is -R {rate}"));
+        }
+        let name = word.strip_prefix('-').filter(|name| !name.starts_with('-'))?.split('=').next()?;
+        let long = format!("--{name}");
+        if name.len() < 3 {
+            return None;
+        }
+        if let Some(instead) = hint(Some(command), &long) {
+            return Some(format!("{word}: {instead}"));
+        }
+        let is_flag = flags::has_long_flag(command, name);
+        is_flag.then(|| format!("{word}: long flags have two dashes: --{}", &word[1..]))
+    };
+    words.iter().enumerate().find_map(of_word)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flags;
+
+    #[test]
+    fn words_that_would_be_read_as_something_else_are_named() {
+        let of = |line: &str| misread(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        for (line, part) in [
+            ("weir load -q 100 http://h/", "-R 100"),
+            ("weir load -rate 50 http://h/", "--rate"),
+            ("weir load -rate=50/s http://h/", "--rate=50/s"),
+            ("weir load -duration=5s http://h/", "--duration=5s"),
+            ("weir load -targets f", "--targets"),
+            ("weir load -max-workers 5 http://h/", "-c N"),
+            ("weir edge -threads 2 http://h/", "--threads"),
+        ] {
+            let text = of(line).unwrap_or_else(|| panic!("{line}"));
+            assert!(text.contains(part), "{line}: {text}");
+        }
+        for line in [
+            "weir load -q http://h/",
+            "weir load -c64 -d10s -t4 -w2s http://h/",
+            "weir load -XPOST -H a:b http://h/",
+            "weir serve -targets f",
+            "weir load --rate 5 -kq http://h/",
+        ] {
+            assert_eq!(of(line), None, "{line}");
+        }
+    }
 
     #[test]
     fn a_hint_is_about_a_flag_that_load_does_not_have_and_names_those_that_it_has() {

@@ -10,6 +10,8 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 
+use record::problem::without_error_number;
+
 /// First error of stdout, if there was one.
 static STDOUT_ERROR: OnceLock<io::Error> = OnceLock::new();
 
@@ -86,7 +88,7 @@ pub(crate) fn is_stdout_broken() -> bool {
 /// Returns why the output on stdout is incomplete, if it is and somebody wanted it.
 pub(crate) fn stdout_error_text() -> Option<String> {
     let error = STDOUT_ERROR.get().filter(|error| error.kind() != ErrorKind::BrokenPipe)?;
-    Some(format!("standard output: {error}"))
+    Some(format!("standard output: {}", without_error_number(&error.to_string())))
 }
 
 /// Prints text for `warn!` as [`print`] does, and ignores a failure.

@@ -9,10 +9,10 @@ use crate::counter_test::is_testable;
 use crate::diagnosis::{diagnose, ended_processes};
 use crate::facts::{Facts, Slots};
 use crate::run_view::RunView;
-use crate::sentences::client_only;
 use crate::sentences::pushed::pushed;
+use crate::sentences::{accepting, client_only, failures};
 use crate::signals;
-use crate::verdicts::{LimitClass, NONE, RUN_INVALID, find_rule};
+use crate::verdicts::{LimitClass, NONE, RUN_INVALID, UNKNOWN, find_rule};
 
 /// Returns the answer of a run, by its diagnosis; a record without one is diagnosed first.
 #[must_use]
@@ -61,7 +61,10 @@ fn answer_diagnosis(run: &Run, diagnosis: &Diagnosis) -> Answer {
     let rule = find_rule(&diagnosis.verdict);
     let pushed = pushed(&facts).filter(|_| rule.is_none_or(|rule| rule.class != LimitClass::Failure));
     let is_pushed = pushed.is_some();
-    let mut answer = pushed.unwrap_or_else(|| match rule {
+    let of_clients = pushed
+        .or_else(|| is_general(run, &diagnosis.verdict).then(|| accepting::unaccepted(&facts)).flatten());
+    let has_own_answer = of_clients.is_some();
+    let mut answer = of_clients.unwrap_or_else(|| match rule {
         Some(rule) => (rule.answer)(&facts),
         None if diagnosis.verdict == NONE => client_only::none(&facts),
         None => client_only::unknown(&facts),
@@ -73,11 +76,27 @@ fn answer_diagnosis(run: &Run, diagnosis: &Diagnosis) -> Answer {
     if !is_pushed {
         add_proof(&mut answer, diagnosis);
     }
+    let says_it =
+        has_own_answer || ["fd_limit", "accept_backlog_overflow"].contains(&diagnosis.verdict.as_str());
+    let beside = accepting::beside(&facts);
+    if !says_it && !beside.is_empty() {
+        add_sentence(&mut answer.why, &beside);
+    }
     if let Some(reason) = invalid_reason(run, diagnosis) {
         answer.next =
             format!("First repeat the run, because its figures are not valid: {reason}. {}", answer.next);
     }
     answer
+}
+
+/// Returns whether a verdict says less than connections that are never accepted: one without a cause, or the limit
+/// without a name.
+fn is_general(run: &Run, verdict: &str) -> bool {
+    match verdict {
+        NONE | UNKNOWN | "subject_limited" => true,
+        RUN_INVALID => failures::is_without_response(run),
+        _ => false,
+    }
 }
 
 /// Adds the result of a counter-test, or how sure the verdict is without one.
@@ -148,7 +167,11 @@ pub fn answer_search(search: &CapacitySearch, level_sentence: &str) -> Answer {
         };
         return Answer { what, why, next: "Repeat the search, and let it end.".to_owned() };
     };
-    let limit = answer_diagnosis(run, diagnosis);
+    let mut limit = answer_diagnosis(run, diagnosis);
+    // A level may hold for a while a little above what full load gives.
+    if search.conclusion.level.is_some_and(|held| held >= run.goodput_per_s()) {
+        limit.what = limit.what.replace(" is its ceiling", " is what it carries at full load");
+    }
     let is_limited = diagnosis.verdict != NONE && search.conclusion.end != SearchEnd::MaxLevel;
     match is_limited {
         true => Answer { what: format!("{what} {}", limit.what), ..limit },

@@ -17,6 +17,10 @@ use crate::window::SUBJECT;
 const BY_TIME_MAX: f64 = 0.7;
 /// Deviation from a whole number of slots up to which the number is stated without "about".
 const WHOLE_DEVIATION_MAX: f64 = 0.06;
+/// Part of the latency from which the transfer of a response is most of it.
+const TRANSFER_PART_MIN: f64 = 0.5;
+/// Size of a response from which its transfer is not just its last packet.
+const TRANSFER_BYTES_MIN: f64 = 4096.0;
 /// Number of slots from which it is always "about".
 const ABOUT_MIN: f64 = 16.0;
 
@@ -122,6 +126,36 @@ impl Facts<'_> {
     /// Formats the mean latency under load.
     pub(crate) fn mean(&self) -> String {
         format_ns(self.loaded_ns())
+    }
+
+    /// Returns the part of the latency between the first and the last byte, and the bytes per second of a connection
+    /// in it; `None` for a small part, or a response of a few bytes.
+    fn transfer_part(&self) -> Option<(f64, f64)> {
+        let latency = &self.view.run.latency;
+        let total_ns = latency.last_byte.service.mean_ns;
+        let transfer_ns = total_ns - latency.first_byte.service.mean_ns;
+        let rates = &self.view.run.rates;
+        let bytes = rates.bytes_in_per_s / rates.responses_per_s.max(1e-9);
+        let part = transfer_ns / total_ns.max(1.0);
+        (part >= TRANSFER_PART_MIN && bytes >= TRANSFER_BYTES_MIN).then(|| (part, bytes * 1e9 / transfer_ns))
+    }
+
+    /// Formats the part of the latency between the first and the last byte, if it is most of it: "97 % of that passes
+    /// between its first and its last byte, 470 KiB/s on each connection".
+    pub(crate) fn transfer(&self) -> String {
+        self.transfer_part().map_or_else(String::new, |(part, bytes_per_s)| {
+            format!(
+                "{:.0} % of that passes between the first and the last byte of a response ({}): {} on each connection",
+                part * 100.0,
+                self.response_size(),
+                record::units::format_byte_rate(bytes_per_s)
+            )
+        })
+    }
+
+    /// Returns whether most of the latency is the time between the first and the last byte.
+    pub(crate) fn is_transfer(&self) -> bool {
+        self.transfer_part().is_some()
     }
 
     /// Returns the number of requests that the subject works on at a time, by the latency without load.

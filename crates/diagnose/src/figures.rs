@@ -131,7 +131,8 @@ figures! {
         MAJOR_FAULTS: PerSecond, "major page faults", "PID/stat majflt",
             |role| Some(role.major_faults_per_s);
         DESCRIPTORS: Fraction, "descriptors, of the limit", "PID/fd, PID/limits",
-            |role| Some(role.descriptors? as f64 / (role.descriptors_max? as f64).max(1.0));
+            // The kernel counts one that is being opened, too.
+            |role| Some((role.descriptors? as f64 / (role.descriptors_max? as f64).max(1.0)).min(1.0));
         RESIDENT: Bytes, "resident memory", "PID/statm", |role| Some(role.resident_bytes? as f64);
         QUOTA: Cpus, "CPUs that the quota allows", "cpu.max", |role| role.cgroup.as_ref()?.quota_cpus;
         QUOTA_USED: Fraction, "CPU time, of the quota", "PID/stat, cpu.max",

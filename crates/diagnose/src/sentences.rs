@@ -2,6 +2,7 @@
 //! the limit in everyday words, the figures that show it, and the next step. Each sentence is complete if a figure
 //! is not observable.
 
+pub(crate) mod accepting;
 pub(crate) mod client_only;
 pub(crate) mod cpu;
 pub(crate) mod failures;

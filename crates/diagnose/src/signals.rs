@@ -24,7 +24,9 @@ mod resources;
 mod short_lived;
 
 pub(crate) use carried::{CARRIED_MIN, carried_fraction};
-pub(crate) use compute::{HARDLY_BUSY_CPUS, MachineCpus, is_single_threaded, machine_cpus};
+pub(crate) use compute::{
+    HARDLY_BUSY_CPUS, MachineCpus, is_single_threaded, machine_cpus, unaccepted_connections,
+};
 pub use cpu::*;
 pub use latency_range::LatencyRange;
 pub(crate) use latency_range::quota_pause;

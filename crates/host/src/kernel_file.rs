@@ -30,7 +30,8 @@ impl NotObservable {
     }
 
     pub(crate) fn io(figure: impl Into<String>, path: &str, error: &io::Error) -> Self {
-        Self::new(figure, format!("{path}: {error}"))
+        let error = error.to_string();
+        Self::new(figure, format!("{path}: {}", record::problem::without_error_number(&error)))
     }
 
     pub(crate) fn bad_format(figure: impl Into<String>, path: &str) -> Self {

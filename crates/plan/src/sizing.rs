@@ -119,6 +119,7 @@ impl Draft<'_> {
         formula: &'static str,
         computed: String,
     ) -> f64 {
+        let computed = with_rounded_numbers(&computed);
         self.figures.push(Figure { section, name, value, unit, formula, computed });
         value
     }
@@ -149,6 +150,29 @@ impl Draft<'_> {
             service_cv: self.inputs.default_number("service-cv"),
         })
     }
+}
+
+/// Digits of a number in a formula.
+const FORMULA_DIGITS: i32 = 4;
+
+/// Rounds the numbers in the text of a formula that have decimal places.
+fn with_rounded_numbers(text: &str) -> String {
+    let is_number = |letter: char| letter.is_ascii_digit() || letter == '.';
+    let (mut rounded, mut rest) = (String::new(), text);
+    while let Some(begin) = rest.find(|letter: char| letter.is_ascii_digit()) {
+        let number = &rest[begin..];
+        let end = number.find(|letter| !is_number(letter)).unwrap_or(number.len());
+        let (number, after) = number.split_at(end);
+        rounded += &rest[..begin];
+        match number.parse::<f64>() {
+            Ok(value) if number.contains('.') && number.len() > FORMULA_DIGITS as usize + 1 => {
+                rounded += &record::units::round_to_digits(value, FORMULA_DIGITS).to_string();
+            }
+            _ => rounded += number,
+        }
+        rest = after;
+    }
+    rounded + rest
 }
 
 /// Formats a time of a formula.

@@ -65,6 +65,28 @@ pub fn printable(text: &str, bytes_max: usize) -> String {
     if shown.len() <= bytes_max { shown } else { shown[..shown.floor_char_boundary(bytes_max)].to_owned() }
 }
 
+/// Removes ` (os error 2)`, which the standard library adds to the words of the operating system.
+#[must_use]
+pub fn without_error_number(text: &str) -> String {
+    const BEGIN: &str = " (os error ";
+    let mut parts = text.split(BEGIN);
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest))
+                if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) =>
+            {
+                shown += rest;
+            }
+            _ => {
+                shown += BEGIN;
+                shown += part;
+            }
+        }
+    }
+    shown
+}
+
 /// Creates an [`InvalidValue`](crate::problem::InvalidValue) from the arguments of `format!`.
 #[macro_export]
 macro_rules! invalid_value {

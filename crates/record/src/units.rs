@@ -211,8 +211,12 @@ pub fn round_to_digits(value: f64, digits: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
-    let power = 10f64.powf(value.abs().log10().floor() - f64::from(digits - 1));
-    (value / power).round() * power
+    let exponent = value.abs().log10().floor() as i32 - (digits - 1);
+    // A product with 0.1 is not the nearest number to its decimal digits: 33.300000000000004.
+    let power = 10f64.powi(exponent.abs());
+    let rounded =
+        if exponent < 0 { (value * power).round() / power } else { (value / power).round() * power };
+    if rounded.is_finite() { rounded } else { value }
 }
 
 /// Formats a duration with three digits and its unit: `873 ns`, `41.2 µs`, `1.05 ms`, `2.00 s`.

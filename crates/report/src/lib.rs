@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arm_titles;
 mod charts;
 mod data;
 mod data_table;

@@ -260,14 +260,31 @@ impl FigureChange {
     #[must_use]
     pub fn change_text(&self) -> String {
         let Some(change) = self.change else { return "no ratio to 0".to_owned() };
+        if self.figure == ComparedFigure::Errors && self.before == 0.0 && self.after == 0.0 {
+            return "none in either".to_owned();
+        }
         let change = self.figure.format_change(change);
         match self.interval {
+            Some((low, high)) if self.is_wide((low, high)) => {
+                let nearest = if low > 0.0 { low } else { high };
+                match low > 0.0 || high < 0.0 {
+                    true => format!("at least {} (95 %)", self.figure.format_change(nearest)),
+                    false => {
+                        "not clear: the seconds of the runs differ by more than a factor of two".to_owned()
+                    }
+                }
+            }
             Some((low, high)) => {
                 let [low, high] = [low, high].map(|end| self.figure.format_change(end));
                 format!("{change} (95 % interval {low} to {high})")
             }
             None => format!("{change} (no interval: fewer than {SECONDS_MIN} complete seconds in a run)"),
         }
+    }
+
+    /// Returns true if an interval of a ratio is wider than a factor of two, which is no figure.
+    fn is_wide(&self, (low, high): (f64, f64)) -> bool {
+        self.figure != ComparedFigure::Errors && 1.0 + high > WIDE_FROM * (1.0 + low)
     }
 
     /// Returns true if the interval shows a change of either direction.
@@ -321,6 +338,8 @@ pub(crate) fn condition_text(comparison: &BaselineComparison, condition: &Compar
     }
 }
 
+/// Ratio of the ends of an interval from which it is no figure.
+const WIDE_FROM: f64 = 2.0;
 /// Minimum number of complete seconds in a run for an interval.
 const SECONDS_MIN: usize = 8;
 /// Length of a load that has them.

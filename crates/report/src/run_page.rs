@@ -51,7 +51,7 @@ pub fn run_page(run: &Run, earlier: Option<&PageBaseline<'_>>) -> String {
     let named = baseline.as_ref().map(|(name, run)| (name.as_str(), *run));
     let objectives: Vec<String> = run.objectives.iter().map(|one| objective_text(run, one)).collect();
     let title = format!("weir load {}", run_facts::target(run));
-    let made = html! { "weir load · " b { (run_facts::target(run)) } " · " (short(&run.started_at, 40)) };
+    let made = html! { "weir load · " b { (run_facts::target(run)) } (when(&run.started_at)) };
     let main = html! {
         section #result aria-label="Result" {
             (answer_card::card(&diagnose::answer(run), Some(run)))
@@ -85,7 +85,7 @@ pub fn edge_page(search: &CapacitySearch) -> String {
     let load_text = search.at_edge.as_deref().map(format_plan);
     let stopped = search.stopped_run.as_deref().or(search.at_edge.as_deref());
     let target = run_facts::target_of_plan(&search.plan);
-    let made = html! { "weir edge · " b { (target) } " · " (short(&search.started_at, 40)) };
+    let made = html! { "weir edge · " b { (target) } (when(&search.started_at)) };
     let diagnosis = search.stopped_by.as_ref().or_else(|| stopped.and_then(|run| run.diagnosis.as_ref()));
     let main = html! {
         section #result aria-label="Result" {
@@ -113,6 +113,11 @@ pub fn edge_page(search: &CapacitySearch) -> String {
     let page =
         document(&title, &made, &main, &footer(&search.weir, "a record of a search", &search.started_at));
     without_control_characters(&page.into_string())
+}
+
+/// Returns the start time for the head of the page, which a narrow screen leaves out.
+fn when(started_at: &str) -> Markup {
+    html! { span.when { " · " (short(started_at, 40)) } }
 }
 
 /// Returns a section, unless its body is empty.

@@ -137,7 +137,9 @@ fn measure(
     let outcome = test_diagnosis(&job, &mut run, context, stop);
     let tested = outcome.unwrap_or_default();
     let bases = tested.iter().flat_map(|test| test.pairs.iter().map(|pair| pair.0));
-    search.ceiling_per_s = range(std::iter::once(run.goodput_per_s()).chain(bases));
+    // The value is that of the longest load, which the record has whole; the range is that of all.
+    search.ceiling_per_s = range(std::iter::once(run.goodput_per_s()).chain(bases))
+        .map(|all| Estimate { value: run.goodput_per_s(), ..all });
     search.notes.push(format!(
         "the limit is that of {} at full throughput (closed loop)",
         format_plural(base.connections, "connection")

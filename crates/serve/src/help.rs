@@ -47,7 +47,7 @@ pub fn reference_markdown() -> String {
     for option in &OPTIONS {
         let _ = writeln!(text, "| `{}` | `{}` | {} |", option.key, option.example, option.description);
     }
-    let _ = write!(text, "\n# Values\n\n```text\n{VALUES}```\n\n# Counters\n\n");
+    let _ = write!(text, "\n## Values\n\n```text\n{VALUES}```\n\n## Counters\n\n");
     text += "`/stats` sends them as JSON, summed and for each core.\n\n";
     text += "| Name | Meaning |\n| --- | --- |\n";
     for (name, description) in COUNTER_DESCRIPTIONS {

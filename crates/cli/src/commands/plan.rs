@@ -183,7 +183,11 @@ fn read_record(path: &str, inputs: &mut Inputs) -> Result<Option<Ceiling>, Input
         other => {
             let hint = if path.ends_with(".toml") { " (for a plan file: --file)" } else { "" };
             let text = match other {
-                record::file::NO_SCHEMA => format!("not a weir record{hint}"),
+                record::file::NO_SCHEMA => {
+                    format!(
+                        "not a weir record (it has no schema); the commands that measure write one with --json FILE{hint}"
+                    )
+                }
                 other => format!(
                     "the schema is '{other}'; records of weir load, weir edge and weir calibrate have inputs{hint}"
                 ),

@@ -40,15 +40,34 @@ pub(super) fn man(args: CommandArgs<'_>) -> Result<Exit, Failure> {
 }
 
 pub(super) fn reference(args: CommandArgs<'_>) -> Result<Exit, Failure> {
-    let pages = args.values();
-    match pages.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => print(&reference::markdown()),
-        ["config"] => print(&proxy::reference()),
-        ["settings"] => print(&settings_reference::settings_markdown()),
-        _ => {
-            let text = "unknown page (pages: config, settings)";
+    let names = args.values();
+    let pages = reference::pages();
+    if let Some(directory) = args.text("directory") {
+        if !names.is_empty() {
+            let text = "all pages are written; leave out --directory to print one";
             return Err(vec![InputProblem::new("PAGE", text)].into());
         }
+        let directory = PathBuf::from(directory);
+        std::fs::create_dir_all(&directory).map_err(|error| Failure::cannot(directory.display(), error))?;
+        for page in pages {
+            let file = directory.join(format!("{}.md", page.name));
+            record::file::write_atomically(&file, page.text.as_bytes())?;
+        }
+        return Ok(Exit::Done);
+    }
+    match names.iter().map(|name| name.trim_start_matches("weir ")).collect::<Vec<_>>()[..] {
+        [] => print(&pages.iter().map(|page| page.text.as_str()).collect::<Vec<_>>().join("\n")),
+        ["config"] => print(&proxy::reference()),
+        ["settings"] => print(&settings_reference::settings_markdown()),
+        ref words => match pages.iter().find(|page| page.name == words.join("-")) {
+            Some(page) => print(&page.text),
+            None => return Err(vec![InputProblem::new("PAGE", unknown_page(&pages))].into()),
+        },
     }
     Ok(Exit::Done)
+}
+
+fn unknown_page(pages: &[reference::ReferencePage]) -> String {
+    let names: Vec<&str> = pages.iter().skip(1).map(|page| page.name.as_str()).collect();
+    format!("unknown page (pages: {}, config, settings)", names.join(", "))
 }

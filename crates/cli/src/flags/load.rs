@@ -341,8 +341,8 @@ pub(super) const LOAD_FLAGS: &[Flag] = &[
         long: "slo",
         value: "LIST",
         repeatable: true,
-        doc: "Objectives, e.g. 'p99<5ms,errors<0.1%,rate>=10k'; latency is p50 to p99.999, mean or \
-              max of the response time; exit code 3 if one is missed",
+        doc: "Objectives, e.g. 'p99<5ms,errors<0.1%,rate>=10k'; latency is any percentile \
+              (p50, p99.9), mean or max of the response time; exit code 3 if one is missed",
         valid: &["p99<5ms,errors<0.1%,rate>=10k", "max<1s"],
         invalid: &["p99", "q<1ms", "errors<2", "p50<x"],
         ..FLAG_DEFAULTS

@@ -317,10 +317,10 @@ fn read_text(
 ) -> Option<(String, String)> {
     let path = args.text(flag)?;
     // A scenario file is read twice: for the flags, and for the requests.
-    let is_file = flag != "file" || std::fs::metadata(&path).is_ok_and(|metadata| metadata.is_file());
-    let read = match is_file {
-        true => input_file::read_text(&path, bytes_max),
-        false => Err(io::Error::other("not a regular file")),
+    let is_other = flag == "file" && std::fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file());
+    let read = match is_other {
+        true => Err(io::Error::other("not a regular file")),
+        false => input_file::read_text(&path, bytes_max),
     };
     match read {
         Ok(text) => Some((path, text)),

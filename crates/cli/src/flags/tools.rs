@@ -1,6 +1,6 @@
 //! Commands that print text generated from the flag tables.
 
-use super::CommandInfo;
+use super::{CommandInfo, FLAG_DEFAULTS, Flag};
 
 pub(crate) const COMPLETIONS: CommandInfo = CommandInfo {
     name: "completions",
@@ -23,16 +23,25 @@ pub(crate) const MAN: CommandInfo = CommandInfo {
 pub(crate) const REFERENCE: CommandInfo = CommandInfo {
     name: "reference",
     about: "Print the reference of commands, flags, verdicts and errors in Markdown",
-    doc: "docs/reference.md is this text; docs/config.md is the page `config`, with the config keys, \
-          metrics and log fields of weir proxy, and docs/settings.md the page `settings`, with the host settings of weir \
-          tune and their state on the running kernel.",
+    doc: "All pages, one of them, or each as a file of a directory: docs/reference is that directory. docs/config.md is \
+          the page `config`, with the config keys, metrics and log fields of weir proxy, and docs/settings.md the page \
+          `settings`, with the host settings of weir tune and their state on the running kernel.",
     values: Some((
         "PAGE",
-        "Page `config`: config keys, metrics and log fields of weir proxy; page `settings`: host settings",
+        "Page: the name of a command (`load`, `lab-run`), `exit-codes`, `validity`, `bottlenecks`, `figures`, `errors`, \
+         `targets`, `config` or `settings`; without it: all pages except the last two",
     )),
-    flags: &[],
+    flags: &[Flag {
+        long: "directory",
+        value: "DIR",
+        doc: "Write each page into a file of this directory, README.md as their index; the directory is created if \
+              missing",
+        valid: &["reference"],
+        ..FLAG_DEFAULTS
+    }],
     examples: &[
-        ("weir reference", "the reference"),
+        ("weir reference load", "the reference of a command"),
+        ("weir reference --directory reference", "a file for each command, and an index"),
         ("weir reference config", "the reference of weir proxy's config, metrics and logs"),
         ("weir reference settings", "the host settings, and their state on this kernel"),
     ],

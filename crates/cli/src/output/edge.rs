@@ -375,11 +375,14 @@ fn at_edge(edge: &CapacitySearch, colour: bool) -> String {
 }
 
 #[cfg(test)]
+mod contradictions;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use record::capacity_search::{Conclusion, Knee};
 
-    fn edge(conclusion: Conclusion) -> CapacitySearch {
+    pub(super) fn edge(conclusion: Conclusion) -> CapacitySearch {
         CapacitySearch {
             schema: record::capacity_search::SCHEMA.to_owned(),
             weir: record::run::WeirVersion { version: String::new(), commit: String::new() },

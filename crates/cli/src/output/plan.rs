@@ -27,18 +27,18 @@ fn plan_answer(sizing: &Sizing, ceiling: Option<Ceiling>) -> Option<Answer> {
     let rate = sizing.inputs.iter().find(|input| input.name == "rate")?;
     let servers = figure("servers-needed")?.value;
     let what = format!(
-        "{limit}{} needs {} of {} slots, spare ones included.",
+        "{limit}{} needs {} of {}, spare ones included.",
         format_input("rate", &rate.given.value),
         format_plural(servers as u64, "server"),
-        text("maxconn").unwrap_or_else(|| "the given".to_owned())
+        text("maxconn").map_or_else(|| "the given slots".to_owned(), |text| slots(&text))
     );
     let waits = match text("mean-wait") {
         Some(wait) if wait != "never" => format!("; a request waits {wait} on average"),
         _ => "; that is more than they carry, so requests queue without end".to_owned(),
     };
     let why = format!(
-        "Its requests occupy {} slots at a time, {} of those in this plan{waits}.",
-        text("busy-slots")?,
+        "Its requests occupy {} at a time, {} of those in this plan{waits}.",
+        slots(&text("busy-slots")?),
         text("utilisation-of-slots")?
     );
     let next = match sizing.findings.iter().find(|finding| finding.severity < Severity::Note) {
@@ -50,6 +50,10 @@ fn plan_answer(sizing: &Sizing, ceiling: Option<Ceiling>) -> Option<Answer> {
         }
     };
     Some(Answer { what, why, next })
+}
+
+fn slots(number: &str) -> String {
+    format!("{number} slot{}", if number == "1" { "" } else { "s" })
 }
 
 /// Formats a plan, the answer first; with `-v` each figure has its formula by names. `ceiling` is the limit of a

@@ -1,5 +1,6 @@
 //! Runs the examples of the reference exactly as printed, and tests the reference itself.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
@@ -18,13 +19,29 @@ use crate::support::{
 #[test]
 fn the_reference_in_the_repository_is_current() {
     let _shared = shared_machine();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference.md");
-    let stored = fs::read_to_string(&path).unwrap_or_default();
+    let directory = temp_dir();
+    let new = directory.path().join("new/reference");
+    assert_eq!(run_weir(&["reference", "--directory", new.to_str().unwrap()]).code, 0);
+    let pages = |directory: &Path| -> BTreeMap<String, String> {
+        let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+        files
+            .map(|file| (file.file_name().into_string().unwrap(), fs::read_to_string(file.path()).unwrap()))
+            .collect()
+    };
+    let stored = pages(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference"));
+    let new = pages(&new);
+    let differing: Vec<&String> =
+        stored.keys().chain(new.keys()).filter(|name| stored.get(*name) != new.get(*name)).collect();
     assert!(
-        stored == run_weir(&["reference"]).stdout,
-        "docs/reference.md is not what the tables say; run: \
-         cargo run -q -- reference > docs/reference.md"
+        differing.is_empty(),
+        "docs/reference is not what the tables say, {differing:?}; run: \
+         rm docs/reference/*.md; cargo run -q -- reference --directory docs/reference"
     );
+    // The index leads to each page, and each page is printed by its name.
+    for (name, text) in new.iter().filter(|(name, _)| *name != "README.md") {
+        assert!(new["README.md"].contains(&format!("]({name})")), "{name}");
+        assert_eq!(run_weir(&["reference", name.trim_end_matches(".md")]).stdout, **text, "{name}");
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Answers without a limit, without proof of one, and for a subject of which only the client's figures are known.
 
-use record::run::Answer;
+use record::run::{Answer, Run};
 use record::units::{format_plural, format_rate};
+use record::validity::ValidityVerdict;
 
 use super::network::round_trip;
 use super::waiting::ceiling;
@@ -65,6 +66,7 @@ pub(crate) fn unknown(facts: &Facts<'_>) -> Answer {
             facts.cpu_phrase("it uses {}"),
             facts.sleep(),
             compared_with_alone(facts),
+            facts.transfer(),
             "the samples do not prove which limit it is".to_owned(),
         ],
         &[disturbance(facts), next_observation(facts)],
@@ -117,6 +119,7 @@ fn remote(facts: &Facts<'_>, what: String) -> Answer {
         what,
         &[
             compared_with_alone(facts),
+            facts.transfer(),
             network,
             retransmitted,
             facts.phrase(&s::GENERATOR_THREAD, "this client was {} busy"),
@@ -135,6 +138,18 @@ fn failures_phrase(facts: &Facts<'_>) -> String {
         _ => format!("failures: {}", failures::failure_kinds(facts.view.run)),
     }
 }
+
+/// Returns whether the generator, and not the subject, made the responses late.
+fn is_sent_late(run: &Run) -> bool {
+    let reasons = run.validity.reasons.iter().filter(|reason| reason.verdict == ValidityVerdict::Invalid);
+    let of_generator = ["generator_stalled", "send_lag", "run_queue_wait"];
+    let latency = &run.latency.last_byte;
+    let is_waiting = latency.response.p99_ns as f64 > LATE_FACTOR * latency.service.p99_ns as f64;
+    is_waiting && reasons.into_iter().any(|reason| of_generator.contains(&reason.code.as_str()))
+}
+
+/// Ratio of the latencies from the due time and from the send from which sends were late.
+const LATE_FACTOR: f64 = 1.2;
 
 /// Describes the limit by the load alone: requests queue, or each takes its time, or the baseline is not known.
 fn load_shape(facts: &Facts<'_>, subject: &str) -> String {
@@ -158,6 +173,10 @@ fn load_shape(facts: &Facts<'_>, subject: &str) -> String {
             Some(offered) if run.goodput_per_s() < 0.99 * offered => {
                 format!("{subject} answered {rate} of the {} that were offered", format_rate(offered))
             }
+            Some(_) if is_sent_late(run) => format!(
+                "{subject} answered {rate} as offered; this load generator sent many of the requests late, so the \
+                 response times are not those of {subject}"
+            ),
             Some(_) if !missed.is_empty() => format!("{subject} missed {} at {rate}", missed.join(", ")),
             Some(_) => format!("{subject} answered {rate} as offered, but many requests late"),
             None => format!(

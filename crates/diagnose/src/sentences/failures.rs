@@ -46,7 +46,7 @@ pub(crate) fn fd_limit(facts: &Facts<'_>) -> Answer {
         &[
             facts.phrase(&s::DESCRIPTORS, "{} of them are open"),
             format!("the load has {}", format_plural(facts.connections(), "connection")),
-            facts.phrase_from(0.001, &s::UNSERVED, "{} of these get no response"),
+            waiting_phrase(facts),
             failed_phrase(facts.view.run),
         ],
         &[
@@ -161,6 +161,14 @@ fn bad_statuses(run: &Run) -> impl Iterator<Item = (u16, u64)> + '_ {
     run.totals.status.range(from..).filter(move |_| has_bad).map(|(status, count)| (*status, *count))
 }
 
+/// Names the connections that wait to be accepted, as a number: the queue may also have some that ended.
+fn waiting_phrase(facts: &Facts<'_>) -> String {
+    let waiting = s::unaccepted_connections(facts.view);
+    waiting.map_or_else(String::new, |waiting| {
+        format!("{} of these wait to be accepted, and get no response", format_number(waiting))
+    })
+}
+
 fn failed_phrase(run: &Run) -> String {
     match run.totals.requests.saturating_sub(run.totals.good()) {
         0 => String::new(),
@@ -177,6 +185,12 @@ fn backlog(facts: &Facts<'_>) -> Option<f64> {
     let machine = facts.view.machine(SUBJECT)?;
     let listeners = machine.snapshots().into_iter().flat_map(|snapshot| &snapshot.listeners);
     listeners.map(f::accept_capacity).reduce(f64::max)
+}
+
+/// Returns whether most requests that failed were sent, and got no response.
+pub(crate) fn is_without_response(run: &Run) -> bool {
+    let is_timeout = matches!(main_cause(run), Cause::Error(kind) if kind == "timeout");
+    is_timeout && run.totals.timeouts_by_phase.get("connect").copied().unwrap_or(0) == 0
 }
 
 /// Most frequent cause of the failures of a run.
@@ -262,10 +276,7 @@ impl Cause {
                     facts.halved_connections()
                 ),
                 "refused" => format!("start the service, or correct the address: nothing listens at {url}"),
-                "reset" | "closed" => format!(
-                    "read the log of the service and its limit of connections; test with {}",
-                    facts.halved_connections()
-                ),
+                "reset" | "closed" => remedy_of_closed(facts, url),
                 "parse" => format!(
                     "check that {url} speaks HTTP: a port with TLS needs https://, and HTTP/2 without TLS needs the \
                      flag for it"
@@ -286,5 +297,20 @@ impl Cause {
             },
             Self::Unknown => format!("compare the response (`curl -i {url}`) with the checks of this load"),
         }
+    }
+}
+
+/// Describes the next step if the server closes connections: a port with TLS does so with plain HTTP.
+fn remedy_of_closed(facts: &Facts<'_>, url: &str) -> String {
+    let log = format!(
+        "read the log of the service and its limit of connections; test with {}",
+        facts.halved_connections()
+    );
+    match facts.view.run.totals.responses == 0 && url.starts_with("http://") {
+        true => format!(
+            "if this port speaks TLS, write {}; if not, {log}",
+            url.replacen("http://", "https://", 1)
+        ),
+        false => log,
     }
 }

@@ -58,7 +58,14 @@ pub(crate) fn connection_limited(facts: &Facts<'_>) -> Answer {
 pub(crate) fn latency_bound(facts: &Facts<'_>) -> Answer {
     let connections = facts.connections();
     let is_open = facts.view.run.rates.offered_per_s.is_some();
+    let pace = match facts.is_transfer() {
+        true => "raise what paces a response in your service (a limit of bytes per second, small buffers, pauses between \
+                 its parts), or send fewer bytes (compression)"
+            .to_owned(),
+        false => String::new(),
+    };
     let more = match is_open {
+        true if facts.is_transfer() => String::new(),
         true => {
             "to answer sooner, shorten what a request waits for: a call to another service, a timer, a disk"
                 .to_owned()
@@ -84,11 +91,12 @@ pub(crate) fn latency_bound(facts: &Facts<'_>) -> Answer {
         },
         &[
             waiting,
+            facts.transfer(),
             facts.cpu_phrase("your service uses {}"),
             facts.phrase_from(0.5, &s::IDLE_CPUS, "{} CPUs are idle"),
             facts.sleep(),
         ],
-        &[more, facts.next_limit()],
+        &[pace, more, facts.next_limit()],
     )
 }
 
@@ -141,6 +149,10 @@ fn limit_to_raise(facts: &Facts<'_>) -> String {
     let sleep = main_sleep(facts.view);
     let function = sleep.as_ref().map_or("", |sleep| sleep.function);
     match sleep.as_ref().map(|sleep| sleep.event) {
+        Some(WaitsFor::Futex) if matches!(facts.slots(), Some(Slots::Number { count: 1.0, .. })) => format!(
+            "shorten what a request does under the lock that `{function}` waits for, or split the lock; if it is a pool or \
+             a single worker, raise that, or add a process"
+        ),
         Some(WaitsFor::Futex) => format!("raise the pool, semaphore or number of workers behind `{function}`, or add a process"),
         Some(WaitsFor::Timer) => format!("shorten the sleep or timer in `{function}`, or raise the number of workers that sleep"),
         Some(WaitsFor::Socket) => {

@@ -236,6 +236,22 @@ pub(super) fn listeners<'a>(view: &RunView<'a>) -> Vec<&'a ListenerQueue> {
     snapshots.filter_map(|snapshot| listener(&machine, snapshot)).collect()
 }
 
+/// Returns the connections of the load that wait in the subject's accept queue all the time. A load that opens a
+/// connection for each request has others at each time, which says nothing.
+pub(crate) fn unaccepted_connections(view: &RunView<'_>) -> Option<f64> {
+    let totals = &view.run.totals;
+    let requested = totals.connections.requested;
+    let keeps_open = totals.connections.opened <= requested + totals.failed();
+    let waiting: Vec<f64> = listeners(view).iter().map(|listener| f64::from(listener.waiting)).collect();
+    // Connections that ended after a timeout stay in the queue: the lower quartile is without most of them.
+    let waiting = stats::quantile(&waiting, 0.25).filter(|waiting| *waiting >= 1.0 && keeps_open)?;
+    Some(waiting)
+        .filter(|waiting| *waiting >= UNACCEPTED_MIN * requested as f64 && *waiting < requested as f64)
+}
+
+/// Fraction of the connections from which those that are never accepted matter.
+const UNACCEPTED_MIN: f64 = 0.05;
+
 pub(super) fn backlog(view: &RunView<'_>) -> Option<f64> {
     Some(f64::from(listeners(view).last()?.backlog))
 }

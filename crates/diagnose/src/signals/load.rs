@@ -74,6 +74,13 @@ signals! {
         "the latency histogram, of a load without a baseline", queueing::latency_over_fastest;
     PARALLELISM: Latency, Count, "requests served at a time, from the latency without load",
         "rate × R(1)", queueing::parallelism;
+    CPU_WAIT_OF_REQUEST: Scheduler, Fraction, "time that a request waits for a CPU, of its time without queue",
+        "schedstat of the subject's threads / (rate × R(1))", |view| {
+            let demand_cpus = view.role_median(SUBJECT, f::CPU_DEMAND.read)?;
+            let over_running = view.role_median(SUBJECT, f::WAIT_RATIO.read)?;
+            let at_a_time = queueing::parallelism(view).filter(|number| *number > 0.0)?;
+            Some(demand_cpus * over_running / (1.0 + over_running) / at_a_time)
+        };
     PARALLELISM_OVER_POOL: Latency, Ratio, "requests served at a time over connections to the origin",
         "rate × R(1), sock_diag", |view| {
             Some(queueing::parallelism(view)? / queueing::pool_size(view)?)

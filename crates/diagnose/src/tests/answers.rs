@@ -220,3 +220,88 @@ fn an_invalid_run_is_repeated_first() {
     let next = crate::answer(&run).next;
     assert!(next.starts_with("First repeat the run") && next.contains("did not run for 2 s"), "{next}");
 }
+
+/// Puts connections into the accept queue of the subject in every snapshot.
+fn set_waiting(run: &mut Run, waiting: u32) {
+    for snapshot in &mut run.observed[0].queues {
+        snapshot.listeners[0].waiting = waiting;
+    }
+}
+
+#[test]
+fn connections_that_are_never_accepted_are_the_limit() {
+    // 20 of 64 connections are served, 5 ms each; the requests on the others time out.
+    let mut run = run(20, 5 * MS);
+    run.totals.connections.requested = 64;
+    run.totals.connections.opened = 64 + 88;
+    run.totals.errors.insert("timeout".to_owned(), 88);
+    run.totals.requests += 88;
+    run.totals.timeouts_by_phase.insert("first_byte".to_owned(), 88);
+    run.plan["max_error_rate"] = 0.001.into();
+    set_waiting(&mut run, 44);
+    let verdict = |run: &mut Run, code: &str| {
+        run.diagnosis = Some(record::run::Diagnosis { verdict: code.to_owned(), ..Default::default() });
+        let answer = crate::answer(run);
+        assert_whole(&answer);
+        answer
+    };
+    for code in ["run_invalid", "unknown", "subject_limited", "none"] {
+        let answer = verdict(&mut run, code);
+        assert!(answer.what.contains("only 20 of the 64 connections"), "{code}: {answer:?}");
+        assert!(
+            answer.what.contains("88 requests failed") && answer.why.contains("44 connections"),
+            "{answer:?}"
+        );
+        assert!(answer.next.contains("64 or more") && answer.next.contains("-c 20"), "{answer:?}");
+    }
+    // Another cause keeps its sentences, and the connections are beside it.
+    let other = verdict(&mut run, "single_thread_bound");
+    assert!(other.what.contains("One thread") && other.why.contains("44 of the 64 connections"), "{other:?}");
+    // Responses that fail for another reason are not those of connections that wait.
+    let mut refused = run.clone();
+    refused.totals.errors = [("closed".to_owned(), 88)].into();
+    assert!(!verdict(&mut refused, "run_invalid").what.contains("only 20"));
+    // A connection for each request waits shortly to be accepted, which is no limit.
+    run.totals.connections.opened = run.totals.requests;
+    assert!(!verdict(&mut run, "unknown").what.contains("only 20"));
+}
+
+#[test]
+fn a_response_that_is_paced_is_described_by_its_bytes_per_second() {
+    let mut run = run(16, 400 * MS);
+    run.latency.first_byte.service.mean_ns = 4e6;
+    run.rates.bytes_in_per_s = run.rates.responses_per_s * 200_000.0;
+    assert_first(&run, "latency_bound");
+    let answer = crate::answer(&run);
+    assert!(answer.why.contains("99 % of that passes between the first and the last byte"), "{answer:?}");
+    assert!(
+        answer.why.contains("KiB/s on each connection") && answer.next.contains("bytes per second"),
+        "{answer:?}"
+    );
+    // A small response is not paced, and the wait before the first byte is not its transfer.
+    run.rates.bytes_in_per_s = run.rates.responses_per_s * 200.0;
+    assert!(!crate::answer(&run).why.contains("last byte"));
+    run.rates.bytes_in_per_s *= 1000.0;
+    run.latency.first_byte.service.mean_ns = 390e6;
+    assert!(!crate::answer(&run).why.contains("last byte"));
+}
+
+#[test]
+fn late_sends_are_those_of_the_generator() {
+    let mut run = run(20, 2 * MS);
+    run.plan["pace"] = serde_json::json!({"loop": "open", "rate_per_s": 1000.0});
+    run.rates = Rates { responses_per_s: 1_000.0, offered_per_s: Some(1_000.0), ..run.rates };
+    run.diagnosis = Some(record::run::Diagnosis { verdict: "unknown".to_owned(), ..Default::default() });
+    run.latency.last_byte.response.p99_ns *= 30;
+    assert!(crate::answer(&run).what.contains("many requests late"));
+    run.validity = Validity::from_reasons(vec![record::validity::ValidityReason {
+        code: "send_lag".to_owned(),
+        verdict: record::validity::ValidityVerdict::Invalid,
+        text: "sends were late".to_owned(),
+    }]);
+    let answer = crate::answer(&run);
+    assert_whole(&answer);
+    assert!(answer.what.contains("this load generator sent many of the requests late"), "{answer:?}");
+    run.latency.last_byte.response.p99_ns = run.latency.last_byte.service.p99_ns;
+    assert!(!crate::answer(&run).what.contains("generator"));
+}

@@ -97,3 +97,24 @@ fn a_thread_that_spins_without_load_is_not_the_limit() {
     run.baseline = Some(unloaded(290));
     assert_first(&run, "single_thread_bound");
 }
+
+#[test]
+fn workers_that_sleep_lose_little_to_a_cpu_that_they_wait_for() {
+    // A pool of ten that sleeps 20 ms in each request, beside compilers: 64 requests in flight, 134 ms each.
+    let mut run = run(64, 134 * MS);
+    set_subject_cpus(&mut run, 0.1, 0.1, 10);
+    change_ends(&mut run, ConnectionEnd::Server, |_, ends| ends.with_unread = 0);
+    change_samples(&mut run, |sample| {
+        sample.foreign_cpus = Some(1.7);
+        sample.roles[1].threads.iter_mut().for_each(|thread| thread.waiting = Some(0.04));
+        sample.cpus.iter_mut().for_each(|cpu| (cpu.user, cpu.system, cpu.idle) = (0.9, 0.1, 0.0));
+    });
+    let alone = |ns: f64| Some(Baseline { good: 50, mean_ns: ns, p50_ns: ns as u64, ..Baseline::default() });
+    run.baseline = alone(20.5e6);
+    assert_ne!(diagnose(&run).verdict, "cpu_contended");
+    let what = crate::answer(&run).what;
+    assert!(what.contains("10 requests at a time"), "{what}");
+    // A request that takes 1 ms alone waits for a CPU most of its time.
+    run.baseline = alone(1e6);
+    assert_first(&run, "cpu_contended");
+}

@@ -50,6 +50,12 @@ pub(super) fn comparison_text(
             "{differs} ({basis}). The difference is significant, but may be smaller than the {matters} that \
              matters."
         ),
+        OutcomeReason::Open if comparison.interval.is_some_and(is_wide) => format!(
+            "no conclusion yet ({}): the difference between {arm} and {baseline} in {noun} is not clear, its interval is \
+             wider than a factor of two. {}",
+            block_count_text(comparison),
+            blocks_needed_text(comparison, look, plan.blocks_max, block_s)
+        ),
         OutcomeReason::Open => format!(
             "no conclusion yet ({}): so far {differs}, between {}. {}",
             block_count_text(comparison),
@@ -179,6 +185,14 @@ pub(super) fn blocks_beyond_text(comparison: &Comparison) -> String {
         true => format!("{blocks}, {each} beyond both runs of {}", comparison.baseline),
         false => blocks,
     }
+}
+
+/// Ratio of the ends of an interval from which it is no figure.
+const WIDE_FROM: f64 = 2.0;
+
+/// Returns whether an interval of ratios is wider than a factor of two, which is no figure.
+pub(super) fn is_wide((low, high): (f64, f64)) -> bool {
+    high > WIDE_FROM * low
 }
 
 fn range_text((low, high): (f64, f64)) -> String {

@@ -10,7 +10,7 @@ use super::bottleneck::{code_with_claim, majority_verdict};
 use super::finish::finish_text;
 use super::ladder::describe_ladder;
 use super::phrases::{difference_phrase, explain_p, interval_text, noun};
-use super::sentence::{basis, blocks_beyond_text, list_up_to};
+use super::sentence::{basis, blocks_beyond_text, is_wide, list_up_to};
 use super::warnings::WarningInput;
 use crate::definition::changed_keys;
 use crate::format::{bound_percent, count, percent};
@@ -384,6 +384,10 @@ fn method_text(input: &WarningInput<'_>) -> String {
     let noises: Vec<String> = with_ratio
         .into_iter()
         .filter_map(|one| {
+            if one.interval.is_some_and(is_wide) {
+                let text = "an amount that is not clear (its interval is wider than a factor of two)";
+                return Some(format!("{text}{}", input.load_suffix(&one.load)));
+            }
             let difference = percent((one.ratio? - 1.0).abs());
             let measured = one.interval.map(|interval| format!(" ({})", interval_text(interval)));
             Some(format!("{difference}{}{}", measured.unwrap_or_default(), input.load_suffix(&one.load)))

@@ -71,6 +71,8 @@ impl CgroupMonitor {
             let path = format!("/proc/{pid}/cgroup");
             match read_once("control group of a process", &path) {
                 Ok(membership) => self.add(pid, membership),
+                // One that has ended is no missing figure.
+                Err(_) if !std::path::Path::new(&format!("/proc/{pid}")).exists() => {}
                 Err(error) => self.failure = self.failure.take().or(Some(error)),
             }
         }

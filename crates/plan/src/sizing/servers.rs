@@ -83,6 +83,10 @@ fn choose_limits(draft: &mut Draft<'_>) {
             );
             servers + spare
         }
+        (None, None, Some(_)) => {
+            draft.add(("servers", "servers", Count), (1 + spare) as f64, "1 + spare", format!("1 + {spare}"))
+                as u64
+        }
         _ => 1,
     };
     let maxconn = maxconn.or_else(|| {
@@ -245,7 +249,7 @@ fn size_servers(draft: &mut Draft<'_>, pool: &SlotPool) {
             draft.find(
                 "spare",
                 format!(
-                    "{} for the rate, {spare} fewer do not carry it: plan {}",
+                    "the rate needs all of the {}, so none may fail: plan {}",
                     record::units::format_plural(servers, "server"),
                     carrying + spare
                 ),

@@ -140,3 +140,17 @@ fn a_stall_leaves_a_backlog_that_the_spare_capacity_drains() {
     assert_eq!((sizing.value("goodput"), sizing.value("rejected")), (Some(1250.0), Some(1750.0)));
     assert!(!sizing.has_error(), "{:?}", sizing.findings);
 }
+
+#[test]
+fn the_numbers_of_formulas_are_rounded() {
+    for (text, rounded) in [
+        ("= 457.8333333333333 * 13.1 ms", "= 457.8 * 13.1 ms"),
+        ("18 / 457.8333333333333", "18 / 457.8"),
+        ("2262 + 0.00410 s", "2262 + 0.0041 s"),
+        ("100 / (0.5 * 1000)", "100 / (0.5 * 1000)"),
+        ("C(18, 6.0)", "C(18, 6.0)"),
+        ("1.2.3.4 in 5", "1.2.3.4 in 5"),
+    ] {
+        assert_eq!(with_rounded_numbers(text), rounded);
+    }
+}

@@ -191,7 +191,7 @@ pub(crate) fn protocol_reference() -> String {
     let mut text = "\n## The control socket\n\n\
         `control` is the path of a unix socket of mode 0600. `weir ctl`, and any program of root or \
         of the proxy's own user, controls the proxy over it. The client sends one line, a command \
-        with its arguments (docs/reference.md lists them), and reads the response to its end. The \
+        with its arguments (docs/reference/ctl.md lists them), and reads the response to its end. The \
         first line is `ok`, or `error: ` with the reason; `error: cannot ` means that the command \
         was valid but failed. The argument `--json` of `show`, `top` and `profile` requests JSON, \
         with units in the names. A line may have at most 4,096 bytes and take 5 s, and 16 clients \

@@ -48,14 +48,14 @@ pub(super) fn decision(search: &CapacitySearch) -> Markup {
 
 /// Returns the validity with a sign of its own, so that colour is not the only one.
 fn badge(run: &Run) -> Markup {
-    let (sign, class, text) = match run.validity.verdict {
-        ValidityVerdict::Valid => ("✓", "good", "valid: no problem found"),
-        ValidityVerdict::Suspect => ("?", "open", "suspect: the figures may have been disturbed"),
-        ValidityVerdict::Invalid => ("✗", "bad", "not valid: the figures mislead"),
+    let (sign, class, (word, more)) = match run.validity.verdict {
+        ValidityVerdict::Valid => ("✓", "good", ("valid", ": no problem found")),
+        ValidityVerdict::Suspect => ("?", "open", ("suspect", ": the figures may have been disturbed")),
+        ValidityVerdict::Invalid => ("✗", "bad", ("not valid", ": the figures mislead")),
     };
     let reason = run.validity.reasons.first();
     html! {
-        span.badge.(class) { span aria-hidden="true" { (sign) } " " (text) }
+        span.badge.(class) { span aria-hidden="true" { (sign) } " " (word) span.rest { (more) } }
         @if let Some(reason) = reason {
             " " a href="#findings" { (experiment::format::code_words(&short(&reason.code, 40))) }
             @if run.validity.reasons.len() > 1 { " and " (run.validity.reasons.len() - 1) " more" }

@@ -17,7 +17,7 @@ const KNEE_SPREAD_MAX: f64 = 2.0;
 /// Trials at levels of the searched quantity: those of the ladder in their order, and the others.
 fn trials(search: &CapacitySearch) -> (Vec<&SearchTrial>, Vec<&SearchTrial>) {
     let at_level =
-        |trial: &&SearchTrial| !["scaling", "direct", "diagnosis"].contains(&trial.purpose.as_str());
+        |trial: &&SearchTrial| !["scaling", "direct", "diagnosis", "full"].contains(&trial.purpose.as_str());
     let all = search.trials.iter().filter(at_level).take(TRIALS_MAX);
     let (mut ladder, others): (Vec<_>, Vec<_>) = all.partition(|trial| trial.purpose == "ladder");
     ladder.sort_by(|a, b| a.level.total_cmp(&b.level));
@@ -62,7 +62,7 @@ fn mark(svg: &mut Svg, plot: &Plot, (level, name): (f64, &str), below: f64, clas
     svg.add(plot.vertical(level).class(class));
     let (at, _) = plot.at((level, f64::NAN));
     let is_right = plot.x.fraction(level) > 0.5;
-    let (shift, side) = if is_right { (-4.0, "tick end") } else { (4.0, "tick") };
+    let (shift, side) = if is_right { (-4.0, "tick over end") } else { (4.0, "tick over") };
     svg.add(Shape::text((at + shift, plot.area.top + below), name).class(side));
 }
 
@@ -113,8 +113,6 @@ pub(super) fn latency(search: &CapacitySearch) -> Option<Figure> {
         draw_levels(&mut svg, &plot, search);
         if let Some(objective) = objective {
             svg.add(plot.horizontal(objective).class("matter"));
-            let at = (plot.area.left + 4.0, plot.at((f64::NAN, objective)).1 - 5.0);
-            svg.add(Shape::text(at, &format!("objective {}", format::value(objective, "ns"))).class("tick"));
         }
         for trial in &others {
             let class = if trial.outcome == LevelOutcome::Missed { "bad ink" } else { "fill cn" };
@@ -129,6 +127,12 @@ pub(super) fn latency(search: &CapacitySearch) -> Option<Figure> {
                 let dot = plot.dot(*point, 3.6).class("fill").series(series);
                 svg.add(dot.tooltip(&tip(search, trial)));
             }
+        }
+        // Above the lines, which may cross it.
+        if let Some(objective) = objective {
+            let at = (plot.area.left + 4.0, plot.at((f64::NAN, objective)).1 - 5.0);
+            let text = format!("objective {}", format::value(objective, "ns"));
+            svg.add(Shape::text(at, &text).class("tick over"));
         }
         svg.x_axis(&plot, &x);
         Some(svg)

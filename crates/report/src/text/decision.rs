@@ -70,28 +70,38 @@ pub fn sizes_text(decision: &Decision) -> String {
     format!("for {}: {}", format_rate(target), sizes.join(", "))
 }
 
+/// Formats a factor with its range; a range wider than a factor of two is no figure.
+fn factor_text(factor: &Estimate) -> String {
+    let Estimate { value, low, high } = factor;
+    match factor.is_narrow() {
+        true => format!("× {value:.2} ({low:.2} to {high:.2})"),
+        false if *low > 1.0 => format!("× {low:.2} or more"),
+        false => "a factor that is not clear".to_owned(),
+    }
+}
+
 /// Formats a comparison with an earlier search.
 #[must_use]
 pub fn comparison_text(comparison: &SearchComparison) -> String {
     let figure = |name: &str, level: &ComparedLevel| {
-        let Estimate { value, low, high } = level.factor;
-        format!(
-            "{name} {} -> {}: × {value:.2} ({low:.2} to {high:.2})",
-            format_rate(level.before),
-            format_rate(level.after)
-        )
+        let [before, after] = [level.before, level.after].map(format_rate);
+        format!("{name} {before} -> {after}: {}", factor_text(&level.factor))
     };
     let mut parts: Vec<String> = comparison.ceiling.iter().map(|level| figure("full load", level)).collect();
     parts.extend(comparison.level.iter().map(|level| figure("held level", level)));
     if parts.is_empty() {
         parts.push("no figure is in both searches".to_owned());
     }
-    if let Some(Estimate { value, low, high }) = comparison.predicted_factor {
+    if let Some(predicted) = comparison.predicted_factor {
+        let Estimate { low, high, .. } = predicted;
         let outcome = comparison.ceiling.or(comparison.level).map(|level| {
             let is_within = level.factor.high >= low && level.factor.low <= high;
             if is_within { ", as measured" } else { ", which was not measured" }
         });
-        parts.push(format!("predicted × {value:.2} ({low:.2} to {high:.2}){}", outcome.unwrap_or_default()));
+        parts.push(match predicted.is_narrow() {
+            true => format!("predicted {}{}", factor_text(&predicted), outcome.unwrap_or_default()),
+            false => "no clear factor was predicted".to_owned(),
+        });
     }
     if !comparison.plan_differences.is_empty() {
         parts.push(format!("the loads differ in: {}", comparison.plan_differences.join(", ")));

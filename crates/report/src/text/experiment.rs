@@ -13,16 +13,20 @@ use record::experiment::{
 };
 use stats::sequential::BLOCKS_MIN;
 
+use record::run::Answer;
+
 use super::answer::format_answer;
 use super::layout::{page_width, wrap_labelled};
 use super::table::table;
 use crate::TrialRecords;
+use crate::arm_titles::with_arm_titles;
 
 /// Formats the complete experiment.
 pub fn format_experiment(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
     let mut text = head(experiment);
     let answer = answer_of_summary(&experiment.summary);
-    text.push_str(&format_answer(&answer));
+    let what = with_arm_titles(&answer.what, experiment);
+    text.push_str(&format_answer(&Answer { what, ..answer.clone() }));
     // The other findings.
     let others = experiment.summary.iter().filter(|one| **one != answer.what && **one != answer.why);
     for sentence in others.filter(|one| !one.starts_with("Next: ")) {

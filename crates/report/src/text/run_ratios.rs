@@ -116,6 +116,7 @@ fn plan_differences(a: &Run, b: &Run) -> String {
         .map(|key| match key.as_str() {
             // Another server, or another port of it, with the same requests.
             "requests" if without_address(&first[key]) == without_address(&second[key]) => "address",
+            "end" => "length",
             key => key,
         })
         .collect();

@@ -463,11 +463,16 @@ pub fn undisturbed_text(one: &ConclusionValidity) -> Option<String> {
         "rate" => format_rate(value),
         _ => format_duration_ns(value as u64),
     };
-    Some(match from < 0.1 * to {
+    // A wide range is no figure, but its bound on the disturbed side is one.
+    Some(match to > WIDE_FROM * from {
+        true if one.conclusion == "rate" => format!("{} at least {}", one.conclusion, format(from)),
         true => format!("{} at most {}", one.conclusion, format(to)),
         false => format!("{} between {} and {}", one.conclusion, format(from), format(to)),
     })
 }
+
+/// Ratio of the ends of an interval from which it is no figure.
+const WIDE_FROM: f64 = 2.0;
 
 /// Returns the word for a verdict, and the code of its colour.
 fn verdict_word(verdict: ValidityVerdict) -> (&'static str, &'static str) {

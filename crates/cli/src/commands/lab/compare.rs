@@ -93,7 +93,7 @@ fn parse_sides(sides: &[String], problems: &mut Vec<InputProblem>) -> Option<Com
     let (a, b) = (PathBuf::from(a), PathBuf::from(b));
     for path in [&a, &b] {
         if !path.exists() {
-            problems.push(InputProblem::new("A B", format!("{}: no such file or directory", path.display())));
+            problems.push(InputProblem::new(path.display().to_string(), "no such file or directory"));
         }
     }
     match (a.is_dir(), b.is_dir()) {

@@ -21,7 +21,7 @@ pub(super) fn parse_directory(args: CommandArgs<'_>) -> Result<PathBuf, Vec<Inpu
     if directory.is_dir() {
         return Ok(directory);
     }
-    Err(vec![InputProblem::new("DIR", format!("{} is not a directory", directory.display()))])
+    Err(vec![InputProblem::new(directory.display().to_string(), "not a directory")])
 }
 
 /// Converts an error of a directory: a usage error if the user named an unsuitable one.
@@ -30,7 +30,7 @@ pub(super) fn directory_failure(error: ExperimentDirError) -> Failure {
         ExperimentDirError::Exists(_) => vec![InputProblem::new("--output", error)].into(),
         ExperimentDirError::NotAnExperiment(..)
         | ExperimentDirError::PlanChanged(..)
-        | ExperimentDirError::Invalid(..) => vec![InputProblem::new("DIR", error)].into(),
+        | ExperimentDirError::Invalid(..) => vec![InputProblem::of_file(error)].into(),
         ExperimentDirError::InUse(..) | ExperimentDirError::Read(_) | ExperimentDirError::Io(_) => {
             Failure::cannot_run(error)
         }

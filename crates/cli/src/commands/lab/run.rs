@@ -264,7 +264,7 @@ pub(in crate::commands) fn parse_text(
 fn read_text(name: &str) -> Result<String, InputProblem> {
     let bytes = std::fs::read(name).map_err(|error| {
         let near = suggestion(name, ready::READY_MADE.iter().map(|one| one.name));
-        InputProblem::new("FILE|NAME", format!("{name}: {error}{near}; ready-made experiments: --list"))
+        InputProblem::new(name, format!("{error}{near}; ready-made experiments: --list"))
     })?;
     decode_text(name, bytes)
 }

@@ -44,12 +44,12 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         }
     };
     if root.join(PLAN_FILE).is_file() {
-        let text = format!("{} is an experiment (name its parent directory)", root.display());
-        return Err(vec![InputProblem::new("DIR", text)].into());
+        let text = "it is an experiment (name its parent directory)";
+        return Err(vec![InputProblem::new(root.display().to_string(), text)].into());
     }
     if root.join(MERGED_FILE).is_file() {
-        let text = format!("{} is a run of a fleet (name its parent directory)", root.display());
-        return Err(vec![InputProblem::new("DIR", text)].into());
+        let text = "it is a run of a fleet (name its parent directory)";
+        return Err(vec![InputProblem::new(root.display().to_string(), text)].into());
     }
     let drain = Drain::default();
     let stop = drain.watch();

@@ -40,7 +40,7 @@ pub(super) const CPU_STEAL: VerdictRule = VerdictRule {
         at_least(&s::STEAL, 0.05),
     ],
     supporting_min: 0,
-    excluding: &[GENERATOR_THROTTLED, PAGES_RETURN, LOAD_CARRIED, NOTHING_VALID],
+    excluding: &[HARDLY_WAITS, GENERATOR_THROTTLED, PAGES_RETURN, LOAD_CARRIED, NOTHING_VALID],
     confusions: "programs on this kernel (cpu_contended); a quota (cpu_throttled)",
     remedy: "repeat the run later, or on a machine with CPUs of its own; do not rely on the figures of this run",
     counter_test: (
@@ -60,6 +60,7 @@ pub(super) const CPU_CONTENDED: VerdictRule = VerdictRule {
     supporting_min: 0,
     excluding: &[
         at_least(&s::STOLEN_OF_TAKEN, 0.5),
+        HARDLY_WAITS,
         GENERATOR_THROTTLED,
         PAGES_RETURN,
         LOAD_CARRIED,
@@ -81,6 +82,8 @@ pub(super) const CPU_CONTENDED: VerdictRule = VerdictRule {
 const WAITS_FOR_CPU: Criterion = at_least(&s::SUBJECT_WAIT, 0.2);
 /// A subject that hardly needs a CPU loses little by waiting for one.
 const NEEDS_CPU: Criterion = at_least(&s::SUBJECT_DEMAND, 0.5);
+/// Workers that sleep most of a request's time lose little of it to a CPU that they wait for.
+const HARDLY_WAITS: Criterion = at_most(&s::CPU_WAIT_OF_REQUEST, 0.1);
 const OTHERS_HAVE_IT: Criterion = at_least(&s::TAKEN_BY_OTHERS, 0.5);
 const GENERATOR_THROTTLED: Criterion = at_least(&s::GENERATOR_QUOTA, 0.05);
 /// Threads that get their pages back one after the other also wait for a CPU.

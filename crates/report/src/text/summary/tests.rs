@@ -11,6 +11,7 @@ use record::validity::{Validity, ValidityReason};
 use super::*;
 
 pub(crate) mod contradictions;
+pub(crate) mod intervals;
 
 /// A run with every kind of line that a record may have, and long texts.
 pub(crate) fn run_with_everything() -> Run {
@@ -216,7 +217,55 @@ fn generated_records() -> Vec<Run> {
 fn stored_records() -> Vec<Run> {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/run_record");
     let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    files.filter_map(|file| record::file::read_run(&file).ok()).collect()
+    // A directory of records that are too large for this tree.
+    let more = std::env::var_os("WEIR_STORED_RECORDS").map(std::fs::read_dir);
+    let more = more.into_iter().flatten().flatten().map(|entry| entry.unwrap().path());
+    files.chain(more).filter_map(|file| record::file::read_run(&file).ok()).collect()
+}
+
+/// Adds an earlier run with its comparison to each record: the same with other figures, and a condition of each kind.
+fn compared(mut run: Run, number: usize) -> (Run, String) {
+    let mut earlier = run.clone();
+    let factor = [0.5, 0.97, 1.0, 1.02, 1.6][number % 5];
+    let seconds = |factor: f64| -> Vec<record::run::Interval> {
+        let second = |second: u32| {
+            let swing = 1.0 + f64::from(second % 3) * [0.01, 0.2, 1.5][number % 3];
+            record::run::Interval {
+                time_s: f64::from(second),
+                length_s: 1.0,
+                responses: (1000.0 * factor * swing) as u64,
+                p50_ns: Some((2e6 * swing / factor) as u64),
+                p99_ns: Some((8e6 * swing / factor) as u64),
+                measured: true,
+                ..Default::default()
+            }
+        };
+        (1..12).map(second).collect()
+    };
+    (earlier.intervals, run.intervals) = (seconds(1.0), seconds(factor));
+    earlier.latency.last_byte.response.p99_ns = (8e6 * factor) as u64;
+    for run in [&mut earlier, &mut run].into_iter().filter(|_| number % 4 > 0) {
+        run.validity = Validity::from_reasons(Vec::new());
+    }
+    let conditions = ["p99>+10%", "rate<-5%", "p50>+50%", "errors>+1%"];
+    let conditions: Vec<_> =
+        conditions.iter().flat_map(|text| crate::RegressionCondition::parse_list(text).unwrap()).collect();
+    let comparison = crate::RunComparison::new(&earlier, &run, &conditions);
+    run.comparison = Some(comparison.record("earlier.json"));
+    (run, comparison.text())
+}
+
+#[test]
+fn no_comparison_contradicts_the_run_or_its_own_intervals() {
+    let mut outcomes = std::collections::BTreeSet::new();
+    for (number, run) in generated_records().into_iter().chain(stored_records()).enumerate() {
+        let (run, text) = compared(run, number);
+        let found = contradictions::of_comparison(&text, &run);
+        assert!(found.is_empty(), "{found:?}\n{text}");
+        let stored = run.comparison.iter().flat_map(|comparison| &comparison.conditions);
+        outcomes.extend(stored.map(|one| format!("{:?}", one.decision)));
+    }
+    assert_eq!(outcomes.len(), 3, "{outcomes:?}");
 }
 
 #[test]

@@ -52,6 +52,45 @@ pub(crate) fn contradictions(page: &str, run: &Run) -> Vec<String> {
     {
         check(one == other, "waiting fraction");
     }
+    let wide = super::intervals::wide_intervals(rest);
+    check(wide.is_empty(), &format!("wide intervals: {wide:?}"));
+    found
+}
+
+/// Returns the contradictions between the lines of a comparison, its decisions and the run.
+pub(crate) fn of_comparison(text: &str, run: &Run) -> Vec<String> {
+    let Some(comparison) = &run.comparison else { return vec!["no comparison".to_owned()] };
+    let mut found = Vec::new();
+    let mut check = |holds: bool, what: &str| found.extend((!holds).then(|| what.to_owned()));
+    let head = crate::text::answer::headline(run);
+    let figure_lines = text.lines().filter(|line| line.contains(" -> "));
+    for line in figure_lines.filter(|line| line.contains("p50 ") || line.contains("p99 ")) {
+        let name = if line.contains("p50 ") { "p50" } else { "p99" };
+        let after = line.split(" -> ").nth(1).and_then(|rest| rest.split(": ").next()).unwrap_or_default();
+        check(head.contains(&format!("{name} {after},")), &format!("figure of the head: {line}"));
+    }
+    let has_regression = text.lines().any(|line| line.contains(": YES"));
+    check((comparison.exit_code == 3) == has_regression, "exit code and regression");
+    for condition in &comparison.conditions {
+        let figure = comparison.figures.iter().find(|figure| figure.figure == condition.figure);
+        let interval = figure.and_then(|figure| figure.interval);
+        let is_beyond = interval.is_some_and(|(low, high)| match condition.figure.as_str() {
+            "rate" => high < -condition.limit,
+            _ => low > condition.limit,
+        });
+        let line =
+            text.lines().find(|line| line.contains(&format!("{}: ", condition.text))).unwrap_or_default();
+        check(
+            !line.contains(": YES") || is_beyond,
+            &format!("regression within its interval: {line}, {interval:?}"),
+        );
+        check(
+            !is_beyond || !line.contains(": no,"),
+            &format!("no regression beyond its interval: {line}, {interval:?}"),
+        );
+    }
+    let wide = super::intervals::wide_intervals(text);
+    check(wide.is_empty(), &format!("wide intervals: {wide:?}"));
     found
 }
 
