@@ -278,6 +278,7 @@ directives! {
         "remove-response-header", TextsOrNone("a field name"), Unset("none"), "['server']", "'content-length'", "Response fields to remove, as for requests.";
         "set-response-header", Fields, Unset("none"), "{ server = 'weir' }", "{ x = \"a\\nb\" }", "Response fields to set, with values (see \"Values\" below).";
         "add-response-header", Fields, Unset("none"), "{ x-tag = '1' }", "{ connection = 'close' }", "Response fields to add, with values (see \"Values\" below).";
+        "response", Entries("route[].response[]", None), Unset("none"), "[{ status = '5xx', set-header = { cache-control = 'no-store' } }]", "{ status = '5xx' }", "Rules for responses, also those of the proxy, written `[[route.response]]`, at most 6: each one that holds changes the fields, after the changes of the route.";
         "priority", Choice(&["high", "normal", "low"]), Literal("'normal'"), "'high'", "'urgent'", "Priority of its requests in a pool's queue. Higher priorities are served first; lower ones are evicted first from a full queue. One request in 16 comes from a class that was passed over.";
         "rate-limit", Table("route[].rate-limit"), Unset("none"), "{ rate = 100 }", "100", "Limit of the request rate; the proxy responds to requests beyond it.";
         "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
@@ -301,6 +302,7 @@ directives! {
         "header", Matchers, Unset("any"), "{ x-a = true }", "{ x-a = 1 }", "Fields, all of them.";
         "query", Matchers, Unset("any"), "{ debug = '1' }", "{ debug = 1 }", "Query parameters, all of them.";
         "source", Texts("a network"), Unset("any"), "['10.0.0.0/8']", "'10.0.0.0/33'", "Client networks, any of them.";
+        "source-file", Text("a file"), Unset("any"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with client networks, one on each line, `#` for comments, up to 64 MiB; any of them. A reload reads it again. A lookup is a binary search; a network takes 8 bytes of memory (IPv6: 32).";
         "cookie", Matchers, Unset("any"), "{ beta = '1' }", "{ beta = 1 }", "Cookies, all of them, with matchers as in `header`.";
         "tls", Bool, Unset("either"), "true", "'1.3'", "`true`: only with TLS, `false`: only without.";
         "sni", Texts("a host name"), Unset("any"), "'*.example.org'", "'*'", "Server names that the client asked for (SNI), any of them.";
@@ -309,6 +311,13 @@ directives! {
         "weekday", Texts("a day"), Unset("any"), "['sat', 'sun']", "'sunday'", "Days of the week in UTC, any of them: `mon`, `tue`, `wed`, `thu`, `fri`, `sat`, `sun`.";
         "percent", Ratio(0.0, 100.0), Unset("100"), "12.5", "101", "Percentage of the keys. A key is in the same percentile everywhere, so 20 % include the keys of 10 %, on all routes and machines.";
         "key", Text("the name of a value, or a text with values"), Literal("'source'"), "'cookie.user'", "'user'", "Key of `percent`. A request whose key is empty is in no percentage.";
+    }
+    "route[].response[]" {
+        "status", Text("statuses"), Unset("any"), "'4xx,503'", "'5x'", "Statuses of the rule, such as `5xx`, `200-399` or `401,403`.";
+        "when", Table("route[].when"), Unset("always"), "{ path-glob = '**.js' }", "true", "Condition on the request (see \"Conditions\" below).";
+        "remove-header", TextsOrNone("a field name"), Unset("none"), "['server']", "'content-length'", "Fields to remove, also those that the route or an earlier rule sets.";
+        "set-header", Fields, Unset("none"), "{ cache-control = 'no-store' }", "{ 'a b' = 'c' }", "Fields to set, with values, instead of those that the route or an earlier rule sets.";
+        "add-header", Fields, Unset("none"), "{ x-status = '{status}' }", "{ connection = 'close' }", "Fields to add, with values.";
     }
     "route[].rate-limit" {
         "rate", ValueKind::Rate, Required, "'10k/s'", "0", "Maximum rate of requests, on all threads together; exact to 2 %, for any distribution of connections over threads.";

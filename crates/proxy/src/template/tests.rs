@@ -113,7 +113,7 @@ fn a_long_text_is_left_out_and_noted() {
 
 #[test]
 fn a_location_cannot_be_bent() {
-    let table: [(&str, &[(&str, &str)], &str); 22] = [
+    let table: [(&str, &[(&str, &str)], &str); 24] = [
         (
             "https://{host}{path}{query}",
             &[("host", "a:80"), ("path", "/x"), ("query", "?y=1")],
@@ -131,6 +131,8 @@ fn a_location_cannot_be_bent() {
         ("{1}", &[("1", "/evil.example")], "/evil.example"),
         ("{1}", &[("1", "https:/evil.example")], "/https:/evil.example"),
         ("/{1}", &[("1", "/evil.example")], "/evil.example"),
+        ("/{1}/{2}", &[("2", "evil.example")], "/evil.example"),
+        ("/{1}/x", &[("1", "a")], "/a/x"),
         ("/new/{1}", &[("1", "a/b%2Fc")], "/new/a/b%2Fc"),
         ("https://{host}{1}", &[("host", "good"), ("1", ".evil.example/x")], "https://good/.evil.example/x"),
         ("https://{host}{1}{query}", &[("host", "good"), ("1", "/x"), ("query", "?q")], "https://good/x?q"),
@@ -143,7 +145,7 @@ fn a_location_cannot_be_bent() {
         ("/{cookie.a:-none}", &[], "/none"),
         ("/fixed", &[], "/fixed"),
     ];
-    let regex = regex::Regex::new("(.*)").unwrap();
+    let regex = regex::Regex::new("(.*)(.*)").unwrap();
     for (text, pairs, expected) in table {
         let text = parse(text, Scope::Message, Some(&regex)).unwrap();
         let location = text.location(&FixedValues { pairs, overflows: Cell::new(0) }).unwrap();
