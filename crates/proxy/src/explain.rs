@@ -342,7 +342,7 @@ fn route_lines(
     let values = RequestValues::new(plan, request, client)
         .with_route(plan, index, regex)
         .with_request_id(id.unwrap_or(b"(a new id)"));
-    if let Some(limit) = &route.rate_limit {
+    for limit in &route.rate_limits {
         lines.push(format!(
             "rate limit  {} requests/s, burst {}, key {}; status {}",
             limit.rate_per_s,

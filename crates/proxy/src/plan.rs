@@ -218,8 +218,8 @@ pub struct RoutePlan {
     pub texts: Option<Box<RouteTexts>>,
     /// The form in which its paths are forwarded; `None`: that of the listener.
     pub path_rule: Option<PathRule>,
-    /// Maximum request rate; beyond it, the route responds itself.
-    pub rate_limit: Option<RateLimit>,
+    /// Maximum request rates; beyond one of them, the route responds itself.
+    pub rate_limits: Vec<RateLimit>,
     /// Priority of its requests in a queue.
     pub priority: Priority,
     /// Action for matching requests.

@@ -163,8 +163,7 @@ pub(super) fn parse_condition(
         parts.extend(inner.map(|inner| Condition::Not(Box::new(inner))));
     }
     if parts.is_empty() {
-        let has_no_key = !section.has_keys();
-        if has_no_key {
+        if section.is_empty_table() {
             problems.add_error(section.offset, "the condition is empty: it would always hold");
         }
         return None;
@@ -264,7 +263,7 @@ fn parse_day_time(text: &str) -> Result<DayTime, ValueError> {
 }
 
 fn parse_percent(section: &Section, problems: &mut Problems) -> Option<Condition> {
-    let key = parse_key(&section.text("key")?, Scope::Key, problems)?;
+    let key = parse_key(&section.text("key")?, Scope::Key, None, problems)?;
     let Some(percent) = section.float("percent") else {
         if let Some(offset) = section.key_offset("key") {
             problems.warn(offset, "'key' has no effect without percent");

@@ -32,7 +32,7 @@ pub(super) enum ValueKind {
     Ratio(f64, f64),
     /// A text that no message repeats.
     Secret,
-    /// A rate per second, more than 0: a number, or a text with a decimal multiplier.
+    /// A rate, more than 0: a number per second, or a text with a decimal multiplier and `/s`, `/m` or `/h`.
     Rate,
     /// One of the listed words.
     Choice(&'static [&'static str]),
@@ -57,6 +57,8 @@ pub(super) enum ValueKind {
     /// A list of tables with this path. A plain text stands for a table with only the named key;
     /// `None` if entries must be tables.
     Entries(&'static str, Option<&'static str>),
+    /// A table with this path, or a list of at least one.
+    TableOrTables(&'static str),
     /// Named tables with this path.
     Named(&'static str),
     /// A table of names and texts.
@@ -280,7 +282,7 @@ directives! {
         "add-response-header", Fields, Unset("none"), "{ x-tag = '1' }", "{ connection = 'close' }", "Response fields to add, with values (see \"Values\" below).";
         "response", Entries("route[].response[]", None), Unset("none"), "[{ status = '5xx', set-header = { cache-control = 'no-store' } }]", "{ status = '5xx' }", "Rules for responses, also those of the proxy, written `[[route.response]]`, at most 6: each one that holds changes the fields, after the changes of the route.";
         "priority", Choice(&["high", "normal", "low"]), Literal("'normal'"), "'high'", "'urgent'", "Priority of its requests in a pool's queue. Higher priorities are served first; lower ones are evicted first from a full queue. One request in 16 comes from a class that was passed over.";
-        "rate-limit", Table("route[].rate-limit"), Unset("none"), "{ rate = 100 }", "100", "Limit of the request rate; the proxy responds to requests beyond it.";
+        "rate-limit", ValueKind::TableOrTables("route[].rate-limit"), Unset("none"), "[{ rate = '10/s' }, { rate = '100/m' }]", "100", "Limits of the request rate, in order; the proxy responds to requests beyond one of them. Such a request has used up a part of the limits before it.";
         "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
         "redirect", Table("route[].redirect"), Unset("another action"), "{ location = 'https://{host}{path}{query}' }", "'/x'", "Action: responds with a redirect.";
         "return", Table("route[].return"), Unset("another action"), "{ status = 200, body = 'hello' }", "200", "Action: responds with a fixed response.";
@@ -320,7 +322,7 @@ directives! {
         "add-header", Fields, Unset("none"), "{ x-status = '{status}' }", "{ connection = 'close' }", "Fields to add, with values.";
     }
     "route[].rate-limit" {
-        "rate", ValueKind::Rate, Required, "'10k/s'", "0", "Maximum rate of requests, on all threads together; exact to 2 %, for any distribution of connections over threads.";
+        "rate", ValueKind::Rate, Required, "'10k/s'", "0", "Maximum rate of requests (`10/s`, `100/m`, `1k/h`), on all threads together; exact to 2 %, for any distribution of connections over threads.";
         "burst", Count(1, COUNT_MAX), Unset("one second of the rate, at least 1"), "20", "0", "Maximum number of requests at once.";
         "key", Text("`route`, `source`, `header:NAME` or a text with values"), Literal("'source'"), "'header:x-key'", "'client'", "Key of a token bucket: the route, the client's address (IPv6: /64), a field's value, or a text with values, such as `{cookie.user}`.";
         "status", Status(400, 599), Literal("429"), "503", "200", "Status of a rejected request, sent with `Retry-After`.";

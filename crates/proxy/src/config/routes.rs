@@ -13,7 +13,7 @@ use crate::template::Scope;
 use super::conditions::{parse_condition, parse_conditions};
 use super::health::parse_statuses;
 use super::listeners::{find_pool, parse_path_rule};
-use super::templates::{only_regex, parse_text, route_texts};
+use super::templates::{only_regex, parse_key, parse_text, route_texts};
 use super::value::{Matcher, Section};
 use super::{overload, validate};
 
@@ -51,16 +51,17 @@ pub(super) fn parse_route(
     let regex = only_regex(&conditions);
     let changes = parse_changes(section, &conditions, regex.as_ref(), problems);
     let rules = parse_rules(section, names, regex.as_ref(), problems);
-    let rate_limit = section.key_offset("rate-limit");
-    let rate_limit = rate_limit.and_then(|_| parse_rate_limit(section, regex.as_ref(), problems));
+    let limits = section.tables("rate-limit").into_iter();
+    let limits = limits.filter_map(|limit| parse_rate_limit(&limit, regex.as_ref(), problems));
+    let rate_limits: Vec<_> = limits.collect();
     let action = parse_action(section, names, regex.as_ref(), problems);
     RoutePlan {
         name: name.map_or_else(|| format!("route-{}", index + 1).into(), |name| name.value),
         conditions,
-        texts: route_texts(&changes, rules, &action, rate_limit.as_ref(), regex),
+        texts: route_texts(&changes, rules, &action, &rate_limits, regex),
         changes,
         path_rule: section.text("path-rule").map(|text| parse_path_rule(&text.value)),
-        rate_limit,
+        rate_limits,
         priority: overload::parse_priority(section),
         action,
     }
@@ -74,7 +75,7 @@ pub(super) fn listener_route(listener: usize, name: &str, pool: PoolId) -> Route
         changes: Vec::new(),
         texts: None,
         path_rule: None,
-        rate_limit: None,
+        rate_limits: Vec::new(),
         priority: Priority::Normal,
         action: Action::Forward(pool),
     }
@@ -243,18 +244,14 @@ fn parse_fields(
     fields
 }
 
-fn parse_rate_limit(section: &Section, regex: Option<&Regex>, problems: &mut Problems) -> Option<RateLimit> {
-    let limit = section.table("rate-limit");
+fn parse_rate_limit(limit: &Section, regex: Option<&Regex>, problems: &mut Problems) -> Option<RateLimit> {
     let rate_per_s = limit.float("rate")?;
     let text = limit.text("key")?;
     let key = match (&*text.value, text.value.strip_prefix("header:")) {
         ("route", _) => RateKey::Route,
         ("source", _) => RateKey::Source,
         (with_values, _) if with_values.contains(['{', '}']) => {
-            let Text::Template(template) = parse_text(&text, Scope::Route, regex, problems) else {
-                return None;
-            };
-            RateKey::Template(template)
+            RateKey::Template(parse_key(&text, Scope::Route, regex, problems)?)
         }
         (_, Some(name)) => {
             problems.ok_or_report(text.offset, validate::check_field_name(name))?;
@@ -274,7 +271,7 @@ fn parse_rate_limit(section: &Section, regex: Option<&Regex>, problems: &mut Pro
         // Both have a maximum of 1e9, so the cast is lossless.
         burst: burst as u32,
         key,
-        status: parse_status(&limit),
+        status: parse_status(limit),
         keys_max: limit.size("keys-max"),
     })
 }

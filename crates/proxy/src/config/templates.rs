@@ -27,8 +27,13 @@ pub(super) fn parse_text(
 }
 
 /// Parses a key: the name of a value, or a text with values.
-pub(super) fn parse_key(text: &Located<Box<str>>, scope: Scope, problems: &mut Problems) -> Option<Template> {
-    parse_value(&text.value, scope).map_err(|error| report(text.offset, &error, problems)).ok()
+pub(super) fn parse_key(
+    text: &Located<Box<str>>,
+    scope: Scope,
+    regex: Option<&Regex>,
+    problems: &mut Problems,
+) -> Option<Template> {
+    parse_value(&text.value, scope, regex).map_err(|error| report(text.offset, &error, problems)).ok()
 }
 
 /// Reports a fault at its place: behind the quote with which the text starts.
@@ -72,7 +77,7 @@ pub(super) fn route_texts(
     changes: &[RouteChange],
     rules: Vec<ResponseRule>,
     action: &Action,
-    rate_limit: Option<&RateLimit>,
+    rate_limits: &[RateLimit],
     regex: Option<Regex>,
 ) -> Option<Box<RouteTexts>> {
     let mut texts = RouteTexts::default();
@@ -95,10 +100,11 @@ pub(super) fn route_texts(
             all.push(variable);
         }
     }
-    let key = rate_limit.map(|limit| &limit.key);
-    if let Some(RateKey::Template(template)) = key {
-        has_template = true;
-        all.extend(template.variables());
+    for limit in rate_limits {
+        if let RateKey::Template(template) = &limit.key {
+            has_template = true;
+            all.extend(template.variables());
+        }
     }
     texts.uses_request_id = all.contains(&&Variable::Fact(Fact::RequestId));
     texts.regex = regex.filter(|_| all.iter().any(|variable| matches!(variable, Variable::Capture(_))));

@@ -25,7 +25,7 @@ pub fn template(bytes: &[u8]) -> bool {
     // Compiling costs more than everything else.
     let has_group = ["{1", "{2", "{name"].iter().any(|start| text.contains(start));
     let regex = if has_group { Regex::new("^/(?P<name>[^/]*)(/.*)?$").ok() } else { None };
-    if let Ok(key) = parse_value(text, Scope::Key) {
+    if let Ok(key) = parse_value(text, Scope::Key, None) {
         let mut out = Vec::new();
         key.render_key(&values, &mut out);
         assert!(out.len() <= TEXT_BYTES_MAX);

@@ -88,12 +88,12 @@ fn faults_have_a_place_and_a_remedy() {
 #[test]
 fn a_key_is_a_name_or_a_text() {
     let mut out = vec![1];
-    parse_value("cookie.id", Scope::Key).unwrap().render_key(&values(), &mut out);
+    parse_value("cookie.id", Scope::Key, None).unwrap().render_key(&values(), &mut out);
     assert_eq!(out, b"7");
-    parse_value("{cookie.id}/{host}", Scope::Key).unwrap().render_key(&values(), &mut out);
+    parse_value("{cookie.id}/{host}", Scope::Key, None).unwrap().render_key(&values(), &mut out);
     assert_eq!(out, b"7/a.example:80");
     for invalid in ["cookie", "user", "", "{{", "status", "{1}", "1"] {
-        assert!(parse_value(invalid, Scope::Key).is_err(), "{invalid}");
+        assert!(parse_value(invalid, Scope::Key, None).is_err(), "{invalid}");
     }
 }
 
