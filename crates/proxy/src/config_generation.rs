@@ -19,8 +19,8 @@ pub(crate) struct ConfigGeneration {
     pub(crate) plan: Arc<Plan>,
     pub(crate) router: Rc<Router>,
     pub(crate) pools: IdVec<PoolId, Rc<Pool>>,
-    /// By route; `None`: the route has no rate limit.
-    pub(crate) limiters: Rc<RefCell<Vec<Option<Limiter>>>>,
+    /// By route, one for each of its rate limits.
+    pub(crate) limiters: Rc<RefCell<Vec<Vec<Limiter>>>>,
     pub(crate) metrics: Metrics,
     pub(crate) log_names: LogNames,
     /// By listener.
@@ -49,8 +49,8 @@ impl ConfigGeneration {
             Rc::new(Pool::new(&plan, id, core_id, Arc::clone(shared), old))
         };
         let pools = shared.pools.enumerate().map(pool).collect();
-        let limiter = |limit: &Option<Arc<Buckets>>| limit.clone().map(Limiter::new);
-        let limiters = shared.rate_limits.iter().map(limiter).collect();
+        let of_route = |limits: &Vec<Arc<Buckets>>| limits.iter().cloned().map(Limiter::new).collect();
+        let limiters = shared.rate_limits.iter().map(of_route).collect();
         Self {
             router: Rc::new(Router::new(&plan)),
             pools,

@@ -224,7 +224,7 @@ pub(crate) fn explain_request(
             Some(reason) => lines.push(format!("no match    route {}: {reason}", route.name)),
             None => {
                 lines.push(format!("match       route {}", route.name));
-                route_lines(plan, index, request, client, &mut lines);
+                route_lines(plan, index, (request, client, compared.path), &mut lines);
                 return Explanation { lines, route: Some(index) };
             }
         }
@@ -333,8 +333,7 @@ fn describe_text_condition(kind: &str, condition: &TextCondition, values: Vec<St
 fn route_lines(
     plan: &Plan,
     index: usize,
-    request: &RouteRequest<'_>,
-    client: &dyn ClientFacts,
+    (request, client, path): (&RouteRequest<'_>, &dyn ClientFacts, ComparedPath<'_>),
     lines: &mut Vec<String>,
 ) {
     let route = &plan.routes[index];
@@ -343,7 +342,7 @@ fn route_lines(
     let values = RequestValues::new(plan, request, client)
         .with_route(plan, index, regex)
         .with_request_id(id.unwrap_or(b"(a new id)"));
-    if let Some(limit) = &route.rate_limit {
+    for limit in &route.rate_limits {
         lines.push(format!(
             "rate limit  {} requests/s, burst {}, key {}; status {}",
             limit.rate_per_s,
@@ -365,6 +364,9 @@ fn route_lines(
     for change in &route.changes {
         let description = texts::describe_change(change, &values);
         lines.extend(description.map(|description| format!("change      {description}")));
+    }
+    for rule in route.texts.iter().flat_map(|texts| &texts.rules) {
+        texts::rule_lines(rule, (request, client, path), &values, lines);
     }
     match &route.action {
         Action::Forward(pool) => pool_lines(plan, *pool, Some((request, &values)), lines),

@@ -4,6 +4,15 @@
 use wire::Header;
 
 /// The fields of this kind whose names do not start with `X-Forwarded`.
+/// Returns whether a removal of `pattern` removes this field. A final `*` matches all names with
+/// that prefix.
+pub(crate) fn matches_removal(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        None => pattern.eq_ignore_ascii_case(name),
+        Some(prefix) => name.get(..prefix.len()).is_some_and(|own| own.eq_ignore_ascii_case(prefix)),
+    }
+}
+
 #[cfg(test)]
 pub(crate) const IDENTITY_FIELDS: [&str; 8] = [
     "forwarded",

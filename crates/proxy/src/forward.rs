@@ -13,6 +13,7 @@ pub(crate) use trailers::is_trailer_forwarded;
 
 use wire::Header;
 
+use crate::field_names::matches_removal;
 use crate::plan::{RouteChange, Template, Text};
 use crate::template::{Escape, Values};
 
@@ -38,15 +39,6 @@ fn field_action(changes: &[RouteChange], name: &str, is_request: bool) -> FieldA
         }
     }
     FieldAction::Keep
-}
-
-/// Returns whether a removal of `pattern` removes this field. A final `*` matches all names with
-/// that prefix.
-fn matches_removal(pattern: &str, name: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        None => pattern.eq_ignore_ascii_case(name),
-        Some(prefix) => name.get(..prefix.len()).is_some_and(|own| own.eq_ignore_ascii_case(prefix)),
-    }
 }
 
 /// Returns whether the proxy writes its own value of this field: not if a route sets or removes it.

@@ -2,7 +2,7 @@
 //! defaults only. `config` creates it from text, and everything else reads it.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rt::address::Address;
@@ -15,6 +15,7 @@ mod health;
 mod http2;
 mod ids;
 mod network;
+mod network_set;
 mod overload;
 mod request_rules;
 mod sni;
@@ -32,6 +33,7 @@ pub(crate) use http2::{ALPN_HTTP2, ALPN_HTTP11};
 pub use http2::{ClientHttp2Plan, ServerHttp, ServerHttp2Plan};
 pub use ids::{Id, IdVec, PoolId, ServerId};
 pub use network::Network;
+pub use network_set::NetworkSet;
 pub use overload::{
     AdaptivePlan, Admission, OnLimit, PoolLimits, Priority, QueueOrder, RetryBudgetPlan, SourcePlan,
     TokenRate,
@@ -76,6 +78,20 @@ pub struct Plan {
     pub routes: Arc<[RoutePlan]>,
     /// Pools. A pool is shared with the previous plan while it stays the same.
     pub pools: IdVec<PoolId, Arc<PoolPlan>>,
+}
+
+impl Plan {
+    /// Returns the files of the conditions, which a reload reads again.
+    pub(crate) fn condition_files(&self) -> Vec<&Path> {
+        let mut files = Vec::new();
+        for route in &*self.routes {
+            let rules = route.texts.iter().flat_map(|texts| &texts.rules).map(|rule| &rule.when);
+            for when in rules.chain([&route.conditions.when]).flatten() {
+                when.visit_files(&mut |path| files.push(path));
+            }
+        }
+        files
+    }
 }
 
 /// Index of a listener in [`Plan::listeners`].
@@ -202,8 +218,8 @@ pub struct RoutePlan {
     pub texts: Option<Box<RouteTexts>>,
     /// The form in which its paths are forwarded; `None`: that of the listener.
     pub path_rule: Option<PathRule>,
-    /// Maximum request rate; beyond it, the route responds itself.
-    pub rate_limit: Option<RateLimit>,
+    /// Maximum request rates; beyond one of them, the route responds itself.
+    pub rate_limits: Vec<RateLimit>,
     /// Priority of its requests in a queue.
     pub priority: Priority,
     /// Action for matching requests.
@@ -219,6 +235,37 @@ pub struct RouteTexts {
     pub kept: Vec<Variable>,
     /// True if the request id is a value.
     pub uses_request_id: bool,
+    /// Rules for responses, at most [`RouteTexts::RULES_MAX`].
+    pub rules: Vec<ResponseRule>,
+    /// Changes by the set of rules that hold: bit 0 is the first rule. Each begins with those of the route.
+    pub variants: Vec<Vec<RouteChange>>,
+}
+
+/// Changes to the responses of a route with a certain status.
+#[derive(Clone, Debug)]
+pub struct ResponseRule {
+    /// Statuses; `None`: all.
+    pub statuses: Option<Statuses>,
+    /// Condition on the request; `None`: all requests.
+    pub when: Option<Box<Condition>>,
+    /// Changes to the response, in this order.
+    pub changes: Vec<RouteChange>,
+}
+
+impl RouteTexts {
+    /// Maximum number of rules for responses of a route: there are changes for each set of them.
+    pub const RULES_MAX: usize = 6;
+
+    /// Returns the changes for a response. `held` has a bit for each rule whose request condition holds. `None`:
+    /// those of the route.
+    pub(crate) fn changes(&self, status: u16, held: u8) -> Option<&[RouteChange]> {
+        let rules = self.rules.iter().enumerate();
+        let holding = rules.filter(|(index, rule)| {
+            held >> index & 1 == 1 && rule.statuses.as_ref().is_none_or(|statuses| statuses.contains(status))
+        });
+        let set = holding.fold(0, |set, (index, _)| set | 1 << index);
+        self.variants.get(set).map(|changes| &**changes)
+    }
 }
 
 /// Conditions on a request; an empty list always holds.

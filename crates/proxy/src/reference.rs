@@ -261,6 +261,14 @@ pool = \"canary\"
 Conditions see the request as it is forwarded, before the changes of the route. `time` and `weekday` are in UTC. `percent` \
 computes a digest of the key, so a key keeps its side after a reload and on other machines, and a larger percentage \
 includes the keys of a smaller one. A route without `when` costs nothing more than before.
+
+The fields of responses can depend on the status, and on conditions on the request:
+
+```toml
+[[route.response]]
+status = \"4xx,5xx\"
+set-header = { cache-control = \"no-store\" }
+```
 ";
 
 /// Returns the values of texts, as Markdown.

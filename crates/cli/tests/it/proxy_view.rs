@@ -106,6 +106,43 @@ fn only_a_certificate_opens_a_route_for_its_subject() {
 }
 
 #[test]
+fn values_and_conditions_are_those_of_the_verified_certificate() {
+    let _shared = shared_machine();
+    let origin = echoing_server("origin");
+    let rest = format!(
+        "[[route]]\nwhen = {{ tls-client = {{ subject = 'CN=localhost', san = {{ regex = 'localhost' }} }}, tls = true }}\n\
+         set-request-header = {{ x-subject = '{{tls.client.subject}}', x-serial = '{{tls.client.serial}}', \
+         x-fingerprint = '{{tls.client.fingerprint}}', x-san = '{{tls.client.san}}', x-pem = '{{tls.client.pem}}', \
+         x-tls = '{{scheme}} {{tls.version}} {{tls.sni:-none}}' }}\npool = 'app'\n\
+         [[route]]\nwhen = {{ tls-client = {{ subject = false }} }}\ndeny = 401\n[[route]]\ndeny = 403\n\
+         [pool.app]\nservers = ['{}']\n",
+        origin.authority
+    );
+    let Some(setup) = CertificateProxy::start("", &rest) else { return };
+    let pem = std::fs::read_to_string(setup.certificates.file("both.pem")).unwrap();
+    let certificate = pem.split_once("-----BEGIN CERTIFICATE-----").unwrap().1;
+    let certificate: String = certificate.split_once("-----END").unwrap().0.split_whitespace().collect();
+    let mut heads = BTreeSet::new();
+    for version in ["--http1.1", "--http2"] {
+        for forged in [&[][..], &["x-subject: CN=forged", "X-Fingerprint: 00"]] {
+            assert_eq!(setup.request(version, false, "/", forged).0, "401", "{version}");
+            let (status, head) = setup.request(version, true, "/", forged);
+            assert_eq!(status, "200", "{version} {head}");
+            assert_eq!(field(&head, "x-subject").as_deref(), Some("CN=localhost"), "{head}");
+            assert_eq!(field(&head, "x-tls").as_deref(), Some("https TLSv1.3 none"), "{head}");
+            assert!(field(&head, "x-san").is_some_and(|names| names.contains("DNS:localhost")), "{head}");
+            let sent_pem = field(&head, "x-pem").unwrap().replace("%0A", "").replace("%2B", "+");
+            let sent_pem = sent_pem.replace("%2F", "/").replace("%3D", "=");
+            assert!(sent_pem.contains(&certificate), "{sent_pem}");
+            let names = ["x-serial", "x-fingerprint"];
+            heads.insert(names.map(|name| field(&head, name).unwrap()));
+        }
+    }
+    let [serial, fingerprint] = heads.first().unwrap();
+    assert!(heads.len() == 1 && fingerprint.len() == 64 && !serial.is_empty(), "{heads:?}");
+}
+
+#[test]
 fn limits_and_servers_are_those_of_the_verified_subject() {
     let _shared = shared_machine();
     let (one, other) = (echoing_server("a"), echoing_server("b"));

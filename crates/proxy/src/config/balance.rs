@@ -34,7 +34,7 @@ pub(super) fn parse_hash(section: &Section, balance: Balance, problems: &mut Pro
     }
     let hash = section.table("hash");
     let key = hash.text("key").and_then(|text| match text.value.contains(['{', '}']) {
-        true => parse_key(&text, Scope::Key, problems).map(HashKey::Template),
+        true => parse_key(&text, Scope::Key, None, problems).map(HashKey::Template),
         false => problems.ok_or_report(text.offset, parse_hash_key(&text.value)),
     });
     let load_factor = hash.float("load-factor").unwrap_or(1.0);

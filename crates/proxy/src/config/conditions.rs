@@ -1,10 +1,14 @@
 //! Converts the conditions of a route: its plain keys, and `when`.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
 use record::document::{Located, Problems};
 
 use crate::plan::{
-    CertificatePart, Condition, Conditions, DayTime, PathCondition, PercentCondition, TextCondition,
-    ValueCondition,
+    CertificatePart, Condition, Conditions, DayTime, NetworkSet, PathCondition, PercentCondition,
+    TextCondition, ValueCondition,
 };
 use crate::route::when::WEEKDAYS;
 use crate::template::Scope;
@@ -17,6 +21,8 @@ use super::value::{Matcher, Section, check_choice};
 
 /// Maximum depth of conditions inside each other.
 const DEPTH_MAX: usize = 8;
+/// Maximum size of a file with a list: enough for a million networks.
+const LIST_BYTES_MAX: u64 = 64 << 20;
 /// Keys of a condition that a route can have, too.
 const PLAIN_KEYS: [&str; 10] = [
     "listener",
@@ -119,8 +125,8 @@ fn parse_matcher(matcher: Located<Matcher>, problems: &mut Problems) -> Option<V
     })
 }
 
-/// Reads a condition, all of whose keys must hold. `None`: it has a fault, which was reported.
-fn parse_condition(
+/// Reads a condition at a depth, all of whose keys must hold. `None`: it has a fault, which was reported.
+pub(super) fn parse_condition(
     section: &Section,
     names: &KnownNames<'_>,
     depth: usize,
@@ -137,6 +143,7 @@ fn parse_condition(
     }
     let cookies = parse_text_conditions(section, "cookie", problems);
     parts.extend(cookies.into_iter().map(Condition::Cookie));
+    parts.extend(parse_source_file(section, problems));
     parts.extend(parse_client_conditions(section, problems));
     parts.extend(parse_times(section, problems));
     parts.extend(parse_percent(section, problems));
@@ -156,13 +163,43 @@ fn parse_condition(
         parts.extend(inner.map(|inner| Condition::Not(Box::new(inner))));
     }
     if parts.is_empty() {
-        let has_no_key = !section.has_keys();
-        if has_no_key {
+        if section.is_empty_table() {
             problems.add_error(section.offset, "the condition is empty: it would always hold");
         }
         return None;
     }
     Some(if parts.len() == 1 { parts.remove(0) } else { Condition::All(parts) })
+}
+
+/// Reads the networks of a file, one a line; `#` starts a comment.
+fn parse_source_file(section: &Section, problems: &mut Problems) -> Option<Condition> {
+    let text = section.text("source-file")?;
+    let path = PathBuf::from(&*text.value);
+    let networks = problems.ok_or_report(text.offset, read_networks(&path))?;
+    Some(Condition::SourceFile(path, Arc::new(networks)))
+}
+
+fn read_networks(path: &Path) -> Result<NetworkSet, ValueError> {
+    let file = |error| ValueError::File { path: path.into(), error };
+    let bytes = fs::metadata(path).map_err(file)?.len();
+    if bytes > LIST_BYTES_MAX {
+        return Err(ValueError::LargeFile { path: path.into(), bytes_max: LIST_BYTES_MAX as usize });
+    }
+    let text = fs::read_to_string(path).map_err(file)?;
+    let mut networks = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let entry = line.split('#').next().unwrap_or_default().trim();
+        if entry.is_empty() {
+            continue;
+        }
+        let network = validate::parse_network(entry).map_err(|error| ValueError::ListEntry {
+            path: path.into(),
+            line: index + 1,
+            error: Box::new(error),
+        });
+        networks.push(network?);
+    }
+    Ok(NetworkSet::new(networks.into_iter()))
 }
 
 fn parse_client_conditions(section: &Section, problems: &mut Problems) -> Vec<Condition> {
@@ -226,7 +263,7 @@ fn parse_day_time(text: &str) -> Result<DayTime, ValueError> {
 }
 
 fn parse_percent(section: &Section, problems: &mut Problems) -> Option<Condition> {
-    let key = parse_key(&section.text("key")?, Scope::Key, problems)?;
+    let key = parse_key(&section.text("key")?, Scope::Key, None, problems)?;
     let Some(percent) = section.float("percent") else {
         if let Some(offset) = section.key_offset("key") {
             problems.warn(offset, "'key' has no effect without percent");

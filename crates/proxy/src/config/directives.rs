@@ -32,7 +32,7 @@ pub(super) enum ValueKind {
     Ratio(f64, f64),
     /// A text that no message repeats.
     Secret,
-    /// A rate per second, more than 0: a number, or a text with a decimal multiplier.
+    /// A rate, more than 0: a number per second, or a text with a decimal multiplier and `/s`, `/m` or `/h`.
     Rate,
     /// One of the listed words.
     Choice(&'static [&'static str]),
@@ -57,6 +57,8 @@ pub(super) enum ValueKind {
     /// A list of tables with this path. A plain text stands for a table with only the named key;
     /// `None` if entries must be tables.
     Entries(&'static str, Option<&'static str>),
+    /// A table with this path, or a list of at least one.
+    TableOrTables(&'static str),
     /// Named tables with this path.
     Named(&'static str),
     /// A table of names and texts.
@@ -278,8 +280,9 @@ directives! {
         "remove-response-header", TextsOrNone("a field name"), Unset("none"), "['server']", "'content-length'", "Response fields to remove, as for requests.";
         "set-response-header", Fields, Unset("none"), "{ server = 'weir' }", "{ x = \"a\\nb\" }", "Response fields to set, with values (see \"Values\" below).";
         "add-response-header", Fields, Unset("none"), "{ x-tag = '1' }", "{ connection = 'close' }", "Response fields to add, with values (see \"Values\" below).";
+        "response", Entries("route[].response[]", None), Unset("none"), "[{ status = '5xx', set-header = { cache-control = 'no-store' } }]", "{ status = '5xx' }", "Rules for responses, also those of the proxy, written `[[route.response]]`, at most 6: each one that holds changes the fields, after the changes of the route.";
         "priority", Choice(&["high", "normal", "low"]), Literal("'normal'"), "'high'", "'urgent'", "Priority of its requests in a pool's queue. Higher priorities are served first; lower ones are evicted first from a full queue. One request in 16 comes from a class that was passed over.";
-        "rate-limit", Table("route[].rate-limit"), Unset("none"), "{ rate = 100 }", "100", "Limit of the request rate; the proxy responds to requests beyond it.";
+        "rate-limit", ValueKind::TableOrTables("route[].rate-limit"), Unset("none"), "[{ rate = '10/s' }, { rate = '100/m' }]", "100", "Limits of the request rate, in order; the proxy responds to requests beyond one of them. Such a request has used up a part of the limits before it.";
         "pool", Text("a pool's name"), Unset("another action"), "'app'", "'ap'", "Action: forwards to a server of this pool. A route has exactly one action.";
         "redirect", Table("route[].redirect"), Unset("another action"), "{ location = 'https://{host}{path}{query}' }", "'/x'", "Action: responds with a redirect.";
         "return", Table("route[].return"), Unset("another action"), "{ status = 200, body = 'hello' }", "200", "Action: responds with a fixed response.";
@@ -301,6 +304,7 @@ directives! {
         "header", Matchers, Unset("any"), "{ x-a = true }", "{ x-a = 1 }", "Fields, all of them.";
         "query", Matchers, Unset("any"), "{ debug = '1' }", "{ debug = 1 }", "Query parameters, all of them.";
         "source", Texts("a network"), Unset("any"), "['10.0.0.0/8']", "'10.0.0.0/33'", "Client networks, any of them.";
+        "source-file", Text("a file"), Unset("any"), "'/etc/weir/networks.txt'", "'/no/such/file'", "File with client networks, one on each line, `#` for comments, up to 64 MiB; any of them. A reload reads it again. A lookup is a binary search; a network takes 8 bytes of memory (IPv6: 32).";
         "cookie", Matchers, Unset("any"), "{ beta = '1' }", "{ beta = 1 }", "Cookies, all of them, with matchers as in `header`.";
         "tls", Bool, Unset("either"), "true", "'1.3'", "`true`: only with TLS, `false`: only without.";
         "sni", Texts("a host name"), Unset("any"), "'*.example.org'", "'*'", "Server names that the client asked for (SNI), any of them.";
@@ -310,8 +314,15 @@ directives! {
         "percent", Ratio(0.0, 100.0), Unset("100"), "12.5", "101", "Percentage of the keys. A key is in the same percentile everywhere, so 20 % include the keys of 10 %, on all routes and machines.";
         "key", Text("the name of a value, or a text with values"), Literal("'source'"), "'cookie.user'", "'user'", "Key of `percent`. A request whose key is empty is in no percentage.";
     }
+    "route[].response[]" {
+        "status", Text("statuses"), Unset("any"), "'4xx,503'", "'5x'", "Statuses of the rule, such as `5xx`, `200-399` or `401,403`.";
+        "when", Table("route[].when"), Unset("always"), "{ path-glob = '**.js' }", "true", "Condition on the request (see \"Conditions\" below).";
+        "remove-header", TextsOrNone("a field name"), Unset("none"), "['server']", "'content-length'", "Fields to remove, also those that the route or an earlier rule sets.";
+        "set-header", Fields, Unset("none"), "{ cache-control = 'no-store' }", "{ 'a b' = 'c' }", "Fields to set, with values, instead of those that the route or an earlier rule sets.";
+        "add-header", Fields, Unset("none"), "{ x-status = '{status}' }", "{ connection = 'close' }", "Fields to add, with values.";
+    }
     "route[].rate-limit" {
-        "rate", ValueKind::Rate, Required, "'10k/s'", "0", "Maximum rate of requests, on all threads together; exact to 2 %, for any distribution of connections over threads.";
+        "rate", ValueKind::Rate, Required, "'10k/s'", "0", "Maximum rate of requests (`10/s`, `100/m`, `1k/h`), on all threads together; exact to 2 %, for any distribution of connections over threads.";
         "burst", Count(1, COUNT_MAX), Unset("one second of the rate, at least 1"), "20", "0", "Maximum number of requests at once.";
         "key", Text("`route`, `source`, `header:NAME` or a text with values"), Literal("'source'"), "'header:x-key'", "'client'", "Key of a token bucket: the route, the client's address (IPv6: /64), a field's value, or a text with values, such as `{cookie.user}`.";
         "status", Status(400, 599), Literal("429"), "503", "200", "Status of a rejected request, sent with `Retry-After`.";

@@ -62,7 +62,8 @@ fn parse_dns_name(text: &str) -> Result<Box<str>, ValueError> {
 }
 
 /// Parses a list of statuses like `2xx`, `200-399` or `200,204`.
-fn parse_statuses(text: &str) -> Result<Statuses, ValueError> {
+/// Parses a list of statuses.
+pub(super) fn parse_statuses(text: &str) -> Result<Statuses, ValueError> {
     let invalid = || ValueError::Statuses(text.into());
     let number = |text: &str| {
         text.trim().parse().ok().filter(|status| (100..=999).contains(status)).ok_or_else(invalid)

@@ -91,7 +91,7 @@ impl ValueKind {
             Self::Fraction => "write a fraction (0.01 or \"1%\")".into(),
             Self::Ratio(min, max) => format!("write a number from {min} to {max}"),
             Self::Secret => "write a secret in quotes".into(),
-            Self::Rate => "write a rate per second (100 or \"10k/s\")".into(),
+            Self::Rate => "write a rate (100, \"10k/s\", \"100/m\" or \"1k/h\")".into(),
             Self::Choice(choices) => format!("write one of {}", choices.join(", ")),
             Self::StatusOrTrue(min, max) => format!("write true or a status from {min} to {max}"),
             Self::Text(form) => format!("write {form} in quotes"),
@@ -101,6 +101,7 @@ impl ValueKind {
             }
             Self::Table(_) => "write a table, { KEY = VALUE }".into(),
             Self::TableOrBool(_) => "write true, false or a table, { KEY = VALUE }".into(),
+            Self::TableOrTables(_) => "write a table, { KEY = VALUE }, or a list of them".into(),
             Self::Entries(path, None) => format!("write tables, {}", table_heading(path)),
             Self::Entries(_, Some(key)) => format!("write a list of {} or tables", plural(key)),
             Self::Named(path) => format!("write named tables, {}", table_heading(path)),

@@ -6,13 +6,14 @@ use regex::Regex;
 
 use crate::plan::{
     Action, Conditions, IdVec, ListenerPlan, Mode, PathCondition, PoolId, Priority, RateKey, RateLimit,
-    RouteChange, RoutePlan, Text,
+    ResponseRule, RouteChange, RoutePlan, RouteTexts, Text,
 };
 use crate::template::Scope;
 
-use super::conditions::parse_conditions;
+use super::conditions::{parse_condition, parse_conditions};
+use super::health::parse_statuses;
 use super::listeners::{find_pool, parse_path_rule};
-use super::templates::{only_regex, parse_text, route_texts};
+use super::templates::{only_regex, parse_key, parse_text, route_texts};
 use super::value::{Matcher, Section};
 use super::{overload, validate};
 
@@ -49,16 +50,18 @@ pub(super) fn parse_route(
     let conditions = parse_conditions(section, names, problems);
     let regex = only_regex(&conditions);
     let changes = parse_changes(section, &conditions, regex.as_ref(), problems);
-    let rate_limit = section.key_offset("rate-limit");
-    let rate_limit = rate_limit.and_then(|_| parse_rate_limit(section, regex.as_ref(), problems));
+    let rules = parse_rules(section, names, regex.as_ref(), problems);
+    let limits = section.tables("rate-limit").into_iter();
+    let limits = limits.filter_map(|limit| parse_rate_limit(&limit, regex.as_ref(), problems));
+    let rate_limits: Vec<_> = limits.collect();
     let action = parse_action(section, names, regex.as_ref(), problems);
     RoutePlan {
         name: name.map_or_else(|| format!("route-{}", index + 1).into(), |name| name.value),
         conditions,
-        texts: route_texts(&changes, &action, rate_limit.as_ref(), regex),
+        texts: route_texts(&changes, rules, &action, &rate_limits, regex),
         changes,
         path_rule: section.text("path-rule").map(|text| parse_path_rule(&text.value)),
-        rate_limit,
+        rate_limits,
         priority: overload::parse_priority(section),
         action,
     }
@@ -72,7 +75,7 @@ pub(super) fn listener_route(listener: usize, name: &str, pool: PoolId) -> Route
         changes: Vec::new(),
         texts: None,
         path_rule: None,
-        rate_limit: None,
+        rate_limits: Vec::new(),
         priority: Priority::Normal,
         action: Action::Forward(pool),
     }
@@ -171,6 +174,43 @@ fn parse_rewrite(section: &Section, conditions: &Conditions, problems: &mut Prob
     changes
 }
 
+/// Reads the rules for responses.
+fn parse_rules(
+    section: &Section,
+    names: &KnownNames<'_>,
+    regex: Option<&Regex>,
+    problems: &mut Problems,
+) -> Vec<ResponseRule> {
+    let sections = section.tables("response");
+    if let Some(extra) = sections.get(RouteTexts::RULES_MAX) {
+        problems.add_error(extra.offset, format!("a route has at most {} rules", RouteTexts::RULES_MAX));
+    }
+    let rule = |section: &Section| {
+        let statuses = section.text("status");
+        let statuses =
+            statuses.and_then(|text| problems.ok_or_report(text.offset, parse_statuses(&text.value)));
+        let when = section.key_offset("when").map(|_| section.table("when"));
+        let when = when.and_then(|when| parse_condition(&when, names, 1, problems));
+        let mut changes = Vec::new();
+        for text in section.texts("remove-header") {
+            problems.ok_or_report(text.offset, validate::check_removed_field(&text.value));
+            changes.push(RouteChange::RemoveResponseHeader(text.value));
+        }
+        let set = parse_fields(section, "set-header", regex, problems).into_iter();
+        changes.extend(set.map(|(name, value)| RouteChange::SetResponseHeader(name, value)));
+        let added = parse_fields(section, "add-header", regex, problems).into_iter();
+        changes.extend(added.map(|(name, value)| RouteChange::AddResponseHeader(name, value)));
+        if changes.is_empty() {
+            problems.add_error(
+                section.offset,
+                "the rule changes nothing: add set-header, add-header or remove-header",
+            );
+        }
+        ResponseRule { statuses, when: when.map(Box::new), changes }
+    };
+    sections.iter().take(RouteTexts::RULES_MAX).map(rule).collect()
+}
+
 /// Reads names and values of fields that are set or added.
 fn parse_fields(
     section: &Section,
@@ -179,7 +219,7 @@ fn parse_fields(
     problems: &mut Problems,
 ) -> Vec<(Box<str>, Text)> {
     let mut fields: Vec<(Box<str>, Text)> = Vec::new();
-    let scope = if key.contains("response") { Scope::Response } else { Scope::Message };
+    let scope = if key.contains("request") { Scope::Message } else { Scope::Response };
     for pair in section.pairs(key) {
         let name = pair.name.value;
         let is_set = key == "set-request-header";
@@ -204,18 +244,14 @@ fn parse_fields(
     fields
 }
 
-fn parse_rate_limit(section: &Section, regex: Option<&Regex>, problems: &mut Problems) -> Option<RateLimit> {
-    let limit = section.table("rate-limit");
+fn parse_rate_limit(limit: &Section, regex: Option<&Regex>, problems: &mut Problems) -> Option<RateLimit> {
     let rate_per_s = limit.float("rate")?;
     let text = limit.text("key")?;
     let key = match (&*text.value, text.value.strip_prefix("header:")) {
         ("route", _) => RateKey::Route,
         ("source", _) => RateKey::Source,
         (with_values, _) if with_values.contains(['{', '}']) => {
-            let Text::Template(template) = parse_text(&text, Scope::Route, regex, problems) else {
-                return None;
-            };
-            RateKey::Template(template)
+            RateKey::Template(parse_key(&text, Scope::Route, regex, problems)?)
         }
         (_, Some(name)) => {
             problems.ok_or_report(text.offset, validate::check_field_name(name))?;
@@ -235,7 +271,7 @@ fn parse_rate_limit(section: &Section, regex: Option<&Regex>, problems: &mut Pro
         // Both have a maximum of 1e9, so the cast is lossless.
         burst: burst as u32,
         key,
-        status: parse_status(&limit),
+        status: parse_status(limit),
         keys_max: limit.size("keys-max"),
     })
 }

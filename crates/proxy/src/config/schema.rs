@@ -11,6 +11,7 @@ use super::messages::{plural, table_heading};
 
 /// Patterns of texts with units, as `record::units` parses them.
 const COUNT_PATTERN: &str = r"^[0-9.]+[kKmMgG]?(/s)?$";
+const RATE_PATTERN: &str = r"^[0-9.]+[kKmMgG]?(/[smh])?$";
 const SIZE_PATTERN: &str = r"^[0-9.]+[kKmMgG]?$";
 const TIME_PATTERN: &str = r"^[0-9.]+(ns|us|µs|ms|s|m|min|h)$";
 const FRACTION_PATTERN: &str = r"^[0-9.]+ ?%?$";
@@ -101,7 +102,7 @@ impl ValueKind {
             Self::Secret => text(),
             Self::Rate => json!({ "anyOf": [
                 { "type": "number", "exclusiveMinimum": 0, "maximum": 1e9 },
-                { "type": "string", "pattern": COUNT_PATTERN },
+                { "type": "string", "pattern": RATE_PATTERN },
             ] }),
             Self::Choice(choices) => json!({ "enum": choices }),
             Self::StatusOrTrue(min, max) => json!({ "anyOf": [
@@ -120,6 +121,10 @@ impl ValueKind {
             ] }),
             Self::Table(path) => json!({ "allOf": [reference(path)] }),
             Self::TableOrBool(path) => json!({ "anyOf": [reference(path), { "type": "boolean" }] }),
+            Self::TableOrTables(path) => json!({ "anyOf": [
+                reference(path),
+                { "type": "array", "items": reference(path), "minItems": 1 },
+            ] }),
             Self::Entries(path, None) => json!({ "type": "array", "items": reference(path) }),
             Self::Entries(path, Some(_)) => json!({
                 "type": "array",
@@ -159,6 +164,7 @@ impl ValueKind {
             Self::Texts(form) | Self::TextsOrNone(form) => format!("{form}, or a list"),
             Self::Table(_) => "table".into(),
             Self::TableOrBool(_) => "table, `true` or `false`".into(),
+            Self::TableOrTables(_) => "table, or a list of tables".into(),
             Self::Entries(_, None) => "tables".into(),
             Self::Entries(_, Some(key)) => format!("list of {} or tables", plural(key)),
             Self::Named(_) => "named tables".into(),

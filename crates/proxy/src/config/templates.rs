@@ -3,9 +3,10 @@
 use record::document::{Located, Problems};
 use regex::Regex;
 
+use crate::field_names::matches_removal;
 use crate::plan::{
-    Action, Condition, Conditions, Fact, PathCondition, RateKey, RateLimit, RouteChange, RouteTexts,
-    Template, Text, Variable,
+    Action, Condition, Conditions, Fact, PathCondition, RateKey, RateLimit, ResponseRule, RouteChange,
+    RouteTexts, Template, Text, Variable,
 };
 use crate::template::{Scope, TemplateError, parse, parse_value};
 
@@ -26,8 +27,13 @@ pub(super) fn parse_text(
 }
 
 /// Parses a key: the name of a value, or a text with values.
-pub(super) fn parse_key(text: &Located<Box<str>>, scope: Scope, problems: &mut Problems) -> Option<Template> {
-    parse_value(&text.value, scope).map_err(|error| report(text.offset, &error, problems)).ok()
+pub(super) fn parse_key(
+    text: &Located<Box<str>>,
+    scope: Scope,
+    regex: Option<&Regex>,
+    problems: &mut Problems,
+) -> Option<Template> {
+    parse_value(&text.value, scope, regex).map_err(|error| report(text.offset, &error, problems)).ok()
 }
 
 /// Reports a fault at its place: behind the quote with which the text starts.
@@ -69,8 +75,9 @@ fn collect_from_condition<'c>(condition: &'c Condition, regexes: &mut Vec<&'c Re
 /// Returns the facts about the texts of a route; `None`: they are all literal.
 pub(super) fn route_texts(
     changes: &[RouteChange],
+    rules: Vec<ResponseRule>,
     action: &Action,
-    rate_limit: Option<&RateLimit>,
+    rate_limits: &[RateLimit],
     regex: Option<Regex>,
 ) -> Option<Box<RouteTexts>> {
     let mut texts = RouteTexts::default();
@@ -80,8 +87,9 @@ pub(super) fn route_texts(
         Action::Return { body, .. } => Some(body),
         _ => None,
     };
+    let of_rules = rules.iter().flat_map(|rule| &rule.changes);
     for (text, is_response) in
-        changes.iter().filter_map(text_of_change).chain(of_action.map(|text| (text, false)))
+        changes.iter().chain(of_rules).filter_map(text_of_change).chain(of_action.map(|text| (text, false)))
     {
         has_template |= matches!(text, Text::Template(_));
         for variable in text.variables() {
@@ -92,14 +100,44 @@ pub(super) fn route_texts(
             all.push(variable);
         }
     }
-    let key = rate_limit.map(|limit| &limit.key);
-    if let Some(RateKey::Template(template)) = key {
-        has_template = true;
-        all.extend(template.variables());
+    for limit in rate_limits {
+        if let RateKey::Template(template) = &limit.key {
+            has_template = true;
+            all.extend(template.variables());
+        }
     }
     texts.uses_request_id = all.contains(&&Variable::Fact(Fact::RequestId));
     texts.regex = regex.filter(|_| all.iter().any(|variable| matches!(variable, Variable::Capture(_))));
-    has_template.then(|| Box::new(texts))
+    let is_used = has_template || !rules.is_empty();
+    texts.variants = variants(changes, &rules);
+    texts.rules = rules;
+    is_used.then(|| Box::new(texts))
+}
+
+/// Returns the changes for each set of rules; none without rules.
+fn variants(changes: &[RouteChange], rules: &[ResponseRule]) -> Vec<Vec<RouteChange>> {
+    let variant = |set: usize| {
+        let mut all = changes.to_vec();
+        let held = rules.iter().enumerate().filter(|(index, _)| set >> index & 1 == 1);
+        for change in held.flat_map(|(_, rule)| &rule.changes) {
+            all.retain(|earlier| !is_replaced(earlier, change));
+            all.push(change.clone());
+        }
+        all
+    };
+    if rules.is_empty() { Vec::new() } else { (0..1 << rules.len()).map(variant).collect() }
+}
+
+/// Returns whether a later change of a response replaces the field of an earlier one.
+fn is_replaced(earlier: &RouteChange, later: &RouteChange) -> bool {
+    let (RouteChange::SetResponseHeader(name, _) | RouteChange::AddResponseHeader(name, _)) = earlier else {
+        return false;
+    };
+    match later {
+        RouteChange::SetResponseHeader(own, _) => own.eq_ignore_ascii_case(name),
+        RouteChange::RemoveResponseHeader(pattern) => matches_removal(pattern, name),
+        _ => false,
+    }
 }
 
 /// Returns the text of a change; true: it is for the response.

@@ -158,7 +158,7 @@ fn routes_are_parsed() {
         RouteChange::AddRequestHeader("x-tag".into(), "1".into()),
     ];
     assert_eq!(api.changes, changes);
-    let limit = api.rate_limit.as_ref().unwrap();
+    let limit = &api.rate_limits[0];
     assert_eq!((limit.rate_per_s, limit.burst, limit.status), (1.5, 2, 429));
     assert_eq!((&limit.key, limit.keys_max), (&RateKey::Header("x-key".into()), 10_000));
     assert!(matches!(plan.routes[1].action, Action::Redirect { status: 301, .. }));

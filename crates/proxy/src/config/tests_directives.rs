@@ -60,6 +60,9 @@ fn config(row: &Directive, line: &str) -> String {
         "listener.*.timeouts" => format!("{}{POOL}", listener("[listener.web.timeouts]\n@\n")),
         "route[]" => format!("{}{POOL}", route("@\n")),
         "route[].when" => format!("{LISTENER}[[route]]\ndeny = true\n[route.when]\n@\n"),
+        "route[].response[]" => {
+            format!("{}{POOL}", route("[[route.response]]\nadd-header = { x-a = '1' }\n@\n"))
+        }
         "route[].rate-limit" => format!("{}{POOL}", route("[route.rate-limit]\nrate = 1\n@\n")),
         "route[].redirect" => {
             format!("{LISTENER}[[route]]\n[route.redirect]\nlocation = '/'\n@\n{POOL}")
@@ -109,7 +112,10 @@ fn config(row: &Directive, line: &str) -> String {
     let (site, directory) = TestCertificates::shared();
     let text = text + &line + after;
     let (ticket_key, ocsp) = TestCertificates::shared_extras();
-    let text = text.replace("/etc/weir/ticket.key", ticket_key).replace("/etc/weir/site.ocsp", ocsp);
+    let text = text
+        .replace("/etc/weir/ticket.key", ticket_key)
+        .replace("/etc/weir/networks.txt", "/dev/null")
+        .replace("/etc/weir/site.ocsp", ocsp);
     text.replace("/etc/weir/site.pem", "SITE").replace("SITE", site).replace("/etc/weir/certs", directory)
 }
 

@@ -56,12 +56,21 @@ pub(super) struct Section {
     values: BTreeMap<&'static str, Located<Value>>,
     /// All known keys that were given, valid or not, with their byte offsets.
     given_keys: Vec<(&'static str, usize)>,
+    /// Number of keys in the table, known or not.
+    key_count: usize,
 }
 
 impl Section {
     /// Returns an empty table.
     pub(super) fn empty(path: &'static str) -> Self {
-        Self { path, name: "".into(), offset: 0, values: BTreeMap::new(), given_keys: Vec::new() }
+        Self {
+            path,
+            name: "".into(),
+            offset: 0,
+            values: BTreeMap::new(),
+            given_keys: Vec::new(),
+            key_count: 0,
+        }
     }
 
     /// Returns the same table with another name.
@@ -74,9 +83,9 @@ impl Section {
         self.given_keys.iter().find(|(given_key, _)| *given_key == key).map(|(_, offset)| *offset)
     }
 
-    /// Returns whether the table has any known key.
-    pub(super) fn has_keys(&self) -> bool {
-        !self.given_keys.is_empty()
+    /// Returns whether the table has no key at all, known or not.
+    pub(super) fn is_empty_table(&self) -> bool {
+        self.key_count == 0
     }
 
     /// Returns the byte offset of the value of `key`, or else of the table.
@@ -198,7 +207,7 @@ impl<'p> TableReader<'p> {
 
     /// Reads the values of `table`, with the keys of `path`, which starts at byte `offset`.
     pub(super) fn read_section(&mut self, path: &'static str, table: &DeTable<'_>, offset: usize) -> Section {
-        let mut section = Section { offset, ..Section::empty(path) };
+        let mut section = Section { offset, key_count: table.len(), ..Section::empty(path) };
         for (key, value) in table {
             let key_offset = key.span().start;
             let Some(row) = find_directive(path, key.get_ref()) else {
@@ -244,6 +253,13 @@ impl<'p> TableReader<'p> {
                 Some(Value::Tables(sections))
             }
             ValueKind::Entries(path, short_key) => self.read_entries(row, value, path, short_key),
+            ValueKind::TableOrTables(path) => match inner.as_array() {
+                Some(array) if !array.is_empty() => self.read_entries(row, value, path, None),
+                _ => {
+                    let table = self.as_table(row, value)?;
+                    Some(Value::Tables(vec![self.read_section(path, table, offset)]))
+                }
+            },
             ValueKind::Texts(_) | ValueKind::TextsOrNone(_) => self.read_texts(row, value),
             ValueKind::Fields | ValueKind::Matchers => self.read_pairs(row, value),
             _ => self.problems.ok_or_report(offset, parse_scalar(row, inner)),
@@ -475,7 +491,12 @@ fn parse_float(value: &DeValue<'_>) -> Option<f64> {
 
 fn parse_rate_value(value: &DeValue<'_>) -> Option<Result<f64, ValueError>> {
     match value {
-        DeValue::String(text) => Some(parse_rate(text).map_err(ValueError::from)),
+        DeValue::String(text) => {
+            let periods = [("/m", 60.0), ("/h", 3600.0)];
+            let per = |(unit, seconds)| Some((text.strip_suffix(unit)?, seconds));
+            let (number, seconds) = periods.into_iter().find_map(per).unwrap_or((text, 1.0));
+            Some(parse_rate(number).map(|rate| rate / seconds).map_err(ValueError::from))
+        }
         _ => parse_float(value).map(Ok),
     }
 }

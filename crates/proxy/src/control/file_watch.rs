@@ -143,7 +143,8 @@ fn plan_files(plan: &Plan) -> Vec<PathBuf> {
     let keys = plan.pools.iter().filter_map(|pool| pool.sticky.as_ref()?.key_file.as_deref());
     let directories = listeners.clone().filter_map(|tls| tls.directory.as_deref());
     let files = listeners.flat_map(ListenerTls::files).chain(pools.flat_map(PoolTls::files));
-    let mut paths: Vec<PathBuf> = files.chain(keys).chain(directories).map(Path::to_owned).collect();
+    let mut paths: Vec<PathBuf> =
+        files.chain(keys).chain(directories).chain(plan.condition_files()).map(Path::to_owned).collect();
     paths.sort_unstable();
     paths.dedup();
     paths

@@ -37,6 +37,7 @@ pub(crate) fn privileges(plan: &Plan, extra: &SandboxPaths) -> Privileges {
         .iter()
         .chain(keys)
         .map(|path| directory_of(path))
+        .chain(plan.condition_files().into_iter().map(directory_of))
         .chain(RESOLVER_PATHS.iter().map(PathBuf::from));
     let read = read.chain(tls_paths(plan));
     let key_logs =

@@ -15,7 +15,7 @@ use crate::forward::{
     ClientFraming, Origin, RequestParts, max_forwards, origin_form, uses_max_forwards, write_request,
 };
 use crate::outcome::EndReason;
-use crate::plan::{Action, ListenerPlan, PathRule, PoolId, RateKey, Reuse, Underscores};
+use crate::plan::{Action, ListenerPlan, PathRule, PoolId, Reuse, Underscores};
 use crate::profile::ProfilePhase;
 use crate::request_view::{CertificateField, RequestView};
 use crate::route::{
@@ -161,12 +161,12 @@ impl Exchange {
         if let Some(texts) = &route_plan.texts {
             self.keep_values((generation, route), texts, client, &request, &mut ctx.work.rng);
         }
-        if let Some(limit) = &route_plan.rate_limit
-            && let Err(RetryAfterNs(wait_ns)) =
-                self.take_rate_limit_token(ctx, client, generation, (&limit.key, route), &request, start.now)
+        if !route_plan.rate_limits.is_empty()
+            && let Err((RetryAfterNs(wait_ns), status)) =
+                self.take_rate_limit_tokens(ctx, client, generation, route, &request, start.now)
         {
             self.outcome.retry_after_s = wait_ns.div_ceil(1_000_000_000);
-            self.outcome.refusal_status = limit.status;
+            self.outcome.refusal_status = status;
             self.reject(ctx, client, EndReason::RateLimited);
             return;
         }
@@ -201,25 +201,29 @@ impl Exchange {
         }
     }
 
-    /// Takes a token from the rate limiter of the route, if it has one.
-    fn take_rate_limit_token(
+    /// Takes a token of each rate limit of the route.
+    ///
+    /// # Errors
+    /// A limit has none; the value includes its status. The limits before it have lost a token.
+    fn take_rate_limit_tokens(
         &self,
         ctx: &mut PollContext<'_, '_>,
         client: &ClientStream,
         generation: &ConfigGeneration,
-        (key, route): (&RateKey, usize),
+        route: usize,
         request: &RouteRequest<'_>,
         now: MonotonicTime,
-    ) -> Result<(), RetryAfterNs> {
-        let Some(limiter) = &mut generation.limiters.borrow_mut()[route] else {
-            return Ok(());
-        };
-        let buffer = &mut ctx.work.route_scratch.key;
-        let key = RateLimitKey::from_request(key, request, |template| {
-            template.render_key(&self.request_values(generation, client, request), buffer);
-            buffer
-        });
-        limiter.admit(key, now)
+    ) -> Result<(), (RetryAfterNs, u16)> {
+        let limits = &generation.plan.routes[route].rate_limits;
+        for (limit, limiter) in limits.iter().zip(&mut generation.limiters.borrow_mut()[route]) {
+            let buffer = &mut ctx.work.route_scratch.key;
+            let key = RateLimitKey::from_request(&limit.key, request, |template| {
+                template.render_key(&self.request_values(generation, client, request), buffer);
+                buffer
+            });
+            limiter.admit(key, now).map_err(|wait| (wait, limit.status))?;
+        }
+        Ok(())
     }
 
     /// Returns the end code if the connection or its source is over a limit now.

@@ -158,7 +158,10 @@ impl Exchange {
         self.response_relay.reset();
         let generation = self.generation.as_ref();
         let route = generation.zip(self.outcome.route).map(|(live, index)| &live.plan.routes[index]);
-        let changes = route.map_or(&[][..], |route| &route.changes);
+        let changes = route.map_or(&[][..], |route| {
+            let rules = route.texts.as_ref();
+            rules.and_then(|texts| texts.changes(status, self.kept.held_rules)).unwrap_or(&route.changes)
+        });
         let out = self.response_relay.head_buffer();
         encode::status_line(out, Version::Http11, status);
         if writes_own_response_field(changes, "date") {

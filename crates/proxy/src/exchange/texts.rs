@@ -13,10 +13,12 @@ use crate::exchange_state::{Exchange, ServerSlot};
 use crate::forward::{
     Origin, RequestParts, ResponseParts, write_request, write_response, write_response_changes,
 };
-use crate::plan::{RouteTexts, Text};
+use crate::plan::{ResponseRule, RouteTexts, Text};
 use crate::request_view::RequestView;
 use crate::route::RouteRequest;
+use crate::route::conditions::ComparedPath;
 use crate::route::values::{KeptValues, RequestValues, ResponseValues};
+use crate::route::when::holds;
 use crate::template::{Escape, TextTooLong};
 
 impl Exchange {
@@ -39,6 +41,7 @@ impl Exchange {
             .with_route(&generation.plan, route, generation.router.regex(route))
             .with_request_id(trusted_request_id(request.view).unwrap_or(&id));
         kept.keep(&texts.kept, &values);
+        kept.held_rules = held_rules(texts, request, client);
         self.kept = kept;
     }
 
@@ -85,7 +88,8 @@ impl Exchange {
         let Some(route) = route.map(|(generation, route)| &generation.plan.routes[route]) else { return };
         let Some(texts) = &route.texts else { return };
         let values = response_values(&self.kept, None, texts, status);
-        write_response_changes(&route.changes, Some(&values), self.response_relay.head_buffer());
+        let changes = texts.changes(status, self.kept.held_rules).unwrap_or(&route.changes);
+        write_response_changes(changes, Some(&values), self.response_relay.head_buffer());
         if values.has_overflow.get() {
             core.count_long_text();
         }
@@ -120,7 +124,8 @@ pub(super) fn write_with_values(
     out: &mut Vec<u8>,
 ) {
     let values = response_values(kept, slot, texts, head.status);
-    write_response(head, ResponseParts { values: Some(&values), ..parts }, out);
+    let changes = texts.changes(head.status, kept.held_rules).unwrap_or(parts.changes);
+    write_response(head, ResponseParts { changes, values: Some(&values), ..parts }, out);
     if values.has_overflow.get() {
         core.count_long_text();
     }
@@ -136,6 +141,21 @@ fn response_values<'a>(
 ) -> ResponseValues<'a> {
     let server = slot.map_or("", |slot| &*slot.pool.plan().servers[slot.server].name);
     ResponseValues { variables: &texts.kept, kept, status, server, has_overflow: Cell::new(false) }
+}
+
+/// Returns a bit for each rule for responses whose condition on the request holds.
+fn held_rules(texts: &RouteTexts, request: &RouteRequest<'_>, client: &ClientStream) -> u8 {
+    if texts.rules.is_empty() {
+        return 0;
+    }
+    let (mut buffer, mut stripped_buffer) = (String::new(), String::new());
+    let path = ComparedPath::new(request.target, &mut buffer, &mut stripped_buffer);
+    let is_held = |rule: &ResponseRule| {
+        let when = rule.when.as_ref();
+        when.is_none_or(|when| holds(when, request, client, path))
+    };
+    let held = texts.rules.iter().enumerate().filter(|(_, rule)| is_held(rule));
+    held.fold(0, |held, (index, _)| held | 1 << index)
 }
 
 /// Returns the content of a response of a route.

@@ -1,7 +1,11 @@
 //! Texts with values as they become for a request. The values of a response are not known: their names stay.
 
-use crate::plan::{Fact, RouteChange, Template, Text, Variable};
+use crate::plan::{Fact, ResponseRule, RouteChange, Template, Text, Variable};
+use crate::request_view::ClientFacts;
+use crate::route::RouteRequest;
+use crate::route::conditions::ComparedPath;
 use crate::route::values::RequestValues;
+use crate::route::when::mismatch;
 use crate::template::{Escape, Values};
 
 /// Maximum number of bytes of a body that is printed.
@@ -41,6 +45,23 @@ pub(super) fn describe_change(change: &RouteChange, values: &RequestValues<'_>) 
         RouteChange::AddResponseHeader(name, text) => field("response: add", name, text),
         RouteChange::RemoveResponseHeader(name) => format!("response: remove {name}"),
     })
+}
+
+/// Adds the lines about a rule for responses.
+pub(super) fn rule_lines(
+    rule: &ResponseRule,
+    (request, client, path): (&RouteRequest<'_>, &dyn ClientFacts, ComparedPath<'_>),
+    values: &RequestValues<'_>,
+    lines: &mut Vec<String>,
+) {
+    let statuses =
+        rule.statuses.as_ref().map_or_else(|| "any status".to_owned(), |set| format!("status {set}"));
+    if let Some(reason) = rule.when.as_ref().and_then(|when| mismatch(when, request, client, path)) {
+        lines.push(format!("no match    rule for {statuses}: {reason}"));
+        return;
+    }
+    let descriptions = rule.changes.iter().filter_map(|change| describe_change(change, values));
+    lines.extend(descriptions.map(|description| format!("change      {statuses}: {description}")));
 }
 
 /// Returns the line about a redirect.

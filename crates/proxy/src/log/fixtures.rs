@@ -85,7 +85,7 @@ fn route(name: &str) -> RoutePlan {
         changes: Vec::new(),
         texts: None,
         path_rule: None,
-        rate_limit: None,
+        rate_limits: Vec::new(),
         priority: Priority::Normal,
         action: Action::Forward(PoolId(0)),
     }

@@ -1,6 +1,10 @@
 //! Conditions on a request that a route's plain keys cannot express: combinations, and facts beyond the head.
 //! Types only; `route::when` evaluates them.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::network_set::NetworkSet;
 use super::{Conditions, TextCondition, ValueCondition};
 use crate::template::Template;
 
@@ -15,6 +19,8 @@ pub enum Condition {
     Not(Box<Self>),
     /// The conditions that a route can have, too.
     Plain(Box<Conditions>),
+    /// Networks of the client, from a file.
+    SourceFile(PathBuf, Arc<NetworkSet>),
     /// A cookie.
     Cookie(TextCondition),
     /// True if the client uses TLS.
@@ -29,6 +35,20 @@ pub enum Condition {
     Weekday(u8),
     /// A fraction of the keys.
     Percent(PercentCondition),
+}
+
+impl Condition {
+    /// Calls `visit` with the files of the condition.
+    pub(crate) fn visit_files<'a>(&'a self, visit: &mut dyn FnMut(&'a Path)) {
+        match self {
+            Self::All(conditions) | Self::Any(conditions) => {
+                conditions.iter().for_each(|condition| condition.visit_files(visit));
+            }
+            Self::Not(condition) => condition.visit_files(visit),
+            Self::SourceFile(path, _) => visit(path),
+            _ => {}
+        }
+    }
 }
 
 /// Part of a certificate.

@@ -19,7 +19,7 @@ use super::outlier_counters::OutlierCounters;
 use super::retry_budget::RetryBudget;
 use crate::admission::{ListenerLimits, create_listener_limits};
 use crate::dial::SourceAddresses;
-use crate::plan::{IdVec, Plan, PoolId, PoolPlan, RoutePlan, ServerId, ServerPlan};
+use crate::plan::{IdVec, Plan, PoolId, PoolPlan, RateLimit, RoutePlan, ServerId, ServerPlan};
 use crate::route::Buckets;
 
 /// State of all pools that all cores share, for one plan.
@@ -29,7 +29,7 @@ pub(crate) struct CrossCoreState {
     /// Limits of each listener.
     pub(crate) listener_limits: Vec<Arc<ListenerLimits>>,
     /// Token buckets of the routes that have a rate limit.
-    pub(crate) rate_limits: Vec<Option<Arc<Buckets>>>,
+    pub(crate) rate_limits: Vec<Vec<Arc<Buckets>>>,
 }
 
 /// State of one pool that all cores share.
@@ -137,17 +137,18 @@ fn create_rate_limits(
     plan: &Plan,
     cores: usize,
     previous: Option<(&Plan, &CrossCoreState)>,
-) -> Vec<Option<Arc<Buckets>>> {
-    let limit = |route: &RoutePlan| {
-        let limit = route.rate_limit.as_ref()?;
+) -> Vec<Vec<Arc<Buckets>>> {
+    let buckets = |route: &RoutePlan, (index, limit): (usize, &RateLimit)| {
         let unchanged = previous.and_then(|(plan, shared)| {
-            let index = plan.routes.iter().position(|old| old.name == route.name)?;
-            let is_same = plan.routes[index].rate_limit.as_ref() == Some(limit);
-            shared.rate_limits.get(index).filter(|_| is_same)?.clone()
+            let old_index = plan.routes.iter().position(|old| old.name == route.name)?;
+            let is_same = plan.routes[old_index].rate_limits.get(index) == Some(limit);
+            shared.rate_limits.get(old_index).filter(|_| is_same)?.get(index).cloned()
         });
-        Some(unchanged.unwrap_or_else(|| Arc::new(Buckets::new(limit, cores))))
+        unchanged.unwrap_or_else(|| Arc::new(Buckets::new(limit, cores)))
     };
-    plan.routes.iter().map(limit).collect()
+    let of_route =
+        |route: &RoutePlan| route.rate_limits.iter().enumerate().map(|limit| buckets(route, limit)).collect();
+    plan.routes.iter().map(of_route).collect()
 }
 
 /// Returns the concurrency limit of a server. It is kept across reloads, because it counts the

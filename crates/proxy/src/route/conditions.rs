@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use crate::plan::{Conditions, Network, PathCondition, TextCondition, ValueCondition};
-use crate::uri::{decode_triplet, is_below, matches_host_pattern};
+use crate::uri::{
+    decode_triplet, is_below, matches_host_pattern, normalise, split_target, without_parameters,
+};
 
 use super::RouteRequest;
 
@@ -15,6 +17,14 @@ pub(crate) struct ComparedPath<'a> {
     pub(crate) path: &'a str,
     /// The path without parameters, see [`crate::uri::without_parameters`].
     pub(crate) without_parameters: &'a str,
+}
+
+impl<'a> ComparedPath<'a> {
+    /// Returns the forms of the path of a target.
+    pub(crate) fn new(target: &'a str, buffer: &'a mut String, stripped_buffer: &'a mut String) -> Self {
+        let path = normalise(split_target(target).0, buffer);
+        Self { path, without_parameters: without_parameters(path, stripped_buffer) }
+    }
 }
 
 /// Returns whether all conditions except listener and host hold. `query` is the text after the `?`.

@@ -167,7 +167,7 @@ fn random_route(random: &mut fastrand::Rng, name: usize) -> RoutePlan {
         changes: Vec::new(),
         texts: None,
         path_rule: None,
-        rate_limit: None,
+        rate_limits: Vec::new(),
         priority: crate::plan::Priority::Normal,
         action: Action::Deny(403),
     }

@@ -234,6 +234,8 @@ pub(crate) struct KeptValues {
     bytes: Vec<u8>,
     /// End of each value in the bytes.
     ends: Vec<u32>,
+    /// A bit for each rule for responses whose condition on the request holds.
+    pub(crate) held_rules: u8,
     /// Request id of a request without a trusted one.
     pub(crate) request_id: [u8; 32],
 }

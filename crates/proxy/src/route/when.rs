@@ -31,6 +31,7 @@ pub(crate) fn holds(
         Condition::Any(conditions) => conditions.iter().any(inner),
         Condition::Not(condition) => !inner(condition),
         Condition::Plain(conditions) => plain_holds(conditions, request, path),
+        Condition::SourceFile(_, networks) => request.source.is_some_and(|source| networks.contains(source)),
         Condition::Cookie(TextCondition { name, value }) => {
             let lines = request.view.ordinary_lines("cookie");
             let named = cookies(lines).filter(|one| one.name == name.as_bytes());
@@ -114,6 +115,7 @@ impl fmt::Display for Condition {
             Self::Any(conditions) => write_list(f, "any", conditions),
             Self::Not(condition) => write!(f, "not ({condition})"),
             Self::Plain(conditions) => write_plain(f, conditions),
+            Self::SourceFile(path, _) => write!(f, "source-file {}", path.display()),
             Self::Cookie(condition) => write_matcher(f, "cookie", &condition.name, &condition.value),
             Self::Tls(expected) => write!(f, "tls {expected}"),
             Self::ServerName(names) => write!(f, "sni {}", names.join(" or ")),
@@ -191,5 +193,141 @@ impl fmt::Display for PathCondition {
             Self::Glob(pattern, _) => write!(f, "path-glob {pattern}"),
             Self::Regex(regex) => write!(f, "path-regex {regex}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request_view::fixtures::{self, FixedFacts};
+    use wire::Header;
+
+    /// Returns the condition of a config's only route.
+    fn condition(text: &str) -> Condition {
+        let config = format!("[listener.web]\nbind = '127.0.0.1:0'\n[[route]]\nwhen = {text}\ndeny = true\n");
+        let parsed = crate::config::parse("t", &config).unwrap_or_else(|problems| panic!("{problems:?}"));
+        *parsed.plan.routes[0].conditions.when.clone().unwrap()
+    }
+
+    fn reason(text: &str, facts: &FixedFacts) -> Option<String> {
+        let headers = [
+            Header { name: "X-A", value: b"v" },
+            Header { name: "Cookie", value: b"user=7; beta=1" },
+            Header { name: "Connection", value: b"x-hidden" },
+            Header { name: "X-Hidden", value: b"1" },
+        ];
+        let head = fixtures::head(&headers);
+        let request = RouteRequest {
+            listener: 0,
+            method: "GET",
+            target: "/a/b?q=1",
+            is_plain: true,
+            host: Some("A.example:80"),
+            view: &fixtures::view(&head),
+            source: Some([10, 1, 2, 3].into()),
+        };
+        let path = ComparedPath { path: "/a/b", without_parameters: "/a/b" };
+        let condition = condition(text);
+        let mismatch = mismatch(&condition, &request, facts, path);
+        assert_eq!(holds(&condition, &request, facts, path), mismatch.is_none(), "{text}");
+        mismatch
+    }
+
+    #[test]
+    fn each_key_holds_or_has_a_reason() {
+        // Saturday, 2026-11-28 15:00 UTC.
+        let facts = FixedFacts {
+            server_name: Some("a.example"),
+            unix_ns: 1_795_878_000 * 1_000_000_000,
+            ..FixedFacts::default()
+        };
+        for (holding, other, reason_part) in [
+            ("{ host = 'a.example' }", "{ host = 'b.example' }", "host b.example does not hold"),
+            ("{ path = ['/x', '/a/b'] }", "{ path = '/a' }", "path /a does not hold"),
+            ("{ path-prefix = '/a' }", "{ path-prefix = '/b' }", "path-prefix /b"),
+            ("{ path-glob = '/*/b' }", "{ path-glob = '/*' }", "path-glob /*"),
+            ("{ path-glob = '/**' }", "{ path-glob = '/a/?b' }", "path-glob /a/?b"),
+            ("{ path-regex = 'b$' }", "{ path-regex = '^b' }", "path-regex ^b"),
+            ("{ method = 'GET' }", "{ method = 'POST' }", "method POST"),
+            ("{ header = { x-a = 'v' } }", "{ header = { x-a = 'w' } }", "header x-a = 'w'"),
+            ("{ header = { x-hidden = false } }", "{ header = { x-hidden = true } }", "header x-hidden"),
+            ("{ query = { q = '1' } }", "{ query = { q = false } }", "query q absent"),
+            (
+                "{ cookie = { user = '7' } }",
+                "{ cookie = { user = { regex = '8' } } }",
+                "cookie user matching 8",
+            ),
+            ("{ source = '10.0.0.0/8' }", "{ source = '11.0.0.0/8' }", "source 11.0.0.0/8"),
+            ("{ tls = true }", "{ tls = false }", "tls false"),
+            ("{ sni = '*.example' }", "{ sni = 'b.example' }", "sni b.example"),
+            (
+                "{ tls-client = { subject = false } }",
+                "{ tls-client = { subject = true } }",
+                "tls-client subject",
+            ),
+            ("{ time = ['00:00-01:00', '14:59-15:01'] }", "{ time = '15:01-14:59' }", "time 15:01-14:59"),
+            ("{ weekday = ['fri', 'sat'] }", "{ weekday = 'sun' }", "weekday sun"),
+            (
+                "{ percent = 100, key = 'cookie.user' }",
+                "{ percent = 0, key = 'cookie.user' }",
+                "percent 0 of cookie.user",
+            ),
+            (
+                "{ not = { percent = 100, key = 'cookie.other' } }",
+                "{ percent = 100, key = 'header.x-none' }",
+                "percent 100",
+            ),
+            (
+                "{ any = [{ method = 'PUT' }, { tls = true }] }",
+                "{ any = [{ method = 'PUT' }, { tls = false }] }",
+                "none of (method PUT does not hold; tls false does not hold)",
+            ),
+            (
+                "{ all = [{ method = 'GET' }, { tls = true }] }",
+                "{ all = [{ method = 'GET' }, { tls = false }] }",
+                "tls false",
+            ),
+            (
+                "{ not = { method = 'PUT' } }",
+                "{ not = { method = 'GET', tls = true } }",
+                "all (method GET; tls true) holds, and must not",
+            ),
+            (
+                "{ method = 'GET', not = { tls = false } }",
+                "{ method = 'GET', not = { tls = true } }",
+                "tls true holds",
+            ),
+        ] {
+            assert_eq!(reason(holding, &facts), None, "{holding}");
+            let reason = reason(other, &facts).unwrap_or_default();
+            assert!(reason.contains(reason_part), "{other}: {reason}");
+        }
+    }
+
+    #[test]
+    fn a_percentage_is_a_fraction_of_the_keys_and_includes_smaller_ones() {
+        let head = fixtures::head(&[]);
+        let view = fixtures::view(&head);
+        let Condition::Percent(ten) = condition("{ percent = 10, key = 'query.u' }") else { panic!() };
+        let twenty = PercentCondition { percent: 20.0, ..ten.clone() };
+        let (mut in_ten, mut in_twenty) = (0, 0);
+        for user in 0..10_000 {
+            let target = format!("/?u={user}");
+            let request = RouteRequest {
+                listener: 0,
+                method: "GET",
+                target: &target,
+                is_plain: true,
+                host: None,
+                view: &view,
+                source: None,
+            };
+            let [is_in_ten, is_in_twenty] =
+                [&ten, &twenty].map(|condition| percent_holds(condition, &request, &FixedFacts::default()));
+            assert!(is_in_twenty || !is_in_ten);
+            in_ten += u32::from(is_in_ten);
+            in_twenty += u32::from(is_in_twenty);
+        }
+        assert!((850..1150).contains(&in_ten) && (1800..2200).contains(&in_twenty), "{in_ten} {in_twenty}");
     }
 }

@@ -41,6 +41,11 @@ impl Template {
                 return Err(TextTooLong);
             }
         }
+        // Two slashes would begin a host, also those around a group without a byte.
+        let slashes = out.iter().take_while(|&&byte| byte == b'/').count();
+        if slashes > 1 && !self.source.starts_with("//") {
+            out.drain(1..slashes);
+        }
         Ok(out)
     }
 }

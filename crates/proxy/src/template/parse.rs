@@ -33,6 +33,8 @@ pub(crate) struct TemplateError {
 pub(crate) enum TemplateFault {
     #[error("'{{{name}}}' is not a value{hint}; for literal braces, double them: {doubled}")]
     Unknown { name: Box<str>, hint: String, doubled: String },
+    #[error("'{name}' is not the name of a value{hint}")]
+    UnknownKey { name: Box<str>, hint: String },
     #[error("'{{' has no '}}'; for literal braces, double them: {doubled}")]
     Unclosed { doubled: String },
     #[error("'}}' has no '{{'; for literal braces, double them: {doubled}")]
@@ -107,13 +109,17 @@ pub(crate) fn parse(text: &str, scope: Scope, regex: Option<&Regex>) -> Result<T
 ///
 /// # Errors
 /// Returns the first fault.
-pub(crate) fn parse_value(text: &str, scope: Scope) -> Result<Template, TemplateError> {
+pub(crate) fn parse_value(
+    text: &str,
+    scope: Scope,
+    regex: Option<&Regex>,
+) -> Result<Template, TemplateError> {
     if text.contains(['{', '}'])
-        && let Text::Template(template) = parse(text, scope, None)?
+        && let Text::Template(template) = parse(text, scope, regex)?
     {
         return Ok(template);
     }
-    let variable = parse_name(text, scope, None, text).map_err(|fault| TemplateError { at: 0, fault })?;
+    let variable = parse_name(text, scope, regex, "").map_err(|fault| TemplateError { at: 0, fault })?;
     Ok(Template { source: text.into(), parts: [Part::Value(variable, "".into())].into() })
 }
 
@@ -147,7 +153,7 @@ fn parse_name(
     parse_capture(name, scope, regex, text)
 }
 
-/// Parses the name of a group, or reports an unknown name.
+/// Parses the name of a group, or reports an unknown name. Without a `text`, the name is a key of its own.
 fn parse_capture(
     name: &str,
     scope: Scope,
@@ -173,10 +179,10 @@ fn parse_capture(
             let groups = regex.into_iter().flat_map(|regex| regex.capture_names().flatten());
             let families = FAMILIES.iter().map(|(name, _)| *name);
             let known = Fact::ALL.iter().map(|fact| fact.name()).chain(families).chain(groups);
-            Err(TemplateFault::Unknown {
-                name: name.into(),
-                hint: suggestion(name, known),
-                doubled: doubled(text),
+            let (name, hint) = (name.into(), suggestion(name, known));
+            Err(match text.is_empty() {
+                true => TemplateFault::UnknownKey { name, hint },
+                false => TemplateFault::Unknown { name, hint, doubled: doubled(text) },
             })
         }
     }

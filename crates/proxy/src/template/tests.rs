@@ -88,12 +88,12 @@ fn faults_have_a_place_and_a_remedy() {
 #[test]
 fn a_key_is_a_name_or_a_text() {
     let mut out = vec![1];
-    parse_value("cookie.id", Scope::Key).unwrap().render_key(&values(), &mut out);
+    parse_value("cookie.id", Scope::Key, None).unwrap().render_key(&values(), &mut out);
     assert_eq!(out, b"7");
-    parse_value("{cookie.id}/{host}", Scope::Key).unwrap().render_key(&values(), &mut out);
+    parse_value("{cookie.id}/{host}", Scope::Key, None).unwrap().render_key(&values(), &mut out);
     assert_eq!(out, b"7/a.example:80");
     for invalid in ["cookie", "user", "", "{{", "status", "{1}", "1"] {
-        assert!(parse_value(invalid, Scope::Key).is_err(), "{invalid}");
+        assert!(parse_value(invalid, Scope::Key, None).is_err(), "{invalid}");
     }
 }
 
@@ -113,7 +113,7 @@ fn a_long_text_is_left_out_and_noted() {
 
 #[test]
 fn a_location_cannot_be_bent() {
-    let table: [(&str, &[(&str, &str)], &str); 22] = [
+    let table: [(&str, &[(&str, &str)], &str); 24] = [
         (
             "https://{host}{path}{query}",
             &[("host", "a:80"), ("path", "/x"), ("query", "?y=1")],
@@ -131,6 +131,8 @@ fn a_location_cannot_be_bent() {
         ("{1}", &[("1", "/evil.example")], "/evil.example"),
         ("{1}", &[("1", "https:/evil.example")], "/https:/evil.example"),
         ("/{1}", &[("1", "/evil.example")], "/evil.example"),
+        ("/{1}/{2}", &[("2", "evil.example")], "/evil.example"),
+        ("/{1}/x", &[("1", "a")], "/a/x"),
         ("/new/{1}", &[("1", "a/b%2Fc")], "/new/a/b%2Fc"),
         ("https://{host}{1}", &[("host", "good"), ("1", ".evil.example/x")], "https://good/.evil.example/x"),
         ("https://{host}{1}{query}", &[("host", "good"), ("1", "/x"), ("query", "?q")], "https://good/x?q"),
@@ -143,7 +145,7 @@ fn a_location_cannot_be_bent() {
         ("/{cookie.a:-none}", &[], "/none"),
         ("/fixed", &[], "/fixed"),
     ];
-    let regex = regex::Regex::new("(.*)").unwrap();
+    let regex = regex::Regex::new("(.*)(.*)").unwrap();
     for (text, pairs, expected) in table {
         let text = parse(text, Scope::Message, Some(&regex)).unwrap();
         let location = text.location(&FixedValues { pairs, overflows: Cell::new(0) }).unwrap();

@@ -150,6 +150,23 @@ fn a_rate_limit_lets_a_burst_through_and_says_when_to_come_back() {
 }
 
 #[test]
+fn several_rate_limits_hold_at_a_time() {
+    let _shared = shared_machine();
+    let proxy = start_proxy(
+        "[[route]]\nrate-limit = [{ rate = \"1/h\", burst = 2, key = \"{cookie.user}\" }, \
+         { rate = \"6/m\", burst = 3, key = \"route\", status = 503 }]\nreturn = { body = \"here\" }\n",
+    );
+    let response = |user: &str| send_request(proxy.authority(), "GET /", &format!("Cookie: user={user}\r\n"));
+    assert_eq!(["a", "a", "a", "b"].map(|user| response(user).status), [200, 200, 429, 200]);
+    let rejected = response("b");
+    assert_eq!(rejected.status, 503, "{rejected:?}");
+    let after: u64 = field(&rejected.head, "retry-after").unwrap().parse().unwrap();
+    assert!((1..=10).contains(&after), "six a minute: {after}");
+    let after: u64 = field(&response("a").head, "retry-after").unwrap().parse().unwrap();
+    assert!((60..=3600).contains(&after), "one an hour: {after}");
+}
+
+#[test]
 fn a_rate_limit_of_a_hundred_a_second_is_a_hundred_a_second() {
     let _shared = shared_machine();
     let proxy = start_proxy(

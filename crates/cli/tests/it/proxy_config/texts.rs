@@ -2,6 +2,8 @@
 
 use super::{body_text, send_request, start_proxy};
 use crate::support::faulty_origins::{echoing_server, field};
+use crate::support::metrics::Metrics;
+use crate::support::proxy_under_test::ProxyUnderTest;
 use crate::support::shared_machine;
 
 #[test]
@@ -157,4 +159,59 @@ fn conditions_are_combined() {
     let half = sides.iter().filter(|side| *side == "half").count();
     assert!((30..=70).contains(&half), "{half} of 100");
     assert_eq!((0..20).map(side).collect::<Vec<_>>(), sides[..20], "a key keeps its side");
+}
+
+#[test]
+fn rules_for_responses_hold_by_status_and_request() {
+    let _shared = shared_machine();
+    let origin = echoing_server("origin");
+    let rules = "[[route.response]]\nstatus = \"4xx,5xx\"\nset-header = { cache-control = \"no-store\", x-error = \"{status}\" }\n\
+         [[route.response]]\nwhen = { path-glob = \"**.js\" }\nset-header = { Cache-Control = \"max-age=60\" }\n\
+         [[route.response]]\nstatus = \"200-299\"\nwhen = { not = { cookie = { a = true } } }\n\
+         remove-header = \"x-route\"\nadd-header = { x-first = \"{method} {path}\" }\n";
+    let proxy = start_proxy(&format!(
+        "[[route]]\npath-prefix = \"/denied\"\nset-response-header = {{ cache-control = \"private\" }}\ndeny = 451\n{rules}\
+         [[route]]\nset-response-header = {{ cache-control = \"private\", x-route = \"1\" }}\npool = \"app\"\n{rules}\
+         [pool.app]\nservers = [\"{}\"]\n",
+        origin.authority
+    ));
+    for (target, fields, expected) in [
+        ("/", "Cookie: a=b\r\n", [Some("private"), None, Some("1"), None]),
+        ("/", "", [Some("private"), None, None, Some("GET /")]),
+        ("/x.js", "Cookie: a=b\r\n", [Some("max-age=60"), None, Some("1"), None]),
+        ("/denied", "", [Some("no-store"), Some("451"), None, None]),
+        ("/denied/x.js", "", [Some("max-age=60"), Some("451"), None, None]),
+        ("/denied.js", "", [Some("max-age=60"), None, None, Some("GET /denied.js")]),
+    ] {
+        let response = send_request(proxy.authority(), &format!("GET {target}"), fields);
+        let names = ["cache-control", "x-error", "x-route", "x-first"];
+        let actual = names.map(|name| field(&response.head, name));
+        assert_eq!(
+            actual,
+            expected.map(|value| value.map(str::to_owned)),
+            "{target} {fields}: {}",
+            response.head
+        );
+    }
+}
+
+#[test]
+fn networks_of_a_file_are_read_again_at_a_reload() {
+    let _shared = shared_machine();
+    let directory = tempfile::tempdir().unwrap();
+    let list = directory.path().join("networks");
+    std::fs::write(&list, "# office\n10.0.0.0/8\n\n127.0.0.0/8 # here\n::1\n").unwrap();
+    let config = format!(
+        "threads = 1\nadmin = \"127.0.0.1:0\"\n[listener.web]\nbind = \"127.0.0.1:0\"\n\
+         [[route]]\nwhen = {{ source-file = \"{0}\" }}\nreturn = {{ body = \"listed\" }}\n\
+         [[route]]\nreturn = {{ body = \"other\" }}\n",
+        list.display()
+    );
+    let proxy = ProxyUnderTest::weir(&config);
+    assert_eq!(body_text(&proxy.get("/")), "listed");
+    std::fs::write(&list, "10.0.0.0/8\n").unwrap();
+    proxy.reload(&config);
+    let is_applied = |metrics: &Metrics| metrics.sum("weir_reloads_total", &[("result", "applied")]) == 1.0;
+    proxy.metrics_until("the reload", is_applied);
+    assert_eq!(body_text(&proxy.get("/")), "other");
 }
