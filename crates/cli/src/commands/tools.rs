@@ -44,9 +44,10 @@ pub(super) fn reference(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     match pages.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => print(&reference::markdown()),
         ["config"] => print(&proxy::reference()),
+        ["import"] => print(&import::markdown()),
         ["settings"] => print(&settings_reference::settings_markdown()),
         _ => {
-            let text = "unknown page (pages: config, settings)";
+            let text = "unknown page (pages: config, import, settings)";
             return Err(vec![InputProblem::new("PAGE", text)].into());
         }
     }

@@ -24,16 +24,19 @@ pub(crate) const REFERENCE: CommandInfo = CommandInfo {
     name: "reference",
     about: "Print the reference of commands, flags, verdicts and errors in Markdown",
     doc: "docs/reference.md is this text; docs/config.md is the page `config`, with the config keys, \
-          metrics and log fields of weir proxy, and docs/settings.md the page `settings`, with the host settings of weir \
+          metrics and log fields of weir proxy, docs/import.md the page `import`, with the directives that weir proxy \
+          import translates, and docs/settings.md the page `settings`, with the host settings of weir \
           tune and their state on the running kernel.",
     values: Some((
         "PAGE",
-        "Page `config`: config keys, metrics and log fields of weir proxy; page `settings`: host settings",
+        "Page `config`: config keys, metrics and log fields of weir proxy; page `import`: directives of other programs; \
+         page `settings`: host settings",
     )),
     flags: &[],
     examples: &[
         ("weir reference", "the reference"),
         ("weir reference config", "the reference of weir proxy's config, metrics and logs"),
+        ("weir reference import", "the directives that weir proxy import translates"),
         ("weir reference settings", "the host settings, and their state on this kernel"),
     ],
 };
