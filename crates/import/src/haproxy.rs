@@ -91,7 +91,7 @@ fn inherited(head: &Line, defaults: &[(String, Proxy)]) -> Proxy {
 }
 
 fn is_section(word: &str) -> bool {
-    const OTHERS: [&str; 11] = [
+    const OTHERS: [&str; 12] = [
         "global",
         "userlist",
         "peers",
@@ -103,6 +103,7 @@ fn is_section(word: &str) -> bool {
         "fcgi-app",
         "log-forward",
         "crt-store",
+        "traces",
     ];
     matches!(word, "defaults" | "frontend" | "backend" | "listen" | "resolvers") || OTHERS.contains(&word)
 }

@@ -91,6 +91,11 @@ impl Location {
         }
     }
 
+    /// Returns its scope and those inside of it.
+    pub(super) fn scopes(&self) -> Box<dyn Iterator<Item = &Scope> + '_> {
+        Box::new(std::iter::once(&self.scope).chain(self.inner.iter().flat_map(Self::scopes)))
+    }
+
     fn directive(&self, name: &str) -> Option<&Directive> {
         self.directives.iter().find(|directive| directive.name() == name)
     }
@@ -130,13 +135,20 @@ fn is_of_location(name: &str) -> bool {
 /// Converts the locations of one server.
 struct Converter<'a, 'd> {
     server: &'a Server,
+    /// True if a listener of the config sends `X-Forwarded-For`.
+    sends_client_address: bool,
     upstreams: &'a [Upstream],
     draft: &'a mut Draft<'d>,
 }
 
 /// Returns the rules of a server, the last one for all requests.
-pub(super) fn server_rules(server: &Server, upstreams: &[Upstream], draft: &mut Draft<'_>) -> Vec<Rule> {
-    let mut converter = Converter { server, upstreams, draft };
+pub(super) fn server_rules(
+    server: &Server,
+    upstreams: &[Upstream],
+    sends_client_address: bool,
+    draft: &mut Draft<'_>,
+) -> Vec<Rule> {
+    let mut converter = Converter { server, sends_client_address, upstreams, draft };
     let mut rules = converter.rewrite_phase(&server.directives);
     let ends = rules.iter().any(|rule| matches!(rule, Rule::Act(..)));
     if ends {
@@ -579,6 +591,11 @@ impl Converter<'_, '_> {
             .set_headers
             .iter()
             .any(|(name, value, _)| name.eq_ignore_ascii_case("x-forwarded-for") && is_client_address(value));
+        if self.sends_client_address && !has_client_address {
+            let origin =
+                implied(&self.server.origin, "without proxy_set_header, there is no X-Forwarded-For");
+            add(Change::RemoveRequest("X-Forwarded-*".into()), &origin);
+        }
         for (name, value, origin) in &scope.set_headers {
             let change = self.request_change(name, value, has_client_address, origin);
             if let Some(change) = change {

@@ -153,6 +153,11 @@ impl Server {
         self.listens.iter().all(|listen| matches!(listen.port, Some(80 | 443)))
     }
 
+    /// Returns its scope and those of its locations.
+    fn scopes(&self) -> impl Iterator<Item = &Scope> {
+        std::iter::once(&self.scope).chain(self.locations.iter().flat_map(Location::scopes))
+    }
+
     pub(super) fn first_name(&self) -> &str {
         self.names.first().map_or("", String::as_str)
     }
@@ -280,7 +285,9 @@ fn rules_of(
     if let Some(rules) = &known[index] {
         return rules.clone();
     }
-    let rules = server_rules(&servers[index], upstreams, draft);
+    let mut scopes = servers.iter().flat_map(Server::scopes);
+    let sends_client_address = scopes.any(|scope| !client_address_origins(scope).is_empty());
+    let rules = server_rules(&servers[index], upstreams, sends_client_address, draft);
     known[index] = Some(rules.clone());
     rules
 }
@@ -408,14 +415,12 @@ fn add_listener(group: &Group, servers: &[Server], draft: &mut Draft<'_>) -> Str
 }
 
 fn write_body_max(members: &[&Server], section: &mut Section, draft: &mut Draft<'_>) {
-    let scopes = members.iter().flat_map(|server| {
-        std::iter::once(&server.scope).chain(server.locations.iter().map(|location| &location.scope))
+    let scopes = members.iter().flat_map(|server| server.scopes());
+    let limits = scopes.map(|scope| match &scope.body_max {
+        Some((bytes, origin)) => (*bytes, Some(origin)),
+        None => (BODY_MAX, None),
     });
-    let limits: Vec<(u64, Option<&Rc<Origin>>)> = scopes
-        .map(|scope| {
-            scope.body_max.as_ref().map_or((BODY_MAX, None), |(bytes, origin)| (*bytes, Some(origin)))
-        })
-        .collect();
+    let limits: Vec<(u64, Option<&Rc<Origin>>)> = limits.collect();
     // 0 is no limit.
     let key = |bytes: u64| if bytes == 0 { u64::MAX } else { bytes };
     let Some((largest, origin)) = limits.iter().copied().max_by_key(|(bytes, _)| key(*bytes)) else { return };
@@ -439,13 +444,11 @@ fn write_body_max(members: &[&Server], section: &mut Section, draft: &mut Draft<
 fn write_forwarding(members: &[&Server], section: &mut Section) {
     let mut origins: Origins = Vec::new();
     let mut request_id: Option<(&str, &Rc<Origin>)> = None;
-    for server in members {
-        let scopes =
-            std::iter::once(&server.scope).chain(server.locations.iter().map(|location| &location.scope));
-        for (name, value, origin) in scopes.flat_map(|scope| &scope.set_headers) {
-            if name.eq_ignore_ascii_case("x-forwarded-for") && is_client_address(value) {
-                crate::document::add_origin(&mut origins, origin);
-            }
+    for scope in members.iter().flat_map(|server| server.scopes()) {
+        for origin in client_address_origins(scope) {
+            crate::document::add_origin(&mut origins, origin);
+        }
+        for (name, value, origin) in &scope.set_headers {
             if value == "$request_id" && crate::draft::is_field_name(name) {
                 request_id = Some((name, origin));
             }
@@ -460,6 +463,14 @@ fn write_forwarding(members: &[&Server], section: &mut Section) {
         }
         None => section.set_in("forwarding", "request-id", Value::Bool(false), &[]),
     }
+}
+
+/// Returns the directives of a scope that send `X-Forwarded-For`.
+fn client_address_origins(scope: &Scope) -> Vec<&Rc<Origin>> {
+    let set = scope.set_headers.iter();
+    let own = set
+        .filter(|(name, value, _)| name.eq_ignore_ascii_case("x-forwarded-for") && is_client_address(value));
+    own.map(|(.., origin)| origin).collect()
 }
 
 /// Returns whether a value of `X-Forwarded-For` is that of weir.

@@ -354,6 +354,10 @@ pub(crate) const TABLE: &[Row] = &[
         "`limits.head` of the listener, 16k",
         "server { large_client_header_buffers 4 8k; return 404; }",
     ),
+    idle("proxy_temp_path", BUFFERS, "proxy_temp_path /a; server { return 404; }"),
+    idle("fastcgi_temp_path", BUFFERS, "fastcgi_temp_path /a; server { return 404; }"),
+    idle("uwsgi_temp_path", BUFFERS, "uwsgi_temp_path /a; server { return 404; }"),
+    idle("scgi_temp_path", BUFFERS, "scgi_temp_path /a; server { return 404; }"),
     idle("client_body_temp_path", BUFFERS, "server { client_body_temp_path /a; return 404; }"),
     idle(
         "proxy_send_timeout",

@@ -122,7 +122,8 @@ fn positive_condition(name: &str, operator: &str, value: &str) -> Option<Conditi
 
 fn value_condition(name: &str, operator: &str, value: &str) -> Option<Condition> {
     let test = match operator {
-        "" => ValueTest::Present,
+        // Neither empty nor 0.
+        "" => ValueTest::Regex("..|[^0]".to_owned()),
         "=" if value.is_empty() => ValueTest::Absent,
         "=" => ValueTest::Equals(value.to_owned()),
         "~" | "~*" => ValueTest::Regex(portable(value, operator == "~*")?),
