@@ -38,7 +38,8 @@ pub(crate) const EXIT_CODES: &[(Exit, &str)] = &[
     (Exit::Usage, "invalid usage or config"),
     (
         Exit::ObjectiveMissed,
-        "an objective (--slo) was missed, or weir tune check found settings to change; the result is valid or \
+        "an objective (--slo) was missed, weir tune check found settings to change, or weir proxy import left \
+         directives; the result is valid or \
          suspect, or invalid only for errors of the server, when the missed objective is one of errors",
     ),
     (

@@ -21,6 +21,7 @@ mod load_report;
 mod load_requests;
 mod plan;
 mod proxy;
+mod proxy_import;
 mod serve;
 mod server;
 mod tls;
@@ -133,6 +134,7 @@ impl CommandInfo {
 pub(crate) const COMMANDS: &[&CommandInfo] = &[
     &serve::SERVE,
     &proxy::PROXY,
+    &proxy_import::IMPORT,
     &ctl::CTL,
     &load::LOAD,
     &load_report::REPORT,

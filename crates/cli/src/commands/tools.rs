@@ -58,6 +58,7 @@ pub(super) fn reference(args: CommandArgs<'_>) -> Result<Exit, Failure> {
     match names.iter().map(|name| name.trim_start_matches("weir ")).collect::<Vec<_>>()[..] {
         [] => print(&pages.iter().map(|page| page.text.as_str()).collect::<Vec<_>>().join("\n")),
         ["config"] => print(&proxy::reference()),
+        ["import"] => print(&import::markdown()),
         ["settings"] => print(&settings_reference::settings_markdown()),
         ref words => match pages.iter().find(|page| page.name == words.join("-")) {
             Some(page) => print(&page.text),
@@ -69,5 +70,5 @@ pub(super) fn reference(args: CommandArgs<'_>) -> Result<Exit, Failure> {
 
 fn unknown_page(pages: &[reference::ReferencePage]) -> String {
     let names: Vec<&str> = pages.iter().skip(1).map(|page| page.name.as_str()).collect();
-    format!("unknown page (pages: {}, config, settings)", names.join(", "))
+    format!("unknown page (pages: {}, config, import, settings)", names.join(", "))
 }

@@ -24,12 +24,13 @@ pub(crate) const REFERENCE: CommandInfo = CommandInfo {
     name: "reference",
     about: "Print the reference of commands, flags, verdicts and errors in Markdown",
     doc: "All pages, one of them, or each as a file of a directory: docs/reference is that directory. docs/config.md is \
-          the page `config`, with the config keys, metrics and log fields of weir proxy, and docs/settings.md the page \
-          `settings`, with the host settings of weir tune and their state on the running kernel.",
+          the page `config`, with the config keys, metrics and log fields of weir proxy, docs/import.md the page `import`, with \
+          the directives that weir proxy import translates, and docs/settings.md the page `settings`, with the host settings \
+          of weir tune and their state on the running kernel.",
     values: Some((
         "PAGE",
         "Page: the name of a command (`load`, `lab-run`), `exit-codes`, `validity`, `bottlenecks`, `figures`, `errors`, \
-         `targets`, `config` or `settings`; without it: all pages except the last two",
+         `targets`, `config`, `import` or `settings`; without it: all pages except the last three",
     )),
     flags: &[Flag {
         long: "directory",
@@ -43,6 +44,7 @@ pub(crate) const REFERENCE: CommandInfo = CommandInfo {
         ("weir reference load", "the reference of a command"),
         ("weir reference --directory reference", "a file for each command, and an index"),
         ("weir reference config", "the reference of weir proxy's config, metrics and logs"),
+        ("weir reference import", "the directives that weir proxy import translates"),
         ("weir reference settings", "the host settings, and their state on this kernel"),
     ],
 };

@@ -56,6 +56,18 @@ fn the_reference_of_the_config_is_current() {
     );
 }
 
+#[test]
+fn the_page_of_the_import_is_current() {
+    let _shared = shared_machine();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/import.md");
+    let stored = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        stored == run_weir(&["reference", "import"]).stdout,
+        "docs/import.md is not what the tables say; run: \
+         cargo run -q -- reference import > docs/import.md"
+    );
+}
+
 /// Returns the command lines of the reference.
 pub(crate) fn examples() -> Vec<String> {
     let reference = run_weir(&["reference"]).stdout;
@@ -97,7 +109,7 @@ pub(crate) fn run_line(line: &str, directory: &Path) -> (i32, String) {
     let goes_on = (line.starts_with("weir serve") && !line.contains("--check"))
         || line.starts_with("weir lab faulty-server")
         || line.starts_with("weir lab serve")
-        || (line.starts_with("weir proxy") && !line.contains("--explain") && !line.contains("--check"));
+        || (line.starts_with("weir proxy -") && !line.contains("--explain") && !line.contains("--check"));
     if !goes_on {
         let code = Process::spawn(&mut shell).wait(4 * EVENT_TIMEOUT);
         return (code, fs::read_to_string(&out).unwrap());
@@ -290,6 +302,9 @@ fn the_other_examples_of_the_reference_work() {
         ("users.csv", "user\nann\nbob\n".to_owned()),
         ("access.log", "- - - [01/Jan/2024:00:00:00 +0000] \"GET /?s=10 HTTP/1.1\" 200 10\n".repeat(20)),
         ("targets.txt", format!("GET http://{authority}/?s=1\n")),
+        // For `weir proxy import`.
+        ("nginx.conf", "server { location / { proxy_pass http://127.0.0.1:9001; } }\n".to_owned()),
+        ("Caddyfile", ":8080 {\n  reverse_proxy 127.0.0.1:9001\n}\n".to_owned()),
         ("plan.toml", format!("urls = [\"http://{authority}/\"]\nrate = 100\n")),
     ] {
         fs::write(examples.path().join(name), text).unwrap();

@@ -1,0 +1,57 @@
+//! Caddy: sites with addresses, directives in Caddy's own order, matchers.
+
+mod lexer;
+mod matcher;
+mod proxy;
+mod site;
+mod sites;
+mod table;
+
+use crate::draft::Draft;
+use crate::left::Kind;
+use crate::row;
+use crate::{Left, ParseError, Program, Surroundings};
+use lexer::{Directive, Reader};
+use sites::Options;
+
+pub(crate) use table::TABLE;
+
+/// Converts a Caddyfile.
+pub(crate) fn convert(
+    name: &str,
+    text: &str,
+    surroundings: &mut dyn Surroundings,
+) -> Result<(String, Vec<Left>), ParseError> {
+    let mut reader = Reader::new(surroundings);
+    let blocks = reader.read(name, text)?;
+    let report = std::mem::take(&mut reader.report);
+    if blocks.is_empty() {
+        return Err(ParseError { file: name.into(), line: 1, reason: "the config has no site".into() });
+    }
+    let mut draft = Draft::new(Program::Caddy, surroundings);
+    draft.report = report;
+    draft.ignores_path_case = true;
+    let mut options = Options::default();
+    let mut found = Vec::new();
+    for block in &blocks {
+        match block.words.is_empty() {
+            true => options.read(block.inner(), &mut draft),
+            false => found.push(block),
+        }
+    }
+    sites::assemble(&found, &options, &mut draft);
+    Ok(draft.finish())
+}
+
+/// Reports a directive by its row, or as an unknown one.
+fn leave(directive: &Directive, draft: &mut Draft<'_>) {
+    let words: Vec<&str> = directive.words.iter().take(3).map(String::as_str).collect();
+    match row::find(TABLE, &words) {
+        Some(row) => draft.leave(row.kind.unwrap_or(Kind::NotSupported), &directive.origin, row.becomes),
+        None => {
+            let text =
+                format!("'{}' is not known to the import", record::problem::printable(directive.name(), 60));
+            draft.leave(Kind::NotSupported, &directive.origin, text);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! HAProxy: sections of lines, conditions by ACLs, a table of directives.
+
+mod acl;
+mod actions;
+mod assemble;
+mod lexer;
+mod pool;
+mod server;
+mod settings;
+mod table;
+
+use crate::draft::Draft;
+use crate::left::Kind;
+use crate::row;
+use crate::{Left, ParseError, Program, Surroundings};
+use lexer::Line;
+use settings::{Global, Proxy, ProxyKind};
+
+pub(crate) use table::TABLE;
+
+/// Converts a config.
+pub(crate) fn convert(
+    name: &str,
+    text: &str,
+    surroundings: &mut dyn Surroundings,
+) -> Result<(String, Vec<Left>), ParseError> {
+    let (all, unset) = lexer::lines(name, text, surroundings)?;
+    let (conditions, lines): (Vec<Line>, Vec<Line>) =
+        all.into_iter().partition(|line| line.word(0).starts_with('.'));
+    let Some(first) = lines.first() else {
+        return Err(ParseError { file: name.into(), line: 1, reason: "the config is empty".into() });
+    };
+    if !is_section(first.word(0)) {
+        let reason = format!(
+            "'{}' is not in a section: begin with global, defaults, frontend, backend or listen",
+            first.word(0)
+        );
+        return Err(ParseError { file: name.into(), line: first.origin.line, reason });
+    }
+    let mut draft = Draft::new(Program::Haproxy, surroundings);
+    for line in conditions.iter().filter(|line| line.word(0) != ".endif") {
+        draft.leave(
+            Kind::NotSupported,
+            &line.origin,
+            "the lines of every branch of a conditional config are read",
+        );
+    }
+    for (origin, name) in unset {
+        draft.leave(Kind::Needs, &origin, format!("the environment variable {name}, which is not set here"));
+    }
+    let mut global = Global::default();
+    let mut defaults = vec![("".to_owned(), Proxy::default())];
+    let mut proxies: Vec<Proxy> = Vec::new();
+    for section in lines.chunk_by(|_, next| !is_section(next.word(0))) {
+        let [head, lines @ ..] = section else { continue };
+        match head.word(0) {
+            "global" => lines.iter().for_each(|line| global.apply(line, &mut draft)),
+            "resolvers" => global.add_resolvers(head, lines, &mut draft),
+            "defaults" => {
+                let mut proxy = Proxy::new(ProxyKind::Defaults, head, &inherited(head, &defaults));
+                lines.iter().for_each(|line| apply(&mut proxy, line, &mut draft));
+                let name = if head.word(1) == "from" { "" } else { head.word(1) };
+                defaults.push((name.to_owned(), proxy));
+            }
+            "frontend" | "backend" | "listen" => {
+                let kind = ProxyKind::of(head.word(0));
+                let mut proxy = Proxy::new(kind, head, &inherited(head, &defaults));
+                proxy.add_head_address(head, &mut draft);
+                lines.iter().for_each(|line| apply(&mut proxy, line, &mut draft));
+                proxies.push(proxy);
+            }
+            "userlist" => {
+                draft.leave(Kind::NotSupported, &head.origin, "weir has no authentication of users")
+            }
+            other => {
+                let row = row::find(TABLE, &[other]);
+                let (kind, reason) = reason_of(row, other);
+                draft.leave(kind, &head.origin, reason);
+            }
+        }
+    }
+    assemble::assemble(&global, proxies, &mut draft);
+    Ok(draft.finish())
+}
+
+/// Returns the defaults of a section: those it names with `from`, else the last ones before it.
+fn inherited(head: &Line, defaults: &[(String, Proxy)]) -> Proxy {
+    let from = head.words.iter().position(|word| word == "from").and_then(|at| head.words.get(at + 1));
+    let named = from.and_then(|name| defaults.iter().rev().find(|(other, _)| other == name));
+    named.or(defaults.last()).map(|(_, proxy)| proxy.clone()).unwrap_or_default()
+}
+
+fn is_section(word: &str) -> bool {
+    const OTHERS: [&str; 12] = [
+        "global",
+        "userlist",
+        "peers",
+        "mailers",
+        "program",
+        "cache",
+        "ring",
+        "http-errors",
+        "fcgi-app",
+        "log-forward",
+        "crt-store",
+        "traces",
+    ];
+    matches!(word, "defaults" | "frontend" | "backend" | "listen" | "resolvers") || OTHERS.contains(&word)
+}
+
+/// Returns the kind and the reason of a row, or those of an unknown directive.
+fn reason_of(row: Option<&row::Row>, name: &str) -> (Kind, String) {
+    match row {
+        Some(row) => (row.kind.unwrap_or(Kind::NotSupported), row.becomes.to_owned()),
+        None => (Kind::NotSupported, format!("'{name}' is not known to the import")),
+    }
+}
+
+/// Applies one line of a section, by the table.
+fn apply(proxy: &mut Proxy, line: &Line, draft: &mut Draft<'_>) {
+    let words: Vec<&str> = line.words.iter().take(4).map(String::as_str).collect();
+    let row = row::find(TABLE, &words);
+    match row {
+        Some(row) if row.kind.is_none() => proxy.apply(row.directive, line, draft),
+        row => {
+            let (kind, reason) = reason_of(row, words.first().copied().unwrap_or_default());
+            draft.leave(kind, &line.origin, reason);
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Listeners, pools and routes from the sections of HAProxy.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::settings::{Global, Proxy, ProxyKind, Step, forwardfor_problem};
+use crate::document::{Origin, Origins, Section, Value};
+use crate::draft::{Draft, time_value};
+use crate::left::Kind;
+use crate::rules::{Action, Condition, Rule, specialise};
+
+/// Listeners of one frontend that share their rules.
+struct ListenerGroup {
+    names: Vec<String>,
+    has_tls: bool,
+    port: Option<u16>,
+}
+
+/// Adds everything to the draft.
+pub(super) fn assemble(global: &Global, proxies: Vec<Proxy>, draft: &mut Draft<'_>) {
+    let mut proxies = proxies;
+    let has_frontend = proxies.iter().any(|proxy| proxy.kind != ProxyKind::Backend);
+    if !has_frontend {
+        complete_fragment(&mut proxies);
+    }
+    let mut pools: BTreeMap<usize, String> = BTreeMap::new();
+    let mut has_admin = false;
+    for index in 0..proxies.len() {
+        if proxies[index].kind == ProxyKind::Backend {
+            continue;
+        }
+        if add_admin(&proxies[index], &mut has_admin, draft) {
+            continue;
+        }
+        let is_tcp = is_tcp(&proxies[index]);
+        if is_tcp {
+            add_tcp(index, &proxies, global, &mut pools, draft);
+        } else {
+            add_http(index, &proxies, global, &mut pools, draft);
+        }
+    }
+    for index in 0..proxies.len() {
+        if proxies[index].kind == ProxyKind::Backend && !pools.contains_key(&index) {
+            add_pool(index, &proxies, global, &mut pools, false, draft);
+        }
+    }
+    add_logs(global, &proxies, draft);
+}
+
+/// Returns whether the bytes of a section's connections are forwarded unchanged: HAProxy's default.
+fn is_tcp(proxy: &Proxy) -> bool {
+    match &proxy.mode {
+        Some((mode, _)) => mode == "tcp",
+        // A fragment without a mode that uses HTTP is one of mode http.
+        None => !(proxy.uses_http || proxy.forwardfor.is_some() || !proxy.stats.is_empty()),
+    }
+}
+
+/// Adds a frontend for the first backend of a fragment.
+fn complete_fragment(proxies: &mut Vec<Proxy>) {
+    let Some(first) = proxies.first() else { return };
+    let mut frontend = Proxy { kind: ProxyKind::Frontend, name: "web".into(), ..Proxy::default() };
+    let origin = Rc::clone(first.head.as_ref().unwrap_or(&Rc::new(Origin {
+        file: "".into(),
+        line: 1,
+        text: String::new(),
+    })));
+    frontend.mode = first.mode.clone().or(Some(("http".into(), Rc::clone(&origin))));
+    frontend.forwardfor.clone_from(&first.forwardfor);
+    frontend.default_backend = Some((first.name.clone(), origin));
+    proxies.push(frontend);
+}
+
+/// Makes the admin address of a section that only has statistics. Returns whether it is one.
+fn add_admin(proxy: &Proxy, has_admin: &mut bool, draft: &mut Draft<'_>) -> bool {
+    let Some(first) = proxy.stats.first() else { return false };
+    let forwards =
+        !proxy.servers.is_empty() || proxy.default_backend.is_some() || !proxy.switching.is_empty();
+    let address = proxy.binds.first().and_then(|bind| bind.addresses.first());
+    match address {
+        Some(address) if !forwards && !*has_admin => {
+            *has_admin = true;
+            let origins: Origins = proxy.head.iter().chain(&proxy.stats).map(Rc::clone).collect();
+            draft.document.top.set("admin", Value::text(address), &origins);
+            draft.leave(
+                Kind::Differs,
+                first,
+                "weir's status page is at the path /, and it has no token (admin-token)",
+            );
+            true
+        }
+        _ => {
+            draft.leave(Kind::NotSupported, first, "the status page has an address of its own: set admin");
+            !forwards
+        }
+    }
+}
+
+fn find_backend(name: &str, proxies: &[Proxy]) -> Option<usize> {
+    proxies.iter().position(|proxy| proxy.kind != ProxyKind::Frontend && proxy.name == name)
+}
+
+fn add_tcp(
+    index: usize,
+    proxies: &[Proxy],
+    global: &Global,
+    pools: &mut BTreeMap<usize, String>,
+    draft: &mut Draft<'_>,
+) {
+    let proxy = &proxies[index];
+    for (_, _, origin) in &proxy.switching {
+        draft.leave(
+            Kind::NotSupported,
+            origin,
+            "in mode tcp, weir chooses pools by the server name (sni) only",
+        );
+    }
+    let default = default_pool(index, proxies, global, pools, true, draft);
+    let mut entries = Vec::new();
+    for (names, pool, origin) in &proxy.sni {
+        match find_backend(pool, proxies) {
+            Some(backend) => {
+                let name = add_pool(backend, proxies, global, pools, true, draft);
+                let names = Value::texts(names.iter().map(String::as_str));
+                entries.push(Value::table([("server-name", names), ("pool", Value::text(name))]));
+            }
+            None => draft.leave(Kind::NotSupported, origin, format!("there is no backend '{pool}'")),
+        }
+    }
+    if default.is_none() && entries.is_empty() {
+        if let Some(head) = &proxy.head {
+            draft.leave(Kind::Needs, head, "a server: a listener of mode tcp forwards to a pool");
+        }
+        return;
+    }
+    let has_sni = !entries.is_empty();
+    add_listeners(proxy, draft, |section| {
+        section.set("mode", Value::text("tcp"), &[]);
+        if let Some(pool) = &default {
+            section.set("pool", Value::text(pool), &[]);
+        }
+        if has_sni {
+            let origins: Origins = proxy.sni.iter().map(|(.., origin)| Rc::clone(origin)).collect();
+            section.set("sni", Value::List(entries.clone()), &origins);
+        }
+    });
+}
+
+/// Returns the pool of the section itself, or of its `default_backend`.
+fn default_pool(
+    index: usize,
+    proxies: &[Proxy],
+    global: &Global,
+    pools: &mut BTreeMap<usize, String>,
+    is_tcp: bool,
+    draft: &mut Draft<'_>,
+) -> Option<String> {
+    let proxy = &proxies[index];
+    match &proxy.default_backend {
+        Some((name, origin)) => match find_backend(name, proxies) {
+            Some(backend) if is_usable(&proxies[backend]) => {
+                Some(add_pool(backend, proxies, global, pools, is_tcp, draft))
+            }
+            _ => {
+                draft.leave(
+                    Kind::NotSupported,
+                    origin,
+                    format!("there is no backend '{name}' with a server"),
+                );
+                None
+            }
+        },
+        None if is_usable(proxy) => Some(add_pool(index, proxies, global, pools, is_tcp, draft)),
+        None => None,
+    }
+}
+
+fn is_usable(proxy: &Proxy) -> bool {
+    !proxy.servers.is_empty()
+}
+
+fn add_http(
+    index: usize,
+    proxies: &[Proxy],
+    global: &Global,
+    pools: &mut BTreeMap<usize, String>,
+    draft: &mut Draft<'_>,
+) {
+    let proxy = &proxies[index];
+    let groups = add_listeners(proxy, draft, |_| {});
+    let mut last: Vec<Rule> = Vec::new();
+    for (condition, name, origin) in &proxy.switching {
+        let Some(backend) = find_backend(name, proxies).filter(|&backend| is_usable(&proxies[backend]))
+        else {
+            draft.leave(Kind::NotSupported, origin, format!("there is no backend '{name}' with a server"));
+            last.push(Rule::When(
+                condition.clone(),
+                vec![Rule::Act(Action::Deny(503), Vec::new())],
+                vec![Rc::clone(origin)],
+            ));
+            continue;
+        };
+        let pool = add_pool(backend, proxies, global, pools, false, draft);
+        let rules = backend_rules(&proxies[backend], pool, draft);
+        last.push(Rule::When(condition.clone(), rules, vec![Rc::clone(origin)]));
+    }
+    let default = default_pool(index, proxies, global, pools, false, draft);
+    let origins: Origins = proxy.default_backend.iter().map(|(_, origin)| Rc::clone(origin)).collect();
+    match default {
+        Some(pool) => {
+            let backend = proxy.default_backend.as_ref().and_then(|(name, _)| find_backend(name, proxies));
+            match backend.filter(|&backend| backend != index) {
+                Some(backend) => {
+                    let rules = backend_rules(&proxies[backend], pool, draft);
+                    last.push(Rule::When(Condition::Always, rules, origins));
+                }
+                None => last.push(Rule::Act(Action::Pool(pool), origins)),
+            }
+        }
+        // HAProxy has no server then.
+        None => last.push(Rule::Act(Action::Deny(503), origins)),
+    }
+    let rules = resolve_allow(&proxy.steps, &last);
+    for group in groups {
+        draft.add_routes(&group.names, specialise(&rules, group.has_tls, group.port));
+    }
+}
+
+fn backend_rules(backend: &Proxy, pool: String, draft: &mut Draft<'_>) -> Vec<Rule> {
+    if backend.kind == ProxyKind::Backend
+        && let Some((words, origin)) = &backend.forwardfor
+        && forwardfor_problem(words).is_none()
+    {
+        draft.leave(Kind::Differs, origin, "weir sends X-Forwarded-For for all pools of a listener");
+    }
+    resolve_allow(&backend.steps, &[Rule::Act(Action::Pool(pool), Vec::new())])
+}
+
+/// Returns the rules with those behind them; `allow` goes on with the last ones.
+fn resolve_allow(steps: &[Step], last: &[Rule]) -> Vec<Rule> {
+    let rules = steps.iter().map(|step| match step {
+        Step::Rule(rule) => rule.clone(),
+        Step::Allow(condition, origin) => {
+            Rule::When(condition.clone(), last.to_vec(), vec![Rc::clone(origin)])
+        }
+    });
+    rules.chain(last.iter().cloned()).collect()
+}
+
+/// Adds the listeners of a section: one for all binds with the same settings.
+fn add_listeners(proxy: &Proxy, draft: &mut Draft<'_>, fill: impl Fn(&mut Section)) -> Vec<ListenerGroup> {
+    let mut groups: Vec<ListenerGroup> = Vec::new();
+    let mut rest: Vec<&super::server::Bind> =
+        proxy.binds.iter().filter(|bind| !bind.addresses.is_empty()).collect();
+    if rest.is_empty() {
+        let name = draft.listener_name(&proxy.name);
+        let mut section = Section::named("listener", &name, proxy.head.iter().map(Rc::clone).collect());
+        section.note("The source has no address for it: this is a default.");
+        section.set("bind", Value::text("127.0.0.1:8080"), &[]);
+        fill(&mut section);
+        write_listener(proxy, &mut section, draft);
+        draft.document.listeners.push(section);
+        return vec![ListenerGroup { names: vec![name], has_tls: false, port: Some(8080) }];
+    }
+    while let Some(first) = rest.first().copied() {
+        let is_same = |bind: &&super::server::Bind| {
+            bind.tls == first.tls
+                && bind.accepts_proxy == first.accepts_proxy
+                && bind.unix_mode == first.unix_mode
+        };
+        let (same, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_same);
+        rest = others;
+        let wanted = match (groups.is_empty(), &first.tls) {
+            (true, _) => proxy.name.clone(),
+            (false, Some(_)) => format!("{}-tls", proxy.name),
+            (false, None) => format!("{}-plain", proxy.name),
+        };
+        let name = draft.listener_name(&wanted);
+        let mut section = Section::named("listener", &name, proxy.head.iter().map(Rc::clone).collect());
+        let origins: Origins = same.iter().map(|bind| Rc::clone(&bind.origin)).collect();
+        let addresses = same.iter().flat_map(|bind| bind.addresses.iter().map(String::as_str));
+        section.set("bind", Value::texts(addresses), &origins);
+        fill(&mut section);
+        if let Some(tls) = &first.tls {
+            section.set("tls", Value::Table(tls.clone()), &[]);
+            if first.only_http1 {
+                section.set("http2", Value::Bool(false), &[]);
+            }
+        }
+        if first.accepts_proxy {
+            section.set("proxy-protocol", Value::Bool(true), &[]);
+            draft.leave(
+                Kind::Needs,
+                &first.origin,
+                "the networks of the peers that send PROXY headers, in `trusted`",
+            );
+        }
+        if let Some(mode) = &first.unix_mode {
+            section.set("unix-mode", Value::text(mode), &[]);
+        }
+        write_listener(proxy, &mut section, draft);
+        draft.document.listeners.push(section);
+        let ports: Vec<u16> = same.iter().flat_map(|bind| bind.ports.iter().copied()).collect();
+        let port = ports.first().copied().filter(|port| ports.iter().all(|other| other == port));
+        groups.push(ListenerGroup { names: vec![name], has_tls: first.tls.is_some(), port });
+    }
+    merge_groups(groups)
+}
+
+/// Joins the listeners with the same rules.
+fn merge_groups(groups: Vec<ListenerGroup>) -> Vec<ListenerGroup> {
+    let mut merged: Vec<ListenerGroup> = Vec::new();
+    for group in groups {
+        match merged.iter_mut().find(|other| other.has_tls == group.has_tls && other.port == group.port) {
+            Some(other) => other.names.extend(group.names),
+            None => merged.push(group),
+        }
+    }
+    merged
+}
+
+fn write_listener(proxy: &Proxy, section: &mut Section, draft: &mut Draft<'_>) {
+    let is_tcp = is_tcp(proxy);
+    if let Some((number, origin)) = &proxy.maxconn {
+        section.set(
+            "connections-max",
+            Value::Number((*number).clamp(1, 100_000_000)),
+            std::slice::from_ref(origin),
+        );
+    }
+    if let Some((number, origin)) = &proxy.backlog {
+        section.set("backlog", Value::Number(*number), std::slice::from_ref(origin));
+    }
+    if is_tcp {
+        return;
+    }
+    let mut set_time = |name: &str, key: &str| {
+        if let Some((ms, origin)) = proxy.timeouts.get(name) {
+            section.set_in("timeouts", key, time_value(*ms), std::slice::from_ref(origin));
+        }
+    };
+    set_time("client", "body-idle");
+    set_time("client", "write");
+    // The time for a head is also that between requests, unless there is one for them.
+    for name in ["client", "http-request"] {
+        set_time(name, "head");
+        set_time(name, "keep-alive");
+    }
+    set_time("http-keep-alive", "keep-alive");
+    let forwards = proxy.forwardfor.as_ref();
+    let origins: Origins = forwards.map(|(_, origin)| Rc::clone(origin)).into_iter().collect();
+    section.set_in("forwarding", "x-forwarded", Value::Bool(forwards.is_some()), &origins);
+    if let Some((words, origin)) = forwards {
+        if words.first().is_some_and(|word| word == "if-none") {
+            section.set_in("forwarding", "forwarded-for", Value::text("if-none"), &[]);
+        } else if let Some(reason) = forwardfor_problem(words) {
+            draft.leave(Kind::NotSupported, origin, reason);
+        }
+    }
+    section.set_in("forwarding", "via", Value::Bool(false), &[]);
+    section.set_in("forwarding", "request-id", Value::Bool(false), &[]);
+}
+
+/// Adds the pool of a section once, and returns its name.
+fn add_pool(
+    index: usize,
+    proxies: &[Proxy],
+    global: &Global,
+    pools: &mut BTreeMap<usize, String>,
+    is_tcp: bool,
+    draft: &mut Draft<'_>,
+) -> String {
+    if let Some(name) = pools.get(&index) {
+        return name.clone();
+    }
+    let proxy = &proxies[index];
+    let name = crate::document::unique_name(&proxy.name, &mut draft.pool_names);
+    let mut section = Section::named("pool", &name, proxy.head.iter().map(Rc::clone).collect());
+    if proxy.servers.is_empty() {
+        section.note("The source has no server for it: this is a placeholder.");
+        section.set("servers", Value::List(vec![Value::text("127.0.0.1:1")]), &[]);
+        if let Some(head) = &proxy.head {
+            draft.leave(Kind::Needs, head, "a server");
+        }
+    } else {
+        super::pool::write(proxy, global, is_tcp, &mut section, draft);
+    }
+    draft.document.pools.push(section);
+    pools.insert(index, name.clone());
+    name
+}
+
+/// Adds one log for each target, if a section logs.
+fn add_logs(global: &Global, proxies: &[Proxy], draft: &mut Draft<'_>) {
+    let mut targets: Vec<(&str, Origins)> = Vec::new();
+    let listening = proxies.iter().filter(|proxy| proxy.kind != ProxyKind::Backend);
+    for proxy in listening {
+        let global_logs = proxy.logs_globally.iter().flat_map(|origin| {
+            global
+                .logs
+                .iter()
+                .map(move |(target, first)| (target.as_str(), vec![Rc::clone(first), Rc::clone(origin)]))
+        });
+        let own = proxy.logs.iter().map(|(target, origin)| (target.as_str(), vec![Rc::clone(origin)]));
+        for (target, origins) in global_logs.chain(own) {
+            if !targets.iter().any(|(other, _)| *other == target) {
+                targets.push((target, origins));
+            }
+        }
+    }
+    for (target, origins) in targets {
+        let mut section = Section::of_array("log", origins);
+        section.set("to", Value::text(target), &[]);
+        section.set("format", Value::text("haproxy"), &[]);
+        draft.document.logs.push(section);
+    }
+}

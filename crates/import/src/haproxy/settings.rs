@@ -1,0 +1,450 @@
+//! Settings of the sections of HAProxy, as their lines are read.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::acl::Acls;
+use super::actions;
+use super::lexer::Line;
+use super::server::{Bind, ServerLine};
+use crate::document::{Origin, Origins, Value};
+use crate::draft::{Draft, is_normal_path, network};
+use crate::left::Kind;
+use crate::row;
+use crate::rules::{Action, Condition, PathTest, Rule, Test};
+
+/// A value with the line that it comes from.
+pub(super) type Set<T> = (T, Rc<Origin>);
+
+/// Kind of a section.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ProxyKind {
+    #[default]
+    Defaults,
+    Frontend,
+    Backend,
+    Listen,
+}
+
+impl ProxyKind {
+    pub(super) fn of(word: &str) -> Self {
+        match word {
+            "frontend" => Self::Frontend,
+            "backend" => Self::Backend,
+            _ => Self::Listen,
+        }
+    }
+}
+
+/// A rule before `allow` is resolved, which skips the rules behind it.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Rule(Rule),
+    Allow(Condition, Rc<Origin>),
+}
+
+/// Active checks of a section.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Check {
+    pub(super) is_http: Option<Rc<Origin>>,
+    pub(super) entries: Vec<(String, Value, Rc<Origin>)>,
+    pub(super) headers: Vec<(String, String)>,
+}
+
+/// Settings of one proxy, or of `defaults`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Proxy {
+    pub(super) kind: ProxyKind,
+    pub(super) name: String,
+    pub(super) head: Option<Rc<Origin>>,
+    pub(super) mode: Option<Set<String>>,
+    pub(super) binds: Vec<Bind>,
+    pub(super) servers: Vec<ServerLine>,
+    pub(super) default_server: Vec<(Vec<String>, Rc<Origin>)>,
+    pub(super) acls: Acls,
+    pub(super) steps: Vec<Step>,
+    /// Pools by conditions, in order.
+    pub(super) switching: Vec<(Condition, String, Rc<Origin>)>,
+    /// Server names of mode tcp with their pools.
+    pub(super) sni: Vec<(Vec<String>, String, Rc<Origin>)>,
+    pub(super) default_backend: Option<Set<String>>,
+    pub(super) timeouts: BTreeMap<String, Set<u64>>,
+    pub(super) maxconn: Option<Set<u64>>,
+    pub(super) backlog: Option<Set<u64>>,
+    pub(super) retries: Option<Set<u64>>,
+    pub(super) balance: Option<Set<Vec<String>>>,
+    pub(super) reuse: Option<Set<String>>,
+    pub(super) check: Check,
+    pub(super) sticky: Option<Set<Vec<String>>>,
+    pub(super) forwardfor: Option<Set<Vec<String>>>,
+    pub(super) logs: Vec<Set<String>>,
+    pub(super) logs_globally: Option<Rc<Origin>>,
+    pub(super) stats: Origins,
+    pub(super) source: Option<Set<String>>,
+    pub(super) uses_http: bool,
+}
+
+impl Proxy {
+    /// Creates the settings of a section from its defaults.
+    pub(super) fn new(kind: ProxyKind, head: &Line, defaults: &Self) -> Self {
+        Self { kind, name: head.word(1).to_owned(), head: Some(Rc::clone(&head.origin)), ..defaults.clone() }
+    }
+
+    /// Adds the address that old configs have in the first line of `listen` and `frontend`.
+    pub(super) fn add_head_address(&mut self, head: &Line, draft: &mut Draft<'_>) {
+        let words = head.rest(2);
+        if words.first().is_some_and(|word| word.contains(':')) {
+            self.binds.push(Bind::parse(words, &head.origin, draft));
+        }
+    }
+
+    /// Applies a line of which the table has the row.
+    pub(super) fn apply(&mut self, directive: &str, line: &Line, draft: &mut Draft<'_>) {
+        let origin = &line.origin;
+        let value = line.word(1);
+        let number = value.parse::<u64>().ok();
+        match directive {
+            "mode" => self.set_mode(line, draft),
+            "bind" => {
+                let bind = Bind::parse(line.rest(1), origin, draft);
+                self.binds.push(bind);
+            }
+            "server" | "server-template" => {
+                let server = ServerLine::parse(line, &self.default_server, draft);
+                self.servers.extend(server);
+            }
+            "default-server" => self.default_server.push((line.rest(1).to_vec(), Rc::clone(origin))),
+            "acl" => {
+                if let Err(reason) = self.acls.define(line) {
+                    draft.leave(Kind::NotSupported, origin, reason.to_string());
+                }
+            }
+            "use_backend" => self.add_switch(line, draft),
+            "default_backend" => self.default_backend = Some((value.to_owned(), Rc::clone(origin))),
+            "maxconn" => self.maxconn = number.map(|number| (number, Rc::clone(origin))),
+            "backlog" => self.backlog = number.map(|number| (number.clamp(1, 65_535), Rc::clone(origin))),
+            "retries" => self.retries = number.map(|number| (number.min(10), Rc::clone(origin))),
+            "balance" => self.balance = Some((line.rest(1).to_vec(), Rc::clone(origin))),
+            "http-reuse" => self.set_reuse(value, origin, draft),
+            "cookie" => self.sticky = Some((line.rest(1).to_vec(), Rc::clone(origin))),
+            "source" => self.source = Some((value.to_owned(), Rc::clone(origin))),
+            "log" => self.add_log(line, draft),
+            "stats enable" | "stats uri" | "stats refresh" => self.stats.push(Rc::clone(origin)),
+            "option forwardfor" => self.forwardfor = Some((line.rest(2).to_vec(), Rc::clone(origin))),
+            "option httpchk" | "http-check send" | "http-check expect" => {
+                self.set_check(directive, line, draft)
+            }
+            "monitor-uri" => self.add_monitor(value, origin, draft),
+            directive if directive.starts_with("timeout ") => match milliseconds(line.word(2)) {
+                Some(ms) => drop(self.timeouts.insert(value.to_owned(), (ms, Rc::clone(origin)))),
+                None => draft.leave(Kind::NotSupported, origin, "this is no time"),
+            },
+            directive => {
+                self.uses_http = true;
+                match actions::step(directive, line, &self.acls) {
+                    Ok(steps) => self.steps.extend(steps),
+                    Err(reason) => draft.leave(Kind::NotSupported, origin, reason.to_string()),
+                }
+            }
+        }
+    }
+
+    /// Adds the response to requests of monitors, in front of all rules.
+    fn add_monitor(&mut self, path: &str, origin: &Rc<Origin>, draft: &mut Draft<'_>) {
+        if !is_normal_path(path) {
+            return draft.leave(Kind::NotSupported, origin, "the path is not in normal form");
+        }
+        self.uses_http = true;
+        let ok = Action::Return { status: 200, content_type: None, body: String::new() };
+        let condition = Condition::test(Test::Path(PathTest::Exact(path.to_owned())));
+        let rule = Rule::When(condition, vec![Rule::Act(ok, Vec::new())], vec![Rc::clone(origin)]);
+        self.steps.insert(0, Step::Rule(rule));
+    }
+
+    fn set_mode(&mut self, line: &Line, draft: &mut Draft<'_>) {
+        match line.word(1) {
+            "http" | "tcp" => self.mode = Some((line.word(1).to_owned(), Rc::clone(&line.origin))),
+            other => draft.leave(
+                Kind::NotSupported,
+                &line.origin,
+                format!("weir has the modes http and tcp, not '{other}'"),
+            ),
+        }
+    }
+
+    fn add_switch(&mut self, line: &Line, draft: &mut Draft<'_>) {
+        let origin = &line.origin;
+        let pool = line.word(1);
+        if pool.contains("%[") {
+            return draft.leave(
+                Kind::NotSupported,
+                origin,
+                "the name of a pool does not depend on the request",
+            );
+        }
+        // In mode tcp the only condition is a server name.
+        if let Some(names) = sni_names(line.rest(2)) {
+            return self.sni.push((names, pool.to_owned(), Rc::clone(origin)));
+        }
+        match self.acls.condition(line.rest(2)) {
+            Ok(condition) => self.switching.push((condition, pool.to_owned(), Rc::clone(origin))),
+            Err(reason) => draft.leave(Kind::NotSupported, origin, reason.to_string()),
+        }
+    }
+
+    fn set_reuse(&mut self, value: &str, origin: &Rc<Origin>, draft: &mut Draft<'_>) {
+        match value {
+            "never" | "safe" | "always" => self.reuse = Some((value.to_owned(), Rc::clone(origin))),
+            _ => draft.leave(Kind::NotSupported, origin, "weir has never, safe and always"),
+        }
+    }
+
+    fn add_log(&mut self, line: &Line, draft: &mut Draft<'_>) {
+        if line.word(1) == "global" {
+            self.logs_globally = Some(Rc::clone(&line.origin));
+            return;
+        }
+        match log_target(line.word(1)) {
+            Some(target) => self.logs.push((target, Rc::clone(&line.origin))),
+            None => draft.leave(
+                Kind::NotSupported,
+                &line.origin,
+                "a log goes to stdout, a file or syslog over UDP",
+            ),
+        }
+    }
+
+    fn set_check(&mut self, directive: &str, line: &Line, draft: &mut Draft<'_>) {
+        let origin = &line.origin;
+        let entries = match directive {
+            "option httpchk" => {
+                self.check = Check { is_http: Some(Rc::clone(origin)), ..Check::default() };
+                let (method, path) = match line.rest(2) {
+                    [] => ("OPTIONS", "/"),
+                    [path] => ("OPTIONS", path.as_str()),
+                    [method, path, ..] => (method.as_str(), path.as_str()),
+                };
+                // Old configs have fields in the version: "HTTP/1.1\r\nHost: a".
+                self.add_check_fields(&line.rest(4).join(" "));
+                vec![("method", method.to_owned()), ("path", path.to_owned())]
+            }
+            "http-check send" => {
+                let mut entries = Vec::new();
+                let mut words = line.rest(2).iter();
+                while let Some(word) = words.next() {
+                    match word.as_str() {
+                        "meth" => entries.extend(words.next().map(|method| ("method", method.clone()))),
+                        "uri" => entries.extend(words.next().map(|path| ("path", path.clone()))),
+                        "ver" => drop(words.next()),
+                        "hdr" => {
+                            let name = words.next().cloned().unwrap_or_default();
+                            self.check.headers.push((name, words.next().cloned().unwrap_or_default()));
+                        }
+                        other => draft.leave(Kind::NotSupported, origin, format!("'{other}' of a check")),
+                    }
+                }
+                entries
+            }
+            _ => match line.rest(2) {
+                [kind, value] if kind == "status" => vec![("status", value.clone())],
+                [kind, value] if kind == "rstatus" => match status_classes(value) {
+                    Some(statuses) => vec![("status", statuses)],
+                    None => {
+                        draft.leave(
+                            Kind::NotSupported,
+                            origin,
+                            "statuses are numbers and ranges, no expression",
+                        );
+                        Vec::new()
+                    }
+                },
+                [kind, value @ ..] if kind == "string" && !value.is_empty() => {
+                    vec![("body", value.join(" "))]
+                }
+                _ => {
+                    draft.leave(
+                        Kind::NotSupported,
+                        origin,
+                        "a check expects statuses, and a text in the content",
+                    );
+                    Vec::new()
+                }
+            },
+        };
+        for (key, value) in entries {
+            self.check.entries.retain(|(other, ..)| other != key);
+            self.check.entries.push((key.to_owned(), Value::text(value), Rc::clone(origin)));
+        }
+    }
+
+    fn add_check_fields(&mut self, text: &str) {
+        let text = text.replace("\\r\\n", "\r\n");
+        for field in text.split(['\r', '\n']).skip(1) {
+            if let Some((name, value)) = field.split_once(':') {
+                self.check.headers.push((name.trim().to_owned(), value.trim().to_owned()));
+            }
+        }
+    }
+}
+
+/// Returns the server names of a condition of mode tcp.
+fn sni_names(words: &[String]) -> Option<Vec<String>> {
+    let words: Vec<&str> =
+        words.iter().map(String::as_str).filter(|word| !matches!(*word, "{" | "}" | "-i")).collect();
+    match words.as_slice() {
+        ["if", "req_ssl_sni" | "req.ssl_sni", names @ ..] if !names.is_empty() => names
+            .iter()
+            .all(|name| crate::draft::is_host(name))
+            .then(|| names.iter().map(|name| (*name).to_owned()).collect()),
+        _ => None,
+    }
+}
+
+/// Returns the statuses of an expression like `(2|3)[0-9][0-9]` or `2..`.
+fn status_classes(text: &str) -> Option<String> {
+    let text = text.trim_start_matches('^').trim_end_matches('$');
+    let head = ["[0-9][0-9]", "\\d\\d", "..", "xx"].iter().find_map(|end| text.strip_suffix(end))?;
+    let digits = head.trim_matches(['(', ')', '[', ']']);
+    let classes: Vec<&str> =
+        digits.split(['|', ',']).flat_map(|part| part.split("")).filter(|part| !part.is_empty()).collect();
+    let valid = classes.iter().all(|class| matches!(*class, "1" | "2" | "3" | "4" | "5"));
+    (valid && !classes.is_empty())
+        .then(|| classes.iter().map(|class| format!("{class}xx")).collect::<Vec<_>>().join(","))
+}
+
+/// Returns a time of HAProxy in milliseconds: without a unit it is one.
+pub(super) fn milliseconds(text: &str) -> Option<u64> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..end].parse().ok()?;
+    match &text[end..] {
+        "us" => Some((number / 1_000).max(u64::from(number > 0))),
+        "" | "ms" => Some(number),
+        "s" => number.checked_mul(1_000),
+        "m" => number.checked_mul(60_000),
+        "h" => number.checked_mul(3_600_000),
+        "d" => number.checked_mul(86_400_000),
+        _ => None,
+    }
+}
+
+fn log_target(word: &str) -> Option<String> {
+    let address = word.strip_prefix("udp@").or_else(|| word.strip_prefix("ipv4@")).unwrap_or(word);
+    match address {
+        "stdout" => Some("stdout".to_owned()),
+        path if path.starts_with('/') => Some(format!("syslog:{path}")),
+        address => {
+            let with_port = if address.contains(':') { address.to_owned() } else { format!("{address}:514") };
+            let with_port = with_port.replacen("localhost:", "127.0.0.1:", 1);
+            with_port.parse::<std::net::SocketAddr>().ok().map(|address| format!("syslog:{address}"))
+        }
+    }
+}
+
+/// Settings of `global`, and the name servers of the config.
+#[derive(Debug, Default)]
+pub(super) struct Global {
+    pub(super) logs: Vec<Set<String>>,
+    pub(super) resolvers: Vec<(String, Vec<(String, Value, Rc<Origin>)>)>,
+}
+
+impl Global {
+    /// Applies one line of `global`.
+    pub(super) fn apply(&mut self, line: &Line, draft: &mut Draft<'_>) {
+        let origin = &line.origin;
+        let origins = std::slice::from_ref(origin);
+        let number = line.word(1).parse::<u64>().ok();
+        match (line.word(0), number) {
+            ("maxconn", Some(number)) => {
+                draft.document.top.set(
+                    "connections-max",
+                    Value::Number(number.clamp(1, 100_000_000)),
+                    origins,
+                );
+            }
+            ("nbthread", Some(number)) => {
+                draft.document.top.set("threads", Value::Number(number.clamp(1, 1024)), origins);
+            }
+            ("user" | "uid", _) if draft.surroundings.has_user(line.word(1)) => {
+                draft.document.privileges.set("user", Value::text(line.word(1)), origins);
+            }
+            ("group" | "gid", _) if draft.surroundings.has_group(line.word(1)) => {
+                draft.document.privileges.set("group", Value::text(line.word(1)), origins);
+            }
+            ("user" | "uid" | "group" | "gid", _) => {
+                let text =
+                    format!("the {} '{}', which this machine does not have", line.word(0), line.word(1));
+                draft.leave(Kind::Needs, origin, text);
+            }
+            ("hard-stop-after", _) => match milliseconds(line.word(1)) {
+                Some(ms) => draft.document.top.set("drain-timeout", crate::draft::time_value(ms), origins),
+                None => draft.leave(Kind::NotSupported, origin, "this is no time"),
+            },
+            ("log", _) => match log_target(line.word(1)) {
+                Some(target) => self.logs.push((target, Rc::clone(origin))),
+                None => {
+                    draft.leave(Kind::NotSupported, origin, "a log goes to stdout, a file or syslog over UDP")
+                }
+            },
+            (name, _) => {
+                let words = ["global", name, line.word(1)];
+                let row = row::find(super::TABLE, &words).filter(|row| row.directive.contains(' '));
+                let (kind, reason) = super::reason_of(row, name);
+                draft.leave(kind, origin, reason);
+            }
+        }
+    }
+
+    /// Adds a section of name servers.
+    pub(super) fn add_resolvers(&mut self, head: &Line, lines: &[Line], draft: &mut Draft<'_>) {
+        let mut entries: Vec<(String, Value, Rc<Origin>)> = Vec::new();
+        for line in lines {
+            let origin = &line.origin;
+            let value = match (line.word(0), line.word(1)) {
+                ("nameserver", _) => {
+                    let address = line.word(2).trim_start_matches("udp@");
+                    let is_address = address.parse::<std::net::SocketAddr>().is_ok();
+                    is_address.then(|| ("nameserver".to_owned(), Value::text(address)))
+                }
+                ("hold", "valid") => {
+                    milliseconds(line.word(2)).map(|ms| ("interval".to_owned(), crate::draft::time_value(ms)))
+                }
+                ("timeout", "resolve" | "retry") => {
+                    milliseconds(line.word(2)).map(|ms| ("timeout".to_owned(), crate::draft::time_value(ms)))
+                }
+                ("parse-resolv-conf", _) => {
+                    draft.leave(Kind::NoEffect, origin, "without name servers weir reads /etc/resolv.conf");
+                    continue;
+                }
+                ("hold" | "resolve_retries" | "accepted_payload_size", _) => {
+                    draft.leave(
+                        Kind::NoEffect,
+                        origin,
+                        "weir keeps the last addresses while lookups fail (resolve.hold)",
+                    );
+                    continue;
+                }
+                _ => None,
+            };
+            match value {
+                Some((key, value)) => entries.push((key, value, Rc::clone(origin))),
+                None => draft.leave(
+                    Kind::NotSupported,
+                    origin,
+                    "weir needs the address of a name server with its port",
+                ),
+            }
+        }
+        self.resolvers.push((head.word(1).to_owned(), entries));
+    }
+}
+
+/// Returns the networks of `option forwardfor except`.
+pub(super) fn forwardfor_problem(words: &[String]) -> Option<&'static str> {
+    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [] | ["if-none"] => None,
+        ["except", network_text, ..] if network(network_text).is_some() => {
+            Some("weir adds the client's address for every client: there is no exception for a network")
+        }
+        _ => Some("the field is X-Forwarded-For: another name needs set-request-header"),
+    }
+}

@@ -1,0 +1,186 @@
+//! nginx: blocks of directives, servers by name, locations by path.
+
+mod lexer;
+mod location;
+mod pool;
+mod scope;
+mod server;
+mod stream;
+mod table;
+mod variables;
+
+use std::rc::Rc;
+
+use crate::document::{Section, Value};
+use crate::draft::Draft;
+use crate::left::Kind;
+use crate::{Left, ParseError, Program, Surroundings};
+use lexer::{Directive, Reader};
+use pool::Upstream;
+use scope::Scope;
+use server::Server;
+
+pub(crate) use pool::address;
+pub(crate) use table::TABLE;
+
+/// Blocks of `http`, or of a fragment of one.
+#[derive(Default)]
+struct Http {
+    upstreams: Vec<Upstream>,
+    servers: Vec<Server>,
+}
+
+/// Converts a config.
+pub(crate) fn convert(
+    name: &str,
+    text: &str,
+    surroundings: &mut dyn Surroundings,
+) -> Result<(String, Vec<Left>), ParseError> {
+    let mut reader = Reader::new(surroundings);
+    let directives = reader.read(name, text)?;
+    let problems = std::mem::take(&mut reader.problems);
+    if directives.is_empty() {
+        return Err(ParseError { file: name.into(), line: 1, reason: "the config is empty".into() });
+    }
+    let mut draft = Draft::new(Program::Nginx, surroundings);
+    for (origin, reason) in problems {
+        draft.leave(Kind::Needs, &origin, format!("the included file: {reason}"));
+    }
+    let mut http = Http::default();
+    let mut scope = Scope::default();
+    let mut locations = Vec::new();
+    for directive in &directives {
+        match (directive.name(), &directive.block) {
+            ("http", Some(inner)) => read_http(inner, &scope, &mut http, &mut draft),
+            ("stream", Some(inner)) => stream::add(inner, &mut draft),
+            ("events", Some(inner)) => inner.iter().for_each(|directive| scope::leave(directive, &mut draft)),
+            ("user", _) => add_user(directive, &mut draft),
+            ("worker_processes", _) => add_threads(directive, &mut draft),
+            ("location" | "return" | "rewrite" | "if" | "try_files" | "proxy_pass" | "root" | "index", _) => {
+                locations.push(directive.clone());
+            }
+            _ => read_http_directive(directive, &mut scope, &directives, &mut http, &mut draft),
+        }
+    }
+    if !locations.is_empty() {
+        // A fragment of a server.
+        http.servers.push(Server::fragment(&locations, &scope, &mut draft));
+    }
+    server::assemble(&http.servers, &http.upstreams, &mut draft);
+    Ok(draft.finish())
+}
+
+/// Reads a block of `http`. Settings hold for all servers in it, also for those before them.
+fn read_http(directives: &[Directive], outer: &Scope, http: &mut Http, draft: &mut Draft<'_>) {
+    let mut scope = outer.inner(directives);
+    for directive in directives.iter().filter(|directive| !is_block(directive)) {
+        read_http_directive(directive, &mut scope, directives, http, draft);
+    }
+    for directive in directives.iter().filter(|directive| is_block(directive)) {
+        read_http_directive(directive, &mut scope, directives, http, draft);
+    }
+}
+
+fn is_block(directive: &Directive) -> bool {
+    directive.block.is_some()
+}
+
+fn read_http_directive(
+    directive: &Directive,
+    scope: &mut Scope,
+    all: &[Directive],
+    http: &mut Http,
+    draft: &mut Draft<'_>,
+) {
+    match (directive.name(), &directive.block) {
+        ("server", Some(inner)) => {
+            // A fragment may have its settings behind its servers.
+            let server = Server::read(directive, inner, scope, draft);
+            http.servers.push(server);
+        }
+        ("upstream", Some(inner)) => http.upstreams.push(Upstream::read(directive, inner, draft)),
+        ("map", Some(_)) if is_upgrade_map(directive) => {
+            draft.leave(Kind::NoEffect, &directive.origin, "upgrades (WebSocket) are always forwarded");
+        }
+        _ if scope.apply(directive, draft) => {}
+        _ => {
+            debug_assert!(!all.is_empty(), "the directive itself is one");
+            scope::leave(directive, draft);
+        }
+    }
+}
+
+/// Returns whether a map only makes `Connection` for upgrades.
+fn is_upgrade_map(directive: &Directive) -> bool {
+    directive.argument(0) == "$http_upgrade"
+}
+
+fn add_user(directive: &Directive, draft: &mut Draft<'_>) {
+    let origins = std::slice::from_ref(&directive.origin);
+    let user = directive.argument(0);
+    if !draft.surroundings.has_user(user) {
+        let text = format!("the user '{user}', which this machine does not have");
+        return draft.leave(Kind::Needs, &directive.origin, text);
+    }
+    draft.document.privileges.set("user", Value::text(user), origins);
+    let group = directive.argument(1);
+    if !group.is_empty() && draft.surroundings.has_group(group) {
+        draft.document.privileges.set("group", Value::text(group), origins);
+    }
+}
+
+fn add_threads(directive: &Directive, draft: &mut Draft<'_>) {
+    let origins = [Rc::clone(&directive.origin)];
+    match directive.argument(0).parse::<u64>() {
+        Ok(number) if number > 0 => {
+            draft.document.top.set("threads", Value::Number(number.min(1024)), &origins)
+        }
+        _ => draft.leave(Kind::NoEffect, &directive.origin, "weir has one thread for each CPU"),
+    }
+}
+
+/// Adds the log of a scope, of which weir has those of the whole process.
+fn add_log(scope: &Scope, draft: &mut Draft<'_>) {
+    let Some((path, origin)) = &scope.access_log else { return };
+    let target = match path.as_str() {
+        "off" => return,
+        "/dev/stdout" => "stdout".to_owned(),
+        path if path.contains('$') => {
+            return draft.leave(Kind::NotSupported, origin, "a log has one file");
+        }
+        path => match path.strip_prefix("syslog:server=") {
+            Some(rest) => {
+                match rest.split(',').next().and_then(|text| text.parse::<std::net::SocketAddr>().ok()) {
+                    Some(address) => format!("syslog:{address}"),
+                    None => {
+                        return draft.leave(
+                            Kind::NotSupported,
+                            origin,
+                            "a log goes to an IP address with a port",
+                        );
+                    }
+                }
+            }
+            None => {
+                let directory = path.rsplit_once('/').map_or(".", |(directory, _)| directory);
+                if !path.starts_with('/') || !draft.surroundings.exists(directory) {
+                    let text = format!(
+                        "[[log]] with to = \"file:{path}\" and format = \"combined\": the directory is missing here"
+                    );
+                    return draft.leave(Kind::Needs, origin, text);
+                }
+                format!("file:{path}")
+            }
+        },
+    };
+    let mut section = Section::of_array("log", vec![Rc::clone(origin)]);
+    section.set("to", Value::text(target), &[]);
+    section.set("format", Value::text("combined"), &[]);
+    match draft.document.logs.first() {
+        None => draft.document.logs.push(section),
+        Some(known) if known.equals(&section) => {}
+        Some(_) => {
+            draft.leave(Kind::NotSupported, origin, "a log has the requests of all listeners: there is one")
+        }
+    }
+}

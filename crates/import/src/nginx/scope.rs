@@ -1,0 +1,188 @@
+//! Settings that a block of nginx inherits from the blocks around it.
+
+use std::rc::Rc;
+
+use super::lexer::Directive;
+use super::variables::{bytes, milliseconds};
+use crate::document::Origin;
+use crate::draft::{Draft, network};
+use crate::left::Kind;
+use crate::row;
+
+/// A value with the directive that it comes from.
+pub(super) type Set<T> = (T, Rc<Origin>);
+
+/// Time of a scope, which becomes a key of a listener or of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Time {
+    Connect,
+    Read,
+    ClientHeader,
+    ClientBody,
+    Send,
+    KeepAlive,
+}
+
+/// A line of `allow` or `deny`. `None`: all clients.
+#[derive(Clone, Debug)]
+pub(super) struct Access {
+    pub(super) allows: bool,
+    pub(super) network: Option<String>,
+    pub(super) origin: Rc<Origin>,
+}
+
+/// Settings in force in a block.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scope {
+    pub(super) set_headers: Vec<(String, String, Rc<Origin>)>,
+    pub(super) add_headers: Vec<(String, String, Rc<Origin>)>,
+    pub(super) hidden: Vec<Set<String>>,
+    pub(super) times: Vec<(Time, u64, Rc<Origin>)>,
+    pub(super) body_max: Option<Set<u64>>,
+    pub(super) default_type: Option<String>,
+    pub(super) access: Vec<Access>,
+    pub(super) trusted: Vec<Set<String>>,
+    pub(super) access_log: Option<Set<String>>,
+    pub(super) certificate: Option<Set<String>>,
+    pub(super) certificate_key: Option<String>,
+    pub(super) client_ca: Option<Set<String>>,
+    pub(super) verifies_clients: Option<String>,
+    pub(super) only_tls13: Option<Rc<Origin>>,
+    /// Keys of `tls` of pools behind `https`.
+    pub(super) server_tls: Vec<(String, String, Rc<Origin>)>,
+    pub(super) verifies_servers: bool,
+    pub(super) protected: Option<Rc<Origin>>,
+}
+
+impl Scope {
+    /// Returns the settings of an inner block. Lists that the inner block has replace those of the outer one.
+    pub(super) fn inner(&self, directives: &[Directive]) -> Self {
+        let mut scope = self.clone();
+        let has = |name: &str| directives.iter().any(|directive| directive.name() == name);
+        if has("proxy_set_header") {
+            scope.set_headers.clear();
+        }
+        if has("add_header") {
+            scope.add_headers.clear();
+        }
+        if has("proxy_hide_header") {
+            scope.hidden.clear();
+        }
+        if has("allow") || has("deny") {
+            scope.access.clear();
+        }
+        scope
+    }
+
+    pub(super) fn time(&self, wanted: Time) -> Option<(u64, Rc<Origin>)> {
+        let found = self.times.iter().rev().find(|(time, ..)| *time == wanted);
+        found.map(|(_, ms, origin)| (*ms, Rc::clone(origin)))
+    }
+
+    /// Applies a directive by its row. Returns false if it is none of a scope.
+    pub(super) fn apply(&mut self, directive: &Directive, draft: &mut Draft<'_>) -> bool {
+        let origin = &directive.origin;
+        let first = directive.argument(0);
+        let set = |text: &str| Some((text.to_owned(), Rc::clone(origin)));
+        match directive.name() {
+            "proxy_set_header" | "grpc_set_header" => {
+                self.set_headers.push((
+                    first.to_owned(),
+                    directive.argument(1).to_owned(),
+                    Rc::clone(origin),
+                ));
+            }
+            "add_header" => {
+                if directive.argument(2) != "always" {
+                    draft.leave(
+                        Kind::Differs,
+                        origin,
+                        "the field is in responses of every status, as with `always`",
+                    );
+                }
+                self.add_headers.push((
+                    first.to_owned(),
+                    directive.argument(1).to_owned(),
+                    Rc::clone(origin),
+                ));
+            }
+            "proxy_hide_header" => self.hidden.extend(set(first)),
+            "proxy_connect_timeout" | "grpc_connect_timeout" => {
+                self.set_time(Time::Connect, directive, draft)
+            }
+            "proxy_read_timeout" | "grpc_read_timeout" => self.set_time(Time::Read, directive, draft),
+            "client_header_timeout" => self.set_time(Time::ClientHeader, directive, draft),
+            "client_body_timeout" => self.set_time(Time::ClientBody, directive, draft),
+            "send_timeout" => self.set_time(Time::Send, directive, draft),
+            "keepalive_timeout" => self.set_time(Time::KeepAlive, directive, draft),
+            "client_max_body_size" => match bytes(first) {
+                Some(number) => self.body_max = Some((number, Rc::clone(origin))),
+                None => draft.leave(Kind::NotSupported, origin, "this is no size"),
+            },
+            "default_type" => self.default_type = Some(first.to_owned()),
+            "allow" | "deny" => self.add_access(directive, draft),
+            "set_real_ip_from" => match network(first) {
+                Some(text) => self.trusted.push((text, Rc::clone(origin))),
+                None if first == "unix:" => self.trusted.push(("unix".to_owned(), Rc::clone(origin))),
+                None => draft.leave(Kind::NotSupported, origin, "trusted peers are networks"),
+            },
+            "access_log" => self.access_log = set(first),
+            "ssl_certificate" => self.certificate = set(first),
+            "ssl_certificate_key" => self.certificate_key = Some(first.to_owned()),
+            "ssl_client_certificate" => self.client_ca = set(first),
+            "ssl_verify_client" => self.verifies_clients = Some(first.to_owned()),
+            "ssl_protocols" => {
+                self.only_tls13 = (directive.arguments() == ["TLSv1.3"]).then(|| Rc::clone(origin));
+            }
+            "proxy_ssl_verify" => self.verifies_servers = first == "on",
+            "proxy_ssl_trusted_certificate" => {
+                self.server_tls.push(("ca".into(), first.into(), Rc::clone(origin)))
+            }
+            "proxy_ssl_name" => self.server_tls.push(("server-name".into(), first.into(), Rc::clone(origin))),
+            "proxy_ssl_certificate" => {
+                self.server_tls.push(("certificate".into(), first.into(), Rc::clone(origin)))
+            }
+            "proxy_ssl_certificate_key" => {
+                self.server_tls.push(("key".into(), first.into(), Rc::clone(origin)))
+            }
+            "auth_basic" | "auth_request" | "auth_jwt" => {
+                self.protected = (first != "off").then(|| Rc::clone(origin));
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn set_time(&mut self, time: Time, directive: &Directive, draft: &mut Draft<'_>) {
+        match milliseconds(directive.argument(0)) {
+            Some(ms) => {
+                self.times.retain(|(other, ..)| *other != time);
+                self.times.push((time, ms, Rc::clone(&directive.origin)));
+            }
+            None => draft.leave(Kind::NotSupported, &directive.origin, "this is no time"),
+        }
+    }
+
+    fn add_access(&mut self, directive: &Directive, draft: &mut Draft<'_>) {
+        let text = directive.argument(0);
+        let network_text = network(text);
+        if network_text.is_none() && text != "all" {
+            return draft.leave(Kind::NotSupported, &directive.origin, "clients are known by their networks");
+        }
+        let allows = directive.name() == "allow";
+        self.access.push(Access { allows, network: network_text, origin: Rc::clone(&directive.origin) });
+    }
+}
+
+/// Reports a directive by its row, or as an unknown one.
+pub(super) fn leave(directive: &Directive, draft: &mut Draft<'_>) {
+    let words: Vec<&str> = directive.words.iter().take(3).map(String::as_str).collect();
+    match row::find(super::TABLE, &words) {
+        Some(row) => draft.leave(row.kind.unwrap_or(Kind::NotSupported), &directive.origin, row.becomes),
+        None => {
+            let text =
+                format!("'{}' is not known to the import", record::problem::printable(directive.name(), 60));
+            draft.leave(Kind::NotSupported, &directive.origin, text);
+        }
+    }
+}

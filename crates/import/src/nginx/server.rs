@@ -1,0 +1,525 @@
+//! `server` of nginx: addresses, names and their order.
+
+use std::rc::Rc;
+
+use super::lexer::Directive;
+use super::location::{Location, server_rules};
+use super::pool::Upstream;
+use super::scope::{Scope, Time, leave};
+use super::variables::host_regex;
+use crate::document::{Origin, Origins, Section, Value};
+use crate::draft::{Draft, is_host, time_value};
+use crate::left::Kind;
+use crate::rules::{Condition, Rule, Test, specialise};
+
+/// nginx's limit of bodies without `client_max_body_size`.
+const BODY_MAX: u64 = 1 << 20;
+
+/// One `listen`.
+#[derive(Clone, Debug)]
+pub(super) struct Listen {
+    address: String,
+    port: Option<u16>,
+    has_tls: bool,
+    is_default: bool,
+    accepts_proxy: bool,
+    origin: Rc<Origin>,
+}
+
+/// One `server`.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    pub(super) listens: Vec<Listen>,
+    pub(super) names: Vec<String>,
+    pub(super) scope: Scope,
+    /// `return`, `rewrite` and `if` of the server itself.
+    pub(super) directives: Vec<Directive>,
+    pub(super) locations: Vec<Location>,
+    pub(super) origin: Rc<Origin>,
+}
+
+impl Server {
+    /// Reads a block.
+    pub(super) fn read(
+        directive: &Directive,
+        inner: &[Directive],
+        outer: &Scope,
+        draft: &mut Draft<'_>,
+    ) -> Self {
+        let mut server = Self {
+            listens: Vec::new(),
+            names: Vec::new(),
+            scope: outer.inner(inner),
+            directives: Vec::new(),
+            locations: Vec::new(),
+            origin: Rc::clone(&directive.origin),
+        };
+        server.read_directives(inner, draft);
+        if server.listens.is_empty() {
+            // nginx's default, for root.
+            server.listens.push(server.implied_listen("0.0.0.0:80", 80));
+        }
+        server
+    }
+
+    fn implied_listen(&self, address: &str, port: u16) -> Listen {
+        let origin = super::variables::implied(&self.origin, "without `listen`, this address is the default");
+        Listen {
+            address: address.to_owned(),
+            port: Some(port),
+            has_tls: false,
+            is_default: false,
+            accepts_proxy: false,
+            origin,
+        }
+    }
+
+    /// Makes a server of the directives of a fragment.
+    pub(super) fn fragment(directives: &[Directive], outer: &Scope, draft: &mut Draft<'_>) -> Self {
+        // Invariant: the caller has at least one directive.
+        let origin = directives.first().map(|directive| Rc::clone(&directive.origin));
+        let origin =
+            origin.unwrap_or_else(|| Rc::new(Origin { file: "".into(), line: 1, text: String::new() }));
+        let head = Directive { words: vec!["server".into()], block: None, origin: Rc::clone(&origin) };
+        let mut server = Self::read(&head, directives, outer, draft);
+        if !directives.iter().any(|directive| directive.name() == "listen") {
+            server.listens = vec![server.implied_listen("127.0.0.1:8080", 8080)];
+        }
+        server
+    }
+
+    fn read_directives(&mut self, directives: &[Directive], draft: &mut Draft<'_>) {
+        // Settings first: locations inherit them.
+        for directive in directives.iter().filter(|directive| directive.name() != "location") {
+            match directive.name() {
+                "listen" => self.add_listen(directive, draft),
+                "server_name" => {
+                    self.names.extend(directive.arguments().iter().map(|name| name.to_lowercase()))
+                }
+                "return" | "rewrite" | "if" | "root" | "index" | "try_files" | "proxy_pass" | "alias"
+                | "autoindex" => {
+                    if matches!(directive.name(), "root" | "index") {
+                        leave(directive, draft);
+                    }
+                    self.directives.push(directive.clone());
+                }
+                "ssl" if directive.argument(0) == "on" => {
+                    self.listens.iter_mut().for_each(|listen| listen.has_tls = true)
+                }
+                _ if self.scope.apply(directive, draft) => {}
+                _ => leave(directive, draft),
+            }
+        }
+        for directive in directives.iter().filter(|directive| directive.name() == "location") {
+            self.locations.push(Location::read(directive, &self.scope, draft));
+        }
+    }
+
+    fn add_listen(&mut self, directive: &Directive, draft: &mut Draft<'_>) {
+        let origin = &directive.origin;
+        let Some((address, port)) = listen_address(directive.argument(0)) else {
+            return draft.leave(
+                Kind::NotSupported,
+                origin,
+                "a listener has an IP address with a port, or a unix socket",
+            );
+        };
+        let mut listen = Listen {
+            address,
+            port,
+            has_tls: false,
+            is_default: false,
+            accepts_proxy: false,
+            origin: Rc::clone(origin),
+        };
+        for parameter in directive.arguments().get(1..).unwrap_or_default() {
+            match parameter.split('=').next().unwrap_or_default() {
+                "ssl" => listen.has_tls = true,
+                "default_server" | "default" => listen.is_default = true,
+                "proxy_protocol" => listen.accepts_proxy = true,
+                "quic" | "http3" => {
+                    return draft.leave(Kind::NotSupported, origin, "weir has HTTP/1.1 and HTTP/2, no QUIC");
+                }
+                "http2" | "reuseport" | "backlog" | "deferred" | "ipv6only" | "fastopen" | "rcvbuf"
+                | "sndbuf" | "so_keepalive" | "bind" => {}
+                _ => draft.leave(Kind::NotSupported, origin, format!("'{parameter}' of a listener")),
+            }
+        }
+        self.listens.push(listen);
+    }
+
+    /// Returns whether all of its listeners have the standard ports, so that a host has none.
+    pub(super) fn has_standard_ports(&self) -> bool {
+        self.listens.iter().all(|listen| matches!(listen.port, Some(80 | 443)))
+    }
+
+    /// Returns its scope and those of its locations.
+    fn scopes(&self) -> impl Iterator<Item = &Scope> {
+        std::iter::once(&self.scope).chain(self.locations.iter().flat_map(Location::scopes))
+    }
+
+    pub(super) fn first_name(&self) -> &str {
+        self.names.first().map_or("", String::as_str)
+    }
+}
+
+/// Returns the address of a listener, and its port.
+pub(super) fn listen_address(text: &str) -> Option<(String, Option<u16>)> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return Some((format!("unix:{path}"), None));
+    }
+    if let Ok(port) = text.parse::<u16>() {
+        return Some((format!("0.0.0.0:{port}"), Some(port)));
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse::<u16>().ok()?),
+        _ => (text, 80),
+    };
+    let host = match host {
+        "*" => "0.0.0.0",
+        "localhost" => "127.0.0.1",
+        host => host,
+    };
+    let bare = host.trim_matches(['[', ']']);
+    let address = bare.parse::<std::net::IpAddr>().ok()?;
+    Some((std::net::SocketAddr::new(address, port).to_string(), Some(port)))
+}
+
+/// Rank of a name: an exact one, a wildcard at the start, one at the end, an expression, none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Exact,
+    /// Longer ones first.
+    Leading(std::cmp::Reverse<usize>),
+    Trailing(std::cmp::Reverse<usize>),
+    Regex,
+}
+
+/// Addresses with the same servers in the same order.
+struct Group {
+    addresses: Vec<Listen>,
+    servers: Vec<usize>,
+    default: usize,
+}
+
+/// Adds the listeners and routes of all servers.
+pub(super) fn assemble(servers: &[Server], upstreams: &[Upstream], draft: &mut Draft<'_>) {
+    let mut rules: Vec<Option<Vec<Rule>>> = vec![None; servers.len()];
+    let mut names: Vec<Vec<(Rank, Condition)>> = Vec::new();
+    for server in servers {
+        names.push(ranked_names(server, draft));
+        super::add_log(&server.scope, draft);
+    }
+    for group in groups(servers) {
+        let listener = add_listener(&group, servers, draft);
+        let mut units: Vec<(Rank, usize, Condition)> = Vec::new();
+        for &index in group.servers.iter().filter(|&&index| index != group.default) {
+            for (rank, condition) in &names[index] {
+                units.push((*rank, index, condition.clone()));
+            }
+        }
+        // The names of the default server come first where they are more exact than those of others.
+        for (rank, condition) in &names[group.default] {
+            if units.iter().any(|(other, ..)| other > rank) {
+                units.push((*rank, group.default, condition.clone()));
+            }
+        }
+        units.sort_by_key(|(rank, index, _)| (*rank, *index));
+        let mut all: Vec<Rule> = Vec::new();
+        for (_, index, condition) in join_units(units) {
+            let inner = rules_of(index, servers, upstreams, &mut rules, draft);
+            all.push(Rule::When(condition, inner, vec![Rc::clone(&servers[index].origin)]));
+        }
+        let last = rules_of(group.default, servers, upstreams, &mut rules, draft);
+        all.push(Rule::When(Condition::Always, last, vec![Rc::clone(&servers[group.default].origin)]));
+        let (has_tls, port) =
+            group.addresses.first().map_or((false, None), |listen| (listen.has_tls, listen.port));
+        draft.add_routes(&[listener], specialise(&all, has_tls, port));
+    }
+    let used: Vec<&str> = draft.pool_names.iter().map(String::as_str).collect();
+    let unused: Vec<&Upstream> =
+        upstreams.iter().filter(|upstream| !used.contains(&&*upstream.name)).collect();
+    if servers.is_empty() {
+        add_unused(&unused, draft);
+    }
+}
+
+/// Adds the pools of a fragment without servers, and a listener for the first one.
+fn add_unused(upstreams: &[&Upstream], draft: &mut Draft<'_>) {
+    for (index, upstream) in upstreams.iter().enumerate() {
+        let text = format!("http://{}", upstream.name);
+        let Some(destination) = super::pool::Destination::parse(&text) else { continue };
+        let origin = Rc::new(Origin { file: "".into(), line: 1, text });
+        let pool = super::pool::add(&destination, &[(*upstream).clone()], &Scope::default(), &origin, draft);
+        if let (0, Some(pool)) = (index, pool) {
+            let mut section = Section::named("listener", "web", Vec::new());
+            section.note("The source has no server: this is a default.");
+            section.set("bind", Value::text("127.0.0.1:8080"), &[]);
+            section.set("pool", Value::text(pool), &[]);
+            draft.document.listeners.push(section);
+        }
+    }
+}
+
+/// Joins conditions of the same server that follow each other.
+fn join_units(units: Vec<(Rank, usize, Condition)>) -> Vec<(Rank, usize, Condition)> {
+    let mut joined: Vec<(Rank, usize, Condition)> = Vec::new();
+    for (rank, index, condition) in units {
+        match joined.last_mut() {
+            Some((_, last, all)) if *last == index => {
+                *all = std::mem::replace(all, Condition::Never).or(condition);
+            }
+            _ => joined.push((rank, index, condition)),
+        }
+    }
+    joined
+}
+
+fn rules_of(
+    index: usize,
+    servers: &[Server],
+    upstreams: &[Upstream],
+    known: &mut [Option<Vec<Rule>>],
+    draft: &mut Draft<'_>,
+) -> Vec<Rule> {
+    if let Some(rules) = &known[index] {
+        return rules.clone();
+    }
+    let mut scopes = servers.iter().flat_map(Server::scopes);
+    let sends_client_address = scopes.any(|scope| !client_address_origins(scope).is_empty());
+    let rules = server_rules(&servers[index], upstreams, sends_client_address, draft);
+    known[index] = Some(rules.clone());
+    rules
+}
+
+fn ranked_names(server: &Server, draft: &mut Draft<'_>) -> Vec<(Rank, Condition)> {
+    let mut ranked = Vec::new();
+    for name in &server.names {
+        let host = |text: String| Condition::test(Test::Host(text));
+        let length = std::cmp::Reverse(name.len());
+        if name.is_empty() || name == "_" || name.starts_with('$') {
+            // It matches no host, so only the default server has it.
+        } else if let Some(regex) = name.strip_prefix('~') {
+            match host_regex(regex) {
+                Some(test) => ranked.push((Rank::Regex, Condition::test(test))),
+                None => draft.leave(Kind::NotSupported, &server.origin, format!("the server name '{name}'")),
+            }
+        } else if let Some(base) = name.strip_prefix('.').filter(|base| is_host(base)) {
+            ranked.push((Rank::Exact, host(base.to_owned())));
+            ranked.push((Rank::Leading(length), host(format!("*.{base}"))));
+        } else if name.starts_with("*.") && is_host(name) {
+            ranked.push((Rank::Leading(length), host(name.clone())));
+        } else if let Some(start) = name.strip_suffix(".*").filter(|start| is_host(start)) {
+            let regex = format!("(?i)^{}\\.[^:]+(:[0-9]+)?$", crate::rules::escape_regex(start));
+            let test = Test::Header("host".into(), crate::rules::ValueTest::Regex(regex));
+            ranked.push((Rank::Trailing(length), Condition::test(test)));
+        } else if is_host(name) {
+            ranked.push((Rank::Exact, host(name.clone())));
+        } else {
+            draft.leave(Kind::NotSupported, &server.origin, format!("the server name '{name}'"));
+        }
+    }
+    ranked
+}
+
+/// Returns the addresses, joined if they have the same servers and settings.
+fn groups(servers: &[Server]) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (index, server) in servers.iter().enumerate() {
+        for listen in &server.listens {
+            match groups.iter_mut().find(|group| group.addresses[0].address == listen.address) {
+                Some(group) => {
+                    if !group.servers.contains(&index) {
+                        group.servers.push(index);
+                    }
+                    if listen.is_default {
+                        group.default = index;
+                    }
+                    let first = &mut group.addresses[0];
+                    first.has_tls |= listen.has_tls;
+                    first.accepts_proxy |= listen.accepts_proxy;
+                }
+                None => groups.push(Group {
+                    addresses: vec![listen.clone()],
+                    servers: vec![index],
+                    default: index,
+                }),
+            }
+        }
+    }
+    let mut joined: Vec<Group> = Vec::new();
+    for group in groups {
+        let first = &group.addresses[0];
+        let same = joined.iter_mut().find(|other| {
+            let listen = &other.addresses[0];
+            let is_same_kind = listen.has_tls == first.has_tls && listen.accepts_proxy == first.accepts_proxy;
+            is_same_kind
+                && listen.port == first.port
+                && other.servers == group.servers
+                && other.default == group.default
+        });
+        match same {
+            Some(other) => other.addresses.extend(group.addresses),
+            None => joined.push(group),
+        }
+    }
+    joined
+}
+
+fn add_listener(group: &Group, servers: &[Server], draft: &mut Draft<'_>) -> String {
+    let first = &group.addresses[0];
+    let wanted = match (first.has_tls, first.port) {
+        (true, Some(443)) => "https".to_owned(),
+        (false, Some(80)) => "http".to_owned(),
+        (_, Some(port)) => format!("port-{port}"),
+        (_, None) => "unix".to_owned(),
+    };
+    let name = draft.listener_name(&wanted);
+    let mut section = Section::named("listener", &name, Vec::new());
+    let origins: Origins = group.addresses.iter().map(|listen| Rc::clone(&listen.origin)).collect();
+    section.set("bind", Value::texts(group.addresses.iter().map(|listen| listen.address.clone())), &origins);
+    let members: Vec<&Server> = group.servers.iter().map(|&index| &servers[index]).collect();
+    let scope = &servers[group.default].scope;
+    if first.has_tls {
+        write_tls(&members, scope, &first.origin, &mut section, draft);
+    }
+    let trusted: Vec<&(String, Rc<Origin>)> = scope.trusted.iter().collect();
+    if !trusted.is_empty() {
+        let origins: Origins = trusted.iter().map(|(_, origin)| Rc::clone(origin)).collect();
+        section.set("trusted", Value::texts(trusted.iter().map(|(text, _)| text.as_str())), &origins);
+    }
+    if first.accepts_proxy {
+        section.set("proxy-protocol", Value::Bool(true), std::slice::from_ref(&first.origin));
+        if trusted.is_empty() {
+            draft.leave(
+                Kind::Needs,
+                &first.origin,
+                "the networks of the peers that send PROXY headers, in `trusted`",
+            );
+        }
+    }
+    write_body_max(&members, &mut section, draft);
+    for (time, key) in [
+        (Time::ClientHeader, "head"),
+        (Time::ClientBody, "body-idle"),
+        (Time::Send, "write"),
+        (Time::KeepAlive, "keep-alive"),
+    ] {
+        if let Some((ms, origin)) = scope.time(time) {
+            section.set_in("timeouts", key, time_value(ms), &[origin]);
+        }
+    }
+    write_forwarding(&members, &mut section);
+    draft.document.listeners.push(section);
+    name
+}
+
+fn write_body_max(members: &[&Server], section: &mut Section, draft: &mut Draft<'_>) {
+    let scopes = members.iter().flat_map(|server| server.scopes());
+    let limits = scopes.map(|scope| match &scope.body_max {
+        Some((bytes, origin)) => (*bytes, Some(origin)),
+        None => (BODY_MAX, None),
+    });
+    let limits: Vec<(u64, Option<&Rc<Origin>>)> = limits.collect();
+    // 0 is no limit.
+    let key = |bytes: u64| if bytes == 0 { u64::MAX } else { bytes };
+    let Some((largest, origin)) = limits.iter().copied().max_by_key(|(bytes, _)| key(*bytes)) else { return };
+    if let Some((_, Some(smaller))) =
+        limits.iter().find(|(bytes, origin)| *bytes != largest && origin.is_some())
+    {
+        let text = "body-max is a limit of the listener: it has the largest one of its servers and locations";
+        draft.leave(Kind::NotSupported, smaller, text);
+    }
+    if largest > 0 {
+        let value = if largest % (1 << 20) == 0 {
+            Value::text(format!("{}m", largest >> 20))
+        } else {
+            Value::Number(largest)
+        };
+        let origins: Origins = origin.into_iter().map(Rc::clone).collect();
+        section.set("body-max", value, &origins);
+    }
+}
+
+fn write_forwarding(members: &[&Server], section: &mut Section) {
+    let mut origins: Origins = Vec::new();
+    let mut request_id: Option<(&str, &Rc<Origin>)> = None;
+    for scope in members.iter().flat_map(|server| server.scopes()) {
+        for origin in client_address_origins(scope) {
+            crate::document::add_origin(&mut origins, origin);
+        }
+        for (name, value, origin) in &scope.set_headers {
+            if value == "$request_id" && crate::draft::is_field_name(name) {
+                request_id = Some((name, origin));
+            }
+        }
+    }
+    section.set_in("forwarding", "x-forwarded", Value::Bool(!origins.is_empty()), &origins);
+    section.set_in("forwarding", "via", Value::Bool(false), &[]);
+    match request_id {
+        Some((name, origin)) => {
+            let value = Value::text(name.to_ascii_lowercase());
+            section.set_in("forwarding", "request-id", value, std::slice::from_ref(origin));
+        }
+        None => section.set_in("forwarding", "request-id", Value::Bool(false), &[]),
+    }
+}
+
+/// Returns the directives of a scope that send `X-Forwarded-For`.
+fn client_address_origins(scope: &Scope) -> Vec<&Rc<Origin>> {
+    let set = scope.set_headers.iter();
+    let own = set
+        .filter(|(name, value, _)| name.eq_ignore_ascii_case("x-forwarded-for") && is_client_address(value));
+    own.map(|(.., origin)| origin).collect()
+}
+
+/// Returns whether a value of `X-Forwarded-For` is that of weir.
+pub(super) fn is_client_address(value: &str) -> bool {
+    matches!(value, "$proxy_add_x_forwarded_for" | "$remote_addr" | "$realip_remote_addr")
+}
+
+fn write_tls(
+    members: &[&Server],
+    scope: &Scope,
+    origin: &Rc<Origin>,
+    section: &mut Section,
+    draft: &mut Draft<'_>,
+) {
+    section.set("tls", Value::Table(Vec::new()), std::slice::from_ref(origin));
+    let mut certificates: Vec<Value> = Vec::new();
+    let mut origins: Origins = Vec::new();
+    for server in members {
+        let Some((file, origin)) = &server.scope.certificate else { continue };
+        let key = server.scope.certificate_key.as_deref().unwrap_or(file);
+        if !draft.surroundings.exists(file) || !draft.surroundings.exists(key) {
+            let text = format!(
+                "the certificate {file} and its key {key}, missing here: a self-signed one is in their place"
+            );
+            draft.leave(Kind::Needs, origin, text);
+            continue;
+        }
+        let value = Value::table([("certificate", Value::text(file)), ("key", Value::text(key))]);
+        if !certificates.contains(&value) {
+            certificates.push(value);
+            origins.push(Rc::clone(origin));
+        }
+    }
+    match certificates.is_empty() {
+        true => section.set_in("tls", "self-signed", Value::Bool(true), &[]),
+        false => section.set_in("tls", "certificates", Value::List(certificates), &origins),
+    }
+    if let Some(origin) = &scope.only_tls13 {
+        section.set_in("tls", "min-version", Value::text("1.3"), std::slice::from_ref(origin));
+    }
+    let verifies = scope.verifies_clients.as_deref().unwrap_or("off");
+    let Some((file, origin)) = scope.client_ca.as_ref().filter(|_| verifies != "off") else { return };
+    if verifies == "optional_no_ca" {
+        return draft.leave(Kind::NotSupported, origin, "a certificate of another authority always fails");
+    }
+    if draft.existing_file(file, origin) {
+        section.set_in("tls", "client-ca", Value::text(file), std::slice::from_ref(origin));
+        if verifies == "optional" {
+            section.set_in("tls", "client-certificate", Value::text("optional"), &[]);
+        }
+    }
+}
