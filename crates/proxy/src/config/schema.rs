@@ -76,6 +76,7 @@ fn table_schema(path: &str) -> Json {
 impl ValueKind {
     fn schema(self) -> Json {
         let text = || json!({ "type": "string" });
+        let list = |items: Json| json!({ "type": "array", "items": items, "minItems": 1 });
         let reference = |path| json!({ "$ref": format!("#/$defs/{}", definition_name(path)) });
         let number_or = |min: u64, max: u64, pattern: &str| {
             json!({ "anyOf": [
@@ -111,20 +112,14 @@ impl ValueKind {
             ] }),
             Self::Text(_) => text(),
             Self::TextOrFalse(_) => json!({ "anyOf": [text(), { "const": false }] }),
-            Self::Texts(_) => json!({ "anyOf": [
-                text(),
-                { "type": "array", "items": text(), "minItems": 1 },
-            ] }),
+            Self::Texts(_) => json!({ "anyOf": [text(), list(text())] }),
             Self::TextsOrNone(_) => json!({ "anyOf": [
                 text(),
                 { "type": "array", "items": text() },
             ] }),
             Self::Table(path) => json!({ "allOf": [reference(path)] }),
             Self::TableOrBool(path) => json!({ "anyOf": [reference(path), { "type": "boolean" }] }),
-            Self::TableOrTables(path) => json!({ "anyOf": [
-                reference(path),
-                { "type": "array", "items": reference(path), "minItems": 1 },
-            ] }),
+            Self::TableOrTables(path) => json!({ "anyOf": [reference(path), list(reference(path))] }),
             Self::Entries(path, None) => json!({ "type": "array", "items": reference(path) }),
             Self::Entries(path, Some(_)) => json!({
                 "type": "array",
