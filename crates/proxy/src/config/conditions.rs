@@ -19,6 +19,11 @@ use super::templates::parse_key;
 use super::validate;
 use super::value::{Matcher, Section, check_choice};
 
+/// Constructor of a condition from others.
+type Combine = fn(Vec<Condition>) -> Condition;
+/// Parser of a path condition.
+type ParsePath = fn(&str) -> Result<PathCondition, ValueError>;
+
 /// Maximum depth of conditions inside each other.
 const DEPTH_MAX: usize = 8;
 /// Maximum size of a file with a list: enough for a million networks.
@@ -83,8 +88,7 @@ fn parse_plain(section: &Section, names: &KnownNames<'_>, problems: &mut Problem
 
 fn parse_paths(section: &Section, problems: &mut Problems) -> Vec<PathCondition> {
     let mut paths = Vec::new();
-    type Parse = fn(&str) -> Result<PathCondition, ValueError>;
-    let kinds: [(&str, Parse); 4] = [
+    let kinds: [(&str, ParsePath); 4] = [
         ("path", |text| validate::parse_path(text).map(PathCondition::Exact)),
         ("path-prefix", |text| validate::parse_path(text).map(PathCondition::Prefix)),
         ("path-glob", |text| Ok(PathCondition::Glob(text.into(), validate::compile_glob(text)?))),
@@ -147,8 +151,7 @@ pub(super) fn parse_condition(
     parts.extend(parse_client_conditions(section, problems));
     parts.extend(parse_times(section, problems));
     parts.extend(parse_percent(section, problems));
-    let lists: [(&str, fn(Vec<Condition>) -> Condition); 2] =
-        [("all", Condition::All), ("any", Condition::Any)];
+    let lists: [(&str, Combine); 2] = [("all", Condition::All), ("any", Condition::Any)];
     for (key, combine) in lists {
         let Some(offset) = section.key_offset(key) else { continue };
         let sections = section.tables(key);

@@ -7,6 +7,9 @@ use regex::Regex;
 
 use super::{FAMILIES, Fact, Part, Template, Text, Variable};
 
+/// Constructor of a value with a name of its own.
+type WithName = fn(Box<str>) -> Variable;
+
 /// Part of the proxy in which a text is rendered. Each scope knows the facts of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
@@ -86,7 +89,7 @@ pub(crate) fn parse(text: &str, scope: Scope, regex: Option<&Regex>) -> Result<T
         else {
             return fail(brace, TemplateFault::Unclosed { doubled: doubled(text) });
         };
-        let (name, default) = rest[1..end].split_once(":-").unwrap_or((&rest[1..end], ""));
+        let (name, default) = rest[1..end].split_once(":-").unwrap_or_else(|| (&rest[1..end], ""));
         let variable =
             parse_name(name, scope, regex, text).map_err(|fault| TemplateError { at: brace, fault })?;
         if !literal.is_empty() {
@@ -135,7 +138,7 @@ fn parse_name(
             false => Err(TemplateFault::NotKnownHere { name: name.into(), place: place_of(fact.scope()) }),
         };
     }
-    let families: [(&str, &str, fn(Box<str>) -> Variable); 3] = [
+    let families: [(&str, &str, WithName); 3] = [
         ("query.", "query.NAME", Variable::Parameter),
         ("header.", "header.NAME", Variable::Header),
         ("cookie.", "cookie.NAME", Variable::Cookie),

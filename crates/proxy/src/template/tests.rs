@@ -5,7 +5,9 @@ use std::cell::Cell;
 use super::fixtures::FixedValues;
 use super::*;
 
-const PAIRS: &[(&str, &str)] = &[
+type Pairs = &'static [(&'static str, &'static str)];
+
+const PAIRS: Pairs = &[
     ("host", "a.example:80"),
     ("path", "/x/y"),
     ("query", "?b=1"),
@@ -113,7 +115,7 @@ fn a_long_text_is_left_out_and_noted() {
 
 #[test]
 fn a_location_cannot_be_bent() {
-    let table: [(&str, &[(&str, &str)], &str); 24] = [
+    let table: [(&str, Pairs, &str); 24] = [
         (
             "https://{host}{path}{query}",
             &[("host", "a:80"), ("path", "/x"), ("query", "?y=1")],
