@@ -106,8 +106,9 @@ fn scripted_server() -> ScriptedServer {
                     return Ok(());
                 }
                 "/early-204" => {
-                    peer.send(b"HTTP/1.1 204 No Content\r\n\r\n")?;
-                    continue;
+                    peer.send(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")?;
+                    crate::support::faulty_origins::wait_for_close(peer);
+                    return Ok(());
                 }
                 "/early-413" => {
                     peer.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")?;
