@@ -193,17 +193,16 @@ impl ReplayLog {
     }
 
     fn read_lines(&mut self, text: &str) -> Result<(), Vec<InputProblem>> {
-        let mut columns: Option<Columns> = None;
+        let mut columns = Columns::default();
         for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             if line.starts_with('#') {
-                // A comment, or new columns.
-                columns = Columns::parse(line).or(columns);
+                columns.read_comment(line);
                 continue;
             }
             self.input.read += 1;
-            let parsed = match &columns {
-                Some(columns) => columns.parse_line(line),
-                None => lines::parse_line(line),
+            let parsed = match columns.are_known() {
+                true => columns.parse_line(line),
+                false => lines::parse_line(line),
             };
             match parsed {
                 Ok(_) if self.entries.len() == REPLAY_REQUESTS_MAX => {
