@@ -40,7 +40,7 @@ pub(in crate::client) struct TunnelHead {
     pub(in crate::client) fields: Vec<(String, Vec<u8>)>,
 }
 
-/// What has arrived.
+/// Parts of the response that have arrived.
 #[derive(Default)]
 struct TunnelReceived {
     /// True once the settings of the server are known.
