@@ -660,10 +660,11 @@ mod tests {
                 r#","cache":{"afterRequest":{"expires":"x","hitCount":2}},"response":{"status":200}"#,
                 "",
             ),
+            ("asked", r#","cache":{"afterRequest":null},"response":{"status":304}"#, ""),
             ("h3", r#","response":{"status":200,"httpVersion":"h3"}"#, r#","httpVersion":"h3""#),
         ];
         let (requests, input) = parse("a.har", &har("Firefox", &entries));
-        assert_eq!(requests, ["POST http://a:1/sent", "POST http://a:1/h3"]);
+        assert_eq!(requests, ["POST http://a:1/sent", "POST http://a:1/asked", "POST http://a:1/h3"]);
         let counts: Vec<_> = input.skipped.iter().map(|(reason, skipped)| (*reason, skipped.count)).collect();
         let expected = [
             (SkipReason::FromCache, 1),
@@ -673,7 +674,7 @@ mod tests {
         ];
         assert_eq!(counts, expected);
         // For others the state of the cache after the request says nothing.
-        assert_eq!(parse("a.har", &har("Other", &entries)).0.len(), 3);
+        assert_eq!(parse("a.har", &har("Other", &entries)).0.len(), 4);
         // A list of requests has no responses at all.
         let list = [("a", r#","response":{"status":0}"#, ""), ("b", r#","response":{}"#, ""), ("c", "", "")];
         assert_eq!(parse("a.har", &har("Other", &list)).0.len(), 3);
