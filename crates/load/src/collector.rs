@@ -93,8 +93,7 @@ impl Collector {
         let mut lag = LatencyHistogram::new();
         let sum = self.counters();
         let mut interval = sum.since(&self.previous);
-        let events = || sum.live.received - self.previous.live.received;
-        interval.events = self.plan.is_push().then(events);
+        interval.events = self.plan.is_push().then(|| sum.live.received - self.previous.live.received);
         for snapshot in snapshots {
             interval.connections += snapshot.open_connections;
             interval.in_flight += snapshot.in_flight;

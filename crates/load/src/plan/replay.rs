@@ -193,17 +193,16 @@ impl ReplayLog {
     }
 
     fn read_lines(&mut self, text: &str) -> Result<(), Vec<InputProblem>> {
-        let mut columns: Option<Columns> = None;
+        let mut columns = Columns::default();
         for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             if line.starts_with('#') {
-                // A comment, or new columns.
-                columns = Columns::parse(line).or(columns);
+                columns.read_comment(line);
                 continue;
             }
             self.input.read += 1;
-            let parsed = match &columns {
-                Some(columns) => columns.parse_line(line),
-                None => lines::parse_line(line),
+            let parsed = match columns.are_known() {
+                true => columns.parse_line(line),
+                false => lines::parse_line(line),
             };
             match parsed {
                 Ok(_) if self.entries.len() == REPLAY_REQUESTS_MAX => {
@@ -661,10 +660,11 @@ mod tests {
                 r#","cache":{"afterRequest":{"expires":"x","hitCount":2}},"response":{"status":200}"#,
                 "",
             ),
+            ("asked", r#","cache":{"afterRequest":null},"response":{"status":304}"#, ""),
             ("h3", r#","response":{"status":200,"httpVersion":"h3"}"#, r#","httpVersion":"h3""#),
         ];
         let (requests, input) = parse("a.har", &har("Firefox", &entries));
-        assert_eq!(requests, ["POST http://a:1/sent", "POST http://a:1/h3"]);
+        assert_eq!(requests, ["POST http://a:1/sent", "POST http://a:1/asked", "POST http://a:1/h3"]);
         let counts: Vec<_> = input.skipped.iter().map(|(reason, skipped)| (*reason, skipped.count)).collect();
         let expected = [
             (SkipReason::FromCache, 1),
@@ -674,7 +674,7 @@ mod tests {
         ];
         assert_eq!(counts, expected);
         // For others the state of the cache after the request says nothing.
-        assert_eq!(parse("a.har", &har("Other", &entries)).0.len(), 3);
+        assert_eq!(parse("a.har", &har("Other", &entries)).0.len(), 4);
         // A list of requests has no responses at all.
         let list = [("a", r#","response":{"status":0}"#, ""), ("b", r#","response":{}"#, ""), ("c", "", "")];
         assert_eq!(parse("a.har", &har("Other", &list)).0.len(), 3);

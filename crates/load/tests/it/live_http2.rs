@@ -13,7 +13,7 @@ use wire::websocket::{MessageReader, Opcode, Received, Role as PeerRole, encode_
 
 use crate::http2::{run, try_run};
 
-/// What a server has seen.
+/// Counts of a server.
 #[derive(Default)]
 struct Seen {
     connections: AtomicU64,

@@ -40,7 +40,7 @@ pub(in crate::client) struct TunnelHead {
     pub(in crate::client) fields: Vec<(String, Vec<u8>)>,
 }
 
-/// What has arrived.
+/// Parts of the response that have arrived.
 #[derive(Default)]
 struct TunnelReceived {
     /// True once the settings of the server are known.
@@ -176,8 +176,12 @@ impl Http2Tunnel {
             if self.received.content.len() >= CONTENT_BYTES_MAX {
                 return Poll::Pending;
             }
-            // A frame that opens a window is behind the content.
+            // A frame that opens a window is behind the content, which the caller reads in its next turn.
+            let before = self.received.content.len();
             ready!(self.poll_receive(cx, core, &mut core.scratch.borrow_mut()))?;
+            if self.received.content.len() > before || self.received.end.is_some() {
+                cx.waker().wake_by_ref();
+            }
         }
         yield_turn(cx);
         Poll::Pending

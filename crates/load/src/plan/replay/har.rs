@@ -101,8 +101,8 @@ struct ArchiveEntry {
 struct ArchiveCache {
     #[serde(deserialize_with = "deserialize_present")]
     before_request: Option<Option<IgnoredAny>>,
-    /// Firefox writes null, or the entry of its cache, for a response from the cache, and leaves the key out for
-    /// others. Playwright writes null for all, with `beforeRequest`.
+    /// Firefox writes null, or the entry of its cache, for a response from the cache; later versions for responses with
+    /// 304. It leaves the key out for others. Playwright writes null for all, with `beforeRequest`.
     #[serde(deserialize_with = "deserialize_present")]
     after_request: Option<Option<IgnoredAny>>,
 }
@@ -301,8 +301,9 @@ fn convert_entry(entry: ArchiveEntry, number: u64) -> Result<(LogEntry, Marks), 
         return skip(SkipReason::OtherScheme, &shown);
     };
     let fetch_type = entry.fetch_type.as_deref().unwrap_or_default();
-    // Playwright writes null before and after the request; Firefox writes nothing before it.
-    let has_state = cache.after_request.is_some() && cache.before_request.is_none();
+    // Playwright writes null before and after the request, Firefox nothing before it. With 304 the server was asked.
+    let is_asked = cache.before_request.is_some() || response.status == Some(304.0);
+    let has_state = cache.after_request.is_some() && !is_asked;
     if entry.from_cache.is_some()
         || fetch_type.ends_with(" Cache")
         || (has_state && cache.after_request == Some(None))

@@ -176,7 +176,12 @@ pub(super) fn check_request(entry: &LogEntry) -> Result<(), SkippedLine> {
         .and_then(|()| wire::encode::check_method(&entry.method))
         .map_err(|error| {
             let request = printable(&format!("{} {}", entry.method, entry.target), SHOWN_BYTES_MAX);
-            SkippedLine::new(1, SkipReason::Unsendable, format!("'{request}': {error}"))
+            // A byte of another encoding was replaced when the text was read.
+            let text = match entry.target.contains(char::REPLACEMENT_CHARACTER) {
+                true => format!("'{request}': the request target has bytes that are not UTF-8, nor ASCII"),
+                false => format!("'{request}': {error}"),
+            };
+            SkippedLine::new(1, SkipReason::Unsendable, text)
         })
 }
 

@@ -6,9 +6,13 @@ use super::lines::{
     LogEntry, SHOWN_BYTES_MAX, SkipReason, SkippedLine, check_request, origin_form, parse_time, with_query,
 };
 
-/// Columns of the values that a request needs.
+/// Columns of the values that a request needs, and the date of the lines without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Columns {
+    /// Date of the last line `#Date:`.
+    day: Option<String>,
+    /// True once there is a line `#Fields:`.
+    are_known: bool,
     date: Option<usize>,
     time: Option<usize>,
     method: Option<usize>,
@@ -19,19 +23,29 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// Reads the columns of a line `#Fields:`; `None` for another comment.
-    pub(super) fn parse(comment: &str) -> Option<Self> {
-        let names: Vec<String> =
-            comment.strip_prefix("#Fields:")?.split_whitespace().map(str::to_ascii_lowercase).collect();
+    /// Returns whether a line has named the columns.
+    pub(super) fn are_known(&self) -> bool {
+        self.are_known
+    }
+
+    /// Reads a comment: the columns of `#Fields:`, the day of `#Date:`.
+    pub(super) fn read_comment(&mut self, comment: &str) {
+        if let Some(date) = comment.strip_prefix("#Date:") {
+            self.day = date.split_whitespace().next().map(str::to_owned);
+        }
+        let Some(names) = comment.strip_prefix("#Fields:") else { return };
+        let names: Vec<String> = names.split_whitespace().map(str::to_ascii_lowercase).collect();
         let find = |known: &[&str]| names.iter().position(|name| known.contains(&name.as_str()));
-        Some(Self {
+        *self = Self {
+            day: self.day.take(),
+            are_known: true,
             date: find(&["date", "date-local"]),
             time: find(&["time", "time-local"]),
             method: find(&["cs-method"]),
             stem: find(&["cs-uri-stem", "cs-uri-path"]),
             query: find(&["cs-uri-query"]),
             uri: find(&["cs-uri"]),
-        })
+        };
     }
 
     /// Parses a line. Without a method it is a GET.
@@ -41,6 +55,7 @@ impl Columns {
             |column: Option<usize>| column.and_then(|at| values.get(at).copied()).filter(|text| *text != "-");
         let no_time = |text: String| SkippedLine::new(1, SkipReason::NoTime, text);
         let (date, time) = value(self.date)
+            .or(self.day.as_deref())
             .zip(value(self.time))
             .ok_or_else(|| no_time("no date and time in the columns of #Fields".to_owned()))?;
         let (at_ns, is_whole_second) = parse_time(&format!("{date}T{time}Z")).ok_or_else(|| {
@@ -92,7 +107,8 @@ mod tests {
     use super::*;
 
     fn target(fields: &str, line: &str) -> Result<String, SkipReason> {
-        let columns = Columns::parse(&format!("#Fields: {fields}")).unwrap();
+        let mut columns = Columns::default();
+        columns.read_comment(&format!("#Fields: {fields}"));
         let entry = columns.parse_line(line).map_err(|skipped| skipped.reason)?;
         Ok(format!("{} {} {}", entry.at_ns / 1_000_000, entry.method, entry.target))
     }
@@ -127,6 +143,12 @@ mod tests {
             SkipReason::OtherScheme
         );
         assert_eq!(target("time cs-uri-stem", "00:00:01 /").unwrap_err(), SkipReason::NoTime);
-        assert_eq!(Columns::parse("#Software: x"), None);
+        let mut columns = Columns::default();
+        columns.read_comment("#Software: x");
+        columns.read_comment("#Date: 1970-01-02 10:00:00");
+        assert!(!columns.are_known());
+        columns.read_comment("#Fields: time cs-uri-stem");
+        assert!(columns.are_known());
+        assert_eq!(columns.parse_line("00:00:01 /x").unwrap().at_ns, 86_401_000_000_000);
     }
 }
