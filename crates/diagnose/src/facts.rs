@@ -83,6 +83,13 @@ impl Facts<'_> {
         self.view.run.totals.connections.requested
     }
 
+    /// Formats the connections with a verb: "16 connections carry".
+    pub(crate) fn connections_carry(&self) -> String {
+        let connections = self.connections();
+        let verb = if connections == 1 { "carries" } else { "carry" };
+        format!("{} {verb}", format_plural(connections, "connection"))
+    }
+
     /// Formats the flag for twice the connections.
     pub(crate) fn doubled_connections(&self) -> String {
         format!("-c {}", (2 * self.connections()).max(2))

@@ -44,6 +44,17 @@ mod tests {
         let named = with_arm_titles(text, &experiment);
         let expected = "A line for each request uses 28.9 % more CPU time per line of code than no access log (19.4 % to 39.2 %).";
         assert_eq!(named, expected);
+        experiment.plan.arms[2].name = "two".to_owned();
+        experiment.plan.arms[2].title = "two threads".to_owned();
+        let named = with_arm_titles(
+            "the difference between two and off is not clear; so far two is more",
+            &experiment,
+        );
+        assert_eq!(
+            named,
+            "the difference between two threads and no access log is not clear; so far two threads is more"
+        );
+        experiment.plan.arms[2].name = "line".to_owned();
         experiment.plan.arms[2].title = "x".repeat(TITLE_CHARS_MAX + 1);
         assert!(with_arm_titles(text, &experiment).starts_with("line uses"), "a long title explains nothing");
     }

@@ -71,6 +71,8 @@ impl ComparedFigure {
     pub fn format(self, value: f64) -> String {
         match self {
             Self::Rate => format_rate(value),
+            // Without a good response there is no latency.
+            Self::P50 | Self::P99 if value == 0.0 => "-".to_owned(),
             Self::P50 | Self::P99 => format_duration_ns(value as u64),
             Self::Errors => format::percent(value),
         }
@@ -259,7 +261,10 @@ impl FigureChange {
     /// Formats the change with its interval, or the reason why it has none.
     #[must_use]
     pub fn change_text(&self) -> String {
-        let Some(change) = self.change else { return "no ratio to 0".to_owned() };
+        let Some(change) = self.change else {
+            let is_latency = matches!(self.figure, ComparedFigure::P50 | ComparedFigure::P99);
+            return if is_latency { "a run has no good response" } else { "no ratio to 0" }.to_owned();
+        };
         if self.figure == ComparedFigure::Errors && self.before == 0.0 && self.after == 0.0 {
             return "none in either".to_owned();
         }
@@ -355,6 +360,7 @@ const COMPLETE_S: f64 = 0.9;
 fn compare_figure(figure: ComparedFigure, baseline: &Run, run: &Run) -> FigureChange {
     let (before, after) = (figure.value(baseline), figure.value(run));
     let (change, interval) = match figure {
+        ComparedFigure::P50 | ComparedFigure::P99 if before == 0.0 || after == 0.0 => (None, None),
         ComparedFigure::Errors => (Some(after - before), errors_interval(baseline, run)),
         _ => ((before > 0.0).then(|| after / before - 1.0), ratio_interval(figure, baseline, run)),
     };
@@ -422,7 +428,10 @@ fn unusable(baseline: &Run, run: &Run) -> Option<String> {
 
 fn judge(condition: &RegressionCondition, compared: &FigureChange, runs: [&Run; 2]) -> RegressionOutcome {
     let Some(change) = compared.change else {
-        return Undecided::unusable("the baseline is 0", None);
+        return Undecided::unusable(
+            "there is no ratio: the baseline is 0, or a run has no good response",
+            None,
+        );
     };
     let [before_s, after_s] = runs.map(|run| seconds(run).count());
     let Some((low, high)) = compared.interval else {

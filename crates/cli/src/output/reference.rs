@@ -66,7 +66,8 @@ fn index(pages: &[ReferencePage]) -> String {
         if number == COMMANDS.len() {
             text += "\n| Page | |\n| --- | --- |\n";
         }
-        let title = COMMANDS.get(number).map_or(page.name.clone(), |row| format!("weir {}", row.name));
+        let title =
+            COMMANDS.get(number).map_or_else(|| page.name.clone(), |row| format!("weir {}", row.name));
         text += &format!("| [{title}]({}.md) | {} |\n", page.name, escape(page.about));
     }
     text + "\nOther references: [the config of weir proxy](../config.md), [the host settings of weir tune](../settings.md).\n"

@@ -1,7 +1,7 @@
 //! Answers without a limit, without proof of one, and for a subject of which only the client's figures are known.
 
 use record::run::{Answer, Run};
-use record::units::{format_plural, format_rate};
+use record::units::format_rate;
 use record::validity::ValidityVerdict;
 
 use super::network::round_trip;
@@ -133,7 +133,7 @@ fn remote(facts: &Facts<'_>, what: String) -> Answer {
 
 fn failures_phrase(facts: &Facts<'_>) -> String {
     let totals = &facts.view.run.totals;
-    match totals.requests.saturating_sub(totals.good()) {
+    match totals.failed() + totals.bad() {
         0 => "no request failed".to_owned(),
         _ => format!("failures: {}", failures::failure_kinds(facts.view.run)),
     }
@@ -165,9 +165,9 @@ fn load_shape(facts: &Facts<'_>, subject: &str) -> String {
             ceiling(facts, subject)
         }
         Some(fraction) if fraction <= ALONE_MAX && !is_open => format!(
-            "{subject} was not full: each request takes {} with this load as well as alone, so {} carry {rate}",
+            "{subject} was not full: each request takes {} with this load as well as alone, so {} {rate}",
             facts.mean(),
-            format_plural(facts.connections(), "connection")
+            facts.connections_carry()
         ),
         _ => match run.rates.offered_per_s {
             Some(offered) if run.goodput_per_s() < 0.99 * offered => {

@@ -1,7 +1,6 @@
 //! Answers for requests that wait although no resource of the subject is full.
 
 use record::run::Answer;
-use record::units::format_plural;
 
 use super::answer;
 use crate::facts::{Facts, Slots, format_ns, format_number};
@@ -56,7 +55,6 @@ pub(crate) fn connection_limited(facts: &Facts<'_>) -> Answer {
 }
 
 pub(crate) fn latency_bound(facts: &Facts<'_>) -> Answer {
-    let connections = facts.connections();
     let is_open = facts.view.run.rates.offered_per_s.is_some();
     let pace = match facts.is_transfer() {
         true => "raise what paces a response in your service (a limit of bytes per second, small buffers, pauses between \
@@ -83,9 +81,9 @@ pub(crate) fn latency_bound(facts: &Facts<'_>) -> Answer {
         match is_open {
             true => format!("nothing is full: each request simply takes {}, whatever the load", facts.mean()),
             false => format!(
-                "nothing is full: each request takes {} whatever the load, so {} carry no more than {}",
+                "nothing is full: each request takes {} whatever the load, so {} no more than {}",
                 facts.mean(),
-                format_plural(connections, "connection"),
+                facts.connections_carry(),
                 facts.rate()
             ),
         },

@@ -11,6 +11,9 @@ use crate::figures as f;
 use crate::unit::Unit;
 use crate::window::{GENERATOR, ORIGIN, SUBJECT, fraction as part_of};
 
+/// CPU use from which the requests of a subject are work, and not sleep.
+const BUSY_FROM_CPUS: f64 = 0.5;
+
 medians! {
     GENERATOR_QUOTA: Quota, "quota periods in which the generator was throttled", role_median(GENERATOR, f::THROTTLED_PERIODS);
 }
@@ -74,8 +77,10 @@ signals! {
         "the latency histogram, of a load without a baseline", queueing::latency_over_fastest;
     PARALLELISM: Latency, Count, "requests served at a time, from the latency without load",
         "rate × R(1)", queueing::parallelism;
-    CPU_WAIT_OF_REQUEST: Scheduler, Fraction, "time that a request waits for a CPU, of its time without queue",
+    CPU_WAIT_OF_REQUEST: Scheduler, Fraction, "time that a request waits for a CPU, of its time without queue, if the subject uses little",
         "schedstat of the subject's threads / (rate × R(1))", |view| {
+            // One that needs much CPU time is limited by it, however long a request takes alone.
+            cpus(view, SUBJECT).filter(|used| *used < BUSY_FROM_CPUS)?;
             let demand_cpus = view.role_median(SUBJECT, f::CPU_DEMAND.read)?;
             let over_running = view.role_median(SUBJECT, f::WAIT_RATIO.read)?;
             let at_a_time = queueing::parallelism(view).filter(|number| *number > 0.0)?;

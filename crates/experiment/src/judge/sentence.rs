@@ -52,7 +52,7 @@ pub(super) fn comparison_text(
         ),
         OutcomeReason::Open if comparison.interval.is_some_and(is_wide) => format!(
             "no conclusion yet ({}): the difference between {arm} and {baseline} in {noun} is not clear, its interval is \
-             wider than a factor of two. {}",
+             wider than twofold. {}",
             block_count_text(comparison),
             blocks_needed_text(comparison, look, plan.blocks_max, block_s)
         ),

@@ -385,7 +385,7 @@ fn method_text(input: &WarningInput<'_>) -> String {
         .into_iter()
         .filter_map(|one| {
             if one.interval.is_some_and(is_wide) {
-                let text = "an amount that is not clear (its interval is wider than a factor of two)";
+                let text = "an amount that is not clear (its interval is wider than twofold)";
                 return Some(format!("{text}{}", input.load_suffix(&one.load)));
             }
             let difference = percent((one.ratio? - 1.0).abs());

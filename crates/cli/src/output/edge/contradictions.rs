@@ -176,7 +176,7 @@ fn generated_searches() -> Vec<CapacitySearch> {
         let rate = run.goodput_per_s();
         let held = rate * [0.9, 0.97, 1.01][number % 3];
         let mut search = tests::edge(Conclusion {
-            end: if number % 2 == 0 { SearchEnd::Found } else { ends[number % 7] },
+            end: if number.is_multiple_of(2) { SearchEnd::Found } else { ends[number % 7] },
             level: Some(held),
             lower: Some(held),
             upper: Some(held * 1.03),
@@ -197,13 +197,13 @@ fn generated_searches() -> Vec<CapacitySearch> {
             ..SearchTrial::default()
         };
         search.trials = [0.3, 0.6, 0.95, 1.0, 1.1].map(|part| ladder(held * part)).to_vec();
-        if number % 5 == 0 {
+        if number.is_multiple_of(5) {
             search.trials[2].outcome = LevelOutcome::Missed;
         }
         search.knee = Some(Knee { level: around(held * 0.9, [1.1, 1.6][number % 2]), ..Knee::default() });
         search.operating_range = Some((held * 0.5, held * 0.8));
         let confirmed = number % 3 != 2;
-        if number % 4 == 0 {
+        if number.is_multiple_of(4) {
             run.diagnosis.as_mut().unwrap().untested_reason = Some("--quick makes no test".to_owned());
         } else {
             run.diagnosis.as_mut().unwrap().confirmation = Some(Confirmation {
@@ -229,7 +229,7 @@ fn generated_searches() -> Vec<CapacitySearch> {
             decision.change.expected = Some(ExpectedGain { before_per_s: rate, after_per_s, basis });
             decision.change.without_prediction = None;
         }
-        decision.target_per_s = (number % 6 > 0).then_some(held * 2.0);
+        decision.target_per_s = (!number.is_multiple_of(6)).then_some(held * 2.0);
         decision.sizes =
             vec![PlannedSize { name: "maxconn".to_owned(), value: Some(slots), text: format!("{slots}") }];
         search.decision = Some(decision);
@@ -238,9 +238,9 @@ fn generated_searches() -> Vec<CapacitySearch> {
             after,
             factor: around(1.4, spread),
         };
-        search.comparison = (number % 3 > 0).then(|| SearchComparison {
+        search.comparison = (!number.is_multiple_of(3)).then(|| SearchComparison {
             baseline: "before.json".to_owned(),
-            ceiling: (number % 4 > 0).then(|| compared(rate, [1.05, 1.2, 1.7][number % 3])),
+            ceiling: (!number.is_multiple_of(4)).then(|| compared(rate, [1.05, 1.2, 1.7][number % 3])),
             level: Some(compared(held, 1.1)),
             predicted_factor: Some(around(1.5, [1.1, 1.6][number % 2])),
             plan_differences: Vec::new(),

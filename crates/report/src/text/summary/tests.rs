@@ -244,7 +244,7 @@ fn compared(mut run: Run, number: usize) -> (Run, String) {
     };
     (earlier.intervals, run.intervals) = (seconds(1.0), seconds(factor));
     earlier.latency.last_byte.response.p99_ns = (8e6 * factor) as u64;
-    for run in [&mut earlier, &mut run].into_iter().filter(|_| number % 4 > 0) {
+    for run in [&mut earlier, &mut run].into_iter().filter(|_| !number.is_multiple_of(4)) {
         run.validity = Validity::from_reasons(Vec::new());
     }
     let conditions = ["p99>+10%", "rate<-5%", "p50>+50%", "errors>+1%"];

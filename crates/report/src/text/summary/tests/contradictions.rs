@@ -16,9 +16,14 @@ pub(crate) fn contradictions(page: &str, run: &Run) -> Vec<String> {
     let line =
         |label: &str| prose.iter().find(|(name, _)| name == label).map_or("", |(_, text)| text.as_str());
     let requests = if line("requests").is_empty() { line("responses") } else { line("requests") };
-    let rate = head.split(", p50").next().unwrap_or_default();
+    let rate = head.split([',', ' ']).take(2).collect::<Vec<_>>().join(" ");
+    let rate = rate.trim_end_matches(" of").trim_end_matches(" p50").trim_end_matches(" ");
+    let pushed = format!("{} {}", line("events"), line("websocket"));
+    let is_pushed = head.contains(" of events") || head.contains(" of messages");
     check(
-        requests.contains(&format!("({rate})")) || requests.contains(&format!("goodput {rate}")),
+        is_pushed && pushed.contains(&format!("({rate})"))
+            || requests.contains(&format!("({rate})"))
+            || requests.contains(&format!("goodput {rate}")),
         "rate of the head",
     );
     if let Some((p50, p99)) = response_percentiles(page) {
