@@ -68,11 +68,7 @@ impl Bind {
                         format!("verify {}", other.unwrap_or_default()),
                     ),
                 },
-                "ssl-min-ver" => match words.next() {
-                    Some("TLSv1.3") => entries.push(("min-version".to_owned(), Value::text("1.3"))),
-                    Some("TLSv1.2") => {}
-                    _ => draft.leave(Kind::NoEffect, origin, "weir has TLS 1.2 and 1.3 only"),
-                },
+                "ssl-min-ver" => entries.extend(min_version(words.next(), origin, draft)),
                 other => bind.leave_parameter(other, &mut words, draft),
             }
         }
@@ -171,6 +167,17 @@ impl Bind {
     }
 }
 
+/// Returns the key for the oldest version of TLS.
+fn min_version(name: Option<&str>, origin: &Origin, draft: &mut Draft<'_>) -> Option<(String, Value)> {
+    if name == Some("TLSv1.3") {
+        return Some(("min-version".to_owned(), Value::text("1.3")));
+    }
+    if name != Some("TLSv1.2") {
+        draft.leave(Kind::NoEffect, origin, "weir has TLS 1.2 and 1.3 only");
+    }
+    None
+}
+
 /// Adds the certificates that exist here.
 pub(super) fn add_certificates(
     files: Vec<String>,
@@ -251,10 +258,7 @@ impl ServerLine {
             && !address.starts_with("unix:")
             && address.parse::<std::net::SocketAddr>().is_ok()
         {
-            let mut used = Vec::new();
-            server
-                .entries
-                .push(("name".to_owned(), Value::text(crate::document::unique_name(name, &mut used))));
+            server.entries.push(("name".to_owned(), Value::text(name)));
         }
         server.entries.push((key.to_owned(), Value::text(address)));
         if is_template {
