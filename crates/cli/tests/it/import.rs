@@ -32,7 +32,7 @@ const HOSTS: [&str; 11] = [
     "secure.example",
     "w7.example",
     "www.q.net",
-    "one.example:81",
+    "three.example",
     "unknown",
 ];
 const PATHS: [&str; 22] = [
