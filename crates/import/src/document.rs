@@ -26,8 +26,8 @@ pub(crate) enum Value {
     Text(String),
     Bool(bool),
     Number(u64),
-    List(Vec<Value>),
-    Table(Vec<(String, Value)>),
+    List(Vec<Self>),
+    Table(Vec<(String, Self)>),
 }
 
 impl Value {

@@ -149,6 +149,8 @@ impl<'a> Draft<'a> {
         };
         match template.literal() {
             Some(text) if is_field_value(text) => {
+                // A brace begins a value of the request.
+                let text = text.replace('{', "{{").replace('}', "}}");
                 section.set_in(key, &name.to_ascii_lowercase(), Value::text(text), origins);
             }
             Some(_) => self.report.not_supported(origin, "the text is no valid value of a field"),

@@ -100,7 +100,7 @@ impl Sections {
 fn inherited(head: &Line, defaults: &[(String, Proxy)]) -> Proxy {
     let from = head.words.iter().position(|word| word == "from").and_then(|at| head.words.get(at + 1));
     let named = from.and_then(|name| defaults.iter().rev().find(|(other, _)| other == name));
-    named.or(defaults.last()).map(|(_, proxy)| proxy.clone()).unwrap_or_default()
+    named.or_else(|| defaults.last()).map(|(_, proxy)| proxy.clone()).unwrap_or_default()
 }
 
 fn is_section(word: &str) -> bool {

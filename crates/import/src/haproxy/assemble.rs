@@ -60,12 +60,9 @@ fn is_tcp(proxy: &Proxy) -> bool {
 fn complete_fragment(proxies: &mut Vec<Proxy>) {
     let Some(first) = proxies.first() else { return };
     let mut frontend = Proxy { kind: ProxyKind::Frontend, name: "web".into(), ..Proxy::default() };
-    let origin = Rc::clone(first.head.as_ref().unwrap_or(&Rc::new(Origin {
-        file: "".into(),
-        line: 1,
-        text: String::new(),
-    })));
-    frontend.mode = first.mode.clone().or(Some(("http".into(), Rc::clone(&origin))));
+    let nowhere = || Rc::new(Origin { file: "".into(), line: 1, text: String::new() });
+    let origin = first.head.as_ref().map_or_else(nowhere, Rc::clone);
+    frontend.mode = first.mode.clone().or_else(|| Some(("http".into(), Rc::clone(&origin))));
     frontend.forwardfor.clone_from(&first.forwardfor);
     frontend.default_backend = Some((first.name.clone(), origin));
     proxies.push(frontend);

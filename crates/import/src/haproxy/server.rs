@@ -138,7 +138,7 @@ impl Bind {
         let bare =
             ["ipv4@", "ipv6@", "tcp4@", "tcp6@", "tcp@"].iter().find_map(|prefix| text.strip_prefix(prefix));
         let text = bare.unwrap_or(text);
-        let path = text.strip_prefix("unix@").or(text.starts_with('/').then_some(text));
+        let path = text.strip_prefix("unix@").or_else(|| text.starts_with('/').then_some(text));
         if let Some(path) = path {
             return self.addresses.push(format!("unix:{path}"));
         }
@@ -451,7 +451,7 @@ pub(crate) fn server_address(text: &str) -> Option<(&'static str, String)> {
     let bare =
         ["ipv4@", "ipv6@", "tcp@", "tcp4@", "tcp6@"].iter().find_map(|prefix| text.strip_prefix(prefix));
     let text = bare.unwrap_or(text);
-    if let Some(path) = text.strip_prefix("unix@").or(text.starts_with('/').then_some(text)) {
+    if let Some(path) = text.strip_prefix("unix@").or_else(|| text.starts_with('/').then_some(text)) {
         return Some(("address", format!("unix:{path}")));
     }
     if text.starts_with('_') && crate::draft::is_host(text) {

@@ -345,11 +345,14 @@ fn log_target(word: &str) -> Option<String> {
     }
 }
 
+/// Key of `resolve`, with its line.
+pub(super) type ResolveKey = (String, Value, Rc<Origin>);
+
 /// Settings of `global`, and the name servers of the config.
 #[derive(Debug, Default)]
 pub(super) struct Global {
     pub(super) logs: Vec<Set<String>>,
-    pub(super) resolvers: Vec<(String, Vec<(String, Value, Rc<Origin>)>)>,
+    pub(super) resolvers: Vec<(String, Vec<ResolveKey>)>,
 }
 
 impl Global {

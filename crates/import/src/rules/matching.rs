@@ -213,9 +213,7 @@ fn and_value(
 /// Returns whether a host, which may be a wildcard, is one of those of `pattern`.
 fn host_is_within(host: &str, pattern: &str) -> bool {
     match pattern.strip_prefix('*') {
-        Some(suffix) => {
-            host != pattern && host.len() > suffix.len() && host.ends_with(suffix) || host == pattern
-        }
+        Some(suffix) => host == pattern || (host.len() > suffix.len() && host.ends_with(suffix)),
         None => host == pattern,
     }
 }
