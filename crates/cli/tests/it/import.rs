@@ -167,9 +167,7 @@ fn compare(program: &str, config: &str, start: fn(&str) -> ComparedProxy) {
         return;
     }
     let origins = [origin("a"), origin("b"), origin("c")];
-    let address =
-        |index: usize| origins[index].url().trim_start_matches("http://").trim_end_matches('/').to_owned();
-    let config = config.replace("@A", &address(0)).replace("@B", &address(1)).replace("@C", &address(2));
+    let config = config.replace("@A", &origins[0]).replace("@B", &origins[1]).replace("@C", &origins[2]);
     let directory = temp_dir();
     let source = directory.path().join("source");
     fs::write(&source, config.replace("{port}", SOURCE_PORT).replace("{directory}", "/nowhere")).unwrap();
