@@ -171,6 +171,13 @@ fn conditions() {
     }
 }
 
+#[test]
+fn configs_of_other_programs() {
+    check_seeds("proxy_import", &corpus("proxy_import"), |bytes| {
+        import::fuzzing::import(bytes);
+    });
+}
+
 /// Corpora have seeds that reach the inside of their decoders.
 #[test]
 fn seeds_are_valid() {
@@ -188,6 +195,7 @@ fn seeds_are_valid() {
     valid("replay_log", load::fuzzing::replay_log);
     valid("histogram", record::fuzzing::histogram);
     valid("run_record", record::fuzzing::run_record);
+    valid("proxy_import", import::fuzzing::import);
     valid("fleet_message", fleet::fuzzing::message);
     valid("nats_server", fleet::fuzzing::nats_server);
 }

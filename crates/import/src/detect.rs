@@ -25,66 +25,47 @@ const HAPROXY_SECTIONS: [&str; 16] = [
     "crt-store",
 ];
 
+/// Directives that a line of HAProxy begins with.
+const HAPROXY_WORDS: [&str; 8] =
+    ["acl", "use_backend", "default_backend", "balance", "bind", "option", "timeout", "maxconn"];
+/// Words that begin a block of nginx.
+const NGINX_BLOCKS: [&str; 7] = ["server", "http", "location", "upstream", "events", "map", "if"];
+/// Directives that a line of Caddy begins with.
+const CADDY_WORDS: [&str; 22] = [
+    "reverse_proxy",
+    "file_server",
+    "handle",
+    "handle_path",
+    "encode",
+    "respond",
+    "redir",
+    "php_fastcgi",
+    "tls",
+    "import",
+    "route",
+    "header",
+    "root",
+    "log",
+    "forward_auth",
+    "basic_auth",
+    "basicauth",
+    "rewrite",
+    "uri",
+    "try_files",
+    "header_up",
+    "request_header",
+];
+
 /// Returns the program with the most evidence: its sections, its punctuation, its directives.
 pub(crate) fn program_of(text: &str) -> Program {
-    let (mut haproxy, mut nginx, mut caddy) = (0_i32, 0_i32, 0_i32);
+    let (mut haproxy, mut nginx, mut caddy) = (0, 0, 0);
     for line in text.lines().take(LINES_MAX) {
-        let line = line.trim_start();
-        let content = line.split('#').next().unwrap_or_default().trim_end();
-        if content.is_empty() {
-            continue;
-        }
-        let first = content.split_whitespace().next().unwrap_or_default();
-        let words = content.split_whitespace().count();
-        if HAPROXY_SECTIONS.contains(&first) && !content.contains(['{', ';']) && words <= 5 {
-            haproxy += 5;
-        }
-        let is_of_haproxy =
-            ["acl", "use_backend", "default_backend", "balance", "bind", "option", "timeout", "maxconn"];
-        if is_of_haproxy.contains(&first) && !content.ends_with([';', '{']) {
-            haproxy += 1;
-        }
-        if first == "mode" && (content.ends_with("http") || content.ends_with("tcp")) {
-            haproxy += 1;
-        }
-        if content.ends_with(';') {
-            nginx += 1;
-        }
-        let blocks = ["server", "http", "location", "upstream", "events", "map", "if"];
-        if content.ends_with('{') && blocks.contains(&first) {
-            nginx += 1;
-        }
-        let is_of_caddy = [
-            "reverse_proxy",
-            "file_server",
-            "handle",
-            "handle_path",
-            "encode",
-            "respond",
-            "redir",
-            "php_fastcgi",
-            "tls",
-            "import",
-            "route",
-            "header",
-            "root",
-            "log",
-            "forward_auth",
-            "basic_auth",
-            "basicauth",
-            "rewrite",
-            "uri",
-            "try_files",
-            "header_up",
-            "request_header",
-        ];
-        if is_of_caddy.contains(&first) && !content.ends_with(';') {
-            caddy += 1;
-        }
-        let is_address =
-            content.ends_with('{') && (first.contains('.') || first.contains(':') || first == "{");
-        if is_address || first.starts_with('@') || (first.starts_with('(') && content.ends_with('{')) {
-            caddy += 2;
+        let content = line.split('#').next().unwrap_or_default().trim();
+        if let Some(first) = content.split_whitespace().next() {
+            haproxy += evidence_of_haproxy(first, content);
+            nginx += i32::from(content.ends_with(';'));
+            nginx += i32::from(content.ends_with('{') && NGINX_BLOCKS.contains(&first));
+            caddy += evidence_of_caddy(first, content);
         }
     }
     if haproxy > nginx && haproxy > caddy {
@@ -94,6 +75,24 @@ pub(crate) fn program_of(text: &str) -> Program {
     } else {
         Program::Caddy
     }
+}
+
+fn evidence_of_haproxy(first: &str, content: &str) -> i32 {
+    let words = content.split_whitespace().count();
+    if HAPROXY_SECTIONS.contains(&first) && !content.contains(['{', ';']) && words <= 5 {
+        return 5;
+    }
+    let is_mode = first == "mode" && (content.ends_with("http") || content.ends_with("tcp"));
+    let is_directive = HAPROXY_WORDS.contains(&first) && !content.ends_with([';', '{']);
+    i32::from(is_mode || is_directive)
+}
+
+fn evidence_of_caddy(first: &str, content: &str) -> i32 {
+    let is_directive = CADDY_WORDS.contains(&first) && !content.ends_with(';');
+    let is_block = content.ends_with('{');
+    let is_address = is_block && (first.contains('.') || first.contains(':') || first == "{");
+    let is_named = first.starts_with('@') || (first.starts_with('(') && is_block);
+    i32::from(is_directive) + 2 * i32::from(is_address || is_named)
 }
 
 #[cfg(test)]

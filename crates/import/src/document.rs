@@ -1,6 +1,7 @@
 //! A config of weir as a document: sections of keys, each with the source lines that it comes from. It becomes text;
 //! it knows nothing of the meaning of a key.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::rc::Rc;
 
@@ -25,8 +26,8 @@ pub(crate) enum Value {
     Text(String),
     Bool(bool),
     Number(u64),
-    List(Vec<Value>),
-    Table(Vec<(String, Value)>),
+    List(Vec<Self>),
+    Table(Vec<(String, Self)>),
 }
 
 impl Value {
@@ -300,21 +301,35 @@ impl Document {
     }
 }
 
-/// Returns a name that weir accepts, and that is not in `used`.
-pub(crate) fn unique_name(wanted: &str, used: &mut Vec<String>) -> String {
-    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-    let clean: String =
-        wanted.chars().take(56).map(|letter| if is_allowed(letter) { letter } else { '-' }).collect();
-    let clean = clean.trim_matches('-');
-    let clean = if clean.is_empty() { "unnamed" } else { clean };
-    let mut name = clean.to_owned();
-    let mut number = 2;
-    while used.contains(&name) {
-        name = format!("{clean}-{number}");
-        number += 1;
+/// Names that are in use.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    used: HashSet<String>,
+    /// Numbers to try next, by name.
+    next: HashMap<String, usize>,
+}
+
+impl Names {
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.used.contains(name)
     }
-    used.push(name.clone());
-    name
+
+    /// Returns a new name that weir accepts.
+    pub(crate) fn add(&mut self, wanted: &str) -> String {
+        let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        let clean: String =
+            wanted.chars().take(56).map(|letter| if is_allowed(letter) { letter } else { '-' }).collect();
+        let clean = clean.trim_matches('-');
+        let clean = if clean.is_empty() { "unnamed" } else { clean };
+        let mut name = clean.to_owned();
+        let number = self.next.entry(clean.to_owned()).or_insert(2);
+        while self.used.contains(&name) {
+            name = format!("{clean}-{number}");
+            *number += 1;
+        }
+        self.used.insert(name.clone());
+        name
+    }
 }
 
 #[cfg(test)]
@@ -336,9 +351,8 @@ mod tests {
 
     #[test]
     fn names_are_clean_and_distinct() {
-        let mut used = Vec::new();
-        assert_eq!(unique_name("my app!", &mut used), "my-app");
-        assert_eq!(unique_name("my app", &mut used), "my-app-2");
-        assert_eq!(unique_name("///", &mut used), "unnamed");
+        let mut names = Names::default();
+        let added = ["my app!", "my app", "my-app", "///"].map(|name| names.add(name));
+        assert_eq!(added, ["my-app", "my-app-2", "my-app-3", "unnamed"]);
     }
 }

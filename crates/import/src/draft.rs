@@ -3,14 +3,16 @@
 
 use std::rc::Rc;
 
-use crate::document::{Document, Origin, Origins, Section, Value, unique_name};
+use crate::document::{Document, Names, Origin, Origins, Section, Value};
 use crate::left::{Kind, Report};
 use crate::rules::{Action, Change, CompiledRoute, Compiler, Match, PathTest, Rule, ValueTest};
 use crate::text::Template;
 use crate::{Program, Surroundings};
 
-/// Maximum number of listeners, and of pools.
-const SECTIONS_MAX: usize = 2_000;
+/// Number of pools, the last ones, with which a new one is compared.
+const POOLS_COMPARED: usize = 200;
+/// Maximum number of rules of all listeners: those of a server are repeated for each of its listeners.
+pub(crate) const RULES_MAX: usize = 10_000;
 
 /// Parts of the new config.
 pub(crate) struct Draft<'a> {
@@ -18,8 +20,12 @@ pub(crate) struct Draft<'a> {
     pub(crate) report: Report,
     pub(crate) surroundings: &'a mut dyn Surroundings,
     rules: Vec<(Vec<String>, Vec<Rule>)>,
-    names: Vec<String>,
-    pub(crate) pool_names: Vec<String>,
+    /// Number of these rules with all inside of them.
+    rule_count: usize,
+    names: Names,
+    pub(crate) pool_names: Names,
+    /// Names of the pools of the document, in its order.
+    pool_order: Vec<String>,
     /// Paths are compared without case, as in Caddy.
     pub(crate) ignores_path_case: bool,
 }
@@ -34,15 +40,17 @@ impl<'a> Draft<'a> {
             report: Report::default(),
             surroundings,
             rules: Vec::new(),
-            names: Vec::new(),
-            pool_names: Vec::new(),
+            rule_count: 0,
+            names: Names::default(),
+            pool_names: Names::default(),
+            pool_order: Vec::new(),
             ignores_path_case: false,
         }
     }
 
     /// Returns a new name of a listener.
     pub(crate) fn listener_name(&mut self, wanted: &str) -> String {
-        unique_name(wanted, &mut self.names)
+        self.names.add(wanted)
     }
 
     /// Adds a pool, unless there is the same one, and returns its name.
@@ -54,25 +62,39 @@ impl<'a> Draft<'a> {
     ) -> String {
         let mut section = Section::named("pool", "", origins);
         fill(&mut section);
-        let recent = self.document.pools.iter().rev().take(SECTIONS_MAX);
-        let known = recent
-            .zip(self.pool_names.iter().rev())
-            .find(|(pool, name)| pool.equals(&section) && name.starts_with(clean_start(wanted)));
-        if let Some((_, name)) = known {
+        let recent = self.document.pools.iter().rev().zip(self.pool_order.iter().rev()).take(POOLS_COMPARED);
+        let is_same = |(pool, name): &(&Section, &String)| {
+            pool.equals(&section) && name.starts_with(clean_start(wanted))
+        };
+        if let Some((_, name)) = { recent }.find(is_same) {
             return name.clone();
         }
-        let name = unique_name(wanted, &mut self.pool_names);
+        let name = self.pool_names.add(wanted);
         section.rename(&name);
-        self.document.pools.push(section);
+        self.push_pool(section, &name);
         name
+    }
+
+    /// Adds a pool with a name of `pool_names`.
+    pub(crate) fn push_pool(&mut self, section: Section, name: &str) {
+        self.document.pools.push(section);
+        self.pool_order.push(name.to_owned());
     }
 
     /// Adds the rules of listeners; listeners with the same rules share their routes.
     pub(crate) fn add_routes(&mut self, listeners: &[String], rules: Vec<Rule>) {
-        match self.rules.iter_mut().find(|(_, known)| *known == rules) {
-            Some((names, _)) => names.extend_from_slice(listeners),
-            None => self.rules.push((listeners.to_vec(), rules)),
+        if let Some((names, _)) = self.rules.iter_mut().find(|(_, known)| *known == rules) {
+            return names.extend_from_slice(listeners);
         }
+        self.rule_count += count_rules(&rules);
+        if self.rule_count > RULES_MAX {
+            let origin = Origin { file: "config".into(), line: 1, text: listeners.join(" ") };
+            let text = format!(
+                "the listener has no routes: all listeners together have more than {RULES_MAX} rules"
+            );
+            return self.report.not_supported(&origin, text);
+        }
+        self.rules.push((listeners.to_vec(), rules));
     }
 
     /// Returns the text of the config, and the report.
@@ -127,6 +149,8 @@ impl<'a> Draft<'a> {
         };
         match template.literal() {
             Some(text) if is_field_value(text) => {
+                // A brace begins a value of the request.
+                let text = text.replace('{', "{{").replace('}', "}}");
                 section.set_in(key, &name.to_ascii_lowercase(), Value::text(text), origins);
             }
             Some(_) => self.report.not_supported(origin, "the text is no valid value of a field"),
@@ -148,6 +172,15 @@ impl<'a> Draft<'a> {
         }
         exists
     }
+}
+
+/// Returns the number of rules with those inside of them.
+pub(crate) fn count_rules(rules: &[Rule]) -> usize {
+    let inner = |rule: &Rule| match rule {
+        Rule::When(_, inner, _) => count_rules(inner),
+        _ => 0,
+    };
+    rules.len() + rules.iter().map(inner).sum::<usize>()
 }
 
 /// Reason for a field whose value depends on the request.

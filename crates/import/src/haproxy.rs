@@ -48,46 +48,59 @@ pub(crate) fn convert(
     for (origin, name) in unset {
         draft.leave(Kind::Needs, &origin, format!("the environment variable {name}, which is not set here"));
     }
-    let mut global = Global::default();
-    let mut defaults = vec![("".to_owned(), Proxy::default())];
-    let mut proxies: Vec<Proxy> = Vec::new();
+    let mut sections = Sections { defaults: vec![(String::new(), Proxy::default())], ..Sections::default() };
     for section in lines.chunk_by(|_, next| !is_section(next.word(0))) {
-        let [head, lines @ ..] = section else { continue };
+        if let [head, lines @ ..] = section {
+            sections.read(head, lines, &mut draft);
+        }
+    }
+    assemble::assemble(&sections.global, sections.proxies, &mut draft);
+    Ok(draft.finish())
+}
+
+/// Sections that have been read.
+#[derive(Default)]
+struct Sections {
+    global: Global,
+    /// By name, in their order.
+    defaults: Vec<(String, Proxy)>,
+    proxies: Vec<Proxy>,
+}
+
+impl Sections {
+    fn read(&mut self, head: &Line, lines: &[Line], draft: &mut Draft<'_>) {
         match head.word(0) {
-            "global" => lines.iter().for_each(|line| global.apply(line, &mut draft)),
-            "resolvers" => global.add_resolvers(head, lines, &mut draft),
+            "global" => lines.iter().for_each(|line| self.global.apply(line, draft)),
+            "resolvers" => self.global.add_resolvers(head, lines, draft),
             "defaults" => {
-                let mut proxy = Proxy::new(ProxyKind::Defaults, head, &inherited(head, &defaults));
-                lines.iter().for_each(|line| apply(&mut proxy, line, &mut draft));
+                let mut proxy = Proxy::new(ProxyKind::Defaults, head, &inherited(head, &self.defaults));
+                lines.iter().for_each(|line| apply(&mut proxy, line, draft));
                 let name = if head.word(1) == "from" { "" } else { head.word(1) };
-                defaults.push((name.to_owned(), proxy));
+                self.defaults.push((name.to_owned(), proxy));
             }
             "frontend" | "backend" | "listen" => {
                 let kind = ProxyKind::of(head.word(0));
-                let mut proxy = Proxy::new(kind, head, &inherited(head, &defaults));
-                proxy.add_head_address(head, &mut draft);
-                lines.iter().for_each(|line| apply(&mut proxy, line, &mut draft));
-                proxies.push(proxy);
+                let mut proxy = Proxy::new(kind, head, &inherited(head, &self.defaults));
+                proxy.add_head_address(head, draft);
+                lines.iter().for_each(|line| apply(&mut proxy, line, draft));
+                self.proxies.push(proxy);
             }
             "userlist" => {
                 draft.leave(Kind::NotSupported, &head.origin, "weir has no authentication of users")
             }
             other => {
-                let row = row::find(TABLE, &[other]);
-                let (kind, reason) = reason_of(row, other);
+                let (kind, reason) = reason_of(row::find(TABLE, &[other]), other);
                 draft.leave(kind, &head.origin, reason);
             }
         }
     }
-    assemble::assemble(&global, proxies, &mut draft);
-    Ok(draft.finish())
 }
 
 /// Returns the defaults of a section: those it names with `from`, else the last ones before it.
 fn inherited(head: &Line, defaults: &[(String, Proxy)]) -> Proxy {
     let from = head.words.iter().position(|word| word == "from").and_then(|at| head.words.get(at + 1));
     let named = from.and_then(|name| defaults.iter().rev().find(|(other, _)| other == name));
-    named.or(defaults.last()).map(|(_, proxy)| proxy.clone()).unwrap_or_default()
+    named.or_else(|| defaults.last()).map(|(_, proxy)| proxy.clone()).unwrap_or_default()
 }
 
 fn is_section(word: &str) -> bool {
@@ -125,6 +138,10 @@ fn apply(proxy: &mut Proxy, line: &Line, draft: &mut Draft<'_>) {
         row => {
             let (kind, reason) = reason_of(row, words.first().copied().unwrap_or_default());
             draft.leave(kind, &line.origin, reason);
+            if let Some(row) = row.filter(|row| row.directive == "http-request auth") {
+                // Nobody is let in: these requests are refused.
+                proxy.apply(row.directive, line, draft);
+            }
         }
     }
 }

@@ -69,8 +69,8 @@ A fragment is enough: a `server {}`, a `backend`, a site. What it lacks gets a d
 Files of `include` and `import` are read if they are below the directory of the config, up to 100 files, 8 levels and
 4 MiB. Environment variables are replaced by their values. A pool of HAProxy or nginx with a cookie gets a new key.
 
-A part of a condition that is not supported leaves out the complete rule. Where requests would then reach another server
-than before, they get an error instead: a location with files is `deny = 501`.
+A rule whose condition is not supported is left out as a whole: its requests follow the rules behind it. A location or a
+site with files, or with authentication, has a route that responds 501.
 
 ## Differences in any case
 

@@ -24,9 +24,9 @@ pub(crate) enum Condition {
     Tls,
     /// Any of these tests of one kind.
     Tests(Vec<Test>),
-    All(Vec<Condition>),
-    Any(Vec<Condition>),
-    Not(Box<Condition>),
+    All(Vec<Self>),
+    Any(Vec<Self>),
+    Not(Box<Self>),
 }
 
 impl Condition {
@@ -131,7 +131,7 @@ pub(crate) enum Rule {
     /// Changes the requests that match, for the rules behind it.
     Change(Condition, Change, Rc<Origin>),
     /// Processes the requests that match by these rules, and then by those behind it.
-    When(Condition, Vec<Rule>, Origins),
+    When(Condition, Vec<Self>, Origins),
 }
 
 /// Returns the rules for a listener, of which it is known whether it has TLS.

@@ -34,6 +34,14 @@ fn every_command_of_the_cookbook_works() {
     fs::write(directory.path().join("body.json"), "{}").unwrap();
     fs::write(directory.path().join("targets.txt"), format!("GET http://{}/?s=1\n", origin.authority))
         .unwrap();
+    let proxy = "frontend f\n  mode http\n  bind 127.0.0.1:8080\n  default_backend b\nbackend b\n  server s 127.0.0.1:9001\n";
+    fs::write(directory.path().join("haproxy.cfg"), proxy).unwrap();
+    fs::write(
+        directory.path().join("nginx.conf"),
+        "server { location / { proxy_pass http://127.0.0.1:9001; } }\n",
+    )
+    .unwrap();
+    fs::write(directory.path().join("Caddyfile"), ":8080 {\n  reverse_proxy 127.0.0.1:9001\n}\n").unwrap();
     let record = directory.path().join("one.json");
     let url = format!("http://{}/", origin.authority);
     run_weir(&["load", "-c", "2", "-n", "200", "--no-watch", "--json", record.to_str().unwrap(), &url]);

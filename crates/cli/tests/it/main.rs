@@ -15,6 +15,7 @@ mod goodput;
 mod hostile_files;
 mod hostile_h2;
 mod http2_serve;
+mod import;
 mod lab;
 mod lab_experiment;
 mod load_http2;

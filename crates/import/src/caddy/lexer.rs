@@ -15,7 +15,7 @@ const LINES_MAX: usize = 20_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Directive {
     pub(crate) words: Vec<String>,
-    pub(crate) block: Option<Vec<Directive>>,
+    pub(crate) block: Option<Vec<Self>>,
     pub(crate) origin: Rc<Origin>,
 }
 
@@ -33,7 +33,7 @@ impl Directive {
         self.words.get(index + 1).map_or("", String::as_str)
     }
 
-    pub(crate) fn inner(&self) -> &[Directive] {
+    pub(crate) fn inner(&self) -> &[Self] {
         self.block.as_deref().unwrap_or_default()
     }
 }

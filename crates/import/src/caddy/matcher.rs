@@ -95,17 +95,7 @@ fn condition_of_words(words: &[String], inner: &[Directive], prefix: &str) -> Op
             ["http"] => Some(Condition::Tls.negate()),
             _ => None,
         },
-        "remote_ip" | "client_ip" => {
-            let mut tests = Vec::new();
-            for value in values {
-                match value {
-                    "private_ranges" => tests.extend(PRIVATE.map(|text| Test::Source(text.to_owned()))),
-                    "forwarded" => return None,
-                    value => tests.push(Test::Source(network(value)?)),
-                }
-            }
-            Some(Condition::Tests(tests))
-        }
+        "remote_ip" | "client_ip" => source_condition(&values),
         "header" => header_condition(&values),
         "header_regexp" => {
             let [.., field, regex] = values.as_slice() else { return None };
@@ -136,6 +126,18 @@ fn condition_of_words(words: &[String], inner: &[Directive], prefix: &str) -> Op
         }
         _ => None,
     }
+}
+
+fn source_condition(values: &[&str]) -> Option<Condition> {
+    let mut tests = Vec::new();
+    for value in values {
+        match *value {
+            "private_ranges" => tests.extend(PRIVATE.map(|text| Test::Source(text.to_owned()))),
+            "forwarded" => return None,
+            value => tests.push(Test::Source(network(value)?)),
+        }
+    }
+    Some(Condition::Tests(tests))
 }
 
 fn header_condition(values: &[&str]) -> Option<Condition> {

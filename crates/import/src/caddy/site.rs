@@ -7,7 +7,9 @@ use super::matcher::{Matchers, is_matcher, template};
 use super::proxy;
 use super::sites::leave_directive;
 use crate::document::Origin;
-use crate::draft::{Draft, VALUE_OF_REQUEST, fixed_response, is_changeable, is_normal_path, redirect};
+use crate::draft::{
+    Draft, RULES_MAX, VALUE_OF_REQUEST, count_rules, fixed_response, is_changeable, is_normal_path, redirect,
+};
 use crate::left::Kind;
 use crate::rules::{Action, Change, Condition, PathTest, Rule, Test};
 
@@ -128,8 +130,8 @@ fn add_log(directive: &Directive, draft: &mut Draft<'_>) {
     let target = match output.map(|output| (output.argument(0), output.argument(1))) {
         None | Some(("stdout" | "stderr", _)) => "stdout".to_owned(),
         Some(("file", path)) => {
-            let folder = path.rsplit_once('/').map_or(".", |(parent, _)| parent);
-            if !path.starts_with('/') || !draft.surroundings.exists(folder) {
+            let parent_directory = path.rsplit_once('/').map_or(".", |(parent, _)| parent);
+            if !path.starts_with('/') || !draft.surroundings.exists(parent_directory) {
                 let text = format!("[[log]] with to = \"file:{path}\": the directory is missing here");
                 return draft.leave(Kind::Needs, &directive.origin, text);
             }
@@ -181,6 +183,7 @@ impl Converter<'_, '_> {
         let last_handle = ordered.iter().rposition(is_handle);
         let mut rules = Vec::new();
         let mut tail: Option<Vec<Rule>> = None;
+        let mut count = 0;
         for (index, directive) in ordered.iter().enumerate() {
             if is_handle(directive) {
                 let rest = match &tail {
@@ -192,6 +195,15 @@ impl Converter<'_, '_> {
                         tail.insert(rest).clone()
                     }
                 };
+                count += count_rules(&rest);
+                if count > RULES_MAX {
+                    self.draft.leave(
+                        Kind::NotSupported,
+                        &directive.origin,
+                        "the rules behind all handles are too many",
+                    );
+                    continue;
+                }
                 self.handle(directive, &context, rest, &mut rules);
             } else if last_handle.is_some_and(|last| index > last) {
                 rules.extend(tail.take().unwrap_or_default());
@@ -298,13 +310,7 @@ impl Converter<'_, '_> {
                 ),
             },
             "abort" => act(Action::SilentDrop),
-            "error" => {
-                let status = words
-                    .iter()
-                    .find_map(|word| word.parse::<u16>().ok())
-                    .filter(|status| (400..600).contains(status));
-                act(Action::Deny(status.unwrap_or(500)));
-            }
+            "error" => act(Action::Deny(error_status(&words))),
             "redir" => match redirected(&words) {
                 Some(action) => act(action),
                 None => self.draft.leave(
@@ -418,6 +424,11 @@ fn sort_key(directive: &Directive) -> (usize, u8, std::cmp::Reverse<usize>) {
         Some(matcher) if is_matcher(matcher) && matcher != "*" => (place, 1, std::cmp::Reverse(0)),
         _ => (place, 2, std::cmp::Reverse(0)),
     }
+}
+
+fn error_status(words: &[&str]) -> u16 {
+    let statuses = words.iter().filter_map(|word| word.parse::<u16>().ok());
+    statuses.into_iter().find(|status| (400..600).contains(status)).unwrap_or(500)
 }
 
 fn responded(words: &[&str], directive: &Directive) -> Option<Action> {

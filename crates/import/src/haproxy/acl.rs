@@ -218,7 +218,8 @@ fn condition_of(fetch: String, expression: &Expression<'_>) -> Result<Condition,
     let argument = argument.split(',').next().unwrap_or_default();
     match name {
         "always_true" => Ok(Condition::Always),
-        "always_false" => Ok(Condition::Never),
+        // Without users nobody is authenticated.
+        "always_false" | "http_auth" | "http_auth_group" => Ok(Condition::Never),
         "ssl_fc" if expression.patterns.is_empty() => Ok(Condition::Tls),
         "hdr" | "req.hdr" | "req.fhdr" | "fhdr" if argument.eq_ignore_ascii_case("host") => {
             host_test(expression)

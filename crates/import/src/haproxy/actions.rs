@@ -37,6 +37,7 @@ pub(super) fn step(directive: &str, line: &Line, acls: &Acls) -> Result<Vec<Step
         "http-request tarpit" => {
             act(Action::Tarpit { delay_ms: None, status: status_option(options, "deny_status")? })
         }
+        "http-request auth" => act(Action::Deny(501)),
         "http-request silent-drop" | "http-request reject" => act(Action::SilentDrop),
         "http-request return" => act(returned(options)?),
         "http-request redirect" | "redirect" => act(redirected(options)?),

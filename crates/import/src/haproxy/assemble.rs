@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::settings::{Global, Proxy, ProxyKind, Step, forwardfor_problem};
 use crate::document::{Origin, Origins, Section, Value};
-use crate::draft::{Draft, time_value};
+use crate::draft::{Draft, RULES_MAX, count_rules, time_value};
 use crate::left::Kind;
 use crate::rules::{Action, Condition, Rule, specialise};
 
@@ -60,12 +60,9 @@ fn is_tcp(proxy: &Proxy) -> bool {
 fn complete_fragment(proxies: &mut Vec<Proxy>) {
     let Some(first) = proxies.first() else { return };
     let mut frontend = Proxy { kind: ProxyKind::Frontend, name: "web".into(), ..Proxy::default() };
-    let origin = Rc::clone(first.head.as_ref().unwrap_or(&Rc::new(Origin {
-        file: "".into(),
-        line: 1,
-        text: String::new(),
-    })));
-    frontend.mode = first.mode.clone().or(Some(("http".into(), Rc::clone(&origin))));
+    let nowhere = || Rc::new(Origin { file: "".into(), line: 1, text: String::new() });
+    let origin = first.head.as_ref().map_or_else(nowhere, Rc::clone);
+    frontend.mode = first.mode.clone().or_else(|| Some(("http".into(), Rc::clone(&origin))));
     frontend.forwardfor.clone_from(&first.forwardfor);
     frontend.default_backend = Some((first.name.clone(), origin));
     proxies.push(frontend);
@@ -189,7 +186,12 @@ fn add_http(
     let proxy = &proxies[index];
     let groups = add_listeners(proxy, draft, |_| {});
     let mut last: Vec<Rule> = Vec::new();
+    let mut count = 0;
     for (condition, name, origin) in &proxy.switching {
+        if count > RULES_MAX {
+            draft.leave(Kind::NotSupported, origin, "the rules of all backends together are too many");
+            break;
+        }
         let Some(backend) = find_backend(name, proxies).filter(|&backend| is_usable(&proxies[backend]))
         else {
             draft.leave(Kind::NotSupported, origin, format!("there is no backend '{name}' with a server"));
@@ -202,6 +204,7 @@ fn add_http(
         };
         let pool = add_pool(backend, proxies, global, pools, false, draft);
         let rules = backend_rules(&proxies[backend], pool, draft);
+        count += count_rules(&rules);
         last.push(Rule::When(condition.clone(), rules, vec![Rc::clone(origin)]));
     }
     let default = default_pool(index, proxies, global, pools, false, draft);
@@ -238,8 +241,13 @@ fn backend_rules(backend: &Proxy, pool: String, draft: &mut Draft<'_>) -> Vec<Ru
 
 /// Returns the rules with those behind them; `allow` goes on with the last ones.
 fn resolve_allow(steps: &[Step], last: &[Rule]) -> Vec<Rule> {
+    let mut allowed = 0..RULES_MAX / count_rules(last).max(1);
     let rules = steps.iter().map(|step| match step {
         Step::Rule(rule) => rule.clone(),
+        // Further ones are rules without an effect: each repeats the last rules.
+        Step::Allow(_, origin) if allowed.next().is_none() => {
+            Rule::When(Condition::Never, Vec::new(), vec![Rc::clone(origin)])
+        }
         Step::Allow(condition, origin) => {
             Rule::When(condition.clone(), last.to_vec(), vec![Rc::clone(origin)])
         }
@@ -374,7 +382,7 @@ fn add_pool(
         return name.clone();
     }
     let proxy = &proxies[index];
-    let name = crate::document::unique_name(&proxy.name, &mut draft.pool_names);
+    let name = draft.pool_names.add(&proxy.name);
     let mut section = Section::named("pool", &name, proxy.head.iter().map(Rc::clone).collect());
     if proxy.servers.is_empty() {
         section.note("The source has no server for it: this is a placeholder.");
@@ -385,7 +393,7 @@ fn add_pool(
     } else {
         super::pool::write(proxy, global, is_tcp, &mut section, draft);
     }
-    draft.document.pools.push(section);
+    draft.push_pool(section, &name);
     pools.insert(index, name.clone());
     name
 }

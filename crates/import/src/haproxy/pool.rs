@@ -46,14 +46,14 @@ pub(super) fn write(
 }
 
 fn write_servers(proxy: &Proxy, section: &mut Section, draft: &mut Draft<'_>) {
-    let mut names = Vec::new();
+    let mut names = crate::document::Names::default();
     let mut servers = Vec::new();
     let mut origins = Vec::new();
     for server in &proxy.servers {
         let mut entries = server.entries.clone();
         for (key, value) in &mut entries {
             if let (true, Value::Text(name)) = (key == "name", &*value) {
-                *value = Value::text(crate::document::unique_name(name, &mut names));
+                *value = Value::text(names.add(name));
             }
         }
         servers.push(Value::Table(entries));

@@ -68,11 +68,7 @@ impl Bind {
                         format!("verify {}", other.unwrap_or_default()),
                     ),
                 },
-                "ssl-min-ver" => match words.next() {
-                    Some("TLSv1.3") => entries.push(("min-version".to_owned(), Value::text("1.3"))),
-                    Some("TLSv1.2") => {}
-                    _ => draft.leave(Kind::NoEffect, origin, "weir has TLS 1.2 and 1.3 only"),
-                },
+                "ssl-min-ver" => entries.extend(min_version(words.next(), origin, draft)),
                 other => bind.leave_parameter(other, &mut words, draft),
             }
         }
@@ -142,7 +138,7 @@ impl Bind {
         let bare =
             ["ipv4@", "ipv6@", "tcp4@", "tcp6@", "tcp@"].iter().find_map(|prefix| text.strip_prefix(prefix));
         let text = bare.unwrap_or(text);
-        let path = text.strip_prefix("unix@").or(text.starts_with('/').then_some(text));
+        let path = text.strip_prefix("unix@").or_else(|| text.starts_with('/').then_some(text));
         if let Some(path) = path {
             return self.addresses.push(format!("unix:{path}"));
         }
@@ -169,6 +165,17 @@ impl Bind {
             ),
         }
     }
+}
+
+/// Returns the key for the oldest version of TLS.
+fn min_version(name: Option<&str>, origin: &Origin, draft: &mut Draft<'_>) -> Option<(String, Value)> {
+    if name == Some("TLSv1.3") {
+        return Some(("min-version".to_owned(), Value::text("1.3")));
+    }
+    if name != Some("TLSv1.2") {
+        draft.leave(Kind::NoEffect, origin, "weir has TLS 1.2 and 1.3 only");
+    }
+    None
 }
 
 /// Adds the certificates that exist here.
@@ -251,10 +258,7 @@ impl ServerLine {
             && !address.starts_with("unix:")
             && address.parse::<std::net::SocketAddr>().is_ok()
         {
-            let mut used = Vec::new();
-            server
-                .entries
-                .push(("name".to_owned(), Value::text(crate::document::unique_name(name, &mut used))));
+            server.entries.push(("name".to_owned(), Value::text(name)));
         }
         server.entries.push((key.to_owned(), Value::text(address)));
         if is_template {
@@ -447,7 +451,7 @@ pub(crate) fn server_address(text: &str) -> Option<(&'static str, String)> {
     let bare =
         ["ipv4@", "ipv6@", "tcp@", "tcp4@", "tcp6@"].iter().find_map(|prefix| text.strip_prefix(prefix));
     let text = bare.unwrap_or(text);
-    if let Some(path) = text.strip_prefix("unix@").or(text.starts_with('/').then_some(text)) {
+    if let Some(path) = text.strip_prefix("unix@").or_else(|| text.starts_with('/').then_some(text)) {
         return Some(("address", format!("unix:{path}")));
     }
     if text.starts_with('_') && crate::draft::is_host(text) {

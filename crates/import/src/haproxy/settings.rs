@@ -155,6 +155,7 @@ impl Proxy {
             return draft.leave(Kind::NotSupported, origin, "the path is not in normal form");
         }
         self.uses_http = true;
+        draft.leave(Kind::Differs, origin, "requests for this path with a query get the response, too");
         let ok = Action::Return { status: 200, content_type: None, body: String::new() };
         let condition = Condition::test(Test::Path(PathTest::Exact(path.to_owned())));
         let rule = Rule::When(condition, vec![Rule::Act(ok, Vec::new())], vec![Rc::clone(origin)]);
@@ -228,23 +229,7 @@ impl Proxy {
                 self.add_check_fields(&line.rest(4).join(" "));
                 vec![("method", method.to_owned()), ("path", path.to_owned())]
             }
-            "http-check send" => {
-                let mut entries = Vec::new();
-                let mut words = line.rest(2).iter();
-                while let Some(word) = words.next() {
-                    match word.as_str() {
-                        "meth" => entries.extend(words.next().map(|method| ("method", method.clone()))),
-                        "uri" => entries.extend(words.next().map(|path| ("path", path.clone()))),
-                        "ver" => drop(words.next()),
-                        "hdr" => {
-                            let name = words.next().cloned().unwrap_or_default();
-                            self.check.headers.push((name, words.next().cloned().unwrap_or_default()));
-                        }
-                        other => draft.leave(Kind::NotSupported, origin, format!("'{other}' of a check")),
-                    }
-                }
-                entries
-            }
+            "http-check send" => self.sent_by_checks(line, draft),
             _ => match line.rest(2) {
                 [kind, value] if kind == "status" => vec![("status", value.clone())],
                 [kind, value] if kind == "rstatus" => match status_classes(value) {
@@ -275,6 +260,26 @@ impl Proxy {
             self.check.entries.retain(|(other, ..)| other != key);
             self.check.entries.push((key.to_owned(), Value::text(value), Rc::clone(origin)));
         }
+    }
+
+    /// Returns the method and the target of `http-check send`.
+    fn sent_by_checks(&mut self, line: &Line, draft: &mut Draft<'_>) -> Vec<(&'static str, String)> {
+        let origin = &line.origin;
+        let mut entries = Vec::new();
+        let mut words = line.rest(2).iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "meth" => entries.extend(words.next().map(|method| ("method", method.clone()))),
+                "uri" => entries.extend(words.next().map(|path| ("path", path.clone()))),
+                "ver" => drop(words.next()),
+                "hdr" => {
+                    let name = words.next().cloned().unwrap_or_default();
+                    self.check.headers.push((name, words.next().cloned().unwrap_or_default()));
+                }
+                other => draft.leave(Kind::NotSupported, origin, format!("'{other}' of a check")),
+            }
+        }
+        entries
     }
 
     fn add_check_fields(&mut self, text: &str) {
@@ -340,11 +345,14 @@ fn log_target(word: &str) -> Option<String> {
     }
 }
 
+/// Key of `resolve`, with its line.
+pub(super) type ResolveKey = (String, Value, Rc<Origin>);
+
 /// Settings of `global`, and the name servers of the config.
 #[derive(Debug, Default)]
 pub(super) struct Global {
     pub(super) logs: Vec<Set<String>>,
-    pub(super) resolvers: Vec<(String, Vec<(String, Value, Rc<Origin>)>)>,
+    pub(super) resolvers: Vec<(String, Vec<ResolveKey>)>,
 }
 
 impl Global {

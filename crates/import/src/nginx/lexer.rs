@@ -16,7 +16,7 @@ const FILES_MAX: usize = 100;
 #[derive(Clone, Debug)]
 pub(crate) struct Directive {
     pub(crate) words: Vec<String>,
-    pub(crate) block: Option<Vec<Directive>>,
+    pub(crate) block: Option<Vec<Self>>,
     pub(crate) origin: Rc<Origin>,
 }
 
@@ -34,7 +34,7 @@ impl Directive {
         self.words.get(1..).unwrap_or_default()
     }
 
-    pub(crate) fn inner(&self) -> &[Directive] {
+    pub(crate) fn inner(&self) -> &[Self] {
         self.block.as_deref().unwrap_or_default()
     }
 }

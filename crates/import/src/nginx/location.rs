@@ -39,7 +39,7 @@ pub(super) struct Location {
     path: String,
     pub(super) scope: Scope,
     directives: Vec<Directive>,
-    inner: Vec<Location>,
+    inner: Vec<Self>,
     origin: Rc<Origin>,
 }
 

@@ -127,6 +127,20 @@ impl Scope {
                 None => draft.leave(Kind::NotSupported, origin, "trusted peers are networks"),
             },
             "access_log" => self.access_log = set(first),
+            "auth_basic" | "auth_request" | "auth_jwt" => {
+                self.protected = (first != "off").then(|| Rc::clone(origin));
+            }
+            _ => return self.apply_tls(directive),
+        }
+        true
+    }
+
+    /// Applies a directive of TLS. Returns false if it is none.
+    fn apply_tls(&mut self, directive: &Directive) -> bool {
+        let origin = &directive.origin;
+        let first = directive.argument(0);
+        let set = |text: &str| Some((text.to_owned(), Rc::clone(origin)));
+        match directive.name() {
             "ssl_certificate" => self.certificate = set(first),
             "ssl_certificate_key" => self.certificate_key = Some(first.to_owned()),
             "ssl_client_certificate" => self.client_ca = set(first),
@@ -144,9 +158,6 @@ impl Scope {
             }
             "proxy_ssl_certificate_key" => {
                 self.server_tls.push(("key".into(), first.into(), Rc::clone(origin)))
-            }
-            "auth_basic" | "auth_request" | "auth_jwt" => {
-                self.protected = (first != "off").then(|| Rc::clone(origin));
             }
             _ => return false,
         }

@@ -236,9 +236,8 @@ pub(super) fn assemble(servers: &[Server], upstreams: &[Upstream], draft: &mut D
             group.addresses.first().map_or((false, None), |listen| (listen.has_tls, listen.port));
         draft.add_routes(&[listener], specialise(&all, has_tls, port));
     }
-    let used: Vec<&str> = draft.pool_names.iter().map(String::as_str).collect();
-    let unused: Vec<&Upstream> =
-        upstreams.iter().filter(|upstream| !used.contains(&&*upstream.name)).collect();
+    let is_unused = |upstream: &&Upstream| !draft.pool_names.contains(&upstream.name);
+    let unused: Vec<&Upstream> = upstreams.iter().filter(is_unused).collect();
     if servers.is_empty() {
         add_unused(&unused, draft);
     }

@@ -213,9 +213,7 @@ fn and_value(
 /// Returns whether a host, which may be a wildcard, is one of those of `pattern`.
 fn host_is_within(host: &str, pattern: &str) -> bool {
     match pattern.strip_prefix('*') {
-        Some(suffix) => {
-            host != pattern && host.len() > suffix.len() && host.ends_with(suffix) || host == pattern
-        }
+        Some(suffix) => host == pattern || (host.len() > suffix.len() && host.ends_with(suffix)),
         None => host == pattern,
     }
 }
@@ -320,6 +318,18 @@ pub(crate) fn escape_regex(text: &str) -> String {
     out
 }
 
+/// Returns whether a group, of which this is the text behind its parenthesis, only captures, groups or ignores case.
+fn is_portable_group(text: &str) -> bool {
+    match text.strip_prefix('?') {
+        Some(kind) => {
+            let is_lookbehind = kind.starts_with("<=") || kind.starts_with("<!");
+            let known = ["P<", "<", ":", "i)", "i:"];
+            known.iter().any(|start| kind.starts_with(start)) && !is_lookbehind
+        }
+        None => !text.starts_with('*'),
+    }
+}
+
 /// Returns whether an expression of PCRE has the same meaning in weir: it uses neither assertions about the
 /// surroundings, nor references to groups, nor atomic or recursive groups.
 pub(crate) fn is_portable_regex(text: &str) -> bool {
@@ -353,14 +363,7 @@ pub(crate) fn is_portable_regex(text: &str) -> bool {
             '&' | '-' | '~' if in_class && after.starts_with(letter) => return false,
             '(' if !in_class => {
                 depth += 1;
-                if let Some(kind) = after.strip_prefix('?') {
-                    let is_name = kind.starts_with("P<")
-                        || (kind.starts_with('<') && !kind.starts_with("<=") && !kind.starts_with("<!"));
-                    let is_flags = kind.starts_with(':') || kind.starts_with("i)") || kind.starts_with("i:");
-                    if !is_name && !is_flags {
-                        return false;
-                    }
-                } else if after.starts_with('*') {
+                if !is_portable_group(after) {
                     return false;
                 }
             }

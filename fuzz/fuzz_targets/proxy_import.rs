@@ -1,0 +1,4 @@
+//! See `import::fuzzing::import`.
+#![no_main]
+
+weir_fuzz::target!("proxy_import", import::fuzzing::import);
