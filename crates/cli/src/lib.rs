@@ -136,6 +136,11 @@ fn usage_error_text(text: &str, arguments: &[String]) -> String {
     let Some(text) = text.strip_prefix("error: ") else { return text.to_owned() };
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     let is_proxy = arguments.get(1).is_some_and(|command| command == "proxy");
+    if let Some(file) = is_proxy.then(|| no_subcommand(first)).flatten() {
+        return format!(
+            "weir: unexpected argument '{file}' found (for a config file: use --config {file})\n{rest}"
+        );
+    }
     let unexpected = first.strip_prefix("unexpected argument '").and_then(|text| text.split('\'').next());
     let hint = match unexpected.filter(|word| is_proxy && !word.starts_with('-')) {
         Some(file) => format!(" (for a config file: use --config {file})"),
@@ -147,6 +152,15 @@ fn usage_error_text(text: &str, arguments: &[String]) -> String {
         return format!("weir: {first} ({instead}; weir load -h lists all flags)");
     }
     format!("weir: {first}{hint}\n{rest}").trim_end().to_owned()
+}
+
+/// Returns the word that clap took for the name of a subcommand, which it is not.
+fn no_subcommand(message: &str) -> Option<&str> {
+    let word = message
+        .strip_prefix("unrecognized subcommand '")
+        .or_else(|| message.strip_prefix("the subcommand '"))?;
+    let word = word.split('\'').next()?;
+    (word != "import").then_some(word)
 }
 
 /// Returns the exit code of a finished command: a result that could not be printed is lost.
@@ -176,6 +190,8 @@ mod tests {
         let text = text_of(&["weir", "load", "--bogus"]);
         assert!(text.starts_with("weir: ") && text.contains("'--bogus'"), "{text}");
         let text = text_of(&["weir", "proxy", "--check", "a.toml"]);
+        assert!(text.lines().next().unwrap().contains("--config a.toml"), "{text}");
+        let text = text_of(&["weir", "proxy", "a.toml"]);
         assert!(text.lines().next().unwrap().contains("--config a.toml"), "{text}");
         assert!(!text_of(&["weir", "proxy", "--chek"]).contains("--config"));
         let text = text_of(&["weir", "load", "-p", "4", "http://a/"]);
