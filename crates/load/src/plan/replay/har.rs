@@ -11,7 +11,7 @@ use record::invalid_value;
 use record::problem::{InvalidValue, printable};
 use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::lines::{
     LogEntry, REPLAY_REQUESTS_MAX, SHOWN_BYTES_MAX, SkipReason, SkippedLine, check_request, origin_form,
@@ -63,15 +63,23 @@ struct Marks {
 }
 
 #[derive(Deserialize)]
-struct Archive {
-    log: Option<ArchiveLog>,
+struct Archive<'text> {
+    #[serde(borrow)]
+    log: Option<ArchiveLog<'text>>,
 }
 
 #[derive(Deserialize)]
-struct ArchiveLog {
-    creator: Option<Value>,
+struct ArchiveLog<'text> {
+    #[serde(borrow)]
+    creator: Option<&'text RawValue>,
     #[serde(default, deserialize_with = "deserialize_entries")]
     entries: ReadEntries,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Creator {
+    name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -190,12 +198,14 @@ impl<'de, T: Deserialize<'de>, U, F: FnMut(T) -> Result<Option<U>, InvalidValue>
 
 fn deserialize_entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ReadEntries, D::Error> {
     let mut all = ReadEntries::default();
-    let convert = |entry: Value| {
+    let convert = |entry: &'de RawValue| {
         all.read += 1;
-        let converted = ArchiveEntry::deserialize(entry)
+        let converted = serde_json::from_str::<ArchiveEntry>(entry.get())
             .map_err(|error| {
-                let text = printable(&error.to_string(), SHOWN_BYTES_MAX * 2);
-                SkippedLine::new(1, SkipReason::Syntax, text)
+                // The position is one within the entry.
+                let text = error.to_string();
+                let text = text.split(" at line ").next().unwrap_or_default();
+                SkippedLine::new(1, SkipReason::Syntax, printable(text, SHOWN_BYTES_MAX * 2))
             })
             .and_then(|entry| {
                 all.has_response |= entry.response.status.is_some_and(|status| status > 0.0);
@@ -237,12 +247,12 @@ impl ReadEntries {
 
 /// Reads a text, a number or a truth value as text; any other value is none.
 fn deserialize_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    Ok(match Value::deserialize(deserializer)? {
-        Value::String(text) => Some(text),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(value) => Some(value.to_string()),
-        Value::Null | Value::Array(_) | Value::Object(_) => None,
-    })
+    let value = <&RawValue>::deserialize(deserializer)?.get();
+    match value.as_bytes().first() {
+        Some(b'"') => serde_json::from_str(value).map(Some).map_err(D::Error::custom),
+        Some(b'{' | b'[' | b'n') | None => Ok(None),
+        Some(_) => Ok(Some(value.to_owned())),
+    }
 }
 
 fn deserialize_params<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ArchiveParam>, D::Error> {
@@ -273,8 +283,9 @@ pub(super) fn parse_har(text: &str) -> Result<HarRequests, (usize, usize, String
         (error.line(), error.column(), printable(&text, SHOWN_BYTES_MAX * 4))
     })?;
     let Some(log) = archive.log else { return Ok(HarRequests::default()) };
-    let creator = log.creator.as_ref().and_then(|creator| creator["name"].as_str());
-    Ok(log.entries.finish(creator.is_some_and(|name| name == "Firefox" || name == "Firebug")))
+    let creator = log.creator.and_then(|text| serde_json::from_str::<Creator>(text.get()).ok());
+    let name = creator.and_then(|creator| creator.name);
+    Ok(log.entries.finish(name.is_some_and(|name| name == "Firefox" || name == "Firebug")))
 }
 
 /// Returns the argument of a call, if the text is one: a HAR with padding (JSONP).
