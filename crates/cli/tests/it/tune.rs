@@ -541,13 +541,15 @@ fn a_stopped_trial_is_partial_and_a_killed_one_is_undone() {
     let start = |output: &str, settings: &[&str]| {
         let mut weir = command(WEIR, directory.path());
         weir.args(["tune", "trial", "--experiment", "tiny.toml", "-d", "10s", "--output", output]);
-        weir.args(settings).current_dir(directory.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        let messages = fs::File::create(directory.path().join(format!("{output}.txt"))).unwrap();
+        weir.args(settings).current_dir(directory.path()).stdout(Stdio::null()).stderr(messages);
         Process::spawn(&mut weir)
     };
+    let messages = |output: &str| fs::read_to_string(directory.path().join(format!("{output}.txt"))).unwrap();
     let mut process = start("stopped", &["net.ipv4.tcp_fin_timeout=30"]);
     assert!(within(EVENT_TIMEOUT, || directory.path().join("stopped/tune-trial.json").exists()));
     process.signal(Signal::INT);
-    assert_eq!(process.wait(EVENT_TIMEOUT), 4);
+    assert_eq!(process.wait(EVENT_TIMEOUT), 4, "{}", messages("stopped"));
     let report = read_trial(directory.path(), "stopped");
     assert_eq!(report["is_partial"], true, "{report}");
     let checked = tune(directory.path(), &["trial", "--resume", "stopped", "--check"]);

@@ -173,10 +173,18 @@ impl Connection {
 
     /// Ends the content of a message. A client whose request ends behind its response gets a PING: curl 7.88
     /// sees the end of the stream only when it reads something more.
+    #[inline]
     fn finish_received(&mut self, key: StreamKey) {
         let Some(stream) = self.streams.get_open(key) else { return };
         stream.receive = Progress::Done;
-        if self.role == Role::Server && stream.send == Progress::Done {
+        if stream.send == Progress::Done {
+            self.finish_late(key);
+        }
+    }
+
+    /// Ends a stream whose request, if this is a server, ends behind its response.
+    fn finish_late(&mut self, key: StreamKey) {
+        if self.role == Role::Server {
             self.ping(END_PAYLOAD);
         }
         self.finish_if_done(key);

@@ -278,7 +278,7 @@ fn deserialize_fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<
 
 /// Parses a HAR. An error has its line and column.
 pub(super) fn parse_har(text: &str) -> Result<HarRequests, (usize, usize, String)> {
-    let archive: Archive = serde_json::from_str(without_padding(text)).map_err(|error| {
+    let archive: Archive<'_> = serde_json::from_str(without_padding(text)).map_err(|error| {
         let text = error.to_string();
         (error.line(), error.column(), printable(&text, SHOWN_BYTES_MAX * 4))
     })?;
