@@ -173,21 +173,20 @@ impl Connection {
 
     /// Ends the content of a message. A client whose request ends behind its response gets a PING: curl 7.88
     /// sees the end of the stream only when it reads something more.
-    #[inline]
+    #[inline(always)]
     fn finish_received(&mut self, key: StreamKey) {
-        let Some(stream) = self.streams.get_open(key) else { return };
-        stream.receive = Progress::Done;
-        if stream.send == Progress::Done {
-            self.finish_late(key);
-        }
-    }
-
-    /// Ends a stream whose request, if this is a server, ends behind its response.
-    fn finish_late(&mut self, key: StreamKey) {
-        if self.role == Role::Server {
-            self.ping(END_PAYLOAD);
+        if let Some(stream) = self.streams.get_open(key) {
+            stream.receive = Progress::Done;
+            if self.role == Role::Server && stream.send == Progress::Done {
+                self.confirm_late_end();
+            }
         }
         self.finish_if_done(key);
+    }
+
+    #[cold]
+    fn confirm_late_end(&mut self) {
+        self.ping(END_PAYLOAD);
     }
 
     fn skip(&mut self, bytes: usize) {
