@@ -173,20 +173,22 @@ impl Connection {
 
     /// Ends the content of a message. A client whose request ends behind its response gets a PING: curl 7.88
     /// sees the end of the stream only when it reads something more.
-    #[inline(always)]
+    #[inline]
     fn finish_received(&mut self, key: StreamKey) {
+        if self.role == Role::Server {
+            self.confirm_late_end(key);
+        }
         if let Some(stream) = self.streams.get_open(key) {
             stream.receive = Progress::Done;
-            if self.role == Role::Server && stream.send == Progress::Done {
-                self.confirm_late_end();
-            }
         }
         self.finish_if_done(key);
     }
 
-    #[cold]
-    fn confirm_late_end(&mut self) {
-        self.ping(END_PAYLOAD);
+    #[inline(never)]
+    fn confirm_late_end(&mut self, key: StreamKey) {
+        if self.streams.get_open(key).is_some_and(|stream| stream.send == Progress::Done) {
+            self.ping(END_PAYLOAD);
+        }
     }
 
     fn skip(&mut self, bytes: usize) {
