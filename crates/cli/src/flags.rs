@@ -177,7 +177,7 @@ pub(crate) const COMMANDS: &[&CommandInfo] = &[
 pub(crate) fn has_long_flag(command: &str, name: &str) -> bool {
     let rows = COMMANDS.iter().filter(|row| row.name == command).flat_map(|row| row.flags);
     let is_alias = |alias: &&str| alias.strip_prefix("--") == Some(name);
-    rows.into_iter().any(|flag| flag.long == name || flag.aliases.iter().any(|alias| is_alias(alias)))
+    rows.into_iter().any(|flag| flag.long == name || flag.aliases.iter().any(is_alias))
 }
 
 /// Name of the positional values in clap.

@@ -29,7 +29,8 @@ pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {
         None => Program::detect(&text),
     };
     let path = Path::new(&file);
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let name = path.file_name().map_or_else(|| file.clone(), |name| name.to_string_lossy().into_owned());
     let name = if file == "-" { "stdin".to_owned() } else { name };
     let random: [u8; 24] =
