@@ -298,7 +298,9 @@ impl Exchange {
         let view = request.view;
         let route = self.outcome.route.map(|route| &generation.plan.routes[route]);
         let changes = route.map_or(&[][..], |route| &route.changes);
-        let uses_values = route.is_some_and(|route| route.texts.is_some());
+        let texts = route.and_then(|route| route.texts.as_deref());
+        // Only a text that has it needs it before the head is written.
+        let has_kept_id = texts.is_some_and(|texts| texts.uses_request_id);
         let origin_target = origin_form(request.method, request.target);
         let rewritten = if changes_target(changes) {
             target.clear();
@@ -316,13 +318,13 @@ impl Exchange {
         let default_host = plan.servers.iter().next().map_or("", |server| &server.name);
         let origin = Origin {
             client: client.peer.address,
-            new_request_id: &if uses_values { self.kept.request_id } else { generate_request_id(rng) },
+            new_request_id: &if has_kept_id { self.kept.request_id } else { generate_request_id(rng) },
             is_tls: client.is_tls(),
             protocol: client.protocol(view.head.version),
         };
         let sticky = plan.sticky.as_ref();
         let parts = RequestParts { target: rewritten, default_host, changes, values: None, sticky };
-        if uses_values {
+        if texts.is_some() {
             return self.write_head_with_values(generation, client, request, origin, parts);
         }
         let out = self.request_relay.head_buffer();

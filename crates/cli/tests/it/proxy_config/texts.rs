@@ -57,6 +57,37 @@ fn fields_and_bodies_have_values_of_the_request() {
 }
 
 #[test]
+fn each_request_has_an_id_of_its_own_whatever_the_texts_of_its_route_have() {
+    let _shared = shared_machine();
+    let origin = echoing_server("origin");
+    let settings = [
+        "add-response-header = { x-a = \"{status}\" }",
+        "set-request-header = { x-a = \"{path}\" }",
+        "rate-limit = { rate = 1000, burst = 1000, key = \"{query.k:-all}\" }",
+        "when = { percent = 100, key = \"path\" }",
+        "set-request-header = { x-a = \"{request-id}\" }",
+        "set-request-header = { x-a = \"literal\" }",
+    ];
+    let routes: String = settings
+        .iter()
+        .enumerate()
+        .map(|(at, setting)| format!("[[route]]\npath = \"/{at}\"\n{setting}\npool = \"app\"\n"))
+        .collect();
+    let servers = format!("[pool.app]\nservers = [\"{}\"]\n", origin.authority);
+    let proxy = start_proxy(&format!("{routes}{servers}"));
+    let mut ids = std::collections::BTreeSet::new();
+    for (at, setting) in settings.iter().enumerate() {
+        for _ in 0..3 {
+            let response = send_request(proxy.authority(), &format!("GET /{at}"), "");
+            let body = body_text(&response);
+            let id = field(&body, "x-request-id").expect("a request id");
+            assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{setting}: {id:?}");
+            assert!(ids.insert(id), "{setting}: the id of another request");
+        }
+    }
+}
+
+#[test]
 fn a_long_text_is_rejected_and_counted() {
     let _shared = shared_machine();
     let repeated = "{header.x-in}".repeat(10);
