@@ -7,11 +7,12 @@ mod site;
 mod sites;
 mod table;
 
+use crate::directive::Directive;
 use crate::draft::Draft;
 use crate::left::Kind;
 use crate::row;
 use crate::{Left, ParseError, Program, Surroundings};
-use lexer::{Directive, Reader};
+use lexer::Reader;
 use sites::Options;
 
 pub(crate) use table::TABLE;

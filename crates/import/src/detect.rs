@@ -1,29 +1,10 @@
 //! Recognition of the program by the text of its config.
 
 use crate::Program;
+use crate::haproxy::is_section;
 
 /// Maximum number of lines that are read for it.
 const LINES_MAX: usize = 5_000;
-
-/// Words that begin a section of HAProxy.
-const HAPROXY_SECTIONS: [&str; 16] = [
-    "global",
-    "defaults",
-    "frontend",
-    "backend",
-    "listen",
-    "userlist",
-    "resolvers",
-    "peers",
-    "mailers",
-    "program",
-    "cache",
-    "ring",
-    "http-errors",
-    "fcgi-app",
-    "log-forward",
-    "crt-store",
-];
 
 /// Directives that a line of HAProxy begins with.
 const HAPROXY_WORDS: [&str; 8] =
@@ -79,7 +60,7 @@ pub(crate) fn program_of(text: &str) -> Program {
 
 fn evidence_of_haproxy(first: &str, content: &str) -> i32 {
     let words = content.split_whitespace().count();
-    if HAPROXY_SECTIONS.contains(&first) && !content.contains(['{', ';']) && words <= 5 {
+    if is_section(first) && !content.contains(['{', ';']) && words <= 5 {
         return 5;
     }
     let is_mode = first == "mode" && (content.ends_with("http") || content.ends_with("tcp"));

@@ -103,22 +103,30 @@ fn inherited(head: &Line, defaults: &[(String, Proxy)]) -> Proxy {
     named.or_else(|| defaults.last()).map(|(_, proxy)| proxy.clone()).unwrap_or_default()
 }
 
-fn is_section(word: &str) -> bool {
-    const OTHERS: [&str; 12] = [
-        "global",
-        "userlist",
-        "peers",
-        "mailers",
-        "program",
-        "cache",
-        "ring",
-        "http-errors",
-        "fcgi-app",
-        "log-forward",
-        "crt-store",
-        "traces",
-    ];
-    matches!(word, "defaults" | "frontend" | "backend" | "listen" | "resolvers") || OTHERS.contains(&word)
+/// Words that begin a section.
+const SECTIONS: [&str; 17] = [
+    "global",
+    "defaults",
+    "frontend",
+    "backend",
+    "listen",
+    "userlist",
+    "resolvers",
+    "peers",
+    "mailers",
+    "program",
+    "cache",
+    "ring",
+    "http-errors",
+    "fcgi-app",
+    "log-forward",
+    "crt-store",
+    "traces",
+];
+
+/// Returns whether a word begins a section.
+pub(crate) fn is_section(word: &str) -> bool {
+    SECTIONS.contains(&word)
 }
 
 /// Returns the kind and the reason of a row, or those of an unknown directive.

@@ -7,6 +7,7 @@
 
 mod caddy;
 mod detect;
+mod directive;
 mod document;
 mod draft;
 pub mod fuzzing;

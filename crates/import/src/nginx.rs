@@ -11,11 +11,12 @@ mod variables;
 
 use std::rc::Rc;
 
+use crate::directive::Directive;
 use crate::document::{Section, Value};
 use crate::draft::Draft;
 use crate::left::Kind;
 use crate::{Left, ParseError, Program, Surroundings};
-use lexer::{Directive, Reader};
+use lexer::Reader;
 use pool::Upstream;
 use scope::Scope;
 use server::Server;

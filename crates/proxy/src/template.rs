@@ -190,17 +190,7 @@ impl Template {
     ) -> Result<(), TextTooLong> {
         let start = out.len();
         for part in &self.parts {
-            match part {
-                Part::Literal(text) => out.extend_from_slice(text.as_bytes()),
-                Part::Value(variable, default) => {
-                    let at = out.len();
-                    values.append(variable, out);
-                    match out.len() > at {
-                        true => escape.apply(at, out),
-                        false => out.extend_from_slice(default.as_bytes()),
-                    }
-                }
-            }
+            part.append(values, Some(escape), out);
             if out.len() - start > TEXT_BYTES_MAX {
                 out.truncate(start);
                 values.note_overflow();
@@ -214,17 +204,26 @@ impl Template {
     pub(crate) fn render_key(&self, values: &dyn Values, out: &mut Vec<u8>) {
         out.clear();
         for part in &self.parts {
-            match part {
-                Part::Literal(text) => out.extend_from_slice(text.as_bytes()),
-                Part::Value(variable, default) => {
-                    let at = out.len();
-                    values.append(variable, out);
-                    if out.len() == at {
-                        out.extend_from_slice(default.as_bytes());
-                    }
+            part.append(values, None, out);
+            out.truncate(TEXT_BYTES_MAX);
+        }
+    }
+}
+
+impl Part {
+    /// Appends the literal or the value, escaped if it is not a part of a key; the default if there is none.
+    fn append(&self, values: &dyn Values, escape: Option<Escape>, out: &mut Vec<u8>) {
+        match self {
+            Self::Literal(text) => out.extend_from_slice(text.as_bytes()),
+            Self::Value(variable, default) => {
+                let at = out.len();
+                values.append(variable, out);
+                match escape {
+                    _ if out.len() == at => out.extend_from_slice(default.as_bytes()),
+                    Some(escape) => escape.apply(at, out),
+                    None => {}
                 }
             }
-            out.truncate(TEXT_BYTES_MAX);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use crate::directive::Directive;
 use crate::document::Origin;
 use crate::left::{Kind, Report};
 use crate::{BYTES_MAX, ParseError, Surroundings};
@@ -10,33 +11,6 @@ use crate::{BYTES_MAX, ParseError, Surroundings};
 const DEPTH_MAX: usize = 12;
 /// Maximum number of lines with those of imports.
 const LINES_MAX: usize = 20_000;
-
-/// One line with its block.
-#[derive(Clone, Debug)]
-pub(crate) struct Directive {
-    pub(crate) words: Vec<String>,
-    pub(crate) block: Option<Vec<Self>>,
-    pub(crate) origin: Rc<Origin>,
-}
-
-impl Directive {
-    pub(crate) fn name(&self) -> &str {
-        self.words.first().map_or("", String::as_str)
-    }
-
-    pub(crate) fn arguments(&self) -> &[String] {
-        self.words.get(1..).unwrap_or_default()
-    }
-
-    /// Returns the argument at a position, from 0, or an empty text.
-    pub(crate) fn argument(&self, index: usize) -> &str {
-        self.words.get(index + 1).map_or("", String::as_str)
-    }
-
-    pub(crate) fn inner(&self) -> &[Self] {
-        self.block.as_deref().unwrap_or_default()
-    }
-}
 
 /// One word with its place.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Matchers of Caddy: paths, named sets, placeholders.
 
-use super::lexer::Directive;
+use crate::directive::Directive;
 use crate::draft::{is_field_name, is_host, is_method, is_normal_path, network};
 use crate::rules::{Condition, PathTest, Test, ValueTest, escape_regex, is_portable_regex};
 use crate::text::{Template, Variable};

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use super::lexer::Directive;
 use super::matcher::template;
 use super::site::checked_change;
+use crate::directive::Directive;
 use crate::document::{Origin, Section, Value};
 use crate::draft::{Draft, VALUE_OF_REQUEST, is_changeable, is_host, is_normal_path, time_value};
 use crate::left::Kind;

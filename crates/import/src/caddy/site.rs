@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use super::lexer::Directive;
 use super::matcher::{Matchers, is_matcher, template};
 use super::proxy;
 use super::sites::leave_directive;
+use crate::directive::Directive;
 use crate::document::Origin;
 use crate::draft::{
     Draft, RULES_MAX, VALUE_OF_REQUEST, count_rules, fixed_response, is_changeable, is_normal_path, redirect,

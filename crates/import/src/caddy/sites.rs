@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use super::leave;
-use super::lexer::Directive;
 use super::matcher::template;
 use super::site::{SiteRules, site_rules};
+use crate::directive::Directive;
 use crate::document::{Origin, Origins, Section, Value};
 use crate::draft::{Draft, is_host, network, redirect};
 use crate::left::Kind;

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use crate::directive::Directive;
 use crate::document::Origin;
 use crate::{BYTES_MAX, ParseError, Surroundings};
 
@@ -11,33 +12,6 @@ const DEPTH_MAX: usize = 16;
 const INCLUDE_DEPTH_MAX: usize = 8;
 /// Maximum number of included files.
 const FILES_MAX: usize = 100;
-
-/// A directive, with its block if it has one.
-#[derive(Clone, Debug)]
-pub(crate) struct Directive {
-    pub(crate) words: Vec<String>,
-    pub(crate) block: Option<Vec<Self>>,
-    pub(crate) origin: Rc<Origin>,
-}
-
-impl Directive {
-    pub(crate) fn name(&self) -> &str {
-        self.words.first().map_or("", String::as_str)
-    }
-
-    /// Returns the argument at a position, from 0, or an empty text.
-    pub(crate) fn argument(&self, index: usize) -> &str {
-        self.words.get(index + 1).map_or("", String::as_str)
-    }
-
-    pub(crate) fn arguments(&self) -> &[String] {
-        self.words.get(1..).unwrap_or_default()
-    }
-
-    pub(crate) fn inner(&self) -> &[Self] {
-        self.block.as_deref().unwrap_or_default()
-    }
-}
 
 /// Reader of a file and of those that it includes.
 pub(crate) struct Reader<'a> {

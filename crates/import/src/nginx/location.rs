@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use super::lexer::Directive;
 use super::pool::{Destination, Upstream, add as add_pool};
 use super::scope::{Scope, leave};
 use super::server::{Server, is_client_address};
 use super::variables::{condition, implied, portable, template};
+use crate::directive::Directive;
 use crate::document::Origin;
 use crate::draft::{Draft, fixed_response, is_changeable, is_normal_path, redirect};
 use crate::left::Kind;

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use super::lexer::Directive;
 use super::scope::{Scope, Time, leave};
 use super::variables::milliseconds;
+use crate::directive::Directive;
 use crate::document::{Origin, Section, Value};
 use crate::draft::{Draft, is_host, time_value};
 use crate::left::Kind;

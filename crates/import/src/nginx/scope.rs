@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use super::lexer::Directive;
 use super::variables::{bytes, milliseconds};
+use crate::directive::Directive;
 use crate::document::Origin;
 use crate::draft::{Draft, network};
 use crate::left::Kind;

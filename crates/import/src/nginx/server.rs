@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use super::lexer::Directive;
 use super::location::{Location, server_rules};
 use super::pool::Upstream;
 use super::scope::{Scope, Time, leave};
 use super::variables::host_regex;
+use crate::directive::Directive;
 use crate::document::{Origin, Origins, Section, Value};
 use crate::draft::{Draft, is_host, time_value};
 use crate::left::Kind;

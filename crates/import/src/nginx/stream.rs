@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use super::lexer::Directive;
 use super::pool::{Destination, Upstream, add as add_pool};
 use super::scope::{Scope, leave};
 use super::server::listen_address;
+use crate::directive::Directive;
 use crate::document::{Section, Value};
 use crate::draft::Draft;
 use crate::left::Kind;

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::lexer::Directive;
+use crate::directive::Directive;
 use crate::document::Origin;
 use crate::draft::{is_field_name, is_host, is_method, is_normal_path, network};
 use crate::rules::{Condition, PathTest, Test, ValueTest, is_portable_regex};

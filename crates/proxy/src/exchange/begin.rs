@@ -24,11 +24,6 @@ use crate::route::{
 use crate::server_conn::ServerConn;
 use crate::uri::split_target;
 
-/// Size of a head up to which its buffer for the server may grow by doubling.
-const DOUBLED_BYTES_MAX: usize = 4 * 1024;
-/// Expected size of the fields that the proxy adds to a head.
-const ADDED_BYTES: usize = 512;
-
 /// Inputs of a new exchange, except the head.
 pub(crate) struct ExchangeStart {
     /// The plan that the request follows.
@@ -328,11 +323,6 @@ impl Exchange {
             return self.write_head_with_values(generation, client, request, origin, parts);
         }
         let out = self.request_relay.head_buffer();
-        let head_bytes = self.outcome.bytes_in as usize;
-        if head_bytes > DOUBLED_BYTES_MAX {
-            // A buffer that grows by doubling would keep up to as much again while the request is in progress.
-            out.reserve_exact(head_bytes + ADDED_BYTES);
-        }
         let id = write_request(view, origin, parts, out);
         self.outcome.note_request_id(&out[id]);
         self.request_relay.keep_sent();

@@ -17,10 +17,6 @@ use crate::client_stream::STALLED_CODE;
 /// Expected length of a head in HTTP/1.1.
 const HEAD_BYTES: usize = 512;
 
-/// Literal text of a head from which its size is reserved: a buffer that grows by doubling would keep up to as much
-/// again while the request is in progress.
-const LARGE_HEAD_BYTES: usize = 4 * 1024;
-
 /// A channel to the engine, and the stream that uses it.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -156,12 +152,7 @@ impl Lane {
             None => RequestProgress::Chunked,
         };
         let Some(end) = &self.end else { return };
-        let literal_bytes = head.fields.literal_bytes();
-        let reserved = match literal_bytes > LARGE_HEAD_BYTES {
-            true => literal_bytes + HEAD_BYTES,
-            false => HEAD_BYTES,
-        };
-        end.write_with(reserved, |out| write_h1_request(head, is_end, || websocket_key(rng), out));
+        end.write_with(HEAD_BYTES, |out| write_h1_request(head, is_end, || websocket_key(rng), out));
         if is_end && self.request == RequestProgress::Tunnel {
             self.end_request();
         }

@@ -146,12 +146,6 @@ impl<'e> Fields<'e> {
         self.refs.len()
     }
 
-    /// Returns the bytes of the texts that their block had itself, and not by reference to a table.
-    #[must_use]
-    pub fn literal_bytes(&self) -> usize {
-        self.texts.literals.len()
-    }
-
     /// Returns whether there are no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
