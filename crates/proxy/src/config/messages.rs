@@ -59,7 +59,6 @@ fn named_heading(path: &str, names: &[String]) -> String {
     table_heading(&names.iter().fold(path.to_owned(), insert))
 }
 
-/// Returns a table's path as it is written in a file.
 pub(super) fn table_heading(path: &str) -> String {
     let path = path.replace(".*", ".NAME");
     match path.strip_suffix("[]") {
@@ -77,7 +76,6 @@ pub(super) fn plural(short_key: &str) -> &'static str {
 }
 
 impl ValueKind {
-    /// Returns a hint for a value of another kind.
     pub(super) fn hint(self) -> String {
         match self {
             Self::Bool => "write true or false".into(),

@@ -52,7 +52,6 @@ impl Exchange {
         self.outcome.end = EndReason::PlainHttp;
     }
 
-    /// Redirects the request to the same target with https.
     pub(super) fn redirect_to_https(
         &mut self,
         core: &Core,

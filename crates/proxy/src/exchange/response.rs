@@ -21,7 +21,6 @@ enum HeadResult {
     Incomplete,
     /// An interim head of this many bytes; another head follows.
     Interim(usize),
-    /// The final head, of this many bytes.
     Final(usize),
     /// A head of this many bytes, after which another protocol follows.
     SwitchingProtocols(usize),
@@ -105,7 +104,6 @@ impl Exchange {
         }
     }
 
-    /// Processes received bytes.
     fn handle_received(
         &mut self,
         ctx: &mut PollContext<'_, '_>,

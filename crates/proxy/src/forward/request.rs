@@ -42,7 +42,6 @@ pub(crate) struct RequestParts<'a> {
     pub(crate) target: &'a [u8],
     /// The `Host` for a request without one, which HTTP/1.0 allows.
     pub(crate) default_host: &'a str,
-    /// The changes of the route.
     pub(crate) changes: &'a [RouteChange],
     /// Values for the texts of the changes; `None`: they are all literal.
     pub(crate) values: Option<&'a dyn Values>,
@@ -112,7 +111,6 @@ pub(crate) fn write_request(
     id_range
 }
 
-/// Returns the value that a route sets a request field to.
 fn overridden_value<'a>(changes: &'a [RouteChange], name: &str) -> Option<&'a Text> {
     changes.iter().find_map(|change| match change {
         RouteChange::SetRequestHeader(pattern, value) if pattern.eq_ignore_ascii_case(name) => Some(value),
@@ -183,9 +181,7 @@ pub(crate) fn uses_max_forwards(method: &str) -> bool {
 enum FieldDisposition {
     Keep,
     Drop,
-    /// The request id, which is kept.
     RequestId,
-    /// `Max-Forwards`, which is decremented.
     DecrementMaxForwards,
 }
 

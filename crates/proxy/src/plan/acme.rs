@@ -7,7 +7,6 @@ use rt::tls::{CertificateFiles, ServerTlsOptions};
 /// `[listener.NAME.tls.acme]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcmePlan {
-    /// URL of the directory of the ACME server.
     pub directory: Box<str>,
     /// PEM file of the authorities of the ACME server; `None`: those that this host trusts.
     pub ca: Option<PathBuf>,

@@ -9,7 +9,6 @@ use rt::tls::{ClientTls, ClientTlsOptions, ServerTls, ServerTlsOptions, TlsConfi
 
 use super::{AcmePlan, ListenerPlan, Plan, PoolPlan, ServerHttp, ServerPlan};
 
-/// `[listener.NAME.tls]`.
 #[derive(Clone, Debug)]
 pub struct ListenerTls {
     /// Files and versions.
@@ -26,7 +25,6 @@ pub struct ListenerTls {
     pub server: ServerTls,
 }
 
-/// `[pool.NAME.tls]`.
 #[derive(Clone, Debug)]
 pub struct PoolTls {
     /// Files and versions.
@@ -35,7 +33,6 @@ pub struct PoolTls {
     pub server_name: Option<Box<str>>,
     /// Authorities and the own certificate, as they were when the config was read.
     pub client: ClientTls,
-    /// Digest of the files' contents.
     pub files_digest: u64,
 }
 
@@ -90,7 +87,6 @@ impl PoolTls {
         tls
     }
 
-    /// Returns the name that a server has to prove.
     pub(crate) fn name_of<'a>(&'a self, server: &'a ServerPlan) -> Cow<'a, str> {
         match (&self.server_name, &server.host, &server.address) {
             (Some(name), ..) | (None, Some(name), _) => Cow::Borrowed(name),
