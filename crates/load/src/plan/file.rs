@@ -15,13 +15,11 @@ use super::requests::{RequestText, parse_weight};
 pub struct FileFlag {
     /// Name, without dashes.
     pub long: &'static str,
-    /// True if it has a value.
     pub has_value: bool,
     /// True if it may be given several times.
     pub is_repeatable: bool,
 }
 
-/// Setting of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSetting {
     /// Name of the flag; `urls` for the URLs.
@@ -32,25 +30,19 @@ pub struct FileSetting {
     pub location: String,
 }
 
-/// Content of a scenario file.
 #[derive(Clone, Debug, Default)]
 pub struct ScenarioFile {
     /// Settings, in the order of the file.
     pub settings: Vec<FileSetting>,
-    /// Requests of the `[[request]]` tables.
     pub requests: Vec<RequestText>,
-    /// Every problem of the file.
     pub problems: Vec<InputProblem>,
 }
 
 /// Key of the URLs.
 pub const URLS_KEY: &str = "urls";
-/// Key of the requests.
 const REQUEST_KEY: &str = "request";
-/// Keys of a request.
 const REQUEST_KEYS: [&str; 6] = ["url", "method", "header", "data", "data-file", "weight"];
 
-/// Reader of one file.
 struct FileReader<'a> {
     name: &'a str,
     text: &'a str,

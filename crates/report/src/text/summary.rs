@@ -32,9 +32,7 @@ const SAME_LATENCY_MAX: f64 = 0.03;
 const KINDS_SHOWN: usize = 4;
 /// Maximum number of lines about unusual counts: timeouts, dropped requests, lost connections.
 const INCIDENTS_SHOWN: usize = 2;
-/// Maximum number of objectives.
 const OBJECTIVES_SHOWN: usize = 2;
-/// Maximum number of stages.
 const STAGES_SHOWN: usize = 8;
 /// Maximum number of reasons for the validity.
 const REASONS_SHOWN: usize = 3;
@@ -46,15 +44,11 @@ const MORE: &str = "-v shows the evidence, CPU use, other phases and limits, and
 /// Amount of a result that is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// One line.
     Brief,
-    /// The default.
     Default,
-    /// Everything.
     Verbose,
 }
 
-/// Formats a record for the page.
 pub fn summary(run: &Run, detail: Detail, colour: bool) -> String {
     match detail {
         Detail::Brief => brief(run),
@@ -398,7 +392,6 @@ fn objectives(run: &Run) -> Vec<String> {
     lines
 }
 
-/// Formats an objective with its outcome.
 pub fn objective_text(run: &Run, objective: &ObjectiveResult) -> String {
     let value = if objective.value.is_finite() {
         objective.value_text()
@@ -504,7 +497,6 @@ pub const GREEN: &str = "32";
 /// Code of red in a terminal.
 pub const RED: &str = "31";
 
-/// Formats the verdict with all its reasons.
 pub fn verdict(run: &Run, colour: bool) -> String {
     let (word, code) = verdict_word(run.validity.verdict);
     let mut text = format!("verdict      {}", paint(word, code, colour));

@@ -14,7 +14,6 @@ pub enum Style {
     Plain,
     /// Secondary text: names of columns, history.
     Dim,
-    /// Heading of a section.
     Heading,
     /// A line with a mark.
     Alert(Severity),
@@ -26,7 +25,6 @@ pub enum Style {
     Interrupt,
     /// Part of a bar: steal.
     Steal,
-    /// Bar of a fraction.
     Fraction,
 }
 
@@ -35,19 +33,16 @@ pub enum Style {
 pub struct Span {
     /// Characters, each one column wide.
     pub text: String,
-    /// Colour.
     pub style: Style,
 }
 
 impl Span {
-    /// Creates a piece.
     #[must_use]
     pub fn new(style: Style, text: impl Into<String>) -> Self {
         Self { text: text.into(), style }
     }
 }
 
-/// One row of the screen.
 pub type StyledRow = Vec<Span>;
 
 /// Characters that the terminal can display.
@@ -55,7 +50,6 @@ pub type StyledRow = Vec<Span>;
 pub enum Glyphs {
     /// Block elements of Unicode.
     Blocks,
-    /// Letters of ASCII.
     Ascii,
 }
 
@@ -72,13 +66,11 @@ impl Glyphs {
 }
 
 /// Returns the width of a text in columns. All characters in use are one column wide.
-#[must_use]
 pub fn width(text: &str) -> usize {
     text.chars().count()
 }
 
 /// Cuts a text to a width, and marks the cut.
-#[must_use]
 pub fn truncate(text: &str, width_max: usize) -> String {
     if width(text) <= width_max {
         return text.to_owned();

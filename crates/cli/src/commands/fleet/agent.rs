@@ -96,7 +96,6 @@ pub(super) fn parse(args: CommandArgs<'_>) -> Result<AgentOptions, Vec<InputProb
     if problems.is_empty() { Ok(AgentOptions { name, labels, roles }) } else { Err(problems) }
 }
 
-/// Returns the directory of an agent's records.
 pub(super) fn state_directory(args: CommandArgs<'_>, name: &AgentName) -> Result<PathBuf, Failure> {
     let base = match args.text("state") {
         Some(directory) => PathBuf::from(directory),

@@ -16,7 +16,6 @@ use crate::output::print;
 
 /// Interval at which it polls for a stop request.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Default address to listen on.
 const LISTEN_DEFAULT: &str = "127.0.0.1:8000";
 
 pub(super) fn run(args: CommandArgs<'_>) -> Result<Exit, Failure> {

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use host::NotObservable;
 use host::perf::call_counter::{CallKind, CountBudget, CountedCalls, count_calls};
+use host::perf::profile_report::{ProfileReport, format_profile, json};
 use host::perf::{FREQUENCY, FREQUENCY_MAX, FoldedStacks, HaproxyProfiling, Profiler, TaskRow};
 use record::file::wall_clock_now;
 use record::invalid_value;
@@ -17,7 +18,6 @@ use crate::exit::{Exit, Failure};
 use crate::flags::CommandArgs;
 use crate::output::file::{write_json, write_text};
 use crate::output::print;
-use crate::output::profile::{ProfileReport, format_profile, json};
 use crate::preflight::{self, STDOUT};
 
 /// Maximum and default length of the sampling.

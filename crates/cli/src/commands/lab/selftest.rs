@@ -128,7 +128,6 @@ fn run_cases(
     Ok(result.with_summaries())
 }
 
-/// Announces the number of runs and their duration.
 fn announce(runs: usize, cases: usize, options: &SelftestOptions) {
     let expected_s = runs as f64 * (options.duration_ns as f64 / 1e9 + OVERHEAD_S);
     warn!(

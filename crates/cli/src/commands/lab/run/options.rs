@@ -26,7 +26,6 @@ const SEED_MAX: u64 = 1_000_000;
 /// Flags that cannot be combined with `--resume`: a resumed experiment keeps its options.
 const START_ONLY_FLAGS: &[&str] = &["set", "duration", "quick", "seed", "output"];
 
-/// Parses the flags.
 pub(in crate::commands) fn parse_options(
     args: CommandArgs<'_>,
 ) -> Result<ExperimentOptions, Vec<InputProblem>> {
@@ -84,7 +83,6 @@ pub(in crate::commands) fn parse_options(
     if problems.is_empty() { Ok(options) } else { Err(problems) }
 }
 
-/// Returns the settings that a resume changes.
 pub(in crate::commands) fn changed_settings(options: &ExperimentOptions) -> ChangedSettings {
     ChangedSettings {
         blocks: options.blocks,
