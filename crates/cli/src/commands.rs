@@ -54,7 +54,6 @@ pub(crate) fn run(matches: &ArgMatches, arguments: &[String]) -> Result<Exit, Fa
     }
 }
 
-/// Returns the version of this build, for records.
 fn weir_version() -> WeirVersion {
     WeirVersion { version: env!("CARGO_PKG_VERSION").to_owned(), commit: env!("WEIR_COMMIT").to_owned() }
 }

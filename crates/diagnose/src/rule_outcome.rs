@@ -17,7 +17,6 @@ pub(crate) struct RuleMatch {
     pub(crate) evidence: Vec<String>,
 }
 
-/// Result of a rule.
 pub(crate) enum RuleOutcome {
     Holds(RuleMatch),
     /// Excluding sign, with the number of conditions that held.
@@ -119,7 +118,6 @@ impl Evidence {
     }
 }
 
-/// Evaluates a rule on a run.
 pub(crate) fn evaluate_rule(rule: &VerdictRule, view: &RunView<'_>) -> RuleOutcome {
     if !rule.not_observable.is_empty() {
         return RuleOutcome::NotObservable(rule.not_observable.to_owned());

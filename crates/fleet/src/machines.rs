@@ -41,7 +41,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const SEARCH_TIME: Duration = Duration::from_secs(3);
 
 /// Returns the arguments of `weir fleet role` for a machine.
-#[must_use]
 pub fn job_arguments(machine: &MachinePlan, duration_ns: u64) -> Vec<String> {
     let own = [format!("--as={}", machine.role), format!("--duration={}s", duration_ns.div_ceil(SECOND_NS))];
     let command = command_of(machine.allows).to_owned();
@@ -80,7 +79,6 @@ impl Machines {
     }
 }
 
-/// Programs that run.
 struct RunningMachines {
     /// Requests to end them.
     stop: watch::Sender<u32>,
@@ -232,7 +230,6 @@ fn problem_lines(result: &MemberResult) -> impl Iterator<Item = String> {
     result.problems.iter().map(|problem| format!("agent {}: {problem}", result.name))
 }
 
-/// Finds one agent for each machine.
 fn find_agents(
     session: &mut CoordinatorSession,
     machines: &[MachinePlan],

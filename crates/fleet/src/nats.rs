@@ -24,12 +24,9 @@ pub(crate) use connection::parse_info;
 pub(crate) use credentials::{Credentials, CredentialsError, SigningKey, parse_credentials};
 pub(crate) use server_url::ServerUrl;
 
-/// Message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Subject.
     pub subject: String,
-    /// Content.
     pub payload: Vec<u8>,
     /// Status of a message from the server itself, such as 503 for a request that nobody receives.
     pub(crate) status: Option<u16>,
@@ -46,14 +43,12 @@ pub enum LinkEvent {
     Rejected(String),
 }
 
-/// Options of a client.
 #[derive(Debug)]
 pub(crate) struct ClientOptions {
     /// First server.
     pub(crate) server: ServerUrl,
     /// Name of the connection in the server's monitoring.
     pub(crate) name: String,
-    /// Credentials.
     pub(crate) credentials: Credentials,
     /// File with the trusted certificate authorities; the host's without it.
     pub(crate) ca: Option<PathBuf>,

@@ -23,13 +23,9 @@ pub struct FleetFile {
 /// One machine: an agent with its program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachinePlan {
-    /// Name in the result.
     pub name: String,
-    /// Position of its table in the file.
     pub position: String,
-    /// Selection of its agent.
     pub agent: AgentSelection,
-    /// Role in the diagnosis.
     pub role: String,
     /// Role that the agent must allow.
     pub allows: AgentRole,
@@ -44,13 +40,9 @@ pub const PROGRAM_KEYS: &[(&str, AgentRole, &str, &str)] = &[
     ("proxy", AgentRole::Proxy, "subject", "arguments of weir proxy, which the agent starts"),
     ("observe", AgentRole::Observe, "subject", "flags of weir watch that name a process which runs already"),
 ];
-/// Other keys of a machine.
 const MACHINE_KEYS: &[&str] = &["agent", "role"];
-/// Keys of the load.
 const LOAD_KEYS: &[&str] = &["agents", "arguments"];
-/// Maximum number of machines.
 const MACHINES_MAX: usize = 64;
-/// Maximum number of arguments of a program.
 const ARGUMENTS_MAX: usize = 256;
 
 type Entry<'t> = (&'t Spanned<std::borrow::Cow<'t, str>>, &'t Spanned<DeValue<'t>>);

@@ -14,12 +14,10 @@ use crate::problem::InputProblem;
 pub struct Located<T> {
     /// Byte offset in the file.
     pub offset: usize,
-    /// Value.
     pub value: T,
 }
 
 impl<T> Located<T> {
-    /// Creates a value at an offset.
     pub fn new(value: T, offset: usize) -> Self {
         Self { offset, value }
     }
@@ -49,7 +47,6 @@ impl<'t> TomlDocument<'t> {
     }
 
     /// Returns the top-level table.
-    #[must_use]
     pub fn table(&self) -> &DeTable<'t> {
         &self.table
     }
@@ -62,13 +59,11 @@ impl<'t> TomlDocument<'t> {
 
     /// Returns whether the text is TOML, apart from keys and tables that are given twice. If not, a missing
     /// key or table means nothing.
-    #[must_use]
     pub fn is_readable(&self) -> bool {
         self.unreadable.is_empty()
     }
 
     /// Returns whether the text has no syntax error.
-    #[must_use]
     pub fn is_valid(&self) -> bool {
         self.syntax_errors.is_empty()
     }
@@ -152,14 +147,12 @@ impl Problems {
 }
 
 /// Returns the position of a byte offset: `FILE:LINE:COLUMN`, both from 1. Columns count characters.
-#[must_use]
 pub fn position(file_name: &str, text: &str, offset: usize) -> String {
     let (line, column) = line_and_column(text, offset);
     format!("{file_name}:{line}:{column}")
 }
 
 /// Returns line and column of a byte offset, both from 1. Columns count characters.
-#[must_use]
 pub fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |end| end + 1);

@@ -59,7 +59,6 @@ pub const RESOLVER_PATHS: &[&str] = &[
 /// Result of [`Privileges::files`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Confinement {
-    /// No restriction was requested.
     NotRequested,
     /// The kernel enforces the restriction.
     Enforced {
@@ -73,7 +72,6 @@ pub enum Confinement {
     },
     /// This kernel does not support it.
     NotSupported {
-        /// Reason.
         reason: &'static str,
     },
 }

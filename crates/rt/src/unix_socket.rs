@@ -101,8 +101,6 @@ impl PrivateSocket {
         self.file.disown();
     }
 
-    /// Returns its path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.file.path
     }
@@ -264,7 +262,6 @@ pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
 }
 
 /// Returns the effective user ID of this process.
-#[must_use]
 pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }

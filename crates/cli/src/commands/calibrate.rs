@@ -157,7 +157,6 @@ fn describe_bad_trial(bad: u64, requests: u64, errors: Vec<(String, u64)>) -> St
     )
 }
 
-/// Formats a calibration as text.
 pub(super) fn format_calibration(calibration: &Calibration) -> String {
     let mut text = format!(
         "calibrated   {} ({} of each kind)\n\
@@ -178,7 +177,6 @@ pub(super) fn format_calibration(calibration: &Calibration) -> String {
     text
 }
 
-/// Formats the cost of a request in an open loop.
 fn format_open_loop(open: &Calibration) -> String {
     let rates = open.trials.iter().map(|trial| trial.responses_per_s);
     format!(

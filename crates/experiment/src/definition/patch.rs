@@ -61,7 +61,6 @@ fn list_text(value: &DeValue<'_>) -> Option<String> {
     Some(texts?.join(" "))
 }
 
-/// The key of the flags of a load.
 const LOAD_FLAGS_KEY: &str = "load.flags";
 
 /// Returns whether a key has the arguments of a program on a machine of a fleet.

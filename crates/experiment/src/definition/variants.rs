@@ -48,16 +48,13 @@ impl VariantAxis {
 pub(super) struct Variant<'t> {
     pub(super) name: String,
     pub(super) title: String,
-    /// Position in the file.
     pub(super) offset: usize,
     /// Patches, applied in order.
     pub(super) patches: Vec<DeTable<'t>>,
-    /// Its levels of factors.
     pub(super) levels: BTreeMap<String, String>,
 }
 
 impl<'t> Variant<'t> {
-    /// Returns a file with the variant applied.
     pub(super) fn applied_to(&self, base: &DeTable<'t>) -> DeTable<'t> {
         let mut table = base.clone();
         self.patches.iter().for_each(|patch| apply_patch(patch, &mut table));
@@ -85,7 +82,6 @@ impl<'t> Variant<'t> {
     }
 }
 
-/// Returns a patch that sets one parameter.
 fn parameter_patch<'t>(name: &str, at: usize, text: &str) -> DeTable<'t> {
     let key = |name: &str| Spanned::new(at..at, Cow::Owned(name.to_owned()));
     let value = |value| Spanned::new(at..at, value);
@@ -173,7 +169,6 @@ fn factors<'a>(
     factors
 }
 
-/// Returns the variants that the file gives as patches.
 fn patch_variants<'t>(side: VariantAxis, parts: &FileParts<'t>, problems: &mut Problems) -> Vec<Variant<'t>> {
     let given = match side {
         VariantAxis::Arms => &parts.arms,
@@ -236,7 +231,6 @@ fn remove_unknown_keys(patch: &mut DeTable<'_>, path: &str, parts: &FileParts<'_
     }
 }
 
-/// Returns the index of the baseline among the arms.
 pub(super) fn baseline_index(parts: &FileParts<'_>, arms: &[Variant<'_>], problems: &mut Problems) -> usize {
     let Some(measure) = parts.experiment.table("measure") else { return 0 };
     let Some(name) = measure.text("baseline") else { return 0 };

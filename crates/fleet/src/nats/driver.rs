@@ -51,7 +51,6 @@ struct ActiveSubscription {
     messages: mpsc::Sender<Message>,
 }
 
-/// Event of a connection.
 enum IoEvent {
     /// Bytes arrived.
     Received,
@@ -62,7 +61,6 @@ enum IoEvent {
     Lost,
 }
 
-/// State of a client.
 pub(super) struct Driver {
     options: ClientOptions,
     servers: Vec<ServerUrl>,

@@ -21,23 +21,14 @@ pub enum BucketError {
          weir fleet serve --embedded)"
     )]
     NoJetStream,
-    /// The bucket is missing.
     #[error("the bucket {0} is missing: no run was stored yet")]
     NoBucket(String),
-    /// A request failed.
     #[error("cannot {action}: {text}")]
-    Request {
-        /// Request.
-        action: String,
-        /// Reason.
-        text: String,
-    },
+    Request { action: String, text: String },
     /// The object is larger than the caller accepts.
     #[error("the object {name} has {bytes} bytes; the limit is {limit}")]
     TooLarge {
-        /// Name of the object.
         name: String,
-        /// Its size.
         bytes: u64,
         /// Maximum size.
         limit: u64,
@@ -47,15 +38,12 @@ pub enum BucketError {
 /// Object, without its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectEntry {
-    /// Name.
     pub name: String,
-    /// Size in bytes.
     pub bytes: u64,
     /// Texts that were stored with it.
     pub metadata: HashMap<String, String>,
 }
 
-/// Bucket.
 #[derive(Clone, Debug)]
 pub struct ObjectBucket {
     client: NatsClient,
@@ -311,7 +299,6 @@ impl ObjectBucket {
         self.stream_api("STREAM.PURGE", &json!({"filter": self.chunks_subject(id)})).await.map(|_| ())
     }
 
-    /// Sends a request about the stream of the bucket.
     async fn stream_api(&self, request: &str, body: &Value) -> Result<Value, Failure> {
         self.api(&format!("{request}.{}", self.stream()), body).await
     }

@@ -29,9 +29,7 @@ pub(super) struct Machine {
 #[derive(Debug, Clone, Default)]
 struct MachineReadings {
     cpu: MachineCpu,
-    /// `NET_RX` by CPU.
     net_rx: Vec<(u32, u64)>,
-    /// `NET_TX` by CPU.
     net_tx: Vec<(u32, u64)>,
     interrupts: Vec<(u32, u64)>,
     softnet: Vec<SoftnetRow>,

@@ -28,12 +28,9 @@ pub enum LinkSettingKind {
     Qdisc,
 }
 
-/// Setting of a virtual link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkSetting {
-    /// Name.
     pub name: &'static str,
-    /// Method.
     pub kind: LinkSettingKind,
 }
 
@@ -54,8 +51,6 @@ pub const LINK_SETTINGS: &[LinkSetting] = &[
     LinkSetting { name: "qdisc", kind: LinkSettingKind::Qdisc },
 ];
 
-/// Returns the setting of this name.
-#[must_use]
 pub fn find_link_setting(name: &str) -> Option<&'static LinkSetting> {
     LINK_SETTINGS.iter().find(|setting| setting.name == name)
 }

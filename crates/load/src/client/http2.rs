@@ -297,7 +297,6 @@ impl Http2Client {
         }
     }
 
-    /// Records the send of a request, and returns it.
     fn begin(&mut self, wanted: WantedRequest, now_ns: u64) -> Exchange {
         let WantedRequest { due_ns, begun_ns } = wanted;
         let core: &CoreState = &self.dialer.core;

@@ -42,7 +42,6 @@ pub struct Http2Counters {
     pub grpc_statuses: [u64; GRPC_STATUSES],
 }
 
-/// Returns the index of an error code.
 fn code_index(code: u32) -> usize {
     usize::try_from(code).map_or(ERROR_CODES - 1, |code| code.min(ERROR_CODES - 1))
 }
@@ -53,7 +52,6 @@ impl Http2Counters {
         self.resets[code_index(code)] += 1;
     }
 
-    /// Counts a GOAWAY of the server.
     pub(crate) fn count_goaway(&mut self, code: u32) {
         self.goaways[code_index(code)] += 1;
     }
@@ -78,7 +76,6 @@ impl Http2Counters {
         self.grpc_statuses[index] += 1;
     }
 
-    /// Adds the counters of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         let add_each = |sum: &mut [u64], other: &[u64]| {
             sum.iter_mut().zip(other).for_each(|(sum, count)| *sum += count);

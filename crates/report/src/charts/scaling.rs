@@ -12,7 +12,6 @@ use crate::plot::{Axis, Frame, Plot, Scale, Shape, Svg, extent};
 
 /// Maximum number of drawings: factors under loads.
 const DRAWINGS_MAX: usize = 6;
-/// Maximum number of lines in a drawing.
 const LINES_MAX: usize = 8;
 /// Room for the intervals and the curve above the highest measured value.
 const HEADROOM: f64 = 1.3;

@@ -36,7 +36,6 @@ pub(crate) const CPU_STATES: &[CpuState] = &[
     CpuState { name: "steal", class: "k-steal", read: |cpu| cpu.steal },
 ];
 
-/// Fractions by state.
 pub(crate) type StateFractions = [f64; CPU_STATES.len()];
 
 /// CPUs of one trial.
@@ -85,12 +84,10 @@ impl CpuTimeline {
         self.cpus.len()
     }
 
-    /// Returns the end of a column.
     pub(crate) fn end_s(&self, column: usize) -> f64 {
         (column + 1) as f64 * self.step_s
     }
 
-    /// Returns the start and the end of a column.
     pub(crate) fn edges_s(&self, column: usize) -> (f64, f64) {
         (column as f64 * self.step_s, self.end_s(column))
     }
@@ -149,7 +146,6 @@ impl CpuTimeline {
     }
 }
 
-/// Returns the fraction of the time in which a CPU was busy.
 pub(crate) fn busy_fraction(fractions: &StateFractions) -> f64 {
     fractions.iter().sum()
 }

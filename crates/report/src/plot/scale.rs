@@ -155,16 +155,13 @@ fn tick_step(range: f64, tick_count: usize) -> f64 {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Axis {
     pub(crate) scale: Scale,
-    /// Values and their labels.
     pub(crate) ticks: Vec<(f64, String)>,
-    /// Title, with the unit.
     pub(crate) title: String,
     /// Value whose label takes precedence if labels would touch; the first tick without one.
     anchor: Option<f64>,
 }
 
 impl Axis {
-    /// Returns an axis with these ticks.
     pub(crate) fn with_ticks(
         scale: Scale,
         title: &str,

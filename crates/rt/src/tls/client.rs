@@ -35,9 +35,7 @@ pub enum Verification {
 /// Options of a client's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientTlsOptions {
-    /// Verification of servers.
     pub verification: Verification,
-    /// The client's own certificate.
     pub certificate: Option<CertificateFiles>,
     /// True if connections resume sessions of earlier ones.
     pub resumes: bool,

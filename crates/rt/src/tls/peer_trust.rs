@@ -24,7 +24,6 @@ use super::der::{
 use super::distinguished_name::common_name;
 use super::{TlsConfigError, crypto_provider};
 
-/// Object identifier of the extended key usage.
 const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
 const ANY_PURPOSE: &[u8] = &[0x55, 0x1d, 37, 0];
 const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];

@@ -12,21 +12,17 @@ pub struct WatchPlan {
     pub once: bool,
     /// `None`: until the user stops it.
     pub duration_ns: Option<u64>,
-    /// Length of an interval, in ns.
     pub interval_ns: u64,
     /// Destination of the record: a file, or `-` for stdout, which then contains nothing else.
     pub json: Option<String>,
 }
 
-/// A process to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchTarget {
-    /// Name that the user gave it.
     pub name: Option<String>,
     pub locator: TargetLocator,
 }
 
-/// Location of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetLocator {
     Pid(i32),
@@ -35,8 +31,6 @@ pub enum TargetLocator {
 }
 
 impl TargetLocator {
-    /// Returns the flag for this kind of target.
-    #[must_use]
     pub fn flag(&self) -> &'static str {
         match self {
             Self::Pid(_) => "--pid",
@@ -57,7 +51,6 @@ impl std::fmt::Display for TargetLocator {
 }
 
 /// Returns the plan to watch a process until it is stopped, under this name.
-#[must_use]
 pub fn watch_process(name: &str, pid: i32) -> WatchPlan {
     let target = WatchTarget { name: Some(name.to_owned()), locator: TargetLocator::Pid(pid) };
     WatchPlan { targets: vec![target], once: false, duration_ns: None, interval_ns: SECOND_NS, json: None }
@@ -74,7 +67,6 @@ impl WatchPlan {
     }
 
     /// Returns whether the record takes all of stdout.
-    #[must_use]
     pub fn json_only(&self) -> bool {
         self.json.as_deref() == Some("-")
     }

@@ -17,7 +17,6 @@ pub(super) enum ExtensionState {
     Quoted,
     /// Behind a backslash in a quoted string.
     Escaped,
-    /// Behind a quoted string.
     QuotedEnd,
     /// Blanks behind a value.
     ValueEnd,

@@ -29,20 +29,17 @@ const OUTPUT_FULL_BYTES: usize = 128 * 1_024;
 /// Capacity of buffers that survives a large message.
 const BUFFER_KEPT_BYTES: usize = 4_096;
 
-/// Position in the input.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum InputState {
     /// Before the preface of the client.
     Preface,
     /// Before a frame header.
     Frame,
-    /// In a DATA frame.
     Data(DataFrame),
     /// In bytes that nobody needs.
     Skip(usize),
 }
 
-/// Rest of a DATA frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataFrame {
     pub(super) stream: StreamKey,
@@ -93,7 +90,6 @@ pub(super) enum Handled {
     Used(usize, Option<Step>),
 }
 
-/// State of one connection.
 #[derive(Debug)]
 pub struct Connection {
     pub(super) role: Role,
@@ -316,19 +312,16 @@ impl Connection {
     /// Returns whether the output has more bytes than a peer that reads would leave there, 128 KiB:
     /// the caller stops to read until it has written them, so that floods of PING and SETTINGS only
     /// stop their sender.
-    #[must_use]
     pub fn is_output_full(&self) -> bool {
         self.output.len() > OUTPUT_FULL_BYTES
     }
 
     /// Number of streams that are not over.
-    #[must_use]
     pub fn open_streams(&self) -> usize {
         self.streams.open()
     }
 
     /// Number of streams that may be opened now (client).
-    #[must_use]
     pub fn free_streams(&self) -> usize {
         if !self.may_open() {
             return 0;
@@ -346,13 +339,11 @@ impl Connection {
     }
 
     /// Returns whether the peer supports extended CONNECT (RFC 8441).
-    #[must_use]
     pub fn peer_enables_connect_protocol(&self) -> bool {
         self.peer.enables_connect_protocol
     }
 
     /// Returns the numbers of received frames that a flood would consist of.
-    #[must_use]
     pub fn counters(&self) -> Counters {
         self.abuse.counters
     }
@@ -376,7 +367,6 @@ impl Connection {
 
     /// Returns the bytes of memory that the connection has allocated, without its output.
     #[doc(hidden)]
-    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.decoder.memory_bytes()
             + self.encoder.memory_bytes()

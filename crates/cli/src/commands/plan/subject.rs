@@ -12,7 +12,6 @@ use crate::flags::CommandArgs;
 /// Command line of nginx in the foreground. One process, so that its end is the end of all of it.
 const NGINX: &str =
     "nginx -p {dir}/ -e stderr -g 'daemon off; master_process off; pid {dir}/nginx.pid;' -c {config}";
-/// Flags that describe a subject.
 const FLAGS: [&str; 5] = ["subject", "subject-config", "subject-url", "origin-listen", "subject-queue"];
 
 /// Reads the flags of a subject; reports everything that is wrong with them.
@@ -46,7 +45,6 @@ pub(super) fn parse_subject(args: CommandArgs<'_>) -> Result<VerifySubject, Vec<
     if problems.is_empty() { Ok(subject) } else { Err(problems) }
 }
 
-/// Returns nginx with its config of the plan.
 fn nginx() -> VerifySubject {
     let config = Some(ConfigSource::Generated(ConfigTarget::Nginx));
     let command = split_words(NGINX).unwrap_or_default();

@@ -8,14 +8,11 @@ use runner::watch::plan::{TargetLocator, WatchPlan, WatchTarget};
 
 use crate::flags::CommandArgs;
 
-/// Minimum length of an interval.
 const INTERVAL_NS_MIN: u64 = 100 * MILLISECOND_NS;
-/// Maximum length of an interval.
 const INTERVAL_NS_MAX: u64 = 60 * SECOND_NS;
 /// Length of the sample with `--once`.
 const ONCE_NS: u64 = SECOND_NS;
 
-/// Reads the flags.
 pub(in crate::commands) fn parse_plan(args: CommandArgs<'_>) -> Result<WatchPlan, Vec<InputProblem>> {
     let mut problems = Vec::new();
     let mut targets = Vec::new();
