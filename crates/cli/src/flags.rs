@@ -30,9 +30,11 @@ mod tune;
 mod variables;
 mod watch;
 
+use std::fmt::Display;
+
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use record::invalid_value;
-use record::problem::InvalidValue;
+use record::problem::{InputProblem, InvalidValue};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flag {
@@ -47,7 +49,6 @@ pub(crate) struct Flag {
     pub(crate) repeatable: bool,
     /// Default, in words; empty: none.
     pub(crate) default: &'static str,
-    /// Description of its effect.
     pub(crate) doc: &'static str,
     /// Valid values; the reference shows the first.
     pub(crate) valid: &'static [&'static str],
@@ -143,7 +144,6 @@ pub(crate) struct CommandInfo {
     /// Name; several words for a subcommand.
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// Rest of the description.
     pub(crate) doc: &'static str,
     /// Name and doc of the positional values, if any.
     pub(crate) values: Option<(&'static str, &'static str)>,
@@ -364,6 +364,47 @@ impl CommandArgs<'_> {
 
     pub(crate) fn values(self) -> Vec<String> {
         self.texts(VALUES)
+    }
+}
+
+/// Reads typed values of flags, and collects every problem.
+#[derive(Debug)]
+pub(crate) struct FlagReader<'a> {
+    args: CommandArgs<'a>,
+    pub(crate) problems: Vec<InputProblem>,
+}
+
+impl<'a> FlagReader<'a> {
+    pub(crate) fn new(args: CommandArgs<'a>) -> Self {
+        Self { args, problems: Vec::new() }
+    }
+
+    pub(crate) fn add_problem(&mut self, flag: &str, why: impl Display) {
+        self.problems.push(InputProblem::new(format!("--{flag}"), why));
+    }
+
+    /// Parses the value of a flag; `None` if it was not given, or is invalid.
+    pub(crate) fn parse<T, E: Display>(
+        &mut self,
+        flag: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        parse(&self.args.text(flag)?).map_err(|why| self.add_problem(flag, why)).ok()
+    }
+
+    /// Parses all values of a flag, without the invalid ones.
+    pub(crate) fn parse_all<T, E: Display>(
+        &mut self,
+        flag: &str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Vec<T> {
+        let texts = self.args.texts(flag).into_iter();
+        texts.filter_map(|text| parse(&text).map_err(|why| self.add_problem(flag, why)).ok()).collect()
+    }
+
+    /// Returns the value that was made of the flags, or every problem.
+    pub(crate) fn finish<T>(self, value: T) -> Result<T, Vec<InputProblem>> {
+        if self.problems.is_empty() { Ok(value) } else { Err(self.problems) }
     }
 }
 

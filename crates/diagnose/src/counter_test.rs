@@ -109,12 +109,7 @@ pub enum CounterTestError {
     NoLimit,
     /// Every possible test has the same outcome for another explanation.
     #[error("a test of {code} would have the same outcome for {rival}, so it would prove nothing")]
-    SameOutcome {
-        /// Verdict of the diagnosis.
-        code: &'static str,
-        /// Second-best explanation.
-        rival: String,
-    },
+    SameOutcome { code: &'static str, rival: String },
     /// No trial had a good response.
     #[error("the trials had no successful response")]
     NoResponse,

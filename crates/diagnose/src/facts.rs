@@ -102,7 +102,6 @@ impl Facts<'_> {
         self.view.run.latency.last_byte.service.mean_ns
     }
 
-    /// Returns the latency of a request alone, in ns.
     pub(crate) fn alone_ns(&self) -> Option<f64> {
         s::unloaded_latency_ns(self.view)
     }

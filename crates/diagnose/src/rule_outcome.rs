@@ -12,7 +12,6 @@ use crate::window::GENERATOR;
 pub(crate) struct RuleMatch {
     /// True if its necessary conditions hold, and nothing excludes it, both with a margin.
     pub(crate) is_clear: bool,
-    /// Number of signal families that support it.
     pub(crate) families: usize,
     pub(crate) evidence: Vec<String>,
 }

@@ -6,7 +6,6 @@ use record::units::{format_bytes, format_duration_ns, format_rate};
 pub enum Unit {
     /// 0 to 1, formatted in per cent.
     Fraction,
-    /// Number of CPUs.
     Cpus,
     PerSecond,
     PerResponse,

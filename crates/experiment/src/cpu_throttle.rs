@@ -68,7 +68,6 @@ pub enum ThrottleError {
     /// The journal cannot be written.
     #[error(transparent)]
     Journal(#[from] io::Error),
-    /// The kernel refused the quota.
     #[error(transparent)]
     Quota(#[from] ResourceError),
     /// The changes that are still in force.

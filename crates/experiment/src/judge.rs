@@ -81,7 +81,6 @@ pub struct ExperimentJudgement {
     pub cells: Vec<ExperimentCell>,
     /// Every arm against the baseline: by load, then metric, then arm.
     pub comparisons: Vec<Comparison>,
-    /// Warnings that limit the trust in the comparisons.
     pub warnings: Vec<Warning>,
     /// Pairs of arm and load in which the load generator was the limit.
     pub generator_limited: BTreeSet<(String, String)>,

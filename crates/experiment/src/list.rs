@@ -42,7 +42,6 @@ impl ExperimentState {
 pub struct ExperimentRow {
     pub directory: String,
     pub name: String,
-    /// Question that the experiment asks.
     pub title: String,
     pub started_at: String,
     /// Arms, except the one that shows the noise.

@@ -30,7 +30,6 @@ pub enum AgentEvent {
     ChildEnded(Result<StoredRun, ChildFailure>),
     /// The connection to the server was made (true), or broke.
     Link(bool),
-    /// Time has passed.
     Tick,
     /// The agent must end: the first time it finishes its run, the second time it stops the run.
     Drain,

@@ -70,7 +70,6 @@ impl ClockEstimator {
         self.count += 1;
     }
 
-    /// Returns the number of round trips.
     pub fn count(&self) -> u64 {
         self.count
     }

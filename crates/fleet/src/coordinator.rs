@@ -68,7 +68,6 @@ pub enum CoordinatorEvent {
     Echo,
     /// The user stops the run: the first time it drains, the second time it is aborted.
     Stop,
-    /// Time has passed.
     Tick,
 }
 
@@ -79,7 +78,6 @@ pub enum CoordinatorAction {
     SendEcho,
     Record(AgentName, Vec<u8>),
     Second(Box<Interval>),
-    /// Report a change to the user.
     Notice(String),
     /// The run is over.
     Finished(RunEnd),

@@ -96,7 +96,6 @@ impl EmbeddedServer {
         &self.secrets[1]
     }
 
-    /// Returns the process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -49,7 +49,6 @@ pub struct FleetLoad {
 }
 
 impl FleetLoad {
-    /// Returns the maximum duration with the drain, in ns.
     pub fn duration_ns(&self) -> u64 {
         self.plan.end.duration_ns.saturating_add(self.plan.drain_ns)
     }

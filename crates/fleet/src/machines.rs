@@ -64,7 +64,6 @@ pub trait LoadSurroundings {
 pub struct Machines {
     machines: Vec<MachinePlan>,
     nats: NatsOptions,
-    /// Reports changes and problems.
     notice: fn(&str),
     /// Number of the user's requests to end.
     signals: watch::Receiver<u32>,

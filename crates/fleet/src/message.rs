@@ -164,9 +164,7 @@ pub struct Job {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum AgentCommand {
-    /// Report the facts.
     Describe,
-    /// Report the clock.
     Ping {
         /// Number of the round trip.
         sequence: u64,
@@ -185,7 +183,6 @@ pub enum AgentCommand {
         run: RunId,
         factor: f64,
     },
-    /// End the run.
     Stop {
         run: RunId,
         /// True to give up the requests in flight too.

@@ -37,7 +37,6 @@ pub struct Message {
 pub enum LinkEvent {
     /// The server is connected, for the first time or again.
     Connected,
-    /// The connection broke.
     Disconnected,
     /// The server rejected a message or a subscription.
     Rejected(String),
@@ -71,7 +70,6 @@ pub(crate) enum ConnectError {
     /// A file of TLS cannot be used.
     #[error("{0}")]
     Tls(#[from] TlsConfigError),
-    /// The server rejects the credentials.
     #[error("authorization violation: the server rejects the credentials")]
     Rejected,
     /// The server reported another error, and may accept a later attempt.
@@ -97,7 +95,6 @@ impl ConnectError {
 /// Reason why a request has no response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
-    /// The client has ended.
     #[error("the connection is closed")]
     Closed,
     /// Nobody receives the subject.

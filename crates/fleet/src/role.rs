@@ -82,7 +82,6 @@ impl RoleProgram {
         Ok(program)
     }
 
-    /// Returns its process id.
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap_or(0)
     }

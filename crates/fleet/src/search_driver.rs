@@ -25,10 +25,8 @@ pub type MakeTrialLoad<'a> = Box<dyn Fn(&RunPlan, bool) -> Result<FleetLoad, Vec
 /// Loads of a fleet. The agents are those of the start: one that is lost or starts again later gets no trial.
 pub struct FleetDriver<'a> {
     pub trial_load: MakeTrialLoad<'a>,
-    /// Server and credentials.
     pub nats: NatsOptions,
     pub agents: Vec<AgentFacts>,
-    /// Reports changes.
     pub notice: fn(&str),
     /// Requests of the user to stop.
     pub signals: watch::Receiver<u32>,

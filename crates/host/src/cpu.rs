@@ -63,7 +63,6 @@ impl CpuTimes {
         self.user + self.nice + self.system + self.irq + self.softirq
     }
 
-    /// Returns the sum of all ticks.
     pub fn total(&self) -> u64 {
         self.busy() + self.idle + self.iowait + self.steal
     }
@@ -89,7 +88,6 @@ pub struct MachineCpu {
     pub per_cpu: Vec<CpuTimes>,
     /// Number of each CPU in `per_cpu`; offline CPUs are skipped.
     pub cpu_ids: Vec<u32>,
-    /// Context switches since boot.
     pub context_switches: Option<u64>,
     /// Processes and threads created since boot. While it stays the same, no process is new.
     pub forks: Option<u64>,

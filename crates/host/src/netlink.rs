@@ -47,7 +47,6 @@ pub(crate) enum DumpOutcome {
     Complete,
     /// Something changed meanwhile: a row may be missing or duplicated (`NLM_F_DUMP_INTR`).
     Interrupted,
-    /// The callback stopped early.
     Stopped,
 }
 

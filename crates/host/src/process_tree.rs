@@ -64,7 +64,6 @@ impl ProcessTree {
         free
     }
 
-    /// Returns whether a process belongs to a role.
     pub(crate) fn is_claimed(&self, pid: i32) -> bool {
         self.owners.contains_key(&pid)
     }

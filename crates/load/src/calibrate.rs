@@ -106,7 +106,6 @@ pub struct Calibration {
     /// Responses per second of all CPUs, if the origin is elsewhere: CPUs times the rate of a core
     /// in the trials with all of them, or else in the trials with one.
     pub all_per_s: f64,
-    /// CPUs of the host.
     pub cpus: u32,
     /// Every trial, in the order of running.
     pub trials: Vec<CalibrationTrial>,

@@ -310,7 +310,6 @@ impl CoreState {
         FailureKind::from_malformed(bytes)
     }
 
-    /// Reports to the collector that connecting has finished.
     pub(crate) fn report_ready(&self) {
         let obtained = self.recorder.borrow().counters.obtained;
         let failure = self.connect_failure.borrow().clone();

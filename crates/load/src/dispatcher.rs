@@ -44,10 +44,8 @@ impl RequestQuota {
 /// Outcome of a request that became due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// An idle client takes it.
     Assigned,
     Queued,
-    /// The queue was full.
     Dropped,
 }
 

@@ -131,7 +131,6 @@ impl RunMeasurement {
         self.window_responses as f64 / self.window_length_s()
     }
 
-    /// Returns good responses per second in the window.
     pub fn goodput_per_s(&self) -> f64 {
         self.window_good as f64 / self.window_length_s()
     }

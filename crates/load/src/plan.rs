@@ -129,7 +129,6 @@ pub struct RunPlan {
     pub max_pending: u64,
     /// Source addresses, used in turn; empty: the kernel's choice.
     pub sources: Vec<IpAddr>,
-    /// Requirements for a good response.
     pub expect: Expect,
     /// State of each connection.
     #[serde(skip_serializing_if = "is_default")]

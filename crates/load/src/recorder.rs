@@ -42,7 +42,6 @@ pub struct CoreSnapshot {
     pub core: usize,
     /// Second of the run, from 0.
     pub second: u64,
-    /// Latencies of the second.
     pub histograms: Box<HistogramSet>,
     /// Counts since the start.
     pub counters: Counters,

@@ -19,7 +19,6 @@ use crate::measurement::RunMeasurement;
 #[derive(Clone, Debug)]
 pub struct Evidence<'a> {
     pub measured: &'a RunMeasurement,
-    /// Facts about the run from the host.
     pub host: HostEvidence,
 }
 
@@ -30,7 +29,6 @@ pub struct HostEvidence {
     pub busiest_thread_fraction: Option<f64>,
     /// Fraction of the window that generator threads waited for a CPU; the worst thread.
     pub run_queue_wait_fraction: Option<f64>,
-    /// CPUs of the machine.
     pub cpus: Option<u32>,
     /// CPUs used by neither the generator nor the subject.
     pub foreign_cpus: Option<f64>,

@@ -17,7 +17,6 @@ const LISTEN: &str = "127.0.0.1:8080";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigTarget {
     Weir,
-    /// HAProxy.
     Haproxy,
     Nginx,
 }

@@ -40,7 +40,6 @@ pub struct InputSpec {
     /// Name of the flag, without dashes, and of the key in a plan file.
     pub name: &'static str,
     pub kind: InputKind,
-    /// Name of the value in the help.
     pub value: &'static str,
     /// Default, as a value; empty: none.
     pub default: &'static str,
@@ -234,7 +233,6 @@ impl Inputs {
         }
     }
 
-    /// Returns the points of the scaling law.
     pub fn scaling(&self) -> Vec<(f64, f64)> {
         match self.get("scaling").map(|given| given.value) {
             Some(InputValue::Scaling(points)) => points,

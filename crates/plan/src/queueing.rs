@@ -6,7 +6,6 @@ use stats::erlang::{SERVERS_MAX, erlang_b, erlang_c};
 /// Pool of equal slots with one queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlotPool {
-    /// Concurrent requests.
     pub slots: u64,
     pub rate_per_s: f64,
     pub service_s: f64,
@@ -27,7 +26,6 @@ impl SlotPool {
         self.erlangs() / self.slots as f64
     }
 
-    /// Returns the maximum rate of the slots, per second.
     pub fn capacity_per_s(&self) -> f64 {
         self.slots as f64 / self.service_s
     }

@@ -453,7 +453,6 @@ impl ClientStream {
         self.deadline.as_ref().is_some_and(|registration| deadlines.is_expired(registration))
     }
 
-    /// Removes the deadline.
     pub(crate) fn disarm(&mut self) {
         self.timeout_kind = TimeoutKind::None;
     }

@@ -235,7 +235,6 @@ fn core_descriptors(balancer: &ConnectionBalancer, inboxes: &[Inbox], shared: &C
     descriptors
 }
 
-/// Creates each core's start values and the channels to the cores.
 fn build_core_inits(inboxes: Vec<Inbox>, initial: &ApplyPlan) -> (CoreSenders, Vec<CoreInit>) {
     let (senders, receivers) = CoreSenders::channels(inboxes.len());
     let build = |(inbox, commands)| CoreInit { initial: initial.clone(), inbox, commands };
@@ -371,7 +370,6 @@ impl RunningProxy {
         let _ = self.core_senders.ask_blocking(None, build);
     }
 
-    /// Returns the state of the file system sandbox.
     pub fn sandbox(&self) -> &Confinement {
         &self.sandbox
     }

@@ -454,7 +454,6 @@ impl Core {
         self.memory.spare_exchanges.take();
     }
 
-    /// Keeps an exchange for reuse.
     pub(crate) fn recycle_exchange(&self, mut exchange: Box<Exchange>) {
         self.load.in_flight.set(self.load.in_flight.get() - 1);
         let mut spare = self.memory.spare_exchanges.borrow_mut();

@@ -64,7 +64,6 @@ pub(crate) enum ExchangeStage {
     Buffering(Rc<Pool>),
     /// Waiting for a free slot at a server.
     Queued(Rc<Pool>, Rc<Ticket>),
-    /// Waiting for the connection to be established.
     Connecting(Connecting),
     Connected,
     /// Sending a response of the proxy's own.

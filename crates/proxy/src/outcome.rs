@@ -177,7 +177,6 @@ pub(crate) struct Outcome<'a> {
     pub(crate) phase: EndPhase,
     /// Error in the bytes, for `BadRequest` and `BadResponse`.
     pub(crate) refusal: Option<wire::RefusalKind>,
-    /// Timestamps of the request.
     pub(crate) times: Times,
     /// Bytes received from the client for it, head included.
     pub(crate) bytes_in: u64,
@@ -249,9 +248,7 @@ pub(crate) struct Times {
     pub(crate) head: MonotonicTime,
     /// The request got a slot at a server.
     pub(crate) dispatched: MonotonicTime,
-    /// The connection to the server was established.
     pub(crate) connected: MonotonicTime,
-    /// The head of the response arrived.
     pub(crate) first_byte: MonotonicTime,
     pub(crate) end: MonotonicTime,
 }

@@ -97,7 +97,6 @@ pub type ListenerIndex = usize;
 /// Privileges of the process after binding. All settings are optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrivilegesPlan {
-    /// User id to change to.
     pub user: Option<u32>,
     /// Group id to change to; supplementary groups are dropped with it.
     pub group: Option<u32>,
@@ -326,7 +325,6 @@ pub struct RateLimit {
     pub rate_per_s: f64,
     /// Maximum number of requests at once.
     pub burst: u32,
-    /// Key that selects a bucket.
     pub key: RateKey,
     /// Status beyond the limit: 429 by default, with `Retry-After`.
     pub status: u16,
@@ -354,7 +352,6 @@ pub enum Action {
         status: u16,
         location: Text,
     },
-    /// Sends a fixed response.
     Return {
         status: u16,
         content_type: Box<str>,
@@ -516,7 +513,6 @@ pub struct Forwarding {
     /// Field that carries the request id. An id is generated if there is none, or none that is
     /// trusted. `None`: no id. `X-Request-Id` by default.
     pub request_id: Option<Box<str>>,
-    /// Treatment of fields with an underscore in their names.
     pub underscores: Underscores,
 }
 

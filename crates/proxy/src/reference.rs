@@ -324,7 +324,6 @@ fn places(scope: Scope) -> &'static str {
     }
 }
 
-/// Returns the reference of the proxy, as Markdown.
 pub fn reference() -> String {
     let mut text = config::reference();
     text += CONDITIONS;

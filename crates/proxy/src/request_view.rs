@@ -35,7 +35,6 @@ pub(crate) trait ClientFacts {
     /// Returns the server name that the client asked for (SNI).
     fn server_name(&self) -> Option<&str>;
 
-    /// Returns the client's verified certificate in DER.
     fn certificate(&self) -> Option<&[u8]>;
 
     /// Returns the time in nanoseconds since 1970.
@@ -264,7 +263,6 @@ pub(crate) mod fixtures {
         underscores: Underscores::Drop,
     };
 
-    /// Returns the head of a GET request with these fields.
     pub(crate) const fn head<'a>(headers: &'a [Header<'a>]) -> RequestHead<'a, 'a> {
         RequestHead {
             method: "GET",

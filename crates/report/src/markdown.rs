@@ -21,7 +21,6 @@ const FILE_CHARS_MAX: usize = 12_000;
 /// Maximum number of characters of one cell or name.
 const CELL_CHARS_MAX: usize = 200;
 
-/// Renders the report.
 pub(super) fn render(experiment: &Experiment, raw: &dyn TrialRecords) -> String {
     let mut out = format!("## {}\n\n", escaped_line(&experiment.plan.title));
     if experiment.partial {

@@ -24,7 +24,6 @@ pub use condition::RegressionCondition;
 pub enum ComparedFigure {
     /// Good responses per second.
     Rate,
-    /// Median of the response latency.
     P50,
     /// 99th percentile of the response latency.
     P99,
@@ -332,7 +331,6 @@ fn compare_figure(figure: ComparedFigure, baseline: &Run, run: &Run) -> FigureCh
     FigureChange { figure, before, after, change, interval }
 }
 
-/// Returns the complete seconds of the measured window.
 fn seconds(run: &Run) -> impl Iterator<Item = &Interval> {
     run.intervals.iter().filter(|interval| interval.measured && interval.length_s >= COMPLETE_S)
 }

@@ -203,7 +203,6 @@ impl Channel {
         }
     }
 
-    /// Notifies an end of a change that ends its waits.
     fn notify_end(&self, side: usize) {
         let mut observer = self.observers[side].borrow_mut();
         observer.wants_bytes = false;

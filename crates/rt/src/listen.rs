@@ -143,12 +143,10 @@ impl BoundAddress {
         })
     }
 
-    /// Returns the address, with the port that the kernel chose.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Returns the distribution of its connections to the cores.
     pub fn mode(&self) -> AcceptMode {
         self.mode
     }

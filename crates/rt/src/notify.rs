@@ -18,7 +18,6 @@ pub enum ServiceState {
     /// The start, or a reload, is complete.
     Ready,
     Reloading,
-    /// The shutdown has begun.
     Stopping,
     /// The process is alive.
     Watchdog,

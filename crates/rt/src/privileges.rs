@@ -62,7 +62,6 @@ pub enum Confinement {
     NotRequested,
     /// The kernel enforces the restriction.
     Enforced {
-        /// Landlock version in use.
         abi: u32,
         /// True if this version supports all requested rights; an older one does not restrict
         /// `truncate`, for instance.
@@ -101,7 +100,6 @@ pub enum PrivilegeError {
     ThreadsRunning(usize),
     /// The number of threads could not be read from `/proc`.
     ThreadCountUnreadable(io::Error),
-    /// A system call failed.
     SyscallFailed(&'static str, io::Error),
     /// The change was made but can be undone.
     Reversible,

@@ -13,7 +13,6 @@ pub struct ProcessStats {
     pub threads: u64,
     pub descriptors: u64,
     pub descriptors_max: u64,
-    /// User and system CPU time.
     pub cpu_ns: u64,
 }
 

@@ -46,9 +46,7 @@ pub struct SocketAccess {
 /// Credentials of the peer of a unix socket, as of when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerCredentials {
-    /// User ID.
     pub uid: u32,
-    /// Process ID.
     pub pid: i32,
 }
 
@@ -261,7 +259,6 @@ pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
     Ok(PeerCredentials { uid: credentials.uid.as_raw(), pid })
 }
 
-/// Returns the effective user ID of this process.
 pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }

@@ -44,7 +44,6 @@ pub enum ConfirmError {
     /// The CPU time of the subject cannot be limited, with the reason.
     #[error("{0}")]
     Throttle(String),
-    /// A trial failed.
     #[error(transparent)]
     Run(#[from] RunError),
     #[error("stopped by the user")]

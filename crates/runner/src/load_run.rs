@@ -28,7 +28,6 @@ pub struct PrepareSettings<'a> {
     pub observe: bool,
     /// True if a load that needs a baseline gets one.
     pub with_baseline: bool,
-    /// Processes that the user named as the subject.
     pub named: &'a [i32],
 }
 

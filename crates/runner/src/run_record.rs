@@ -26,7 +26,6 @@ pub struct CommandIdentity {
 }
 
 pub struct LoadJob<'a> {
-    /// Version of weir, and the command line.
     pub identity: &'a CommandIdentity,
     pub plan: RunPlan,
     /// Processes under load.

@@ -68,9 +68,7 @@ type StatsFuture = Pin<Box<dyn Future<Output = OriginStats>>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum DelayTarget {
-    /// The response of the stream with this slot and identifier.
     Response(u32, u32),
-    /// The end of the connection.
     Close,
 }
 

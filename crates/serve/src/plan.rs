@@ -202,12 +202,10 @@ impl OriginPlan {
         self.tls.is_some()
     }
 
-    /// Returns the address of the counters alone, if there is one.
     pub fn stats_listen(&self) -> Option<SocketAddr> {
         self.stats_listen
     }
 
-    /// Returns the file for the secrets of all TLS sessions, if there is one.
     pub fn tls_key_log(&self) -> Option<&Path> {
         self.tls.as_ref()?.key_log()
     }

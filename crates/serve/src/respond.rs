@@ -412,7 +412,6 @@ pub(crate) fn write_error_response(
     core.log_line(peer, &line_without_request(core.plan.access_log_format, status, text.len() as u64));
 }
 
-/// Returns the text of a response to a rejected request.
 pub(crate) fn error_text(status: u16, reason: &str) -> String {
     format!("{status} {}: {reason}\n", wire::encode::reason(status))
 }

@@ -70,7 +70,6 @@ impl Default for ResponseSpec {
 }
 
 impl ResponseSpec {
-    /// Decides the response, and draws its random values.
     pub(crate) fn decide(options: &UrlOptions, target: &[u8], rng: &mut fastrand::Rng) -> Self {
         let mut draw = |name| options.draw(name, rng);
         let status = match draw(OptionName::Status) {

@@ -186,7 +186,6 @@ impl RunningOrigin {
         self.stats.read()
     }
 
-    /// Returns the counters for other threads.
     pub fn stats_reader(&self) -> StatsReader {
         self.stats.clone()
     }

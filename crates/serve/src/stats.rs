@@ -271,7 +271,6 @@ pub const SCHEMA: &str = "weir.stats/1";
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OriginStats {
     pub schema: &'static str,
-    /// Seconds since the start.
     pub uptime_s: f64,
     pub draining: bool,
     #[serde(flatten)]

@@ -104,7 +104,6 @@ impl<A: Admission> Acceptor<A> {
         Ok((acceptor, AcceptHelpers(helpers)))
     }
 
-    /// Returns the decisions about its connections.
     pub fn admission(&self) -> &A {
         &self.admission
     }

@@ -35,7 +35,6 @@ pub const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
-    /// Standard output.
     Stdout,
     /// A file, appended to; [`LogWriter::reopen`] opens it again.
     File(PathBuf),

@@ -14,7 +14,6 @@ use crate::setting::{Probe, Scope, Setting, Verdict};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestedValue {
-    /// Row of the catalogue.
     pub setting: &'static Setting,
     /// Full name: that of the row, with `@INTERFACE` for a setting of an interface, or that of the interface's
     /// sysctl.

@@ -73,7 +73,6 @@ pub const EXCLUSIVE_PAIRS: [(&str, &str); 3] = [
     ("vm.overcommit_kbytes", "vm.overcommit_ratio"),
 ];
 
-/// Returns the other setting of an exclusive pair.
 pub fn counterpart(name: &str) -> Option<&'static str> {
     EXCLUSIVE_PAIRS.iter().find_map(|(one, other)| match name {
         _ if name == *one => Some(*other),

@@ -9,7 +9,6 @@ use crate::observation::{MachineState, ObservedSetting};
 use crate::report::{Action, SettingFinding};
 use crate::setting::{Certainty, Role, Scope, Verdict};
 
-/// Returns the context of verdicts about this machine.
 pub fn judge_context<'a>(
     state: &'a MachineState,
     values: &'a BTreeMap<String, String>,

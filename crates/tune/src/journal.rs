@@ -22,7 +22,6 @@ const VALUE_BYTES_MAX: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
-    /// The host, in the network namespace of weir.
     Host,
     /// A network namespace of `ip netns`.
     Namespace {
@@ -66,7 +65,6 @@ pub struct JournalHeader {
     /// Time of the apply, RFC 3339.
     pub started_at: String,
     pub requested: Vec<String>,
-    /// Changed system.
     pub target: Target,
     pub ends_with: EndsWith,
     /// File of `--persist`, if it was written; a revert removes it if it has this text.
@@ -125,11 +123,9 @@ pub enum JournalAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RevertStep {
     Write,
-    /// The old value is in force.
     AlreadyReverted,
     /// Somebody changed it meanwhile: leave it.
     ChangedByOther,
-    /// The setting is gone.
     Missing,
 }
 

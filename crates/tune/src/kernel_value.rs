@@ -30,13 +30,7 @@ pub enum RejectedValue {
     #[error("'{0}' is not a number")]
     NotNumber(String),
     #[error("{field} is not from {min} to {max}: the kernel rejects it")]
-    OutOfRange {
-        field: String,
-        /// Smallest number.
-        min: i128,
-        /// Largest number.
-        max: i128,
-    },
+    OutOfRange { field: String, min: i128, max: i128 },
     #[error("'{value}' is none of the words that the kernel knows: {words}")]
     Word { value: String, words: String },
     #[error("'{0}' is no port, and no range of ports with the lower one first")]

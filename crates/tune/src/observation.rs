@@ -11,7 +11,6 @@ use crate::setting::{Probe, Scope, Setting};
 /// One setting as found on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedSetting {
-    /// Row of the catalogue.
     pub setting: &'static Setting,
     pub interface: Option<String>,
     /// Value, or the reason why there is none.

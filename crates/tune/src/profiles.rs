@@ -12,7 +12,6 @@ pub struct ProfileSetting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     pub name: &'static str,
-    /// Purpose, in a line.
     pub title: &'static str,
     /// Settings, in the order of writing.
     pub settings: &'static [ProfileSetting],
@@ -163,7 +162,6 @@ pub fn find_profile(name: &str) -> Option<&'static Profile> {
 }
 
 impl ProfileSetting {
-    /// Returns its row of the catalogue.
     pub fn setting(&self) -> Option<&'static Setting> {
         crate::catalogue::find_setting(self.name)
     }

@@ -55,14 +55,12 @@ pub struct SettingFinding {
     /// Default of this kernel, if it is the same on every machine.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub default: Option<String>,
-    /// Recommended value for the role, if there is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub wanted: Option<String>,
     pub action: Action,
     /// Verdict on the value; absent without a value.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verdict: Option<Verdict>,
-    /// Basis of the verdict.
     pub certainty: Certainty,
     pub reason: String,
     pub effect: String,
@@ -81,7 +79,6 @@ pub struct LineFinding {
     /// Users and limits, for a line of `limits.conf`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub limit: Option<LimitTarget>,
-    /// Value in force on this machine.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub now: Option<String>,
     /// Line of this machine's own files that sets the name at boot; absent if none does.
@@ -91,7 +88,6 @@ pub struct LineFinding {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub change: Option<String>,
     pub verdict: Verdict,
-    /// Basis of the verdict.
     pub certainty: Certainty,
     /// Reasons: first that of the verdict, then notes.
     pub reasons: Vec<String>,

@@ -22,7 +22,6 @@ use crate::judge::same_value;
 /// Point of an apply, for tests that interrupt it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApplyStep {
-    /// Nothing was written.
     Start,
     /// The journal is on the disk, and no setting was written.
     Journaled,
@@ -45,7 +44,6 @@ pub enum ApplyFault {
     /// Another process changed the setting after the plan was made.
     #[error("{0}: changed by somebody else meanwhile")]
     ChangedMeanwhile(String),
-    /// The kernel refused the value.
     #[error("{name}: {source}")]
     Write { name: String, source: io::Error },
     /// The kernel keeps another value than the written one.
@@ -81,7 +79,6 @@ impl std::error::Error for ApplyError {}
 
 #[derive(Clone, Debug)]
 pub struct ApplyOptions {
-    /// Changed system.
     pub target: Target,
     pub ends_with: EndsWith,
     pub requested: Vec<String>,
@@ -319,7 +316,6 @@ fn write_back(files: &impl SettingFiles, change: &JournaledChange) -> io::Result
 pub struct StoredJournal {
     pub name: String,
     pub journal: TuneJournal,
-    /// Decision about it.
     pub action: JournalAction,
 }
 
@@ -450,9 +446,7 @@ pub fn conflicts(plan: &ApplyPlan, target: &Target, stored: &[StoredJournal]) ->
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ManagedState {
     InForce,
-    /// The old value is in force.
     Reverted,
-    /// Another value is in force.
     ChangedByOther,
     /// The setting cannot be read.
     NotReadable,

@@ -15,7 +15,6 @@ pub enum Scope {
     Interface,
     /// Each process, or its user session.
     Process,
-    /// Each control group.
     Cgroup,
     /// The kernel's command line: takes effect at the next boot.
     Boot,
@@ -203,7 +202,6 @@ pub enum RuleCondition {
 pub struct ValueRule {
     pub when: RuleCondition,
     pub verdict: Verdict,
-    /// Basis of the verdict.
     pub certainty: Certainty,
     /// Reason, as the end of a sentence.
     pub reason: &'static str,
@@ -233,7 +231,6 @@ pub struct Setting {
     /// First kernel version without it.
     pub removed: Option<KernelVersion>,
     pub ignored: Option<KernelVersion>,
-    /// Method to read it.
     pub probe: Probe,
     /// Source: a document of the kernel (below `Documentation`), or a manual page.
     pub source: &'static str,

@@ -19,11 +19,7 @@ pub enum ProxyVersion {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParsedHeader {
     /// A header of `bytes` bytes; what follows belongs to the connection.
-    Complete {
-        header: Header,
-        /// Length of the header.
-        bytes: usize,
-    },
+    Complete { header: Header, bytes: usize },
     /// The header may still become complete. With [`HEADER_BYTES_MAX`] bytes it never will.
     Incomplete,
     /// Not a valid header; the connection must be closed.

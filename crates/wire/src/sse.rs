@@ -140,7 +140,6 @@ impl EventStreamReader {
         Ok(None)
     }
 
-    /// Skips data up to the end of its line.
     fn skip_data(&mut self, input: &mut &[u8]) -> Result<(), EventStreamFault> {
         let bytes = memchr::memchr2(b'\r', b'\n', input).unwrap_or(input.len());
         *input = &input[bytes..];

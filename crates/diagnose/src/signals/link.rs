@@ -44,7 +44,6 @@ fn busiest<'a>(view: &RunView<'a>, figure: fn(&LinkUse) -> Option<f64>) -> Optio
     with_values.max_by(|one, other| one.1.total_cmp(&other.1))
 }
 
-/// Returns the utilisation of the fullest link.
 pub(super) fn link_utilization(view: &RunView<'_>) -> Option<f64> {
     Some(busiest(view, f::LINK_USED.read)?.1)
 }

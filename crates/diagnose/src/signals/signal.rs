@@ -39,7 +39,6 @@ macro_rules! medians {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SignalFamily {
     Latency,
-    /// Failed requests.
     Errors,
     /// Figures of the generator about itself.
     Generator,
@@ -55,13 +54,10 @@ pub enum SignalFamily {
     /// Network interfaces and their queues.
     Link,
     Memory,
-    /// Control groups.
     Quota,
-    /// Functions on CPUs.
     Functions,
     Calls,
     Disk,
-    /// Descriptors and ports.
     Tables,
 }
 

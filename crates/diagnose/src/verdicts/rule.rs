@@ -15,7 +15,6 @@ pub enum Bound {
 #[derive(Clone, Copy, Debug)]
 pub struct Criterion {
     pub signal: &'static Signal,
-    /// Required range of the signal.
     pub bound: Bound,
 }
 
@@ -193,9 +192,7 @@ pub struct VerdictRule {
     pub is_circumstantial: bool,
     /// Excluding signs: one is enough.
     pub excluding: &'static [Criterion],
-    /// Explanations that it is confused with.
     pub confusions: &'static str,
-    /// Recommended action.
     pub remedy: &'static str,
     /// Change that proves it, with the predicted effect.
     pub counter_test: CounterTest,
@@ -213,7 +210,6 @@ impl VerdictRule {
         std::iter::once(self.counter_test).chain(self.second_test)
     }
 
-    /// Returns whether a signal is among the supporting ones.
     pub(crate) fn is_supported_by(&self, signal: &Signal) -> bool {
         self.supporting.iter().any(|criterion| criterion.signal.name == signal.name)
     }

@@ -71,7 +71,6 @@ pub struct Conclusions {
     pub cells: Vec<ExperimentCell>,
     /// Comparisons of every arm with the baseline.
     pub comparisons: Vec<Comparison>,
-    /// Warnings about the validity of the results.
     pub warnings: Vec<Warning>,
     /// Growth of throughput along a factor.
     pub scalings: Vec<ScalingSummary>,

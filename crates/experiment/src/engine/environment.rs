@@ -144,7 +144,6 @@ pub fn changed_facts(before: &BTreeMap<String, String>, now: &BTreeMap<String, S
 /// Environment in which an experiment is about to be resumed.
 #[derive(Clone, Debug, Default)]
 pub struct EnvironmentFacts {
-    /// Weir's version and commit.
     pub weir: WeirVersion,
     pub host: HostFacts,
     /// Result of [`read`].

@@ -21,7 +21,6 @@ pub const SCHEMA: &str = "weir.warm-up/1";
 pub struct WarmUp {
     pub schema: String,
     pub warm_up_s: f64,
-    /// Reason for the choice.
     pub text: String,
     /// Descriptions of the cells that never became steady, or for which it is unknown. They cause
     /// the maximum warm-up.

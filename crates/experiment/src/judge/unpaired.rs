@@ -36,7 +36,6 @@ pub struct UnpairedComparison {
     pub better_fraction: Option<f64>,
     /// Outcome. It holds for the two sets and does not name the cause of the difference.
     pub outcome: ComparisonOutcome,
-    /// Outcome in words.
     pub text: String,
 }
 

@@ -14,7 +14,6 @@ use super::plan::CpuQuota;
 /// Control group to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupSetup {
-    /// Directory of the group.
     pub path: PathBuf,
     pub settings: Vec<(&'static str, String)>,
 }

@@ -30,7 +30,6 @@ pub(super) struct DelayLink {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkDelay {
     pub(super) delay_ns: u64,
-    /// Maximum random addition to it.
     pub(super) jitter_ns: u64,
 }
 

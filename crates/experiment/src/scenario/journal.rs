@@ -36,14 +36,11 @@ pub enum CreatedResource {
         /// Name for `ip netns`.
         name: String,
     },
-    /// Control group, with the processes in it.
     Cgroup {
-        /// Directory of the group.
         path: PathBuf,
     },
     /// Control group with processes that existed before it, and return to their own groups.
     MovedProcesses {
-        /// Directory of the group.
         path: PathBuf,
         processes: Vec<MovedProcess>,
     },

@@ -18,7 +18,6 @@ pub(crate) enum TextPiece<'a> {
     EscapedBraces(&'a str),
 }
 
-/// Returns whether a text is a valid name of a placeholder.
 pub(crate) fn is_name(name: &str) -> bool {
     let fits = |one: char| one.is_ascii_lowercase() || one.is_ascii_digit() || "-_".contains(one);
     name.chars().all(fits) && name.starts_with(|one: char| one.is_ascii_lowercase())

@@ -6,12 +6,10 @@ use std::fmt;
 /// Position in the network, and the program there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Node {
-    /// Source of the load.
     Client,
     /// Program under test.
     #[default]
     Subject,
-    /// Server behind the subject.
     Origin,
 }
 
@@ -137,7 +135,6 @@ pub struct Packets {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuQuota {
-    /// Number of CPUs.
     pub cpus: f64,
     pub period_ns: u64,
 }

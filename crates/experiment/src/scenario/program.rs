@@ -84,7 +84,6 @@ fn is_path(text: &str) -> bool {
     text.starts_with('/') && text.chars().all(|one| one.is_ascii_graphic())
 }
 
-/// Returns whether a name is a valid POSIX variable name.
 fn is_variable(name: &str) -> bool {
     let fits = |one: char| one.is_ascii_alphanumeric() || one == '_';
     name.chars().all(fits) && !name.starts_with(|one: char| one.is_ascii_digit()) && !name.is_empty()

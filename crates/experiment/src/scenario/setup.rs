@@ -30,7 +30,6 @@ pub enum LoadTool {
     #[default]
     Weir,
     Wrk,
-    /// ApacheBench.
     Ab,
     /// h2load of nghttp2.
     H2load,
@@ -63,7 +62,6 @@ impl LoadTool {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabSetup {
     pub title: String,
-    /// Environment of the programs.
     pub scenario: Scenario,
     /// Program under test.
     pub subject: ProgramSetup,

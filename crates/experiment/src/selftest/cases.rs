@@ -202,7 +202,6 @@ pub const NOT_INDUCED: &[(&str, &str)] = &[
 pub struct HostCapabilities<'a> {
     /// True if this process runs as root.
     pub is_root: bool,
-    /// Number of CPUs.
     pub cpus: u32,
     /// True if settings of the complete machine may be changed.
     pub allow_global: bool,

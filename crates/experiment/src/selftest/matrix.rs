@@ -268,7 +268,6 @@ pub fn matrix_text(rows: &[MatrixRow]) -> String {
 /// Reason why a stored self-test cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfTestError {
-    /// The text is invalid.
     #[error(transparent)]
     Syntax(#[from] serde_json::Error),
     #[error("its schema is '{0}', not '{SCHEMA}'")]

@@ -23,7 +23,6 @@ use crate::scenario::setup::LoadTool;
 pub struct DriverSpec {
     /// Name in an experiment's file.
     pub tool: LoadTool,
-    /// Name of the executable.
     pub program: &'static str,
     pub package: &'static str,
     /// Arguments of the calls that print its version, and other facts that are needed before the
@@ -113,7 +112,6 @@ pub(super) struct DriverCall {
     pub(super) words: Vec<String>,
     pub(super) placeholders: BTreeMap<&'static str, String>,
     pub(super) duration: String,
-    /// Output of the program's version calls.
     pub(super) version_output: String,
     pub(super) file: PathBuf,
 }
@@ -221,7 +219,6 @@ impl DriverReading {
         self.set_value(name, ns.filter(|&ns| ns > 0.0));
     }
 
-    /// Adds the fraction of errors among all attempts.
     fn set_error_fraction(&mut self, errors: f64, tried: f64) {
         self.good = Some((tried - errors).max(0.0));
         // Adding 0 removes the sign of a fraction of -0.

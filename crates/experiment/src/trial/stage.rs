@@ -58,7 +58,6 @@ pub(super) struct LoadOutcome {
     pub(super) exit_code: i32,
     pub(super) duration_s: f64,
     pub(super) run: Option<Run>,
-    /// Printed output, for other drivers.
     pub(super) output: Option<String>,
     /// Facts that are needed to interpret the output.
     pub(super) notes: Vec<String>,
@@ -110,7 +109,6 @@ impl<'a> TrialStage<'a> {
         self.testbed.directory().join("record.json")
     }
 
-    /// Replaces the placeholders of a text.
     pub(super) fn fill(&self, text: &str) -> String {
         placeholders::fill(text, |name| self.placeholders.get(name).map(String::as_str))
     }

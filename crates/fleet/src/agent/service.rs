@@ -33,7 +33,6 @@ pub struct CheckedJob {
 pub type CheckJob = Box<dyn Fn(&Job, &std::path::Path) -> Result<CheckedJob, Vec<String>>>;
 
 pub struct AgentConfig {
-    /// Server and credentials.
     pub nats: NatsOptions,
     pub facts: AgentFacts,
     /// Directory of the records that were not delivered.
@@ -42,7 +41,6 @@ pub struct AgentConfig {
     pub program: PathBuf,
     pub validate: CheckJob,
     pub clocks: Clocks,
-    /// Function that reports a change to the user.
     pub notice: fn(&str),
 }
 

@@ -46,13 +46,10 @@ pub(super) struct Member {
 /// Progress of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MemberState {
-    /// It was asked to prepare.
     Invited,
-    /// Its connections are open.
     Ready,
     Running,
     Stored(StoredRun),
-    /// The record arrived.
     Done,
     /// It has no record.
     Failed,

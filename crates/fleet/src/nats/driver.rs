@@ -52,11 +52,9 @@ struct ActiveSubscription {
 }
 
 enum IoEvent {
-    /// Bytes arrived.
     Received,
     Command(Command),
     Ping,
-    /// All handles are gone.
     Closed,
     Lost,
 }

@@ -33,7 +33,6 @@ pub(crate) enum ServerOperation<'a> {
     },
     /// Question that is answered by PONG.
     Ping,
-    /// Response to PING.
     Pong,
     Ok,
     Error(&'a str),
@@ -63,7 +62,6 @@ struct MessageLine {
 }
 
 impl Decoder {
-    /// Appends received bytes.
     pub(crate) fn extend(&mut self, bytes: &[u8]) {
         if self.message.is_none() && self.start > 0 {
             self.buffer.drain(..self.start);

@@ -27,12 +27,7 @@ pub enum BucketError {
     Request { action: String, text: String },
     /// The object is larger than the caller accepts.
     #[error("the object {name} has {bytes} bytes; the limit is {limit}")]
-    TooLarge {
-        name: String,
-        bytes: u64,
-        /// Maximum size.
-        limit: u64,
-    },
+    TooLarge { name: String, bytes: u64, limit: u64 },
 }
 
 /// Object, without its content.
@@ -303,7 +298,6 @@ impl ObjectBucket {
         self.api(&format!("{request}.{}", self.stream()), body).await
     }
 
-    /// Sends a request to JetStream.
     async fn api(&self, request: &str, body: &Value) -> Result<Value, Failure> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let response = respond(self.client.request(format!("$JS.API.{request}"), "", body)).await?;

@@ -65,7 +65,6 @@ impl Machine {
         }
     }
 
-    /// Returns the online CPUs.
     pub(super) fn cpus(&mut self) -> Vec<u32> {
         let sample = self.cpu.as_mut().ok().and_then(|cpu| cpu.sample().ok());
         sample.map(|machine| machine.cpu_ids.clone()).unwrap_or_default()

@@ -132,7 +132,6 @@ impl LinkSetting {
     }
 }
 
-/// Returns the kind of the root queueing discipline.
 fn root_qdisc(interface: &str) -> io::Result<String> {
     let text = run_tc(&["qdisc", "show", "dev", interface, "root"])?;
     parse_root_qdisc(&text).ok_or_else(|| io::Error::other("tc reports no root queueing discipline"))

@@ -24,7 +24,6 @@ const LEVELS_MAX: usize = 24;
 pub(super) struct FailedLevel<R> {
     pub(super) level: f64,
     pub(super) goodput_per_s: f64,
-    /// Reasons why the level was missed.
     pub(super) reasons: Vec<String>,
     pub(super) run: R,
     pub(super) diagnosis: Option<Diagnosis>,

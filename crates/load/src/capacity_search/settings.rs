@@ -17,9 +17,7 @@ pub struct SearchSettings {
     pub integer_levels: bool,
     /// Length of the first, short trials, in ns.
     pub short_trial_ns: u64,
-    /// Length of the deciding trials, in ns.
     pub full_trial_ns: u64,
-    /// Length of the verifying trials, in ns.
     pub verify_trial_ns: u64,
 }
 

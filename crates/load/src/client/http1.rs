@@ -50,7 +50,6 @@ pub(super) struct Http1Client {
     request_index: usize,
     /// State between requests, if the plan needs any.
     extras: Option<Box<ClientExtras>>,
-    /// Random numbers of the think time.
     random: fastrand::Rng,
 }
 

@@ -310,7 +310,6 @@ impl Http2Client {
         exchange
     }
 
-    /// Opens the stream of a request.
     fn start(&mut self, exchange: Exchange) {
         if exchange.deadline_ns < self.next_deadline_ns {
             self.next_deadline_ns = exchange.deadline_ns;

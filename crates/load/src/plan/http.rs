@@ -178,7 +178,6 @@ impl GrpcStatus {
         code.map_or(Self::Missing, Self::Code)
     }
 
-    /// Returns whether the call succeeded.
     pub fn is_ok(self) -> bool {
         self == Self::Code(0)
     }

@@ -66,7 +66,6 @@ impl StreamPattern {
         SearchState { state: self.first, is_found: false }
     }
 
-    /// Continues a search with further bytes.
     pub(crate) fn search(&self, search: &mut SearchState, bytes: &[u8]) {
         if search.is_found {
             return;

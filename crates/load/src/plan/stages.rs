@@ -87,7 +87,6 @@ impl Stages {
         Ok(Self { text: self.text.clone(), quantity: self.quantity, stages, profile })
     }
 
-    /// Returns the sum of the lengths, in ns.
     pub fn duration_ns(&self) -> u64 {
         self.stages.iter().fold(0, |sum: u64, (length_ns, _)| sum.saturating_add(*length_ns))
     }

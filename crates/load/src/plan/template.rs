@@ -15,12 +15,10 @@ enum TemplatePart {
     Literal(Vec<u8>),
     Counter(u64),
     Random(RangeInclusive<u64>),
-    /// Random hexadecimal digits.
     Hex(usize),
     /// Random UUID, version 4.
     Uuid,
     Connection,
-    /// Column of the row.
     Csv(usize),
     Captured(usize),
 }
@@ -112,7 +110,6 @@ impl Template {
         }
     }
 
-    /// Renders it for one request.
     pub(crate) fn render(
         &self,
         out: &mut Vec<u8>,

@@ -68,7 +68,6 @@ pub struct TlsPlan {
     /// PEM file of the client's own certificate chain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert: Option<PathBuf>,
-    /// PEM file of its private key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
     /// Oldest protocol version.

@@ -58,7 +58,6 @@ pub struct Authority {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Host and port.
     pub authority: Authority,
     /// Path and query, starting with `/`.
     pub target: String,

@@ -47,7 +47,6 @@ fn code_index(code: u32) -> usize {
 }
 
 impl Http2Counters {
-    /// Counts a stream that the server reset.
     pub(crate) fn count_reset(&mut self, code: u32) {
         self.resets[code_index(code)] += 1;
     }
@@ -67,7 +66,6 @@ impl Http2Counters {
         self.connection_window_bytes = self.connection_window_bytes.max(connection);
     }
 
-    /// Counts a finished call.
     pub(crate) fn count_grpc_status(&mut self, status: GrpcStatus) {
         let index = match status {
             GrpcStatus::Code(code) => usize::try_from(code).map_or(17, |code| code.min(17)),

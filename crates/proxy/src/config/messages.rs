@@ -10,7 +10,6 @@ pub(super) fn wrong_kind(row: &Directive, value: &DeValue<'_>) -> ValueError {
     ValueError::Kind { key: row.key, found: describe_value(value), hint: row.kind.hint() }
 }
 
-/// Describes a value for use in a sentence.
 pub(super) fn describe_value(value: &DeValue<'_>) -> String {
     match value {
         DeValue::Integer(number) => format!("the number {number}"),

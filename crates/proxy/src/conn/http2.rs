@@ -70,7 +70,6 @@ impl Conn {
         }
     }
 
-    /// Responds to the invalid request of a stream.
     pub(super) fn reject_stream(&mut self, ctx: &mut PollContext<'_, '_>) -> ConnState {
         match self.client.rare_state.as_mut().and_then(|rare| rare.rejected.take()) {
             Some(rejected) => self.begin_rejected(ctx, Ok(rejected.refusal), &rejected.request_line, 0),

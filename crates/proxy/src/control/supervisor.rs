@@ -22,7 +22,6 @@ pub enum SupervisorCommand {
     Reload,
     /// Open the logs again.
     Reopen,
-    /// Stop listening.
     Drain,
     Control(ControlCommand),
 }
@@ -35,7 +34,6 @@ pub struct SupervisorContext<'a> {
     /// Reads the plan in the file; reports every problem.
     pub read_config: fn(&Path) -> Result<Plan, Vec<InputProblem>>,
     pub print: fn(&str),
-    /// Prints a line to stderr.
     pub warn: fn(&str),
 }
 

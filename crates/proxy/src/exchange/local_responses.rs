@@ -80,7 +80,6 @@ impl Exchange {
         let _ = self.fail(ctx, client, end, EndPhase::Request);
     }
 
-    /// Rejects an invalid request.
     #[cold]
     pub(super) fn refuse(
         &mut self,

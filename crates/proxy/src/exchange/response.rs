@@ -29,7 +29,6 @@ enum HeadResult {
 }
 
 impl Exchange {
-    /// Moves the response as far as possible.
     pub(super) fn poll_response(
         &mut self,
         ctx: &mut PollContext<'_, '_>,

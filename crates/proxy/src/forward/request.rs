@@ -24,12 +24,10 @@ pub(crate) struct Origin<'a> {
     pub(crate) new_request_id: &'a [u8],
     /// True if the client uses TLS.
     pub(crate) is_tls: bool,
-    /// Protocol of the client's request.
     pub(crate) protocol: Protocol,
 }
 
 impl Origin<'_> {
-    /// Returns the scheme of the client's request.
     fn scheme(&self) -> &'static [u8] {
         if self.is_tls { b"https" } else { b"http" }
     }

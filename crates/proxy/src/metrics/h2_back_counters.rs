@@ -15,7 +15,6 @@ const CODES: usize = 15;
 pub(crate) struct BackCounters {
     /// Connections that began HTTP/2.
     pub(crate) opened: Cell<u64>,
-    /// GOAWAY frames of the server.
     pub(crate) goaways: Cell<u64>,
     /// Requests that the server did not process (RFC 9113 §8.7).
     pub(crate) unprocessed: Cell<u64>,

@@ -16,7 +16,6 @@ pub struct AcmePlan {
     pub domains: Vec<Box<str>>,
     /// Directory of the account and the certificates.
     pub storage: PathBuf,
-    /// Proof of the control of the names.
     pub challenge: AcmeChallenge,
 }
 

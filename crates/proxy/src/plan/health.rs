@@ -56,7 +56,6 @@ pub struct HttpCheck {
     pub path: Box<str>,
     /// `Host` of the request; `None`: the server's address.
     pub host: Option<Box<str>>,
-    /// Additional fields.
     pub headers: Vec<(Box<str>, Box<str>)>,
     /// Statuses that pass: 200 to 399.
     pub statuses: Statuses,

@@ -13,13 +13,11 @@ use super::{AcmePlan, ListenerPlan, Plan, PoolPlan, ServerHttp, ServerPlan};
 pub struct ListenerTls {
     /// Files and versions.
     pub options: ServerTlsOptions,
-    /// Directory that some of the certificates come from.
     pub directory: Option<PathBuf>,
     /// Field of requests with the subject of the client's certificate.
     pub client_header: Option<Box<str>>,
     /// Value of `Strict-Transport-Security` in all responses (RFC 6797).
     pub hsts: Option<Box<str>>,
-    /// Automatic certificate.
     pub acme: Option<AcmePlan>,
     /// Certificates and keys, as they were when the config was read.
     pub server: ServerTls,

@@ -88,7 +88,6 @@ fn drawing(metric: &ExperimentMetric, factor: &str, lines: &[ScalingLine<'_>]) -
     svg
 }
 
-/// Draws the best level and the knee, each with its interval.
 fn draw_levels(svg: &mut Svg, plot: &Plot, of: &ScalingLine<'_>) {
     let best = of.line.fit.as_ref().and_then(|fit| fit.best_connections);
     let knee = of.line.knee.map(|knee| knee.level);

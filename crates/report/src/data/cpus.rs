@@ -40,7 +40,6 @@ pub(crate) type StateFractions = [f64; CPU_STATES.len()];
 
 /// CPUs of one trial.
 pub(crate) struct CpuTimeline {
-    /// Length of a column.
     pub(crate) step_s: f64,
     pub(crate) columns: usize,
     /// Fractions by machine and CPU number, then by column.
@@ -79,7 +78,6 @@ impl CpuTimeline {
         Self { step_s, columns, cpus: sums.into_iter().map(|(name, all)| (name, means(all))).collect() }
     }
 
-    /// Returns the number of CPUs.
     pub(crate) fn cpu_count(&self) -> usize {
         self.cpus.len()
     }

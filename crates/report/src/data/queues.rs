@@ -59,7 +59,6 @@ impl UnreadMean {
 }
 
 pub(crate) struct QueueTimeline {
-    /// Length of a column.
     pub(crate) step_s: f64,
     pub(crate) columns: usize,
     /// Unread bytes by holder and column.

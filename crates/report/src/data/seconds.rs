@@ -65,7 +65,6 @@ fn interval_values(one: &TypicalTrial<'_>, figure: impl Fn(&Interval) -> Option<
     measured.filter_map(|s| Some((s.time_s, s.length_s, figure(s)?))).collect()
 }
 
-/// Returns the CPUs that a role used.
 fn role_cpus(one: &TypicalTrial<'_>, role: &str) -> TimedValues {
     let mut points = Vec::new();
     for observed in one.observed() {

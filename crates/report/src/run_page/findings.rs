@@ -240,7 +240,6 @@ fn failures(run: &Run) -> Vec<Finding> {
     all
 }
 
-/// Returns the proven limit with its proofs.
 fn bottleneck(diagnosis: &Diagnosis, run: &Run) -> Option<Finding> {
     if diagnosis.confidence == Confidence::None {
         return None;

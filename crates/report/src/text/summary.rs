@@ -253,7 +253,6 @@ fn outcome(run: &Run) -> Vec<String> {
     lines
 }
 
-/// Formats the largest counts and the number of the others.
 pub fn largest_counts(counts: impl Iterator<Item = (String, u64)>) -> String {
     let mut counts: Vec<_> = counts.collect();
     if counts.is_empty() {
@@ -516,7 +515,6 @@ pub fn verdict(run: &Run, colour: bool) -> String {
     text
 }
 
-/// Paints a word bold in a colour, where colours are allowed.
 pub fn paint(word: &str, code: &str, colour: bool) -> String {
     if colour { format!("\x1b[1;{code}m{word}\x1b[0m") } else { word.to_owned() }
 }

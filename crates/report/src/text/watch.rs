@@ -31,7 +31,6 @@ pub enum Style {
 /// A piece of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Characters, each one column wide.
     pub text: String,
     pub style: Style,
 }

@@ -135,7 +135,6 @@ fn is_dns_name(name: &str) -> bool {
         && name.bytes().any(|byte| byte.is_ascii_alphabetic())
 }
 
-/// Reads the certificate authorities that this host trusts.
 pub(super) fn read_host_roots() -> Result<Arc<RootCertStore>, TlsConfigError> {
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

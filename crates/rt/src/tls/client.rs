@@ -43,7 +43,6 @@ pub struct ClientTlsOptions {
     pub version_min: TlsVersion,
     /// Newest protocol version.
     pub version_max: TlsVersion,
-    /// Cipher suites and groups.
     pub algorithms: TlsAlgorithms,
     /// File that the secrets of all sessions are written to.
     pub key_log: Option<PathBuf>,

@@ -8,7 +8,6 @@ use super::session::TlsStream;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TlsByteCounts {
     pub received: u64,
-    /// Bytes that the kernel accepted.
     pub sent: u64,
 }
 

@@ -45,7 +45,6 @@ pub struct ServerTlsOptions {
     pub client_certificate_optional: bool,
     /// Oldest protocol version.
     pub version_min: TlsVersion,
-    /// Cipher suites and groups.
     pub algorithms: TlsAlgorithms,
     /// True if the order of `algorithms` decides on the cipher suite, not that of the client.
     pub prefers_own_suites: bool,

@@ -83,7 +83,6 @@ pub(super) enum Session {
 
 /// Reason that nothing more will be received.
 pub(super) enum End {
-    /// The peer sent close_notify.
     CloseNotify,
     /// The stream ended without it: content whose length is not known may be truncated.
     Truncated,

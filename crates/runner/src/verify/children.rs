@@ -110,7 +110,6 @@ impl Setup {
         self.lengths
     }
 
-    /// Reports a phase.
     pub(super) fn notice(&self, text: &str) {
         (self.notice)(text);
     }

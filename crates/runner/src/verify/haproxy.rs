@@ -32,7 +32,6 @@ pub(super) struct HaproxyProcess {
 }
 
 impl HaproxyProcess {
-    /// Starts it on a port that the kernel chooses.
     pub(super) fn start(plan: &VerifiedPlan, servers: &[String]) -> Result<(Self, SocketAddr), Failure> {
         let failed = |error: std::io::Error| Failure::cannot(PROGRAM, error);
         let directory = run_directory()?;

@@ -27,7 +27,6 @@ pub(super) struct GaugeSample {
 #[derive(Clone, Debug)]
 pub(super) enum GaugeSource {
     Metrics(SocketAddr),
-    /// Socket of HAProxy.
     Haproxy(PathBuf),
     /// Address of `weir serve`, which knows the requests at the servers only.
     Origin(SocketAddr),
@@ -74,7 +73,6 @@ impl Sampler {
         Self { ended, thread }
     }
 
-    /// Ends the thread and returns its samples.
     pub(super) fn finish(self) -> RawSamples {
         self.ended.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_default()

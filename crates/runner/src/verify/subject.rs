@@ -119,6 +119,45 @@ impl SubjectValues<'_> {
     }
 }
 
+/// Reports unknown placeholders, and a command without its address or its config.
+pub fn check_placeholders(
+    command: &[String],
+    config: Option<&ConfigSource>,
+    is_config_given: bool,
+    note: &mut impl FnMut(&str, String),
+) {
+    for name in command.iter().flat_map(|word| placeholders(word)) {
+        if !PLACEHOLDERS.contains(&name) {
+            note("subject", format!("'{{{name}}}' is no placeholder: {}", PLACEHOLDERS.join(", ")));
+        }
+    }
+    let has = |text: &str, name: &str| placeholders(text).any(|one| one == name);
+    let has_word = |name: &str| command.iter().any(|word| has(word, name));
+    match (is_config_given, has_word("config")) {
+        (false, true) => note("subject-config", "missing: the command has {config}".to_owned()),
+        (true, false) => note("subject", "{config} is missing: the path of the generated file".to_owned()),
+        _ => {}
+    }
+    let listens = match config {
+        Some(ConfigSource::Generated(_)) => true,
+        Some(ConfigSource::Template(text)) => has(text, "listen") || has(text, "port"),
+        None => false,
+    };
+    if !listens && !has_word("listen") && !has_word("port") && (config.is_some() || !is_config_given) {
+        let text = "the program does not get its address: {listen} or {port} is missing in the command and its config";
+        note("subject", text.to_owned());
+    }
+}
+
+/// Returns the names in braces: lower-case letters and `-`.
+fn placeholders(text: &str) -> impl Iterator<Item = &str> {
+    text.split('{').skip(1).filter_map(|rest| {
+        let (name, _) = rest.split_once('}')?;
+        let fits = |one: char| one.is_ascii_lowercase() || one == '-';
+        (!name.is_empty() && name.chars().all(fits)).then_some(name)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use plan::inputs::Inputs;

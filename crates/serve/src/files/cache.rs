@@ -46,7 +46,6 @@ impl FileCache {
         }
     }
 
-    /// Returns whether it keeps anything.
     pub(crate) fn is_enabled(&self) -> bool {
         self.entries_max > 0
     }
@@ -84,7 +83,6 @@ impl FileCache {
         self.by_path.insert(path.into(), index);
     }
 
-    /// Removes all lookups.
     pub(crate) fn clear(&mut self) {
         self.by_path.clear();
         self.entries.clear();

@@ -82,7 +82,6 @@ impl AcceptedCodings {
         Self { by_coding: by_coding.map(quality_or_wildcard), identity }
     }
 
-    /// Returns whether a representation in this coding is acceptable.
     pub(crate) fn accepts(&self, coding: Coding) -> bool {
         self.by_coding[coding.index()] > 0
     }

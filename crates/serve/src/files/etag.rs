@@ -102,7 +102,6 @@ impl ContentDigest {
     }
 }
 
-/// Returns the tag of content in memory.
 pub(crate) fn from_content(content: &[u8]) -> String {
     let mut digest = ContentDigest::default();
     digest.update(content);

@@ -51,7 +51,6 @@ pub(super) enum ExchangePhase {
     /// The body of the request is being read.
     Receiving,
     Delayed,
-    /// The counters are being collected.
     Stats,
     /// The head of the response is sent, its content is not.
     Sending,

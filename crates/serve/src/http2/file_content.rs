@@ -26,7 +26,6 @@ pub(super) enum SentContent {
 }
 
 impl Http2Conn<'_> {
-    /// Sends the head of a response from files, counts it, and returns its content.
     pub(super) fn send_file_head(
         &mut self,
         core: &OriginCore,

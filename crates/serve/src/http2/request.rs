@@ -148,7 +148,6 @@ impl Http2Request {
         self.spec.delay_ns == 0 && self.body_kind != BodyKind::Stats
     }
 
-    /// Returns the maximum number of content bytes of a DATA frame.
     pub(super) fn frame_bytes_max(&self) -> u64 {
         let unlimited = |bytes: u64| if bytes == 0 { u64::MAX } else { bytes };
         if self.body_kind == BodyKind::File {

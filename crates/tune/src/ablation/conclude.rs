@@ -15,7 +15,6 @@ pub struct AblationComparisons<'a> {
     pub plan: &'a ExperimentPlan,
     pub with_none: &'a [Comparison],
     pub with_profile: &'a [Comparison],
-    /// Reason why the experiment ended.
     pub stopped: &'a StopReason,
     /// True if the experiment ended before its stopping rule applied.
     pub is_partial: bool,
@@ -98,7 +97,6 @@ pub(super) fn effect_of(comparison: &Comparison, is_inverted: bool) -> SettingEf
     effect
 }
 
-/// Decides the contribution of a setting.
 fn setting_result(setting: &AblationSetting, loads: Vec<LoadEffect>) -> SettingResult {
     let all = || loads.iter().flat_map(|load| load.alone.iter().chain(&load.within));
     let has = |outcome| all().any(|effect| effect.outcome == outcome);

@@ -11,7 +11,6 @@ const fn number(min: i128, max: i128) -> AcceptedValues {
     Numbers { fields: 1, min, max }
 }
 
-/// Returns the form of several numbers in a range.
 const fn numbers(fields: usize, min: i128, max: i128) -> AcceptedValues {
     Numbers { fields, min, max }
 }

@@ -68,7 +68,6 @@ fn flush(directories: &mut Vec<(PathBuf, Vec<PathBuf>)>, lines: &mut Vec<Foreign
     lines.extend(order.files.iter().flat_map(|path| read_entry(path)));
 }
 
-/// Returns whether a directory is the root of a system.
 fn is_root(path: &Path) -> bool {
     SYSCTL_DIRECTORIES.iter().chain([&SYSCTL_CONF, &LIMITS.0]).any(|below| path.join(below).exists())
 }

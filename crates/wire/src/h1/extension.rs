@@ -9,7 +9,6 @@ pub(super) enum ExtensionState {
     /// Before a name; blanks are allowed.
     Start,
     Name,
-    /// Blanks behind a name.
     NameEnd,
     /// Behind `=`; blanks are allowed.
     Equals,
@@ -18,7 +17,6 @@ pub(super) enum ExtensionState {
     /// Behind a backslash in a quoted string.
     Escaped,
     QuotedEnd,
-    /// Blanks behind a value.
     ValueEnd,
 }
 

@@ -86,7 +86,6 @@ pub(super) enum Step {
 pub(super) enum Handled {
     /// Nothing is used; more input is needed.
     Incomplete,
-    /// This number of bytes is used, perhaps with an event.
     Used(usize, Option<Step>),
 }
 
@@ -243,7 +242,6 @@ impl Connection {
         }
     }
 
-    /// Ends the connection for a fault of the peer.
     #[cold]
     fn fail(&mut self, fault: FaultKind) -> FaultKind {
         self.failure = Some(fault);
@@ -275,7 +273,6 @@ impl Connection {
         }
     }
 
-    /// Adds the borrowed parts to an event.
     fn event<'e>(&'e self, step: Step, input: &'e [u8]) -> Event<'e> {
         match step {
             Step::Request { stream, is_end } => {

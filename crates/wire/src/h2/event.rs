@@ -21,7 +21,6 @@ pub enum Event<'e> {
     /// stream are discarded. The caller may send a response, or reset the stream.
     RejectedRequest {
         stream: StreamKey,
-        /// Reason, with its status.
         refusal: crate::Refusal,
         /// Method and target with a space between them, as far as they were decoded, for
         /// [`crate::salvage_request_line`].

@@ -29,7 +29,6 @@ impl<T: OnStream> StreamTable<T> {
         self.count == 0
     }
 
-    /// Adds a value, in place of any other in its slot.
     #[inline]
     pub fn insert(&mut self, value: T) {
         let slot = value.stream().slot as usize;
@@ -67,7 +66,6 @@ impl<T: OnStream> StreamTable<T> {
         self.slots.iter_mut().flatten()
     }
 
-    /// Removes all values and the memory of the table.
     pub fn drain(&mut self) -> impl Iterator<Item = T> + use<T> {
         self.count = 0;
         std::mem::take(&mut self.slots).into_iter().flatten()

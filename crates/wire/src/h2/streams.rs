@@ -156,7 +156,6 @@ impl Streams {
         }
     }
 
-    /// Remembers a stream that this end has reset.
     pub(super) fn remember_reset(&mut self, id: u32) {
         if self.resets.len() == RESETS_MAX {
             self.resets.pop_front();

@@ -33,7 +33,6 @@ pub enum WebSocketFault {
     /// A reserved bit is set, though no extension was agreed on.
     ReservedBits,
     Opcode,
-    /// The frame of a server is masked.
     Masked,
     /// The frame of a client is not masked.
     NotMasked,

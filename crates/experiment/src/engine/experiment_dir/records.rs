@@ -24,7 +24,6 @@ pub const PLAN_SCHEMA: &str = "weir.plan/1";
 pub struct ExperimentStart {
     /// Schema, [`PLAN_SCHEMA`].
     pub schema: String,
-    /// Version and commit of the weir that began it.
     pub weir: WeirVersion,
     pub command: Vec<String>,
     /// Time of the start, RFC 3339.
@@ -40,7 +39,6 @@ pub struct ExperimentStart {
 pub struct RunSession {
     /// Time at which its first trial began, RFC 3339.
     pub started_at: String,
-    /// Version and commit of the weir that ran it.
     pub weir: WeirVersion,
     /// Number of the last trial before the session.
     pub after_trial: u32,
@@ -126,7 +124,6 @@ pub enum ExperimentDirError {
     Invalid(ReadError),
     /// A file cannot be read.
     Read(ReadError),
-    /// The file system reported an error.
     Io(String),
 }
 

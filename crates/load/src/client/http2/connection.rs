@@ -350,7 +350,6 @@ impl Http2Connection {
         let _ = self.poll_flush(cx, core);
     }
 
-    /// Returns whether the server sent a GOAWAY.
     pub(super) fn is_going_away(&self) -> bool {
         self.mux.is_peer_going_away()
     }

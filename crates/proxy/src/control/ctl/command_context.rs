@@ -120,7 +120,6 @@ impl CommandContext {
         wait_for_owner(&receiver)
     }
 
-    /// Returns the state in force.
     pub(crate) fn active_config(&self) -> Result<ActiveConfig, CommandError> {
         self.run_on_owner(ActiveConfig::clone)
     }

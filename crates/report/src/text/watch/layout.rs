@@ -289,7 +289,6 @@ pub fn help(keys: &[(&str, &str)], options: LayoutOptions) -> Vec<StyledRow> {
     rows
 }
 
-/// Formats a rule's threshold with its unit.
 pub fn format_threshold(above: f64, unit: Unit) -> String {
     match unit {
         Unit::Fraction => format!("{} %", format_count((above * 1000.0).round() / 10.0)),
