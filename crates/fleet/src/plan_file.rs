@@ -2,7 +2,7 @@
 //! at once, each with its line and column.
 
 use record::document::{Problems, TomlDocument, position};
-use record::problem::{InputProblem, suggestion};
+use record::problem::InputProblem;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -62,10 +62,7 @@ pub fn parse(name: &str, text: &str) -> Result<FleetFile, Vec<InputProblem>> {
             }
             ("load", DeValue::Table(table)) => load = Some(reader.load(table)),
             ("machine" | "load", _) => reader.problem(value.span().start, "must be a table".to_owned()),
-            (other, _) => {
-                let hint = suggestion(other, ["machine", "load"]);
-                reader.problem(key.span().start, format!("unknown key '{other}'{hint}"));
-            }
+            _ => reader.problems.add_unknown_key(key, ["machine", "load"]),
         }
     }
     if machines.len() > MACHINES_MAX {
@@ -74,8 +71,7 @@ pub fn parse(name: &str, text: &str) -> Result<FleetFile, Vec<InputProblem>> {
     if document.is_valid() && load.is_none() {
         reader.problem(text.len(), "missing: [load] with agents and arguments".to_owned());
     }
-    document.report_syntax_errors(&mut reader.problems);
-    let problems = reader.problems.into_input_problems(name, text);
+    let problems = document.all_problems(name, reader.problems);
     match load {
         Some((agents, arguments)) if problems.is_empty() => Ok(FleetFile { machines, agents, arguments }),
         _ => Err(problems),
@@ -119,10 +115,7 @@ impl Reader<'_> {
                     Some(row) => programs.push((row, self.texts(other, value))),
                     None => {
                         let known = MACHINE_KEYS.iter().copied().chain(PROGRAM_KEYS.iter().map(|row| row.0));
-                        self.problem(
-                            key.span().start,
-                            format!("unknown key '{other}'{}", suggestion(other, known)),
-                        );
+                        self.problems.add_unknown_key(key, known);
                     }
                 },
             }
@@ -155,10 +148,7 @@ impl Reader<'_> {
                     }
                 }
                 "arguments" => arguments = self.texts("arguments", value),
-                other => {
-                    let hint = suggestion(other, LOAD_KEYS.iter().copied());
-                    self.problem(key.span().start, format!("unknown key '{other}'{hint}"));
-                }
+                _ => self.problems.add_unknown_key(key, LOAD_KEYS.iter().copied()),
             }
         }
         (agents, arguments)

@@ -3,11 +3,13 @@
 
 mod syntax;
 
+use std::borrow::Cow;
 use std::fmt;
 
-use toml::de::DeTable;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
-use crate::problem::InputProblem;
+use crate::problem::{InputProblem, suggestion};
 
 /// A value and the byte offset where it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +77,22 @@ impl<'t> TomlDocument<'t> {
         }
         problems.errors.extend_from_slice(&self.syntax_errors);
     }
+
+    /// Returns every problem of the file: those of its syntax, and those that its reader found.
+    pub fn all_problems(&self, file_name: &str, mut problems: Problems) -> Vec<InputProblem> {
+        self.report_syntax_errors(&mut problems);
+        problems.into_input_problems(file_name, self.text)
+    }
+}
+
+/// Returns a text, or a number as it is written; `None` for any other value.
+pub fn text_or_number(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.to_string()),
+        DeValue::Float(number) => Some(number.to_string()),
+        _ => None,
+    }
 }
 
 /// Problems and warnings so far, in the order of discovery.
@@ -88,6 +106,16 @@ impl Problems {
     /// Adds an error, because of which there is no plan.
     pub fn add_error(&mut self, offset: usize, text: impl fmt::Display) {
         self.errors.push(Located::new(text.to_string(), offset));
+    }
+
+    /// Adds a key that is none of the known ones.
+    pub fn add_unknown_key<'k>(
+        &mut self,
+        key: &Spanned<Cow<'_, str>>,
+        known: impl IntoIterator<Item = &'k str>,
+    ) {
+        let name = key.get_ref();
+        self.add_error(key.span().start, format_args!("unknown key '{name}'{}", suggestion(name, known)));
     }
 
     /// Adds a warning about a setting that works, but hardly as intended.

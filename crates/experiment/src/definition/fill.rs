@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use record::document::text_or_number;
 use record::problem::suggestion;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -14,7 +15,7 @@ use super::file::PARAMETERS_KEY;
 use crate::scenario::placeholders::{
     self, DURATION_PLACEHOLDER, TRIAL_PLACEHOLDERS, TextPiece, split_pieces,
 };
-use crate::scenario::read::{Problems, plain_text};
+use crate::scenario::read::Problems;
 
 /// The key of the load's flags.
 const FLAGS: &str = "load.flags";
@@ -189,7 +190,7 @@ struct FillTarget<'a> {
 pub(super) fn parameter_spans(table: Option<&DeTable<'_>>) -> BTreeMap<String, (Range<usize>, String)> {
     let mut texts = BTreeMap::new();
     for (key, value) in table.into_iter().flatten() {
-        if let Some(text) = plain_text(value.get_ref()) {
+        if let Some(text) = text_or_number(value.get_ref()) {
             texts.insert(key.get_ref().to_string(), (value.span(), text));
         }
     }

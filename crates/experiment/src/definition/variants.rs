@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use record::document::text_or_number;
 use record::experiment::ONLY_LOAD;
 use record::problem::{InputProblem, suggestion};
 use toml::Spanned;
@@ -14,7 +15,7 @@ use super::DEFAULT_ARM;
 use super::file::{FileParts, PARAMETERS_KEY, invalid_name_text, is_valid_name, slug};
 use super::patch::{apply_patch, key_values};
 use crate::scenario::keys::FILE;
-use crate::scenario::read::{NamedTable, Problems, plain_text};
+use crate::scenario::read::{NamedTable, Problems};
 
 /// Maximum number of arms, and of loads: more would take days, and nobody could read the result.
 const VARIANTS_MAX: usize = 32;
@@ -224,7 +225,7 @@ fn remove_unknown_keys(patch: &mut DeTable<'_>, path: &str, parts: &FileParts<'_
         if !parts.parameters.contains_key(&**key.get_ref()) {
             problems.add_error(key.span().start, parts.unknown_parameter_text(key.get_ref()));
         }
-        if plain_text(value.get_ref()).is_none() {
+        if text_or_number(value.get_ref()).is_none() {
             let text = format!("'{path}.{PARAMETERS_KEY}.{}' takes a string or a number", key.get_ref());
             problems.add_error(value.span().start, text);
         }

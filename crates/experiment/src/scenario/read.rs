@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use record::document::TomlDocument;
+use record::document::{TomlDocument, text_or_number};
 use record::problem::{InvalidValue, suggestion};
 use record::units::{DurationUnit, parse_duration_ns, parse_fraction, parse_fraction_up_to, parse_size};
 use toml::Spanned;
@@ -284,23 +284,13 @@ fn read_list(
     }
     let texts = array.iter().map(|entry| {
         let at = entry.span().start;
-        let text = plain_text(entry.get_ref());
+        let text = text_or_number(entry.get_ref());
         if text.is_none() {
             problems.add_error(at, format!("'{name}' takes {} here", describe(ValueForm::Plain)));
         }
         Some((at, text?))
     });
     texts.collect()
-}
-
-/// Returns a text, or a number as it is written.
-pub(crate) fn plain_text(value: &DeValue<'_>) -> Option<String> {
-    match value {
-        DeValue::String(text) => Some(text.to_string()),
-        DeValue::Integer(number) => Some(number.to_string()),
-        DeValue::Float(number) => Some(number.to_string()),
-        _ => None,
-    }
 }
 
 impl NamedTexts {
@@ -339,7 +329,7 @@ fn collect_texts(
 fn read_scalar(form: ValueForm, value: &DeValue<'_>) -> Result<Value, Option<InvalidValue>> {
     let text = value.as_str();
     // A number may be written as a text, because a parameter may replace it.
-    let number = plain_text(value);
+    let number = text_or_number(value);
     match form {
         ValueForm::Word(words) => {
             let text = text.filter(|text| words.contains(text)).ok_or(None)?;

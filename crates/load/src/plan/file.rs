@@ -3,8 +3,8 @@
 
 use std::io;
 
-use record::document::{Problems, TomlDocument, position};
-use record::problem::{InputProblem, suggestion};
+use record::document::{Problems, TomlDocument, position, text_or_number};
+use record::problem::InputProblem;
 use toml::Spanned;
 use toml::de::{DeArray, DeValue};
 
@@ -74,12 +74,10 @@ impl ScenarioFile {
                 file.settings.extend(reader.setting(*flag, value));
             } else {
                 let known = flags.iter().map(|flag| flag.long).chain([URLS_KEY, REQUEST_KEY]);
-                let hint = suggestion(key_name, known);
-                reader.add(key.span().start, format!("unknown key '{key_name}'{hint}"));
+                reader.problems.add_unknown_key(key, known);
             }
         }
-        document.report_syntax_errors(&mut reader.problems);
-        file.problems = reader.problems.into_input_problems(name, text);
+        file.problems = document.all_problems(name, reader.problems);
         file
     }
 }
@@ -120,15 +118,11 @@ impl FileReader<'_> {
 
     /// Returns a text or a number as a flag takes it.
     fn text_of(&mut self, name: &str, value: &Spanned<DeValue<'_>>) -> Option<String> {
-        match value.get_ref() {
-            DeValue::String(text) => Some(text.to_string()),
-            DeValue::Integer(number) => Some(number.as_str().to_owned()),
-            DeValue::Float(number) => Some(number.as_str().to_owned()),
-            _ => {
-                self.add(value.span().start, format!("{name}: neither a text nor a number"));
-                None
-            }
+        let text = text_or_number(value.get_ref());
+        if text.is_none() {
+            self.add(value.span().start, format!("{name}: neither a text nor a number"));
         }
+        text
     }
 
     fn requests(&mut self, value: &Spanned<DeValue<'_>>) -> Vec<RequestText> {
@@ -175,10 +169,7 @@ impl FileReader<'_> {
                         }
                     }
                 }
-                _ => {
-                    let hint = suggestion(name, REQUEST_KEYS);
-                    self.add(key.span().start, format!("unknown key '{name}'{hint}"));
-                }
+                _ => self.problems.add_unknown_key(key, REQUEST_KEYS),
             }
         }
         if request.url.is_empty() {
