@@ -31,7 +31,7 @@ pub(in crate::commands) fn parse_options(
     let mut flags = FlagReader::new(args);
     let quick = args.is_set("quick");
     let mut options = ExperimentOptions {
-        duration_ns: flags.parse("duration", parse_length_ns).or(quick.then_some(QUICK_NS)),
+        duration_ns: flags.parse("duration", parse_length_ns).or_else(|| quick.then_some(QUICK_NS)),
         quick,
         blocks: flags.parse("blocks", parse_blocks),
         reruns_max_fraction: flags.parse("reruns", |text| parse_fraction_up_to(text, RERUNS_FRACTION_MAX)),
